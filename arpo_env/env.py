@@ -55,7 +55,7 @@ from arpo_env.tools.toolbox import (
     usable_tools,
 )
 from envs_registry import EnvSpec, Task, get_spec
-from sandbox import Sandbox
+from sandbox import Sandbox, default_sandbox
 
 _SERVICES = frozenset(field.name for field in dataclasses.fields(Services) if field.init)
 
@@ -87,7 +87,9 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         folds: how often the model may fold its history into memories in an episode (`memory_folding`); 0 means never.
             `max_tokens` then limits what follows the prompt since the last fold.
         tool_timeout: time limit of one call in seconds; searches and MCP calls have at least 60.
-        sandbox: the sandbox that runs Python; None means the shared sandbox of the process, opened at the first call.
+        sandbox: the sandbox that runs Python: settings, such as {"profile": "data"}, {"packages": ["networkx"]} or
+            {"image": NAME}, of one that all environments of the process with the same settings share (see
+            `sandbox.default_sandbox`); None is the default one; or a `Sandbox`. It is opened at the first call.
         render_mode: None or "ansi" (`render` returns the transcript).
         options: options of `arpo_env.services.Services` (search, cache, pages, browse, judge_model, ...), and of the
             task source, such as `level`.
@@ -121,7 +123,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         max_tokens: int | None = None,
         folds: int = 0,
         tool_timeout: float | None = None,
-        sandbox: Sandbox | None = None,
+        sandbox: Sandbox | Mapping[str, Any] | None = None,
         render_mode: str | None = None,
         **options: Any,
     ) -> None:
@@ -320,6 +322,11 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         if self.episode.outcome:
             raise ResetNeeded(f"the episode has ended ({self.episode.outcome}); call reset() before the next step()")
         return self.episode
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The sandbox that runs the code of this environment's tools; its first container starts at the first use."""
+        return default_sandbox(self._toolbox.sandbox)
 
     def check(self) -> None:
         """Check early that search, page and file reading, and grading are configured and installed.

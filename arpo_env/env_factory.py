@@ -24,7 +24,7 @@ from envs_registry.module_ids import import_module
 from envs_registry.spec import EnvSpec, get_spec, has_spec
 
 _CURES = {
-    "sandbox": "leave it out, and each process opens its own (ARPO_SANDBOX chooses the backend)",
+    "sandbox": 'give its settings, such as sandbox={"profile": "data"}, and each process opens its own',
     "cache": "give the file's path",
     "search": "give the text that opens it, such as the folder of an index or a provider's name",
 }

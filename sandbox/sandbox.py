@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import json
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TypedDict, Unpack
 
 from sandbox.backends.http_address import http_addresses, is_http_address, without_password
 from sandbox.config.limits import Limits
-from sandbox.config.options import PoolPlan, ServerOptions, command_words
+from sandbox.config.options import PoolPlan, ServerOptions, command_words, package_names
 from sandbox.docker_engine.hosts import Host, hosts_of
 from sandbox.execution import Execution
 from sandbox.files.initial_files import Files, checked_files
@@ -27,7 +29,7 @@ _ANSWER_SECONDS = 30.0
 # weak, so that a forgotten sandbox is collected, and closed by its finalizer
 _open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 _default_lock = threading.Lock()
-_default: Sandbox | None = None
+_defaults: dict[str, Sandbox] = {}  # by their settings
 _default_owner = 0
 
 
@@ -45,6 +47,7 @@ class PoolOptions(TypedDict, total=False):
     command: Sequence[str] | str | None
     start_wait: float
     token: str | None
+    packages: Sequence[str]
 
 
 class Sandbox:
@@ -77,6 +80,8 @@ class Sandbox:
         start_wait: seconds that a command or a pod may take until the server in it answers.
         token: of the sandbox server; None uses a password in its address, else the environment variable
             ARPO_SANDBOX_TOKEN.
+        packages: further packages for the code, as pip takes them ("networkx", "rich==13.9.4"), beside those of the
+            profile; installed at the first use. Not for `image`, "command" and "kubernetes", which have their own.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class Sandbox:
         command: Sequence[str] | str | None = None,
         start_wait: float = 300.0,
         token: str | None = None,
+        packages: Sequence[str] = (),
     ) -> None:
         urls, password = http_addresses(backend, token) if is_http_address(backend) else ([], "")
         self.backend = ",".join(urls) or backend
@@ -118,6 +124,7 @@ class Sandbox:
             start_wait=start_wait,
             token=password,
             wait=wait,
+            packages=package_names(packages),
         )
         plan = PoolPlan("http" if urls else backend, options, containers, recycle_after, wait)
         engines = hosts_of(hosts) if self.backend in ("auto", "docker") else [Host(url) for url in urls] or [Host(None)]
@@ -264,18 +271,53 @@ class Sandbox:
         return Interpreter(self._opener, (yield from self._opener.open(setup, contents)), setup, contents)
 
 
-def default_sandbox() -> Sandbox:
+# what a file may choose: everything but passwords
+_SETTINGS = ("backend", "limits", "image", *(name for name in PoolOptions.__annotations__ if name != "token"))
+
+
+def default_sandbox(settings: Sandbox | Mapping[str, Any] | None = None) -> Sandbox:
     """Return the sandbox of this process; it opens at its first use and is closed when the process ends.
 
     The environment variable ARPO_SANDBOX names the backend: "auto" (the default), "docker", "bubblewrap", "command",
     "kubernetes", "unsafe_local", or the address of a sandbox server, whose token is ARPO_SANDBOX_TOKEN. A process
     forked from this one gets a sandbox of its own, and a closed one is replaced.
+
+    Args:
+        settings: arguments of `Sandbox` as a file has them, such as {"profile": "data"}, with limits as a mapping.
+            There is one sandbox for each such choice. A `Sandbox` is returned as it is.
+
+    Raises:
+        ValueError: there is no such setting, or its value is invalid.
     """
-    global _default, _default_owner
+    global _default_owner
+    if isinstance(settings, Sandbox):
+        return settings
+    chosen = _checked_settings({} if settings is None else settings)
+    # ARPO_SANDBOX may have changed after a sandbox was closed, so it is read anew and is no part of the key
+    key = json.dumps(chosen, sort_keys=True, default=repr)
     with _default_lock:
-        if _default is None or _default_owner != os.getpid() or _default.lost:
-            _default, _default_owner = Sandbox(os.environ.get(BACKEND_VARIABLE) or "auto"), os.getpid()
-        return _default
+        if _default_owner != os.getpid():
+            _defaults.clear()
+            _default_owner = os.getpid()
+        if key not in _defaults or _defaults[key].lost:
+            _defaults[key] = Sandbox(**{"backend": os.environ.get(BACKEND_VARIABLE) or "auto", **chosen})
+        return _defaults[key]
+
+
+def _checked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(settings, Mapping):
+        raise ValueError(f'sandbox={settings!r}: write a mapping, such as {{"profile": "data"}}, or give a Sandbox')
+    for name in settings:
+        if name not in _SETTINGS:
+            raise ValueError(f"a sandbox has no setting {name!r}; there are: {', '.join(_SETTINGS)}")
+    chosen = dict(settings)
+    if isinstance(chosen.get("limits"), Mapping):
+        known = [field.name for field in fields(Limits)]
+        for name in chosen["limits"]:
+            if name not in known:
+                raise ValueError(f"a sandbox has no limit {name!r}; there are: {', '.join(known)}")
+        chosen["limits"] = Limits(**chosen["limits"])
+    return chosen
 
 
 def _renew_default_lock() -> None:

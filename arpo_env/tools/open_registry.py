@@ -7,6 +7,7 @@ run in the sandbox. Tools that nothing runs can be simulated by a model (`tool_m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,17 @@ _NO_RUN = (
 
 
 def open_registry(
-    services: Services, source: TaskSource, sandbox: Sandbox | None = None, timeout: float = 10.0
+    services: Services,
+    source: TaskSource,
+    sandbox: Sandbox | Mapping[str, Any] | None = None,
+    timeout: float = 10.0,
 ) -> ToolRegistry:
     """Return the tools of an environment.
 
     Args:
         services: options of the environment.
         source: of its tasks.
-        sandbox: where tools run that are Python; None means the shared sandbox of the process.
+        sandbox: where tools run that are Python: a sandbox, or settings of the process-wide one.
         timeout: time limit of such a call in seconds.
 
     Raises:

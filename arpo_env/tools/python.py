@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from arpo_env.task_files.load_files import load_files
@@ -29,7 +30,7 @@ class PythonTool(Tool):
 
     Args:
         timeout: time limit of one call in seconds.
-        sandbox: where to run the code; None uses the process-wide sandbox.
+        sandbox: where to run the code: a sandbox, or settings of the process-wide one (see `default_sandbox`).
         max_characters: longer results are shortened in the middle.
         fresh: discard the session after each call, as the tools of the papers do; each call then starts from the setup.
     """
@@ -41,7 +42,7 @@ class PythonTool(Tool):
     def __init__(
         self,
         timeout: float = 10.0,
-        sandbox: Sandbox | None = None,
+        sandbox: Sandbox | Mapping[str, Any] | None = None,
         max_characters: int = 2000,
         fresh: bool = False,
     ) -> None:
@@ -104,9 +105,14 @@ class PythonTool(Tool):
         """Close the session."""
         await self._drop()
 
-    async def _open(self) -> Interpreter:
+    @property
+    def sandbox(self) -> Sandbox:
+        """Where the code runs."""
         # looked up at each start, since the shared sandbox may have been replaced
-        sandbox = self._sandbox or default_sandbox()
+        return default_sandbox(self._sandbox)
+
+    async def _open(self) -> Interpreter:
+        sandbox = self.sandbox
         paths = self.task.files if self.task is not None else ()
         # on a thread only if there is something to read
         files, self._note = await asyncio.to_thread(load_files, paths, sandbox.limits) if paths else ({}, "")

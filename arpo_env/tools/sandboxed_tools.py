@@ -35,12 +35,15 @@ class SandboxedTools:
 
     Args:
         code: returns the sources that a tool needs, and the name of its function.
-        sandbox: where they run; None uses the process-wide sandbox.
+        sandbox: where they run: a sandbox, or settings of the process-wide one (see `default_sandbox`).
         timeout: time limit of a call in seconds.
     """
 
     def __init__(
-        self, code: Callable[[str], tuple[tuple[str, ...], str]], sandbox: Sandbox | None = None, timeout: float = 10.0
+        self,
+        code: Callable[[str], tuple[tuple[str, ...], str]],
+        sandbox: Sandbox | Mapping[str, Any] | None = None,
+        timeout: float = 10.0,
     ) -> None:
         self._code, self._sandbox, self._timeout = code, sandbox, timeout
 
@@ -53,7 +56,7 @@ class SandboxedTools:
         """
         sources, function = self._code(name)
         program = _PROGRAM.format(sources=list(sources), function=function, arguments=json.dumps(dict(arguments)))
-        done = await (self._sandbox or default_sandbox()).run(program, self._timeout)
+        done = await default_sandbox(self._sandbox).run(program, self._timeout)
         if done.status != "ok":
             raise ValueError((done.error or done.status).strip().splitlines()[-1])
         return done.stdout.strip() or "(no output)"

@@ -18,7 +18,7 @@ from arpo_env.tools.python import PythonTool
 from arpo_env.tools.tool import Tool
 from envs_registry import EnvSpec, Task, TaskSource
 from envs_registry.nearest_name import nearest_hint
-from sandbox import Sandbox
+from sandbox import Sandbox, default_sandbox
 
 if TYPE_CHECKING:
     from arpo_env.tools.result_condenser import ResultCondenser
@@ -40,20 +40,21 @@ class Toolbox:
             `arpo/Bifurcation-v0`), "tool_search" (finds further tools), "mcp:SERVER" (all tools of an MCP server, given
             as a command line or a URL), typed functions, or factories of `Tool` objects (see `function_tool`).
         timeout: time limit of one call in seconds; at least 60 for searches and MCP calls.
-        sandbox: where Python runs; None uses the process-wide sandbox.
+        sandbox: where Python runs: a sandbox, or settings of the process-wide one.
         services: search backend, page reader and cache.
         source: source of the tasks, which may provide its own documents to search.
     """
 
     tools: Sequence[ToolName]
     timeout: float
-    sandbox: Sandbox | None
+    sandbox: Sandbox | Mapping[str, Any] | None
     services: Services
     source: TaskSource
 
     def __post_init__(self) -> None:
         if isinstance(self.tools, str):
             raise ValueError(f"tools must be a list such as [{self.tools!r}], not the string {self.tools!r}")
+        default_sandbox(self.sandbox)  # refuses settings that it does not know; nothing is started yet
 
     def make(self) -> dict[str, Tool]:
         """Return new tools by name.

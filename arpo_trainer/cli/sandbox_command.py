@@ -50,6 +50,7 @@ def add_sandbox_command(commands: Any) -> None:
     base.add_argument("--base", metavar="IMAGE", help="build on an image with python3, such as python:3.12-slim")
     base.add_argument("--local", action="store_true", help="copy this machine's Python; needs no registry")
     build.add_argument("--profile", choices=_PROFILES, default="math", help="its packages (default math)")
+    build.add_argument("--packages", nargs="+", default=[], metavar="NAME", help=_PACKAGES_HELP)
     _add_docker_host(build)
 
     _add_serve(actions)
@@ -69,10 +70,12 @@ def _add_serve(actions: Any) -> None:
     serve.add_argument("--idle-timeout", type=float, default=900.0, metavar="SECONDS", help=idle)
     serve.add_argument("--backend", choices=_BACKENDS, default="auto", help="where the code runs (default auto)")
     serve.add_argument("--profile", choices=_PROFILES, default="math", help="packages of the code (default math)")
+    serve.add_argument("--packages", nargs="+", default=[], metavar="NAME", help=_PACKAGES_HELP)
     limits = "a limit of containers and sessions, such as session_memory=2147483648"
     serve.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=limits)
 
 
+_PACKAGES_HELP = "further packages, as pip takes them: networkx, rich==13.9.4"
 _TOKEN_HELP = (
     "the bearer token or password of requests (default: the variable ARPO_SANDBOX_TOKEN, which other users of this "
     "machine cannot see)"
@@ -185,7 +188,9 @@ def _build(arguments: argparse.Namespace) -> int:
 
     if arguments.local:
         os.environ.pop("ARPO_SANDBOX_BASE_IMAGE", None)  # --local takes precedence over the variable
-    sys.stdout.write(f"{build_image(arguments.base, profile=arguments.profile, host=arguments.docker_host)}\n")
+    options = {"profile": arguments.profile, "packages": arguments.packages}
+    tag = build_image(arguments.base, host=arguments.docker_host, **options)
+    sys.stdout.write(f"{tag}\n")
     return 0
 
 
@@ -204,6 +209,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         backend=arguments.backend,
         profile=arguments.profile,
         limits=_limits(arguments.set),
+        packages=arguments.packages,
     )
     return 0
 

@@ -162,12 +162,10 @@ class RolloutActor:
 
     async def _prepare(self, rollout: RemoteRollout) -> str:
         from arpo_env.tools.python import PythonTool
-        from sandbox import default_sandbox
 
         parts = await self._once(self._parts, rollout.key, lambda: self._fetch(rollout))
-        if not any(isinstance(tool, PythonTool) for env in parts.envs for tool in env.tools.values()):
-            return ""
-        return await asyncio.to_thread(lambda: default_sandbox().isolation)
+        python = [tool for env in parts.envs for tool in env.tools.values() if isinstance(tool, PythonTool)]
+        return await asyncio.to_thread(lambda: ", ".join(dict.fromkeys(tool.sandbox.isolation for tool in python)))
 
     async def _fetch(self, rollout: RemoteRollout) -> EngineParts:
         while len(self._parts) > _PARTS_KEPT:

@@ -37,7 +37,6 @@ from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.evaluation import Evaluation
 from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.trainer import ARPOTrainer
-from sandbox import default_sandbox
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +101,9 @@ class TrainingRun:
             if self.args.ray_address:
                 check_address(self.args.ray_address)  # before a model is loaded
             # rollout workers have the sandboxes then, and say themselves what is missing
-            isolation = "of the rollout workers" if self.args.uses_workers else default_sandbox().isolation
+            isolation = "of the rollout workers"
+            if not self.args.uses_workers:
+                isolation = ", ".join(dict.fromkeys(env.sandbox.isolation for env in self.environments.played()))
         logger.info("sandbox: %s", isolation)
         recorder, facts = None, {}
         if this_rank() == 0:

@@ -63,7 +63,7 @@ def start_bubblewrap(options: ServerOptions) -> ProcessStream:
     As root, each group gets a user of its own that is used for nothing else; otherwise there is only one user.
     """
     first = random_uids() if os.geteuid() == 0 else 0
-    packages = packages_directory(options.profile)
+    packages = packages_directory(options.software)
     config = server_config(
         options,
         _ROOT,

@@ -141,7 +141,10 @@ def start_docker(options: ServerOptions) -> DockerStream:
         options.image
         if options.image is not None
         else build_image(
-            profile=options.profile, host=options.host, plain_tmp=(options.runtime or "").startswith("runsc")
+            profile=options.profile,
+            host=options.host,
+            plain_tmp=(options.runtime or "").startswith("runsc"),
+            packages=options.packages,
         )
     )
     client = connect(options.host)

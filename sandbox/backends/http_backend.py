@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +13,7 @@ from sandbox.config.limits import Limits
 from sandbox.config.options import PROFILES, ServerOptions
 from sandbox.errors import SandboxUnavailable
 
-_FIELDS = {"server", "isolation", "slots", "profile", "limits"}
+_FIELDS = {"server", "isolation", "slots", "profile", "packages", "limits"}
 
 
 def start_http(options: ServerOptions) -> HttpStream:
@@ -21,7 +22,7 @@ def start_http(options: ServerOptions) -> HttpStream:
     Raises:
         ValueError: an option is not for this backend.
         SandboxUnavailable: there is no sandbox server at the address, it refuses the token, or has no working sandbox
-            or not the profile.
+            or not the profile or the packages.
     """
     for option in ("image", "runtime", "loopback"):
         if getattr(options, option):
@@ -49,6 +50,11 @@ def _hello(calls: HttpCalls, options: ServerOptions) -> dict[str, Any]:
         raise SandboxUnavailable(
             f"the sandbox server {calls.url} has the profile {hello['profile']!r}, with fewer packages than "
             f"{options.profile!r}; ask for profile={hello['profile']!r}, or start it with --profile {options.profile}"
+        )
+    if missing := [name for name in options.packages if name not in hello["packages"]]:
+        raise SandboxUnavailable(
+            f"the sandbox server {calls.url} has not the packages {', '.join(missing)}; start it with --packages "
+            f"{shlex.join(options.packages)}"
         )
     return hello
 

@@ -203,6 +203,6 @@ def server_config(
 def start_local(options: ServerOptions) -> ProcessStream:
     """Start the server without any isolation."""
     command = [base_python(), "-I", "-c", BOOTSTRAP]
-    packages = packages_directory(options.profile)
+    packages = packages_directory(options.software)
     config = server_config(options, None, packages=str(packages or ""), preload=preload(options.profile))
     return ProcessStream(command, "none", config, warn_of_unenforced_limits("unsafe_local", options.limits))

@@ -67,6 +67,8 @@ def start(name: str, options: ServerOptions) -> Stream:
         # a pod has an image and a runtime class, too
         if getattr(options, option) is not None and (name != "kubernetes" or option == "host"):
             raise ValueError(f"{option}={getattr(options, option)!r} is for the docker backend, not for {name}")
+    if options.packages and name in ("command", "kubernetes"):
+        raise ValueError(f"packages={list(options.packages)} cannot be added to the image of the backend {name}")
     starters: dict[str, Callable[[ServerOptions], Stream]] = {
         "bubblewrap": start_bubblewrap,
         "command": start_command,

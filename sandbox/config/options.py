@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,24 @@ from dataclasses import dataclass, field
 from sandbox.config.limits import Limits
 
 PROFILES = ("minimal", "math", "data")
+_VERSION = r"(===?|~=|!=|[<>]=?)[\w.*+!-]+"
+# a name as pip has it, with extras and versions, and nothing that pip would take for an option, a file or an address
+_PACKAGE = re.compile(rf"\w[\w.-]*(\[\w[\w.,-]*\])?({_VERSION}(,{_VERSION})*)?", re.ASCII)
+
+
+def package_names(packages: Sequence[str]) -> tuple[str, ...]:
+    """Return requirements of pip in one order and without spaces, so that equal ones are the same.
+
+    Raises:
+        ValueError: they are not a list, or one is not a name with at most extras and versions.
+    """
+    if isinstance(packages, str) or not isinstance(packages, Sequence):
+        raise ValueError(f"packages={packages!r}; it has to be a list, such as ['networkx', 'pandas==3.0.6']")
+    words = sorted({"".join(str(one).split()) for one in packages})
+    for word in words:
+        if not _PACKAGE.fullmatch(word):
+            raise ValueError(f"packages: {word!r} is not a package, such as 'networkx', 'pandas==3.0.6' or 'rich>=13'")
+    return tuple(words)
 
 
 def command_words(command: str | Sequence[str], name: str = "command") -> tuple[str, ...]:
@@ -38,6 +57,7 @@ class ServerOptions:
         limits: what it and its sessions may use.
         sessions: how many sessions it holds, not counting their forks.
         profile: the packages that the code can import, one of PROFILES.
+        packages: further ones, as pip takes them, in the form of `package_names`.
         image: a Docker image with python3; None uses the one that `build_image` makes for the profile.
         runtime: what Docker runs the container with ("runc", "runsc", "kata-runtime"); None is the engine's default.
         containers: how many such servers there may be at the same time.
@@ -62,6 +82,7 @@ class ServerOptions:
     start_wait: float = 300.0
     token: str = field(default="", repr=False)
     wait: float = 600.0
+    packages: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.sessions, bool) or not isinstance(self.sessions, int) or not 1 <= self.sessions <= 128:
@@ -83,6 +104,16 @@ class ServerOptions:
             raise TypeError(f"loopback={self.loopback!r}; it has to be True or False")
         if self.profile not in PROFILES:
             raise ValueError(f"there is no profile {self.profile!r}; choose one of {', '.join(PROFILES)}")
+        if self.packages and self.image is not None:
+            raise ValueError(
+                f"packages={list(self.packages)} go into the image that is built here, not into image={self.image!r}: "
+                "give one of the two, or build an image with both by hand (docs/how-to/sandbox-images.md)"
+            )
+
+    @property
+    def software(self) -> str:
+        """What the code can import, in one text: the profile, and the packages added to it."""
+        return " ".join((self.profile, *self.packages))
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ PATHS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "isolation": _STRING,
             "slots": {**_WHOLE, "description": "sessions that the client may have open, not counting forks"},
             "profile": _STRING,
+            "packages": {"type": "array", "items": _STRING, "description": "added to the profile"},
             "limits": {"type": "object"},
             "idle_seconds": _SECONDS,
         },

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,7 @@ def serve(
     backend: str = "auto",
     profile: str = "math",
     limits: Limits | None = None,
+    packages: Sequence[str] = (),
 ) -> None:
     """Serve until interrupted; see `make_server`, `clients_of` and `Sandbox`."""
     clients = clients_of(token, clients_file)
@@ -144,7 +146,7 @@ def serve(
     check_idle_seconds(idle_seconds)
     if is_http_address(backend):
         raise ValueError(f"a sandbox server cannot serve {backend}; choose a backend of this machine")
-    options: PoolOptions = {"containers": containers, "sessions": sessions, "profile": profile}
+    options: PoolOptions = {"containers": containers, "sessions": sessions, "profile": profile, "packages": packages}
     with Sandbox.open_sync(backend, limits, **options) as sandbox:
         server = make_server(sandbox, host, port, clients=clients, idle_seconds=idle_seconds)
         address, bound = server.server_address[:2]

@@ -104,12 +104,14 @@ class SessionApi:
 
     def _hello(self, client: Client, request: dict[str, Any]) -> Answer:
         sandbox = self._sessions.sandbox
+        options = sandbox._pool.plan.options
         return 200, {
             "server": self._sessions.instance,
             "client": client.name,
             "isolation": sandbox.isolation,
             "slots": self._sessions.capacity(client),
-            "profile": sandbox._pool.plan.options.profile,
+            "profile": options.profile,
+            "packages": list(options.packages),
             "limits": asdict(sandbox.limits),
             "idle_seconds": self._sessions.idle_seconds,
         }

@@ -11,8 +11,10 @@ pinned packages, the tag is another one, and a new image is built.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from sandbox.cache_directory import locked
+from sandbox.config.options import package_names
 from sandbox.docker_engine.check import check_docker, connect
 from sandbox.errors import SandboxError, SandboxUnavailable
 from sandbox.images.from_base import base_tag, build_on_base
@@ -24,7 +26,11 @@ BASE_VARIABLE = "ARPO_SANDBOX_BASE_IMAGE"
 
 
 def build_image(
-    base: str | None = None, profile: str = "math", host: str | None = None, plain_tmp: bool = False
+    base: str | None = None,
+    profile: str = "math",
+    host: str | None = None,
+    plain_tmp: bool = False,
+    packages: Sequence[str] = (),
 ) -> str:
     """Return the tag of the image; builds it if it does not exist.
 
@@ -34,14 +40,16 @@ def build_image(
         profile: "minimal", "math" or "data"; see `sandbox.images.profiles`.
         host: the engine, as in DOCKER_HOST; None uses the one of the environment.
         plain_tmp: keep /tmp a directory instead of a link to /work; gVisor needs that.
+        packages: further packages, as pip takes them ("networkx", "rich==13.9.4"), with what they need.
 
     Raises:
-        ValueError: there is no such profile.
+        ValueError: there is no such profile, or `packages` is not a list of packages.
         SandboxUnavailable: Docker cannot be used.
         SandboxError: the image cannot be built.
     """
     import docker.errors
 
+    profile = " ".join((profile, *package_names(packages)))
     # refuses an unknown profile before anything is asked of Docker
     requirements(profile)
     diagnosis = check_docker(host)

@@ -80,8 +80,9 @@ def build_on_base(client: Any, tag: str, base: str, profile: str, plain_tmp: boo
     with tempfile.TemporaryDirectory() as scratch:
         # a folder of its own: the engine is sent all that is in it
         context = Path(scratch)
-        for path in (*(profiles.IMAGES / name for name in _RECIPE), profiles.requirements_file(profile)):
-            shutil.copy(path, context)
+        for name in _RECIPE:
+            shutil.copy(profiles.IMAGES / name, context)
+        (context / f"{profiles.profile_label(profile)}.txt").write_text(profiles.requirements(profile))
         if not profiles.is_empty(profile):
             _require_wheels(base, python, profile)
             profiles.download_wheels(profile, context, python.version, python.platforms(), not python.pip)
@@ -101,7 +102,7 @@ def _require_wheels(base: str, python: _Python, profile: str) -> None:
 def _arguments(base: str, profile: str, plain_tmp: bool) -> dict[str, str]:
     return {
         "BASE_IMAGE": base,
-        "PROFILE": profile,
+        "PROFILE": profiles.profile_label(profile),
         "PRELOAD": ",".join(profiles.preload(profile)),
         "PIP_ARGS": "--no-index --find-links=/context",
         "PLAIN_TMP": "1" if plain_tmp else "",

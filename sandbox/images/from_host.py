@@ -96,7 +96,7 @@ def _settings(profile: str) -> list[str]:
     modules = ",".join(profiles.preload(profile))
     return [
         "ENV PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8",
-        f'LABEL {PROFILE_LABEL}="{profile}" {PRELOAD_LABEL}="{modules}"',
+        f'LABEL {PROFILE_LABEL}="{profiles.profile_label(profile)}" {PRELOAD_LABEL}="{modules}"',
         'CMD ["python3"]',
     ]
 

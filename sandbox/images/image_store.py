@@ -58,9 +58,10 @@ def require_image(client: Any, image: str) -> None:
         )
 
 
-def explain_missing_image(image: str) -> str:
-    """Return the error message for an image that the engine does not have."""
-    return f"the engine has no image {image!r}; to fix it: docker pull {image}, or leave image=None"
+def _explain_missing(client: Any, image: str) -> str:
+    there = sorted({tag for one in client.api.images() for tag in one.get("RepoTags") or () if tag != "<none>:<none>"})
+    shown = f"it has {', '.join(there[:12])}{', ...' * (len(there) > 12)}" if there else "it has none"
+    return f"the engine has no image {image!r} ({shown}); to fix it: docker pull {image}, or leave image=None"
 
 
 def _inspect(client: Any, image: str) -> Any:
@@ -69,6 +70,6 @@ def _inspect(client: Any, image: str) -> Any:
     try:
         return client.api.inspect_image(image)
     except docker.errors.ImageNotFound as error:
-        raise SandboxError(explain_missing_image(image)) from error
+        raise SandboxError(_explain_missing(client, image)) from error
     except (docker.errors.DockerException, ValueError, OSError) as error:
         raise SandboxError(f"the engine cannot inspect the image {image!r}: {error}") from error

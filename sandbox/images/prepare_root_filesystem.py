@@ -35,14 +35,14 @@ _PIP_CONFIG = ("/etc/pip.conf", "/etc/xdg/pip", "/root/.pip", "/root/.config/pip
 
 
 def install(requirements: str, target: str, place: str, arguments: "list[str]") -> None:
-    """Install wheels, exactly those of the requirements, without their tests."""
+    """Install wheels, those of the requirements and what they need, without their tests."""
     os.makedirs(target, exist_ok=True)
     with open(requirements) as file:
         wanted = [line for line in file if line.strip() and not line.startswith("#")]
     if not wanted:
         return
     pip = [*_pip(os.path.dirname(requirements)), "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-    pip += ["--no-deps", "--only-binary", ":all:", "--no-compile", "--no-user", "--target", target]
+    pip += ["--only-binary", ":all:", "--no-compile", "--no-user", "--target", target]
     if subprocess.call([*pip, "-r", requirements, *arguments], cwd=target):
         sys.exit("pip could not install " + ", ".join(line.strip() for line in wanted))
     for name in ("bin", "share"):

@@ -1,8 +1,9 @@
 """Profiles: the packages that the code in a sandbox can import.
 
 "minimal" has the standard library, "math" numpy, scipy, sympy and mpmath, "data" also pandas and matplotlib. The
-versions are pinned in sandbox/images/*.txt. The packages are installed with pip (`find_pip`) once for each set of
-pins and each Python, into the user's cache; the image, bubblewrap and unsafe_local all use that directory.
+versions are pinned in sandbox/images/*.txt. Further packages may follow the name, as in "math networkx==3.5": pip
+chooses what they need, and what they leave open, beside the pins. All are installed with pip (`find_pip`) once for
+each such text and each Python, into the user's cache; the image, bubblewrap and unsafe_local all use that directory.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,19 +39,21 @@ _log = logging.getLogger(__name__)
 
 
 def requirements(profile: str) -> str:
-    """Return the pinned requirements, one per line, with comments.
+    """Return the requirements for pip, one per line, with comments: the pins, and the packages added to them.
 
     Raises:
         ValueError: there is no such profile.
     """
-    if profile not in PROFILES:
-        raise ValueError(f"there is no profile {profile!r}; choose one of {', '.join(PROFILES)}")
-    return requirements_file(profile).read_text()
+    name, *packages = profile.split(" ")
+    if name not in PROFILES:
+        raise ValueError(f"there is no profile {name!r}; choose one of {', '.join(PROFILES)}")
+    return "".join(((IMAGES / f"{name}.txt").read_text(), *(f"{package}\n" for package in packages)))
 
 
-def requirements_file(profile: str) -> Path:
-    """Return the file with the requirements of an existing profile."""
-    return IMAGES / f"{profile}.txt"
+def profile_label(profile: str) -> str:
+    """Return a short name without spaces: of a profile with packages, its name and a hash of these."""
+    name, _, packages = profile.partition(" ")
+    return f"{name}-{hashlib.sha256(packages.encode()).hexdigest()[:8]}" if packages else name
 
 
 def preload(profile: str) -> tuple[str, ...]:
@@ -61,7 +65,7 @@ def preload(profile: str) -> tuple[str, ...]:
         ValueError: there is no such profile.
     """
     requirements(profile)
-    return _PRELOAD[profile]
+    return _PRELOAD[profile.partition(" ")[0]]
 
 
 def is_empty(profile: str) -> bool:
@@ -106,8 +110,11 @@ def packages_directory(profile: str) -> Path | None:
 
 
 def _install(profile: str, target: Path) -> None:
-    arguments = ["install", str(requirements_file(profile)), str(target), SITE_PACKAGES]
-    _run_pip(profile, [sys.executable, "-P", str(_PREPARE), *arguments])
+    with tempfile.TemporaryDirectory() as scratch:
+        wanted = Path(scratch, "requirements.txt")
+        wanted.write_text(requirements(profile))
+        arguments = ["install", str(wanted), str(target), SITE_PACKAGES]
+        _run_pip(profile, [sys.executable, "-P", str(_PREPARE), *arguments])
 
 
 def download_wheels(
@@ -117,7 +124,7 @@ def download_wheels(
 
     Args:
         profile: one with packages.
-        target: an existing directory.
+        target: an existing directory, which has the requirements in `profile_label(profile)`.txt.
         version: of that Python, such as (3, 12).
         platforms: tags that it accepts, such as "manylinux_2_28_x86_64".
         with_pip: download pip itself as well.
@@ -126,18 +133,24 @@ def download_wheels(
         SandboxError: pip cannot download them, or there are none for that Python.
     """
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
-    # the pins are complete, so nothing is resolved; and no package's own code runs, as a source build would
-    command += ["--no-deps", "--only-binary", ":all:", "--dest", str(target)]
+    # no package's own code runs, as a source build would
+    command += ["--only-binary", ":all:", "--dest", str(target)]
     command += ["--python-version", f"{version[0]}.{version[1]}"]
     command += [argument for tag in platforms for argument in ("--platform", tag)]
-    _run_pip(profile, [*command, *(["pip"] if with_pip else []), "-r", str(requirements_file(profile))])
+    _run_pip(profile, [*command, *(["pip"] if with_pip else []), "-r", str(target / f"{profile_label(profile)}.txt")])
 
 
 def _run_pip(profile: str, command: list[str]) -> None:
+    name, _, packages = profile.partition(" ")
     cure = (
         'or do without packages: profile="minimal", `arpo sandbox build --profile minimal`; '
         "or use an image that has them: image=..."
     )
+    if packages:
+        cure = (
+            f"check the names and versions of packages=, which have to go with those of the profile {name!r} "
+            f'(sandbox/images/{name}.txt; with profile="minimal" there are none); {cure}'
+        )
     try:
         with pip_environment() as environment:
             # other users read the packages, whatever the caller's umask is

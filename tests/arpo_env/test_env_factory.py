@@ -24,11 +24,16 @@ from envs_registry.spec import UnknownEnvError
 from sandbox import Sandbox
 
 OPTIONS: dict[str, Any] = {"level": 2, "tools": ["python"], "reward": {"accuracy": 1.0}, "max_turns": 3}
+OPTIONS["sandbox"] = {"backend": "unsafe_local", "profile": "minimal", "limits": {"open_files": 300}}
 
 
-def first_question(env: ToolEnv) -> tuple[str, str]:
+def first_question(env: ToolEnv) -> tuple[str, str, str]:
     """What another process sees of an environment."""
-    return env.reset(options={"index": 5})[0], repr(env.unwrapped.factory)  # type: ignore[attr-defined, unused-ignore]
+    question = env.reset(options={"index": 5})[0]
+    result = env.step(
+        "<think>I look.</think><python>import resource; resource.getrlimit(resource.RLIMIT_NOFILE)</python>"
+    )[0]
+    return question, result, repr(env.unwrapped.factory)  # type: ignore[attr-defined, unused-ignore]
 
 
 def shout(text: str) -> str:
@@ -50,10 +55,26 @@ class Pinned(ToolEnv):
 def test_an_environment_reaches_a_process_that_is_spawned() -> None:
     env = gym.make("arpo/Arithmetic-v0", **OPTIONS)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        question, factory = pool.submit(first_question, env).result(timeout=120)
+        question, result, factory = pool.submit(first_question, env).result(timeout=120)
     assert question == env.reset(options={"index": 5})[0]
+    assert "(300, 300)" in result  # the sandbox there has the settings that were asked for
     assert factory == repr(EnvFactory("arpo/Arithmetic-v0", **OPTIONS))
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"profil": "data"}, r"no setting 'profil'; there are: .*profile"),
+        ({"profile": "dat"}, "choose one of minimal, math, data"),
+        ({"limits": {"ram": 1}}, r"no limit 'ram'; there are: memory"),
+        ({"token": "secret"}, "no setting 'token'"),
+        ("data", r"write a mapping, such as \{\"profile\": \"data\"\}"),
+    ],
+)
+def test_a_sandbox_that_is_not_known_is_refused_when_the_environment_is_made(settings: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        gym.make("arpo/Arithmetic-v0", sandbox=settings)
 
 
 def test_equal_settings_are_equal_factories_which_print_as_the_call() -> None:
@@ -107,7 +128,7 @@ def test_a_copy_of_an_environment_goes_on_with_the_same_random_numbers() -> None
 @pytest.mark.parametrize(
     ("option", "value", "cure"),
     [
-        ("sandbox", lambda: Sandbox.open_sync(backend="unsafe_local"), "leave it out"),
+        ("sandbox", lambda: Sandbox.open_sync(backend="unsafe_local"), "give its settings"),
         ("search", lambda: type("Backend", (), {"lock": threading.Lock()})(), "the text that opens it"),
         ("scorer", lambda: threading.Lock(), "a value that pickles"),
     ],

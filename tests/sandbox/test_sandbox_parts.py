@@ -186,9 +186,12 @@ def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
         {"hosts": [1]},
         {"hosts": ["tcp://a:xx"]},
         {"hosts": []},
+        {"packages": "networkx"},
+        {"packages": ["--index-url=http://a"]},
+        {"packages": ["networkx"], "image": "mine:1"},
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
-    (name,) = options
+    name = next(iter(options))
     with pytest.raises(ValueError, match=name if name != "hosts" else "engine"):
         Sandbox(**options)

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import docker
 import pytest
 from sandbox_under_test import open_or_skip
 
-from sandbox import Sandbox, SandboxError, SyncInterpreter, build_image
+from sandbox import Sandbox, SandboxError, SyncInterpreter, build_image, default_sandbox
 from sandbox.docker_engine.check import connect
 from sandbox.images import profiles
 from sandbox.images.from_host import host_tag
@@ -346,15 +347,45 @@ def test_a_base_with_an_old_python_is_refused(
         build_image(name, profile)
 
 
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pip finds: two packages, of which the first needs the second."""
+    for name, needs in (("arpo_first", "Requires-Dist: arpo-second\n"), ("arpo_second", "")):
+        with zipfile.ZipFile(tmp_path / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+            about = f"{name}-1.0.dist-info"
+            wheel.writestr(f"{name}.py", f"{'import arpo_second' if needs else ''}\nvalue = 42\n")
+            wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}")
+            wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{about}/RECORD", "")
+    for name, value in (("NO_INDEX", "1"), ("FIND_LINKS", str(tmp_path)), ("CONFIG_FILE", "/dev/null")):
+        monkeypatch.setenv(f"PIP_{name}", value)
+
+
+@pytest.mark.parametrize("where", ["docker", "unsafe_local", "docker on a base"])
+def test_packages_are_added_to_the_profile_with_what_they_need(
+    where: str, wheels: None, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "docker on a base":
+        monkeypatch.setenv("ARPO_SANDBOX_BASE_IMAGE", base)
+    settings = {"backend": where.split()[0], "profile": "minimal", "packages": ["arpo-first == 1.0"], "sessions": 2}
+    with default_sandbox(settings) as opened:
+        assert default_sandbox({**settings}) is opened
+        assert opened.run_sync("import arpo_first; arpo_first.value").value == "42"
+    with pytest.raises(SandboxError, match=r"No matching distribution found for arpo-third[\s\S]*check the names"):
+        default_sandbox({**settings, "packages": ["arpo-third"]}).run_sync("1")
+
+
 def test_an_image_with_a_volume_is_refused(client: Any, tmp_path: Path) -> None:
     tag = derive(client, tmp_path, "arpo-sandbox-test:volume", build_image(profile="minimal"), "VOLUME /data")
     with pytest.raises(SandboxError, match="declares the volumes /data"):
         require_image(client, tag)
 
 
-@pytest.mark.parametrize("image", ["no-such-image:none", "no such image", ""])
-def test_an_image_that_is_not_there_is_named(client: Any, image: str) -> None:
-    with pytest.raises(SandboxError, match=f"image {image!r}"):
+@pytest.mark.parametrize(
+    ("image", "words"), [("no-such-image:none", r" \(it has .*arpo-sandbox:"), ("no such image", "")]
+)
+def test_an_image_that_is_not_there_is_named(client: Any, image: str, words: str) -> None:
+    with pytest.raises(SandboxError, match=f"image {image!r}{words}"):
         require_image(client, image)
 
 
