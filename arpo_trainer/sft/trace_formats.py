@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 _RESULT = re.compile(r"(</(?!think>|answer>|result>|tool_call_result>)[\w.-]+>)\s*<(result|tool_call_result)>")
 # LLaMA-Factory's form of several results in one message, whose templates write the outer tags
 _NEXT_RESULT = re.compile(r"\s*</tool_response>\s*<tool_response>\s*")
-_WRAPPED = re.compile(r"\s*<(result|tool_response)>\s*(.*?)\s*</\1>\s*", re.DOTALL)
+_WRAPPED = re.compile(r"\s*<(result|tool_response)>(.*?)</\1>\s*", re.DOTALL)
 _ROLES = {
     **dict.fromkeys(("system", "developer"), "system"),
     **dict.fromkeys(("user", "human"), "user"),
@@ -142,7 +142,11 @@ def _add_model(turns: list[Turn], text: str, calls: tuple[tuple[str, Any], ...])
 
 def _add_results(turns: list[Turn], content: str) -> None:
     wrapped = not _WRAPPED.sub("", content) and content.strip()  # nothing stands beside the tags
-    texts = tuple(match[2] for match in _WRAPPED.finditer(content)) if wrapped else tuple(_NEXT_RESULT.split(content))
+    texts = (
+        tuple(match[2].strip() for match in _WRAPPED.finditer(content))
+        if wrapped
+        else tuple(_NEXT_RESULT.split(content))
+    )
     if turns and isinstance(turns[-1], ToolResults):
         texts = (*turns.pop().texts, *texts)  # type: ignore[union-attr]
     turns.append(ToolResults(texts))

@@ -14,7 +14,7 @@ from fractions import Fraction
 from arpo_env.grading.answer_text.number_words import SCALES, read_ordinal, read_words
 
 _LONGEST = 1000  # characters; no real answer is longer, and Python refuses numbers of over 4300 digits
-_NUMBER = re.compile(r"(?P<sign>[-+]?)\$?(?P<body>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+|\d+\.|\d+/\d+)%?")
+_NUMBER = re.compile(r"(?P<sign>[-+]?)\$?(?P<body>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d++(?:\.\d*+|/\d++)?|\.\d++)%?")
 _FRACTION = re.compile(
     r"(?P<sign>[-+]?)\s*(?:\\frac\s*\{\s*(?P<top>[-+]?[\d,]+)\s*\}\s*\{\s*(?P<bottom>[-+]?[\d,]+)\s*\}"
     r"|(?P<left>[\d,]+)\s*(?:/|out\s+of|in(?=\s+\d))\s*(?P<right>[-+]?[\d,]+))"
@@ -198,13 +198,10 @@ def _recurring(text: str) -> Value | None:
             return None
         block += rest[1] + (rest[2] or rest[3])
     elif match["dots"]:
-        if len(fixed) >= 6 and not re.search(r"(.+?)\1+$", fixed):
-            return _plain(f"{match['sign']}{match['whole'] or 0}.{fixed}")
-        tail = re.search(r"(\d+?)\1+$", fixed)
-        if tail is None:
-            return None
-        block = tail[1]
-        fixed = re.sub(rf"(?:{block})+$", "", fixed)
+        block, start = _repeated_block(fixed)
+        if not block:
+            return _plain(f"{match['sign']}{match['whole'] or 0}.{fixed}") if len(fixed) >= 6 else None
+        fixed = fixed[:start]
     elif match["word"]:
         if len(set(fixed)) != 1:  # in "0.16 repeating" the block is ambiguous
             return None
@@ -215,6 +212,18 @@ def _recurring(text: str) -> Value | None:
         int(block), 10 ** len(fixed) * (10 ** len(block) - 1)
     )
     return Value(whole * (-1 if match["sign"] == "-" else 1), form="recurring")
+
+
+def _repeated_block(digits: str) -> tuple[str, int]:
+    """Return the block of digits that fills the longest end of a number by repetition, and where that end begins."""
+    block, start = "", len(digits)
+    for size in range(1, len(digits) // 2 + 1):
+        last, begin = digits[-size:], len(digits) - size
+        while digits[max(begin - size, 0) : begin] == last:
+            begin -= size
+        if begin < min(start, len(digits) - size):
+            block, start = last, begin
+    return block, start
 
 
 def _based(text: str) -> Value | None:

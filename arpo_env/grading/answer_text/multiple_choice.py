@@ -7,10 +7,10 @@ import unicodedata
 
 from arpo_env.grading.answer_text.normalize_latex import prepare
 
-_SAID = (
-    r"(?:(?:so|thus|therefore|hence|因此|所以|故|综上)\s*[,:]?\s*)?(?:(?:i\s+(?:choose|pick|select)|we\s+choose)\s+)?"
-    r"(?:(?:the\s+)?(?:(?:best|final|correct|right)\s+)*(?:option|choice|answer)\s*(?:is|:|=)?\s*:?\s*"
-    r"|(?:(?:最终|正确)的?)?(?:答案|选项)\s*(?:应该)?(?:是|为|选)?\s*:?\s*|应?选择?\s*(?:项|答案)?\s*:?\s*)*"
+_SAID = (  # each word can be read in one way only and nothing is given back (*+): repeated words take linear time
+    r"(?:(?:so|thus|therefore|hence|因此|所以|故|综上)\s*+[,:]?+\s*+)?(?:(?:i\s+(?:choose|pick|select)|we\s+choose)\s+)?"
+    r"(?:(?:the\s++)?+(?:(?:best|final|correct|right)\s++)*+(?:option|choice|answer)\s*+(?:is|:|=)?+\s*+:?+\s*+"
+    r"|(?:(?:最终|正确)的?)?(?:答案|选项)\s*+(?:应该)?+(?:是|为)?+\s*+:?+\s*+|应?选(?!项)择?+\s*+(?:项\s*+)?+:?+\s*+|应选项\s*+:?+\s*+)*+"
 )
 _LETTER = r"\(?\[?\*{0,2}(?P<letter>[A-Z])\*{0,2}\]?\)?"
 _ALONE = re.compile(

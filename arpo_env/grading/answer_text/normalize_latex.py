@@ -105,6 +105,7 @@ _FONT = (
 )
 _WRAP = re.compile(_FONT + r"([^{}]*)\}")
 _WRAPPED = re.compile(_FONT)
+_LAST_MARKS = re.compile(r"\A(?:[,;:! ]\\|[.;,\s](?!\\))*+\s*")  # of a text read from its end, in linear time
 _CIRCLED = re.compile("([①-⑳]+)")
 _BOXES = 30  # number of boxes that are considered per answer
 _INLINE = (  # typeset parts of a sentence: $5$, \\(5\\), **5**
@@ -152,7 +153,8 @@ def prepare(text: str) -> str:
         before = text
         text = _PREFIX.sub("", text.strip())
         text = _unfence(text.strip())
-        text = re.sub(r"^(?:\\[,;:! ]\s*)+|\s*(?:\\[,;:! ]|(?<!\\)[.;,\s])+$", "", text)
+        text = re.sub(r"^(?:\\[,;:! ]\s*)+", "", text)
+        text = _LAST_MARKS.sub("", text[::-1], count=1)[::-1]
     text = re.sub(r"\\operatorname\*?\s*\{\s*(\w+)\s*\}", r"\\\1", _lines(text))
     for inline in _INLINE:
         text = inline.sub(r" \1 ", text)

@@ -13,7 +13,7 @@ _OPTION = re.compile(
     r"(?:\(?(?P<letter>[A-H])\)?\s*(?:[.:)]|\\colon)|\((?P<bracketed>[A-H])\))\s*(?P<content>\S.*)", re.DOTALL
 )
 _BRACKETED = re.compile(r"(?P<letter>[A-H])\s*\((?P<content>[^()A-Z]+)\)")  # B (61)
-_AND = r"\s*(?:,\s*(?:and\s+)?|and|和|与|及|&)\s*"
+_AND = r"\s*+(?:,\s*+(?:and\s++)?+|and|和|与|及|&)\s*+"
 _SEVERAL = re.compile(rf"[A-H](?:(?:{_AND}|\s*)[A-H])+|[①-⑳](?:(?:{_AND}|\s*)[①-⑳])*|\d{{1,2}}(?:{_AND}\d{{1,2}})+")
 _SAID_SEVERAL = re.compile(
     r"(?:(?:the\s+)?(?:correct\s+)?(?:options|choices|answers|statements|letters|option|answer|选项|答案|命题)\s*(?:are|is|为|是|选|:)?\s*:?\s*|(?:故|应)?选\s*:?\s*)",

@@ -75,9 +75,9 @@ _HAN_WHO_LIST = """
     集合 前 项 这个 这 那么 满足条件 符合条件 满足题意 符合题意 条件 题意 不同 班级 全班 班 学校 所有 全部 所求 最终
     最后 表达式 式子 代数式 的 数 事件 角 边 点 线段 不等式 实数 整数 正 自然数 最大 最小 要求 最终的 其中
     """
-_HAN_NAME = "[A-Za-z][A-Za-z0-9_]{0,3}"
+_HAN_NAME = "[A-Za-z][0-9_]{0,3}+"  # several in a row are a longer name
 _HAN_WHO = re.compile(
-    rf"(?:{'|'.join(sorted(_HAN_WHO_LIST.split(), key=len, reverse=True))}|{_HAN_NAME}(?:\([\w,]\))?|\s)*"
+    rf"(?:{'|'.join(sorted(_HAN_WHO_LIST.split(), key=len, reverse=True))}|{_HAN_NAME}(?:\([\w,]\))?+|\s)*+"
 )
 
 

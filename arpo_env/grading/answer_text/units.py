@@ -103,7 +103,9 @@ _TRAILING = re.compile(
 )
 _DOLLARS = re.compile(r"^(?P<value>-?[\d.,]+)\s*(?:\\\$|\$|€|£|¥)$")
 _DEGREE = re.compile(r"^(?P<value>.*\S)\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)\s*[CF]?$")
-_OF_DEGREES = re.compile(r".*\\?(?:sin|cos|tan|cot|sec|csc)\s*(?:\^\s*\{?-?\d+\}?)?\s*\(?[\d.]+\s*\^")  # \sin 75^\circ
+_OF_DEGREES = re.compile(
+    r".*\\?(?:sin|cos|tan|cot|sec|csc)\s*(?:\^\s*(?:\{-?\d++\}|-?\d{1,2}))?\s*\(?[\d.]++\s*\^"
+)  # \sin 75^\circ
 _OVER = re.compile(r"\s*\\frac\s*\{\s*([A-Za-z]{1,8})\s*\}\s*\{\s*([A-Za-z]{1,8})\s*\}$")  # 5 \frac{km}{h}
 _HAN = r"[\u4e00-\u9fff]"
 _CHINESE = re.compile(rf"^(?P<value>.*?)\s*(?P<words>(?:平方|立方)?{_HAN}{{1,12}})$")

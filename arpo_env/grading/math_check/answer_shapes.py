@@ -57,7 +57,7 @@ _SCALED = re.compile(
 )
 _TRANSPOSED = re.compile(r"\^\s*\{?\s*(?:\\mathsf\s*|\\mathrm\s*)?(?:T|\\top|\\intercal)\s*\}?$")
 _CASES = re.compile(r"\\begin\s*\{(?:cases|aligned)\}(.*)\\end\s*\{(?:cases|aligned)\}", re.DOTALL)
-_BUILDER = re.compile(r"\\?\{\s*(?P<left>[^|:]+?)\s*(?:\\mid|\\vert|\\:|\||:)\s*(?P<right>.+?)\s*\\?\}")
+_BUILDER = re.compile(r"(?=.*\}\Z)\\?\{\s*(?P<left>[^|:]+?)\s*(?:\\mid|\\vert|\\:|\||:)\s*(?P<right>.+?)\s*\\?\}")
 _FRENCH = re.compile(r"(?P<left>[\[\]])(?P<low>[^\[\],;]+)[,;](?P<high>[^\[\],;]+)(?P<right>[\[\]])")
 _PYTHON_INTERVAL = re.compile(r"Interval(?:\.(?P<ends>open|Lopen|Ropen))?\((?P<low>[^,]+),(?P<high>[^,]+)\)")
 _EMPTY = re.compile(

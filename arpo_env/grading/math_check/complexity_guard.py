@@ -16,8 +16,10 @@ _POWER = 100  # maximum exponent of a variable
 _SUM_POWER = 20  # maximum exponent of a bracket that is not a number
 _TERMS = 300  # maximum terms of such brackets when expanded
 _DIGITS = 1000  # maximum digits of the result for a numeric base
-_EXPONENT = re.compile(r"(?P<base>[\w.]*|[)}\]])\s*(?:\^|\*\*)\s*(?P<power>\{|\(|[-+]?[\w.]+|\\[a-z]+)")
-_LITERAL = re.compile(r"[-+({\[]*(?:\d*\.?\d+|\d+\s*/\s*\d+|\\frac\{\d+\}\{\d+\}|[-+]\d+)[)}\]]*")
+_EXPONENT = re.compile(
+    r"(?P<base>(?<![\w.])[\w.]*+|(?<=[\w.])|[)}\]])\s*(?:\^|\*\*)\s*(?P<power>\{|\(|[-+]?[\w.]+|\\[a-z]+)"
+)
+_LITERAL = re.compile(r"[-+({\[]*(?:\d++(?:\.\d++|\s*/\s*\d++)?|\.\d++|\\frac\{\d+\}\{\d+\})[)}\]]*")
 _OPERATORS = re.compile(
     r"\\(?:sum|prod|int|iint|oint|lim|Gamma|uparrow|underbrace|overbrace|bigcup|bigcap|zeta)(?![a-z])|∑|∏|∫"
     r"|\b(?:sum|prod|product|summation|factorial|gamma|integrate|limit|zeta|primorial|bell|fibonacci)\s*\(",
@@ -58,7 +60,7 @@ def _depth(text: str) -> int:
 
 
 def _has_huge_factorial(text: str) -> bool:
-    for match in re.finditer(r"(\d*)\s*(!+)(?!=)", text):
+    for match in re.finditer(r"(?<!\d)(\d*+)\s*(!+)(?!=)", text):
         if not match[1] or len(match[1]) > 3 or int(match[1]) > 200 or len(match[2]) > 1:
             return True
     return False

@@ -21,11 +21,11 @@ _FEWEST = 3  # minimum numbers and letters of a formula to be recognised in a lo
 _REWRITTEN = frozenset(("decimal", "fraction", "mixed", "scientific", "recurring", "scaled"))
 _TYPESET = re.compile(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _BETWEEN = re.compile(
-    r"[A-Za-z]{2,}[A-Za-z']*[,:;]?\s|\s[,:;]|[,:;.?]\s|[?]|(?<=\d)[.,]$|[\u4e00-\u9fff]+|\\(?:text|mbox)\s*\{[^{}]*\}"
+    r"(?<![A-Za-z])[A-Za-z]{2,}+[A-Za-z']*+[,:;]?\s|\s[,:;]|[,:;.?]\s|[?]|(?<=\d)[.,]$|[\u4e00-\u9fff]+|\\(?:text|mbox)\s*\{[^{}]*\}"
 )
 _NUMBERS = re.compile(
     r"\d+\s*\\frac\{\d+\}\{\d+\}|-?\\frac\{-?\d+\}\{-?\d+\}|\d+\.\d*(?:\\(?:overline|bar|dot)\s*\{?\d+\}?)+|\d+\.\d+\\[lc]?dots"
-    r"|[\d.]+\s*(?:\\times|\\cdot|\*|x)\s*10\s*\^\s*\{?-?\d+\}?|\d+\s+\d+/\d+|\d+/\d+|[\d.]+\s*\\?%|\d+(?:\.\d+)?"
+    r"|\.?\d[\d.]*+\s*(?:\\times|\\cdot|\*|x)\s*10\s*\^\s*\{?-?\d+\}?|\d+\s+\d+/\d+|\d+/\d+|\.?\d[\d.]*+\s*\\?%|\d+(?:\.\d+)?"
 )
 
 

@@ -203,7 +203,7 @@ def read_question(question: str) -> QuestionWords:
 
 def _sides(question: str) -> tuple[frozenset[str], frozenset[str]]:
     """Return the words of the two alternatives of a question."""
-    found = re.search(r"(?P<one>[^,:;?]*)\bor\b(?P<other>[^,;?]*)", question)
+    found = re.search(r"(?<![^,:;?])(?P<one>[^,:;?]*)\bor\b(?P<other>[^,;?]*)", question)
     found = found or re.search(r"\bbetween\b(?P<one>[^?]*?)\band\b(?P<other>[^,?]*)", question, re.IGNORECASE)
     if not found:
         return frozenset(), frozenset()
