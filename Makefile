@@ -44,7 +44,7 @@ sandbox: setup
 	@scripts/sandbox.sh
 
 model: setup
-	@$(PY) -m arpo_trainer.run.demo_model
+	@$(PY) -m arpo_trainer.demo_model
 
 demo: setup
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line sandbox model

@@ -68,8 +68,8 @@ def without_weights(model: Path, folder: Path) -> None:
 
 def measure(env: list[str], given: argparse.Namespace) -> dict[str, Any]:
     """Play, kill, resume and replay one environment."""
+    from arpo_trainer.demo_model import ensure_model
     from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
-    from arpo_trainer.run.demo_model import ensure_model
 
     with tempfile.TemporaryDirectory() as scratch:
         place, total = Path(scratch), given.tasks * given.samples

@@ -213,7 +213,7 @@ def read_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = read_arguments()
     if arguments.model is None:
-        from arpo_trainer.run.demo_model import ensure_model
+        from arpo_trainer.demo_model import ensure_model
 
         arguments.model = str(ensure_model())
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)

@@ -41,7 +41,7 @@ import torch
 
 import arpo_env
 from arpo_env import ToolEnv
-from arpo_trainer.run.demo_model import ensure_model
+from arpo_trainer.demo_model import ensure_model
 from arpo_trainer.training.recorder import versions
 from envs_registry import Task
 from sandbox.cache_directory import cache_directory

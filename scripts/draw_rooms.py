@@ -38,6 +38,7 @@ FLOORS: dict[str, list[str]] = {
         "backends",
         "algorithms packing",
         "tree",
+        "demo_model",
         "timeline validation folder_lock optional_dependencies statistics",
     ],
     "arpo_env": [

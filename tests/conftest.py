@@ -120,7 +120,7 @@ def env(isolation: str) -> Any:
 @pytest.fixture(scope="session")
 def model_folder() -> Path:
     """SmolLM2-135M-Instruct as a Hugging Face folder; fetched on first use."""
-    from arpo_trainer.run.demo_model import ensure_model
+    from arpo_trainer.demo_model import ensure_model
 
     try:
         return ensure_model()

@@ -177,13 +177,13 @@ CODE: dict[str, tuple[str, dict[str, str]]] = {
         {"*": "files"},
     ),
     "the demo model": (
-        "from arpo_trainer.run.demo_model import *; ensure_model(Path('/nonexistent/x'))",
+        "from arpo_trainer.demo_model import *; ensure_model(Path('/nonexistent/x'))",
         {"*": "train"},
     ),
 }
 OF_TRAINING = {
     "LoRA": ("from arpo_trainer.run.arguments import RunArguments; RunArguments(lora_rank=8)", {"*": "lora"}),
-    "GGUF": ("from arpo_trainer.run.demo_model import *; ensure_model(Path('/nonexistent/x'))", {"*": "demo"}),
+    "GGUF": ("from arpo_trainer.demo_model import *; ensure_model(Path('/nonexistent/x'))", {"*": "demo"}),
 }
 
 

@@ -99,10 +99,10 @@ def _sandbox() -> Iterator[Finding]:
 
 
 def _model() -> Iterator[Finding]:
-    from arpo_trainer.run.demo_model import demo_model_folder, has_demo_model
+    from arpo_trainer.demo_model import demo_model_folder, has_demo_model
 
     folder, there = demo_model_folder(), has_demo_model()
-    cure = "python -m arpo_trainer.run.demo_model  (98 MB)"
+    cure = "python -m arpo_trainer.demo_model  (98 MB)"
     yield Finding("demo model", there, str(folder) if there else "not downloaded yet", cure, needed=False)
 
 

@@ -75,9 +75,9 @@ def play_with_model(env: ToolEnv, seed: int, model: str, temperature: float) -> 
 
     from arpo_env.event_loop import run
     from arpo_trainer.backends import transformers_backend
+    from arpo_trainer.demo_model import resolve_model
     from arpo_trainer.rollout.engine import Engine
     from arpo_trainer.rollout.settings import RolloutSettings
-    from arpo_trainer.run.demo_model import resolve_model
 
     path = resolve_model(model)
     tokenizer = AutoTokenizer.from_pretrained(path)

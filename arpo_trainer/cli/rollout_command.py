@@ -262,7 +262,7 @@ def _model(arguments: argparse.Namespace, settings: dict[str, Any]) -> tuple[Any
     """Return the tokenizer and the backend."""
     from transformers import AutoTokenizer
 
-    from arpo_trainer.run.demo_model import resolve_model
+    from arpo_trainer.demo_model import resolve_model
 
     path = resolve_model(arguments.model)
     tokenizer = AutoTokenizer.from_pretrained(path)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from arpo_env.net.redaction import strip_credentials
-from arpo_trainer.run.demo_model import resolve_model
+from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.validation import check_name
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.export.checkpoint_kinds import CheckpointFiles, find_checkpoint_files
 from arpo_trainer.export.load_weights import DTYPES, base_of, load_model
 from arpo_trainer.export.model_card import make_card
-from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.validation import check_name
 
 logger = logging.getLogger(__name__)

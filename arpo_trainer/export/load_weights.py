@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.export.checkpoint_kinds import FSDP_FULL, FSDP_SHARDS, CheckpointFiles
-from arpo_trainer.run.demo_model import resolve_model
 
 DTYPES = ("float32", "bfloat16", "float16")
 _GIVE_BASE = "Export another checkpoint, or give the model that was trained with --base MODEL"

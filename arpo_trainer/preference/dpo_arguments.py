@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.evaluation.eval_settings import EvalSettings
 from arpo_trainer.preference.pairs import PairSettings
-from arpo_trainer.run.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.run.make_env import known_id
 from arpo_trainer.run.sft_arguments import split_rows_settings
 from arpo_trainer.run.weight_arguments import WeightArguments

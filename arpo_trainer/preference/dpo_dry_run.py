@@ -12,9 +12,9 @@ import torch
 
 from arpo_trainer.costs.compute_hours import PASS, PASS_AND_BACK, ComputeSpeed
 from arpo_trainer.costs.model_shape import model_shape
+from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.preference.dpo_arguments import DPOArguments, configure_dpo
 from arpo_trainer.preference.pair_file import read_pairs
-from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.lora import lora_config
 from arpo_trainer.run.sft_dry_run import Line
 from arpo_trainer.training.process_count import planning, process_count

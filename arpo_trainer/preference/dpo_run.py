@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
+from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.evaluation.episode_store import ROWS
 from arpo_trainer.folder_lock import only_writer
 from arpo_trainer.preference.dpo_arguments import DPOArguments, configure_dpo
@@ -28,7 +29,6 @@ from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.preference.sampled_pairs import SAMPLES, sample_pairs
 from arpo_trainer.report.run_data import write_facts
 from arpo_trainer.rollout.distributed import this_rank
-from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.lora import lora_config, save_adapters
 from arpo_trainer.run.train import idle_threads
 from arpo_trainer.training.checkpoints import broken

@@ -21,8 +21,8 @@ from arpo_trainer.costs.cost_table import cost_summary
 from arpo_trainer.costs.estimate import Costs, estimate
 from arpo_trainer.costs.model_shape import ModelShape, model_shape
 from arpo_trainer.costs.sharding import ProcessLayout
+from arpo_trainer.demo_model import DEMO_MODEL, has_demo_model, resolve_model
 from arpo_trainer.run.arguments import RunArguments, configure
-from arpo_trainer.run.demo_model import DEMO_MODEL, demo_model_folder, has_demo_model
 from arpo_trainer.run.launch import config_file
 from arpo_trainer.run.lora import lora_config
 from arpo_trainer.run.make_env import make_env
@@ -188,10 +188,13 @@ def _tokenizer_and_shape(run: RunArguments, args: ARPOConfig) -> tuple[Any, Mode
     """Return the model's tokenizer and shape, and notes on what was not available."""
     from transformers import AutoTokenizer
 
-    path = str(demo_model_folder()) if run.model == DEMO_MODEL else run.model
     if run.model == DEMO_MODEL and not has_demo_model():
         return None, None, ("memory and exact prompts: the demo model is downloaded at its first use",)
     revision = (args.model_init_kwargs or {}).get("revision", "main")
+    try:
+        path = resolve_model(run.model, revision)
+    except FileNotFoundError as error:
+        return None, None, (f"memory, disk and exact prompts: {error}",)
     options = {"trust_remote_code": args.trust_remote_code, "revision": revision}
     tokenizer, shape, notes = None, None, []
     try:

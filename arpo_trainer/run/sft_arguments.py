@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from arpo_env.protocols import make_protocol
-from arpo_trainer.run.demo_model import DEMO_MODEL, check_model_folder
+from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.run.weight_arguments import WeightArguments
 from arpo_trainer.sft.trace_data import TraceSettings
 from arpo_trainer.sft.trace_formats import FORMATS

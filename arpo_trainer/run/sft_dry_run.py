@@ -13,7 +13,7 @@ import torch
 from arpo_env.budget import BYTES_A_TOKEN
 from arpo_trainer.costs.compute_hours import PASS_AND_BACK, ComputeSpeed
 from arpo_trainer.costs.model_shape import ModelShape, model_shape
-from arpo_trainer.run.demo_model import resolve_model
+from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.run.lora import lora_config
 from arpo_trainer.run.sft_arguments import DEMONSTRATIONS, SFTArguments, configure_sft
 from arpo_trainer.run.sft_run import load_tokenizer, prepare

@@ -24,11 +24,11 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_trainer.algorithms.published_code import as_published
+from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.ray_rollouts.ray_connection import check_address
 from arpo_trainer.rollout.distributed import on_every_rank, share, this_rank
 from arpo_trainer.run.arguments import RunArguments, configure
 from arpo_trainer.run.cold_start_cache import cold_started_model
-from arpo_trainer.run.demo_model import resolve_model
 from arpo_trainer.run.dry_run import log_estimate
 from arpo_trainer.run.lora import lora_config, save_adapters
 from arpo_trainer.run.run_environments import RunEnvironments
@@ -141,9 +141,9 @@ class TrainingRun:
     def make_trainer(self, recorder: RunRecorder | None = None) -> ARPOTrainer:
         """Return the trainer; a cold start is made if the settings ask for one."""
         run, args = self.arguments, self.args
-        with args.main_process_first():
-            path = resolve_model(run.model)
         revision = (args.model_init_kwargs or {}).get("revision", "main")
+        with args.main_process_first():
+            path = resolve_model(run.model, revision)
         tokenizer = AutoTokenizer.from_pretrained(
             path, padding_side="left", revision=revision, trust_remote_code=args.trust_remote_code
         )

@@ -22,6 +22,7 @@ from arpo_trainer.algorithms.advantages import Scale, batch_advantages, has_sign
 from arpo_trainer.algorithms.credit_assignment import token_advantages, weight_scale
 from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.algorithms.toolpo import action_advantages, action_rewards, call_marks, success_rewards
+from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.rollout.concurrency import check_limits
 from arpo_trainer.rollout.distributed import gather, group_tasks
 from arpo_trainer.rollout.engine import Engine
@@ -89,6 +90,9 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
     ) -> None:
         _check_arguments(env, eval_env, kwargs)
         args = args or ARPOConfig(output_dir="arpo")
+        if isinstance(model, str | Path):
+            with args.main_process_first():
+                model = resolve_model(model, (args.model_init_kwargs or {}).get("revision", "main"))
         row = args.rollout_settings().parts
         env, eval_env = as_published(env, row), as_published(eval_env, row) if eval_env else None
         check_limits(args.rollout_limits(), list(env.tools))
@@ -108,7 +112,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         self._env_rewards = reward_funcs is None
         self._token_loss = args.token_loss()
         super().__init__(
-            model=str(model) if isinstance(model, Path) else model,
+            model=model,
             reward_funcs=self._reward_check.wrap(env_reward if reward_funcs is None else reward_funcs),
             args=args,
             train_dataset=train_dataset if train_dataset is not None else task_dataset(env, args),

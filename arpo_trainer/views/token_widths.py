@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.run.demo_model import DEMO_MODEL, demo_model_folder
+from arpo_trainer.demo_model import DEMO_MODEL, demo_model_folder
 
 logger = logging.getLogger(__name__)
 _FILE = "tokenizer.json"

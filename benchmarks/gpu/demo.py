@@ -39,7 +39,7 @@ TINY = {
 
 def measure(tiny: bool) -> dict[str, Any]:
     """Train, and return accuracy before and after, seconds of a step, tokens a second."""
-    from arpo_trainer.run.demo_model import ensure_model
+    from arpo_trainer.demo_model import ensure_model
     from sandbox import SandboxUnavailable, default_sandbox
 
     try:

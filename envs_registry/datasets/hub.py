@@ -6,7 +6,13 @@ read: pictures and paragraphs stay where they are.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import glob
+import logging
+import os
+import sys
+import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +20,48 @@ from typing import Any
 from envs_registry.datasets.data_files import Rows
 from envs_registry.datasets.local_files import ROOT_VARIABLE, variable
 
+logger = logging.getLogger(__name__)
+_PATIENCE = 5.0  # seconds
+
 
 class HubError(RuntimeError):
     """Raised when a data set cannot be loaded from the hub; the message names the cure."""
+
+
+@functools.cache
+def offline() -> str:
+    """Return why the hub cannot be asked, with the cure; "" if it can. There is one try in each process.
+
+    If that fails, the process goes on as with HF_HUB_OFFLINE=1: what is cached is loaded at once, and what is not fails
+    at once. The clients would try again for 25 seconds for each file.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set: unset it to ask the hub"
+    answers: list[Any] = []
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):  # each HTTP library has its own
+            answers.append(get_session().head(constants.ENDPOINT, timeout=_PATIENCE))
+
+    # in a thread, since no limit of the client covers the look-up of a name
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_PATIENCE)
+    if answers:
+        return ""
+    os.environ["HF_HUB_OFFLINE"] = "1"  # for child processes, and for libraries that are imported later
+    constants.HF_HUB_OFFLINE = True
+    if imported := sys.modules.get("datasets"):
+        imported.config.HF_HUB_OFFLINE = imported.config.HF_DATASETS_OFFLINE = True
+    reason = (
+        f"the hub does not answer at {constants.ENDPOINT}: check the network, or name a mirror in HF_ENDPOINT (with "
+        "HF_HUB_OFFLINE=1 it is not asked)"
+    )
+    logger.warning("only what is in the cache is loaded: %s", reason)
+    return reason
 
 
 def hub_rows(
@@ -39,6 +84,8 @@ def hub_rows(
         import datasets
     except ImportError as error:
         raise HubError(f"loading {hub} needs `datasets`: pip install 'arpo-gym[data]'") from error
+    if not Path(hub).is_dir():
+        offline()
     rows: list[dict[str, Any]] = []
     for config in configs:
         try:
@@ -71,6 +118,7 @@ def hub_files(hub: str, paths: Sequence[str], source: str, gated: str = "", revi
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise HubError(f"loading {hub} needs `huggingface_hub`: pip install 'arpo-gym[data]'") from error
+    offline()
     try:
         # Names are patterns there.
         escaped = [glob.escape(path) for path in paths]
@@ -91,7 +139,9 @@ def _explain(error: Exception, hub: str, what: str, source: str, gated: str) -> 
         )
     # A gated set may fail in other ways as well, such as without a token, so the cure is named in any case.
     terms = f" It is gated: accept its terms at {gated} and set HF_TOKEN." if gated else ""
-    return f"could not load {hub}, {what}, from the hub ({type(error).__name__}: {error}).{terms} {local}"
+    # not asked again: where the hub answered, its own error says more
+    reason = f" It is not in the cache, and {offline()}." if not Path(hub).is_dir() and offline() else ""
+    return f"could not load {hub}, {what}, from the hub ({type(error).__name__}: {error}).{reason}{terms} {local}"
 
 
 def _is_gate(error: BaseException | None) -> bool:

@@ -147,7 +147,7 @@ def play_for_ever() -> None:
     from transformers import AutoTokenizer
 
     from arpo_env.event_loop import run
-    from arpo_trainer.run.demo_model import ensure_model
+    from arpo_trainer.demo_model import ensure_model
 
     global CALL
     CALL = "<think>c</think><python>import time; time.sleep(9)</python>"

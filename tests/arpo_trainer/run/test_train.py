@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_trainer import ARPOConfig
+from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.demo_model import check_model_folder
 from arpo_trainer.run.arguments import RunArguments, split_settings
 from arpo_trainer.run.cold_start_cache import cold_start_folder
-from arpo_trainer.run.demo_model import check_model_folder
 from arpo_trainer.run.dry_run import dry_run
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.run.run_environments import RunEnvironments
 from arpo_trainer.run.train import TrainingRun, train
+from envs_registry.datasets.hub import offline
 
 
 def test_an_unknown_setting_names_the_nearest() -> None:
@@ -54,6 +56,34 @@ def test_a_wrong_model_folder_is_refused_before_anything_is_loaded(tmp_path: Pat
     with pytest.raises(FileNotFoundError, match="does not exist"):
         train(settings)
     assert not (tmp_path / "out").exists()
+
+
+def test_without_a_network_nothing_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dry run says what is missing, and a trainer refuses; both name what sets the hub."""
+    import datasets
+    from huggingface_hub import constants
+
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # a closed port
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    offline.cache_clear()
+    try:
+        settings = read_settings("arpo-qwen2.5-3b-math-lora", [f"output_dir={tmp_path}", "use_vllm=false"])
+        costs, missing = dry_run(settings)
+        said = [*costs.notes, *missing]
+        with pytest.raises(FileNotFoundError) as refused:
+            ARPOTrainer("owner/model", ToolEnv("arpo/Arithmetic-v0"), args=ARPOConfig(str(tmp_path), use_cpu=True))
+    finally:
+        offline.cache_clear()
+    assert [text.partition(" is not in the cache, ")[0][:7] for text in costs.notes] == ["memory,"]
+    for text in (*said, str(refused.value)):
+        assert "127.0.0.1:9: check the network" in text
+        assert {"HF_ENDPOINT", "HF_HUB_OFFLINE"} <= set(re.findall(r"\w+", text))
+    assert len(missing) == 2  # the tasks of both environments
+    assert not pauses
 
 
 def test_a_run_that_would_be_evaluated_on_its_training_tasks_is_refused(tmp_path: Path, isolation: str) -> None:

