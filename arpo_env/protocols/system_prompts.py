@@ -24,6 +24,7 @@ _SHORT: dict[Language, dict[str, str]] = {
         "result": "The output comes in <result> </result>.",
         "answer": "Answer in <answer> \\boxed{} </answer>.",
         "json": "JSON object with {keys}",
+        "none": "{}",
         "either": "{parameter} (or a JSON object with {keys})",
         "joint": " ",
     },
@@ -35,6 +36,7 @@ _SHORT: dict[Language, dict[str, str]] = {
         "result": "输出会出现在 <result> </result> 中。",
         "answer": "在 <answer> \\boxed{} </answer> 中作答。",
         "json": "含 {keys} 的 JSON 对象",
+        "none": "{}",
         "either": "{parameter}（或含 {keys} 的 JSON 对象）",
         "joint": "",
     },
@@ -64,6 +66,7 @@ _PAPER: dict[Language, dict[str, str]] = {
         "box": "End the answer with the final exact result, in LaTeX, inside \\boxed{}.",
         "final": "The final answer is \\[ \\boxed{result} \\]",
         "json": "arguments as a JSON object with {keys}",
+        "none": "arguments {} (there are none)",
         "either": "{parameter} (or a JSON object with {keys})",
         "joint": " ",
     },
@@ -87,6 +90,7 @@ _PAPER: dict[Language, dict[str, str]] = {
         "box": "在答案的最后，用 LaTeX 把最终的准确结果写在 \\boxed{} 中。",
         "final": "最终答案是 \\[ \\boxed{结果} \\]",
         "json": "参数（含 {keys} 的 JSON 对象）",
+        "none": "参数 {}（没有参数）",
         "either": "{parameter}（或含 {keys} 的 JSON 对象）",
         "joint": "",
     },
@@ -178,7 +182,7 @@ def _content(tool: JsonSchema, words: dict[str, str]) -> str:
     if parameter is not None:
         return parameter
     properties: dict[str, Any] = (tool["function"].get("parameters") or {}).get("properties") or {}
-    return words["json"].format(keys=", ".join(properties) or "-")
+    return words["json"].format(keys=", ".join(properties)) if properties else words["none"]
 
 
 def _pattern(tools: Sequence[JsonSchema], words: dict[str, str]) -> str:

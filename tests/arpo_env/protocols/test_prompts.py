@@ -58,6 +58,13 @@ def test_another_tool_is_told_by_its_schema() -> None:
         assert "a, b" in prompt
 
 
+@pytest.mark.parametrize(("language", "style"), list(itertools.product(LANGUAGES, STYLES)))
+def test_a_tool_without_parameters_is_shown_with_no_arguments(language: Language, style: Style) -> None:
+    prompt = ArpoTags().system_prompt([NOW], language, style)
+    assert "{}" in prompt
+    assert "JSON" not in prompt
+
+
 @pytest.mark.parametrize(("tools", "language", "style"), CASES)
 def test_closing_what_the_prompt_opened_runs_nothing(tools: list[JsonSchema], language: Language, style: Style) -> None:
     for stop in ArpoTags().stop_strings(tools):
