@@ -75,7 +75,8 @@ class Toolbox:
         if self.services.search is not None and "search" not in made:
             names = ", ".join(made) or "none"
             raise ValueError(
-                f"search= is given, but there is no search tool (tools: {names}); add tools=['search', ...]"
+                f"search= is given, but there is no search tool (tools: {names}); add tools=['search', ...], or leave "
+                "it out (the variable ARPO_SEARCH is for all environments that have one)"
             )
         if self.services.show_images and "read_file" not in made:
             raise ValueError(

@@ -107,8 +107,12 @@ def plan_environments(settings: EvalSettings, cache: Cache | None = None) -> Ite
     """
     with contextlib.ExitStack() as opened:
         planned = []
-        for row in environment_rows(settings.environments):
-            options = {**row.options, **settings.env_options}
+        rows = environment_rows(settings.environments)
+        # a suite may mix sets with and without a search or a judge: each takes what it can use of these
+        useless = [name for name in _USED_BY if not any(_uses(name, row, settings) for row in rows)]
+        for row in rows:
+            given = {n: v for n, v in settings.env_options.items() if n in useless or _uses(n, row, settings)}
+            options = {**row.options, **given}
             services = {"cache": cache} if cache else {}
             env = make_env(row.env, {**options, **services})
             opened.callback(env.close)
@@ -117,6 +121,20 @@ def plan_environments(settings: EvalSettings, cache: Cache | None = None) -> Ite
             count = task_count(label, env, settings.tasks, row.tasks)
             planned.append(PlannedEnv(label, row.env, options, row.metric, row.subset, env, count))
         yield planned
+
+
+_USED_BY = ("search", "judge_model")
+
+
+def _uses(name: str, row: SuiteRow, settings: EvalSettings) -> bool:
+    """Return whether the environment of a row can use an option, of those that not all can."""
+    env_id, options = known_id(row.env), {**row.options, **settings.env_options}
+    if name not in _USED_BY or not has_spec(env_id):
+        return True
+    spec = get_spec(env_id)
+    if name == "search":
+        return "search" in (options.get("tools") or spec.tools)
+    return bool((options.get("scorer") or spec.scorer) == "judge")
 
 
 def missing_units(

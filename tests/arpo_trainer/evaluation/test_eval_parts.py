@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arpo_trainer.evaluation.eval_models import EvalModel, checkpoints, labelled
-from arpo_trainer.evaluation.eval_plan import environment_rows
+from arpo_trainer.evaluation.eval_plan import environment_rows, plan_environments
 from arpo_trainer.evaluation.eval_settings import EvalSettings, refuse_other_settings
 from arpo_trainer.evaluation.live_display import LiveDisplay
 from tests.arpo_trainer.evaluation.made_rows import entry, row
@@ -102,6 +102,26 @@ def test_single_environments_have_all_tasks_of_the_split_for_evaluation() -> Non
     single = {one.env: one for one in rows[-2:]}
     assert (single["arpo/GSM8K-v0"].tasks, single["arpo/GSM8K-v0"].options["split"]) == (None, "test")
     assert single["arpo/MultiHop-v0"].options == {"split": "test"}
+
+
+def test_a_mixed_suite_gives_search_and_judge_to_the_sets_that_use_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARPO_CACHE", str(tmp_path))
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    for name in ("corpus", "SimpleQA"):
+        (tmp_path / f"{name}.jsonl").write_text('{"title": "t", "text": "x", "problem": "a?", "answer": "b"}\n')
+    monkeypatch.setenv("ARPO_DATA", str(tmp_path))
+    options = {"search": str(tmp_path / "corpus.jsonl"), "judge_model": "j"}
+    names = ("arpo/Arithmetic-v0", "arpo/MultiHop-v0", "arpo/SimpleQA-v0")
+    with plan_environments(EvalSettings(names, options, tasks=1)) as planned:
+        given = [{name for name in options if name in one.options} for one in planned]
+    assert given == [set(), {"search"}, {"search", "judge_model"}]
+    with (
+        pytest.raises(ValueError, match=r"no search tool .* ARPO_SEARCH"),
+        plan_environments(EvalSettings(names[:1], options, tasks=1)),
+    ):
+        pass
 
 
 def test_plain_lines_count_what_is_done_running_and_broken() -> None:
