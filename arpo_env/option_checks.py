@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -10,17 +11,25 @@ from envs_registry.nearest_name import nearest_hint
 from envs_registry.sources import UnknownOptionError
 
 
-def check_reset_options(options: Mapping[str, Any]) -> None:
+def check_reset_options(options: Mapping[str, Any], tasks: TaskSource) -> None:
     """Check the options of `reset`.
 
     Raises:
-        ValueError: an option is unknown or invalid.
+        ValueError: an option is unknown or invalid, or there is no task of that number.
     """
     unknown = set(options) - {"task", "index"}
     if unknown:
         raise ValueError(f"reset takes the options 'task' and 'index', not {', '.join(sorted(unknown))}")
     if "task" in options and (not isinstance(options["task"], Task) or "index" in options):
         raise ValueError(f"reset takes either a Task as 'task' or an 'index', got {options!s:.200}")
+    if options.get("index") is not None:
+        try:
+            index = operator.index(options["index"])
+        except TypeError:
+            raise ValueError(f"reset takes a whole number as 'index', got {options['index']!r:.80}") from None
+        if index < 0 or (tasks.size is not None and index >= tasks.size):
+            last = f"; there are {tasks.size:,}, from 0 to {tasks.size - 1}" if tasks.size else ""
+            raise ValueError(f"there is no task of index {index}{last}")
 
 
 def load_tasks(source: str, others: Collection[str], **options: Any) -> Any:
@@ -52,7 +61,7 @@ def choose_task(tasks: TaskSource, options: Mapping[str, Any], draw: Callable[[i
     Raises:
         ValueError: an option is unknown or invalid.
     """
-    check_reset_options(options)
+    check_reset_options(options, tasks)
     if isinstance(given := options.get("task"), Task):
         return given
     index = options.get("index")

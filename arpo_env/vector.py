@@ -99,8 +99,8 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
                 raise ValueError(f"{name} must have one entry for each of {self.num_envs} episodes, got {len(values)}")
         each = [given if tasks is None else {**given, "task": task} for task in tasks or [None] * self.num_envs]
         # Before any episode begins, so that a mistake leaves the running ones untouched.
-        for one in each:
-            check_reset_options(one)
+        for env, one in zip(self.envs, each, strict=True):
+            check_reset_options(one, env.tasks)
         infos: dict[str, Any] = {}
         chosen = [i for i in range(self.num_envs) if mask[i]]
         started = run(_all(_started(self.envs[i], seed=seeds[i], options=each[i]) for i in chosen))

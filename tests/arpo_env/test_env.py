@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
@@ -16,6 +17,7 @@ from arpo_env import ToolEnv
 from arpo_env.budget import NO_CALLS
 from arpo_env.text_space import UnicodeText
 from arpo_env.tools.tool import shorten
+from arpo_env.vector import ToolVectorEnv
 from envs_registry import Task
 
 DONE = "<think>d</think><answer>\\boxed{{{}}}</answer>"
@@ -224,6 +226,20 @@ def test_unknown_reset_option_is_named(env: ToolEnv) -> None:
 def test_reset_takes_one_task_or_one_index(env: ToolEnv, chosen: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="either a Task as 'task' or an 'index'"):
         env.reset(options=chosen)
+
+
+@pytest.mark.parametrize("index", [5, -1, 99_999, "3", 1.0])
+def test_an_index_that_no_task_has_is_refused(index: Any) -> None:
+    env = ToolEnv("arpo/Arithmetic-v0", limit=5)
+    question = env.reset(options={"index": np.int64(4)})[0]
+    for one in (env, ToolVectorEnv("arpo/Arithmetic-v0", num_envs=2, limit=5)):
+        with pytest.raises(ValueError, match="there are 5, from 0 to 4" if type(index) is int else "whole number"):
+            one.reset(options={"index": index})
+    assert env.episode.task.question == question  # the running episode goes on
+    endless = ToolEnv("arpo/Arithmetic-v0")
+    assert endless.reset(options={"index": 99_999})[0]
+    with pytest.raises(ValueError, match="no task of index -1"):
+        endless.reset(options={"index": -1})
 
 
 def test_a_cache_may_be_named_by_a_path(tmp_path: Path) -> None:
