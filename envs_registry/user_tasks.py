@@ -75,13 +75,12 @@ def _file(spec: EnvSpec, path: str | Path) -> Loader:
     # A grader object, or a scorer such as "judge", does not tell the kind.
     kind = dict(_KINDS).get(spec.scorer, "qa") if isinstance(spec.scorer, str) else "qa"
     whole = not Path(path).expanduser().is_dir()
-    splits = ("train",) if whole else _FOLDER_SPLITS
     # Own files are read like a published set; the hub and the limits of play are not used.
     data_set = DataSet(
         name=spec.id,
         description=spec.description,
         hub="",
-        splits=tuple((name, name) for name in splits),
+        splits=tuple((name, name) for name in _FOLDER_SPLITS),
         play=Play((), "", 1, 1),
         size="",
         licence=spec.licence,

@@ -17,7 +17,7 @@ from envs_registry.datasets.data_files import DataFileError, Row, column, read_r
 from envs_registry.datasets.data_files import field as look_up
 from envs_registry.datasets.data_set import DataSet, Step
 from envs_registry.datasets.hub import hub_rows
-from envs_registry.datasets.local_files import files_of, place_of
+from envs_registry.datasets.local_files import files_of, place_of, split_of
 from envs_registry.datasets.repairs import Repairs, answers, clean, cut_off
 from envs_registry.sources import ListSource, UnknownOptionError, register_source
 from envs_registry.spec import EnvSpec, register
@@ -79,7 +79,7 @@ def load(
 
     Args:
         data_set: the data set.
-        split: name of the split; None means the first split.
+        split: name of the split; None means the one after which a file is named, else the first split.
         data: a file or folder; None means the environment variables of `local_files`, then the hub.
         level: a level, or several as in "1,2"; None means all levels.
         options: options of the set itself, such as `files` of GAIA.
@@ -90,6 +90,9 @@ def load(
         DataFileError: a file or row is broken; the message names it.
         HubError: the hub refused the data set; the message says how to get it.
     """
+    place = place_of(data_set.source, (data_set.source, *data_set.known_as), data)
+    if split is None and place is not None and place.is_file():
+        split = split_of(place, data_set.split_names)
     split = _one_of(data_set, "split", split or data_set.split_names[0], data_set.split_names)
     levels = _levels(data_set, level)
     own = [key for key, _ in data_set.filters]
@@ -99,7 +102,7 @@ def load(
     # A filter runs unless its option is on: the option admits the rows that the filter drops.
     steps = (*data_set.steps, *(step for name, step in data_set.filters if not options.get(name)))
     with_files = bool(data_set.files) and ("files" not in own or bool(options.get("files")))
-    origin, rows = _read(data_set, split, data, with_files)
+    origin, rows = _read(data_set, split, place, with_files)
     repairs: Repairs = Counter()
     tasks = list(_tasks(data_set, split, rows, steps, repairs))
     # After all rows were converted, so that a message can name the levels that exist.
@@ -118,8 +121,7 @@ class _PlacedRow:
     folders: tuple[Path, ...] = ()
 
 
-def _read(data_set: DataSet, split: str, data: str | Path | None, with_files: bool) -> tuple[str, list[_PlacedRow]]:
-    place = place_of(data_set.source, (data_set.source, *data_set.known_as), data)
+def _read(data_set: DataSet, split: str, place: Path | None, with_files: bool) -> tuple[str, list[_PlacedRow]]:
     if place is None:
         hub, gated = data_set.hub, data_set.gated
         rows = hub_rows(hub, data_set.configs, dict(data_set.splits)[split], data_set.columns, data_set.source, gated)

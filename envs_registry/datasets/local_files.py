@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,6 +84,20 @@ def files_of(place: Path, split: str, splits: Sequence[str]) -> list[Path]:
     raise DataFileError(
         f"{place}: no file for split {split!r}. Name a file {split}.jsonl, or give a file's path; data files: {listed}"
     )
+
+
+def split_of(file: Path, splits: Sequence[str]) -> str | None:
+    """Return the split after which a file is named, as in "test.jsonl" or "dev_2.csv"; None if it is named otherwise.
+
+    Raises:
+        ValueError: the set has several splits, and not the one of the name.
+    """
+    word = re.split("[^a-z]", file.name.casefold())[0]
+    names = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
+    split = names.get(word)
+    if split is not None and split not in splits and len(splits) > 1:
+        raise ValueError(f"{file} is named {split}, and the set has {', '.join(splits)}: say which it is, with split=")
+    return split if split in splits else None
 
 
 def _begins(path: Path, split: str) -> bool:

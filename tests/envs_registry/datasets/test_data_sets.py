@@ -266,6 +266,27 @@ def test_the_only_file_will_do_unless_it_is_another_split_s(tmp_path: Path) -> N
     assert load(BY_NAME["HotpotQA"], data=tmp_path / "two", split="validation").size == 1  # it has no split "test"
 
 
+@pytest.mark.parametrize(
+    ("file", "given", "split"),
+    [
+        ("test.jsonl", None, "test"),
+        ("Test-00000-of-00001.jsonl", None, "test"),
+        ("test.jsonl", "train", "train"),
+        ("tested.jsonl", None, "train"),
+        ("rows.jsonl", None, "train"),
+        ("dev.jsonl", None, ""),
+        ("dev.jsonl", "test", "test"),
+    ],
+)
+def test_a_file_says_its_split_by_its_name(file: str, given: str | None, split: str, tmp_path: Path) -> None:
+    gsm8k(tmp_path / file, "how many?")
+    if not split:
+        with pytest.raises(ValueError, match=r"named validation, and the set has train, test: .* split="):
+            load(BY_NAME["GSM8K"], data=tmp_path / file)
+        return
+    assert load(BY_NAME["GSM8K"], data=tmp_path / file, split=given).tasks[0].id == f"gsm8k-{split}-0"
+
+
 def test_several_files_of_no_split_are_listed(tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.csv"):
         gsm8k(tmp_path / name, name)
