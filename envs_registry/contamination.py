@@ -8,6 +8,7 @@ question (one word per CJK character). A near match may ask something different 
 
 from __future__ import annotations
 
+import logging
 import re
 import unicodedata
 from collections import Counter, defaultdict
@@ -23,9 +24,13 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 # A sign counts only where it belongs to a number: 3-2 is not 32, but "x-ray" is "x ray".
 _SIGNS = re.compile(r"[*/^_](?=[\s({\\]*\d)|(?<![^\W\d_])(?<![^\W\d_]\s)-(?=[\s({\\]*\d)|(?<=\d)\.(?=\d)")
 _BETWEEN_NUMBERS = re.compile(r" +(?!\d)|(?<!\d) +(?=\d)")  # white space that does not separate two numbers
+OVERLAP = ("refuse", "drop", "allow")
+"""What `keep_apart` may do."""
 GRAM = 13  # words; the customary length, as in the GPT-3 report
 NEAR = 0.5  # share of the shorter question's grams
 _WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
+
+_log = logging.getLogger(__name__)
 
 Pair = tuple[Task, Task]
 
@@ -113,6 +118,34 @@ def without(source: TaskSource, found: Overlap) -> ListSource:
     if not left:
         raise ValueError("every training task is also an evaluation task: nothing is left to train on")
     return ListSource(left)
+
+
+def keep_apart(train_source: TaskSource, eval_source: TaskSource, setting: str) -> TaskSource:
+    """Return the tasks to train on, where those of an evaluation are not to be trained on.
+
+    What the two have in common, and what they ask alike, is logged.
+
+    Args:
+        train_source: the tasks to train on.
+        eval_source: the tasks of the evaluation.
+        setting: "refuse" raises, "drop" leaves them out of the training, similar ones too, and "allow" keeps them.
+
+    Raises:
+        ValueError: there is no such setting, one of the sources is endless, or an evaluation task is trained on.
+    """
+    if setting not in OVERLAP:
+        raise ValueError(f"overlap must be one of {', '.join(map(repr, OVERLAP))}; not {setting!r}")
+    found = overlap(train_source, eval_source)
+    if found.exact and setting == "refuse":
+        raise ValueError(
+            f"{found}. Give the evaluation other tasks (eval_env, or eval_env_kwargs: {{data: test.jsonl}}); set "
+            "overlap to 'drop', which leaves them out of the training, or to 'allow'; or turn evaluation off "
+            "(no eval_env, or eval_tasks: 0)"
+        )
+    if not found.exact and not found.near:
+        return train_source
+    _log.warning("overlap %s: %s; %d more are similar", setting, found, found.near_count)
+    return without(train_source, found) if setting == "drop" else train_source
 
 
 def _tasks(source: TaskSource) -> Iterator[Task]:

@@ -21,13 +21,13 @@ from arpo_trainer.run.make_env import known_id
 from arpo_trainer.run.weight_arguments import WeightArguments
 from arpo_trainer.training.process_count import process_count
 from arpo_trainer.validation import check_name, check_types, nearest_names
+from envs_registry.contamination import OVERLAP
 
 if TYPE_CHECKING:
     from arpo_trainer.training.config import ARPOConfig
 
 logger = logging.getLogger(__name__)
 
-OVERLAP = ("refuse", "drop", "allow")
 _OPTIONS = ("env_kwargs", "eval_env_kwargs", "cold_start_env_kwargs")
 _LOWEST = {
     **dict.fromkeys(("eval_tasks", "cold_start_examples", "cold_start_epochs", "cold_start_learning_rate"), 0),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +14,8 @@ from arpo_trainer.run.make_env import known_id, make_env
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.config_checks import check_vllm_length
 from arpo_trainer.training.trainer import training_tasks
-from envs_registry.contamination import Overlap, overlap, without
+from envs_registry.contamination import keep_apart
 from envs_registry.sources import LimitedSource
-
-logger = logging.getLogger(__name__)
 
 
 class RunEnvironments:
@@ -95,19 +92,7 @@ class RunEnvironments:
         if self.held_out:
             trained = training_tasks(self.train, args)
             # only tasks that will be evaluated are held out; others of that source may be trained on
-            found = overlap(trained, LimitedSource(self.held_out.tasks, self._run.eval_tasks))
-            _report_overlap(found, self._run.overlap)
+            apart = keep_apart(trained, LimitedSource(self.held_out.tasks, self._run.eval_tasks), self._run.overlap)
             # the environment itself changes: everything that trains on it takes its tasks from there
-            if self._run.overlap == "drop" and (found.exact or found.near):
-                self.train.tasks = without(trained, found)
-
-
-def _report_overlap(found: Overlap, setting: str) -> None:
-    if found.exact and setting == "refuse":
-        raise ValueError(
-            f"{found}. Give the evaluation other tasks, as in eval_env_kwargs: {{data: test.jsonl}}; remove the rows "
-            "from training with overlap: drop; train on them with overlap: allow; or turn evaluation off with "
-            "eval_tasks: 0"
-        )
-    if found.exact or found.near:
-        logger.warning("overlap %s: %s; %d more are similar", setting, found, found.near_count)
+            if apart is not trained:
+                self.train.tasks = apart

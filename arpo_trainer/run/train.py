@@ -162,6 +162,7 @@ class TrainingRun:
             peft_config=lora_config(run),
             eval_env=self.environments.held_out,
             eval_tasks=run.eval_tasks or None,
+            overlap="allow",  # `environments.check` has compared the tasks
             callbacks=[recorder, StepPrinter()] if recorder else [],
         )
         # StepPrinter prints one line per step instead of transformers' dictionaries

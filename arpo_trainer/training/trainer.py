@@ -46,7 +46,8 @@ from arpo_trainer.training.trl_losses import has_own_clip, shift_old_logps
 from arpo_trainer.training.worker_settings import on_workers
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task, TaskSource
-from envs_registry.sources import LimitedSource
+from envs_registry.contamination import keep_apart
+from envs_registry.sources import LimitedSource, ListSource
 
 PARTS_OF_ENV = ("tools", "rollout_func", "environment_factory")
 
@@ -63,6 +64,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         eval_env: the environment to evaluate on during training (`eval_strategy`, `eval_steps`), greedily. With
             `load_best_model_at_end` the checkpoint with the best accuracy is kept.
         eval_tasks: how many of its tasks to use, from the first one on; by default all.
+        overlap: what happens to tasks of `env` that are evaluation tasks too: "refuse" raises, "drop" trains on the
+            others, "allow" does not compare them. The rows of a `train_dataset` are not compared.
         kwargs: other arguments of `GRPOTrainer`. The main process calls the methods `on_rollout` and `on_evaluation` of
             those `callbacks` that have them: with the trees of a training rollout, of all processes, before they are
             scored, and with the result of an evaluation on `eval_env`.
@@ -74,7 +77,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         TypeError: `tools`, `rollout_func` or `environment_factory` is given; the environment has all three parts.
         ValueError: the backend cannot serve the settings (see `trainer_backend`), the tokenizer cannot be used (see
             `check_tokenizer`), credit needs gold answers and cannot have them (see `answer_format`), or both `eval_env`
-            and `eval_dataset` are given.
+            and `eval_dataset` are given, or an evaluation task is trained on.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         train_dataset: Any = None,
         eval_env: ToolEnv | None = None,
         eval_tasks: int | None = None,
+        overlap: str = "refuse",
         **kwargs: Any,
     ) -> None:
         _check_arguments(env, eval_env, kwargs)
@@ -106,6 +110,12 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         self.eval_env, self.eval_tasks = eval_env, evaluation_tasks(eval_env, eval_tasks) if eval_env else []
         if eval_env:
             kwargs["eval_dataset"] = task_rows(eval_env, self.eval_tasks)
+            if overlap != "allow" and train_dataset is None:
+                trained = training_tasks(env, args)
+                apart = keep_apart(trained, ListSource(self.eval_tasks), overlap)
+                if apart is not trained:
+                    self.env = env = env.spawn()  # the caller's keeps its tasks
+                    env.tasks = apart
         elif args.metric_for_best_model == "accuracy":  # TRL evaluates on the user's rows and logs it under our prefix
             args.metric_for_best_model = "arpo/accuracy"
         self._no_signal, self._reward_check = NoSignalWarning(), RewardCheck()

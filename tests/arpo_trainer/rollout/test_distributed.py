@@ -107,6 +107,7 @@ def experiment(policy: Path, folder: Path) -> dict[str, Any]:
         callbacks=[listener(on_rollout=recorded.append, on_evaluation=heard.append)],
         eval_env=env,
         eval_tasks=3,
+        overlap="allow",
     )
     tasks = [env.tasks.task(number) for number in range(3)]
     few = play_groups(trainer.engine, tasks[:1], 7)[0]

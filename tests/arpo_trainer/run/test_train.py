@@ -108,7 +108,7 @@ def overlapping(folder: Path, overlap: str) -> TrainingRun:
 
 def test_training_on_evaluation_tasks_is_refused_with_count_examples_and_cure(tmp_path: Path) -> None:
     run = overlapping(tmp_path, "refuse")
-    with pytest.raises(ValueError, match=r"2 of 4 .* \(Question 3\?; Question 4\?\).*overlap: drop.*overlap: allow"):
+    with pytest.raises(ValueError, match=r"2 of 4 .* \(Question 3\?; Question 4\?\).*overlap to 'drop'.*'allow'"):
         run.environments.check(run.args)
 
 

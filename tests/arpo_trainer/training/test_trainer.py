@@ -338,6 +338,22 @@ def test_parts_that_belong_to_the_environment_are_refused(tmp_path: Path, isolat
         ARPOTrainer("x", limited, args=config(tmp_path))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("overlap", "left"), [("refuse", 0), ("drop", 5), ("allow", 8)])
+def test_tasks_that_are_evaluated_are_not_trained_on(
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, overlap: str, left: int
+) -> None:
+    env, args = ToolEnv("arpo/Arithmetic-v0", level=3), config(tmp_path, max_steps=4)
+    options = {"args": args, "processing_class": tokenizer, "eval_env": env, "eval_tasks": 3, "overlap": overlap}
+    if overlap == "refuse":
+        del options["overlap"]  # the default
+        with pytest.raises(ValueError, match=r"3 of 3 evaluation tasks are trained on .*overlap to 'drop'"):
+            ARPOTrainer(tiny_model, env, **options)
+        return
+    trainer = ARPOTrainer(tiny_model, env, **options)
+    assert len(trainer.train_dataset) == left
+    assert env.tasks.size is None  # the caller's environment has its tasks still
+
+
 def test_a_reference_algorithm_shows_results_as_published_in_training_and_evaluation(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
 ) -> None:
