@@ -22,16 +22,15 @@ from arpo_env.grading.answer_text.quantified_statements import matching_claims
 from arpo_env.grading.answer_text.same_words import is_words, same_words
 from arpo_env.grading.answer_text.strip_phrases import is_quantity, strip_phrases
 from arpo_env.grading.answer_text.times_and_ratios import same_angle, same_clock, same_ratio
-from arpo_env.grading.answer_text.units import convert, same_unit, split_unit
+from arpo_env.grading.answer_text.units import COUNTED, convert, same_unit, split_unit
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_check.answer_shapes import equation_sides, is_name, read_shape
 from arpo_env.grading.math_check.asked_for import (
-    asked_unit,
     asks_base,
     asks_formula,
     asks_order,
     asks_percent,
-    contradicts_unit,
+    expected_unit,
     in_asked_order,
 )
 from arpo_env.grading.math_check.check_pool import CheckPool, shared_pool, warn_without_library
@@ -272,13 +271,14 @@ def _equals(text: str, gold: Gold, number: Value, question: str, known: frozense
     if mine is None or is_copied_number(mine[0], number, question):
         return False
     value, unit = mine
-    wanted = gold.unit or asked_unit(question)
+    unit = "" if value.percent and unit == COUNTED else unit  # "60% of the students"
+    wanted = gold.unit or (expected_unit(unit, question) if unit and question else unit)
+    if wanted is None:
+        return False
     if unit and wanted and not same_unit(unit, wanted):
         converted = convert(value.number, unit, wanted)
         # a converted value is correct, unless it is a quantity of the question
         return converted is not None and converted == number.number and not is_in_question(text, question)
-    if unit and not wanted and contradicts_unit(unit, question):
-        return False
     # "1010 in base 2" may be written with or without its base if the question named it
     if value.base is not None and number.base is None and asks_base(value.base, question):
         value = replace(value, base=None)
@@ -324,8 +324,8 @@ def _in_thousands(text: str) -> Value | None:
 
 def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str]) -> bool | Undecided:
     value, unit = split_unit(text, letters=False, known=known)
-    asked = gold.unit or asked_unit(question)
-    if unit and asked and not same_unit(unit, asked) and "degree" not in (unit, asked):
+    asked = gold.unit or (expected_unit(unit, question) if unit and question else unit)
+    if asked is None or (unit and asked and not same_unit(unit, asked) and "degree" not in (unit, asked)):
         return False
     if unit == "degree" and not gold.unit:
         # a gold answer without a unit is in radians

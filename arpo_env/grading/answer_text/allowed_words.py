@@ -77,7 +77,7 @@ AFTER = re.compile(rf"(.*?)(?:(?:^|\s+)(?:{_AFTER}))", re.IGNORECASE)
 _HAN_CHANGING = re.compile("[不非无没倍半负反减加乘除以少多差约近余错大小于平立分之万千百亿几或另]")
 _PLURAL = re.compile(r"[a-z]{2,}[a-rt-z]s|[a-z]+(?:class|glass|dress|press|pass|loss|boss|ss)es")
 _SMALL_WORDS_LIST = """
-    the a an of in on at per for to each her his their its my our by with inside
+    the a an of in on at per for to each her his their its my our by with inside he she it they him them you your i we
     """
 _SMALL_WORDS = frozenset(_SMALL_WORDS_LIST.split())
 
@@ -121,6 +121,12 @@ def changes_number(word: str, asked: bool = False) -> bool:
         or read_words(word) is not None
         or read_words(number) is not None
     )
+
+
+def is_known_tail(words: str, known: frozenset[str]) -> bool:
+    """Return whether the words of "at the market" only repeat words of the question."""
+    tail = [word.removesuffix("'s").strip("'") for word in words.lower().split()]
+    return any(word in known for word in tail) and all(word in known or word in _SMALL_WORDS for word in tail)
 
 
 def names_what_is_counted(words: list[str], known: frozenset[str] = frozenset()) -> bool:

@@ -30,12 +30,10 @@ _VERBS = (
     r"(?:can|will|must|should|could)\s+(?:make|have|buy|need|get|pay|earn|take|cost|spend|save|fit|hold|fill|give|use|"
     r"sell|read|run|eat)|(?:can|will)\s+be|measures?|amounts?\s+to|totals|remains"
 )
-_CLAUSE = re.compile(
-    rf"(?P<subject>[^=<>0-9]{{1,150}})\s+(?:{_VERBS})\s*[:=]?\s+(?P<rest>.*)", re.IGNORECASE | re.DOTALL
-)
+_VERB = re.compile(rf"\s+(?:{_VERBS})\s*[:=]?\s+(?=\S)", re.IGNORECASE)
 _FILLER = re.compile(  # "needs to pay", "takes her", "a total of"
     r"(?:to\s+(?:pay|buy|make|sell|get|have|spend|work|run|read|walk|drive|save|collect|bake|use|earn|eat|wait|travel)|"
-    r"exactly|precisely|only|just|her|him|them|you|us|me|(?:a|the)\s+(?:grand\s+)?(?:total|sum|maximum|minimum|value)\s+of)\s+(?=\S)",
+    r"exactly|precisely|only|just|her|him|them|you|us|me|(?:a|the)\s+(?:grand\s+)?(?:total|sum|maximum|minimum|value|profit|speed|rate|distance|cost|age)\s+of|at|after)\s+(?=\S)",
     re.IGNORECASE,
 )
 _SUBJECTS_LIST = """
@@ -47,7 +45,7 @@ _SUBJECTS_LIST = """
     integer integers real roots root term terms coefficient constant degree slope intercept angle measure
     function expression equation fraction decimal percentage percent ways solutions problem question task x y z
     n m k a b c p q r s t d form therefore thus hence so then can we'll be conclude that get think believe
-    oldest youngest tallest shortest longest biggest heaviest lightest fastest slowest cheapest winner direction type
+    his her their its only oldest youngest tallest shortest longest biggest heaviest lightest fastest slowest cheapest winner direction type
     kind color colour day month date weekday name statement conclusion relationship order ordered pairs pair
     option choice letter point points coordinates interval set matrix vector students people total all
     """
@@ -98,8 +96,12 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
                 text = text[match.end() :]
         if match := _ENDS.fullmatch(text):
             text = match[1]
-        if (match := _CLAUSE.fullmatch(text)) and _is_subject(match["subject"], known):
-            text = match["rest"]
+        for match in _VERB.finditer(text[:200]):
+            if re.search("[=<>0-9]", text[: match.start()]):
+                break
+            if _is_subject(text[: match.start()], known):
+                text = text[match.end() :]
+                break
     return text
 
 

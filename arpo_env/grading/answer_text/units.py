@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from arpo_env.grading.answer_text.allowed_words import AFTER, names_what_is_counted
+from arpo_env.grading.answer_text.allowed_words import AFTER, MODIFIERS, is_known_tail, names_what_is_counted
 from arpo_env.grading.answer_text.exact_numbers import as_value
 
+COUNTED = "things"  # the unit of "9 apples"
 _MEASURES = {  # name: (kind and system, factor to the first unit of the system, other spellings)
     "cent": ("money us", 1, "cents ¢ 美分"),
     "dollar": ("money us", 100, "dollars usd bucks buck 美元"),
@@ -109,6 +110,7 @@ _OF_DEGREES = re.compile(
 _OVER = re.compile(r"\s*\\frac\s*\{\s*([A-Za-z]{1,8})\s*\}\s*\{\s*([A-Za-z]{1,8})\s*\}$")  # 5 \frac{km}{h}
 _HAN = r"[\u4e00-\u9fff]"
 _CHINESE = re.compile(rf"^(?P<value>.*?)\s*(?P<words>(?:平方|立方)?{_HAN}{{1,12}})$")
+_TAIL = re.compile(r"(?:^|\s+)(?:at|in|on|from|for|to|of|by|with|before|after|until|when|while|if)\s+")
 _COUNTERS = (
     "项道根页层排场圈步间家束株串盘碗桶罐个只条件张本支枝台辆座棵块片朵头匹位名人次种组对双套堆"
     "颗粒箱盒袋瓶杯份元角分度岁秒天日周月年斤公里米克升吨"
@@ -121,7 +123,7 @@ _COUNTED = frozenset(_COUNTED_LIST.split())
 
 
 def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozenset()) -> tuple[str, str]:
-    r"""Return the text without its unit, and the unit's canonical name ("" for no unit, or for counted things).
+    r"""Return the text without its unit, and the unit's canonical name ("" for no unit, COUNTED for counted things).
 
     "%" is kept, since it is a factor rather than a unit.
 
@@ -149,7 +151,7 @@ def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozens
     ):
         value, words = f"{value} {scaled[1]}", words[scaled.end() :]
     name = _unit_name(words, power, gap, letters, known)
-    return (text, unit) if name is None else (value, name or unit)
+    return (text, unit) if name is None else (value, unit if unit and name in ("", COUNTED) else name)
 
 
 def same_unit(one: str, other: str) -> bool:
@@ -172,8 +174,10 @@ def convert(number: Fraction, unit: str, wanted: str) -> Fraction | None:
 
 
 def kind_of_unit(unit: str) -> str:
-    """Return "length", "money", "time", "mass" or "volume"; "" for other units."""
-    return _MEASURES[unit][0].split()[0] if unit in _MEASURES else ""
+    """Return "length", "money", "time", "mass", "volume", or the unit itself for others; "" for rates of lengths."""
+    name, _, under = re.sub(r"\^\d", "", unit).partition("/")
+    kind = _MEASURES[name][0].split()[0] if name in _MEASURES else name
+    return "" if under and kind != "money" else kind
 
 
 def _after_words(text: str) -> re.Match[str] | None:
@@ -188,13 +192,17 @@ def _after_words(text: str) -> re.Match[str] | None:
 
 
 def _unit_name(words: str, power: str | None, gap: str, letters: bool, known: frozenset[str]) -> str | None:
-    """Return the canonical name of a unit, "" for counted things, None if the words are not a unit."""
+    """Return the canonical name of a unit, "" for words like "in total", None if the words are not a unit."""
     words = words.strip().rstrip(".")
     while not _all_known(words.lower().split()) and (match := AFTER.fullmatch(words)) and match[1] != words:
         words = match[1].strip()
+    if tail := next((match for match in _TAIL.finditer(words) if is_known_tail(words[match.end() :], known)), None):
+        return _unit_name(words[: tail.start()], power, gap, letters, known)
     if not words:
         return "" if gap else None
     parts = words.replace(".", "").split()
+    while parts[0].lower() in MODIFIERS and _all_known([part.lower() for part in parts[1:]]) and parts[1:]:
+        parts = parts[1:]
     lower = [part.lower() for part in parts]
     # powers change the value
     if all(word in _POWERS for word in lower):  # "9 squared" is 81
@@ -209,7 +217,7 @@ def _unit_name(words: str, power: str | None, gap: str, letters: bool, known: fr
     if measure and names_what_is_counted(["items", "of", *lower[2:]], known):
         return _KNOWN[measure]
     if gap and power is None and names_what_is_counted([word.removesuffix("'s").strip("'") for word in lower], known):
-        return ""
+        return COUNTED
     return None
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from arpo_env.grading.answer_text.allowed_words import MODIFIERS
 from arpo_env.grading.answer_text.exact_numbers import BASES
 from arpo_env.grading.answer_text.normalize_latex import prepare
-from arpo_env.grading.answer_text.units import kind_of_unit, split_unit
+from arpo_env.grading.answer_text.units import COUNTED, kind_of_unit, split_unit
 from arpo_env.grading.math_check.answer_shapes import NAME_LIST, named_parts, names_in, read_shape
 
 _ASKS_ORDER = re.compile(
@@ -22,6 +22,21 @@ _ASKS_UNIT = re.compile(
     r"(?:\bhow\s+many|\bnumber\s+of|\bin(?:\s+units\s+of)?)\s+((?:[a-z]+(?:[-/\s]+|\b)){1,6})", re.IGNORECASE
 )
 
+_KINDS = {
+    "length": re.compile(
+        r"how\s+(?:far|tall|high|deep|wide)\b|what(?:'s|\s+is)\s+the\s+(?:total\s+)?distance", re.IGNORECASE
+    ),
+    "time": re.compile(
+        r"how\s+(?:old\b|much\s+time|long\s+(?:does|did|will|would|should)\s[^?]*\b(?:take|wait|spend|last)\b)",
+        re.IGNORECASE,
+    ),
+    "money": re.compile(
+        r"how\s+much\s+(?:more\s+)?(?:money|profit|change|(?:did|does|do|will|would|is|are|was|were|has|have|had|can|should|must)\b[^?]*"
+        r"\b(?:costs?|pay|earn|make|spend|save|owe|worth|charge|raise))\b|\b(?:price|cost|salary|profit|revenue|income)\b",
+        re.IGNORECASE,
+    ),
+}
+
 
 def asks_order(question: str) -> bool:
     """Return whether the items of the answer have an order: "from least to greatest"."""
@@ -33,9 +48,23 @@ def asks_percent(question: str) -> bool:
     return _ASKS_PERCENT.search(question) is not None
 
 
+def expected_unit(unit: str, question: str) -> str | None:
+    """Return the unit that an answer with a unit is to be given in; None if the question contradicts the unit.
+
+    It is the unit that the question asks for; else the answer's own, unless the question only has others of its kind.
+    """
+    asked, kind, named = _asked_for(question)
+    if asked:
+        return asked
+    if (kind and kind_of_unit(unit) != kind) or (unit == COUNTED and asks_percent(question)):
+        return None
+    alike = {name for name in named if kind_of_unit(name) == kind_of_unit(unit) != ""}
+    return unit if not alike or unit in alike else alike.pop() if len(alike) == 1 else None
+
+
 @lru_cache(maxsize=512)
-def asked_unit(question: str) -> str:
-    """Return the only unit that the last question asks for ("how many miles", "in square feet"), or ""."""
+def _asked_for(question: str) -> tuple[str, str, frozenset[str]]:
+    """Return the only unit that the last question asks for, the kind of quantity that it asks for, and all units."""
     sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", question.strip())
     last = next((sentence for sentence in reversed(sentences) if "?" in sentence), sentences[-1])
     asked = set()
@@ -44,25 +73,18 @@ def asked_unit(question: str) -> str:
         while words and words[0].lower() in MODIFIERS:
             words = words[1:]
         units = (split_unit("1 " + " ".join(words[:count]), letters=True)[1] for count in range(4, 0, -1))
-        asked.add(next(filter(None, units), ""))
+        unit = next(filter(None, units), "")
+        if unit != COUNTED or not match[0].lower().startswith("in"):  # "in terms of", "in pairs"
+            asked.add(unit)
     asked.discard("")
-    return asked.pop() if len(asked) == 1 else ""
-
-
-def contradicts_unit(unit: str, question: str) -> bool:
-    """Return whether a question has units of the kind of a unit, but not the unit: feet in a question about miles."""
-    named = _units(question)
-    kinds = set(map(kind_of_unit, named)) - {""}
-    return any(name not in named and kind_of_unit(name) in kinds for name in re.split(r"[/^\d]+", unit) if name)
-
-
-@lru_cache(maxsize=512)
-def _units(question: str) -> frozenset[str]:
-    """Return the units of all words of a question; "$" before a number means dollars."""
-    words = re.findall(r"[a-z]{3,}|(?<=\d)\s*[A-Za-z]{1,2}(?![A-Za-z])|[¢€£¥₹]", question)
+    found = re.findall(r"[a-z]{3,}|(?<=\d)\s*[A-Za-z]{1,2}(?![A-Za-z])|[¢€£¥₹]", question)
     if re.search(r"\$\s?\d[\d,.]*(?![^$]*\$)|\\\$", question):
-        words.append("dollars")
-    return frozenset(split_unit(f"1 {word.strip()}", letters=True)[1] for word in words) - {""}
+        found.append("dollars")
+    units = {split_unit(f"1 {word.strip()}", letters=True)[1] for word in found} - {"", COUNTED}
+    named = frozenset(part for unit in units for part in unit.split("/"))
+    kinds = [kind for kind, pattern in _KINDS.items() if pattern.search(last)]
+    kind = kinds[0] if len(kinds) == 1 and (kinds != ["money"] or "money" in map(kind_of_unit, named)) else ""
+    return asked.pop() if len(asked) == 1 else "", kind, named
 
 
 def asks_base(base: int, question: str) -> bool:
