@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from arpo_env.errors import GradingError
-from arpo_env.grading.answer_text.allowed_words import question_words
+from arpo_env.grading.answer_text.allowed_words import is_known_tail, question_words
 from arpo_env.grading.answer_text.exact_numbers import Value, as_value, same_value
 from arpo_env.grading.answer_text.multiple_choice import read_letter, read_options, without_options
 from arpo_env.grading.answer_text.normalize_latex import prepare
 from arpo_env.grading.answer_text.option_letters import same_labels, split_option
 from arpo_env.grading.answer_text.quantified_statements import matching_claims
 from arpo_env.grading.answer_text.same_words import is_words, same_words
-from arpo_env.grading.answer_text.strip_phrases import is_quantity, strip_phrases
+from arpo_env.grading.answer_text.strip_phrases import is_quantity, names_the_answer, strip_phrases
 from arpo_env.grading.answer_text.times_and_ratios import same_angle, same_clock, same_ratio
 from arpo_env.grading.answer_text.units import COUNTED, convert, same_unit, split_unit
 from arpo_env.grading.grader import Grader, Score
@@ -30,8 +30,10 @@ from arpo_env.grading.math_check.asked_for import (
     asks_formula,
     asks_order,
     asks_percent,
+    asks_product,
     expected_unit,
     in_asked_order,
+    is_sum,
 )
 from arpo_env.grading.math_check.check_pool import CheckPool, shared_pool, warn_without_library
 from arpo_env.grading.math_check.complexity_guard import LONGEST, is_too_expensive
@@ -128,16 +130,22 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
         return bool(plain)
     known = question_words(question) if question else frozenset()
     text = strip_phrases(plain, known)
-    if same_words(text, right.plain) or same_labels(text, right.plain):
+    if same_words(text, right.plain) or same_labels(text, right.plain) or _says_of(plain, right.plain, known):
         return True
     if (labelled := split_option(right.plain)) is not None:
         # An option such as "C. 20 mph" is decided by its letter or its content, before any mathematics.
         return _decide_option(text, labelled, question)
-    if question and (letter := read_letter(text)) is not None and (options := read_options(question)):
-        if same_labels(letter, right.plain):
-            return read_letter(text, question) == letter
-        text = prepare(options[letter]) if read_letter(text, question) == letter and letter in options else text
-    elif not read_options(question) and (option := split_option(text)) is not None:
+    if options := read_options(question):
+        letter, meant = read_letter(text), read_letter(text, question)
+        for named in filter(None, (meant, letter)):
+            if same_labels(named, right.plain):
+                option = split_option(text)
+                return named == meant or (option is not None and named in options and decide(option[1], options[named]))
+        if letter is not None and letter == meant:
+            text = prepare(options[letter])
+        elif letter in options and (option := split_option(text)) and decide(options[letter], gold) is True:
+            text = option[1]  # which must be right as well
+    elif (option := split_option(text)) is not None:
         text = option[1]
     if isinstance(said := matching_claims(text, right.plain), tuple):
         return Undecided(*said)
@@ -158,6 +166,12 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
     return _decide_formula(text, right, question, known)
 
 
+def _says_of(text: str, gold: str, known: frozenset[str]) -> bool:
+    """Return whether a sentence says of the gold name what the question asks: "Evelyn has the greatest speed"."""
+    match = re.fullmatch(rf"{re.escape(gold)}\s+(?:has|had|is|was|will|would)\s+([^A-Z]+)", text)
+    return match is not None and gold[:1].isupper() and len(gold) > 1 and is_known_tail(match[1], known)
+
+
 def _decide_option(text: str, gold: tuple[str, str], question: str) -> bool | Undecided:
     """Compare with a gold answer like "C. 20 mph": its letter or its content is accepted."""
     letter, content = gold
@@ -175,6 +189,8 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
         # "1/2, i.e. 0.5" gives the number in several ways, all of which must be correct
         verdicts = [_decide_number(part.strip(" ,()"), gold, number, question, known) for part in same]
         return all(verdict is True for verdict in verdicts)
+    if gold.unit == "degree" and (match := re.fullmatch(r"(.*\\pi.*?)\s*rad(?:ians?)?", text)):
+        return Undecided(match[1], rf"{_number_text(number)} \cdot \frac{{\pi}}{{180}}")
     if "=" in text:
         text = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
         text = _substitute_bound(match) if (match := _WHERE.fullmatch(text)) else text
@@ -197,15 +213,12 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
     # "y = 5" is not "x = 5"
     if gold.name and chain and is_name(chain[0]) and without_spaces(chain[0]) != gold.name:
         return False
-    if (
-        chain
-        and is_name(chain[0])
-        and without_spaces(chain[0]) != gold.measure
-        and without_spaces(chain[0]) in gold.measure
-    ):
+    if chain and gold.measure and is_measure(chain[0], gold=True) and _letters(chain[0]) != _letters(gold.measure):
         return False
     if not _equals(last, gold, number, question, known):
         return False
+    if last.endswith("%") and not number.percent and asks_percent(question):
+        number = replace(number, percent=True)  # "3/5 = 60%"
     # the other sides must not contradict it: "2 + 2 = 5 = 4" is wrong
     rest = [
         side
@@ -216,6 +229,14 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
         return True
     checked = Undecided(" = ".join([*rest, _number_text(number)]), _number_text(number))
     return all(_is_checkable(side, gold) for side in rest) and checked
+
+
+def _letters(measure: str) -> list[str]:
+    r"""Return the functions and letters in the name of a quantity: of "\sin(A)", "AP:PB", "\frac{AP}{PB}"."""
+    return re.findall(
+        r"(?:sin|cos|tan|cot|sec|csc)|[A-Za-z]|(?<=[A-Za-z])\^\{?\d",
+        re.sub(r"\\(?!sin|cos|tan|cot|sec|csc)[a-z]+", "", measure),
+    )
 
 
 def _substitute_bound(match: re.Match[str]) -> str:
@@ -249,9 +270,11 @@ def _sides_to_check(chain: list[str], gold: Gold, question: str, known: frozense
     """Yield the sides before the last of "x = 4 + 5 = 9" that must be correct: neither names nor what was asked for."""
     named = False
     for side in chain[:-1]:
-        name = is_measure(side) and not (question and _RATIO.match(side) and not is_in_question(side, question))
+        name = is_measure(side) and not (
+            question and _RATIO.match(side) and not is_in_question(re.sub("[()]", "", side), question)
+        )
         name = name or without_spaces(side) == gold.measure or is_quantity(side, known)
-        name = name or asks_formula(side, question)
+        name = name or asks_formula(side, question) or ("_" in side and is_in_question(side, question))
         named = named or name
         if side.startswith("(") or not (name or (named and _is_rule(side, chain[0]))):
             yield re.sub(r"\\?\$", "", side)
@@ -329,14 +352,14 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
         return False
     if unit == "degree" and not gold.unit:
         # a gold answer without a unit is in radians
-        value = rf"({value}) \cdot \frac{{\pi}}{{180}}"
+        value = text if "\\circ" in text else rf"({value}) \cdot \frac{{\pi}}{{180}}"
     if (equation := equation_sides(gold.value)) and not is_name(equation[0]) and not has_unknowns(gold.value):
         return False  # an equation without unknowns only equals its own text, compared above
     value, wanted = in_asked_order(value, gold.value, question)
     said = value
     if (chain := equation_sides(value)) and not equation_sides(wanted):
         # "Day = Monday" names what was asked; "Tuesday = Monday" says something else
-        if is_words(wanted) and not all(is_quantity(side.lower(), frozenset()) for side in chain[:-1]):
+        if is_words(wanted) and not all(map(names_the_answer, chain[:-1])):
             return False
         turned = len(chain) == 2 and is_name(chain[1]) and not is_name(chain[0])
         said = chain[0] if turned else chain[-1]
@@ -345,7 +368,7 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
     if asks_order(question) and read_shape(wanted).kind == "list" and not equation_sides(value):
         value, wanted = (f"({_AND.sub(',', text)})" for text in (value, wanted))
         return _is_checkable(value, gold) and Undecided(value, wanted)
-    if is_copied(said, wanted, question):
+    if is_copied(said, wanted, question) or (asks_product(question) and is_sum(said) and not is_sum(wanted)):
         return False
     return _is_checkable(value, gold) and Undecided(value, wanted)
 

@@ -54,9 +54,9 @@ _HARMLESS_CHANGING_LIST = """
     """
 _HARMLESS_CHANGING = frozenset(_HARMLESS_CHANGING_LIST.split())
 # Words that multiply the number before them ("5 pairs" are 10), unless the question asks for "how many pairs".
-_GROUPS = frozenset(["pair", "pairs", "couple", "couples", "dozen", "dozens", "quarter", "quarters"])
+GROUPS = frozenset(["pair", "pairs", "couple", "couples", "dozen", "dozens", "quarter", "quarters"])
 _ASKS_GROUPS = re.compile(
-    rf"(?:how\s+many|number\s+of|find|what)\s+(?:[\w-]+\s+){{0,3}}(?:{'|'.join(_GROUPS)})\b", re.IGNORECASE
+    rf"(?:how\s+many|number\s+of|find|what)\s+(?:[\w-]+\s+){{0,3}}(?:{'|'.join(GROUPS)})\b", re.IGNORECASE
 )
 NOUNS = frozenset(_NOUNS.split()) - CHANGING
 _MODIFIERS_LIST = """
@@ -93,7 +93,7 @@ def question_words(question: str) -> frozenset[str]:
     """Return the words of a question that may accompany an answer, with their singulars and plurals."""
     words = set(re.findall(r"[a-z]+(?:-[a-z]+)*", question.lower())) - _SMALL_WORDS
     if not _ASKS_GROUPS.search(question):
-        words -= _GROUPS
+        words -= GROUPS
     # Chinese has no spaces, so pairs of characters serve as words
     for run in re.findall(r"[\u4e00-\u9fff]+", question):
         words |= {pair for pair in map("".join, pairwise(run)) if not _HAN_CHANGING.search(pair)}

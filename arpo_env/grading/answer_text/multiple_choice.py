@@ -19,8 +19,12 @@ _ALONE = re.compile(
 )
 _LED = re.compile(rf"{_SAID}{_LETTER}\s*[.:,)\]-]\s*(?P<rest>\S.*)", re.IGNORECASE | re.DOTALL)
 _OPTION = re.compile(
-    r"(?:^|(?<=[\s;(]))\(?(?P<letter>[A-Z])\s*[.:)]\s*(?P<text>.+?)(?=\s*(?:[\n;]|(?<=\s)\(?[A-Z]\s*[.:)]\s|$))",
+    r"(?:^|(?<=[\s;(])|(?=\())\(?(?P<letter>[A-Z])\s*[.:)]\s*(?P<text>.+?)(?=\s*(?:[\n;]|(?<=\s)\(?[A-Z]\s*[.:)]\s|$))",
     re.DOTALL,
+)
+_TYPESET = (  # \textbf{(A)}\ 5 \qquad
+    (re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|rm)\s*\{\s*(\([A-Z]\))\s*\}"), r" \1 "),
+    (re.compile(r"\\q?quad(?![a-z])|\\ |~"), " "),
 )
 _TAKEN_BACK = re.compile(
     r"(?<![a-z])(?:or|nor|not|no|none|all|both|either|neither|actually|rather|instead|maybe|perhaps|possibly|probably|wait|but|"
@@ -66,7 +70,9 @@ def read_letter(answer: str, question: str = "") -> str | None:
 
 def read_options(question: str) -> dict[str, str]:
     """Return the options that a question lists, by letter; {} unless it has A and B and no letter twice."""
-    found = [(match["letter"], match["text"].strip()) for match in _OPTION.finditer(question)]
+    for pattern, plain in _TYPESET:
+        question = pattern.sub(plain, question)
+    found = [(match["letter"], match["text"].strip(" $\n")) for match in _OPTION.finditer(question)]
     options = dict(found)
     return options if len(options) == len(found) and {"A", "B"} <= options.keys() else {}
 

@@ -137,6 +137,9 @@ _PLAIN = (
     (r"\{\s*([\w+\- ]+?)\s*\\choose\s+([\w+\- ]+?)\s*\}", r"\\binom{\1}{\2}"),
     (r"(?<=[\d})])\s*\^\s*\{?\s*(?:\\mathrm|\\text)?\s*\{?\s*o\s*\}?\s*\}?(?![A-Za-z])", r"^\\circ"),
     (r"\\sqrt\s*\[\s*2\s*\]", r"\\sqrt"),
+    (r"\{(\d+)\}\s*/\s*\{(\d+)\}", r"\\frac{\1}{\2}"),
+    (r"_\s*\{\s*\(\s*(\d+)\s*\)\s*\}", r"_{\1}"),
+    (r"\\(?:vec|hat|overrightarrow)\s*\{\s*([a-z])\s*\}", r"\1"),
     (r"^([A-Z])\s*(?=\(\s*[^()A-Za-z]+,[^()A-Za-z]+\)\s*$)", r"\1 = "),  # the point D(0,2)
     (rf"(?<=\d)\s*\(?\s*(?:in\s+)?base[\s-]+(\d+|{_BASES})\s*\)?$", r"_{\1}"),
 )
@@ -165,7 +168,7 @@ def prepare(text: str) -> str:
     )
     text = re.sub(r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!)\s*(?=\d{3}(?!\d))", ",", text)
     text = re.sub(r"(?<=\d)\\[,;:](?=\d{3}(?!\d))", "", text)
-    text = re.sub(r"(?<!\\)\\[!,:;> ]|~", " ", text)  # spacing commands
+    text = _apart(re.sub(r"(?<!\\)\\[!,:;> ]|~", " ", text))  # spacing commands
     text = re.sub(r"\\[dtc]frac", r"\\frac", _SPACING.sub(" ", text))
     text = _braced_roots(_rewrite(unwrap(text)))
     # removing the typesetting may reveal another prefix or notation
@@ -209,6 +212,12 @@ def _lines(text: str) -> str:
     if match := _ALIGNED.fullmatch(text.strip()):
         text = re.sub(r"\\\\\s*&?\s*=", " = ", match[2]).replace("&", "")
     return text if "\\begin" in text else re.sub(r"\s*\\end\{[a-z*]+\}\s*$", "", text).rstrip(" .")
+
+
+def _apart(text: str) -> str:
+    r"""Write the equations "x = 1 \quad y = 2" and those on separate lines as a list."""
+    parts = re.split(r"\\q?quad(?![a-zA-Z])|\\\\|\n", text) if "=" in text and "\\begin" not in text else []
+    return ", ".join(part.strip(" ,") for part in parts) if parts[1:] and all("=" in part for part in parts) else text
 
 
 def _vulgar(match: re.Match[str]) -> str:

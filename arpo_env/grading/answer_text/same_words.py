@@ -63,6 +63,7 @@ _DATES = (
 
 def is_words(text: str) -> bool:
     """Return whether a gold answer is a name, a word or an option letter rather than a formula."""
+    text = re.sub(r"^\((\w)\)$", r"\1", text)
     return _WORDS.fullmatch(text) is not None and (len(text) > 4 or text[0].isupper() or text.casefold() in _ONE_NAME)
 
 
@@ -90,7 +91,7 @@ def _named(text: str) -> list[str]:
 def _date(text: str) -> tuple[str, ...] | None:
     """Return month, day and year; "" for a missing part."""
     for pattern, places in _DATES:
-        if match := pattern.fullmatch(text.strip()):
+        if match := pattern.fullmatch(text.strip().removeprefix("on ")):
             month, day, year = (match[place] or "" for place in places)
             month = month if month.isdigit() else str(_MONTHS.get(_ONE_NAME.get(month.lower(), ""), ""))
             return (month, day.lstrip("0"), year) if month else None

@@ -25,7 +25,7 @@ _VERBS = (
     r"got|obtain|obtains|find|found|gives?|yields?|becomes?|costs?|takes?|earns?|makes?|pays?|spends?|sells?|sold|buys?|"
     r"contains?|holds?|weighs?|uses?|used|requires?|left|lasts?|saves?|won|wins?|ate|eats?|bought|made|paid|spent|"
     r"runs|ran|walks|walked|drives|drove|rides|rode|travels|travelled|traveled|reads|read|drinks|drank|collects|collected|"
-    r"bakes|baked|picks|picked|sees|saw|receives|received|gives|gave|scored|scores|produces|produced|works|worked|sleeps|"
+    r"bakes|baked|picks|picked|sees|saw|faces|is\s+facing|arrives?|happen(?:s|ed)|occurs?|occurred|starts?|ends?|leaves?|finishes|begins?|falls?|receives|received|gives|gave|scored|scores|produces|produced|works|worked|sleeps|"
     r"swims|swam|catches|caught|plants|planted|watches|watched|plays|played|serves|served|includes|consists\s+of|"
     r"(?:can|will|must|should|could)\s+(?:make|have|buy|need|get|pay|earn|take|cost|spend|save|fit|hold|fill|give|use|"
     r"sell|read|run|eat)|(?:can|will)\s+be|measures?|amounts?\s+to|totals|remains"
@@ -33,7 +33,7 @@ _VERBS = (
 _VERB = re.compile(rf"\s+(?:{_VERBS})\s*[:=]?\s+(?=\S)", re.IGNORECASE)
 _FILLER = re.compile(  # "needs to pay", "takes her", "a total of"
     r"(?:to\s+(?:pay|buy|make|sell|get|have|spend|work|run|read|walk|drive|save|collect|bake|use|earn|eat|wait|travel)|"
-    r"exactly|precisely|only|just|her|him|them|you|us|me|(?:a|the)\s+(?:grand\s+)?(?:total|sum|maximum|minimum|value|profit|speed|rate|distance|cost|age)\s+of|at|after)\s+(?=\S)",
+    r"exactly|precisely|only|just|her|him|them|you|us|me|(?:a|the)\s+(?:grand\s+)?(?:total|sum|maximum|minimum|value|profit|speed|rate|distance|cost|age)\s+of|at|on|after|due|facing|(?:the\s+)?set)\s+(?=\S)",
     re.IGNORECASE,
 )
 _SUBJECTS_LIST = """
@@ -45,7 +45,8 @@ _SUBJECTS_LIST = """
     integer integers real roots root term terms coefficient constant degree slope intercept angle measure
     function expression equation fraction decimal percentage percent ways solutions problem question task x y z
     n m k a b c p q r s t d form therefore thus hence so then can we'll be conclude that get think believe
-    his her their its only oldest youngest tallest shortest longest biggest heaviest lightest fastest slowest cheapest winner direction type
+    his her their its only
+    oldest youngest tallest shortest longest biggest heaviest lightest fastest slowest cheapest winner direction type
     kind color colour day month date weekday name statement conclusion relationship order ordered pairs pair
     option choice letter point points coordinates interval set matrix vector students people total all
     """
@@ -54,13 +55,15 @@ _REFUSED_LIST = """
     not no never isn't everyone everybody anyone half double twice opposite negative inverse reciprocal wrong incorrect
     """
 _REFUSED = frozenset(_REFUSED_LIST.split())
+_LABEL = re.compile(r"(?P<label>[A-Za-z][a-z]+(?:\s+[a-z]+){0,5}):\s*(?=\S)")
 _ENDS = re.compile(
     r"(.+?)\s*(?:,?\s+(?:is|as)\s+(?:the|my|our)\s+(?:(?:final|correct|required|right)\s+)?(?:answer|result|solution|value)"
-    r"|\\(?:blacksquare|square|checkmark|qed|Box)(?![a-zA-Z])|[✓✔∎■]|为所求|即为所求)",
+    r"|\\(?:blacksquare|square|checkmark|qed|Box)(?![a-zA-Z])|[✓✔∎■]|为所求|即为所求"
+    r"|,?\s*\(?(?:the\s+)?only(?:\s+(?:real\s+)?(?:solution|answer|value|root))?\)?)",
     re.DOTALL,
 )
 _HAN_LEAD = re.compile(
-    r"(?:(?:所以|因此|故|综上所述|综上|从而|于是|由此可得|可得|解得|即|则|答(?!案)|解(?!是|为)|得|那么|最后|由题意得|由题意)\s*[,:]?\s*)"
+    r"(?:(?:所以|因此|故|综上所述|综上|从而|于是|由此可得|可得|解得|即|则|答(?!案)|解(?!是|为|集)|当[^,]{1,40}时,|得|那么|最后|由题意得|由题意)\s*[,:]?\s*)"
     r"|(?:(?P<whose>[^\s,是为=]{1,30}?\s*的)?\s*(?:最终|最后|正确|所求|标准|最大|最小|可能)*的?"
     r"(?:答案|结果|值|总数|总和|概率|面积|体积|周长|个数|最大值|最小值|最终值|解|和|余数|长度|长|度数|数量|人数|距离|速度|通项公式|坐标|"
     r"解集|取值范围|定义域|值域|方程|表达式|解析式|半径|高|积|商|差|平均数|中位数|众数|方差|系数|斜率|种数|价格|年龄)\s*"
@@ -68,14 +71,15 @@ _HAN_LEAD = re.compile(
     r"|(?:(?P<who>[^\s,是为=]{1,12}?))??(?:一共有|总共有|共有|共计|一共|总共|还剩下|还剩|剩下|等于|共|有|需要|需|是|为)\s*"
 )
 _HAN_WHO_LIST = """
-    这道题 本题 该题 此题 原式 问题 题目 我们 我 他 她 它 他们 她们 小明 小红 小华 小刚 小丽 小李 小王 小张 小强 甲
+    该 这道题 本题 该题 此题 原式 问题 题目 我们 我 他 她 它 他们 她们 小明 小红 小华 小刚 小丽 小李 小王 小张 小强 甲
     乙 丙 丁 数列 函数 方程 三角形 正方形 长方形 矩形 圆 梯形 平行四边形 四边形 直线 曲线 抛物线 椭圆 双曲线 向量
     集合 前 项 这个 这 那么 满足条件 符合条件 满足题意 符合题意 条件 题意 不同 班级 全班 班 学校 所有 全部 所求 最终
     最后 表达式 式子 代数式 的 数 事件 角 边 点 线段 不等式 实数 整数 正 自然数 最大 最小 要求 最终的 其中
     """
+_HAN_TERM = r"第\s*(?:\d+|[一二三四五六七八九十]+|n)\s*[项个次]"
 _HAN_NAME = "[A-Za-z][0-9_]{0,3}+"  # several in a row are a longer name
 _HAN_WHO = re.compile(
-    rf"(?:{'|'.join(sorted(_HAN_WHO_LIST.split(), key=len, reverse=True))}|{_HAN_NAME}(?:\([\w,]\))?+|\s)*+"
+    rf"(?:{'|'.join(sorted(_HAN_WHO_LIST.split(), key=len, reverse=True))}|{_HAN_TERM}|{_HAN_NAME}(?:\([\w,]\))?+|\s)*+"
 )
 
 
@@ -94,6 +98,8 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
         for lead in (_LEAD, _FILLER, _HAN_LEAD):
             if (match := lead.match(text)) and match.end() < len(text) and _is_known(match, known):
                 text = text[match.end() :]
+        if (match := _LABEL.match(text)) and _is_subject(match["label"], known):
+            text = text[match.end() :]
         if match := _ENDS.fullmatch(text):
             text = match[1]
         for match in _VERB.finditer(text[:200]):
@@ -113,6 +119,11 @@ def _is_known(match: re.Match[str], known: frozenset[str]) -> bool:
     return _HAN_WHO.fullmatch(said) is not None or all(
         said[place : place + 2] in known for place in range(max(len(said.rstrip("的")) - 1, 1))
     )
+
+
+def names_the_answer(text: str) -> bool:
+    """Return whether words only announce an answer: "answer", "the day", unlike "Tuesday" and "circle"."""
+    return len(text) > 1 and all(word in _SUBJECTS for word in text.lower().split())
 
 
 def is_quantity(text: str, known: frozenset[str]) -> bool:

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from arpo_env.grading.answer_text.exact_numbers import as_value
+
 _CLOCK = re.compile(
     r"(?P<before>上午|下午|晚上|早上|凌晨)?\s*(?P<hour>\d{1,2})(?:\s*[:.点时]\s*(?P<minute>\d{2})分?(?:\s*:\s*(?P<second>\d{2}))?)?"
     r"\s*(?P<whole>o'clock|点整|点|时)?\s*(?P<half>[ap]\.?\s*m\.?|in\s+the\s+(?:morning|afternoon|evening))?",
@@ -18,7 +20,7 @@ _HALVES = {"上午": "am", "早上": "am", "凌晨": "am", "下午": "pm", "晚�
 _HALVES |= {"in the morning": "am", "in the afternoon": "pm", "in the evening": "pm"}
 _ABOUT_TIME = re.compile(r"what\s+time|time\s+of\s+day|clock|HH:MM|\b[ap]\.?m\b|几点|时刻|钟", re.IGNORECASE)
 _ABOUT_RATIO = re.compile(r"\bratio\b|比", re.IGNORECASE)
-_RATIO = re.compile(r"(\d+(?:\.\d+)?)\s*(?::|\s+to\s+|比)\s*(\d+(?:\.\d+)?)(?:\s*:\s*(\d+(?:\.\d+)?))?")
+_RATIO = re.compile(r"\s*:\s*|\s+to\s+|-to-|比")
 _DIVIDED = re.compile(r"(\d+)\s*/\s*(\d+)|\\frac\{(\d+)\}\{(\d+)\}")
 
 
@@ -76,10 +78,11 @@ def same_clock(answer: str, gold: str, question: str = "") -> bool | None:
 
 def same_ratio(answer: str, gold: str) -> bool | None:
     """Return whether two prepared answers are the same ratio; None if the gold answer is not one. Fractions count."""
-    right = _parts(_RATIO.fullmatch(gold))
+    right = _parts(gold)
     if right is None:
         return None
-    return _parts(_RATIO.fullmatch(answer) or _DIVIDED.fullmatch(answer)) == right
+    divided = _DIVIDED.fullmatch(answer)
+    return _parts(":".join(filter(None, divided.groups())) if divided else answer) == right
 
 
 def same_angle(answer: str, gold: str) -> bool | None:
@@ -109,7 +112,8 @@ def _is_reduced(clock: Clock) -> bool:
     return not clock.minute or Fraction(clock.hour, clock.minute).denominator == clock.minute
 
 
-def _parts(match: re.Match[str] | None) -> tuple[Fraction, ...] | None:
-    """Return a ratio scaled so that its first part is 1."""
-    parts = [Fraction(part) for part in match.groups() if part is not None] if match else []
-    return tuple(part / parts[0] for part in parts) if parts and 0 not in parts else None
+def _parts(text: str) -> tuple[Fraction, ...] | None:
+    """Return a ratio of plain numbers scaled so that its first part is 1; None if the text is not a ratio."""
+    values = [as_value(part) for part in _RATIO.split(text)]
+    parts = [value.number for value in values if value is not None and value.form in ("integer", "decimal", "words")]
+    return tuple(part / parts[0] for part in parts) if 1 < len(parts) == len(values) and 0 not in parts else None

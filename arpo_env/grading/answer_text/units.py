@@ -108,13 +108,15 @@ _OF_DEGREES = re.compile(
     r".*\\?(?:sin|cos|tan|cot|sec|csc)\s*(?:\^\s*(?:\{-?\d++\}|-?\d{1,2}))?\s*\(?[\d.]++\s*\^"
 )  # \sin 75^\circ
 _OVER = re.compile(r"\s*\\frac\s*\{\s*([A-Za-z]{1,8})\s*\}\s*\{\s*([A-Za-z]{1,8})\s*\}$")  # 5 \frac{km}{h}
+_PER = re.compile(r"(?<=\d)\s*/\s*(?=(?:second|minute|hour|day|week|month|year|person|child|student|item|piece|unit)$)")
 _HAN = r"[\u4e00-\u9fff]"
 _CHINESE = re.compile(rf"^(?P<value>.*?)\s*(?P<words>(?:平方|立方)?{_HAN}{{1,12}})$")
-_TAIL = re.compile(r"(?:^|\s+)(?:at|in|on|from|for|to|of|by|with|before|after|until|when|while|if)\s+")
+_TAIL = re.compile(r"(?:^|\s+)(?:at|in|on|from|for|to|of|by|with|before|after|until|when|while|if|per)\s+")
 _COUNTERS = (
     "项道根页层排场圈步间家束株串盘碗桶罐个只条件张本支枝台辆座棵块片朵头匹位名人次种组对双套堆"
     "颗粒箱盒袋瓶杯份元角分度岁秒天日周月年斤公里米克升吨"
 )
+_ANY_COUNTERS = "个种人名位项次"  # people and ways are counted with either
 _COUNTED_LIST = """
     人 学生 同学 苹果 球 数 整数 正整数 自然数 质数 素数 解 实数解 根 实根 实数根 点 交点 三角形 正方形 矩形 元素
     子集 方法 方案 选法 排法 可能 情况 零点 小球 数字 因数 约数 老师 男生 女生 钱 米 厘米 千米 分米 毫米 升 毫升 克 千克
@@ -133,7 +135,7 @@ def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozens
         known: words of the question, from `arpo_env.grading.answer_text.allowed_words.question_words`.
     """
     unit = ""
-    text = _OVER.sub(r" \1/\2", text)
+    text = _PER.sub(" per ", _OVER.sub(r" \1/\2", text))
     if match := _LEADING.match(text):
         unit, text = _CURRENCY.get(match[2], "dollar"), match[1] + text[match.end() :]
     if match := (None if _OF_DEGREES.match(text) else _DEGREE.match(text)) or _DOLLARS.match(text):
@@ -156,6 +158,8 @@ def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozens
 
 def same_unit(one: str, other: str) -> bool:
     """Return whether two units may be the same; "meter" may abbreviate "meter/second"."""
+    if COUNTED in (one, other) and {one, other} <= {COUNTED, *_COUNTERS}:
+        return True
     return one == other or (("/" in one) != ("/" in other) and one.partition("/")[0] == other.partition("/")[0])
 
 
@@ -217,7 +221,8 @@ def _unit_name(words: str, power: str | None, gap: str, letters: bool, known: fr
     if measure and names_what_is_counted(["items", "of", *lower[2:]], known):
         return _KNOWN[measure]
     if gap and power is None and names_what_is_counted([word.removesuffix("'s").strip("'") for word in lower], known):
-        return COUNTED
+        group = next((word.removesuffix("s") for word in lower if word.removesuffix("s") in ("dozen", "pair")), COUNTED)
+        return COUNTED if "ordered" in lower else group
     return None
 
 
@@ -252,16 +257,16 @@ def _split_chinese(match: re.Match[str], text: str, unit: str, known: frozenset[
         plain = tail[2:] if power else tail
         if plain in _KNOWN:
             return head, _KNOWN[plain] + (f"^{power}" if power else "")
-        if not power and plain[0] in _COUNTERS and _is_counted(plain[1:], known):
-            return head, ""
+        if not power and plain[0] in _COUNTERS and (_is_counted(plain[1:], known) or _repeats(plain, known)):
+            return head, COUNTED if plain[0] in _ANY_COUNTERS else plain[0]
     return text, unit
+
+
+def _repeats(words: str, known: frozenset[str]) -> bool:
+    return len(words) > 1 and all(words[place : place + 2] in known for place in range(len(words) - 1))
 
 
 def _is_counted(words: str, known: frozenset[str]) -> bool:
     """Return whether the Chinese words after a counter say what is counted: "不同的方法"."""
     words = re.sub("^(?:不同的?|可能的?|满足条件的|符合条件的|的)", "", words)
-    return (
-        words in _COUNTED
-        or not words
-        or (len(words) > 1 and all(words[place : place + 2] in known for place in range(len(words) - 1)))
-    )
+    return words in _COUNTED or not words or _repeats(words, known)

@@ -56,7 +56,11 @@ _SCALED = re.compile(
     re.DOTALL,
 )
 _TRANSPOSED = re.compile(r"\^\s*\{?\s*(?:\\mathsf\s*|\\mathrm\s*)?(?:T|\\top|\\intercal)\s*\}?$")
-_CASES = re.compile(r"\\begin\s*\{(?:cases|aligned)\}(.*)\\end\s*\{(?:cases|aligned)\}", re.DOTALL)
+_CASES = re.compile(
+    r"\\begin\s*\{(?:cases|aligned)\}(?P<rows>.*)\\end\s*\{(?:cases|aligned)\}"
+    r"|\\?\{\s*\\begin\s*\{array\}\s*\{[lcr|]*\}(?P<lines>.*)\\end\s*\{array\}\s*\.?",
+    re.DOTALL,
+)
 _BUILDER = re.compile(r"(?=.*\}\Z)\\?\{\s*(?P<left>[^|:]+?)\s*(?:\\mid|\\vert|\\:|\||:)\s*(?P<right>.+?)\s*\\?\}")
 _FRENCH = re.compile(r"(?P<left>[\[\]])(?P<low>[^\[\],;]+)[,;](?P<high>[^\[\],;]+)(?P<right>[\[\]])")
 _PYTHON_INTERVAL = re.compile(r"Interval(?:\.(?P<ends>open|Lopen|Ropen))?\((?P<low>[^,]+),(?P<high>[^,]+)\)")
@@ -122,6 +126,10 @@ def names_in(text: str) -> list[str]:
 
 def named_parts(text: str) -> dict[str, str]:
     """Return the values of "x = 1, y = 2" and "(x, y) = (1, 2)" by name; {} for other texts and repeated names."""
+    if match := _CASES.fullmatch(text):
+        text = ", ".join(_rows(match))
+    if _EITHER.search(text):
+        return {}
     sides = equation_sides(text)
     if len(sides) == 2 and _NAMES.fullmatch(sides[0].strip()) and _encloses(sides[1]):
         names, values = names_in(sides[0]), list(split_outside_brackets(sides[1][1:-1], re.compile("[,;]")))
@@ -157,6 +165,11 @@ def split_outside_brackets(text: str, separator: re.Pattern[str]) -> Iterator[st
     yield text[start:].strip()
 
 
+def _rows(match: re.Match[str]) -> list[str]:
+    rows = (match["rows"] or match["lines"] or "").split("\\\\")
+    return [row.strip(" ,;&").replace("&", "") for row in rows if row.strip()]
+
+
 def _read_any(text: str) -> Shape:
     text = text.strip()
     if _EMPTY.fullmatch(text):
@@ -168,8 +181,7 @@ def _read_any(text: str) -> Shape:
     if (match := _SCALED.fullmatch(text)) and (inner := _MATRIX.fullmatch(match["matrix"])):
         return _matrix(inner["rows"], "-1" if match["factor"] == "-" else match["factor"])
     if match := _CASES.fullmatch(text):
-        rows = [row.strip(" ,;&").replace("&", "") for row in match[1].split("\\\\") if row.strip()]
-        return Shape("list", tuple(map(_read_any, rows)), marks=(",",))
+        return Shape("list", tuple(map(_read_any, _rows(match))), marks=(",",))
     if (match := _BUILDER.fullmatch(text)) and _SIGN.search(match["right"]) and _encloses(text):
         return Shape("builder", (_read_any(match["left"]), _read_any(match["right"])))
     # a list binds weakest: "x = 1, x = 2" is a list of relations, not a relation with a list

@@ -5,23 +5,28 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from arpo_env.grading.answer_text.allowed_words import MODIFIERS
+from arpo_env.grading.answer_text.allowed_words import GROUPS, MODIFIERS
 from arpo_env.grading.answer_text.exact_numbers import BASES
 from arpo_env.grading.answer_text.normalize_latex import prepare
 from arpo_env.grading.answer_text.units import COUNTED, kind_of_unit, split_unit
 from arpo_env.grading.math_check.answer_shapes import NAME_LIST, named_parts, names_in, read_shape
+from arpo_env.grading.math_check.parse_expression import Unreadable, read_expression
 
 _ASKS_ORDER = re.compile(
     r"\bin\s+(?:\w+\s+)?order\b(?!\s+(?:to|that|for))|\border\s+from\b|^\s*(?:order|rank|sort|arrange)\b|\bfrom\s+\w+(?:est|st)\s+to\b|从小到大|从大到小|顺序",
     re.IGNORECASE,
 )
 _ASKS = r"(?:find|what\s+is|what's|compute|calculate|determine|evaluate|values?\s+(?:of|for)|求|则|计算|的值)"
+_ASKS_PRODUCT = re.compile(
+    r"(?:^|[.,]\s+|completely\s+|fully\s+)factor(?:i[sz]e)?\b(?!s)|\bfactored\s+form|因式分解|分解因式", re.IGNORECASE
+)
 _ASKS_PERCENT = re.compile(r"(?<!\d)(?<!\d )percent|百分比|百分率|百分数|百分之几", re.IGNORECASE)
 
 _ASKS_UNIT = re.compile(
     r"(?:\bhow\s+many|\bnumber\s+of|\bin(?:\s+units\s+of)?)\s+((?:[a-z]+(?:[-/\s]+|\b)){1,6})", re.IGNORECASE
 )
 
+_ASKS_HAN_UNIT = re.compile(r"(?:多少|几)([\u4e00-\u9fff]{1,4})")
 _KINDS = {
     "length": re.compile(
         r"how\s+(?:far|tall|high|deep|wide)\b|what(?:'s|\s+is)\s+the\s+(?:total\s+)?distance", re.IGNORECASE
@@ -70,21 +75,38 @@ def _asked_for(question: str) -> tuple[str, str, frozenset[str]]:
     asked = set()
     for match in _ASKS_UNIT.finditer(last):
         words = re.split(r"[\s-]+", match[1].strip())
-        while words and words[0].lower() in MODIFIERS:
+        while words and words[0].lower() in MODIFIERS - {"ordered"}:
             words = words[1:]
-        units = (split_unit("1 " + " ".join(words[:count]), letters=True)[1] for count in range(4, 0, -1))
+        units = (split_unit("1 " + " ".join(words[:count]), letters=True, known=GROUPS)[1] for count in range(4, 0, -1))
         unit = next(filter(None, units), "")
-        if unit != COUNTED or not match[0].lower().startswith("in"):  # "in terms of", "in pairs"
+        # not "in terms of" and "in pairs"; the ordered pairs that solve an equation are also called its solutions
+        if words[:1] != ["ordered"] and (unit != COUNTED or not match[0].lower().startswith("in")):
             asked.add(unit)
+    for match in _ASKS_HAN_UNIT.finditer(question):
+        units = (split_unit("1" + match[1][:count], letters=True)[1] for count in range(4, 0, -1))
+        asked.add(next(filter(None, units), ""))
     asked.discard("")
     found = re.findall(r"[a-z]{3,}|(?<=\d)\s*[A-Za-z]{1,2}(?![A-Za-z])|[¢€£¥₹]", question)
     if re.search(r"\$\s?\d[\d,.]*(?![^$]*\$)|\\\$", question):
         found.append("dollars")
-    units = {split_unit(f"1 {word.strip()}", letters=True)[1] for word in found} - {"", COUNTED}
-    named = frozenset(part for unit in units for part in unit.split("/"))
+    written = {split_unit(f"1 {word.strip()}", letters=True)[1] for word in found} - {"", COUNTED}
+    named = frozenset(part for unit in written for part in unit.split("/"))
     kinds = [kind for kind, pattern in _KINDS.items() if pattern.search(last)]
     kind = kinds[0] if len(kinds) == 1 and (kinds != ["money"] or "money" in map(kind_of_unit, named)) else ""
     return asked.pop() if len(asked) == 1 else "", kind, named
+
+
+def asks_product(question: str) -> bool:
+    """Return whether a question asks for a product: "Factor x^2 - 1"."""
+    return _ASKS_PRODUCT.search(question) is not None
+
+
+def is_sum(text: str) -> bool:
+    """Return whether a formula is a sum, not a product."""
+    try:
+        return read_expression(text).name == "+"
+    except Unreadable:
+        return False
 
 
 def asks_base(base: int, question: str) -> bool:
@@ -112,6 +134,9 @@ def in_asked_order(answer: str, gold: str, question: str) -> tuple[str, str]:
         return (_tuple(mine, list(wanted)) if mine else answer), _tuple(wanted, list(wanted))
     order = _asked_names(sorted(mine), question) if mine and not wanted else []
     shape = read_shape(gold)
+    pairs = re.split(r"\s*(?<![A-Za-z\\])or(?![A-Za-z])\s*|或|;\s*", answer)
+    if shape.kind in ("list", "set") and pairs[1:] and all(map(named_parts, pairs)):
+        return ", ".join(in_asked_order(pair, "(0, 0)", question)[0] for pair in pairs), gold
     if not order and mine and shape.kind != "list" and not wanted:
         order = sorted(mine, key=lambda name: name.lstrip("\\"))
     return (_tuple(mine, order) if order else answer), gold

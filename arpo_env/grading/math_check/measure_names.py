@@ -28,6 +28,7 @@ _ALWAYS = (
     r"[CPA]\s*_\s*\{?\d+\}?\s*\^\s*\{?\d+\}?|\{\}_\{?\d+\}?\s*[CP]_\{?\d+\}?",
     r"[EPV](?:ar)?\s*[(\[][^=<>]{1,30}[)\]]",
     rf"{_SEGMENT}\s*:\s*{_SEGMENT}",
+    r"\\frac\s*\{\s*d\s*[a-z]?\s*\}\s*\{\s*d\s*[a-z]\s*\}",
     rf"{_SEGMENT}(?:\s*\+\s*{_SEGMENT})+",
 )
 _GOLD = (

@@ -142,7 +142,7 @@ class _Reader:
         node = self.signed()
         while self.next in ("+", "-"):
             minus = self.take() == "-"
-            term = self.product()
+            term = self.product() if minus else self.signed()
             node = Node("+", (node, Node("negative", (term,)) if minus else term))
         return node
 
@@ -336,7 +336,8 @@ class _Reader:
     def operand(self) -> Node:
         r"""Parse the operand of a function without brackets: "\sin 2x\cos x" is a product of two functions."""
         node, bare = self.factor()
-        if self.next == "/" and node.name == "number":
+        following = self.tokens[self.position + 1 : self.position + 2]
+        if self.next == "/" and node.name == "number" and following and following[0].lstrip("\\") not in _FUNCTIONS:
             self.take()
             right, bare = self.factor()
             node = Node("/", (node, right))

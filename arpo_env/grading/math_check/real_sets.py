@@ -22,6 +22,21 @@ _DISTANCE = re.compile(r"\|\s*(?P<name>[A-Za-z])\s*(?:(?P<sign>[-+])\s*(?P<numbe
 _DEFINITE = frozenset(("interval", "union", "minus", "builder", "reals", "empty"))
 
 
+_IN_WORDS = tuple(
+    (re.compile(rf"\s*(?:\bis\s+|\bare\s+)?(?:{words})\s*", re.IGNORECASE), sign)
+    for sign, words in {
+        "\\\\ge ": r"(?:greater|larger|more)\s+than\s+or\s+equal\s+to|at\s+least|not?\s+less\s+than|大于或?等于|不小于",
+        "\\\\le ": r"(?:less|smaller)\s+than\s+or\s+equal\s+to|at\s+most|not?\s+more\s+than|小于或?等于|不大于",
+        ">": r"(?:greater|larger|more)\s+than|大于",
+        "<": r"(?:less|smaller)\s+than|小于",
+        "\\\\ne ": r"not\s+equal\s+to|不等于",
+    }.items()
+)
+_ALL_NUMBERS = re.compile(r"(?:(?:all|any|every)\s+)?(?:real\s+)?(?:numbers?|values?)(?:\s+that)?\s*(?=[<>]|\\[gln]e)")
+_SIGNED = {"positive": ">", "negative": "<", "nonnegative": "\\ge ", "nonpositive": "\\le ", "nonzero": "\\ne "}
+_SIGNED_NUMBERS = re.compile(rf"(?:all\s+)?({'|'.join(_SIGNED)})\s+(?:real\s+)?(?:numbers|reals|values)")
+
+
 class NoRegion(ValueError):
     """Raised for a shape that is not a set of real numbers, or whose borders are not numbers."""
 
@@ -40,6 +55,15 @@ class Region:
     at: tuple[bool, ...]
     between: tuple[bool, ...]
     variable: str = ""
+
+
+def in_signs(text: str) -> str:
+    """Write "all real numbers greater than 2" as a set-builder, and "x is at most 3" as an inequality."""
+    if match := _SIGNED_NUMBERS.fullmatch(text.lower().replace("non-", "non")):
+        return rf"\{{x \mid x {_SIGNED[match[1]]} 0\}}"
+    for pattern, sign in _IN_WORDS:
+        text = pattern.sub(sign, text)
+    return rf"\{{x \mid x {text[match.end() :]}\}}" if (match := _ALL_NUMBERS.match(text)) else text
 
 
 def is_region(shape: Shape) -> bool:

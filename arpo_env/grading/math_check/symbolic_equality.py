@@ -15,7 +15,7 @@ from arpo_env.grading.answer_text.units import split_unit
 from arpo_env.grading.math_check.answer_shapes import Shape, is_name, read_shape
 from arpo_env.grading.math_check.numeric_equality import NoValue, as_float, numerator, ratio, same_expression, value
 from arpo_env.grading.math_check.parse_expression import Node, Unreadable, leaves, read_expression, symbols
-from arpo_env.grading.math_check.real_sets import INFINITY, NoRegion, is_region, same_region
+from arpo_env.grading.math_check.real_sets import INFINITY, NoRegion, in_signs, is_region, same_region
 
 _ORDERED = frozenset(("tuple", "square"))
 _UNORDERED = frozenset(("list", "set"))
@@ -34,7 +34,7 @@ def same_mathematics(answer: str, gold: str) -> bool:
         answer = re.sub(
             r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?![\d,\])])", lambda match: match[0].replace(",", ""), answer
         )
-    return _Comparison(fold).same(read_shape(answer), wanted)
+    return _Comparison(fold).same(read_shape(in_signs(answer) if is_region(wanted) else answer), wanted)
 
 
 class _Comparison:
@@ -49,6 +49,8 @@ class _Comparison:
 
     def same(self, answer: Shape, gold: Shape) -> bool:
         """Return whether two shapes are the same answer."""
+        if answer.kind == "set" and len(answer.items) == 1 and gold.kind == answer.items[0].kind == "tuple":
+            answer = answer.items[0]
         if is_region(answer) or is_region(gold):
             try:
                 return same_region(answer, gold)
@@ -70,7 +72,7 @@ class _Comparison:
             return self.single(answer, gold)
         # a list without brackets may be meant in any order; a tuple may not
         if gold.kind in _UNORDERED and answer.kind in _UNORDERED | (
-            {"tuple", "square"} if gold.kind == "list" else set()
+            {"tuple", "square"} if gold.kind == "list" and not _is_interval(answer) else set()
         ):
             return self.unordered(answer.items, gold.items)
         return self.ordered(answer, gold)
@@ -125,7 +127,7 @@ class _Comparison:
             or (answer.kind != gold.kind and "square" in (answer.kind, gold.kind) and len(wanted) == 2)
         ):
             return False
-        if answer.kind == "list" and answer.marks != (",",):
+        if answer.kind == "list" and (answer.marks != (",",) or any(item.kind == "relation" for item in answer.items)):
             return False
         return self.each(mine, wanted)
 
@@ -188,7 +190,9 @@ class _Comparison:
         if set(answer.marks) == {"~"} or (answer.marks[-1:] == ("~",) and set(answer.marks[:-1]) <= {"="}):
             return self.approximation(answer, gold)
         if answer.marks == ("in",):
-            return is_name(_text(first)) and gold.kind in ("set", "list") and self.same(last, gold)
+            return (
+                is_name(_text(first)) and last.kind == "set" and gold.kind in ("set", "list") and self.same(last, gold)
+            )
         if set(answer.marks) != {"="}:
             return False
         named = is_name(_text(first))
@@ -226,6 +230,8 @@ class _Comparison:
         """Return whether a side of an equation has the gold value."""
         if self.same(side, gold):
             return True
+        if side.kind == gold.kind != "formula" and len(side.items) == len(gold.items) > 0:
+            return all(map(self.computed, side.items, gold.items))
         if side.kind != "formula" or gold.kind != "formula":
             return False
         try:
@@ -305,6 +311,16 @@ def _plain_number(text: str) -> str:
     if number is None or number.base is not None or number.decimals:
         return text
     return f"({number.number.numerator})/({number.number.denominator * (100 if number.percent else 1)})"
+
+
+def _is_interval(shape: Shape) -> bool:
+    """Return whether "[a, b]" may be an interval: its first number is less than its second."""
+    ends = [as_value(item.text) for item in shape.items]
+    return (
+        shape.kind == "square"
+        and len(ends) == 2
+        and (ends[0] is None or ends[1] is None or ends[0].number < ends[1].number)
+    )
 
 
 def _vector(shape: Shape) -> tuple[Shape, ...] | None:
