@@ -54,7 +54,7 @@ class ResumableTrainer(HookedGRPOTrainer):
         Raises:
             FileNotFoundError: there is no such checkpoint, or it is incomplete.
             ValueError: the checkpoint is in the middle of a rollout, and the settings change the size of rollouts; or
-                all steps are done and the weights are sharded.
+                its adapters have another shape; or all steps are done and the weights are sharded.
         """
         checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
         forget_rollout(self)  # of an earlier call
@@ -162,6 +162,14 @@ class ResumableTrainer(HookedGRPOTrainer):
             raise ValueError(
                 f"{checkpoint} is in the middle of a rollout, which cannot continue with other sizes: "
                 f"{', '.join(moved)}. Set them back, or start a new run from the weights: model: {checkpoint}"
+            )
+        adapters = [each.get("adapters", {}) for each in (before, now)]
+        shapes = [{name: each[name] for name in each if name.endswith((".r", ".target_modules"))} for each in adapters]
+        if shapes[0] != shapes[1]:
+            reshaped = ", ".join(differences(*[dict.fromkeys({**shapes[0], **shapes[1]}) | each for each in shapes]))
+            raise ValueError(
+                f"{checkpoint} has adapters of another shape ({reshaped}): set lora_rank and lora_target_modules, or "
+                "peft_config, back, or start a new run in another output_dir"
             )
         if changed := differences(before, now):
             logger.warning(

@@ -35,8 +35,7 @@ def offline() -> str:
     If that fails, the process goes on as with HF_HUB_OFFLINE=1: what is cached is loaded at once, and what is not fails
     at once. The clients would try again for 25 seconds for each file.
     """
-    from huggingface_hub import constants
-    from huggingface_hub.utils import get_session
+    from huggingface_hub import constants, get_session
 
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set: unset it to ask the hub"

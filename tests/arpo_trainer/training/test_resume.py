@@ -365,6 +365,10 @@ def test_a_later_pass_over_the_tasks_goes_on(policy: Path, tmp_path: Path, adapt
     again.train(tmp_path / "checkpoint-3")
     assert again.trees == whole.trees
     assert not differing(weights(whole), weights(again))
+    with pytest.raises(
+        ValueError, match=r"checkpoint-3 has adapters of another shape \(default.r: (4 -> None|None -> 4)"
+    ):
+        byte_trainer(policy, tmp_path, not adapter, **settings).train(tmp_path / "checkpoint-3")
     kept = [timeless(trainer.state.log_history[:4]) for trainer in (whole, again)]
     assert not differing(*kept)
 
