@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -47,8 +48,10 @@ from arpo_trainer.training.worker_settings import on_workers
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task, TaskSource
 from envs_registry.contamination import keep_apart
+from envs_registry.datasets.hub import offline
 from envs_registry.sources import LimitedSource, ListSource
 
+logger = logging.getLogger(__name__)
 PARTS_OF_ENV = ("tools", "rollout_func", "environment_factory")
 
 
@@ -74,6 +77,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         rollout_batch: the last rollout.
 
     Raises:
+        ConnectionError: the model is to be pushed to the hub, which does not answer.
+        FileNotFoundError: the model's folder is missing, or the hub does not answer and the model is not cached.
         TypeError: `tools`, `rollout_func` or `environment_factory` is given; the environment has all three parts.
         ValueError: the backend cannot serve the settings (see `trainer_backend`), the tokenizer cannot be used (see
             `check_tokenizer`), credit needs gold answers and cannot have them (see `answer_format`), or both `eval_env`
@@ -94,6 +99,10 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
     ) -> None:
         _check_arguments(env, eval_env, kwargs)
         args = args or ARPOConfig(output_dir="arpo")
+        if args.push_to_hub and (reason := offline()):
+            raise ConnectionError(
+                f"push_to_hub=True, and {reason}. Or leave push_to_hub out, and push the saved model later: hf upload"
+            )
         if isinstance(model, str | Path):
             with args.main_process_first():
                 model = resolve_model(model, (args.model_init_kwargs or {}).get("revision", "main"))
@@ -157,6 +166,20 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
         with self.recorder.recording(run_facts(self), checkpoint) if self.recorder else contextlib.nullcontext():
             return super().train(checkpoint, *args, **kwargs)
+
+    def save_model(self, output_dir: str | Path | None = None, _internal_call: bool = False) -> None:
+        """Save the model, and push it if `args.push_to_hub` says so; a hub that fails then ends no run."""
+        super().save_model(str(output_dir) if output_dir else None, _internal_call=True)
+        if _internal_call or not self.args.push_to_hub:
+            return
+        try:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+        except Exception as error:  # the hub's client raises many types
+            folder = output_dir or self.args.output_dir
+            logger.error(
+                "the model is saved in %s, and not pushed (%s: %s); push it with: hf upload %s %s",
+                *(folder, type(error).__name__, error, self.hub_model_id, folder),
+            )
 
     @property
     def trees(self) -> list[RolloutTree]:
