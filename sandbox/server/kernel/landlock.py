@@ -21,7 +21,8 @@ _MAKE_DIR = 1 << 7  # not in /dev/shm, where the contents of directories would n
 _REFER = 1 << 13  # to link and to move between directories
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _WRITE = _WRITE_FILE | _TRUNCATE | _IOCTL
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")  # no terminals: they are few
+_DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")  # no terminals: they are few
+_ZEROS = "/dev/zero"  # to read: a shared mapping for writing is memory that stays when nobody maps it any more
 _ALL_OF_ABI = (0, 0x1FFF, 0x3FFF, 0x7FFF, 0x7FFF, 0xFFFF)
 
 DEEPEST = 16
@@ -63,7 +64,7 @@ def ruleset_for(slot: str) -> int:
     ruleset = _ruleset(everything, _SCOPES if separates_branches() else 0)
     rules = {"/": _READ_DIR, **dict.fromkeys(_readable(slot), _READ)}
     rules.update(dict.fromkeys(_DEVICES, _READ_FILE | _WRITE))
-    rules.update({"/dev/shm": everything & ~_MAKE_DIR, slot: everything})
+    rules.update({_ZEROS: _READ_FILE, "/dev/shm": everything & ~_MAKE_DIR, slot: everything})
     for path, access in rules.items():
         _allow(ruleset, path, access & everything)
     return ruleset

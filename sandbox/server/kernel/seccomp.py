@@ -90,8 +90,8 @@ _ALLOWED = _table(
     utimes 235 -, vfork 58 -, wait4 61 260, waitid 247 95, write 1 64, writev 20 66
     """
 )
-_OWN_ONLY = {"sched_setaffinity": 0, "sched_setscheduler": 0, "sched_setparam": 0, "sched_setattr": 0}
-_OWN_ONLY |= {"setpriority": 1, "ioprio_set": 1}
+_SCHEDULING = ("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr")
+_OWN_ONLY = {**dict.fromkeys(_SCHEDULING, 0), "setpriority": 1, "ioprio_set": 1}
 """Calls that may name only this process (0), with the position of the argument that names it."""
 _PROCESS_OPTIONS = (  # of prctl; not PR_SET_VMA, whose names are memory of the kernel, nor PR_SCHED_CORE
     *(1, 2, 3, 4),  # PR_SET_PDEATHSIG, GET_PDEATHSIG, GET_DUMPABLE, SET_DUMPABLE

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import io
+import mmap
 import os
 import posix
 import subprocess
@@ -47,6 +48,8 @@ def furnish(config: dict[str, Any], directory: Callable[[], str]) -> None:
         del sys.modules[name]
     sys.modules["__main__"] = main
     sys.path.insert(0, "")
+    if config["harden"]:
+        _share_memory_in_files(directory)
     if config["work"]:
         _show_work(directory)
 
@@ -95,6 +98,50 @@ def _show_work(directory: Callable[[], str]) -> None:
     os.getcwd = getcwd
     os.getcwdb = lambda: os.fsencode(getcwd())
     _pass_work_on()
+
+
+def _share_memory_in_files(directory: Callable[[], str]) -> None:
+    """Let `mmap.mmap(-1, n)` map a file of the session that has no name, since shared memory without one is refused.
+
+    Such a file counts as what the session has on its disk, with all its contents, whoever maps it.
+    """
+    plain = mmap.mmap
+
+    class SharedMapping(plain):  # type: ignore[valid-type, misc]
+        def __new__(
+            cls,
+            fileno: int,
+            length: int,
+            flags: int = mmap.MAP_SHARED,
+            prot: int = mmap.PROT_READ | mmap.PROT_WRITE,
+            access: int = mmap.ACCESS_DEFAULT,
+            offset: int = 0,
+            **options: Any,
+        ) -> SharedMapping:
+            private = access == mmap.ACCESS_COPY or (access == mmap.ACCESS_DEFAULT and not flags & mmap.MAP_SHARED)
+            if fileno != -1 or private or length <= 0:
+                return plain.__new__(cls, fileno, length, flags, prot, access, offset, **options)
+            file = _file_of_zeros(directory(), offset + length)
+            try:
+                flags &= ~mmap.MAP_ANONYMOUS
+                return plain.__new__(cls, file, length, flags, prot, access, offset, **options)
+            finally:
+                os.close(file)
+
+    SharedMapping.__name__ = SharedMapping.__qualname__ = "mmap"
+    SharedMapping.__module__ = "mmap"
+    mmap.mmap = SharedMapping  # type: ignore[misc]
+
+
+def _file_of_zeros(directory: str, size: int) -> int:
+    file = os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o600)
+    try:
+        os.posix_fallocate(file, 0, size)  # else a write to the mapping would be the first to find the disk full
+    except OSError as error:
+        os.close(file)
+        why = "shared memory is a file here, and Limits.file_size and Limits.disk are its limits"
+        raise OSError(error.errno, f"{error.strerror}; {why}") from None
+    return file
 
 
 def _pass_work_on() -> None:
