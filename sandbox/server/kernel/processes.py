@@ -144,9 +144,12 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def out_of_memory_kills(root: str = "/sys/fs/cgroup") -> int:
-    """Return how often the kernel has killed in this container for lack of memory; 0 where that cannot be read."""
+    """Return how often the kernel has killed for lack of memory; 0 where that cannot be read.
+
+    In this container, or, where no control group counts, on this machine.
+    """
     # version 2 of control groups, then version 1
-    for name in ("memory.events", "memory/memory.oom_control"):
+    for name in ("memory.events", "memory/memory.oom_control", "/proc/vmstat"):
         try:
             with open(os.path.join(root, name)) as file:
                 counts = dict(line.split() for line in file)
@@ -219,9 +222,21 @@ def memory_of(pid: int) -> int:
 
 def sizes_of(pid: int) -> dict[str, int]:
     """Return bytes of a process: RssAnon, RssShmem (shared memory, tmpfs), VmPTE (page tables); zeros if it is gone."""
+    sizes = _sizes_at(f"/proc/{pid}")
+    if not sizes["VmPTE"]:  # a thread that has ended shows none, also the first of a process that goes on
+        sizes = next(filter(lambda found: found["VmPTE"], map(_sizes_at, _other_threads(pid))), sizes)
+    return sizes
+
+
+def alive(pid: int) -> bool:
+    """Whether a process still has its memory: it is neither gone nor ending."""
+    return sizes_of(pid)["RssAnon"] > 0
+
+
+def _sizes_at(place: str) -> dict[str, int]:
     sizes = {"RssAnon": 0, "RssShmem": 0, "VmPTE": 0}
     try:
-        with open(f"/proc/{pid}/status", errors="replace") as file:
+        with open(f"{place}/status", errors="replace") as file:
             for line in file:
                 name, _, rest = line.partition(":")
                 if name in sizes:
@@ -231,13 +246,27 @@ def sizes_of(pid: int) -> dict[str, int]:
     return sizes
 
 
+def _other_threads(pid: int) -> list[str]:
+    """Return the places in /proc of all threads of a process but the first; none if it is gone."""
+    try:
+        return [f"/proc/{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task") if thread != str(pid)]
+    except OSError:
+        return []
+
+
 def descriptors_of(pid: int) -> int:
     """Return how many descriptors a process has open; before Linux 6.2, how many its table holds."""
+    # where the first thread has ended, the table is that of the others, who share one
+    found = map(_descriptors_at, (f"/proc/{pid}", *_other_threads(pid)))
+    return next(filter(None, found), 0)
+
+
+def _descriptors_at(place: str) -> int:
     try:
-        number = os.stat(f"/proc/{pid}/fd").st_size
+        number = os.stat(f"{place}/fd").st_size
         if number:
             return number
-        with open(f"/proc/{pid}/status", errors="replace") as file:
+        with open(f"{place}/status", errors="replace") as file:
             return next((int(line.split()[1]) for line in file if line.startswith("FDSize:")), 0)
     except (OSError, ValueError, IndexError):
         return 0

@@ -11,13 +11,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from sandbox.server.kernel.processes import ProcessUsage, all_processes, descriptors_of, roots_of, sizes_of, usage_of
+from sandbox.server.kernel.processes import ProcessUsage, all_processes, descriptors_of, roots_of, sizes_of
 from sandbox.server.supervisor.session_handle import SessionHandle
 from sandbox.server.supervisor.shared_memory_limit import SHARED_MEMORY
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _INODE_BYTES = 1 << 10
-_DESCRIPTOR_BYTES = 1 << 20  # the largest buffer of a pipe
+_DESCRIPTOR_BYTES = 3 << 20  # a Landlock ruleset with a rule for each file of a large image
+_BUFFER_BYTES = 320 << 10  # of a Unix socket, which sends while less than 208 kB are on their way
+_SOCKETS_OF_A_SESSION = 2  # its control channel
+_PROCESS_BYTES = 16 << 20  # of 65,530 mappings, the most of a process
 _THREAD_BYTES = 128 << 10  # stack and entries in the kernel's tables
 _IDLE_DESCRIPTORS, _IDLE_FAULTS = 32, 2500  # of a session that has done nothing
 _Sizes = Mapping[str, int]
@@ -45,10 +48,13 @@ class MemoryAccounting:
 
     Args:
         zygote_pids: returns the processes that sessions are forked from.
+        counted: whether a control group counts what the kernel keeps for sockets. Where none does, a group is charged
+            with what its own can hold, since nothing says how much it is.
     """
 
-    def __init__(self, zygote_pids: Callable[[], tuple[int, ...]]) -> None:
+    def __init__(self, zygote_pids: Callable[[], tuple[int, ...]], counted: bool) -> None:
         self._zygote_pids = zygote_pids
+        self._counted = counted
         self._zygotes: dict[int, _Sizes] = {}
 
     def initial_sizes(self, zygote: int) -> _Sizes:
@@ -69,7 +75,7 @@ class MemoryAccounting:
         roots = roots_of(processes, sessions)
         sizes = {pid: sizes_of(pid) for pid in roots}
         held = [GroupMemory() for _ in groups]
-        written, mapped = [0] * len(groups), [0] * len(groups)
+        written, mapped, open_descriptors = ([0] * len(groups) for _ in range(3))
         for pid, root in roots.items():
             number, handle = sessions[root]
             # anonymous memory that came with the fork is not the process's own until it is written to
@@ -77,9 +83,13 @@ class MemoryAccounting:
             initial = self.initial_sizes(handle.spawner.pid)
             written[number] += self._add(held[number], processes[pid], sizes[pid], initial, before, pid == root)
             mapped[number] += sizes[pid]["RssShmem"]
-            held[number].kernel += _DESCRIPTOR_BYTES * max(0, descriptors_of(pid) - _IDLE_DESCRIPTORS)
+            descriptors = max(0, descriptors_of(pid) - _IDLE_DESCRIPTORS)
+            held[number].kernel += _DESCRIPTOR_BYTES * descriptors
+            open_descriptors[number] += descriptors
         shared = _owned_shared_memory()
+        sockets = 0 if self._counted else _unix_sockets() - _SOCKETS_OF_A_SESSION * len(sessions)
         for number, group in enumerate(held):
+            group.sure += _BUFFER_BYTES * max(0, min(open_descriptors[number], sockets))
             # a shared page becomes a process's own only by a page fault: faults bound what it may hold of them
             group.pages = min(group.pages, max(0, written[number])) + mapped[number]
             slot = groups[number][0].home
@@ -107,7 +117,7 @@ class MemoryAccounting:
         group.sure += sure + max(0, sizes["VmPTE"] - initial.get("VmPTE", 0))
         group.idle += idle
         group.pages += sizes["RssAnon"] - sure
-        group.kernel += _THREAD_BYTES * (process.threads - is_session)
+        group.kernel += _THREAD_BYTES * (process.threads - is_session) + _PROCESS_BYTES * (not is_session)
         return process.faults * _PAGE - idle - sure
 
 
@@ -136,17 +146,20 @@ def anonymous(pid: int) -> int:
     return sizes_of(pid)["RssAnon"]
 
 
-def alive(pid: int) -> bool:
-    """Whether a process still has its memory: it is neither gone nor ending."""
-    process = usage_of(str(pid))
-    return process is not None and process.state not in "ZX" and sizes_of(pid)["RssAnon"] > 0
-
-
 def files_in(path: str) -> int:
     """Return the bytes that a tmpfs holds, including its inodes."""
     status = os.statvfs(path)
     size: int = (status.f_blocks - status.f_bfree) * status.f_frsize
     return size + (status.f_files - status.f_ffree) * _INODE_BYTES
+
+
+def _unix_sockets() -> int:
+    """Return how many Unix sockets there are in this network namespace, which is the sandbox's own."""
+    try:
+        with open("/proc/net/unix", "rb") as file:
+            return sum(1 for _ in file) - 1
+    except OSError:
+        return 0
 
 
 def _owned_shared_memory() -> dict[int, int]:

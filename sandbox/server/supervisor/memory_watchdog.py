@@ -17,10 +17,10 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from sandbox.server.kernel.processes import descendants, set_oom_preference
+from sandbox.server.kernel.processes import alive, descendants, set_oom_preference
 from sandbox.server.supervisor.cgroup_usage import CgroupUsage, available_memory
 from sandbox.server.supervisor.event_loop import EventLoop
-from sandbox.server.supervisor.memory_accounting import GroupMemory, MemoryAccounting, alive, anonymous, charge
+from sandbox.server.supervisor.memory_accounting import GroupMemory, MemoryAccounting, anonymous, charge
 from sandbox.server.supervisor.session_handle import SessionHandle, Slot
 from sandbox.server.supervisor.session_table import SessionTable
 
@@ -153,6 +153,8 @@ class MemoryWatchdog:
             held = self._accounting.measure(groups)
             shares, _ = charge(held, *self._in_doubt(held))
             largest = groups[shares.index(max(shares))]
+            for handle in largest:
+                handle.blamed = time.monotonic()
             marked = {pid for handle in largest for pid in (handle.pid, *descendants(handle.pid))}
         for pid in self._marked ^ marked:
             set_oom_preference(pid, most=pid in marked)

@@ -7,6 +7,7 @@ do not wait. Each request gets exactly one reply, whatever the session does.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import time
@@ -30,6 +31,7 @@ from sandbox.server.supervisor.zygote_client import Zygotes
 from sandbox.server.wire import CLOSE, FORK, GAVE_UP, INTERRUPT, OPEN, RUN, RUN_ONCE
 
 _LONGEST_END = 5.0
+_LATELY = 3.0  # an end is reported when the kernel has released the memory of the process, which takes a while
 _CLOSED = "this session is closed; open a new interpreter"
 
 
@@ -69,7 +71,14 @@ class SessionRequests:
         self._cells = CellExecution(config["limits"], loop, client, self._channels, self, self.shared_memory.check)
         self._files = FileRequests(loop, self._channels, self)
         self._messages = SessionMessages(loop, self._creation, self._forks, self._cells, self._files, self.kill)
-        self._oom_kills = out_of_memory_kills()
+        self._memory_kills = out_of_memory_kills()
+        self._memory_killed = -math.inf  # when the kernel has last killed for memory
+
+    def note_memory_kills(self) -> None:
+        """Note whether the kernel has killed for lack of memory since the last look."""
+        kills, before = out_of_memory_kills(), self._memory_kills
+        if kills > before:
+            self._memory_kills, self._memory_killed = kills, time.monotonic()
 
     def take(self, request: ClientRequest) -> None:
         """Take a request that concerns a session."""
@@ -177,10 +186,10 @@ class SessionRequests:
 
     def on_exit(self, handle: SessionHandle, status: int | None) -> None:
         """Answer for a session whose process has ended; `status` is as waitpid reports it, None if unknown."""
-        cause, why = self._exit_cause(handle, status)
+        cause, why = self._exit_cause(handle, status)  # this also finds out who is a bystander
         request, handle.current = handle.current, None
         lost = _CLOSED if handle.closing else f"the session has ended ({why}); open a new interpreter"
-        if not handle.closing and not handle.orphaned:
+        if not handle.closing and not handle.bystander:
             later_status = cause if cause == "memory_limit" else "killed"
             handle.ended = (later_status, f"the session had ended before this cell: {why}")
         # a cell that was running gets the outcome; other requests are answered like those that come later
@@ -211,16 +220,21 @@ class SessionRequests:
         if status is None:
             return "killed", "the process is gone"
         code = os.waitstatus_to_exitcode(status)
-        # the kernel counts such kills for the container, so a new one is taken for this session
-        kills = out_of_memory_kills() if code == -signal.SIGKILL else self._oom_kills
-        if kills > self._oom_kills:
-            self._oom_kills = kills
-            return "memory_limit", "the process was killed because the sandbox ran out of memory"
+        if code == -signal.SIGKILL and self._killed_for_memory():
+            # the kernel chooses by the size of processes, and does not see whose memory runs out
+            handle.bystander |= self._memory_killed - handle.blamed > _LATELY
+            whose = "which others held" if handle.bystander else "and it held the most, with its forks"
+            return "memory_limit", f"the process was killed because the sandbox ran out of memory, {whose}"
         if code == GAVE_UP:
             return "killed", f"the code has closed the interpreter's control channel (exit code {code})"
         if code >= 0:
             return "killed", f"the process ended with exit code {code}"
         return "killed", f"the process was killed by {_signal_name(-code)}"
+
+    def _killed_for_memory(self) -> bool:
+        """Whether a process that was killed just now was so for lack of memory: the kernel counts, and names none."""
+        self.note_memory_kills()
+        return time.monotonic() - self._memory_killed < _LATELY
 
     def discard(self, handle: SessionHandle, lost: str) -> None:
         """Release what a session that is gone has held."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections import deque
@@ -93,7 +94,9 @@ class SessionHandle:
         lost: why there is no process any more.
         ended: status and text of the outcome of later cells, once the code has ended its own session.
         cause: the status of the cell because of which the supervisor has killed it; `why` explains it in words.
-        orphaned: its zygote has ended first, and has taken the session along.
+        bystander: it ends through nothing that its code has done: its zygote has ended first, or the kernel has taken
+            it for the memory of others.
+        blamed: when its group was last found to hold most of a memory that was running out, in `time.monotonic`.
         queue: requests that wait.
         current: the request that it works on.
         closing: numbers of the requests to close it; 0 for a close without a reply.
@@ -116,7 +119,8 @@ class SessionHandle:
         self.ended: tuple[str, str] | None = None
         self.cause = ""
         self.why = ""
-        self.orphaned = False
+        self.bystander = False
+        self.blamed = -math.inf
         self.queue: deque[ClientRequest] = deque()
         self.current: ClientRequest | None = None
         self.closing: list[int] = []

@@ -10,6 +10,7 @@ import os
 import traceback
 from collections.abc import Callable
 
+from sandbox.server.kernel.processes import alive
 from sandbox.server.supervisor.cell_execution import CellExecution
 from sandbox.server.supervisor.event_loop import EventLoop
 from sandbox.server.supervisor.file_requests import FileRequests
@@ -19,7 +20,7 @@ from sandbox.server.supervisor.session_handle import SessionHandle
 from sandbox.server.supervisor.session_socket import Message
 from sandbox.server.wire import BRANCHED, DONE, FILED, FORK, LIST, READ, READY, RUN, UNABLE, WRITE, WireError
 
-_CLOSED_CHANNEL_SECONDS = 0.2
+_CLOSED_CHANNEL_SECONDS, _LONGEST_END = 0.2, 5.0
 _LONGEST_ERROR = 2000
 
 
@@ -121,6 +122,11 @@ class SessionMessages:
             if not self._creation.try_again(handle):
                 self._creation.failed(handle, "the new process ended before it was ready")
         else:
-            why = "the code has closed the interpreter's control channel"
-            # if the process has ended, its exit is reported first and says more
-            self._loop.call_in(_CLOSED_CHANNEL_SECONDS, lambda: self._kill(handle, "killed", why))
+            self._loop.call_in(_CLOSED_CHANNEL_SECONDS, lambda: self._after_end(handle, last=False))
+
+    def _after_end(self, handle: SessionHandle, last: bool) -> None:
+        """Kill a session that lives on without its channel; if its process is ending, its exit says more."""
+        if last or alive(handle.pid):
+            self._kill(handle, "killed", "the code has closed the interpreter's control channel")
+        else:
+            self._loop.call_in(_LONGEST_END, lambda: self._after_end(handle, last=True))

@@ -78,9 +78,9 @@ class Supervisor:
             loop,
             usage,
             self._table,
-            MemoryAccounting(lambda: self._zygotes.pids),
+            MemoryAccounting(lambda: self._zygotes.pids, usage.counts_memory),
             self._requests.kill,
-            (shares.check, locks.check, self._requests.shared_memory.check),
+            (shares.check, locks.check, self._requests.shared_memory.check, self._requests.note_memory_kills),
         )
 
     def serve(self) -> None:
@@ -142,7 +142,7 @@ class Supervisor:
                 continue
             # its sessions end with it, since they die with their parent
             for handle in self._table.sessions.values():
-                handle.orphaned |= handle.parent == pid
+                handle.bystander |= handle.parent == pid
             zygote.start()
 
     def _end(self) -> None:

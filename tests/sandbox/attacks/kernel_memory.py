@@ -216,7 +216,7 @@ reader, writer = os.pipe()
 say("started")
 for _ in range(25):
     if os.fork() == 0: fill()
-time.sleep(2.5)
+time.sleep(6)
 os.set_blocking(reader, False)
 with contextlib.suppress(BlockingIOError):
     sizes = os.read(reader, 8 * 25)
@@ -224,7 +224,35 @@ with contextlib.suppress(BlockingIOError):
     if total > 1200 << 20: escaped("memory in sockets", total)
 """,
         timeout=10,
-        not_on="bubblewrap: without a control group nothing counts what the kernel keeps for a socket",
+        status="memory_limit",
+    ),
+    attack(
+        "mappings_of_many_processes",
+        "started",
+        """
+import mmap
+held = []
+say("started")
+with contextlib.suppress(OSError, MemoryError):
+    while True: held.append(mmap.mmap(-1, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ if len(held) % 2 else 0))
+for _ in range(60):
+    if os.fork() == 0: nap()
+time.sleep(5)
+""",
+        timeout=20,
+        status="memory_limit",
+        meanwhile=True,
+        not_on="bubblewrap: without a control group nothing counts what the kernel keeps for a mapping",
+    ),
+    attack(
+        "pages_that_only_a_pipe_has",
+        "blocked: vmsplice",
+        """
+number = {"x86_64": 278, "aarch64": 75}[platform.machine()]
+reader, writer = os.pipe()
+data = ctypes.create_string_buffer(4096)
+refused("vmsplice", syscall_number, number, writer, struct.pack("PQ", ctypes.addressof(data), 4096), 1, 0)
+""",
     ),
     attack(
         "pipe_buffers_of_many_processes",

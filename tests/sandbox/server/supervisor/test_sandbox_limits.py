@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from sandbox_under_test import open_or_skip, skip_over_http
@@ -155,6 +157,29 @@ def test_a_kill_by_the_kernel_for_memory_is_told_and_spares_the_others() -> None
         execution = greedy.run("x = []\nwhile True: x.append(bytearray(10**6))", timeout=60)
         assert (execution.status, execution.alive) == ("memory_limit", False)
         assert innocent.run("x").value == "3"
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+def test_a_session_that_the_kernel_ends_for_the_memory_of_others_is_lost(busy: bool) -> None:
+    """Where less is left than the limit says, the kernel is first: it takes the largest, whoever wants more."""
+    sandbox = open_or_skip("docker", Limits(memory="1g"), containers=1, sessions=4)
+    with (
+        sandbox,
+        sandbox.interpreter_sync() as large,
+        sandbox.interpreter_sync() as greedy,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        large.run("import time; x = bytearray(b'x') * (300 << 20)")
+        stream: Any = sandbox._pool.fleet.containers[0].connection.stream  # type: ignore[union-attr]
+        most = sandbox.condition()[0]["memory"] + (60 << 20)
+        stream._client.api.update_container(stream._container, mem_limit=most, memswap_limit=most)
+        running = pool.submit(large.run, "time.sleep(5)" if busy else "1")
+        grow = "import time\ny = []\nfor _ in range(200): y.append(b'y' * (1 << 20)); time.sleep(0.01)\nlen(y)"
+        assert greedy.run(grow).value == "200"
+        ended = running if busy else pool.submit(large.run, "len(x)")
+        with pytest.raises(SessionLost, match="which others held"):
+            ended.result()
 
 
 def test_the_end_of_the_process_is_told_with_what_it_had_printed(python: SyncInterpreter) -> None:

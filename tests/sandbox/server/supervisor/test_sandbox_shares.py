@@ -55,16 +55,6 @@ for _ in range(60):
         held = [gc.get_objects()] * 3
         time.sleep(100)
 """,
-    "shared_mappings": """
-import mmap, threading
-held = []
-def grow():
-    for _ in range(40):
-        area = mmap.mmap(-1, 32 << 20)
-        area[:] = b"x" * len(area)
-        held.append(area)
-threading.Timer(0.2, grow).start()
-""",
 }
 
 
