@@ -72,12 +72,7 @@ class EnvFactory:
             if root is None or made is not spec:
                 import gymnasium
 
-                root = gymnasium.make(self.id, **self.options)
-                if root is not root.unwrapped:
-                    raise ValueError(
-                        f"{self} is wrapped by Gymnasium, which a factory does not do: leave out the options of "
-                        "gym.make that wrap an environment, such as max_episode_steps (ToolEnv has max_turns)"
-                    )
+                root = without_checks(gymnasium.make(self.id, **self.options))
                 _roots[self] = (spec, root)
                 if len(_roots) > _MOST_ROOTS:
                     _roots.popitem(last=False)
@@ -106,6 +101,27 @@ class EnvFactory:
     def __reduce__(self) -> tuple[Any, ...]:
         home = "" if ":" in self.id else _homes.get(self.id, "")
         return _restore, (self.id, home, _pack(self.options))
+
+
+def without_checks(env: Any) -> Any:
+    """Return the environment inside Gymnasium's wrappers that only check calls.
+
+    Raises:
+        ValueError: another wrapper is around it, whose effect would be lost.
+    """
+    from gymnasium import Wrapper
+    from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+
+    layer = env
+    while isinstance(layer, Wrapper):
+        if not isinstance(layer, OrderEnforcing | PassiveEnvChecker):
+            raise ValueError(
+                f"{type(layer).__name__} around {layer.unwrapped} would be lost, since the environment itself is "
+                "played, and copied: leave it out, and options of gym.make that wrap, such as max_episode_steps "
+                "(ToolEnv has max_turns)"
+            )
+        layer = layer.env
+    return layer
 
 
 class PicklesAsFactory:

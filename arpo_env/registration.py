@@ -10,9 +10,10 @@ a run can find the environment by name.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -75,15 +76,47 @@ def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool
 
 
 def register_all() -> None:
-    """Register every environment of the table with Gymnasium, including those that are added later."""
+    """Register every environment of the table with Gymnasium, including those that are added later.
+
+    Gymnasium's wrappers show no attribute of what they wrap, so they are given `fork` here.
+    """
     on_register(_add_to_gymnasium)
+    gymnasium.Wrapper.fork = property(_fork_of)  # type: ignore[attr-defined]
+
+
+def _fork_of(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> Callable[[], Any]:
+    """Return the method `fork` of a wrapper; an AttributeError if what is in it has none."""
+    inner: Any = wrapper.unwrapped
+    fork_inner = inner.fork
+
+    def fork() -> Any:
+        """Return an independent copy of the running episode in copies of its wrappers, with their state.
+
+        Raises:
+            TypeError: a wrapper holds something that cannot be copied.
+        """
+        # what a wrapper knows of the environment becomes the copy; specs are shared, as in the environment itself
+        memo: dict[int, Any] = {id(inner): fork_inner()}
+        layer: Any = wrapper
+        while layer is not inner:
+            memo[id(layer._cached_spec)], layer = layer._cached_spec, layer.env
+        try:
+            return copy.deepcopy(wrapper, memo)
+        except Exception as error:  # whatever the attributes of somebody's wrapper raise
+            memo[id(inner)].close()
+            raise TypeError(
+                f"{wrapper} cannot be forked, since a wrapper holds what cannot be copied ({error}): give that wrapper "
+                "a __deepcopy__, or fork env.unwrapped, which has no wrappers"
+            ) from error
+
+    return fork
 
 
 def _add_to_gymnasium(spec: EnvSpec) -> None:
     """Register a spec with Gymnasium, unless its id is already registered.
 
     Gymnasium's wrappers are disabled: `ToolEnv` checks the order of calls and the turn limit itself, and a wrapper
-    would hide `fork`.
+    hides its asynchronous methods.
     """
     if spec.id not in gymnasium.registry:
         gymnasium.register(

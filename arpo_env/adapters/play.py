@@ -24,7 +24,7 @@ from arpo_env.adapters.chat_endpoint import ChatEndpoint, ChatTurn, ContextFull
 from arpo_env.adapters.chat_episode import ChatEpisode, Message
 from arpo_env.adapters.one_conversation import check_one_conversation
 from arpo_env.env import ToolEnv
-from arpo_env.env_factory import EnvFactory
+from arpo_env.env_factory import EnvFactory, without_checks
 from arpo_env.event_loop import run
 from envs_registry import Task
 
@@ -243,7 +243,7 @@ class _Player:
 
 def _environment(env: Playable) -> ToolEnv:
     made = EnvFactory(env)() if isinstance(env, str) else env() if isinstance(env, EnvFactory) else env
-    inner = getattr(made, "unwrapped", made)
+    inner = without_checks(made)
     if not isinstance(inner, ToolEnv):
         raise TypeError(f"play takes a ToolEnv, an EnvFactory or an id, not {type(env).__name__}")
     return inner

@@ -31,14 +31,14 @@ def make_env(env_id: str, options: dict[str, Any]) -> ToolEnv:
     Raises:
         UnknownEnvError: the environment is unknown; the error lists the nearest ids.
         ModuleNotFoundError: the id names a module that does not exist.
-        ValueError: the environment is not a `ToolEnv`.
+        ValueError: the environment is not a `ToolEnv`, or Gymnasium wraps it in more than its checks.
     """
     import gymnasium
 
     import arpo_env
+    from arpo_env.env_factory import without_checks
 
-    # Gymnasium puts wrappers around it that lack the methods of a ToolEnv
-    made = gymnasium.make(known_id(env_id), **options).unwrapped
+    made = without_checks(gymnasium.make(known_id(env_id), **options))
     if not isinstance(made, arpo_env.ToolEnv):
         raise ValueError(f"{env_id} is a {type(made).__name__}, not a ToolEnv with text turns; `arpo envs` lists them")
     return made

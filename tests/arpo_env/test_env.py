@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 
 from arpo_env import ToolEnv
+from arpo_env.adapters.play import play
 from arpo_env.budget import NO_CALLS
+from arpo_env.env_factory import without_checks
 from arpo_env.text_space import UnicodeText
 from arpo_env.tools.tool import shorten
 from arpo_env.vector import ToolVectorEnv
@@ -226,6 +229,46 @@ def test_unknown_reset_option_is_named(env: ToolEnv) -> None:
 def test_reset_takes_one_task_or_one_index(env: ToolEnv, chosen: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="either a Task as 'task' or an 'index'"):
         env.reset(options=chosen)
+
+
+class Counts(gym.Wrapper[Any, Any, Any, Any]):
+    """A wrapper with a state of its own, a reference to what it wraps, and perhaps something that cannot be copied."""
+
+    def __init__(self, env: gym.Env[Any, Any], held: Any = None) -> None:
+        super().__init__(env)
+        self.seen, self.base, self.held = [], env.unwrapped, held
+
+    def step(self, action: Any) -> Any:
+        self.seen.append(action)
+        return self.base.step(action)
+
+
+def test_a_fork_goes_through_wrappers_with_their_state(isolation: str) -> None:
+    made = gym.make("arpo/Arithmetic-v0", max_episode_steps=3)
+    env: Any = gym.wrappers.TimeLimit(Counts(made.unwrapped), max_episode_steps=2)
+    env.reset(options={"task": LIST})
+    env.step(call("items.append(9)"))
+    twin = env.fork()
+    assert (type(twin), type(twin.env), type(twin.unwrapped)) == (gym.wrappers.TimeLimit, Counts, ToolEnv)
+    assert twin.env.base is twin.unwrapped is not env.unwrapped
+    result, _, _, truncated, _ = twin.step(call("items.append(9); len(items)"))  # its second step, as of the original
+    assert ("5" in result, truncated) == (True, True)
+    assert (len(env.env.seen), len(twin.env.seen)) == (1, 2)
+    assert "4" in env.step(call("len(items)"))[0]
+    held: Any = Counts(env.unwrapped, threading.Lock())
+    with pytest.raises(TypeError, match=r"cannot be forked.*'_thread.lock'.*fork env.unwrapped"):
+        held.fork()
+    assert not hasattr(gym.make("CartPole-v1"), "fork")
+    for one in (env, twin):
+        one.close()
+
+
+@pytest.mark.parametrize("make", [lambda env: play(env, model="m", base_url="http://127.0.0.1:9"), without_checks])
+def test_a_wrapper_whose_effect_would_be_lost_is_refused(make: Any) -> None:
+    with pytest.raises(ValueError, match=r"TimeLimit .* would be lost.*max_turns"):
+        make(gym.make("arpo/Arithmetic-v0", max_episode_steps=3))
+    checked = gym.wrappers.OrderEnforcing(ToolEnv("arpo/Arithmetic-v0"))
+    assert without_checks(checked) is checked.unwrapped
 
 
 @pytest.mark.parametrize("index", [5, -1, 99_999, "3", 1.0])
