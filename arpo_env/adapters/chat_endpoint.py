@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from arpo_env.adapters.chat_episode import text_of
+from arpo_env.chat_messages import TOOL_CURE, TOOL_REFUSALS, reply_message
 from arpo_env.errors import ServiceError
 from arpo_env.net.http import Http, Reply
 from arpo_env.net.service_urls import checked_address
@@ -138,8 +138,11 @@ class ChatEndpoint:
         try:
             reply = await self._http.request("POST", self._url, json=body, headers=self._headers)
         except ServiceError as error:
-            if error.status in (400, 413, 422) and _CONTEXT_FULL.search(str(error)):
-                raise ContextFull(error.service, str(error).removeprefix(f"{error.service}: "), error.status) from error
+            said = str(error).removeprefix(f"{error.service}: ")
+            if error.status in (400, 413, 422) and _CONTEXT_FULL.search(said):
+                raise ContextFull(error.service, said, error.status) from error
+            if tools and error.status and any(words in said.lower() for words in TOOL_REFUSALS):
+                raise ServiceError(error.service, f"{said}. {TOOL_CURE}", error.status) from error
             raise
         try:
             return _turn(reply.json(), stop)
@@ -155,7 +158,7 @@ def _turn(answer: Any, stop: Sequence[str]) -> ChatTurn:
     choice = answer["choices"][0]
     if choice.get("finish_reason") in _BROKEN_OFF:
         raise ValueError(f"the server broke the reply off, finish_reason {choice['finish_reason']!r}")
-    message = _message(choice["message"])
+    message = reply_message(choice["message"])
     message["content"], stopped = _up_to_stop(message["content"], choice.get("stop_reason"), stop)
     logprobs = [entry["logprob"] for entry in (choice.get("logprobs") or {}).get("content") or ()]
     return ChatTurn(
@@ -167,16 +170,6 @@ def _turn(answer: Any, stop: Sequence[str]) -> ChatTurn:
         {name: count for name, count in (answer.get("usage") or {}).items() if isinstance(count, int)},
         choice,
     )
-
-
-def _message(given: Any) -> dict[str, Any]:
-    content, calls = text_of(given.get("content")), given.get("tool_calls") or []
-    if not isinstance(calls, list) or not all(isinstance(call["function"]["name"], str) for call in calls):
-        raise TypeError("tool_calls is no list of calls of functions")
-    if not isinstance(given.get("content"), str | list | None):
-        raise TypeError("content is no text")
-    kept = {name: given[name] for name in ("reasoning_content", "reasoning") if isinstance(given.get(name), str)}
-    return {"role": "assistant", "content": content, **kept, **({"tool_calls": calls} if calls else {})}
 
 
 def _up_to_stop(text: str, stopped_by: object, stop: Sequence[str]) -> tuple[str, bool]:

@@ -16,16 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from arpo_env.adapters.one_conversation import check_one_conversation
+from arpo_env.chat_messages import Message, request_tools, result_messages, turn_text
 from arpo_env.env import ToolEnv
-from arpo_env.protocols.protocol import NativeProtocol
 from arpo_env.tools.function_schema import JsonSchema
-from arpo_env.tools.toolbox import usable_schemas
-
-Message = dict[str, Any]
-_PICTURES = "The attached pictures of the results above."
 
 
 class ChatEpisode:
@@ -59,7 +55,7 @@ class ChatEpisode:
     @property
     def tools(self) -> list[JsonSchema]:
         """Schemas for the `tools` field of a request, of found tools as well; empty if tools are called by tags."""
-        return usable_schemas(self.env.tools) if self.env.protocol.native else []
+        return request_tools(self.env)
 
     @property
     def stop(self) -> list[str]:
@@ -93,21 +89,13 @@ class ChatEpisode:
         """
         given = {"content": message} if isinstance(message, str) else message
         calls = list(given.get("tool_calls") or ()) if self.env.protocol.native else []
+        text = turn_text(given, self.env.protocol)
         async with self._one_at_a_time:
-            self._take(await self.env.astep(self._turn(given, calls)))
+            self._take(await self.env.astep(text if self.env.protocol.native else close_tag(text, self.stop)))
             if self.done or self.info.get("folded"):
                 return []
             turn = self.env.episode.turns[-1]
-        if not calls:
-            return [{"role": "user", "content": turn.content(turn.result.strip("\n"))}]
-        # One unreadable call spoils the whole turn, which then has a single text for all calls.
-        texts = turn.results if len(turn.results) == len(calls) else turn.results[:1] * len(calls)
-        results: list[Message] = [
-            {"role": "tool", "tool_call_id": call.get("id") or "", "content": self.env.protocol.defuse(text)}
-            for call, text in zip(calls, texts, strict=True)
-        ]
-        # OpenAI takes pictures in messages of the user alone
-        return [*results, {"role": "user", "content": turn.content(_PICTURES)}] if turn.images else results
+        return result_messages(turn, [call.get("id") or "" for call in calls], self.env.protocol)
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str) -> str:
         """Execute one tool call as a turn of its own and return the text of its result.
@@ -138,27 +126,6 @@ class ChatEpisode:
         _, reward, terminated, self.truncated, self.info = step
         self.done = terminated or self.truncated
         self.reward = reward if self.done else None
-
-    def _turn(self, message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> str:
-        """Return the message as the turn that the environment's protocol parses."""
-        text = text_of(message.get("content"))
-        thought = message.get("reasoning_content") or message.get("reasoning") or ""
-        if thought and "</think>" not in text:
-            text = f"<think>{thought}</think>{text}"
-        if not self.env.protocol.native:
-            return close_tag(text, self.stop)
-        if not calls:
-            return text
-        functions = [call.get("function") or {} for call in calls]
-        protocol = cast("NativeProtocol", self.env.protocol)
-        return protocol.write_calls(text, [(each.get("name"), each.get("arguments")) for each in functions])
-
-
-def text_of(content: Any) -> str:
-    """Return the text of a message's content, which may be None or a list of parts."""
-    if isinstance(content, list):
-        return "".join(part.get("text") or "" for part in content if isinstance(part, Mapping))
-    return content if isinstance(content, str) else ""
 
 
 def close_tag(text: str, stop: Sequence[str]) -> str:

@@ -21,8 +21,9 @@ from typing import Any, overload
 import gymnasium
 
 from arpo_env.adapters.chat_endpoint import ChatEndpoint, ChatTurn, ContextFull
-from arpo_env.adapters.chat_episode import ChatEpisode, Message
+from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.adapters.one_conversation import check_one_conversation
+from arpo_env.chat_messages import Message, turn_messages
 from arpo_env.env import ToolEnv
 from arpo_env.env_factory import EnvFactory, without_checks
 from arpo_env.event_loop import run
@@ -230,15 +231,13 @@ class _Player:
 
     async def _reply(self, message: Message) -> list[Message]:
         answer = await self.episode.reply(message)
-        if not self.episode.tools or _readable(message):
+        if not (message.get("tool_calls") and self.episode.env.protocol.native):
             return answer
-        # Servers refuse arguments that are not JSON, so the model is shown the calls as the text that it wrote.
-        self.played.messages[-1] = {"role": "assistant", "content": self.episode.env.episode.turns[-1].text}
-        if not answer:
-            return []
-        turn = self.episode.env.episode.turns[-1]  # has a single text if one of several calls spoilt the turn
-        results = "\n".join(map(self.episode.env.protocol.defuse, turn.results))
-        return [{"role": "user", "content": turn.content(results)}]
+        turn = self.episode.env.episode.turns[-1]
+        said, *told = turn_messages(turn, [call["id"] for call in message["tool_calls"]], self.episode.env.protocol)
+        # its own message, with arguments that are JSON; or its text, if they cannot be read
+        self.played.messages[-1] = message | {"tool_calls": said["tool_calls"]} if "tool_calls" in said else said
+        return told if answer else []
 
 
 def _environment(env: Playable) -> ToolEnv:
@@ -276,15 +275,6 @@ def _with_ids(message: Message, turn: int) -> Message:
         used.add(identity := given_id if fits else f"call_{turn}_{place}")
         calls.append({"id": identity, "type": "function", "function": function})
     return {**message, "tool_calls": calls} if calls else message
-
-
-def _readable(message: Message) -> bool:
-    """Return whether all arguments are JSON objects."""
-    try:
-        given = [json.loads(call["function"]["arguments"]) for call in message.get("tool_calls", ())]
-    except (ValueError, RecursionError):
-        return False
-    return all(isinstance(each, dict) for each in given)
 
 
 def _report(played: list[PlayedEpisode]) -> None:

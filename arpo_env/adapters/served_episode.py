@@ -16,8 +16,9 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from arpo_env.adapters.chat_episode import ChatEpisode, Message
+from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.adapters.peer import FAULTS
+from arpo_env.chat_messages import Message
 from arpo_env.env import ToolEnv
 from arpo_env.event_loop import run_on_loop
 from arpo_env.net.redaction import redact_urls

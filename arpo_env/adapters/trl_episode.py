@@ -13,9 +13,10 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from arpo_env.adapters.chat_episode import ChatEpisode, Message, text_of
+from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.adapters.peer import FAULTS
 from arpo_env.adapters.task_rows import find_task, unwritable
+from arpo_env.chat_messages import Message, text_of
 from arpo_env.env import ToolEnv
 from arpo_env.env_factory import EnvFactory
 from arpo_env.event_loop import background_loop, run

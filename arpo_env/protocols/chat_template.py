@@ -54,7 +54,7 @@ class _ChatTemplate:
     def parse(self, text: str, tools: Sequence[JsonSchema]) -> Action:
         """Parse all calls of the turn, or its answer; a final end token is ignored."""
         try:
-            return self._read(_END_TOKENS.sub("", text[-20:]).join((text[:-20], "")), tools)
+            return self._read(text, tools)[0]
         except UnreadableCall as fault:
             return Malformed(str(fault))
 
@@ -79,18 +79,34 @@ class _ChatTemplate:
             turn.append(f"{self._opening}{head}{self._closing}")
         return "".join(turn)
 
+    def read_calls(self, text: str) -> tuple[str, list[tuple[str, dict[str, Any]]]] | None:
+        """Return the text before the calls, and name and arguments of each; None if there is no call, or a faulty one.
+
+        Whether there are such tools is not asked.
+        """
+        try:
+            action, start = self._read(text, None)
+        except UnreadableCall:
+            return None
+        if not isinstance(action, ToolCalls):
+            return None
+        return text[:start], [(call.name, call.arguments) for call in action.calls]
+
     def well_formed(self, turns: Sequence[str]) -> bool:
         """Return whether every thought is closed and the model wrote no tool result itself."""
         return all(self._turn_well_formed(turn) for turn in turns)
 
-    def _read(self, text: str, tools: Sequence[JsonSchema]) -> Action:
+    def _read(self, text: str, tools: Sequence[JsonSchema] | None) -> tuple[Action, int]:
+        """Return the action, and where its calls begin; without `tools` any name and any arguments are a call."""
+        text = text[:-20] + _END_TOKENS.sub("", text[-20:])
         calls: list[ToolCall] = []
+        start = len(text)
         # `visible` is where the text after the last thought begins; only that can be the answer.
         visible = position = _prompted_thought_end(text)
         while True:
             # a call without marks must begin right after the thoughts, or it is only quoted JSON
             if not calls and position == visible and (call := self._unmarked_call(text, position, tools)):
-                return ToolCalls((call,))
+                return ToolCalls((call,)), position
             mark = self._marks.search(text, position)
             if mark is None:
                 break
@@ -99,10 +115,11 @@ class _ChatTemplate:
                 visible = position = self._thought_end(text, position)
             elif mark[0] == self._opening:
                 read, position = self._call(text, position, tools)
+                start = start if calls else mark.start()
                 calls.append(read)
             else:
                 raise UnreadableCall("a call was closed but not opened; write its opening tag first")
-        return ToolCalls(tuple(calls)) if calls else _answer(text[visible:].strip())
+        return ToolCalls(tuple(calls)) if calls else _answer(text[visible:].strip()), start
 
     def _thought_end(self, text: str, position: int) -> int:
         end = text.find("</think>", position)
@@ -113,20 +130,22 @@ class _ChatTemplate:
             raise UnreadableCall("a call stands inside a thought; close the thought first")
         return len(text)
 
-    def _call(self, text: str, position: int, tools: Sequence[JsonSchema]) -> tuple[ToolCall, int]:
+    def _call(self, text: str, position: int, tools: Sequence[JsonSchema] | None) -> tuple[ToolCall, int]:
         value, end = read_object(text, position)
         if not text.startswith(self._closing, end):
             raise UnreadableCall("the call was not closed; write its closing tag after the JSON object")
         return self._checked(value, tools), end + len(self._closing)
 
-    def _checked(self, value: dict[str, Any], tools: Sequence[JsonSchema]) -> ToolCall:
+    def _checked(self, value: dict[str, Any], tools: Sequence[JsonSchema] | None) -> ToolCall:
         name, arguments = self._keys[:2]
+        if tools is None and isinstance(value.get(name), str) and isinstance(value.get(arguments, {}), dict):
+            return ToolCall(value[name], value.get(arguments, {}))
         if name not in value or not set(value) <= set(self._keys):
             keys = ", ".join(repr(key[:64]) for key in list(value)[:5]) or "none"
             raise UnreadableCall(f'a call is {{"{name}": ..., "{arguments}": {{...}}}}, this has the keys: {keys}')
-        return checked_call(value[name], value.get(arguments, {}), tools)
+        return checked_call(value[name], value.get(arguments, {}), tools or ())
 
-    def _unmarked_call(self, text: str, position: int, tools: Sequence[JsonSchema]) -> ToolCall | None:
+    def _unmarked_call(self, text: str, position: int, tools: Sequence[JsonSchema] | None) -> ToolCall | None:
         """Return the call if the rest of the turn is a call without marks."""
         return None
 
@@ -172,7 +191,7 @@ class Llama3(_ChatTemplate):
         """Return the defused texts; the template marks results by special tokens only."""
         return "\n".join(self.defuse(text) for text in texts)
 
-    def _unmarked_call(self, text: str, position: int, tools: Sequence[JsonSchema]) -> ToolCall | None:
+    def _unmarked_call(self, text: str, position: int, tools: Sequence[JsonSchema] | None) -> ToolCall | None:
         if not _LOOKS_LIKE_A_CALL.match(text, position):
             return None
         value, end = read_object(text, position)

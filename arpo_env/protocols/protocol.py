@@ -91,10 +91,13 @@ class Protocol(TypingProtocol):
 
 
 class NativeProtocol(Protocol, TypingProtocol):
-    """A protocol with `native` True that can write calls as well as read them."""
+    """A protocol with `native` True that can write calls, and read them back."""
 
     def write_calls(self, text: str, calls: Sequence[tuple[Any, Any]]) -> str:
         """Return a turn with a text and these calls: name, and arguments as an object or as JSON text."""
+
+    def read_calls(self, text: str) -> tuple[str, list[tuple[str, dict[str, Any]]]] | None:
+        """Return what `write_calls` took, whatever tools there are; None for a turn without calls that can be read."""
 
 
 _BOX_OR_BRACE = re.compile(r"\\boxed\s*\{|[{}]")

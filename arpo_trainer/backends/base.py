@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from arpo_env.protocols.protocol import Protocol as TurnFormat
+from arpo_env.tools.function_schema import JsonSchema
 from arpo_trainer.timeline import Stopwatch
 
 Finish = Literal["stop", "eos", "length"]
@@ -37,6 +39,8 @@ class Request:
         group: requests with the same name share long prefixes; a backend with several caches sends them to one.
         messages: the conversation so far as chat messages, for endpoints that take nothing else; filled only for
             backends that want it. A content is a text, or a list of OpenAI's parts if it has pictures.
+        tools: of these messages, the tools that can be called natively.
+        protocol: of these messages, what the turn is read by; None if nothing but its text is of use.
         top_p: keeps the most likely tokens whose probabilities add up to this; 1 keeps all.
         top_k: keeps this many most likely tokens; 0 keeps all.
         min_p: keeps tokens with at least this share of the most likely token's probability; 0 keeps all.
@@ -55,6 +59,8 @@ class Request:
     window: int = 0
     group: str = ""
     messages: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[JsonSchema, ...] = ()
+    protocol: TurnFormat | None = None
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from arpo_env.chat_messages import TOOL_CURE, TOOL_REFUSALS, reply_message, turn_text
 from arpo_env.net.service_urls import checked_address
 from arpo_trainer.algorithms.entropy import estimated_entropy
 from arpo_trainer.backends.base import Finish, Generation, OnWindow, Request, check_request
@@ -24,6 +25,7 @@ _OPENAI = "https://api.openai.com/v1"
 _MOST_STOPS = 4  # OpenAI accepts no more; the text is cut at the others here
 _BLIND = "Give a model that sees, and let vLLM take enough pictures (--limit-mm-per-prompt); or leave show_images out"
 _CURES = {
+    **dict.fromkeys(TOOL_REFUSALS, TOOL_CURE),
     "max_completion_tokens": "Give extra={'max_tokens': None, 'max_completion_tokens': 4096}",
     "temperature": "Give extra={'temperature': None} if the model takes no temperature",
     **{
@@ -139,7 +141,7 @@ class EndpointBackend:
         elif not request.messages:
             raise ValueError("a chat endpoint needs messages, and the request has none; use chat=False for plain text")
         else:
-            body |= {"messages": [dict(message) for message in request.messages]}
+            body |= {"messages": [dict(message) for message in request.messages], "tools": list(request.tools) or None}
             body |= {"logprobs": True, "top_logprobs": self.topk} if self.topk else {}
         return {name: value for name, value in (body | self.extra).items() if value is not None}
 
@@ -147,10 +149,12 @@ class EndpointBackend:
         reply = await self._http.post(f"{url}/chat/completions" if self.chat else f"{url}/completions", body)
         try:
             choice = reply["choices"][0]
-            text = (choice["message"]["content"] if self.chat else choice["text"]) or ""
+            message = reply_message(choice["message"] if self.chat else {"content": choice["text"]})
             tokens = _tokens(choice.get("logprobs") or {})
             cached = ((reply.get("usage") or {}).get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-            text, finish = _ended(text, choice["finish_reason"], choice.get("stop_reason"), request.stop)
+            text, finish = _ended(message["content"], choice["finish_reason"], choice.get("stop_reason"), request.stop)
+            if request.protocol is not None:  # with its thoughts and calls, which servers take out of the text
+                text = turn_text(message | {"content": text}, request.protocol)
             return self._generation(text, finish, request.max_tokens, tokens, cached)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise self._http.fault(f"answered with no completion ({error!r}): {str(reply)[:200]}") from error
@@ -196,7 +200,7 @@ def _ended(text: str, reason: str, stopped_by: object, stops: Sequence[str]) -> 
     ends = [text.find(stop) + len(stop) for stop in stops if stop in text]
     if ends:
         return text[: min(ends)], "stop"
-    if reason not in ("stop", "eos", "end_turn", "stop_sequence"):
+    if reason not in ("stop", "eos", "end_turn", "stop_sequence", "tool_calls"):
         return text, "length"
     stop = stopped_by if stopped_by in stops else _wanted(text, stops)
     return (f"{text}{stop}", "stop") if stop else (text, "eos")

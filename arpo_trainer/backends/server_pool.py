@@ -9,7 +9,6 @@ while: half a second, then twice that, up to ten seconds.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import os
 import random
@@ -137,11 +136,12 @@ class ServerPool:
 
     def _message(self, server: _Server, fault: RequestFault, tries: int) -> str:
         said = f"{strip_credentials(server.url)} {fault.message}"
+        cures = (cure for words, cure in self._cures.items() if fault.status and words in fault.message.lower())
+        cure = next(cures, "")
         if fault.passing:
             busy = "Ask for less at once, with a lower concurrency" if fault.status == 429 else ""
-            return f"{said} ({tries} tries, patience={self.patience:g} s). {busy or _DOWN}"
-        cures = (cure for words, cure in self._cures.items() if fault.status and words in fault.message.lower())
-        return ". ".join([said, *itertools.islice(cures, 1)])
+            return f"{said} ({tries} tries, patience={self.patience:g} s). {busy or cure or _DOWN}"
+        return f"{said}. {cure}" if cure else said
 
 
 def _only(server: _Server) -> Callable[[], _Server]:

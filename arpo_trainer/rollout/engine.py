@@ -150,7 +150,10 @@ class Engine:
     @functools.cached_property
     def renderer(self) -> Renderer:
         """The renderer for this tokenizer and the protocol of the environment."""
-        return Renderer(self.tokenizer, self.env.protocol, self.chat_template_kwargs)
+        # an endpoint renders messages itself: the template of the tokenizer, which measures them, may show no tools
+        return Renderer(
+            self.tokenizer, self.env.protocol, self.chat_template_kwargs, strict=not self.backend.wants_messages
+        )
 
     def prompt_ids(self, task: Task) -> list[int]:
         """Render and tokenise the opening messages of a task."""

@@ -23,6 +23,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from arpo_env.chat_messages import request_tools
 from arpo_trainer.algorithms.budgets import probed_roots, split_budget
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, entropy_level, segment_entropy
 from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
@@ -297,6 +298,7 @@ class Group:
 
     def _request(self, trajectory: LiveTrajectory) -> Request:
         room = self._room(trajectory) - len(trajectory.opening)
+        chats = self.context.backend.wants_messages
         return Request(
             (*trajectory.ids, *trajectory.opening),
             min(self.settings.max_turn_length or room, room),
@@ -305,7 +307,9 @@ class Group:
             self.settings.temperature,
             self.scheduler.window(trajectory),
             self.seed_name,
-            trajectory.messages(self.context.renderer) if self.context.backend.wants_messages else (),
+            trajectory.messages(self.context.renderer) if chats else (),
+            tuple(request_tools(trajectory.env)) if chats else (),
+            trajectory.env.protocol if chats else None,
             self.settings.top_p,
             self.settings.top_k,
             self.settings.min_p or 0.0,

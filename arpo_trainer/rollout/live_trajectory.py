@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from arpo_env import ServiceError, ToolEnv
+from arpo_env.chat_messages import conversation
 from arpo_env.protocols.protocol import ToolCalls
 from arpo_env.tools.toolbox import usable_schemas, usable_tools
 from arpo_trainer.backends.base import Generation
@@ -128,10 +129,7 @@ class LiveTrajectory:
 
     def messages(self, renderer: Renderer) -> tuple[dict[str, Any], ...]:
         """Return what the model goes on from as chat messages; pictures are parts of a content, as OpenAI has them."""
-        messages: list[dict[str, Any]] = [*self.env.context()]
-        for turn in self.env.episode.since_fold:
-            shown = {"role": "user", "content": turn.content(turn.result)}
-            messages += [{"role": "assistant", "content": turn.text}, shown]
+        messages = conversation(self.env)
         if self.opening:
             messages.append({"role": "assistant", "content": renderer.turn_text(self.opening, first=True)})
         return tuple(messages)

@@ -30,11 +30,17 @@ class Renderer:
         tokenizer: of the model, with its chat template.
         protocol: how episodes are written.
         chat_template_kwargs: arguments for the chat template, such as `enable_thinking`.
+        strict: whether a template that shows no tools or no results is refused where a native protocol needs them.
     """
 
     def __init__(
-        self, tokenizer: Any, protocol: Protocol, chat_template_kwargs: Mapping[str, Any] | None = None
+        self,
+        tokenizer: Any,
+        protocol: Protocol,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        strict: bool = True,
     ) -> None:
+        self.strict = strict
         self.tokenizer, self.protocol = tokenizer, protocol
         self.chat_template_kwargs = dict(chat_template_kwargs or {})
         self._shows_tools = protocol.native and getattr(protocol, "template_shows_tools", True)
@@ -57,7 +63,7 @@ class Renderer:
         contents = [_encodable(message["content"]) for message in messages]
         slots = [{**message, "content": _slot(number)} for number, message in enumerate(messages)]
         frame = self._template(slots, tools)
-        for tool in tools if self._shows_tools else ():
+        for tool in tools if self._shows_tools and self.strict else ():
             if tool["function"]["name"] not in frame:
                 raise ValueError(_NO_TOOLS.format(what="show tools", name=self.protocol.name))
         # Without control words the plain template is used, so that the ids are exactly those of other tools.
@@ -82,9 +88,8 @@ class Renderer:
         """
         slots = [_slot(number) for number in range(len(texts))]
         contents = [_encodable(self.protocol.defuse(text, tools)) for text in texts]
-        if not self.protocol.native:
-            return self._encode(_filled(self.protocol.render_result(slots, tools), contents))
-        return self._encode(_filled(self._delta(slots, last_turn_ended_with_eos, tools), contents))
+        delta = self._delta(slots, last_turn_ended_with_eos, tools) if self.protocol.native else None
+        return self._encode(_filled(delta or self.protocol.render_result(slots, tools), contents))
 
     def turn_ids(self, text: str, first: bool = True, ended: bool = False) -> list[int]:
         """Tokenise a turn that was not sampled, such as one of a demonstration.
@@ -123,7 +128,8 @@ class Renderer:
         if native and ids and ids[-1] in self._end_ids:
             ids.pop()
         text: str = self.tokenizer.decode(ids, skip_special_tokens=not native, clean_up_tokenization_spaces=False)
-        return f"<think>{text}" if self._thought_opened and (native or first) else text
+        opened = self._thought_opened and (native or first) and not text.startswith("<think>")
+        return f"<think>{text}" if opened else text
 
     def parse_ids(self, ids: Sequence[int], tools: Sequence[JsonSchema], first: bool = True) -> Action:
         """Parse the action of a turn from its ids; see `turn_text`."""
@@ -148,12 +154,14 @@ class Renderer:
         return text
 
     def _delta(self, slots: Sequence[str], ended: bool, tools: Sequence[JsonSchema]) -> str:
-        """Return what the template puts between a turn and the next one, with slots for the results."""
+        """Return what the template puts between a turn and the next one, with slots for the results; "" if none."""
         # the template is rendered with a marker as the turn; what follows the marker is the delta
         turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _TURN}]
         text = self._template([*turn, *({"role": "tool", "content": slot} for slot in slots)], tools)
         delta = text.rpartition(_TURN)[2]
         if not all(f'"{number}\ue000' in delta for number in range(len(slots))):
+            if not self.strict:
+                return ""
             raise ValueError(_NO_TOOLS.format(what="show the results of tools", name=self.protocol.name))
         end = self._control.search(delta)
         return delta[end.end() :] if ended and end else delta

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from arpo_env import EnvFactory
-from arpo_env.adapters.chat_episode import text_of
+from arpo_env.chat_messages import text_of
 from envs_registry import Task
 from sandbox import Sandbox
 

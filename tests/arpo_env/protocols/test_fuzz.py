@@ -187,6 +187,21 @@ def test_nothing_runs_that_was_not_called(name: str) -> None:
     assert min(seen.values()) > 10, f"the fuzz reaches too little: {seen}"
 
 
+@pytest.mark.parametrize("name", ["hermes", "llama3"])
+def test_calls_that_are_read_for_a_server_are_those_that_ran_and_can_be_written_again(name: str) -> None:
+    protocol = make_protocol(name)
+    for text in FUZZED[name]:
+        action, read = protocol.parse(text, ALL), protocol.read_calls(text)
+        if read is not None:
+            assert text.startswith(read[0])
+            assert protocol.read_calls(protocol.write_calls("so ", read[1])) == ("so ", read[1])
+        if isinstance(action, ToolCalls):
+            assert read is not None
+            assert [ToolCall(*call) for call in read[1]] == list(action.calls)
+        elif not isinstance(action, Malformed):  # of a tool that is not there, or with other arguments
+            assert read is None
+
+
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_all_that_is_written_about_a_turn_can_be_written(name: str) -> None:
     protocol = make_protocol(name)

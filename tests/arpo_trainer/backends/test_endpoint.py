@@ -138,7 +138,7 @@ def test_a_token_without_likelier_ones_has_no_numbers(tokenizer: Any) -> None:
 
 def test_what_an_answer_says_is_no_reason_for_a_cure(tokenizer: Any) -> None:
     with pytest.raises(GenerationError, match="answered with no completion") as failed:
-        ask(tokenizer, always(saying(None, message={"content": ["text"]})))
+        ask(tokenizer, always(saying(None, message={"content": 3})))
     assert "'stop'" in str(failed.value)
     assert "Give extra" not in str(failed.value)
 
