@@ -43,7 +43,7 @@ FLOORS: dict[str, list[str]] = {
     ],
     "arpo_env": [
         "adapters",
-        "vector",
+        "vector chat_messages",
         "env",
         "apply_turn",
         "memory_folding",
