@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.evaluation.eval_settings import EvalSettings
-from arpo_trainer.preference.pairs import PairSettings
+from arpo_trainer.preference.pairs import PairSettings, check_shared_losses
 from arpo_trainer.run.make_env import known_id
 from arpo_trainer.run.sft_arguments import split_rows_settings
 from arpo_trainer.run.weight_arguments import WeightArguments
@@ -152,6 +152,8 @@ def configure_dpo(settings: dict[str, Any]) -> tuple[DPOArguments, DPOConfig]:
     if values.get("remove_unused_columns"):
         raise ValueError("remove_unused_columns=true would remove the masks of tool results: leave it out")
     args = DPOConfig(**{**values, "remove_unused_columns": False})
+    if run.algorithm != "grpo" and not run.pairs:  # pairs that share turns are on their way
+        check_shared_losses(args)
     if args.precompute_ref_log_probs and process_count() > 1:
         raise ValueError("precompute_ref_log_probs=true works in one process; leave it out with several")
     if Path(run.model).resolve() == Path(args.output_dir, "model").resolve():

@@ -25,7 +25,7 @@ from datasets import Dataset
 from trl import DPOConfig, DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
-from arpo_trainer.preference.pairs import PreferencePair
+from arpo_trainer.preference.pairs import PreferencePair, check_shared_losses
 from arpo_trainer.training.rows_resume import ResumesOnRows
 
 _COLUMNS = ("prompt_ids", "chosen_ids", "chosen_mask", "rejected_ids", "rejected_mask")
@@ -80,11 +80,14 @@ def make_pair_trainer(
         callbacks: transformers callbacks.
 
     Raises:
-        ValueError: there is no pair, or one has ids that the model does not know.
+        ValueError: there is no pair, one has ids that the model does not know, or pairs share turns and the loss is not
+            one of their difference.
         RuntimeError: this release of TRL does not use the masks.
     """
     if not pairs:
         raise ValueError("no pairs to learn from")
+    if any(pair.shared for pair in pairs):
+        check_shared_losses(args)
     args.remove_unused_columns = False  # the masks are columns that TRL does not know
     rows = [{name: value for name, value in asdict(pair).items() if name in _COLUMNS} for pair in pairs]
     padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id

@@ -2,8 +2,8 @@
 
 A trajectory with a reward of at least `chosen_reward` is chosen, any other with a reward is rejected (Tool-Star, app.
 B.1: r >= 1 and r < 1). Two trajectories of one tree share the spans before their fork: these belong to the prompt of
-their pair. They add the same terms to both sides of the sigmoid loss, where they cancel, so that the loss is that of
-the whole trajectories, computed from fewer tokens. After a fold (`memory_folding`) the model no longer sees what came
+their pair. They add the same terms to both sides, which cancel in losses of the difference (`COMPARING`): the loss is
+that of the whole trajectories, computed from fewer tokens. Other losses are refused. After a fold (`memory_folding`) the model no longer sees what came
 before it: the prompt of a pair that parts later begins there, and trajectories that fold after they part make no pair.
 
     found = pairs_of_task("t1", trees, PairSettings(), random.Random(0))
@@ -14,11 +14,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from arpo_trainer.tree import RolloutTree, Span
 from arpo_trainer.validation import check_name
 
+if TYPE_CHECKING:
+    from trl import DPOConfig
+
 KINDS = ("any", "fork")
+# of TRL's losses those that read the two sides' summed log-ratios through their difference alone
+COMPARING = ("sigmoid", "hinge", "exo_pair", "robust", "aot", "discopop")
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,29 @@ def pairs_of_task(task: str, trees: Sequence[RolloutTree], settings: PairSetting
             made.append(pair)
             used |= {id(chosen), id(rejected)}
     return made
+
+
+def check_shared_losses(args: DPOConfig) -> None:
+    """Refuse losses in which what two trajectories share would not cancel, so that leaving it out changes them.
+
+    Losses that divide by the length of a side, or that read a side alone, would be those of the ends of the
+    trajectories and not of the trajectories.
+
+    Args:
+        args: of a round with pairs that share turns.
+
+    Raises:
+        ValueError: names the setting, and what to sample or set instead.
+    """
+    wrong = [f"loss_type={name!r}" for name in args.loss_type if name not in COMPARING]
+    wrong += ["use_weighting=True"] if args.use_weighting else []
+    wrong += [f"f_divergence_type={args.f_divergence_type!r}"] if args.f_divergence_type != "reverse_kl" else []
+    if wrong:
+        raise ValueError(
+            f"{wrong[0]} with pairs from trees: the turns that two trajectories share are left out of their pair, "
+            f"which only losses of their difference allow ({', '.join(COMPARING)}). Take one of these, or pairs of "
+            "independent samples (algorithm: grpo), which share nothing"
+        )
 
 
 def _distinct(leaves: Iterable[_Leaf]) -> list[_Leaf]:

@@ -115,8 +115,14 @@ def test_results_of_tools_are_context_alone(policy: Path, byte_tokenizer: Any, t
     assert abs(scored[0] - before[0]) > 1e-4
 
 
-def test_what_two_continuations_share_cancels_in_the_loss(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
-    """The pair up to the fork has the loss and the gradient of the two whole trajectories."""
+WHOLE = ("sigmoid", "ipo", "sigmoid_norm", "sft", "hinge", "nca_pair", "apo_zero")
+
+
+@pytest.mark.parametrize("loss", WHOLE)
+def test_what_two_continuations_share_cancels_or_is_refused(
+    policy: Path, byte_tokenizer: Any, tmp_path: Path, loss: str
+) -> None:
+    """The pair up to the fork has the loss and the gradient of the two whole trajectories, or it is not learnt from."""
     trees = [random_tree(random.Random(seed), 6) for seed in range(40)]
     forked = [one for tree in trees for one in pairs_of_task("t", [tree], PairSettings(kind="fork", per_task=1))][:3]
     assert len(forked) == 3
@@ -129,10 +135,17 @@ def test_what_two_continuations_share_cancels_in_the_loss(policy: Path, byte_tok
         masks = {f"{side}_mask": [1] * len(shared) + getattr(one, f"{side}_mask") for side in ("chosen", "rejected")}
         return replace(one, prompt_ids=one.prompt_ids[:start], shared=0, **ids, **masks)
 
-    trainer = trainer_of(forked, policy, byte_tokenizer, tmp_path)
+    trainer = trainer_of([whole(one) for one in forked], policy, byte_tokenizer, tmp_path, loss_type=[loss])
     shaken(trainer)
     short, full = loss_and_gradients(trainer, forked), loss_and_gradients(trainer, [whole(one) for one in forked])
-    assert short[0] == pytest.approx(full[0], abs=1e-5)
+    differs = abs(short[0] - full[0]) > 1e-4
+    if differs:
+        with pytest.raises(ValueError, match=f"loss_type='{loss}' with pairs from trees.*algorithm: grpo"):
+            trainer_of(forked, policy, byte_tokenizer, tmp_path, loss_type=[loss])
+        with pytest.raises(ValueError, match="with pairs from trees"):
+            configure_dpo({"model": str(policy), "algorithm": "arpo", "loss_type": ["sigmoid", loss]})
+        return
+    trainer_of(forked, policy, byte_tokenizer, tmp_path, loss_type=[loss])
     for got, want in zip(short[1], full[1], strict=True):
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-3)
 
