@@ -93,8 +93,9 @@ class EvalRunner:
                 # as many units as may run at once: those that wait hold no prompt and no environment
                 for _ in range(max(1, self.concurrency // per_unit)):
                     workers.create_task(self._work(queue, contexts, per_unit))
-        except BaseExceptionGroup as several:  # callers expect the error itself
-            raise first_error(several) from None
+        except BaseExceptionGroup as several:
+            error = first_error(several)  # callers expect the error itself, with the traceback of its cause
+            raise error from error.__cause__
         finally:
             await self.backend.end()
         self._store_failed()

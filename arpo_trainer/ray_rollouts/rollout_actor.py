@@ -188,7 +188,7 @@ class RolloutActor:
                 await played.grow()
             except BaseException as several:
                 if not isinstance(error := first_error(several), GenerationError):
-                    raise error from None
+                    raise error from error.__cause__
                 played.fail(error)
                 return PlayedGroup(played.tree, error)
         finally:

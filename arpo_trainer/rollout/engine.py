@@ -115,8 +115,9 @@ class Engine:
             async with asyncio.TaskGroup() as running:
                 for group in groups:
                     running.create_task(self._grow(group))
-        except BaseExceptionGroup as several:  # callers expect the error itself
-            raise first_error(several) from None
+        except BaseExceptionGroup as several:
+            error = first_error(several)  # callers expect the error itself, with the traceback of its cause
+            raise error from error.__cause__
         finally:
             await self.backend.end()
         return [group.tree for group in groups]

@@ -168,8 +168,9 @@ def _play_models(sitting: _SynthSitting, models: Sequence[EvalModel]) -> None:
     if served:
         try:
             run(all_served())
-        except BaseExceptionGroup as several:  # callers expect the error itself
-            raise first_error(several) from None
+        except BaseExceptionGroup as several:
+            error = first_error(several)  # callers expect the error itself, with the traceback of its cause
+            raise error from error.__cause__
 
 
 async def _play_model(sitting: _SynthSitting, model: EvalModel) -> None:

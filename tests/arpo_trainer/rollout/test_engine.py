@@ -230,10 +230,12 @@ def test_a_failing_model_ends_the_rollout(env: ToolEnv, tokenizer: Any) -> None:
             """It holds nothing."""
 
         async def generate(self, request: Request, on_window: Any = None) -> Generation:
-            raise GenerationError("out of memory")
+            raise IndexError("index 9 is out of range")
 
-    with pytest.raises(GenerationError, match="out of memory"):
+    with pytest.raises(GenerationError, match="generation failed: IndexError: index 9") as caught:
         play(env, Broken(), tokenizer)
+    assert isinstance(caught.value.__cause__, IndexError)  # with the traceback of the model
+    assert caught.value.__cause__.__traceback__
 
 
 def test_every_environment_is_closed(env: ToolEnv, tokenizer: Any, isolation: str) -> None:
