@@ -201,7 +201,7 @@ def _clip(value: float) -> float:
 
 BRANCHES: dict[str, BranchMethod] = {
     "arpo": BranchMethod(_arpo),
-    "aepo": BranchMethod(_aepo),
+    "aepo": BranchMethod(_aepo, quota=False),  # its penalty is its quota, and one of its own would leave it nothing
     "arpo-ranked": BranchMethod(_arpo_ranked, best=True),
     "random": BranchMethod(_random),
     "arpo-reference": BranchMethod(_arpo_reference, published=True, quota=False, turn_end=True),

@@ -3,8 +3,9 @@
 A trajectory with a reward of at least `chosen_reward` is chosen, any other with a reward is rejected (Tool-Star, app.
 B.1: r >= 1 and r < 1). Two trajectories of one tree share the spans before their fork: these belong to the prompt of
 their pair. They add the same terms to both sides, which cancel in losses of the difference (`COMPARING`): the loss is
-that of the whole trajectories, computed from fewer tokens. Other losses are refused. After a fold (`memory_folding`) the model no longer sees what came
-before it: the prompt of a pair that parts later begins there, and trajectories that fold after they part make no pair.
+that of the whole trajectories, computed from fewer tokens. Other losses are refused. After a fold (`memory_folding`)
+the model no longer sees what came before it: the prompt of a pair that parts later begins there, and trajectories that
+fold after they part make no pair.
 
     found = pairs_of_task("t1", trees, PairSettings(), random.Random(0))
 """

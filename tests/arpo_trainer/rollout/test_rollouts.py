@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import signal
@@ -190,6 +191,22 @@ def test_branches_are_spread_over_the_roots(tokenizer: Any, algorithm: str, quot
     assert max(counts) == quota if algorithm != "tree-grpo" else max(counts) > 2
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_aepo_s_penalty_decides_which_chains_branch_again(tokenizer: Any, beta: float) -> None:
+    """With a budget_beta of 0, m = k / 2, and a default quota of one branch a root would do the penalty's work."""
+
+    def consecutive(penalty: float) -> int:
+        settings = {"algorithm": "aepo", "budget_beta": beta, "branch_penalty": penalty, "branch_alpha": 0.6}
+        chains = [
+            [span.decision.branches > 0 for span in tree.path(number) if span.decision]
+            for tree in play(tokenizer, groups=6, **settings)
+            for number in range(len(tree.trajectories))
+        ]
+        return sum(one and other for chain in chains for one, other in itertools.pairwise(chain))
+
+    assert consecutive(1.0) == 0 < consecutive(0.0)
+
+
 def test_the_quota_is_a_setting(tokenizer: Any) -> None:
     for quota, most in ((1, 1), (0, 5)):
         trees = play(tokenizer, groups=8, branch_alpha=1.0, initial_rollouts=2, num_generations=7, branch_quota=quota)
@@ -252,7 +269,8 @@ def test_reasons_are_true(tokenizer: Any, algorithm: str, alpha: float) -> None:
                     assert drawn
                     assert decision.reason in ("drawn", "not drawn")
     if algorithm in ("arpo", "aepo", "arpo-ranked"):
-        assert {"entropy rose", "quota of the root used"} <= seen or alpha > 0.5
+        used_up = "budget spent" if algorithm == "aepo" else "quota of the root used"  # AEPO's penalty is its quota
+        assert {"entropy rose", used_up} <= seen or alpha > 0.5
         assert "score above threshold" in seen or alpha == 0.5
 
 
