@@ -16,7 +16,7 @@ and a row, and nothing in the engine.
 | aepo-reference | clip((U + beta dH) max(0, 1 - penalty c), 0, 1) >= alpha, c of the prompt | that of AEPO |
 | tree-grpo | at points drawn at random once all planned trajectories have ended | Tree-GRPO (2509.21240) |
 | spread | the same, evenly: few branches at a point, and a quota of every root | ours |
-| vine | the same, at points of roots alone | VinePPO (2410.01679), SPO (2505.23564) |
+| vine | as random, at points of roots alone | VinePPO (2410.01679), SPO (2505.23564) |
 | treerl, at2po, deep-grpo, appo, infotree | where a function of `ranking` says so, with hindsight | see there |
 
 Entropies are on the scale of `entropy.entropy_level`, in the reference rows on that of `entropy.segment_entropy`.
@@ -173,6 +173,17 @@ def _random(point: Point, settings: BranchSettings) -> Score:
     return _drawn(point.uniform, 1.0 - settings.branch_alpha, point.uniform >= 1.0 - settings.branch_alpha)
 
 
+def _vine(point: Point, settings: BranchSettings) -> Score:
+    """Toss a coin, at points of roots alone.
+
+    VinePPO (2410.01679, sec. 4) takes K extra rollouts at every intermediate state s_t of a trajectory, V(s_t) = 1/K
+    sum_k R(tau_k), and SPO-chain (2505.23564) at the ends of its segments. Here K is at most `branch_width` - 1, and
+    the coin and the group's budget decide which states get any. A choice of states once the paths have ended would
+    bias V: paths that went on have more of them.
+    """
+    return _random(point, settings)
+
+
 def _arpo_reference(point: Point, settings: BranchSettings) -> Score:
     # as published: a rise lowers the drawn number, and low numbers branch
     value = _clip(point.uniform - settings.branch_beta * point.delta)
@@ -208,7 +219,7 @@ BRANCHES: dict[str, BranchMethod] = {
     "aepo-reference": BranchMethod(_aepo_reference, published=True, penalised=True, quota=False, turn_end=True),
     "tree-grpo": BranchMethod(_tree_grpo, best=True, quota=False),
     "spread": BranchMethod(_tree_grpo, best=True, rank=evenly),
-    "vine": BranchMethod(_tree_grpo, best=True, rank=evenly, roots_only=True),
+    "vine": BranchMethod(_vine, roots_only=True),
     "treerl": BranchMethod(_ranked, best=True, rank=surprise),
     "at2po": BranchMethod(_ranked, best=True, quota=False, rank=turn_entropy, rounds=2),
     "deep-grpo": BranchMethod(_ranked, best=True, quota=False, rank=pivots, roots_only=True),

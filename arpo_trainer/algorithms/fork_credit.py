@@ -1,4 +1,4 @@
-"""`fork`: sister baselines and visit weights. A choice that is worth nothing gets no push, however the tree has grown.
+"""`fork`: sister baselines and visit weights. A choice that is worth nothing gets no push, if forks do not know it.
 
 V(u) is the value of span u backed up fork by fork (`turn_values`): at a leaf the advantage of its trajectory, elsewhere
 the mean over the sisters that follow. With the n sisters that leave the state before u, u among them,
@@ -27,9 +27,12 @@ In `soft`, `hard` and `turn` the push has the factor d(u), the number of leaves 
 forks and the other one ends the episode, d depends on the action, and E[d V g] is not 0. They push towards further
 calls where a state is better than the group's mean, and away from them where it is worse.
 
-Two conditions. Whether a point is forked must depend on what was known there, not on what follows. A budget that runs
-out, or an entropy that is measured after the point, violates this a little. And advantages that are divided by the
-deviation of the group share a random factor; `advantage: grpo-no-std` has none.
+Two conditions, which the row of the registry keeps. Whether a point is forked must depend on what was known there, not
+on what follows: where one action is forked more often, its sisters take the value out of A, and the other action keeps
+it. An entropy measured after the point (`arpo`, `arpo-ranked`) violates this, and so does a placement once all paths
+have ended (`spread`): a path that went on has more points, among which it shares its branches. The coin of `random` is
+tossed in the order of rounds, so that the budget and the quota that a point meets were spent before it. And advantages
+that are divided by the deviation of the group share a random factor; `advantage: grpo-no-std` has none.
 """
 
 from __future__ import annotations

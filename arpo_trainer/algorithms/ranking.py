@@ -35,9 +35,7 @@ def evenly(candidates: Sequence[Candidate], settings: BranchSettings) -> list[fl
     """Spread branches over the points: those with the fewest branches first, among equals by lot.
 
     The score is u - b, with u the point's random number in [0, 1) and b its branches. It looks at nothing that the path
-    did, so it biases nothing. This is the row `spread`, and `vine`: VinePPO (2410.01679, sec. 4) takes K extra rollouts
-    at every intermediate state s_t of a trajectory, V(s_t) = 1/K sum_k R(tau_k), and SPO-chain (2505.23564) at the ends
-    of its segments. Here K is at most `branch_width` - 1, and the group's budget decides how many states get any.
+    did but how many points it has: a path that went on shares its branches among more of them (see `fork_credit`).
     """
     return [candidate.point.uniform - candidate.branches for candidate in candidates]
 

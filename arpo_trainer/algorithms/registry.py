@@ -60,7 +60,8 @@ ALGORITHMS: dict[str, Algorithm] = {
         "arpo", "aepo-reference", loss="aepo-reference"
     ),  # their entropy factor was never switched on
     "spread": Algorithm("arpo", "spread"),
-    "fork": Algorithm("arpo", "arpo-ranked", attribution="fork"),
+    # a coin places their forks, and no deviation divides: `fork_credit` says why anything else would push
+    "fork": Algorithm("arpo", "random", advantage="grpo-no-std", attribution="fork"),
     "at2po": Algorithm("arpo", "at2po", loss="gspo-turn", attribution="at2po"),
     "treerl": Algorithm("arpo", "treerl", attribution="treerl"),
     "treepo": Algorithm("arpo", "treepo", attribution="treepo"),
@@ -70,8 +71,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     ),  # it makes no forks: states that independent trajectories share are its tree
     "igpo": Algorithm("grpo", None, attribution="igpo"),
     "a2tgpo": Algorithm("grpo", None, advantage="grpo-population", loss="gspo-turn", attribution="a2tgpo"),
-    "vineppo": Algorithm("arpo", "vine", attribution="vineppo"),
-    "spo": Algorithm("arpo", "vine", attribution="spo"),
+    "vineppo": Algorithm("arpo", "vine", advantage="grpo-no-std", attribution="vineppo"),
+    "spo": Algorithm("arpo", "vine", advantage="grpo-no-std", attribution="spo"),
     "latr": Algorithm("arpo", "latr"),
     "deep-grpo": Algorithm("arpo", "deep-grpo"),
     "appo": Algorithm("arpo", "appo", attribution="appo"),

@@ -27,9 +27,8 @@ def at(entropy: float = 1.0, uniform: float = 0.5, **known: Any) -> Candidate:
     return Candidate(Point(entropy, 0.0, uniform=uniform), **known)
 
 
-@pytest.mark.parametrize("name", ["spread", "vine"])
-def test_points_with_the_fewest_branches_come_first(name: str) -> None:
-    scores = rank(name, at(uniform=0.9, branches=1), at(uniform=0.2), at(uniform=0.5))
+def test_points_with_the_fewest_branches_come_first() -> None:
+    scores = rank("spread", at(uniform=0.9, branches=1), at(uniform=0.2), at(uniform=0.5))
     assert scores == pytest.approx([-0.1, 0.2, 0.5])
 
 

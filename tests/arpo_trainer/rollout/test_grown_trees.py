@@ -72,8 +72,8 @@ def test_groups_are_complete_within_their_quota_and_leave_nothing_open(
             assert set(origins) <= {"root"}
 
 
-def test_vine_spreads_its_forks_over_the_points_of_roots(tokenizer: Any) -> None:
-    (tree,) = grow(tokenizer, "vine", branch_width=4, num_generations=12, branch_quota=0)
+def test_spread_places_its_forks_evenly(tokenizer: Any) -> None:
+    (tree,) = grow(tokenizer, "spread", branch_width=4, num_generations=12, branch_quota=0)
     roots = [number for number, trajectory in enumerate(tree.trajectories) if trajectory.origin == "root"]
     counts = [span.decision.branches for number in roots for span in tree.path(number) if span.decision]
     assert sum(counts) == 9
