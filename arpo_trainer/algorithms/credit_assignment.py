@@ -106,8 +106,21 @@ def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution
     return rows
 
 
+def learned_trajectories(tree: RolloutTree, attribution: Attribution) -> list[bool]:
+    """Return for each trajectory whether it is learned from: it is valid, and some copy of a span weighs something.
+
+    "vineppo" learns nothing from branches. What is not learned from must not count in what a loss divides by.
+    """
+    weights = _row(attribution).weights
+    weighed = weights(tree) if weights else None
+    return [
+        trajectory.valid and (weighed is None or any(weighed[number]))
+        for number, trajectory in enumerate(tree.trajectories)
+    ]
+
+
 def weight_scale(trees: Sequence[RolloutTree], attribution: Attribution) -> float:
-    """Return copied tokens / sum of their weights, over the model's tokens in valid trajectories of the global batch.
+    """Return copied tokens / sum of their weights, over the model's tokens in what is learned from in the global batch.
 
     A token mean divides by the copied tokens; advantages times this factor make it a mean with the weights of the row.
     For "dedup" it is copied / unique tokens. It is needed where the loss divides by all tokens of the batch (TRL's
@@ -115,7 +128,7 @@ def weight_scale(trees: Sequence[RolloutTree], attribution: Attribution) -> floa
     which divides by the tokens of a micro-batch, it is right on average.
 
     Args:
-        trees: of the global batch.
+        trees: of the global batch; trajectories that could not be scored are invalid.
         attribution: one of `CREDITS`.
 
     Returns:
@@ -126,8 +139,9 @@ def weight_scale(trees: Sequence[RolloutTree], attribution: Attribution) -> floa
         return 1.0
     copied, weighed = 0, 0.0
     for tree in trees:
+        learned = learned_trajectories(tree, attribution)
         for number, row in enumerate(weights(tree)):
-            if tree.trajectories[number].valid:
+            if learned[number]:
                 model = [(len(span.ids), w) for span, w in zip(tree.path(number), row, strict=True) if span.logprobs]
                 copied += sum(n for n, _ in model)
                 weighed += sum(n * weight for n, weight in model)

@@ -69,6 +69,11 @@ class Loss:
         if self.dual is not None and self.dual <= 1 + self.high:
             raise ValueError(f"dual={self.dual} must be above 1 + high = {1 + self.high}: it is the outer bound")
 
+    @property
+    def loss_type(self) -> str:
+        """How tokens are added up, as TRL calls it: GSPO and ATPO take the mean of trajectories."""
+        return "dapo" if self.level == "token" else "grpo"
+
     def per_token(self, log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """Return the loss of each token, to be minimised.
 

@@ -70,7 +70,7 @@ def deal_rows(batch: dict[str, Any], generator: torch.Generator) -> torch.Tensor
     groups: dict[bytes, list[int]] = {}
     for row in range(len(ids)):
         groups.setdefault(ids[row, :width][mask[row, :width]].tobytes(), []).append(row)
-    members = list(groups.values())
+    members = [groups[prompt] for prompt in sorted(groups)]  # TRL's own shuffle before this decides nothing
     shuffled = [members[i] for i in torch.randperm(len(members), generator=generator).tolist()]
     return torch.tensor([row for group in shuffled for row in _family_order(group, ids, mask)])
 

@@ -167,8 +167,22 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         default=None,
         metadata={
             "help": "In place of the algorithm's: 'clipped', 'dapo', 'aepo', 'gppo', 'cispo', 'gspo', 'gspo-turn', "
-            "or a '-reference' loss. It sets `epsilon`, `epsilon_high` and `delta` unless they are given; `loss_type` "
-            "says how tokens are added up."
+            "or a '-reference' loss. It sets `epsilon`, `epsilon_high`, `delta` and `loss_type` unless they are given."
+        },
+    )
+    loss_type: str | None = field(
+        default=None,
+        metadata={
+            "help": "How the losses of tokens are added up: 'dapo', 'grpo', 'bnpo', 'dr_grpo', or a loss of TRL's. "
+            "Default: that of the policy loss, 'grpo' (mean of each trajectory, then of trajectories) for 'gspo' and "
+            "'gspo-turn', 'dapo' (mean of all tokens) for the others."
+        },
+    )
+    use_bias_correction_kl: bool = field(
+        default=False,
+        metadata={
+            "help": "Multiply the KL (`beta`) by the probability ratio. Default: false, which is the KL of the papers "
+            "(GRPO eq. 4); TRL's own default is true."
         },
     )
     entropy_weight: float | None = field(
@@ -194,7 +208,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
     packing: str = field(
         default="auto",
         metadata={
-            "help": "True computes what the rows of a micro-batch share once, with the same numbers up to rounding; it "
+            "help": "True computes what the rows of a micro-batch share once, with the same updates up to rounding; it "
             "fails where a model does not allow that. False computes each row in full. 'auto' packs where tests have "
             "compared the two (kind of model, device, sharding), and else trains on full rows and logs why."
         },
@@ -323,8 +337,9 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         self._check_loss()
 
     def _fit_loss(self) -> None:
-        """Set TRL's bounds to those of the loss unless they were given."""
+        """Set TRL's bounds, and how tokens are added up, to those of the loss unless they were given."""
         loss = get_loss(self.policy_loss or "")
+        self.loss_type = self.loss_type or loss.loss_type
         if loss == LOSSES["clipped"]:  # TRL's own loss, with any bounds
             return
         low: float = self.epsilon

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import torch
+
 from arpo_env.net.redaction import strip_credentials
 from arpo_env.net.service_urls import checked_address
 from arpo_trainer.algorithms.credit_assignment import CREDITS
-from arpo_trainer.training.trl_losses import LOSS_TYPES
+from arpo_trainer.training.trl_losses import LOSS_TYPES, ratio_moves
 from arpo_trainer.validation import check_name
 
 logger = logging.getLogger(__name__)
@@ -178,6 +180,21 @@ def check_action_credit(args: Any) -> None:
             f"action_weight={args.action_weight} with attribution={args.attribution!r}: the action advantage is spread "
             "by the same attribution, which would add the gains of turns to it. Set action_weight=0, or "
             "attribution='soft'"
+        )
+
+
+def warn_of_dropout(model: Any, args: Any) -> None:
+    """Warn if activations are dropped at random where ratios are compared: log pi and log pi_old see different ones.
+
+    Args:
+        model: to be trained, with its adapters.
+        args: an `ARPOConfig`.
+    """
+    compares = ratio_moves(args) or args.use_vllm or args.max_staleness
+    if compares and any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in model.modules()):
+        logger.warning(
+            "the model drops activations at random, also while the old policy's probabilities are computed: ratios "
+            "differ from 1 by that noise alone, and clips act on it. Set lora_dropout: 0, or no dropout in its config"
         )
 
 

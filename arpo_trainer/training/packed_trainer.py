@@ -1,7 +1,7 @@
 """`PackedGRPOTrainer`: TRL's `GRPOTrainer`, whose micro-batches go through the model as prefix trees.
 
-Rows are dealt to micro-batches so that siblings meet, and where rows are packed their log-probabilities are computed
-here, those of the old and the reference policy too. Losses, accumulation and everything else stay TRL's.
+Rows are dealt to micro-batches so that siblings meet, packed or not, and where rows are packed their log-probabilities
+are computed here, those of the old and the reference policy too. Losses, accumulation and everything else stay TRL's.
 """
 
 from __future__ import annotations
@@ -71,9 +71,7 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         return [self.accelerator.unwrap_model(model) for model in models]
 
     def deal(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Let siblings meet, where rows are packed."""
-        if not self.packs:
-            return micro_batches
+        """Let siblings meet. Flat rows are dealt alike, so that packing does not change which rows share an update."""
         # another deal at each step and on each process, and the same one again when a run is resumed
         seed = (self.args.seed * 1_000_003 + self.state.global_step) * 4_096 + self.accelerator.process_index
         return regroup(micro_batches, torch.Generator().manual_seed(seed % 2**63))

@@ -20,7 +20,7 @@ import torch
 
 from arpo_env import ToolEnv
 from arpo_trainer.algorithms.advantages import Scale, batch_advantages, has_signal
-from arpo_trainer.algorithms.credit_assignment import token_advantages, weight_scale
+from arpo_trainer.algorithms.credit_assignment import learned_trajectories, token_advantages, weight_scale
 from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.algorithms.toolpo import action_advantages, action_rewards, call_marks, success_rewards
 from arpo_trainer.demo_model import resolve_model
@@ -32,7 +32,7 @@ from arpo_trainer.rollout.rendering import check_tokenizer
 from arpo_trainer.training.answer_scores import answer_format, score_answers, trainer_logps
 from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.config import ARPOConfig
-from arpo_trainer.training.config_checks import check_action_credit, check_vllm_length, needs_answers
+from arpo_trainer.training.config_checks import check_action_credit, check_vllm_length, needs_answers, warn_of_dropout
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.training.evaluation import EvaluatesOnTasks, evaluation_tasks
 from arpo_trainer.training.folding_trainer import FoldingGRPOTrainer
@@ -140,6 +140,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         if self._scale:
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
         check_tokenizer(tokenizer_of(self))
+        warn_of_dropout(self.model, args)
         self.choose_packing()
         self.check_overlap()
         tokenizer = rollout_tokenizer(self)
@@ -248,7 +249,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
     def token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
         """Return the advantages of the tokens of this process, (B, T), from TRL's, (B,)."""
         groups = self._group_advantages(centred)
-        trees, own, scored = self.rollout_batch.trees, self._own_rows, self.rollout_batch.scored_trees()
+        own, scored = self._own_rows, self.rollout_batch.scored_trees()
         # no update reads the advantages of an evaluation, for which gold answers are not scored
         known = self.model.training or not self._answers
         credit = self.credit if known else partial(token_advantages, attribution="soft")
@@ -259,15 +260,20 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         result = pad_rows(rows[own.start : own.stop], like)
         # these losses divide by a number of tokens in which every copy counts 1
         if self.args.loss_type in ("dapo", "cispo", "vespo", "bnpo"):
-            result *= weight_scale(trees, self.args.attribution)
+            result *= weight_scale(scored, self.args.attribution)
         if self.args.entropy_weight:
             result *= entropy_factor(
                 self.rollout_batch.entropies(own, like),
-                tree_moments(trees),
+                tree_moments(scored),
                 self.args.entropy_weight,
                 self.args.entropy_limit,
             )
         return result
+
+    def learned_rows(self) -> list[bool]:
+        """Return which trajectories are learned from: those that were scored, and that the attribution trains."""
+        scored = self.rollout_batch.scored_trees()
+        return [row for tree in scored for row in learned_trajectories(tree, self.args.attribution)]
 
     def credit(self, tree: RolloutTree, advantages: list[float]) -> list[list[float]]:
         """Return an advantage for every token of a tree's trajectories. Override it for your own credit assignment.

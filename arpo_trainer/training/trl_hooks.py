@@ -3,14 +3,14 @@
     rollout_func (constructor argument)   play: rows become completions; it sees the rows, not the prompts alone
     _calculate_rewards                    rewards_seen: of all processes, before the mean of the group is subtracted
     _generate_and_score_completions       token_advantages: (B,) becomes (B, T), which TRL's loss takes; more_columns;
-                                          batch_made
+                                          learned_rows: the others leave the loss; batch_made
     _prepare_inputs, _buffered_inputs, _step   deal: which rows share a micro-batch
     _metrics, _logs, too                  amid_rollout, rollout_state, restore_rollout, forget_rollout: for checkpoints
     _step                                 micro_batch
     _get_train_sampler                    sampler_made, fresh_sampler
     _save_checkpoint, _get_output_dir     before_checkpoint
     use_vllm, _last_loaded_step           corrects_sampling: importance weights without vLLM
-    _compute_loss                         before_loss: a micro-batch, as the loss will see it
+    _compute_loss, beta                   before_loss: a micro-batch, as the loss will see it
     _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments
                                           and policy_logps
     _metrics                              add_metric, replace_metric
@@ -55,7 +55,8 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "_get_per_token_logps_and_entropies": ("model",),
     "_prepare_inputs": ("generation_batch",),
 }
-_ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer", "use_vllm")
+_ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer", "beta", "use_vllm")
+_MEANS_OF_ROWS = ("grpo", "dr_grpo", "sapo")  # these losses divide by the number of rows, the others by that of tokens
 
 
 def missing_methods(trainer: type) -> list[str]:
@@ -113,6 +114,7 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         "citation": "",
     }
     _buffered_inputs: Any
+    beta: float
     use_vllm: bool
     _loss_inputs: dict[str, Any] | None = None
     corrects_sampling = False
@@ -150,6 +152,14 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
             completion_ids: padded on the right, (B, T).
         """
         return centred
+
+    def learned_rows(self) -> list[bool] | None:
+        """Return for the rows of all processes whether anything is learned from them; None is all of them.
+
+        The step is that of a rollout without the others, whatever the loss divides by: their tokens are masked, for KL
+        and entropy bonus too, and a mean over rows is one over those that are left.
+        """
+        return None
 
     def more_columns(self, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return further tensors of the rollout, (B, T), that go to `before_loss` with their rows."""
@@ -214,9 +224,24 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         with self._weighted():
             output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
         output["advantages"] = self.token_advantages(output["advantages"], output["completion_ids"])
+        self._leave_out(output, self.learned_rows())
         output |= self.more_columns(output["completion_ids"])
         self.batch_made(time.perf_counter() - started)
         return output
+
+    def _leave_out(self, output: dict[str, Any], learned: list[bool] | None) -> None:
+        """Take rows that nothing is learned from out of a rollout, in place."""
+        if learned is None or all(learned):
+            return
+        count, rank = len(output["completion_ids"]), self.accelerator.process_index
+        mask = output["completion_mask"]
+        own = torch.tensor(learned[rank * count : (rank + 1) * count], device=mask.device)
+        output["tool_mask"] = output.get("tool_mask", torch.ones_like(mask)) * own.unsqueeze(1)
+        counted = (mask * output["tool_mask"]).sum()
+        output["num_items_in_batch"] = self.accelerator.gather(counted).sum()
+        if self.loss_type in _MEANS_OF_ROWS:
+            output["row_scale"] = torch.tensor(len(learned) / max(1, sum(learned)))
+            output["advantages"] = output["advantages"] * output["row_scale"].item()
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(*args, **kwargs)
@@ -257,11 +282,14 @@ class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untype
         super()._save_checkpoint(model, trial)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        self._loss_inputs = self.before_loss(inputs)
+        self._loss_inputs, beta = self.before_loss(inputs), self.beta
+        if "row_scale" in inputs:  # advantages have it already; TRL reads the weight of the KL from here
+            self.beta = beta * inputs["row_scale"].item()
         try:
             with self._weighted("importance_sampling_ratio" in self._loss_inputs):
                 loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs)
         finally:
+            self.beta = beta
             # also after an error: it marks the pass of the loss, and the next pass may be another
             self._loss_inputs = None
         return loss

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from arpo_trainer import RolloutTree, token_advantages
-from arpo_trainer.algorithms.credit_assignment import CREDITS, weight_scale
+from arpo_trainer.algorithms.credit_assignment import CREDITS, learned_trajectories, weight_scale
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.algorithms.credit_trees import NESTED, measure, nested, random_tree, result, turn
 
@@ -78,7 +78,8 @@ def test_weights_of_a_nested_fork(name: str) -> None:
     if name in ("vineppo", "appo"):
         assert weights
         assert weights(nested())[:4] == [[1.0] * 5, [1.0], [0.0] * 3, [0.0] * 5]
-        total = 2 + 1 + 1 + 1
+        assert learned_trajectories(nested(), name) == [True, True, False, False, False]
+        total = 12.0
     elif name in WEIGHTS:
         copies, total = WEIGHTS[name]
         assert weights

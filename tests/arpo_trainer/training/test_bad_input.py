@@ -62,6 +62,22 @@ def test_settings_that_mean_nothing_are_refused(tmp_path: Path, settings: dict[s
 
 
 @pytest.mark.parametrize(
+    ("settings", "loss_type"),
+    [
+        ({"algorithm": "at2po"}, "grpo"),
+        ({"algorithm": "a2tgpo"}, "grpo"),
+        ({"policy_loss": "gspo"}, "grpo"),
+        ({"algorithm": "at2po", "loss_type": "dapo"}, "dapo"),
+        ({"algorithm": "arpo"}, "dapo"),
+    ],
+)
+def test_the_mean_of_a_loss_is_its_own_unless_another_is_given(
+    tmp_path: Path, settings: dict[str, Any], loss_type: str
+) -> None:
+    assert config(tmp_path, **settings).loss_type == loss_type
+
+
+@pytest.mark.parametrize(
     "settings",
     [
         {"epsilon": 1.0},
@@ -69,6 +85,8 @@ def test_settings_that_mean_nothing_are_refused(tmp_path: Path, settings: dict[s
         {"loss_type": "sapo"},
         {"importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
         {"delta": 3.0},
+        {"algorithm": "aepo", "beta": 0.01},
+        {"algorithm": "at2po", "beta": 0.01},
         {"scale_rewards": False},
         {"branch_alpha": 1, "max_invalid": 1, "max_turn_length": None},
     ],

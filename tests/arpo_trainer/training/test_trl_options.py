@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from arpo_env import ToolEnv
-from arpo_trainer import ARPOConfig, ARPOTrainer
+from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
+from arpo_trainer.algorithms.credit_assignment import CREDITS, own_advantages
+from arpo_trainer.algorithms.credit_method import Credit
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 from tests.arpo_trainer.packing.batches import assert_equal_gradients
 
@@ -50,7 +53,12 @@ class Watched(ARPOTrainer):
 
 
 def made(
-    policy: Path, folder: Path, peft: Any = None, env: ToolEnv | None = None, **settings: Any
+    policy: Path,
+    folder: Path,
+    peft: Any = None,
+    env: ToolEnv | None = None,
+    reward: Any = letter_reward,
+    **settings: Any,
 ) -> tuple[Watched, Gradients]:
     """A trainer that rolls out two groups of four a step."""
     values: dict[str, Any] = {
@@ -78,7 +86,7 @@ def made(
     trainer = Watched(
         AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
         env or ToolEnv("arpo/Arithmetic-v0", level=1),
-        reward_funcs=letter_reward,
+        reward_funcs=reward,
         args=ARPOConfig(**values),
         processing_class=AutoTokenizer.from_pretrained(policy),
         callbacks=[watching],
@@ -115,6 +123,83 @@ def test_two_micro_batches_have_the_gradients_of_one(policy: Path, tmp_path: Pat
     assert len(one.steps) == len(two.steps) == 1
     assert any(gradient.abs().max() > 1e-4 for gradient in one.steps[0].values())
     assert_equal_gradients(one.steps[0], two.steps[0])
+
+
+def test_packing_changes_no_update(policy: Path, tmp_path: Path) -> None:
+    """Also with mini-batches: the same rows share each update, packed or flat."""
+    settings = {"per_device_train_batch_size": 4, "steps_per_generation": 4, "max_steps": 4, "learning_rate": 1e-3}
+    (flat, one), (packed, two) = (made(policy, tmp_path, packing=way, **settings) for way in (False, True))
+    flat.train()
+    packed.train()
+    assert same_rollout(flat, packed)
+    assert packed.packs
+    assert len(one.steps) == len(two.steps) == 4
+    for wanted, found in zip(one.steps, two.steps, strict=True):
+        assert_equal_gradients(wanted, found, 1e-4)
+
+
+@pytest.mark.parametrize(("updates", "dropout", "warns"), [(2, 0.05, True), (1, 0.05, False), (2, 0.0, False)])
+def test_dropout_is_warned_of_where_ratios_would_hear_it(
+    policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, updates: int, dropout: float, warns: bool
+) -> None:
+    peft = pytest.importorskip("peft")
+    adapter = peft.LoraConfig(r=4, lora_dropout=dropout, target_modules="all-linear", task_type="CAUSAL_LM")
+    made(policy, tmp_path, adapter, num_iterations=updates)
+    assert ("drops activations at random, also while" in caplog.text) == warns
+
+
+LEFT_OUT = (1, 5, 6)  # rows of different numbers in the two groups and micro-batches
+
+
+def unscored(completion_ids: list[list[int]], **_: Any) -> list[float | None]:
+    return [None if n in LEFT_OUT else r for n, r in enumerate(letter_reward(completion_ids))]
+
+
+def make_void(trees: list[RolloutTree]) -> None:
+    for row in LEFT_OUT:
+        trees[row // 4].trajectories[row % 4].reward = None
+
+
+def halves(tree: RolloutTree) -> list[list[float]]:
+    """Weights of a row that learns nothing from some trajectories, as VinePPO from its branches."""
+    group = int(tree.meta["group"])
+    return [[float(4 * group + n not in LEFT_OUT)] * len(tree.path(n)) for n in range(len(tree.trajectories))]
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
+@pytest.mark.parametrize("way", ["void", "unscored", "weightless"])
+def test_what_is_not_learned_from_does_not_change_the_step(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str, way: str
+) -> None:
+    """Advantages and KL are means over the rows that are left, written out by hand."""
+    monkeypatch.setitem(CREDITS, "halves", Credit(own_advantages, halves))
+    settings = {"loss_type": loss_type, "beta": 0.3, "advantage": "grpo-no-std", "per_device_train_batch_size": 4}
+    settings |= {"gradient_accumulation_steps": 2, "attribution": "halves" if way == "weightless" else "soft"}
+    trainer, watching = made(policy, tmp_path, reward=unscored if way == "unscored" else letter_reward, **settings)
+    trainer.on_rollout = make_void if way == "void" else None
+    torch.manual_seed(0)
+    for parameter in trainer.ref_model.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    trainer.train()
+
+    batch, model = trainer.kept[0], AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
+    trees, kept = batch["trees"], [n for n in range(ROWS) if n not in LEFT_OUT]
+    rewards = letter_reward([tree.row(n).ids for tree in trees for n in range(4)])
+    compared = range(ROWS) if way == "weightless" else kept
+    total, tokens = torch.tensor(0.0), 0
+    reference = scored(trainer.ref_model, batch)
+    logps = scored(model, batch, grad=True)
+    for n in kept:
+        mask = torch.tensor(trees[n // 4].row(n % 4).mask)
+        own, other = logps[n, : len(mask)], reference[n, : len(mask)]
+        advantage = rewards[n] - statistics.fmean(rewards[m] for m in compared if m // 4 == n // 4)
+        loss = (-advantage * (own - own.detach()).exp() + 0.3 * ((other - own).exp() - (other - own) - 1)) * mask
+        total = total + loss.sum() / (int(mask.sum()) if loss_type == "grpo" else 1)
+        tokens += int(mask.sum())
+    total = total / {"grpo": len(kept), "dapo": tokens, "dr_grpo": len(kept) * 24}[loss_type]
+    total.backward()
+    wanted = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert_equal_gradients(wanted, watching.steps[0])
 
 
 def test_a_rollout_for_each_micro_batch_is_told_apart(policy: Path, tmp_path: Path) -> None:
@@ -190,11 +275,11 @@ def test_lora_trains_the_adapter_rolls_out_with_it_and_refers_to_the_model_below
     assert ((below - second["now"]) * mask).abs().max() > 1e-2  # the adapter is heard
 
 
-def scored(model: Any, batch: dict[str, Any]) -> torch.Tensor:
+def scored(model: Any, batch: dict[str, Any], grad: bool = False) -> torch.Tensor:
     """The log-probabilities of a batch's completions, without TRL."""
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
-    with torch.no_grad():
+    with torch.set_grad_enabled(grad):
         places = (mask.cumsum(1) - 1).clamp(min=0)
         every = torch.log_softmax(model(input_ids=ids, attention_mask=mask, position_ids=places).logits[:, :-1], -1)
     chosen = every.gather(-1, ids[:, 1:, None])[..., 0]
