@@ -47,6 +47,7 @@ _RAW = 2000  # characters of an unprocessed answer
 _SPLIT_NUMBER = re.compile(r"\d\s+\.?\d")
 _APPROXIMATE = re.compile(r"\\(?:approx|simeq|doteq)(?![a-zA-Z])\s*|^(?:approximately|about|around|roughly|大约|约)\s*")
 _SAME = re.compile(r"(?:,\s*|\s+)(?:i\.e\.,?|or equivalently|equivalently|that is,?|or)\s+|(?:,\s*)?(?:或|即)")
+_BELOW_ZERO = re.compile(r"(.+?)\s+(?:degrees?\s*(?:celsius|fahrenheit|[CF])?\s+)?below\s+zero|零下\s*(.+)")
 _THOUSANDS = re.compile(r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?![\d,\])])")
 _WHERE = re.compile(r"(?P<main>.+?),?\s+(?:where|with)\s+(?P<bound>.+)")
 _BOUND = re.compile(r"\s*([A-Za-z])\s*=\s*(-?\d+(?:/\d+)?)\s*")
@@ -322,10 +323,9 @@ def _as_answer(text: str, known: frozenset[str]) -> tuple[Value, str] | None:
         if first is None or second is not None:
             return first if twice and first and second and first[0].form != second[0].form else None
         text = f"{match[1]} {match[2]}"  # "8 (units)"
-    if (match := re.fullmatch(r"(.+?)\s+(?:degrees?\s*(?:celsius|fahrenheit|[CF])?\s+)?below\s+zero", text)) or (
-        match := re.fullmatch(r"零下\s*(.+)", text)
-    ):
-        below = _as_answer(match[1], known)
+    if match := _BELOW_ZERO.fullmatch(text):
+        above = match[1] or match[2]
+        below = None if _BELOW_ZERO.fullmatch(above) else _as_answer(above, known)
         return None if below is None or below[0].number <= 0 else (replace(below[0], number=-below[0].number), below[1])
     if match := re.fullmatch(r"\\\{\s*(.+?)\s*\\\}", text):
         text = match[1]

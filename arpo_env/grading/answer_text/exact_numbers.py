@@ -34,6 +34,7 @@ _RECURRING = re.compile(
     rf"(?P<sign>[-+]?)(?P<whole>\d*)\.(?P<fixed>\d*)(?:{_BAR}(?:\{{(?P<block>\d+)\}}|(?P<digit>\d))(?P<more>[^a-z]*(?:\\dot.*)?)"
     r"|\((?P<bracket>\d+)\)|(?P<dots>\s*(?:\\[lc]?dots[a-z]?)(?:\{\})?)|(?P<word>\s*(?:repeating|recurring|循环)))"
 )
+_PERCENT = re.compile(r"(.*[^\s\\])\s*(?:\\?%|percent|per cent)|百分之(.+)")
 _EXACT_DIGITS = 10  # a gold answer with this many decimals is a computer's rounded output of another number
 
 
@@ -81,8 +82,9 @@ def as_value(text: str) -> Value | None:
     if not text or len(text) > _LONGEST or _is_raised(text):
         return None
     text = _unbracketed(text.strip())
-    if match := re.fullmatch(r"(.*[^\s\\])\s*(?:\\?%|percent|per cent)|百分之(.+)", text):
-        inner = as_value(match[1] or match[2])
+    if match := _PERCENT.fullmatch(text):
+        bare = match[1] or match[2]
+        inner = None if _PERCENT.fullmatch(bare) else as_value(bare)
         return None if inner is None or inner.percent or inner.base else replace(inner, percent=True)
     if match := re.fullmatch(r"(?:minus|negative|负)\s*(?=[\d\\])(.+)", text, re.IGNORECASE):
         inner = as_value(match[1])

@@ -106,6 +106,9 @@ _FONT = (
 _WRAP = re.compile(_FONT + r"([^{}]*)\}")
 _WRAPPED = re.compile(_FONT)
 _LAST_MARKS = re.compile(r"\A(?:[,;:! ]\\|[.;,\s](?!\\))*+\s*")  # of a text read from its end, in linear time
+_BRACKET = re.compile(r"[()\[\]{}（）［］｛｝【】⁽⁾]|\\(?:begin|end)(?![a-z])")
+_OPENING = frozenset("([{（［｛【⁽") | {"\\begin"}
+_DEEPEST = 30  # readers of formulas call themselves once a level
 _CIRCLED = re.compile("([①-⑳]+)")
 _BOXES = 30  # number of boxes that are considered per answer
 _INLINE = (  # typeset parts of a sentence: $5$, \\(5\\), **5**
@@ -148,7 +151,9 @@ _PLAIN_RULES = tuple((re.compile(pattern), replacement) for pattern, replacement
 
 
 def prepare(text: str) -> str:
-    """Return the answer in plain LaTeX; `""` if nothing is left of it."""
+    """Return the answer in plain LaTeX; `""` if nothing is left of it, or if it is nested deeper than any answer is."""
+    if _depth(text) > _DEEPEST:
+        return ""
     text = re.sub(r"^\s*~(?=\s*\d)", r"\\approx ", _unbox(_rewrite_raw(_symbols(text))))
     # Wrappers may be nested in any order ("**The answer is $5$.**"), so repeat until nothing changes.
     before = None
@@ -174,6 +179,15 @@ def prepare(text: str) -> str:
     # removing the typesetting may reveal another prefix or notation
     text = _PREFIX.sub("", " ".join(text.split()))
     return _rewrite(re.sub(r"\\\\(?=%)", "", text).rstrip(".;, "))
+
+
+def _depth(text: str) -> int:
+    """Return how deep the brackets and environments of a text are nested; those that close nothing do not count."""
+    depth = deepest = 0
+    for bracket in _BRACKET.findall(text):
+        depth = depth + 1 if bracket in _OPENING else max(depth - 1, 0)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def unwrap(text: str) -> str:

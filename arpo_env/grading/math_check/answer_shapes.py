@@ -267,12 +267,12 @@ def _group(text: str) -> Shape | None:
 
 
 def _read_python_call(name: str, inside: str) -> Shape:
-    parts = tuple(map(_read_any, split_outside_brackets(inside, re.compile(","))))
-    if name == "Matrix":
+    if name == "Matrix":  # the inside is read once: read twice, nested ones would take exponential time
         inner = _read_any(inside)
         if (inner.kind == "square" and len(inner.items) == 1) or inner.kind == "matrix":
             return inner if inner.kind == "matrix" else Shape("matrix", (Shape("row", inner.items[0].items),))
         return Shape("matrix", tuple(Shape("row", (item,)) for item in inner.items))
+    parts = tuple(map(_read_any, split_outside_brackets(inside, re.compile(","))))
     return Shape({"FiniteSet": "set", "Tuple": "tuple", "Union": "union"}[name], parts)
 
 
