@@ -10,6 +10,7 @@ import re
 
 from arpo_env.grading.answer_text.allowed_words import changes_number, names_what_is_counted
 
+_MOST_PHRASES = 20  # around one answer; repeated words end here
 _LEADS = (
     r"therefore|thus|hence|so|then|finally|consequently|accordingly|overall|in\s+conclusion|in\s+summary|in\s+total|"
     r"altogether|as\s+a\s+result|answer|ans|result|solution|total|final|that\s+is|namely|i\.e\."
@@ -90,9 +91,8 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
         text: the prepared answer.
         known: words of the question, from `arpo_env.grading.answer_text.allowed_words.question_words`.
     """
-    before = None
     # phrases may be stacked: "Therefore, the answer is equal to 5"
-    while text != before:
+    for _ in range(_MOST_PHRASES):
         before = text
         text = text.strip(" ,;:").strip()
         for lead in (_LEAD, _FILLER, _HAN_LEAD):
@@ -108,6 +108,8 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
             if _is_subject(text[: match.start()], known):
                 text = text[match.end() :]
                 break
+        if text == before:
+            break
     return text
 
 

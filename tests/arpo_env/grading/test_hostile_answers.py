@@ -22,9 +22,25 @@ from tests.test_regular_expressions import FILES, patterns_of, sample
 SECONDS = 0.05  # of CPU in the thread of the event loop
 QUESTION = r"Find $x$ where $\frac{1}{2}x + 3 = 5$. A. 1 B. 2 C. 20 mph D. none"
 GOLDS = {
-    "math": ["5", r"\sqrt{2}", "(1,2)", "[1,2)", "3:2", "x=5", "1,2,3", "C. 20 mph", r"\begin{pmatrix}1\\2\end{pmatrix}"],
+    "math": [
+        "5",
+        r"\sqrt{2}",
+        "(1,2)",
+        "[1,2)",
+        "3:2",
+        "x=5",
+        "1,2,3",
+        "C. 20 mph",
+        r"\begin{pmatrix}1\\2\end{pmatrix}",
+    ],
     "mcq": ["C", "20 mph", "A, B", "C. 20 mph"],
-    "qa": ["Paris", "14 March 1879", "$5 million", "yes", "the quick brown fox jumps over the lazy dog in the old town"],
+    "qa": [
+        "Paris",
+        "14 March 1879",
+        "$5 million",
+        "yes",
+        "the quick brown fox jumps over the lazy dog in the old town",
+    ],
     "gaia": ["5", "Paris", "a, b"],
 }
 NESTED = [
