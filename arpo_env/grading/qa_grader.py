@@ -12,12 +12,24 @@ score is 0 if the answer
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from arpo_env.grading.grader import Grader, Score
+from arpo_env.grading.qa_text import chinese
+from arpo_env.grading.qa_text.additions import (
+    TITLES,
+    additions,
+    asked_for,
+    fits,
+    is_acronym,
+    only_describes,
+    untitled,
+    without_kind,
+)
 from arpo_env.grading.qa_text.answer_tokens import has_digit, normalise_words, tokens
 from arpo_env.grading.qa_text.claims import (
     NEGATIONS,
@@ -30,33 +42,22 @@ from arpo_env.grading.qa_text.claims import (
     without_frame,
 )
 from arpo_env.grading.qa_text.dates import date_agrees
-from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, units_in
+from arpo_env.grading.qa_text.places import same_place, spelled_out
+from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, same_in_other_unit, units_in
 from envs_registry import Task
 
 __all__ = ["ExactGrader", "QaGrader", "qa_scores", "tokens"]
 
-_LONGEST = 4_000  # characters of an answer that are considered
+_LONGEST = 2_000  # characters of an answer that are considered
 _PROSE = 8  # a gold answer with more content words is prose, not a name
 _CLOSED = ("yes", "no", "noanswer")
-_TITLE_WORDS = """
-mr mrs ms dr prof sir dame lord lady president king queen prince princess emperor empress pope rev captain general
-colonel senator governor judge count duke st
-"""
-_TITLES = frozenset(_TITLE_WORDS.split())
-_COUNTRIES = {
-    ("us",): "united states",
-    ("usa",): "united states",
-    ("united", "states", "of", "america"): "united states",
-    ("uk",): "united kingdom",
-    ("ussr",): "soviet union",
-    ("uae",): "united arab emirates",
-    ("peoples", "republic", "of", "china"): "china",
-    ("prc",): "china",
-    ("un",): "united nations",
-    ("eu",): "european union",
-}
 _SEPARATORS = re.compile(r"[,;|/•\n(（]|\s-\s")
-_ITEMS = re.compile(r"[,;|/•\n&]|\band\b|和|、|与", re.IGNORECASE)
+_ITEMS = re.compile(r"[,;|/•\n&]|\band\b|和|、|与|(?:^|(?<=\s))\d[.)]\s", re.IGNORECASE)
+_ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
+_CAMEL, _HYPHEN = re.compile(r"(?<=[a-z])(?=[A-Z])"), re.compile(r"(?<=[^\W\d])-(?=[^\W\d])")
+_SURNAME_FIRST = re.compile(r"([^\s,]+), ([^,]+)")
+_STATE = re.compile(r",\s*([A-Z]{2,3})\b")
+_SHORT = re.compile(r"(?:[Tt]he )?(?:[A-Z]\.?){3,7}")
 _ASIDE = re.compile(r"^(.*\S)\s*[(（]([^()（）]*)[)）]\W*$", re.DOTALL)
 _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "å": "aa", "ø": "oe"})
 
@@ -88,6 +89,8 @@ def qa_scores(answer: str, golds: Sequence[str], question: str = "") -> tuple[fl
         question: the question; without it, words copied from it count as words of the answer.
     """
     answer = re.sub(r"\s*\n\s*|\s+", lambda blank: "\n" if "\n" in blank[0] else " ", answer[:_LONGEST].strip())
+    if re.search(r"s['’]\s+\w", answer):
+        question = ""  # no word may be dropped from "James' father"
     # exactness is tried on every alias before partial credit
     if any(_is_exact(answer, gold, question) for gold in golds) or _names_aliases(answer, golds):
         return 1.0, 1.0
@@ -103,18 +106,27 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
         return is_yes(answer, question) is (other == ["yes"])
     if _is_closed(mine) or _is_closed(other):
         return False
-    asked = read_question(question)
+    if _names(answer, gold, question) or _items(without_frame(answer)) == _items(gold) != ():
+        return True
+    asked, said = read_question(question), additions(without_frame(answer))
+    return any(fits(more, head, other, asked) and _names(head, gold, question) for head, more in said)
+
+
+def _names(answer: str, gold: str, question: str) -> bool:
+    """Return whether an answer is the gold answer alone, in any form, perhaps within a sentence."""
+    asked, other = read_question(question), tuple(tokens(gold))
     forms = list(_answer_forms(answer, other, asked))
-    golds = _gold_forms(gold, question)
-    if any(_same(form, one) for form in forms for one in golds):
+    if any(_same(form, one) for form in forms for one in _gold_forms(gold, question)):
+        return True
+    if chinese.same_name(without_frame(answer), gold, question):
         return True
     # titles may be missing on one side only: "Queen Victoria" is not "King Victoria"
-    plain = [_untitled(form) for form in forms]
-    return (
-        any(_same(form, tuple(other)) for form in plain)
-        or any(_same(form, _untitled(tuple(other))) for form in forms)
-        or _items(without_frame(answer)) == _items(gold) != ()
-    )
+    if _SHORT.fullmatch(short := without_frame(answer).strip(" .")) and len(other) > 2 and is_acronym(short, gold):
+        return True
+    group, one_name = asked_for(asked.text)[0], not re.search(r"[,;/|:\n]", answer)
+    if one_name and any(_same(plain, other) for form in forms for plain in untitled(form, group)):
+        return True
+    return any(_same(form, plain) for form in forms for plain in untitled(other, "other"))
 
 
 def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Iterator[tuple[str, ...]]:
@@ -127,6 +139,11 @@ def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Ite
         core = asked.core(words, fillers, closed)
         yield tuple(core)
         yield tuple(bare_number(word, units) for word in core)
+        # an amount that is told twice: "8 kilometers (5 miles)", "five (5)"
+        core = [word for word in core[:1] + core[1:] if word != "about" or word == core[0]]
+        if len(core) == 2 and "(" in text and (same_in_other_unit(*core) or core[0] == core[1]):
+            yield (core[0],)
+            yield (core[1],)
 
 
 def _texts(text: str, asked: QuestionWords) -> Iterator[str]:
@@ -135,20 +152,28 @@ def _texts(text: str, asked: QuestionWords) -> Iterator[str]:
         yield spelled
     if match := _ASIDE.match(text):
         name, aside = match.groups()
-        if _is_acronym(aside, name) or normalise_words(text).strip() in asked.text:
+        if normalise_words(text).strip() in asked.text:
             yield name
-        elif _is_acronym(name, aside):
+        elif is_acronym(name, aside) or is_acronym(aside, name):
             yield aside
+    if text != (short := without_kind(text, asked.text)):
+        yield short
+    if "," in text and text != (full := _STATE.sub(lambda match: ", " + spelled_out(match[1]), text)):
+        yield full
+    if match := _SURNAME_FIRST.fullmatch(text):
+        yield f"{match[2]} {match[1]}"
+    if "-" in text:
+        yield _HYPHEN.sub("", text)  # "Spider-Man" for "Spiderman"
 
 
 @lru_cache(maxsize=8192)
 def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
     """Return the accepted forms of a gold answer: without qualifiers, words of the question, or a bracketed aside."""
     asked = read_question(question)
-    texts = [gold, gold.translate(_SPELLED_OUT)]
+    texts = [gold, gold.translate(_SPELLED_OUT), _CAMEL.sub(" ", gold)]
     if match := _ASIDE.match(gold):
-        texts += [match[1], *(part for part, of in (match.groups(), match.groups()[::-1]) if _is_acronym(part, of))]
-        texts += [match[2]] if _is_acronym(match[2], match[1]) or _is_acronym(match[1], match[2]) else []
+        texts += [match[1], *(part for part, of in (match.groups(), match.groups()[::-1]) if is_acronym(part, of))]
+        texts += [match[2]] if is_acronym(match[2], match[1]) or is_acronym(match[1], match[2]) else []
     units = units_in(asked.words)
     found: dict[tuple[str, ...], None] = {}
     for text in texts:
@@ -164,14 +189,44 @@ def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
 def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
     if not mine or not gold:
         return False
-    if mine == gold or _country(mine) == _country(gold):
+    if len(mine) > 1 and (numeral := _ORDINAL.fullmatch(mine[-1])) and not has_digit(mine[0]):
+        mine = (*mine[:-1], numeral[1])  # "George the Fourth"
+    if mine == gold or same_place(mine) == same_place(gold):
+        return True
+    alike = len(mine) == len(gold) and all(one[0] == two[0] for one, two in zip(mine, gold, strict=True))
+    if alike and list(map(_romanised, mine)) == list(map(_romanised, gold)):
         return True
     if len(mine) == len(gold) == 1 and date_agrees(mine[0], gold[0]):
         return True
-    joined = "".join(mine)
-    if joined == "".join(gold) and len(joined) >= 4 and not any(map(has_digit, mine)):
-        return True  # "seagull", "J R R Tolkien"
-    return _initials_stand_for(mine, gold)
+    return _is_joined(mine, gold) or _initials_stand_for(mine, gold)
+
+
+def _romanised(word: str) -> str:
+    """Return a name from Cyrillic in one of its spellings: Dostoyevskiy, Dostoevsky."""
+    if len(word) < 5 or not word.isascii():
+        return word
+    word = word.replace("yev", "ev").replace("tsch", "ch").replace("tch", "ch")
+    return word.rstrip("iyj") + "y" if word[-1] in "iyj" else word
+
+
+def _is_chinese(words: Sequence[str]) -> bool:
+    return all("\u3400" <= word <= "\u9fff" for word in words)
+
+
+def _is_joined(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
+    """Return whether an answer only writes words of the gold answer together ("Hongkong"), or initials apart."""
+    joined = "".join(gold)
+    if "".join(mine) != joined or len(joined) < 4 or any(map(has_digit, mine)):
+        return False
+    ours, theirs = ({*itertools.accumulate(map(len, words))} for words in (mine, gold))
+    initials = {end for end, word in zip(itertools.accumulate(map(len, mine)), mine, strict=True) if len(word) == 1}
+    return all(end in theirs or (end in initials and _is_short(end, gold)) for end in ours)
+
+
+def _is_short(end: int, words: tuple[str, ...]) -> bool:
+    """Return whether the word that a place is in has at most three letters."""
+    ends = itertools.accumulate(map(len, words))
+    return next(len(word) for word, last in zip(words, ends, strict=True) if end <= last) <= 3
 
 
 def _initials_stand_for(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
@@ -197,24 +252,6 @@ def _letters(words: tuple[str, ...], others: tuple[str, ...]) -> list[str]:
     for word in words:
         found += list(word) if len(word) <= 3 and word.isalpha() and word not in others else [word]
     return found
-
-
-def _is_acronym(short: str, name: str) -> bool:
-    letters = re.sub(r"[^A-Za-z]", "", short).lower()
-    words = re.findall(r"[A-Za-z]+", name)
-    initials = (
-        "".join(word[0] for word in words).lower(),
-        "".join(word[0] for word in words if word[0].isupper()).lower(),
-    )
-    return len(letters) >= 2 and letters in initials
-
-
-def _country(words: tuple[str, ...]) -> str:
-    return _COUNTRIES.get(words) or " ".join(words)
-
-
-def _untitled(words: tuple[str, ...]) -> tuple[str, ...]:
-    return words[1:] if len(words) > 2 and words[0] in _TITLES else words
 
 
 def _items(text: str) -> tuple[tuple[str, ...], ...]:
@@ -245,13 +282,21 @@ def _f1(answer: str, gold: str, question: str) -> float:
     if not other or _is_closed(mine) or _is_closed(other) or (len(other) == 1 and has_digit(other[0])):
         return 0.0
     extra, missing = Counter(mine) - Counter(other), Counter(other) - Counter(mine)
+    if not in_prose and _is_chinese(mine) and _is_chinese(other):
+        # characters in another order are another word
+        return (
+            _overlap(mine, other)
+            if 2 * len(mine) >= len(other) > len(mine) > 1 and "".join(mine) in "".join(other)
+            else 0.0
+        )
     if evades(extra, in_prose=in_prose) or not _numbers_match(extra, missing, other, in_prose):
         return 0.0
     if not _adds_no_candidate(mine, other, in_prose) or _is_cut_up(answer, gold, extra):
         return 0.0
     # words of the question earn nothing: F1 is the smaller of all words and of the answer's own words
     own, due = ([word for word in words if word not in asked.copied] for words in (mine, other))
-    if not has_content(Counter(own) & Counter(due)):
+    shared = list(Counter(own) & Counter(due))
+    if not has_content(shared) or (only_describes(shared) and not only_describes(due)):
         return 0.0
     return min(_overlap(mine, other), _overlap(own, due))
 
@@ -284,7 +329,7 @@ def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool)
     if in_prose and missing:
         return True
     within = not missing and ours[0] == theirs[0] and ours[-1] == theirs[-1]
-    titled = extra.total() == 1 and ours[0] in extra and ours[0] in _TITLES and not missing.keys() & _TITLES
+    titled = extra.total() == 1 and ours[0] in extra and ours[0] in TITLES and not missing.keys() & TITLES
     return within or titled
 
 

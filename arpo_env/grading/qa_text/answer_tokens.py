@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import lru_cache
 
 from arpo_env.grading.answer_text.normalize_latex import unwrap
+from arpo_env.grading.qa_text.chinese import simplified, with_digits
 from arpo_env.grading.qa_text.dates import mark_dates
 from arpo_env.grading.qa_text.quantities import mark_quantities, with_ordinals
 
@@ -41,6 +43,22 @@ _SAME = {
     "grey": "gray",
     "harbour": "harbor",
     "okay": "ok",
+    "defence": "defense",
+    "honour": "honor",
+    "labour": "labor",
+    "neighbour": "neighbor",
+    "programme": "program",
+    "catalogue": "catalog",
+    "aluminium": "aluminum",
+    "univ": "university",
+    "general": "gen",
+    "colonel": "col",
+    "captain": "capt",
+    "lieutenant": "lt",
+    "sergeant": "sgt",
+    "governor": "gov",
+    "senator": "sen",
+    "reverend": "rev",
 }
 _LETTERS = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŋ": "n"}
@@ -65,7 +83,23 @@ _BOX = re.compile(r"^\s*\$*\s*\\f?boxed\s*\{(.*)\}\s*\$*\s*\.?\s*$", re.DOTALL)
 _MATH = re.compile(r"\$(?=\S)([^$]*?\S)\$(?!\d)")
 _INITIALS = re.compile(r"(?<![\w.])(?:[^\W\d_]\.\s?)+(?=[^\W\d_]?)")
 _SPACED_INITIALS = re.compile(r"(?<![\w'.])[A-Z](?: [A-Z](?![\w'.]))+")
+_UNITED_STATES = re.compile(r"(?<![\w$])USA?(?![\w$])")
 _THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d,]*\d)")
+_ESCAPED, _RESERVED = re.compile(r"\\([%$&#_])"), re.compile("[\ue000\ue001]")
+_THIN_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
+_POWER, _ACCENTS = re.compile(r"(?<=\d)([⁰¹²³⁴-⁹]+)"), re.compile("[\u0300-\u036f]")
+_CAPITAL_MILLION = re.compile(r"(?<=\d)M(?!\w)")
+_CLEANED: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
+    (re.compile(r"(?<=[\w\ue001])\s*[‐‑‒–—]\s*(?=\w)"), lambda m: "-" if m[0] == m[0].strip() else " - "),
+    (re.compile(r"(?<=[^\W\d])'(?=\w)|(?<=\w)'(?=[^\W\d])"), ""),
+    (re.compile(r"(?<=[^\W\d])\.(?=[^\W\d])"), ""),
+    (re.compile(r"[<≤>≥±](?=\s*[$€£¥]?\d)"), lambda match: _BOUNDS[match[0]]),
+    (re.compile(r"(?<!\w)!(?=\w)"), " not "),
+    (re.compile(r"^\s*\+(?=\d)"), ""),
+    (re.compile(r"(?<![\w#])(?:#|no\.|nr\.|number)\s*(?=\d)"), ""),
+    (re.compile(r"(?<![\w])([a-g]) sharp(?!\w)"), r"\1#"),
+    (re.compile(r"(?<![\w])([a-f]) (plus|minus)(?!\w)"), lambda m: m[1] + {"plus": "+", "minus": "-"}[m[2]]),
+]
 _MARK = r"\ue000[^\ue000\ue001]*\ue001"
 _TOKEN = re.compile(
     rf"{_MARK}|[{CJK}]|[\U0001f1e6-\U0001f1ff]{{2}}|(?:(?<![\w.])-)?\d++(?:[./:\-]\d++)*+(?![^\W\d_{CJK}])|[^\W{CJK}]+(?:\++|#)(?!\w)|"
@@ -104,9 +138,9 @@ def tokens(text: str) -> list[str]:
 
     If there is no word at all, as in a flag emoji, the symbols themselves are returned.
     """
-    text = normalise_words(text)
+    text = with_digits(normalise_words(text))
     text = mark_quantities(mark_dates(with_ordinals(text)))
-    found = [_SAME.get(word, word) for word in _TOKEN.findall(text)]
+    found = [_SAME.get(word, word).replace("isation", "ization") for word in _TOKEN.findall(text)]
     found = [word.strip("\ue000\ue001") for word in found]
     # a final "a" is part of a name: "Vitamin A", "Serie A"
     kept = [word for word in found[:-1] if word not in _ARTICLES] + found[-1:]
@@ -117,25 +151,21 @@ def tokens(text: str) -> list[str]:
 
 def normalise_words(text: str) -> str:
     """Return a text in lower case, without accents, markup and the points of initials."""
-    text = " ".join(text.split())  # long runs of spaces slow the patterns down
+    text = " ".join(simplified(text).split())  # long runs of spaces slow the patterns down
     boxed = _BOX.match(text)
-    text = re.sub(r"\\([%$&#_])", r"\1", boxed[1] if boxed else text)
-    text = _MATH.sub(r"\1", unwrap(re.sub("[\ue000\ue001]", "", text)))
-    text = re.sub(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))", ",", text)
-    text = re.sub(r"(?<=\d)([⁰¹²³⁴-⁹]+)", lambda match: "^" + match[1], text)
-    # NFKD separates accents, which are removed; NFKC then unifies the remaining forms
-    text = unicodedata.normalize("NFKD", text.translate(_SIGNS))
-    text = unicodedata.normalize("NFKC", re.sub("[\u0300-\u036f]", "", text)).translate(_SIGNS)
+    text = _MATH.sub(r"\1", unwrap(_RESERVED.sub("", _ESCAPED.sub(r"\1", boxed[1] if boxed else text))))
+    text = _POWER.sub(r"^\1", _THIN_SPACE.sub(",", text)).translate(_SIGNS)
+    if not text.isascii():
+        # NFKD separates accents, which are removed; NFKC then unifies the remaining forms
+        text = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
+        text = unicodedata.normalize("NFKC", text).translate(_SIGNS)
     text = _INITIALS.sub(_joined, text)
-    text = _SPACED_INITIALS.sub(lambda match: match[0].replace(" ", ""), text).casefold().translate(_LETTERS)
-    text = re.sub(r"(?<=[\w\ue001])\s*[‐‑‒–—]\s*(?=\w)", lambda m: "-" if m[0] == m[0].strip() else " - ", text)
-    text = re.sub(r"(?<=[^\W\d])'(?=\w)|(?<=\w)'(?=[^\W\d])", "", text).replace("_", " ").replace("&", " and ")
-    text = re.sub(r"(?<=[^\W\d])\.(?=[^\W\d])", "", text)
-    text = re.sub(r"[<≤>≥±](?=\s*[$€£¥]?\d)", lambda match: _BOUNDS[match[0]], text)
-    text = re.sub(r"^\s*\+(?=\d)", "", re.sub(r"(?<!\w)!(?=\w)", " not ", text))
-    text = re.sub(r"(?<![\w#])(?:#|no\.|nr\.|number)\s*(?=\d)", "", text)
-    text = re.sub(r"(?<![\w])([a-g]) sharp(?!\w)", r"\1#", text)
-    text = re.sub(r"(?<![\w])([a-f]) (plus|minus)(?!\w)", lambda m: m[1] + {"plus": "+", "minus": "-"}[m[2]], text)
+    text = _SPACED_INITIALS.sub(lambda match: match[0].replace(" ", ""), text)
+    # the capitals tell these from metres and from "us"
+    text = _UNITED_STATES.sub("United States", _CAPITAL_MILLION.sub(" million", text))
+    text = text.casefold().translate(_LETTERS).replace("_", " ").replace("&", " and ")
+    for pattern, new in _CLEANED:
+        text = pattern.sub(new, text)
     return _THOUSANDS.sub(lambda match: match[1] + match[2].replace(",", ""), text)
 
 

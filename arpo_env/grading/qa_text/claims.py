@@ -14,52 +14,69 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from arpo_env.grading.qa_text.answer_tokens import CJK, has_digit, normalise_words, tokens
+from arpo_env.grading.qa_text.places import agree, nations_in, regions_in, same_place
 
 
-def _words(words: str) -> frozenset[str]:
+def word_set(words: str) -> frozenset[str]:
+    """Return the words of a text as a set."""
     return frozenset(words.split())
 
 
-GRAMMAR = _words(
+GRAMMAR = word_set(
     """
     it its is was are were be been has have had he she they his her their this that these those thats
     hes shes theyre there who which what where when in on at by of for from during into did does do located born
     died called named known written directed founded made held created released published 的 是 在 为 于 了
     """
 )
-NEGATIONS = _words(
+NEGATIONS = word_set(
     """
     not no never neither nor none nobody nothing isnt arent wasnt werent dont doesnt didnt hasnt havent hadnt
     cant cannot couldnt wont wouldnt shouldnt aint unlike except excluding instead rather anything opposite
     wrong false incorrect untrue hardly barely unless 不 没 非 未 否
     """
 )
-HEDGES = _words(
+HEDGES = word_set(
     """
     or either maybe perhaps possibly probably alternatively might otherwise unsure uncertain unclear unknown
     whichever likely guess think believe suppose could doubt depends vs potentially presumably apparently
     seemingly 或 也许 可能 大概
     """
 )
-JOINTS = _words(
+JOINTS = word_set(
     """
     and both without but plus also besides well another other others than then else if whether would can may any
     some all every everything everyone between among respectively etc with as aka 和 与 及
     """
 )
-COMPARED = _words(
+COMPARED = word_set(
     """
     older younger oldest youngest earlier later last larger smaller bigger taller longer shorter higher more
     less most came out film movie band person happened lived 1st
     """
 )
-_YES = _words("yes yeah yep true correct right indeed 对")
-_NO = _words("no nope false incorrect wrong 否")
-_PRONOUNS = _words("they it he she both we this that these those")
-_SUBJECTS = _PRONOUNS | _words("all neither none only just one 1 each 2 there since because")
-_CHANGING = _words("by from into")
-_PLACING = _words("in on at by from during of for")
-_VERBS = _words("is are was were do does did has have had can will")
+_YES = word_set("yes yeah yep true correct right indeed 对")
+_NO = word_set("no nope false incorrect wrong 否")
+_PRONOUNS = word_set("they it he she both we this that these those")
+_ALL = word_set("both all same")
+_ALIKE = word_set("same share common alike")
+_APART = word_set("only just 1 one alone either different differ differs while whereas")
+_CONFIRMED = re.compile(
+    r"(?:yes|yeah|yep) (?:thats|(?:that|this|it) (?:is|was)) (?:correct|right|true)"
+    r"|no (?:thats|(?:that|this|it) (?:is|was)) (?:incorrect|wrong|false|untrue|not (?:correct|right|true|so))"
+)
+_SUBJECTS = _PRONOUNS | word_set("all neither none only just one 1 each 2 there since because")
+_RELATIONS = word_set(
+    """
+    father mother parent parents son daughter child children brother sister sibling wife husband spouse uncle aunt
+    grandfather grandmother grandson granddaughter nephew niece cousin friend teacher student pupil successor
+    predecessor director author writer producer composer founder creator owner president king queen mayor leader ceo
+    member sequel prequel capital part half rival enemy partner 父亲 母亲
+    """
+)
+_CHANGING = word_set("by from into")
+_PLACING = word_set("in on at by from during of for")
+_VERBS = word_set("is are was were do does did has have had can will")
 _FRAME = re.compile(
     r"^\s*(?:therefore|thus|hence|so)?,?\s*(?:#+\s*|\*+\s*)?(?:(?:(?:the|my|our)\s+)?(?:(?:final|correct|right|short|exact)\s+)*"
     r"(?:answer|result|solution)(?:\s+to\s+(?:the|this|your)\s+question)?\s*\**\s*(?:is\b|are\b|was\b|:|=)+\**|a:|答案(?:是|为|：|:))\s*:?",
@@ -95,19 +112,47 @@ def is_yes(answer: str, question: str = "") -> bool | None:
     """
     words = tokens(without_frame(answer))
     rest = words[1:]
+    if _CONFIRMED.fullmatch(" ".join(words)):
+        return words[0] in _YES
     # after a hedge or a contradiction, the first word no longer decides
-    if not words or set(rest) & HEDGES or {"but", "if", "wrong", "false", "incorrect"} & set(rest):
+    if not words or set(rest) & HEDGES or {"if", "wrong", "false", "incorrect"} & set(rest) or "but" in rest[:1]:
         return None
     if "".join(words) in ("是", "是的", "不", "不是", "没有"):
         return words[0] == "是"
     if _is_elliptic(words):
         return "not" not in words and not words[1].endswith("nt")
-    if words[0] not in _YES | _NO or (rest and not _is_sentence(rest, read_question(question))):
+    asked = read_question(question)
+    if words[0] in _PRONOUNS and _asserts(words, asked):
+        return True  # "They are both magazines."
+    if words[0] not in _YES | _NO or (rest and not _is_sentence(rest, asked)):
         return None
     if words[0] in _YES:
-        return None if set(rest) & (NEGATIONS | _NO) else True
+        return None if set(rest) & (NEGATIONS | _NO | {"but"}) or _tells_apart(rest, asked) else True
     taken_back = len(rest) == 2 and _is_elliptic(rest) and not rest[1].endswith("nt")
-    return None if set(rest) & (_YES | {"no"}) or taken_back else False
+    return None if set(rest) & (_YES | {"no"}) or taken_back or _asserts(rest, asked) else False
+
+
+def _tells_apart(words: Sequence[str], asked: QuestionWords) -> bool:
+    """Return whether a sentence tells the subjects of a question apart: "only one is", "one is, the other is not"."""
+    if set(words) & _APART - asked.words:
+        return True
+    places = [place for place in map(same_place, regions_in(words)) if not set(place) <= asked.words]
+    return not asked.words.isdisjoint(_ALIKE) and not agree(list(dict.fromkeys(places)))
+
+
+def _asserts(words: Sequence[str], asked: QuestionWords) -> bool:
+    """Return whether a sentence says of all subjects of a question what it asks: "both are magazines"."""
+    said = set(words)
+    if not set(words[1:]) & _VERBS | said & {"because"} or said & (_YES | _NO):
+        return False
+    if said & (NEGATIONS | _APART):
+        return False
+    if said & _ALL and asked.words & _ALIKE:
+        return True
+    topics = {word for word in asked.words if is_content(word)} - _ALL
+    told = {word for word in said if is_content(word)} - _ALL - _PRONOUNS
+    whole = told and topics <= told | (topics if said & _ALL else set())
+    return bool(asked.words & _ALL | (said & topics)) and bool(whole) and told <= topics | {"because"}
 
 
 def _is_sentence(words: Sequence[str], asked: QuestionWords) -> bool:
@@ -133,12 +178,14 @@ class QuestionWords:
         words: all words.
         common: words in lower case, which are not names.
         sides: the words before and after an "or".
+        nations: the countries that it names or whose nationality it names.
     """
 
     text: str
     words: frozenset[str]
     common: frozenset[str]
     sides: tuple[frozenset[str], frozenset[str]]
+    nations: frozenset[tuple[str, ...]]
 
     @property
     def copied(self) -> frozenset[str]:
@@ -177,6 +224,8 @@ class QuestionWords:
         start = _count_uninformative(words, fillers, names)
         if start < len(words) and words[start - 1] in _CHANGING and has_digit(words[start]):
             start = 0  # "by 1990" is not 1990
+        if 2 <= start < len(words) and words[start - 1] == "of" and words[start - 2] in _RELATIONS:
+            start = 0  # nor is "the father of John" John
         end = len(words) - _count_uninformative(words[::-1], fillers, names)
         return list(words[start:end])
 
@@ -198,7 +247,8 @@ def read_question(question: str) -> QuestionWords:
     small = [word for word in re.findall(r"[^\W\d_][\w'’]*", question) if word[0].islower()]
     common = frozenset(token for word in small for token in tokens(word))
     common |= frozenset(re.findall(f"[{CJK}]", question))
-    return QuestionWords(normalise_words(question), frozenset(tokens(question)), common, _sides(question))
+    words = tokens(question)
+    return QuestionWords(normalise_words(question), frozenset(words), common, _sides(question), nations_in(words))
 
 
 def _sides(question: str) -> tuple[frozenset[str], frozenset[str]]:

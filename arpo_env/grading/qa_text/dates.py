@@ -28,15 +28,24 @@ _SHORT = {
     "nov": 11,
     "dec": 12,
 }
+# French, German, Spanish, Italian, Portuguese, Dutch and Russian, without accents
+_ELSEWHERE = """
+janvier januar enero gennaio janeiro januari января | fevrier februar febrero febbraio fevereiro februari февраля |
+mars marz marzo marco maart марта | avril abril aprile апреля | mai mayo maggio maio mei мая |
+juin juni junio giugno junho июня | juillet juli julio luglio julho июля | aout agosto augustus августа |
+septembre septiembre settembre setembro сентября | octobre oktober octubre ottobre outubro октября |
+novembre noviembre novembro ноября | decembre dezember diciembre dicembre dezembro декабря
+"""
 _MONTHS = {**{name: number for number, name in enumerate(_NAMES, 1)}, **_SHORT}
+_MONTHS |= {name: number for number, names in enumerate(_ELSEWHERE.split("|"), 1) for name in names.split()}
 _MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
 _WEEKDAY = rf"(?:\b(?:{'|'.join(day.lower() for day in calendar.day_name)}|mon|tue|wed|thu|fri|sat|sun),?\s+)?"
-_DAY = r"(?:the\s+)?(?P<day>\d{1,2})(?:st|nd|rd|th)?(?!\d)"
+_DAY = r"(?:(?:the|le|el|il|den|am)\s+)?(?P<day>\d{1,2})(?:st|nd|rd|th|er|º|o|\.)?(?!\d)"
 _DAYS = r"(?P<from>\d{1,2})(?:st|nd|rd|th)?\s*(?:-|to|and|through|until)\s*(?P<day>\d{1,2})(?:st|nd|rd|th)?(?!\d)"
 _ERA = r"(?:\s*(?P<era>bce|bc|ce|ad)\b)?"
-_YEAR = rf"(?P<year>(?<!\d)\d{{3,4}})(?![\d\w]){_ERA}"
+_YEAR = rf"(?P<year>(?<!\d)(?:\d{{3,4}}|\d\d(?=\s*(?:bc|ad))))(?![\d\w]){_ERA}"
 _ANY_YEAR = rf"(?P<year>(?<!\d)\d{{2,4}})(?![\d\w]){_ERA}"
-_GAP = r"\s*,?\s*(?:of\s+)?"
+_GAP = r"\s*[,-]?\s*(?:(?:of|de|del)\s+)?"
 _PATTERNS = [
     re.compile(pattern)
     for pattern in (
@@ -58,12 +67,16 @@ _PATTERNS = [
     )
 ]
 _NUMBERS = re.compile(r"(?<![\d./-])(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?![\d/-])")
-_BEFORE_CHRIST = re.compile(r"(?<![\w-])(?:(?P<before>ad|ce)\s+)?(?P<year>\d{1,4})(?!\w)\s*(?P<era>bce|bc|ce|ad)(?!\w)")
+_BEFORE_CHRIST = re.compile(
+    r"(?<!\w)(?<!(?<!\d)-)(?:(?P<before>ad|ce)\s+)?(?P<year>\d{1,4})(?!\w)\s*(?P<era>bce|bc|ce|ad)(?!\w)"
+)
 _AFTER = re.compile(r"(?<![\w-])ad\s+(?P<year>\d{1,4})(?![\w-])")
+_YEAR_WORD = re.compile(r"(?<!\w)(?<!\d )year\s+(?:of\s+)?(?=\d{3,4}(?!\w)|\d{1,4}\s*(?:bce?|ce|ad)(?!\w))")
 _MONTH_RANGE = re.compile(rf"\b{_MONTH.replace('month', 'first')}\s*(?:-|to|through|until)\s*{_MONTH}{_GAP}{_YEAR}")
+_SHORT_RANGE = re.compile(r"(?<![\w./-])(\d\d)(\d\d)\s?[-/]\s?(\d\d)(?![\w/-]|\.\d)")
 _RANGE = re.compile(
-    rf"(?:\b(?:from|between)\s+)?({OPEN}[^{CLOSE}]*{CLOSE}|(?<![\w.-])\d{{3,4}}(?![\w.]))"
-    rf"\s*(?:-|\bto\b|\buntil\b|\btill?\b|\bthrough\b|至|到)\s*({OPEN}[^{CLOSE}]*{CLOSE}|\d{{3,4}}(?!\w|\.\d|-\d))"
+    rf"(?:\b(?:from|between)\s+)?({OPEN}[^{CLOSE}]*{CLOSE}|(?<![\w.-])\d{{2,4}}(?![\w.]))"
+    rf"\s*(?:-|\b(?:to|and|until|till?|through)\b|至|到)\s*({OPEN}[^{CLOSE}]*{CLOSE}|\d{{3,4}}(?!\w|\.\d|-\d))"
 )
 
 
@@ -71,7 +84,7 @@ def mark_dates(text: str) -> str:
     """Replace each date in a text (lower case, no accents) by one token, enclosed in private-use characters."""
     if not any(letter.isdigit() for letter in text):
         return text
-    text = _MONTH_RANGE.sub(_month_range, text)
+    text = _MONTH_RANGE.sub(_month_range, _YEAR_WORD.sub("", text))
     # more specific patterns first; each skips what an earlier one has marked
     for pattern in _PATTERNS:
         text = outside_marks(text, lambda piece, pattern=pattern: pattern.sub(_date_token, piece))  # type: ignore[misc]
@@ -86,8 +99,9 @@ def outside_marks(text: str, change: Callable[[str], str]) -> str:
 
 
 def _mark_years(text: str) -> str:
-    text = _AFTER.sub(lambda match: match["year"], _NUMBERS.sub(_from_numbers, text))
-    return _BEFORE_CHRIST.sub(_year, text)
+    text = _AFTER.sub(lambda match: f" {OPEN}{match['year']}{CLOSE} ", _NUMBERS.sub(_from_numbers, text))
+    text = _SHORT_RANGE.sub(_short_range, text)
+    return _BEFORE_CHRIST.sub(lambda match: f" {OPEN}{_year(match)}{CLOSE} ", text)
 
 
 def is_date(token: str) -> bool:
@@ -106,8 +120,8 @@ def date_agrees(answer: str, gold: str) -> bool:
     year, _, rest = answer.lstrip("-").partition("-")
     if gold.startswith("--"):
         return rest == gold[2:] and not answer.startswith("--")
-    if re.fullmatch(r"\d{3,4}", gold):
-        return not answer.startswith("-") and int(year) == int(gold)
+    if re.fullmatch(r"-?\d{1,4}", gold):
+        return answer.startswith("-") == gold.startswith("-") and year.isdigit() and int(year) == abs(int(gold)) > 31
     return bool(re.fullmatch(r"-?\d{4,}-\d\d", gold)) and answer.startswith(gold + "-")
 
 
@@ -161,8 +175,20 @@ def _month_range(match: re.Match[str]) -> str:
     return f" {OPEN}{year}-{first:02}..{year}-{last:02}{CLOSE} "
 
 
+def _short_range(match: re.Match[str]) -> str:
+    # "1939-45"; up to 12 it is a month
+    century, first, last = match.groups()
+    return f"{century}{first}-{century}{last}" if int(last) > max(int(first), 12) else match[0]
+
+
 def _date_range(match: re.Match[str]) -> str:
     first, last = (part.strip(OPEN + CLOSE) for part in match.groups())
+    if " and " in match[0] and not match[0].startswith("between"):
+        return match[0]
+    if re.fullmatch(r"-\d+", last) and first.isdigit():
+        first = f"-{first}"  # "323 to 272 BC"
+    elif len(first) < 3 and not last.startswith("-"):
+        return match[0]
     if first.startswith("--") and not last.startswith("-"):
         first = last[:4] + first[1:]
     return f" {OPEN}{first}..{last}{CLOSE} "

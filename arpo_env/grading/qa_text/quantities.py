@@ -2,7 +2,7 @@
 
 A currency, a percent sign and a unit are part of a number: "25" is not "25%", and "€5" is not "$5". Units of one
 dimension are compared by value ("1.95 m" is "195 cm") if the factor between them is exact; miles never equal
-kilometres. Numbers in words are read up to the trillions, ordinals up to the thirty-first.
+kilometres. Numbers in words are read up to the trillions, ordinals up to the ninety-ninth.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _WORDS = {word: number for number, word in enumerate(_ONES.split())}
 _WORDS |= {word: 10 * number for number, word in enumerate(_TENS.split(), 2)}
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALES |= {"dozen": 12, "lakh": 10**5, "crore": 10**7}
 _SHORT_SCALES = {"mn": 10**6, "mio": 10**6, "bn": 10**9, "b": 10**9, "tn": 10**12, "k": 10**3, "m": 10**6}
 _ORDINALS = """
 first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth
@@ -28,7 +29,7 @@ sixteenth seventeenth eighteenth nineteenth twentieth
 _NUMBER_WORD = "|".join(sorted((*_WORDS, *_SCALES), key=len, reverse=True))
 _IN_WORDS = re.compile(rf"(?<![\w'-])(?:{_NUMBER_WORD})(?:(?:\s+|-)(?:and\s+)?(?:{_NUMBER_WORD}))*(?![\w'])")
 _CURRENCIES = {
-    "USD": "$ us$ usd dollar dollars us-dollar us-dollars american-dollars bucks",
+    "USD": "$ us$ usd dollar dollars united-states-dollar united-states-dollars american-dollars bucks",
     "EUR": "€ eur euro euros",
     "GBP": "£ gbp pounds-sterling sterling british-pounds pound pounds",
     "JPY": "¥ jpy yen",
@@ -54,14 +55,14 @@ _UNITS = {  # dimension: {names: factor}; a unit with a dimension of its own has
     "mi2": {"mi2 square-mile sq-mi": "1"},
     "m3": {"m3 cubic-meter": "1"},
     "nmi": {"nmi nautical-mile": "1"},
-    "g": {"mg milligram": "1/1000", "g gram": "1", "kg kilogram kilo": "1000", "t tonne metric-ton": "1000000"},
+    "g": {"mg milligram": "1/1000", "g gram": "1", "kg kgs kilogram kilo": "1000", "t tonne metric-ton": "1000000"},
     "lb": {"lb lbs pounds-weight": "1"},
     "oz": {"oz ounce": "1"},
     "ton": {"ton": "1"},
     "l": {"ml milliliter": "1/1000", "l liter": "1"},
     "gal": {"gal gallon": "1"},
     "s": {"sec second": "1", "min minute": "60", "hr hrs hour": "3600", "day": "86400", "week": "604800"},
-    "month": {"month": "1", "yr yrs year": "12", "decade": "120", "century centuries": "1200"},
+    "month": {"month": "1", "yr yrs year 岁": "12", "decade": "120", "century centuries": "1200"},
     "kmh": {"km/h kmh kph kilometers-per-hour kilometer-per-hour": "1"},
     "mph": {"mph miles-per-hour mile-per-hour": "1"},
     "Hz": {"hz hertz": "1", "khz kilohertz": "1000", "mhz megahertz": "1000000", "ghz gigahertz": "1000000000"},
@@ -75,6 +76,15 @@ _UNITS = {  # dimension: {names: factor}; a unit with a dimension of its own has
     "天": {"天": "1"},
     "人": {"人": "1"},
 }
+# what one of a dimension's own unit measures, for amounts that are told twice: "8 kilometers (5 miles)"
+_MEASURES = {
+    "length": {"m": 1, "inch": 0.0254, "nmi": 1852},
+    "area": {"m2": 1, "ft2": 0.09290304, "acre": 4046.856, "mi2": 2589988.11},
+    "mass": {"g": 1, "lb": 453.59237, "oz": 28.349523, "ton": 907184.74},
+    "volume": {"l": 1, "gal": 3.785411784, "m3": 1000},
+    "speed": {"kmh": 1, "mph": 1.609344},
+}
+_MEASURED = {dimension: (measure, factor) for measure, of in _MEASURES.items() for dimension, factor in of.items()}
 
 
 def _spellings(name: str) -> list[str]:
@@ -112,6 +122,14 @@ _AMOUNT = re.compile(
 _HEIGHT = re.compile(
     r"(?<![\w.])(\d+)(?:\s*(?:ft|feet|foot)\.?\s+|['′]\s*)(\d+(?:\.\d+)?)\s*(?:in|inch|inches|\"|″|'')(?!\w)"
 )
+_GROUPED = re.compile(r"(?<![\w.,:/-])(?<!\d )\d{1,3}(?:(?: \d{3})+|(?:'\d{3})+)(?![ ,.']?\d|\w)")
+_ROUND = re.compile(r"^\s*(half )?an? (dozen|hundred|thousand|million|billion)(?=\W*(?:[a-z]+\W*)?$)")
+_TIME = re.compile(r"(?<![\w:.])(1[0-2]|0?[1-9])(?:[:.]([0-5]\d))?\s?([ap])m(?!\w)")
+_NEGATIVE = re.compile(r"(?<![\w.])(?<!\d )(?:minus|negative)\s+(?=\d)")
+_EXACT = re.compile(r"(?<!\w)(?:exactly|precisely|just|only|aged|(?:a )?(?:grand )?total of)\s+(?=[$€£¥₹]?\s?-?\d)")
+_SIZE = re.compile(r"(?<![\w.])(\d{1,9}(?:\s*(?:x|×|by)\s*\d{1,9})+)(?![\w.]\d|\w)(?:\s?(?:pixels?|px)(?!\w))?")
+_PART_NAMES = {f"{word}s": number for number, word in enumerate(_ORDINALS.split(), 1)} | {"halves": 2, "quarters": 4}
+_PARTS = re.compile(rf"(?<![\w.])(\d{{1,3}})[ -]({'|'.join(_PART_NAMES)})(?!\w)")
 _APPROXIMATE = {
     "about": r"about|approximately|approx\.?|around|roughly|circa|ca\.|c\.|some|~|≈",
     "over": r"more than|over|above|upwards of|in excess of|greater than",
@@ -126,13 +144,31 @@ QUALIFIERS = frozenset(_APPROXIMATE)
 
 
 def with_ordinals(text: str) -> str:
-    """Write "third" as 3rd, up to the thirty-first."""
+    """Write "third" as 3rd, up to the ninety-ninth, and "one third" as 1/3."""
+    text = _ONE_PART.sub(lambda match: f"1/{_PART_NAMES.get(match[1] + 's') or 2}", text)
     return _ORDINAL.sub(lambda match: _DIGITS[re.sub(r"\s|-", " ", match[0])], text)
 
 
 def mark_quantities(text: str) -> str:
     """Replace each amount in a text (lower case, dates marked) by one token."""
-    return outside_marks(text, _mark)
+    return outside_marks(_ROUND.sub(lambda match: ("0.5 " if match[1] else "1 ") + match[2], text), _mark)
+
+
+def same_in_other_unit(first: str, second: str) -> bool:
+    """Return whether two tokens are one amount in two units, as far as the digits of either tell."""
+    # "220 pounds" is read as money
+    first, second = (token.replace("|GBP", "|lb") for token in (first, second))
+    (one, _, its), (other, _, others) = first.partition("|"), second.partition("|")
+    if its == others or not its or not others:
+        return False
+    if {its, others} == {"°C", "°F"}:
+        celsius, fahrenheit = (one, other) if its == "°C" else (other, one)
+        return abs(float(Fraction(celsius)) * 1.8 + 32 - float(Fraction(fahrenheit))) <= 1
+    if its not in _MEASURED or others not in _MEASURED or _MEASURED[its][0] != _MEASURED[others][0]:
+        return False
+    mine, theirs = (float(Fraction(value)) * _MEASURED[of][1] for value, of in ((one, its), (other, others)))
+    # the token of "5 miles" is in inches
+    return abs(mine - theirs) <= 0.035 * max(abs(mine), abs(theirs))
 
 
 def bare_number(token: str, units: frozenset[str]) -> str:
@@ -149,8 +185,8 @@ def bare_number(token: str, units: frozenset[str]) -> str:
 
 
 def units_in(words: frozenset[str]) -> frozenset[str]:
-    """Return the words that are units."""
-    return words & _FACTORS.keys()
+    """Return the words that are units; an age is in years."""
+    return words & _FACTORS.keys() | (frozenset({"year"}) if words & {"old", "age", "龄", "岁"} else frozenset())
 
 
 def _mark(text: str) -> str:
@@ -158,10 +194,19 @@ def _mark(text: str) -> str:
     text = _IN_WORDS.sub(_words_to_digits, text)
     if not any(letter.isdigit() for letter in text):
         return text
+    text = _TIME.sub(_time, text)
+    text = _EXACT.sub("", _NEGATIVE.sub("-", _GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text)))
+    text = _PARTS.sub(lambda match: f"{match[1]}/{_PART_NAMES[match[2]]}", text)
+    text = _SIZE.sub(lambda match: re.sub(r"\s*(?:x|×|by)\s*", "x", match[1]), text)
     for pattern, name in _QUALIFIERS:
         text = pattern.sub(f"{name} ", text)
     text = _HEIGHT.sub(lambda match: f"{_decimal_text(Fraction(match[1]) * 12 + Fraction(match[2]))} inch", text)
     return outside_marks(_PRICE.sub(_price, text), lambda piece: _AMOUNT.sub(_amount, piece))
+
+
+def _time(match: re.Match[str]) -> str:
+    hour = int(match[1]) % 12 + (12 if match[3] == "p" else 0)
+    return f"{hour:02}:{match[2] or '00'}"
 
 
 def _price(match: re.Match[str]) -> str:
@@ -236,8 +281,15 @@ def _compose(words: list[str]) -> str:
 
 _SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
 _DIGITS = {word: f"{number}{_SUFFIXES.get(number, 'th')}" for number, word in enumerate(_ORDINALS.split(), 1)}
-_DIGITS |= {f"twenty {word}": f"2{_DIGITS[word]}" for word in _ORDINALS.split()[:9]}
-_DIGITS |= {"thirtieth": "30th", "thirty first": "31st"}
+_DIGITS |= {
+    f"{ten} {word}": f"{number}{_DIGITS[word]}"
+    for number, ten in enumerate(_TENS.split(), 2)
+    for word in _ORDINALS.split()[:9]
+}
+_DIGITS |= {f"{ten[:-1]}ieth": f"{number}0th" for number, ten in enumerate(_TENS.split(), 2)}
+_ONE_PART = re.compile(
+    rf"(?<![\w-])one[ -](half|{'|'.join(name[:-1] for name in _PART_NAMES if name != 'halves')})(?!\w)"
+)
 _ORDINAL = re.compile(
     rf"(?<![\w-])(?:{'|'.join(sorted(_DIGITS, key=len, reverse=True)).replace(' ', '[ -]')})(?![\w-])"
 )

@@ -57,7 +57,8 @@ RIGHT: dict[tuple[str, str], list[str]] = {
         "It's Paris",
     ],
     ("Paris", "What is the capital of France?"): [
-        "It is Paris.", "The capital of France is Paris.", "Paris is the capital of France.",
+        "It is Paris.", "The capital of France is Paris.", "Paris is the capital of France.", "Paris, France",
+        "Paris (the capital of France)",
     ],
     ("Paris", "Where"): ["In Paris"],
     ("Peter Benchley", "Who wrote Jaws?"): ["Peter Benchley wrote Jaws", "It was written by Peter Benchley"],
@@ -119,6 +120,251 @@ RIGHT: dict[tuple[str, str], list[str]] = {
     ("Sao Paulo", ""): ["São Paulo"],
     ("Lodz", ""): ["Łódź"],
     ("Dvořák", ""): ["Dvorak"],
+    ("Green Bay", "In which city is the team's stadium?"): [
+        "Green Bay, Wisconsin", "Green Bay, WI", "Green Bay, Wisconsin, USA", "Green Bay (Wisconsin)",
+        "Green Bay Wisconsin", "the city of Green Bay", "Green Bay in Wisconsin",
+        "Green Bay, Wisconsin, United States of America", "Green Bay, Brown County, Wisconsin",
+        "The team's stadium is in Green Bay, Wisconsin.",
+    ],
+    ("Washington, D.C.", "Where was he born?"): [
+        "Washington, D.C., United States", "Washington D.C., USA", "Washington DC",
+        "Washington, District of Columbia", "He was born in Washington, D.C., United States",
+    ],
+    ("Paris", "Where was she born?"): [
+        "Paris, France", "Paris (France)", "She was born in Paris, France.", "Paris, Île-de-France, France",
+        "the city of Paris",
+    ],
+    ("Toronto", "What city is the band from?"): [
+        "Toronto, Ontario", "Toronto, Ontario, Canada", "Toronto, Canada", "Toronto, ON",
+    ],
+    ("Oxford", "Where did he study?"): [
+        "Oxford, England", "Oxford, Oxfordshire", "Oxford, United Kingdom", "Oxford, UK",
+    ],
+    ("Munich", "Where is the company based?"): [
+        "Munich, Germany", "Munich, Bavaria", "München", "Munich, Bavaria, Germany",
+    ],
+    ("Texas", "Which state is it in?"): [
+        "Texas, USA", "Texas, United States", "the state of Texas", "State of Texas",
+    ],
+    ("Scotland", "Which country is it in?"): ["Scotland, United Kingdom", "Scotland, UK"],
+    ("Kenya", "Which country?"): ["Kenya, Africa", "the Republic of Kenya", "Republic of Kenya"],
+    ("Brooklyn", "Where was he born?"): ["Brooklyn, New York", "Brooklyn, New York City", "Brooklyn, NY"],
+    ("Nashville, Tennessee", "Where?"): ["Nashville, Tennessee, U.S.", "Nashville, TN", "Nashville (Tennessee)"],
+    ("Greenwood Village, Colorado", "Where is it?"): ["Greenwood Village, Colorado, United States"],
+    ("George IV", "Which king ruled in 1825?"): [
+        "King George IV of the United Kingdom", "King George IV", "George IV of the United Kingdom",
+        "George IV (1762–1830)", "King George the Fourth",
+    ],
+    ("George IV", "Who was the king?"): ["George IV of the United Kingdom"],
+    ("Victoria", "Who was queen of the United Kingdom in 1850?"): [
+        "Queen Victoria", "Queen Victoria of the United Kingdom",
+    ],
+    ("Elizabeth II", "Who was the monarch?"): [
+        "Queen Elizabeth II of the United Kingdom", "Her Majesty Queen Elizabeth II", "HM Queen Elizabeth II",
+    ],
+    ("Seven Days Battles", "Which battles did Lee command?"): [
+        "The Seven Days Battles (1862)", "the Seven Days Battles", "Seven Days Battles, 1862",
+    ],
+    ("Jaws", "Which film did Spielberg direct?"): [
+        "Jaws (1975)", "Jaws (1975 film)", "Jaws (film)", "the film Jaws", "Jaws, a film",
+        "Jaws (1975 American film)", "the movie Jaws",
+    ],
+    ("Nevermind", "Which album was it?"): ["Nevermind (album)", "Nevermind (1991 album)", "Nevermind (1991)"],
+    ("Barack Obama", "Who was president in 2010?"): [
+        "Barack Obama (born August 4, 1961)", "Barack Obama (born 1961)", "Barack Obama (b. 1961)",
+        "President Barack Obama", "former President Barack Obama", "US President Barack Obama",
+        "former U.S. President Barack Obama", "Barack Obama, American politician",
+        "Barack Obama, the 44th President of the United States", "Mr. Barack Obama",
+        "Barack Obama (American politician)", "Obama, Barack",
+    ],
+    ("Wolfgang Amadeus Mozart", "Who composed it?"): [
+        "Wolfgang Amadeus Mozart (1756–1791)", "Wolfgang Amadeus Mozart (1756-1791)",
+        "Wolfgang Amadeus Mozart (27 January 1756 – 5 December 1791)", "the composer Wolfgang Amadeus Mozart",
+        "Wolfgang Amadeus Mozart, Austrian composer", "It was composed by Wolfgang Amadeus Mozart (1756–1791).",
+        "W. A. Mozart",
+    ],
+    ("Tom Hanks", "Which actor played Forrest Gump?"): [
+        "Tom Hanks (actor)", "American actor Tom Hanks", "actor Tom Hanks",
+        "Tom Hanks, an American actor and filmmaker", "The actor Tom Hanks",
+    ],
+    ("Ian McKellen", "Who played Gandalf?"): ["Sir Ian McKellen", "Sir Ian McKellen CH CBE", "Ian McKellen, CBE"],
+    ("Stephen Hawking", "Who wrote it?"): [
+        "Professor Stephen Hawking", "Dr. Stephen Hawking", "Prof. Stephen Hawking", "Stephen Hawking, PhD",
+        "Stephen Hawking (physicist)",
+    ],
+    ("Robert E. Lee", "Who led them?"): [
+        "General Robert E. Lee", "Gen. Robert E. Lee", "Confederate General Robert E. Lee",
+    ],
+    ("Tim Cook", "Who is the CEO of Apple?"): [
+        "Tim Cook, CEO of Apple", "Tim Cook (CEO of Apple)", "Tim Cook, the CEO of Apple",
+    ],
+    ("NASA", "Which agency?"): [
+        "National Aeronautics and Space Administration (NASA)",
+        "NASA (National Aeronautics and Space Administration)", "N.A.S.A.",
+    ],
+    ("National Football League", "Which league?"): [
+        "National Football League (NFL)", "NFL", "the NFL (National Football League)",
+    ],
+    ("British Broadcasting Corporation", "Who produced it?"): [
+        "BBC", "the BBC", "British Broadcasting Corporation (BBC)",
+    ],
+    ("Apple", "Which company made it?"): ["Apple Inc.", "Apple, Inc.", "Apple Inc"],
+    ("Microsoft", "Which company?"): ["Microsoft Corporation", "Microsoft Corp."],
+    ("Manchester United", "Which football club did he play for?"): [
+        "Manchester United F.C.", "Manchester United FC", "Manchester United Football Club",
+    ],
+    ("8 kilometers", "How far is it?"): [
+        "8 kilometers (5 miles)", "8 km (5.0 mi)", "8 km", "8 kilometres (about 5 miles)", "eight kilometers",
+        "5 miles (8 km)",
+    ],
+    ("5 miles", "How far is it?"): ["8 kilometers (5 miles)", "5 mi (8 km)", "5 miles (8.0 km)"],
+    ("6 ft 2 in", "How tall is he?"): ["6'2\" (188 cm)", "6 ft 2 in (1.88 m)", "6 feet 2 inches"],
+    ("100 kg", "How heavy?"): ["100 kg (220 lb)", "100 kilograms (220 pounds)", "100 kilograms"],
+    ("20 °C", "What temperature?"): ["20 °C (68 °F)", "20 degrees Celsius (68 degrees Fahrenheit)"],
+    ("480x800", "What resolution does it have?"): [
+        "480x800 pixels", "480 x 800", "480 × 800 pixels", "480×800 px", "480 by 800 pixels",
+    ],
+    ("480 x 800 pixels", "What resolution?"): ["480x800 pixels", "480x800"],
+    ("323 BC to 272 BC", "When did he live?"): [
+        "323 to 272 BC", "323–272 BC", "323 BC – 272 BC", "from 323 BC to 272 BC", "323-272 BCE",
+        "from 323 to 272 B.C.",
+    ],
+    ("323–272 BC", "When?"): ["323 to 272 BC", "323 BC to 272 BC"],
+    ("27 BC – 14 AD", "When did he reign?"): ["27 BC to AD 14", "27 BC to 14 AD", "from 27 BC until 14 CE"],
+    ("1939–1945", "When was the war?"): [
+        "1939-45", "1939 to 1945", "from 1939 until 1945", "between 1939 and 1945", "1939–45",
+    ],
+    ("4月14日", "他的生日是哪一天？"): ["四月十四日", "4 月 14 日", "April 14"],
+    ("四月十四日", "他的生日是哪一天？"): ["4月14日", "四月十四号"],
+    ("April 14", "When is it?"): ["四月十四日", "14 April", "the 14th of April"],
+    ("1949年10月1日", "什么时候成立？"): ["一九四九年十月一日", "1949-10-01", "October 1, 1949", "1949年10月1号"],
+    ("北京", "中国的首都是哪里？"): [
+        "北京市", "中国北京", "北京（中国）", "首都北京", "是北京", "北京。", "中国北京市", "答案：北京市",
+    ],
+    ("北京市", "中国的首都是哪里？"): ["北京"],
+    ("广东", "他来自哪个省？"): ["广东省"],
+    ("巴黎", "他在哪里出生？"): ["法国巴黎", "巴黎市", "巴黎，法国"],
+    ("中华人民共和国", "哪个国家？"): ["中華人民共和國", "中华人民共和国（PRC）"],
+    ("中国", "哪个国家？"): ["中國", "中华人民共和国"],
+    ("鲁迅", "谁写了《狂人日记》？"): ["魯迅", "鲁迅先生", "作家鲁迅", "鲁迅（1881—1936）", "是鲁迅写的"],
+    ("清华大学", "他毕业于哪所大学？"): ["清華大學", "他毕业于清华大学", "中国清华大学"],
+    ("3", "有几个人？"): ["3个", "三个", "三", "3个人", "三个人"],
+    ("12", "有多少部电影？"): ["12部", "十二部", "十二", "共12部", "共有十二部电影"],
+    ("30岁", "他多大年龄？"): ["三十岁", "30", "30 岁"],
+    ("120000", "人口是多少？"): ["12万", "十二万", "12万人", "120,000人"],
+    ("1000", "How many people came?"): [
+        "1 000", "1,000", "one thousand", "a thousand", "1000 people", "1 000 people", "1'000", "1K",
+    ],
+    ("12 million", "How many copies were sold?"): [
+        "12M", "12 million copies", "12,000,000", "12 000 000", "twelve million", "12 mio",
+    ],
+    ("$12 million", "What did it cost?"): [
+        "$12M", "US$12 million", "12 million US dollars", "$12,000,000", "12M USD", "12 million USD",
+        "$12 million USD",
+    ],
+    ("1990", "When was it released?"): [
+        "the year 1990", "in the year 1990", "1990 AD", "AD 1990", "It was released in 1990", "1990 CE", "in 1990",
+        "year 1990", "1990年",
+    ],
+    ("44 BC", "When did he die?"): [
+        "44 B.C.", "44 BCE", "the year 44 BC", "in 44 BC", "March 15, 44 BC", "15 March 44 BC",
+    ],
+    ("-9", "What was the lowest temperature?"): ["minus 9", "negative 9", "minus nine", "−9", "negative nine"],
+    ("-9 °C", "What was the lowest temperature?"): ["minus 9 degrees Celsius", "minus nine °C", "-9 degrees Celsius"],
+    ("5", "How many seasons are there?"): [
+        "exactly 5", "a total of 5", "exactly five seasons", "5 seasons", "5 (five)", "five (5)",
+        "a total of five seasons", "There are 5 seasons", "There are exactly five seasons.",
+    ],
+    ("12", "How many eggs?"): ["a dozen", "one dozen", "12 eggs", "twelve (12)"],
+    ("500,000", "How many?"): ["half a million", "500 thousand", "500K", "five hundred thousand"],
+    ("2/3", "What share?"): ["two thirds", "two-thirds"],
+    ("three quarters", "What share?"): ["3/4", "three-quarters"],
+    ("8:00 pm", "When does it start?"): ["8 p.m.", "8 PM", "20:00", "8:00 p.m."],
+    ("42nd", "Which president was he?"): ["forty-second", "the 42nd", "42nd president"],
+    ("18", "How old was she?"): [
+        "18 years old", "18 years", "eighteen", "eighteen years old", "aged 18", "She was 18 years old",
+    ],
+    ("14 March 1879", "When was he born?"): [
+        "14 mars 1879", "14. März 1879", "14 de marzo de 1879", "14 marzo 1879", "le 14 mars 1879",
+        "am 14. März 1879", "14 de março de 1879", "14 maart 1879", "14 марта 1879", "Friday, 14 March 1879",
+        "14 March 1879 (Friday)", "14 March 1879 AD", "March 14th 1879", "1879 March 14", "14-Mar-1879", "14-03-1879",
+        "14 MARCH 1879",
+    ],
+    ("1 January 1990", "When?"): ["1er janvier 1990", "1. Januar 1990", "1º de enero de 1990", "January 1st, 1990"],
+    ("yes", "Are both Hot Rod and Field & Stream magazines?"): [
+        "Yes, both are magazines.", "Yes, they are both magazines", "Yes, because both are magazines",
+        "Yes, Hot Rod and Field & Stream are both magazines", "Yes, that is correct", "Yes, that's right.",
+        "Both are magazines.", "They are both magazines.", "yes, both of them are", "Yes, they both are.",
+    ],
+    ("no", "Are both Hot Rod and Titanic magazines?"): [
+        "No, only Hot Rod is a magazine", "No, Titanic is a film", "No, Titanic is not a magazine",
+        "No, they are not both magazines", "No, that is incorrect", "No, that's not correct", "No, that is not true.",
+        "No, Titanic is not.", "No, because Titanic is a film", "No, Hot Rod is a magazine but Titanic is a film",
+    ],
+    ("yes", "Were Scott Derrickson and Ed Wood of the same nationality?"): [
+        "Yes, both were American", "Yes, they were both American.", "Yes, they are the same nationality",
+        "Yes, both American", "Yes, Scott Derrickson and Ed Wood were both American",
+    ],
+    ("no", "Were Scott Derrickson and Jean Renoir of the same nationality?"): [
+        "No, Scott Derrickson is American and Jean Renoir is French", "No, they have different nationalities",
+        "No, Derrickson is American while Renoir was French", "No, they were of different nationalities.",
+    ],
+    ("United States Navy", "Which branch?"): ["US Navy", "U.S. Navy", "the U.S. Navy", "United States Navy (USN)"],
+    ("United Kingdom", "Which country?"): [
+        "UK", "the U.K.", "United Kingdom of Great Britain and Northern Ireland", "the UK",
+    ],
+    ("Russia", "Which country?"): ["Russian Federation", "the Russian Federation"],
+    ("South Korea", "Which country?"): ["Republic of Korea", "South Korea, Asia"],
+    ("Netherlands", "Which country?"): ["the Netherlands", "The Netherlands", "Kingdom of the Netherlands"],
+    ("World Health Organization", "Which organisation?"): [
+        "World Health Organisation", "WHO", "World Health Organization (WHO)",
+    ],
+    ("Fyodor Dostoevsky", "Who wrote it?"): ["Fyodor Dostoyevsky", "Fyodor Dostoevskiy"],
+    ("Leo Tolstoy", "Who wrote it?"): ["Leo Tolstoi"],
+    ("Mumbai", "Which city?"): ["Bombay", "Mumbai, India", "Mumbai (Bombay)", "Mumbai, Maharashtra, India"],
+    ("Kyiv", "Which city?"): ["Kiev", "Kyiv, Ukraine", "Kyiv (Kiev)"],
+    ("Hong Kong", "Where?"): ["Hongkong", "HongKong"],
+    ("YouTube", "Which site?"): ["Youtube", "You Tube", "youtube"],
+    ("Spider-Man", "Which hero?"): ["Spiderman", "Spider Man"],
+    ("Al-Qaeda", "Which group?"): ["al Qaeda", "Al Qaeda"],
+    ("Marco Reus and Mario Balotelli", "Which players?"): [
+        "Mario Balotelli, Marco Reus", "Marco Reus; Mario Balotelli", "1. Marco Reus 2. Mario Balotelli",
+        "- Marco Reus\n- Mario Balotelli", "Marco Reus & Mario Balotelli", "Both Mario Balotelli and Marco Reus",
+    ],
+    ("red, white and blue", "Which colors?"): [
+        "blue, red, and white", "red, white, blue", "red/white/blue", "white, blue & red",
+    ],
+    ("Frédéric Chopin", "Who composed it?"): ["Frederic Chopin", "Frédéric Chopin (1810–1849)", "Chopin, Frédéric"],
+    ("Emily Dickinson", "Who wrote it?"): [
+        "poet Emily Dickinson", "the American poet Emily Dickinson",
+        "Emily Dickinson (December 10, 1830 – May 15, 1886)",
+    ],
+    ("Lionel Messi", "Who won?"): ["Argentine footballer Lionel Messi"],
+    ("Mount Everest", "What is the highest mountain?"): ["Mt. Everest", "Mt Everest", "Mount Everest, Nepal"],
+    ("Albert Einstein", "Who developed it?"): ["Albert Einstein, physicist"],
+    ("piano", "What instrument?"): ["the piano", "a piano"],
+    ("American", "What nationality is he?"): ["He is American", "American nationality", "American."],
+    ("Gettysburg", "Where was the battle?"): ["Gettysburg, Pennsylvania", "Gettysburg, PA"],
+    ("Honolulu", "Where was he born?"): ["Honolulu, Hawaii", "Honolulu, Hawaii, U.S.", "Honolulu, HI"],
+    ("Sydney", "Where?"): [
+        "Sydney, Australia", "Sydney, New South Wales", "Sydney, New South Wales, Australia", "Sydney, NSW",
+    ],
+    ("J. K. Rowling", "Who wrote it?"): [
+        "J.K. Rowling", "JK Rowling", "J. K. Rowling (born 31 July 1965)", "British author J. K. Rowling",
+        "Author J.K. Rowling",
+    ],
+    ("John F. Kennedy", "Who was president?"): [
+        "President John F. Kennedy", "JFK", "John Fitzgerald Kennedy", "John F Kennedy", "John F. Kennedy (JFK)",
+    ],
+    ("Tokyo", "Which city?"): ["Tokyo, Japan", "Tokyo (Japan)", "Tōkyō"],
+    ("São Paulo", "Which city?"): ["Sao Paulo, Brazil", "São Paulo, Brazil"],
+    ("Animal Farm", "What is the novel?"): [
+        "Animal Farm (novel)", "Animal Farm (1945)", "the novel Animal Farm", "\"Animal Farm\" (1945 novel)",
+    ],
+    ("James Cameron", "Who directed Titanic?"): [
+        "James Cameron directed Titanic", "Titanic was directed by James Cameron", "director James Cameron",
+        "James Cameron (director)", "James Cameron (Canadian director)", "the director James Cameron",
+    ],
 }
 WRONG: dict[tuple[str, str], list[str]] = {
     ("Barack Obama", "Who was president?"): ["Barack Obama Clinton"],
@@ -285,6 +531,167 @@ WRONG: dict[tuple[str, str], list[str]] = {
     ("Elizabeth I", ""): ["I"],
     ("Make It or Break It", ""): ["or", "Make It and Break It"],
     ("the Black or the Pious", ""): ["the Black or the White or the Pious"],
+    ("Green Bay", "In which city is the team's stadium?"): [
+        "Milwaukee, Wisconsin", "Green Bay or Milwaukee", "Green Bay, Milwaukee", "Green Bay, Wisconsin, Milwaukee",
+        "Wisconsin", "Madison, Wisconsin", "not Green Bay, Wisconsin", "Green Bay, Wisconsin or Madison",
+        "Green Bay, Wisconsin, Canada", "Chicago (Green Bay)", "Green Bay, Chicago",
+    ],
+    ("Paris", "Where was she born?"): [
+        "Paris, Texas", "Lyon, France", "Paris, France or London", "Paris, London", "Paris, England",
+        "Paris, Rome, France", "France", "near Paris, France", "Paris, Texas, USA", "Par is", "P aris", "Pa ris",
+        "not in Paris, France", "Paris, Ontario", "Paris and France",
+    ],
+    ("London", "Where?"): [
+        "London, Ontario", "London, Canada", "London, Kentucky", "City of London", "London, France",
+    ],
+    ("David", "Who?"): ["Dav id", "Da vid", "Davi d"],
+    ("Moscow", "Where?"): ["Mos cow", "Moscow, Idaho"],
+    ("Washington, D.C.", "Where?"): [
+        "Washington, Georgia", "Washington State", "Washington, Oregon", "Washington, D.C., Maryland",
+    ],
+    ("Georgia", "Which state?"): ["Georgia, Alabama", "Georgia, Florida", "Georgia and Alabama", "Georgia, Canada"],
+    ("Germany", "Which country?"): [
+        "Germany, Austria", "Germany, France", "Germany (Austria)", "East Germany", "Germany in Austria",
+        "Germany, Africa",
+    ],
+    ("Texas", "Which state is it in?"): ["Texas, Oklahoma", "Austin, Oklahoma", "Texas, Mexico"],
+    ("George IV", "Which king ruled in 1825?"): [
+        "King George V of the United Kingdom", "George V", "George III", "King George III of the United Kingdom",
+        "George IV's father", "the father of George IV", "William IV", "George of the United Kingdom",
+        "King of the United Kingdom", "George",
+    ],
+    ("Seven Days Battles", "Which battles did Lee command?"): [
+        "Seven Pines (1862)", "The Seven Years War", "Battle of Seven Pines", "(1862)",
+        "The Seven Days Battles and Antietam (1862)",
+    ],
+    ("Hastings", "Where did he live?"): ["Battle of Hastings"],
+    ("Jaws", "Which film did Spielberg direct?"): [
+        "Jaws (novel)", "Jaws 2", "Jaws 2 (1978)", "Jaws (1975), Duel (1971)", "Duel (1971)", "Jaws, Duel",
+        "Jaws (or Duel)",
+    ],
+    ("Barack Obama", "Who was president in 2010?"): [
+        "Michelle Obama", "Barack Obama's father", "Barack Obama Sr.", "Barack Obama, Joe Biden",
+        "the wife of Barack Obama", "former President George Bush", "President Joe Biden",
+        "not Barack Obama, American politician", "Vice President Joe Biden", "Barack Obama's Vice President",
+        "Barack Obama (or Joe Biden)",
+    ],
+    ("John Adams", "Who was the second president?"): ["Samuel Adams"],
+    ("John Smith", "Who is the father of Mary Smith?"): [
+        "the father of John Smith", "John Smith's father", "father of John Smith", "John Smith's son",
+    ],
+    ("James", "Who is the father of Mary?"): ["James' father", "the father of James", "James's father"],
+    ("Titanic", "Which film did Cameron direct?"): [
+        "the director of Titanic", "Titanic director", "the sequel of Titanic",
+    ],
+    ("8 kilometers", "How far is it?"): [
+        "8 kilometers (9 miles)", "5 kilometers (8 miles)", "8 miles", "8 miles (13 km)", "5 miles",
+        "8 kilometers or 5 miles away", "8 km (50 miles)", "about 8 kilometers (5 miles)", "8 km, 9 km",
+    ],
+    ("20 °C", "What temperature?"): ["20 °C (86 °F)", "20 °F"],
+    ("480x800", "What resolution does it have?"): ["800x480 pixels", "480x640 pixels", "480 pixels", "800", "480x80"],
+    ("323 BC to 272 BC", "When did he live?"): [
+        "272 to 323 BC", "323 to 272", "323 to 271 BC", "323 BC", "272 BC", "323 AD to 272 AD", "323 BC to 272 AD",
+    ],
+    ("1939–1945", "When was the war?"): ["1939", "1939-46", "1945", "1914-18", "1939-44"],
+    ("4月14日", "他的生日是哪一天？"): ["四月十五日", "五月十四日", "十四月四日", "四月", "四月四日"],
+    ("北京", "中国的首都是哪里？"): [
+        "京北", "上海市", "北京或上海", "南京市", "中国", "北京、上海", "中国上海", "北京大学", "不是北京", "北",
+        "东京",
+    ],
+    ("中华人民共和国", "哪个国家？"): ["中華民國", "中华民国", "人民", "共和国", "中华", "民国"],
+    ("鲁迅", "谁写了《狂人日记》？"): ["迅鲁", "鲁迅的父亲", "老舍先生", "鲁迅和老舍", "鲁", "周作人"],
+    ("清华大学", "他毕业于哪所大学？"): ["北京大学", "大学", "清华大学附属中学", "华清大学", "清华大学和北京大学"],
+    ("3", "有几个人？"): ["3万", "3%", "第3", "4个", "13个", "三十", "大约3个", "3到4个", "三四个"],
+    ("12", "有多少部电影？"): ["十三部", "二十", "十二万部", "约12部", "一二"],
+    ("120000", "人口是多少？"): ["12", "12千", "1.2万", "12亿"],
+    ("1000", "How many people came?"): [
+        "10 00", "1 00", "100", "1 000 000", "1M", "1 000 or 2 000", "1000K", "10000", "1.000.000", "100 0",
+    ],
+    ("12 million", "How many copies were sold?"): [
+        "12B", "12", "12K", "1.2M", "12 million to 13 million", "120M", "12 metres",
+    ],
+    ("$12 million", "What did it cost?"): ["€12M", "12M", "$12B", "$12", "£12 million", "$12 million Canadian"],
+    ("1990", "When was it released?"): [
+        "the year 1991", "1990 years", "year 19", "the year before 1990", "1990 BC", "the year after 1990",
+        "before the year 1990", "1990 (1991)", "1990 (re-released 1995)",
+    ],
+    ("-9", "What was the lowest temperature?"): ["9", "plus 9", "minus 8", "negative 10", "minus 90"],
+    ("9", "What was the highest temperature?"): ["minus 9", "negative nine", "-9"],
+    ("5", "How many seasons are there?"): [
+        "exactly 6", "a total of 6 seasons", "5 (six)", "more than exactly 5", "5 seasons and 6 specials", "nearly 5",
+        "a total of about 5",
+    ],
+    ("12", "How many eggs?"): ["a dozen or so", "two dozen", "dozens"],
+    ("2/3", "What share?"): ["one third", "three halves", "two", "2", "3/2"],
+    ("8:00 pm", "When does it start?"): ["8 a.m.", "8:30 pm", "9 pm", "08:00"],
+    ("14 March 1879", "When was he born?"): [
+        "14 mai 1879", "15 mars 1879", "14 de mayo de 1879", "14 mars 1880", "14 juin 1879", "14 марта 1880",
+    ],
+    ("yes", "Are both Hot Rod and Field & Stream magazines?"): [
+        "Yes, only Hot Rod is a magazine", "Yes, only one is", "Yes, just Hot Rod is", "Yes, one of them is",
+        "Yes, Hot Rod is a magazine but Field & Stream is a book", "Only Hot Rod is a magazine",
+        "Neither is a magazine", "Yes, one is a magazine", "Yes, either one is", "Both are not magazines.",
+        "They are not both magazines", "Hot Rod and Field & Stream", "Yes, Field & Stream isn't",
+        "Yes for Hot Rod only", "Yes, Hot Rod is the only magazine", "Yes, Hot Rod alone is",
+        "Yes, at least Hot Rod is a magazine",
+    ],
+    ("no", "Are both Hot Rod and Titanic magazines?"): [
+        "No, both are magazines", "No, they are both magazines", "No, Hot Rod and Titanic are both magazines",
+        "Both are magazines", "no way to know", "No, they are", "No, yes", "No idea", "Not sure", "No doubt both are",
+        "No, that is not incorrect",
+    ],
+    ("yes", "Were Scott Derrickson and Ed Wood of the same nationality?"): [
+        "Yes, they have different nationalities", "Yes, one was American and one was British",
+        "Yes, Scott Derrickson was American while Ed Wood was British",
+        "Yes, Scott Derrickson was American and Ed Wood was French", "Yes, of different nationalities",
+    ],
+    ("no", "Were Scott Derrickson and Jean Renoir of the same nationality?"): [
+        "No, both were American", "No, they were both American", "No, they have the same nationality",
+        "No, they are of the same nationality", "No, Scott Derrickson and Jean Renoir were both French",
+    ],
+    ("Apple", "Which company made it?"): ["Apple Records", "Apple Corps", "Apple Inc. and Google", "Apple Google"],
+    ("American Bar Association", "Which group?"): ["American Basketball Association", "NBA", "AB"],
+    ("NBA", "Which league?"): ["National Book Award", "NFL", "National Football League (NFL)"],
+    ("Walt Disney", "Who founded it?"): ["Walt Disney Company", "Walt Disney Inc.", "The Walt Disney Company"],
+    ("Psycho", "Which film?"): ["American Psycho", "Psycho II"],
+    ("Michigan", "Which state is it in?"): ["Lake Michigan", "Michigan, Wisconsin"],
+    ("actor", "What is his profession?"): [
+        "actor, director", "director (actor)", "actor (singer)", "actor and singer",
+    ],
+    ("American", "What nationality?"): [
+        "American, British", "American (British)", "British American", "Canadian", "North American",
+    ],
+    ("Mercury", "Which planet is closest to the sun?"): [
+        "Mercury (element)", "Mercury, Venus", "Venus (Mercury)", "Freddie Mercury",
+    ],
+    ("Nirvana", "Which band recorded it?"): ["Nirvana (film)", "Nirvana, Pearl Jam"],
+    ("Tom Hanks", "Which actor played Forrest Gump?"): [
+        "Tom Hanks, Canada and Meg Ryan", "actor Tom Cruise", "American actor Tom Cruise", "Tom Hanks (Tom Cruise)",
+        "Colin Hanks, American actor", "Tom Hanks's wife", "Forrest Gump", "American actor", "actor",
+    ],
+    ("Lionel Messi", "Who won?"): ["Cristiano Ronaldo of Portugal", "Lionel Messi and Argentina", "Argentina"],
+    ("Charles II", "Which king of England was it?"): [
+        "Charles II of Spain", "Charles I of England", "Charles III", "Charles II of Navarre",
+    ],
+    ("Portland", "Where in Oregon?"): ["Portland, Maine"],
+    ("Birmingham", "Which English city?"): ["Birmingham, Alabama"],
+    ("Cambridge", "Which English city?"): ["Cambridge, Massachusetts"],
+    ("University of Oxford", "Which one?"): ["University", "Oxford Brookes University", "University of"],
+    ("New York City", "Where?"): ["City", "New York University", "New Jersey City"],
+    ("Harvard University", "Which university?"): [
+        "Harvard University, Yale University", "Yale University, Cambridge, Massachusetts",
+    ],
+    ("Marco Reus and Mario Balotelli", "Which players?"): [
+        "1. Marco Reus 2. Mario Gomez", "Marco Reus, Mario Balotelli, Messi",
+    ],
+    ("Mumbai", "Which city?"): ["Delhi, India", "Mumbai, Delhi", "Mumbai, Pakistan"],
+    ("18", "How old was she?"): ["18 months old", "about 18 years old", "over 18", "18 or 19 years old"],
+    ("yes", "Is Paris the capital of France?"): ["Yes, Lyon is the capital of France"],
+    ("United States", "Which country is he from?"): [
+        "United Arab Emirates", "United States of Mexico", "United States, Canada", "Mexico, United States",
+    ],
+    ("South Korea", "Which country?"): ["North Korea", "Korea, North", "Republic of China"],
+    ("Russia", "Which country?"): ["White Russia", "Russian", "Soviet Union"],
 }
 TRICKS = (
     "{g} or {h}", "{h} or {g}", "{g} and {h}", "{h} and {g}", "{g}, {h}", "{h}, {g}", "{g}; {h}", "{g}\n{h}",

@@ -1,0 +1,144 @@
+"""Chinese answers: one script, numerals as digits, and names without what only says what they are."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from arpo_env.grading.answer_text.number_words import read_words
+
+# the official simplification of the common characters
+_TRADITIONAL = (
+    "丟並乾亂亞佈佔併來侖侶侷係俠倆倉個們倖倫偉側偵偽傑傘備傢傭傳債傷傾僅僑僕僥僱價儀億儈儉儘償優儲兇兌兒內兩冊冪凍凜"
+    "凱別刪則剋剎剛剝創剷劃劇劉劊劍劑勁動務勛勝勞勢勳勵勸勻匯區協卹卻厭厲參叢吳吶呂員唸問啞啟喚喪喫喬單喲嗆嗎嗚嘆嘔嘗"
+    "嘩嘯噓噴噸噹嚇嚐嚥嚨嚮嚴囂囌囑囪國圍園圓圖團執堅堯報場塊塗塢塵塹墊墜墮墳墾壇壓壘壞壟壩壯壺壽夠夢夥夾奧奪奮妝姦娛"
+    "婁婦媽嬌嬰嬸孃孫學孿宮寢實寧審寫寬寵寶將專尋對導屆屍屜屢層屬岡島峽崑崗崙嶄嶺嶼嶽巒巖帥師帳帶幀幟幣幫幹幾庫廁廂廄"
+    "廈廚廟廠廢廣廬廳弔張強彆彈彌彎彙彥彫彿後徑從復徵徹恆恥悅悶悽惡惱愛慄態慘慚慣慫慮慶慼慾憂憊憐憑憚憤憫憲憶懇應懲懶"
+    "懷懸懼懾戀戰戲戶拋挾捨捱捲掃掄掙掛採揀揚換揮損搖搗搶摟摯摺摻撈撐撓撥撫撲撻撾撿擁擄擇擊擋擔據擠擬擰擱擲擴擺擻擾攆"
+    "攏攔攙攜攝攣攤攪攬敗敘敵數斂斃斬斷於昇時晉晝暈暢暫曆曉曠曬書會朮東枴柵桿條棄棗棟棧棲楊楓業極榦榮構槍槓槳樁樂樑樓"
+    "標樞樣樸樹橋機橢橫檔檢檯檸檻櫃櫥櫻欄權欽歎歐歡歲歷歸殘殲殺殼毀毆氈氣氫氾汎汙決沒沖況洩洶涼淒淚淨淪淵淺渙減渦測渾"
+    "湊湧湯準溝溫溼滄滅滌滬滯滲滷滾滿漁漢漣漬漲漸漿潑潔潛潤潰澀澆澗澤澱濁濃濕濘濛濟濤濫濰濱濺濾瀉瀋瀕瀝瀰瀾灑灘灣灤災"
+    "為烏無煉煙煥煩熒熱熾燈燒燙營燦燬燭燴燻燼爍爐爛爭爺爾牆牽犢犧狀狹狽猙猶獄獅獎獨獰獲獵獸獺獻現琺瑣瑤瑩瑪環瓊甕產甦"
+    "畝畢畫異當疇疊痙痠瘋瘍瘓瘡瘧療癒癟癡癢癥癬癱發皚皺盃盜盞盡監盤盧盪眾睏睜瞞矇矚矯硃硯碩確碼磚礎礙礦礫礬祕祿禍禦禮"
+    "禱禿稅稈稜種稱穀積穎穢穩穫窩窪窮窯窺竄竅竊競筆筍箇箋節範築篩簍簑簡簽簾籃籌籠籤籬籮籲粵糞糧糰糾紀約紅紉紋納紐純紗"
+    "紙級紛紡紮細紳紹終絃組絆結絕絛絞絡絢給絨統絲絹綁綏綑經綜綠綢維綱網綴綵綸綻綽綿緊緒緘線緝緞締緣編緩緬緯練緻縛縣縫"
+    "縮縱縴縷總績繃織繕繞繡繩繪繫繭繳繹繼續纏纓纔纖纜缽罈罰罵罷羅羨義習翹聖聞聯聰聲聳聶職聽聾肅脅脈脣脩脫脹腎腦腫腳腸"
+    "膚膠膩膽膿臉臍臘臟臥臨臺與興舉舊艙艦艱艷茲荊莊莖莢華菸萊萬葉葦葷蒐蒼蓆蓋蓮蔔蔣蔥蔭蕩蕪蕭薊薑薔薦薩薹藍藝藥藹蘆蘇"
+    "蘊蘋蘭蘿處虛虜號虧蛻蝕蝦蝨蝸螞螢蟬蟲蟻蠅蠍蠟蠱蠶蠻術衛衝補裝裡製複褲襖襪襬襯襲見規覓視親覺覽觀觸訂訃計訊討訓訖託"
+    "記訛訝訟訣訪設許訴診註証詐評詛詞詠詢詣試詩詫詭話該詳誅誇誌認誕誘語誠誡誣誤誦誨說誰課誹誼調諄談請諒論諜諧諮諱諷諸"
+    "諺諾謀謂謄謊謎謗謙講謝謠謬謹譁證譏識譚譜譟譯議譴護譽讀變讒讓讚豈豎豐豔豬貓貝貞負財貢貧貨販貪貫責貯貳貴貶買貸費貼"
+    "貿賀賂賃賄資賈賊賒賓賜賞賠賢賣賤賦質賬賭賴賺購賽贅贈贊贍贏贓贖贛趕趙趨跡踐踴蹟蹤躊躍軀車軋軌軍軒軟軸較載輓輔輕輛"
+    "輝輥輩輪輯輸輻輾輿轄轅轉轍轎轟辦辭辮辯農迴這連週進遊運過達違遙遜遞遠適遲遷選遺遼邁還邊邏郵鄉鄒鄧鄭鄰醜醞醣醫醬釀"
+    "釁釋釐釘針釣釦釩鈉鈍鈔鈕鈞鈣鈴鈾鉀鉅鉑鉗鉚鉛鉤鉸鉻銀銅銑銘銜銳銷銻鋁鋅鋇鋒鋤鋪鋸鋼錄錐錘錠錢錦錨錫錯錳錶鍊鍋鍍鍛"
+    "鍬鍵鍾鎂鎊鎖鎚鎢鎬鎮鎳鏈鏟鏡鏽鐘鐮鐳鐵鑄鑑鑒鑰鑲鑷鑼鑽鑿長門閃閉開閏閑閒間閘閡閣閤閥閨閩閱閻闆闊闌闖關闡闢陝陞陣"
+    "陰陳陸陽隊階隕際隨險隱隴隸隻雖雙雛雜雞離難雲電霑霧靈靜鞏鞦韆韋韌韓韻響頁頂頃項順須頌預頑頒頓頗領頤頭頰頸頹頻顆題"
+    "額顏願顛類顧顫顯顱風颱颳飄飛飢飯飲飼飽飾餃餅養餌餒餓餘餞餡館餵餾饅饑饒饞馬馭馮馱馳馴駁駐駒駕駛駝駭駱駿騁騎騙騰騷"
+    "騾驅驕驗驚驟驢骯髒體髮鬆鬍鬚鬥鬧鬨鬱魚魯鮑鮮鯉鯨鰓鱉鱗鳥鳳鳴鴉鴕鴛鴦鴨鴻鴿鵑鵝鵬鵲鶴鷗鷹鹵鹹鹼鹽麗麥麴麵麼黃點黨"
+    "黴鼕齊齋齒齡齣齧齲龍龐龔龜"
+)
+_SIMPLIFIED = (
+    "丢并干乱亚布占并来仑侣局系侠俩仓个们幸伦伟侧侦伪杰伞备家佣传债伤倾仅侨仆侥雇价仪亿侩俭尽偿优储凶兑儿内两册幂冻凛"
+    "凯别删则克刹刚剥创铲划剧刘刽剑剂劲动务勋胜劳势勋励劝匀汇区协恤却厌厉参丛吴呐吕员念问哑启唤丧吃乔单哟呛吗呜叹呕尝"
+    "哗啸嘘喷吨当吓尝咽咙向严嚣苏嘱囱国围园圆图团执坚尧报场块涂坞尘堑垫坠堕坟垦坛压垒坏垄坝壮壶寿够梦伙夹奥夺奋妆奸娱"
+    "娄妇妈娇婴婶娘孙学孪宫寝实宁审写宽宠宝将专寻对导届尸屉屡层属冈岛峡昆岗仑崭岭屿岳峦岩帅师帐带帧帜币帮干几库厕厢厩"
+    "厦厨庙厂废广庐厅吊张强别弹弥弯汇彦雕佛后径从复征彻恒耻悦闷凄恶恼爱栗态惨惭惯怂虑庆戚欲忧惫怜凭惮愤悯宪忆恳应惩懒"
+    "怀悬惧慑恋战戏户抛挟舍挨卷扫抡挣挂采拣扬换挥损摇捣抢搂挚折掺捞撑挠拨抚扑挞挝捡拥掳择击挡担据挤拟拧搁掷扩摆擞扰撵"
+    "拢拦搀携摄挛摊搅揽败叙敌数敛毙斩断于升时晋昼晕畅暂历晓旷晒书会术东拐栅杆条弃枣栋栈栖杨枫业极干荣构枪杠桨桩乐梁楼"
+    "标枢样朴树桥机椭横档检台柠槛柜橱樱栏权钦叹欧欢岁历归残歼杀壳毁殴毡气氢泛泛污决没冲况泄汹凉凄泪净沦渊浅涣减涡测浑"
+    "凑涌汤准沟温湿沧灭涤沪滞渗卤滚满渔汉涟渍涨渐浆泼洁潜润溃涩浇涧泽淀浊浓湿泞蒙济涛滥潍滨溅滤泻沈濒沥弥澜洒滩湾滦灾"
+    "为乌无炼烟焕烦荧热炽灯烧烫营灿毁烛烩熏烬烁炉烂争爷尔墙牵犊牺状狭狈狰犹狱狮奖独狞获猎兽獭献现珐琐瑶莹玛环琼瓮产苏"
+    "亩毕画异当畴叠痉酸疯疡痪疮疟疗愈瘪痴痒症癣瘫发皑皱杯盗盏尽监盘卢荡众困睁瞒蒙瞩矫朱砚硕确码砖础碍矿砾矾秘禄祸御礼"
+    "祷秃税秆棱种称谷积颖秽稳获窝洼穷窑窥窜窍窃竞笔笋个笺节范筑筛篓蓑简签帘篮筹笼签篱箩吁粤粪粮团纠纪约红纫纹纳纽纯纱"
+    "纸级纷纺扎细绅绍终弦组绊结绝绦绞络绚给绒统丝绢绑绥捆经综绿绸维纲网缀彩纶绽绰绵紧绪缄线缉缎缔缘编缓缅纬练致缚县缝"
+    "缩纵纤缕总绩绷织缮绕绣绳绘系茧缴绎继续缠缨才纤缆钵坛罚骂罢罗羡义习翘圣闻联聪声耸聂职听聋肃胁脉唇修脱胀肾脑肿脚肠"
+    "肤胶腻胆脓脸脐腊脏卧临台与兴举旧舱舰艰艳兹荆庄茎荚华烟莱万叶苇荤搜苍席盖莲卜蒋葱荫荡芜萧蓟姜蔷荐萨苔蓝艺药蔼芦苏"
+    "蕴苹兰萝处虚虏号亏蜕蚀虾虱蜗蚂萤蝉虫蚁蝇蝎蜡蛊蚕蛮术卫冲补装里制复裤袄袜摆衬袭见规觅视亲觉览观触订讣计讯讨训讫托"
+    "记讹讶讼诀访设许诉诊注证诈评诅词咏询诣试诗诧诡话该详诛夸志认诞诱语诚诫诬误诵诲说谁课诽谊调谆谈请谅论谍谐咨讳讽诸"
+    "谚诺谋谓誊谎谜谤谦讲谢谣谬谨哗证讥识谭谱噪译议谴护誉读变谗让赞岂竖丰艳猪猫贝贞负财贡贫货贩贪贯责贮贰贵贬买贷费贴"
+    "贸贺赂赁贿资贾贼赊宾赐赏赔贤卖贱赋质账赌赖赚购赛赘赠赞赡赢赃赎赣赶赵趋迹践踊迹踪踌跃躯车轧轨军轩软轴较载挽辅轻辆"
+    "辉辊辈轮辑输辐辗舆辖辕转辙轿轰办辞辫辩农回这连周进游运过达违遥逊递远适迟迁选遗辽迈还边逻邮乡邹邓郑邻丑酝糖医酱酿"
+    "衅释厘钉针钓扣钒钠钝钞钮钧钙铃铀钾巨铂钳铆铅钩铰铬银铜铣铭衔锐销锑铝锌钡锋锄铺锯钢录锥锤锭钱锦锚锡错锰表炼锅镀锻"
+    "锹键钟镁镑锁锤钨镐镇镍链铲镜锈钟镰镭铁铸鉴鉴钥镶镊锣钻凿长门闪闭开闰闲闲间闸阂阁合阀闺闽阅阎板阔阑闯关阐辟陕升阵"
+    "阴陈陆阳队阶陨际随险隐陇隶只虽双雏杂鸡离难云电沾雾灵静巩秋千韦韧韩韵响页顶顷项顺须颂预顽颁顿颇领颐头颊颈颓频颗题"
+    "额颜愿颠类顾颤显颅风台刮飘飞饥饭饮饲饱饰饺饼养饵馁饿余饯馅馆喂馏馒饥饶馋马驭冯驮驰驯驳驻驹驾驶驼骇骆骏骋骑骗腾骚"
+    "骡驱骄验惊骤驴肮脏体发松胡须斗闹哄郁鱼鲁鲍鲜鲤鲸鳃鳖鳞鸟凤鸣鸦鸵鸳鸯鸭鸿鸽鹃鹅鹏鹊鹤鸥鹰卤咸碱盐丽麦曲面么黄点党"
+    "霉冬齐斋齿龄出啮龋龙庞龚龟"
+)
+_SCRIPT = str.maketrans(_TRADITIONAL, _SIMPLIFIED)
+_NUMERAL = "〇零一二三四五六七八九十百千万亿两"
+_MEASURE = "个部名位座条次本种家所集首支枚场张届篇幢款台辆艘架颗"
+_COUNTED = f"年月日号岁人天%{_MEASURE}"
+_WORDS = re.compile(rf"[{_NUMERAL}]{{1,20}}(?=[{_COUNTED}])|^[{_NUMERAL}]{{1,20}}$")
+_MYRIADS = re.compile(r"(?<![\d.])(\d{1,12}(?:\.\d{1,6})?)\s?(万亿|万|亿)")
+_MEASURES = re.compile(rf"(?<=\d)\s?[{_MEASURE}]")
+_TOTAL = re.compile(r"(?:总|一)?共有?\s?(?=\d)")
+_SIZES = {"万": 10**4, "亿": 10**8, "万亿": 10**12}
+_COUNTRY_NAMES = """
+中国 美国 英国 法国 德国 日本 韩国 俄罗斯 意大利 西班牙 加拿大 澳大利亚 印度 巴西 荷兰 瑞士 瑞典 挪威 丹麦 芬兰
+希腊 土耳其 埃及 墨西哥 阿根廷 泰国 越南 新加坡 马来西亚 波兰 奥地利 比利时 葡萄牙 爱尔兰 新西兰 乌克兰 以色列
+"""
+_ROLE_NAMES = """
+著名 作家 诗人 画家 演员 导演 歌手 作曲家 科学家 物理学家 数学家 哲学家 政治家 企业家 总统 国王 皇帝 主席 总理
+教授 博士
+"""
+_TITLE_NAMES = "先生 女士 教授 博士 主席 总统 总理 院士 老师 同志"
+_COUNTRIES, _ROLES, _TITLES = _COUNTRY_NAMES.split(), _ROLE_NAMES.split(), _TITLE_NAMES.split()
+_KINDS = ("特别行政区", "自治区", "市", "省", "县", "区", "镇", "村", "州")
+_PREFIX = re.compile("|".join(_COUNTRIES))
+_BEFORE_NAME = re.compile(f"(?:(?:{'|'.join((*_COUNTRIES, *_ROLES))})的?)+")
+_AFTER_NAME = re.compile(f"(?:{'|'.join(_TITLES)})$")
+
+
+def simplified(text: str) -> str:
+    """Return a text in simplified characters."""
+    return text if text.isascii() else text.translate(_SCRIPT)
+
+
+def with_digits(text: str) -> str:
+    """Write Chinese numerals before what they count as digits: 四月十四日, 十二部, 12万."""
+    if text.isascii():
+        return text
+    text = _WORDS.sub(_digits, text)
+    text = _MYRIADS.sub(lambda match: _plain(Fraction(match[1]) * _SIZES[match[2]]) or match[0], text)
+    return _TOTAL.sub("", _MEASURES.sub(" ", text))
+
+
+def same_name(answer: str, gold: str, question: str) -> bool:
+    """Return whether two Chinese names differ in the country before them or the kind of place or title after them."""
+    if gold.isascii() or answer.isascii():
+        return False
+    mine, theirs = (_name("".join(simplified(text).split())) for text in (answer, gold))
+    if mine[0] != theirs[0] or len(mine[0]) < 2:
+        return False
+    asked = [kind for kind in _KINDS if kind in question]
+    kinds = {mine[2], theirs[2]} - {""}
+    # a province is not its capital: 吉林省, 吉林市
+    if len(kinds) > 1 or (mine[2] and not theirs[2] and asked and mine[2] not in asked):
+        return False
+    return len({mine[1], theirs[1]} - {""}) < 2
+
+
+def _name(text: str) -> tuple[str, str, str]:
+    """Return the name, the country before it and the kind of place after it."""
+    before = _BEFORE_NAME.match(text)
+    name = text[before.end() :] if before and len(text) - before.end() > 1 else text
+    country = _PREFIX.search(text[: len(text) - len(name)])
+    name = _AFTER_NAME.sub("", name) or name
+    kind = next((kind for kind in _KINDS if name.endswith(kind) and len(name) > len(kind) + 1), "")
+    return name.removesuffix(kind), country[0] if country else "", kind
+
+
+def is_country(text: str) -> bool:
+    """Return whether a text is the name of a country."""
+    return simplified(text) in _COUNTRIES
+
+
+def _digits(match: re.Match[str]) -> str:
+    if len(match[0]) == 2 and not set(match[0]) & set("十百千万亿"):
+        return match[0]  # "二三个" is two or three
+    value = read_words(match[0])
+    return match[0] if value is None else _plain(value) or match[0]
+
+
+def _plain(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else ""
