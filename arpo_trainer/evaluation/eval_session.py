@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.cache.cache import Cache
 from arpo_env.event_loop import run
+from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run
 from arpo_trainer.evaluation.eval_metrics import write_results
 from arpo_trainer.evaluation.eval_models import (
@@ -168,6 +169,9 @@ def broken_share(found: EvalRun) -> float:
 
 def _play_all(sitting: _Sitting, display: Display) -> None:
     units = {model.label: sitting.units(model) for model in sitting.models}
+    for model in sitting.models:
+        if units[model.label]:
+            resolve_model(model.model_id)  # all of them before the first, which may take hours
     # a resumed run may ask for fewer tasks than are stored
     stored = Counter((key.model, key.env) for key in sitting.store.rows)
     fresh = Counter(

@@ -188,8 +188,6 @@ def test_an_endpoint_is_evaluated(model_folder: Path, isolation: str, tmp_path: 
         "m",
         "--tasks",
         "2",
-        "--tokenizer",
-        str(model_folder),
     )
     assert re.search(r"^m: 0\.00 \[0\.00, 0\.\d+\] on 2 tasks$", out, re.MULTILINE)
     assert (tmp_path / "evals" / "endpoint" / "results.json").is_file()

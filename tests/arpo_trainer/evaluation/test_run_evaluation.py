@@ -182,6 +182,18 @@ def test_a_model_that_is_down_stops_the_run_and_loses_nothing(
     assert len(load_eval_run(tmp_path).rows) == 36
 
 
+@pytest.mark.usefixtures("isolation")
+def test_a_model_that_is_not_there_is_named_before_another_is_played(
+    tiny_policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ["--tasks", "1", "--max-turn-length", "8", "--max-completion-length", "40"]
+    assert main(play(tmp_path / "run", *short, "--model", str(tiny_policy), str(tmp_path / "nothing"))) == 1
+    said = capsys.readouterr().err
+    assert "nothing' does not exist. Give a folder with a config.json" in said
+    assert "done" not in said
+    assert load_eval_run(tmp_path / "run").rows == []
+
+
 def nonsense(body: dict[str, Any]) -> tuple[int, Any]:
     return 200, {"choices": []}
 
