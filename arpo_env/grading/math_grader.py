@@ -56,6 +56,9 @@ _COMBINATION = re.compile(
     r"(?<![A-Za-z])C\s*(?:=\s*)?\(\s*(\d+)\s*,\s*(\d+)\s*\)|(?<![\w.])(?:\{\})?\s*[_^]?\s*\{?(\d+)\}?\s*C\s*_?\s*\{?(\d+)\}?"
     r"|(?<![A-Za-z])C\s*_\s*\{?(\d+)\}?\s*\^\s*\{?(\d+)\}?"
 )
+# the point where a formula has no value: "x + 2 for x \\ne 2"
+_EXCEPT = re.compile(r"(?:,|,?\s(?:where|for|with|if)\s|\()\s*([a-z])\s?\\neq?\s[^,()]{1,20}\)?$")
+_UNIT = re.compile(r"\\?\$|(?<=[\d)])\s?([A-Za-z]{2,}(?:\s[A-Za-z]{2,})?)(?=\s*[-+*/=)]|\s*\\|$)")
 _RATIO = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _AND = re.compile(r",?\s*(?<![A-Za-z])and(?![A-Za-z])")
 _MEMBER = re.compile(r"(?P<name>[^=<>]+?)\s*\\in\s*\\\{(?P<value>[^,{}]+)\\\}")
@@ -131,6 +134,9 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
         return bool(plain)
     known = question_words(question) if question else frozenset()
     text = strip_phrases(plain, known)
+    lead = plain[: plain.rfind(text)]
+    if is_words(right.plain) and not all(map(names_the_answer, re.findall(r"[A-Z][a-z]+", lead))):
+        text = plain  # "Carla is Evelyn"
     if same_words(text, right.plain) or same_labels(text, right.plain) or _says_of(plain, right.plain, known):
         return True
     if (labelled := split_option(right.plain)) is not None:
@@ -168,7 +174,10 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
 
 
 def _says_of(text: str, gold: str, known: frozenset[str]) -> bool:
-    """Return whether a sentence says of the gold name what the question asks: "Evelyn has the greatest speed"."""
+    """Return whether a sentence only says the gold word: "It converges", "Evelyn has the greatest speed"."""
+    lead = text[: -len(gold)].rstrip()
+    if len(gold) > 2 and text.lower().endswith(gold.lower()) and is_words(gold) and names_the_answer(lead):
+        return True
     match = re.fullmatch(rf"{re.escape(gold)}\s+(?:has|had|is|was|will|would)\s+([^A-Z]+)", text)
     return match is not None and gold[:1].isupper() and len(gold) > 1 and is_known_tail(match[1], known)
 
@@ -278,7 +287,14 @@ def _sides_to_check(chain: list[str], gold: Gold, question: str, known: frozense
         name = name or asks_formula(side, question) or ("_" in side and is_in_question(side, question))
         named = named or name
         if side.startswith("(") or not (name or (named and _is_rule(side, chain[0]))):
-            yield re.sub(r"\\?\$", "", side)
+            yield _without_units(side, known)
+
+
+def _without_units(side: str, known: frozenset[str]) -> str:
+    """Return "120 miles / 2 hours" as "120 / 2"."""
+    return _UNIT.sub(
+        lambda match: "" if not match[1] or split_unit(f"1 {match[1]}", known=known)[1] else match[0], side
+    )
 
 
 def _is_rule(side: str, name: str) -> bool:
@@ -317,9 +333,11 @@ def _equals(text: str, gold: Gold, number: Value, question: str, known: frozense
 
 def _as_answer(text: str, known: frozenset[str]) -> tuple[Value, str] | None:
     """Parse a number with its unit, or one that is given twice: "five (5)"."""
-    if match := re.fullmatch(r"([^()]+?)(?:\s+|(?=\([^\d()]))\(([^()]+)\)", text):
+    if match := re.fullmatch(r"(?!-\s*\()([^()]+?)(?:\s+|(?=\([^\d()]))\(([^()]+)\)", text):
         first, second = (_as_answer(part, known) for part in match.groups())
         twice = first is not None and second is not None and first[0].number == second[0].number
+        if first is not None and is_quantity(match[2], known):
+            return first
         if first is None or second is not None:
             return first if twice and first and second and first[0].form != second[0].form else None
         text = f"{match[1]} {match[2]}"  # "8 (units)"
@@ -330,6 +348,10 @@ def _as_answer(text: str, known: frozenset[str]) -> tuple[Value, str] | None:
     if match := re.fullmatch(r"\\\{\s*(.+?)\s*\\\}", text):
         text = match[1]
     text = re.sub(r"^(?:第\s*|(?i:an?)\s+(?=[\d.]+\s*\\?%))", "", text)
+    if match := re.fullmatch(r"(\d+ [a-z]+),? (?:and )?(\d+ [a-z]+)", text):  # 2 hours 30 minutes
+        (one, unit), (other, smaller) = (split_unit(part, letters=True, known=known) for part in match.groups())
+        rest = convert(Fraction(other), smaller, unit) if one.isdigit() and other.isdigit() else None
+        return None if rest is None or not 0 < rest < 1 else (Value(int(one) + rest, form="mixed"), unit)
     value, unit = split_unit(text, letters=True, known=known)
     number = as_value(value) or _in_thousands(value)
     return None if number is None else (number, unit)
@@ -346,6 +368,8 @@ def _in_thousands(text: str) -> Value | None:
 
 
 def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str]) -> bool | Undecided:
+    if (match := _EXCEPT.search(text)) and match[1] in gold.value:
+        text = text[: match.start()]
     value, unit = split_unit(text, letters=False, known=known)
     asked = gold.unit or (expected_unit(unit, question) if unit and question else unit)
     if asked is None or (unit and asked and not same_unit(unit, asked) and "degree" not in (unit, asked)):

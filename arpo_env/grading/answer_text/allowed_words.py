@@ -98,9 +98,9 @@ def question_words(question: str) -> frozenset[str]:
     for run in re.findall(r"[\u4e00-\u9fff]+", question):
         words |= {pair for pair in map("".join, pairwise(run)) if not _HAN_CHANGING.search(pair)}
     words |= {word.removesuffix("s") for word in words} | {f"{word}s" for word in words}
-    return frozenset(
+    return frozenset(re.findall(r"\d+", question)) | {
         word for word in words if (len(word) > 2 or not word.isascii()) and not changes_number(word, asked=True)
-    )
+    }
 
 
 def changes_number(word: str, asked: bool = False) -> bool:

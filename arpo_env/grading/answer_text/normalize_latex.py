@@ -33,6 +33,7 @@ _SYMBOLS = {
     "∈": "\\in ",
     "∅": "\\emptyset ",
     "°": "^\\circ",
+    "∘": "\\circ ",
     "℃": "^\\circ C",
     "º": "^\\circ",
     "≈": "\\approx ",
@@ -97,7 +98,7 @@ _FENCES = (("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("__", "_
 _SPACING = re.compile(
     r"\\(?:left|right|middle|[bB]ig{1,2}[lr]?|displaystyle|textstyle|scriptstyle|limits|nolimits|qquad|quad|enspace|thinspace|medspace|thickspace|"
     r"negthinspace|hfill|Large|large|LARGE|huge|Huge|small|bf|rm|it|bfseries|boldmath)(?![a-zA-Z])(?:\{\})?"
-    r"|\\(?:color|hspace\*?|vspace)\s*\{[^{}]*\}|\\textcolor\s*(?:\[[^\]]*\])?\s*\{[^{}]*\}|</?(?:b|i|u|em|strong|span|p)>"
+    r"|\\(?:color|hspace\*?|vspace)\s*\{[^{}]*\}|\\textcolor\s*(?:\[[^\]]*\])?\s*\{[^{}]*\}|</?(?:b|i|u|em|strong|span|p|answer)>"
 )
 _FONT = (
     r"\\(?:text|textbf|textit|textrm|textsf|texttt|textnormal|mathbf|mathrm|mathit|mathsf|mathtt|mathcal|mbox|"
@@ -133,6 +134,7 @@ _RAW = (
     (r"\\var(phi|epsilon|theta|rho|sigma|pi)(?![a-zA-Z])", r"\\\1"),
     (r"\\bigcirc(?![a-zA-Z])", r"\\circ"),
     (r"\\colon(?![a-zA-Z])", ":"),
+    (r"(?<=[R}])\s*\\\s+(?=\\?\{)", r"\\setminus "),
 )
 _PLAIN = (
     (r"\\frac\s*([0-9a-zA-Z])", r"\\frac{\1}"),
@@ -141,6 +143,7 @@ _PLAIN = (
     (r"(?<=[\d})])\s*\^\s*\{?\s*(?:\\mathrm|\\text)?\s*\{?\s*o\s*\}?\s*\}?(?![A-Za-z])", r"^\\circ"),
     (r"\\sqrt\s*\[\s*2\s*\]", r"\\sqrt"),
     (r"\{(\d+)\}\s*/\s*\{(\d+)\}", r"\\frac{\1}{\2}"),
+    (r"(?<![A-Za-z\\])([a-z])(\d)(?=\s?=)", r"\1_\2"),
     (r"_\s*\{\s*\(\s*(\d+)\s*\)\s*\}", r"_{\1}"),
     (r"\\(?:vec|hat|overrightarrow)\s*\{\s*([a-z])\s*\}", r"\1"),
     (r"^([A-Z])\s*(?=\(\s*[^()A-Za-z]+,[^()A-Za-z]+\)\s*$)", r"\1 = "),  # the point D(0,2)

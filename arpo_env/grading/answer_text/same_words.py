@@ -39,6 +39,8 @@ _SYNONYMS_LIST = (
     "tails tail",
     "gray grey",
     "infinite infinity",
+    "converges convergent 收敛",
+    "diverges divergent 发散",
     "circle 圆",
     "ellipse 椭圆",
     "parabola 抛物线",

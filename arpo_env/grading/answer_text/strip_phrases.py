@@ -13,7 +13,7 @@ from arpo_env.grading.answer_text.allowed_words import changes_number, names_wha
 _MOST_PHRASES = 20  # around one answer; repeated words end here
 _LEADS = (
     r"therefore|thus|hence|so|then|finally|consequently|accordingly|overall|in\s+conclusion|in\s+summary|in\s+total|"
-    r"altogether|as\s+a\s+result|answer|ans|result|solution|total|final|that\s+is|namely|i\.e\."
+    r"altogether|as\s+a\s+result|answer|ans|result|solution|total|final|that\s+is|it's|that's|namely|i\.e\."
 )
 _LEAD = re.compile(
     rf"(?:(?:{_LEADS})\s*[,:]?\s+(?=\S)|(?:{_LEADS})\s*[:=]\s*|\\(?:therefore|implies|Rightarrow|Longrightarrow|rightarrow|to)(?![a-zA-Z])\s*"
@@ -26,12 +26,12 @@ _VERBS = (
     r"got|obtain|obtains|find|found|gives?|yields?|becomes?|costs?|takes?|earns?|makes?|pays?|spends?|sells?|sold|buys?|"
     r"contains?|holds?|weighs?|uses?|used|requires?|left|lasts?|saves?|won|wins?|ate|eats?|bought|made|paid|spent|"
     r"runs|ran|walks|walked|drives|drove|rides|rode|travels|travelled|traveled|reads|read|drinks|drank|collects|collected|"
-    r"bakes|baked|picks|picked|sees|saw|faces|is\s+facing|arrives?|happen(?:s|ed)|occurs?|occurred|starts?|ends?|leaves?|finishes|begins?|falls?|receives|received|gives|gave|scored|scores|produces|produced|works|worked|sleeps|"
+    r"bakes|baked|picks|picked|sees|saw|faces|is\s+facing|reach(?:es)?|arrives?|happen(?:s|ed)|occurs?|occurred|starts?|ends?|leaves?|finishes|begins?|falls?|receives|received|gives|gave|scored|scores|produces|produced|works|worked|sleeps|"
     r"swims|swam|catches|caught|plants|planted|watches|watched|plays|played|serves|served|includes|consists\s+of|"
     r"(?:can|will|must|should|could)\s+(?:make|have|buy|need|get|pay|earn|take|cost|spend|save|fit|hold|fill|give|use|"
     r"sell|read|run|eat)|(?:can|will)\s+be|measures?|amounts?\s+to|totals|remains"
 )
-_VERB = re.compile(rf"\s+(?:{_VERBS})\s*[:=]?\s+(?=\S)", re.IGNORECASE)
+_VERB = re.compile(rf"\s(?:{_VERBS})(?:\s?[:=])?(?=\s\S)", re.IGNORECASE)
 _FILLER = re.compile(  # "needs to pay", "takes her", "a total of"
     r"(?:to\s+(?:pay|buy|make|sell|get|have|spend|work|run|read|walk|drive|save|collect|bake|use|earn|eat|wait|travel)|"
     r"exactly|precisely|only|just|her|him|them|you|us|me|(?:a|the)\s+(?:grand\s+)?(?:total|sum|maximum|minimum|value|profit|speed|rate|distance|cost|age)\s+of|at|on|after|due|facing|(?:the\s+)?set)\s+(?=\S)",
@@ -46,7 +46,7 @@ _SUBJECTS_LIST = """
     integer integers real roots root term terms coefficient constant degree slope intercept angle measure
     function expression equation fraction decimal percentage percent ways solutions problem question task x y z
     n m k a b c p q r s t d form therefore thus hence so then can we'll be conclude that get think believe
-    his her their its only
+    his her their its only student series sequence
     oldest youngest tallest shortest longest biggest heaviest lightest fastest slowest cheapest winner direction type
     kind color colour day month date weekday name statement conclusion relationship order ordered pairs pair
     option choice letter point points coordinates interval set matrix vector students people total all
@@ -102,12 +102,8 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
             text = text[match.end() :]
         if match := _ENDS.fullmatch(text):
             text = match[1]
-        for match in _VERB.finditer(text[:200]):
-            if re.search("[=<>0-9]", text[: match.start()]):
-                break
-            if _is_subject(text[: match.start()], known):
-                text = text[match.end() :]
-                break
+        verbs = [match for match in _VERB.finditer(text[:200]) if _is_subject(text[: match.start()], known)]
+        text = text[verbs[-1].end() :] if verbs else text
         if text == before:
             break
     return text
@@ -130,13 +126,13 @@ def names_the_answer(text: str) -> bool:
 
 def is_quantity(text: str, known: frozenset[str]) -> bool:
     """Return whether words name a quantity: "Area of the triangle", "total cost"."""
-    return len(text) > 1 and _is_subject(text, known)
+    return len(text) > 1 and not re.search(r"\d", text) and _is_subject(text, known)
 
 
 def _is_subject(text: str, known: frozenset[str]) -> bool:
     written = re.findall(r"[^\s,]+", text.replace("$", " ").replace("\\", " \\"))
     words = [word.lower().strip("\\") for word in written]
-    if not words or len(words) > 25:
+    if not words or len(words) > 25 or words[0][0].isdigit():
         return False
     return all(
         word in _SUBJECTS or word in known or _is_named(word, as_written)

@@ -111,7 +111,10 @@ _OVER = re.compile(r"\s*\\frac\s*\{\s*([A-Za-z]{1,8})\s*\}\s*\{\s*([A-Za-z]{1,8}
 _PER = re.compile(r"(?<=\d)\s*/\s*(?=(?:second|minute|hour|day|week|month|year|person|child|student|item|piece|unit)$)")
 _HAN = r"[\u4e00-\u9fff]"
 _CHINESE = re.compile(rf"^(?P<value>.*?)\s*(?P<words>(?:平方|立方)?{_HAN}{{1,12}})$")
-_TAIL = re.compile(r"(?:^|\s+)(?:at|in|on|from|for|to|of|by|with|before|after|until|when|while|if|per)\s+")
+_TAIL = re.compile(
+    r"(?:^|\s+)(?:at|in|on|from|for|to|of|by|with|before|after|until|when|while|if|per|up|above|along|into|onto|across"
+    r"|through|around|towards?|past)\s+"
+)
 _COUNTERS = (
     "项道根页层排场圈步间家束株串盘碗桶罐个只条件张本支枝台辆座棵块片朵头匹位名人次种组对双套堆"
     "颗粒箱盒袋瓶杯份元角分度岁秒天日周月年斤公里米克升吨"

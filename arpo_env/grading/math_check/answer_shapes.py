@@ -82,7 +82,10 @@ _FIGURE = (
     r"(?:m?\s*\\angle|\\triangle|\\overline|\\overrightarrow|\\widehat|\\arc|\\mathrm)?\s*\{?\s*[A-Z](?:\s*[A-Z]'?){0,4}\s*\}?"
     r"|\|\s*\{?[A-Z]\s*[A-Z]\}?\s*\||\[[A-Z]{3,}\]|\\angle\s*\d"
 )
-_NAME = re.compile(rf"(?:{_ATOM})(?:\s*\+\s*{_ATOM})*|{_FIGURE}|(?:max|min|\\max|\\min)(?:_\S+)?(?:\s+{_ATOM})?")
+_INVERSE = r"\\(?:bar|overline)\s*\{?\s*[a-z]\s*\}?|[A-Za-z]\s*\^\s*\{\s*-\s*1\s*\}\s*\([^()]*\)"
+_NAME = re.compile(
+    rf"{_INVERSE}|(?:{_ATOM})(?:\s*\+\s*{_ATOM})*|{_FIGURE}|(?:max|min|\\max|\\min)(?:_\S+)?(?:\s+{_ATOM})?"
+)
 _NAMES = re.compile(rf"\\?[({{]\s*{_ATOM}(?:\s*,\s*{_ATOM})+\s*\\?[)}}]")
 NAME_LIST = re.compile(rf"(?<![A-Za-z\\]){_ATOM}(?:\s*,\s*{_ATOM})*\s*,?\s*(?:and|[,和与])\s*{_ATOM}(?![A-Za-z])")
 

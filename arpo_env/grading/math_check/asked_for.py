@@ -61,7 +61,7 @@ def expected_unit(unit: str, question: str) -> str | None:
     asked, kind, named = _asked_for(question)
     if asked:
         return asked
-    if (kind and kind_of_unit(unit) != kind) or (unit == COUNTED and asks_percent(question)):
+    if kind and kind_of_unit(unit) != kind:
         return None
     alike = {name for name in named if kind_of_unit(name) == kind_of_unit(unit) != ""}
     return unit if not alike or unit in alike else alike.pop() if len(alike) == 1 else None
@@ -91,6 +91,8 @@ def _asked_for(question: str) -> tuple[str, str, frozenset[str]]:
         found.append("dollars")
     written = {split_unit(f"1 {word.strip()}", letters=True)[1] for word in found} - {"", COUNTED}
     named = frozenset(part for unit in written for part in unit.split("/"))
+    if asks_percent(last):
+        return "", "percent", named
     kinds = [kind for kind, pattern in _KINDS.items() if pattern.search(last)]
     kind = kinds[0] if len(kinds) == 1 and (kinds != ["money"] or "money" in map(kind_of_unit, named)) else ""
     return asked.pop() if len(asked) == 1 else "", kind, named

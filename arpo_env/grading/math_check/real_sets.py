@@ -215,7 +215,7 @@ def _interval(ends: Sequence[Shape], marks: Sequence[str]) -> Region:
 
 
 def _as_set(shape: Shape) -> Shape:
-    if shape.kind in ("set", "union", "interval"):
+    if shape.kind in ("set", "union", "interval", "relation"):
         return shape
     return Shape("set", shape.items if shape.kind == "list" else (shape,))
 

@@ -145,9 +145,13 @@ class _Comparison:
             answer = Shape("relation", answer.items[::-1], answer.text, answer.marks)
         # the name must agree, except that y and f(x) are used alike
         if named and answer.marks[0] in (sign, "=") and is_name(_text(answer.items[0])):
-            if _without_spaces(_text(answer.items[0])) == _without_spaces(name) and self.same(_rest(answer), wanted):
+            mine = _without_spaces(_text(answer.items[0]))
+            # one of several roots is also called x_1
+            if _without_spaces(name) in (mine, re.sub(r"_?\d$", "", mine)) and self.same(_rest(answer), wanted):
                 return True
-            if {_text(answer.items[0]), name} <= {"y", "f(x)", "y(x)"} and self.same(_rest(answer), wanted):
+            if {_text(answer.items[0]), name} <= {"y", "f(x)", "y(x)", "f^{-1}(x)"} and self.same(
+                _rest(answer), wanted
+            ):
                 return True
         if len(answer.marks) != 1 or len(gold.marks) != 1:
             answer, gold = _rising(answer), _rising(gold)
