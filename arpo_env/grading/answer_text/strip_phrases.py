@@ -7,6 +7,7 @@ sentence with any other word is kept and is then not a valid answer, since it ma
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from arpo_env.grading.answer_text.allowed_words import changes_number, names_what_is_counted
 
@@ -102,7 +103,7 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
             text = text[match.end() :]
         if match := _ENDS.fullmatch(text):
             text = match[1]
-        verbs = [match for match in _VERB.finditer(text[:200]) if _is_subject(text[: match.start()], known)]
+        verbs = [match for match in islice(_VERB.finditer(text[:200]), 8) if _is_subject(text[: match.start()], known)]
         text = text[verbs[-1].end() :] if verbs else text
         if text == before:
             break
