@@ -169,7 +169,7 @@ def make_trainer(side: str, case: str, model: Any, tokenizer: Any, folder: str, 
     from trl import GRPOConfig, GRPOTrainer
 
     from arpo_trainer import ARPOConfig, ARPOTrainer
-    from arpo_trainer.training.trainer import task_rows
+    from arpo_trainer.training.task_data import task_rows
 
     with_tools = CASES[case] is not None
     settings: dict[str, Any] = {

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from envs_registry.datasets.data_files import Row
 from envs_registry.datasets.data_set import DataSet, Play
-from envs_registry.datasets.loading import load
+from envs_registry.datasets.loading import DATA_SETS, load, task_of_row
+from envs_registry.datasets.repairs import Repairs
 from envs_registry.sources import ListSource, Loader, TaskSource
 from envs_registry.spec import EnvSpec
 from envs_registry.task import Kind, Task
@@ -71,16 +74,50 @@ def _by_split(spec: EnvSpec, tasks: Mapping[str, Any]) -> Loader:
     return load_split
 
 
-def _file(spec: EnvSpec, path: str | Path) -> Loader:
+def row_reader(spec: EnvSpec) -> Callable[[Row, int, str], Task | None]:
+    """Return a function that makes tasks of an environment from rows: `read(row, number, where)`.
+
+    Rows are read as those of the environment's own data set, else as those of a user's file.
+    """
+    data_set = DATA_SETS.get(spec.source)
+    data_set = dataclasses.replace(data_set, steps=(as_question, *data_set.steps)) if data_set else _own_set(spec)
+    return functools.partial(task_of_row, data_set)
+
+
+def as_question(row: Row, repairs: Repairs) -> Row:
+    """Take the question out of `prompt`, a text or messages, and the answer out of `solution`, as TRL names them.
+
+    Raises:
+        ValueError: the prompt has other messages than the question.
+    """
+    found = dict(row)
+    if "prompt" in row and not {"question", "problem"} & row.keys():
+        found["question"] = row["prompt"] if isinstance(row["prompt"], str) else _only_question(row["prompt"])
+    if "solution" in row and not {"answer", "answers", "golden_answers"} & row.keys():
+        found["answer"] = row["solution"]
+    return found
+
+
+def _only_question(messages: Any) -> str:
+    roles = [message.get("role") if isinstance(message, Mapping) else None for message in messages or [None]]
+    if roles != ["user"] or not isinstance(messages[0].get("content"), str):
+        raise ValueError(
+            f"column 'prompt': {messages!r:.80} is not one message of the user with a text. The environment writes the "
+            "instructions and plays the turns: leave the messages of the system and of the assistant out"
+        )
+    question: str = messages[0]["content"]
+    return question
+
+
+def _own_set(spec: EnvSpec, splits: tuple[str, ...] = ("train",)) -> DataSet:
     # A grader object, or a scorer such as "judge", does not tell the kind.
     kind = dict(_KINDS).get(spec.scorer, "qa") if isinstance(spec.scorer, str) else "qa"
-    whole = not Path(path).expanduser().is_dir()
     # Own files are read like a published set; the hub and the limits of play are not used.
-    data_set = DataSet(
+    return DataSet(
         name=spec.id,
         description=spec.description,
         hub="",
-        splits=tuple((name, name) for name in _FOLDER_SPLITS),
+        splits=tuple((name, name) for name in splits),
         play=Play((), "", 1, 1),
         size="",
         licence=spec.licence,
@@ -92,7 +129,13 @@ def _file(spec: EnvSpec, path: str | Path) -> Loader:
         kinds=_KINDS,
         files=("files",),
         start_url="start_url",
+        steps=(as_question,),
     )
+
+
+def _file(spec: EnvSpec, path: str | Path) -> Loader:
+    whole = not Path(path).expanduser().is_dir()
+    data_set = _own_set(spec, ("train",) if whole else _FOLDER_SPLITS)
 
     # Two functions, since options are read from the signature, and a single file has no splits.
     def load_folder(*, split: str | None = None, data: str | Path = path, level: int | str | None = None) -> TaskSource:

@@ -12,8 +12,8 @@ from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_trainer.cli.command_options import ENV_HELP, add_command, add_env_options, read_env_options
+from arpo_trainer.make_env import make_env
 from arpo_trainer.optional_dependencies import require
-from arpo_trainer.run.make_env import make_env
 
 _HELP = "Write a turn; it ends with {ends}. Ctrl-D leaves.\n"
 

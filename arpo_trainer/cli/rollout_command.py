@@ -24,8 +24,8 @@ from arpo_trainer.cli.command_options import (
 )
 from arpo_trainer.cli.rollout_summary import summary_table
 from arpo_trainer.cli.text_table import write_table
+from arpo_trainer.make_env import make_env
 from arpo_trainer.optional_dependencies import require
-from arpo_trainer.run.make_env import make_env
 from arpo_trainer.run.recipes import parse_assignments
 from arpo_trainer.validation import nearest_names
 

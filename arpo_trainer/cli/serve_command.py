@@ -112,7 +112,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
 
 def _factory(arguments: argparse.Namespace) -> EnvFactory:
     from arpo_env import EnvFactory
-    from arpo_trainer.run.make_env import known_id
+    from arpo_trainer.make_env import known_id
 
     for name in ("max_sessions", "idle_seconds"):
         if getattr(arguments, name) <= 0:

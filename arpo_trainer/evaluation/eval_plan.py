@@ -22,8 +22,8 @@ from arpo_trainer.evaluation.eval_settings import EvalSettings
 from arpo_trainer.evaluation.eval_shard import EvalShard, UnitNumbers
 from arpo_trainer.evaluation.suites import SUITES, SuiteRow, suite
 from arpo_trainer.evaluation.unit_row import UnitKey
+from arpo_trainer.make_env import known_id, make_env
 from arpo_trainer.rollout.concurrency import check_limits
-from arpo_trainer.run.make_env import known_id, make_env
 from envs_registry.spec import get_spec, has_spec
 
 

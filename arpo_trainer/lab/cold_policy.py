@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from arpo_env import ToolEnv
 from arpo_trainer.demo_model import DEMO_MODEL, resolve_model
 from arpo_trainer.lab.lab_policy import Material, StartSettings
+from arpo_trainer.make_env import make_env
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.run.make_env import make_env
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
 from arpo_trainer.sft.tokenised_traces import Example, tokenised
 from arpo_trainer.validation import check_name, check_types

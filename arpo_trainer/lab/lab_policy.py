@@ -20,9 +20,9 @@ from typing import Any, ClassVar, cast
 
 from arpo_env import ToolEnv
 from arpo_trainer.lab.tiny_model import SIZES, tiny_model, tiny_tokenizer
+from arpo_trainer.make_env import make_env
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.cold_start import cold_start
-from arpo_trainer.run.make_env import make_env
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
 from arpo_trainer.sft.tokenised_traces import Example, tokenised
 from arpo_trainer.validation import check_name, check_types

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.evaluation.eval_settings import EvalSettings
+from arpo_trainer.make_env import known_id
 from arpo_trainer.preference.pairs import PairSettings, check_shared_losses
-from arpo_trainer.run.make_env import known_id
 from arpo_trainer.run.sft_arguments import split_rows_settings
 from arpo_trainer.run.weight_arguments import WeightArguments
 from arpo_trainer.training.process_count import process_count

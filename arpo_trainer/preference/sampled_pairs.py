@@ -19,10 +19,10 @@ from arpo_trainer.evaluation.eval_models import EvalModel, load_tokenizer
 from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalSettings
 from arpo_trainer.evaluation.unit_row import broken_causes
+from arpo_trainer.make_env import known_id
 from arpo_trainer.preference.dpo_arguments import DPOArguments
 from arpo_trainer.preference.pair_file import PairData
 from arpo_trainer.report.run_data import read_facts
-from arpo_trainer.run.make_env import known_id
 from envs_registry.sources import is_generated
 from envs_registry.spec import get_spec, has_spec
 

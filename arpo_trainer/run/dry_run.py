@@ -22,15 +22,15 @@ from arpo_trainer.costs.estimate import Costs, estimate
 from arpo_trainer.costs.model_shape import ModelShape, model_shape
 from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.demo_model import DEMO_MODEL, has_demo_model, resolve_model
+from arpo_trainer.make_env import make_env
 from arpo_trainer.run.arguments import RunArguments, configure
 from arpo_trainer.run.launch import config_file
 from arpo_trainer.run.lora import lora_config
-from arpo_trainer.run.make_env import make_env
 from arpo_trainer.run.run_environments import RunEnvironments
 from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.process_count import planning, process_count
-from arpo_trainer.training.trainer import training_tasks
+from arpo_trainer.training.task_data import training_tasks
 from envs_registry import get_spec
 from envs_registry.datasets.hub import HubError
 from envs_registry.sources import ListSource

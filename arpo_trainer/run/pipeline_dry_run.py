@@ -21,8 +21,8 @@ from arpo_trainer.costs.cost_table import cost_rows
 from arpo_trainer.costs.estimate import Costs
 from arpo_trainer.costs.model_shape import model_shape
 from arpo_trainer.demo_model import resolve_model
+from arpo_trainer.make_env import make_env
 from arpo_trainer.run.dry_run import plan_run, published_size
-from arpo_trainer.run.make_env import make_env
 from arpo_trainer.run.pipeline import Pipeline
 from arpo_trainer.run.placement import Placement
 from arpo_trainer.run.sft_dry_run import Line, sft_dry_run

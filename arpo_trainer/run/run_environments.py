@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from arpo_env import ToolEnv
+from arpo_trainer.make_env import known_id, make_env
 from arpo_trainer.rollout.concurrency import check_limits
 from arpo_trainer.run.arguments import RunArguments
 from arpo_trainer.run.cold_start import check_solvable
-from arpo_trainer.run.make_env import known_id, make_env
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.config_checks import check_vllm_length
-from arpo_trainer.training.trainer import training_tasks
+from arpo_trainer.training.task_data import training_tasks
 from envs_registry.contamination import keep_apart
 from envs_registry.sources import LimitedSource
 

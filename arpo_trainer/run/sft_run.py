@@ -22,12 +22,12 @@ from transformers import AutoTokenizer
 
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.folder_lock import only_writer
+from arpo_trainer.make_env import make_env
 from arpo_trainer.report.run_data import write_facts
 from arpo_trainer.rollout.distributed import on_every_rank, this_rank
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
 from arpo_trainer.run.cold_start import demonstrated_traces
 from arpo_trainer.run.lora import lora_config, save_adapters
-from arpo_trainer.run.make_env import make_env
 from arpo_trainer.run.sft_arguments import DEMONSTRATIONS, SFTArguments, configure_sft
 from arpo_trainer.run.train import idle_threads
 from arpo_trainer.sft.plain_trace import Trace

@@ -10,7 +10,7 @@ from arpo_env import ToolEnv
 from arpo_env.cache.cache import Cache
 from arpo_trainer.evaluation.eval_plan import PlannedEnv, task_count
 from arpo_trainer.evaluation.eval_shard import EvalShard
-from arpo_trainer.run.make_env import make_env
+from arpo_trainer.make_env import make_env
 from arpo_trainer.synthesis.stages import DIRECT, stage_label
 from arpo_trainer.synthesis.synth_settings import SynthSettings
 from arpo_trainer.synthesis.training_rows import check_format

@@ -289,6 +289,24 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         metadata={"help": "Write the rollout trees of every n-th step to traces.jsonl; 0 writes none."},
     )
 
+    @classmethod
+    def of(cls, args: Any) -> ARPOConfig:
+        """Return settings as an `ARPOConfig`; of a `GRPOConfig` those are taken that differ from its defaults.
+
+        Raises:
+            TypeError: they are of another trainer.
+        """
+        if isinstance(args, cls):
+            return args
+        if not isinstance(args, GRPOConfig):
+            raise TypeError(
+                f"args must be an ARPOConfig, which has all fields of GRPOConfig; got {type(args).__name__}"
+            )
+        given = {each.name: getattr(args, each.name) for each in fields(args) if each.init}
+        usual = {each.name: each.default for each in fields(args)}
+        # TRL derives it from the others, and takes only one of the two
+        return cls(**{name: v for name, v in given.items() if v != usual[name] and name != "generation_batch_size"})
+
     @property
     def world_size(self) -> int:
         """Number of processes that train together; in a dry run, the planned number."""

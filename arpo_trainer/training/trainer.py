@@ -9,9 +9,7 @@ of them (see `rollout.distributed`); advantages and measurements are the same as
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,14 +40,14 @@ from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.rewards import NoSignalWarning, RewardCheck, env_reward
 from arpo_trainer.training.rollout_batch import RolloutBatch, pad_rows, trim_padding
 from arpo_trainer.training.run_fingerprint import run_facts
+from arpo_trainer.training.task_data import as_env, task_dataset, task_rows, training_tasks, with_tasks
 from arpo_trainer.training.trl_hooks import tokenizer_of
 from arpo_trainer.training.trl_losses import has_own_clip, shift_old_logps
 from arpo_trainer.training.worker_settings import on_workers
 from arpo_trainer.tree import RolloutTree
-from envs_registry import Task, TaskSource
 from envs_registry.contamination import keep_apart
 from envs_registry.datasets.hub import offline
-from envs_registry.sources import LimitedSource, ListSource
+from envs_registry.sources import ListSource
 
 logger = logging.getLogger(__name__)
 PARTS_OF_ENV = ("tools", "rollout_func", "environment_factory")
@@ -59,11 +57,13 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
     """Trains a policy on a `ToolEnv` with ARPO, or with another algorithm of the table.
 
     Args:
-        model: as in `GRPOTrainer`: a hub id, a folder (str or Path), or a model.
-        env: the environment to train on.
+        model: as in `GRPOTrainer`: a hub id, a folder (str or Path), or a model; "smollm2-135m-instruct" is the demo's.
+        env: the environment to train on: a `ToolEnv`, an id such as "arpo/GSM8K-v0", or a function that makes one.
         reward_funcs: TRL reward functions; by default only the reward of the environment (`env_reward`).
-        args: the settings.
-        train_dataset: rows with the columns "prompt" and "task"; by default made from the tasks of the environment.
+        args: the settings; of TRL's `GRPOConfig` those are taken that differ from its defaults.
+        train_dataset: rows with a question ("question", "problem", or "prompt" as text or messages) and its answer
+            ("answer" or "solution"), as a data set or a list; by default the tasks of the environment. The environment
+            writes the prompt. Other columns go to the reward functions.
         eval_env: the environment to evaluate on during training (`eval_strategy`, `eval_steps`), greedily. With
             `load_best_model_at_end` the checkpoint with the best accuracy is kept.
         eval_tasks: how many of its tasks to use, from the first one on; by default all.
@@ -79,7 +79,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
     Raises:
         ConnectionError: the model is to be pushed to the hub, which does not answer.
         FileNotFoundError: the model's folder is missing, or the hub does not answer and the model is not cached.
-        TypeError: `tools`, `rollout_func` or `environment_factory` is given; the environment has all three parts.
+        TypeError: `tools`, `rollout_func` or `environment_factory` is given, which the environment has; or `env`,
+            `args` or `train_dataset` is nothing of the above.
         ValueError: the backend cannot serve the settings (see `trainer_backend`), the tokenizer cannot be used (see
             `check_tokenizer`), credit needs gold answers and cannot have them (see `answer_format`), or both `eval_env`
             and `eval_dataset` are given, or an evaluation task is trained on.
@@ -88,24 +89,22 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
     def __init__(
         self,
         model: Any,
-        env: ToolEnv,
+        env: Any = None,
         reward_funcs: Any = None,
-        args: ARPOConfig | None = None,
+        args: Any = None,
         train_dataset: Any = None,
-        eval_env: ToolEnv | None = None,
+        eval_env: Any = None,
         eval_tasks: int | None = None,
         overlap: str = "refuse",
         **kwargs: Any,
     ) -> None:
-        _check_arguments(env, eval_env, kwargs)
-        args = args or ARPOConfig(output_dir="arpo")
+        _check_arguments(model, eval_env, kwargs)
+        env, eval_env = as_env(env, "env"), None if eval_env is None else as_env(eval_env, "eval_env")
+        args = ARPOConfig(output_dir="arpo") if args is None else ARPOConfig.of(args)
         if args.push_to_hub and (reason := offline()):
             raise ConnectionError(
                 f"push_to_hub=True, and {reason}. Or leave push_to_hub out, and push the saved model later: hf upload"
             )
-        if isinstance(model, str | Path):
-            with args.main_process_first():
-                model = resolve_model(model, (args.model_init_kwargs or {}).get("revision", "main"))
         row = args.rollout_settings().parts
         env, eval_env = as_published(env, row), as_published(eval_env, row) if eval_env else None
         check_limits(args.rollout_limits(), list(env.tools))
@@ -117,6 +116,10 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         self._scale: Scale | None = None if as_trl else args.scale_rewards
         self.env, self.rollout_batch, self.evaluations = env, RolloutBatch(), []
         self.eval_env, self.eval_tasks = eval_env, evaluation_tasks(eval_env, eval_tasks) if eval_env else []
+        if train_dataset is not None:
+            train_dataset = with_tasks(train_dataset, env, "train_dataset")
+        if kwargs.get("eval_dataset") is not None:
+            kwargs["eval_dataset"] = with_tasks(kwargs["eval_dataset"], env, "eval_dataset")
         if eval_env:
             kwargs["eval_dataset"] = task_rows(eval_env, self.eval_tasks)
             if overlap != "allow" and train_dataset is None:
@@ -130,6 +133,9 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         self._no_signal, self._reward_check = NoSignalWarning(), RewardCheck()
         self._env_rewards = reward_funcs is None
         self._token_loss = args.token_loss()
+        if isinstance(model, str | Path):
+            with args.main_process_first():
+                model = resolve_model(model, (args.model_init_kwargs or {}).get("revision", "main"))
         super().__init__(
             model=model,
             reward_funcs=self._reward_check.wrap(env_reward if reward_funcs is None else reward_funcs),
@@ -313,20 +319,16 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         return batch_advantages(name, known, batch.turn_lengths(), [tree.starts() for tree in batch.trees])
 
 
-def _check_arguments(env: ToolEnv, eval_env: ToolEnv | None, given: dict[str, Any]) -> None:
+def _check_arguments(model: Any, eval_env: Any, given: dict[str, Any]) -> None:
     wrong = [name for name in PARTS_OF_ENV if given.get(name) is not None]
     if wrong:
         raise TypeError(f"ARPOTrainer takes no {', '.join(wrong)}: tools, rollout and resets belong to `env`")
-    if not isinstance(env, ToolEnv):
-        raise TypeError(
-            f"env must be a ToolEnv, got {type(env).__name__}: rollouts run on copies of the environment itself, "
-            "which a wrapper would not follow. Pass `env.unwrapped`, and limits as its own options (max_turns=...)"
+    if isinstance(model, torch.nn.Module) and not (model.name_or_path or given.get("processing_class")):
+        raise ValueError(
+            "the model was loaded from no folder, so that its tokenizer is not known: give processing_class"
         )
-    env.check()
-    if eval_env:
-        eval_env.check()
-        if given.get("eval_dataset") is not None:
-            raise ValueError("give eval_env or eval_dataset: with both, the rows of eval_dataset would never be used")
+    if eval_env is not None and given.get("eval_dataset") is not None:
+        raise ValueError("give eval_env or eval_dataset: with both, the rows of eval_dataset would never be used")
 
 
 def call_openings(env: ToolEnv) -> list[str]:
@@ -334,31 +336,3 @@ def call_openings(env: ToolEnv) -> list[str]:
     closings = [text for text in env.protocol.stop_strings(env.schemas) if text.startswith("</")]
     tags = [f"<{text[2:]}" for text in closings if text != "</answer>"]
     return [*tags, "<tool_call>", "<|python_tag|>"]
-
-
-def training_tasks(env: ToolEnv, args: ARPOConfig) -> TaskSource:
-    """Return the tasks of the environment; of an endless source as many as training needs."""
-    source: TaskSource = env.tasks
-    if source.size is not None:
-        return source
-    if args.max_steps <= 0:
-        return LimitedSource(source, 1000)
-    rollouts = -(
-        -args.max_steps * args.gradient_accumulation_steps // (args.steps_per_generation * args.num_iterations)
-    )
-    return LimitedSource(source, rollouts * max(1, (args.generation_batch_size or 1) // (args.num_generations or 1)))
-
-
-def task_dataset(env: ToolEnv, args: ARPOConfig) -> Any:
-    """Return a `datasets.Dataset` with the tasks to train on."""
-    source = training_tasks(env, args)
-    return task_rows(env, [source.task(number) for number in range(source.size or 0)])
-
-
-def task_rows(env: ToolEnv, tasks: Sequence[Task]) -> Any:
-    """Return a `datasets.Dataset` with the columns "prompt" and "task", one row per task."""
-    from datasets import Dataset
-
-    return Dataset.from_list(
-        [{"prompt": env.messages(task), "task": json.dumps(task.as_dict(), ensure_ascii=False)} for task in tasks]
-    )

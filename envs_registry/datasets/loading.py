@@ -45,11 +45,15 @@ class DataSetSource(ListSource):
     repairs: dict[str, int] = field(default_factory=dict)
 
 
+DATA_SETS: dict[str, DataSet] = {}  # by the name of their source
+
+
 def register_data_sets(data_sets: Iterable[DataSet]) -> None:
     """Register an environment and a task source for each data set."""
     for data_set in data_sets:
         register([spec_of(data_set)])
         register_source(data_set.source, functools.partial(load, data_set))
+        DATA_SETS[data_set.source] = data_set
 
 
 def spec_of(data_set: DataSet) -> EnvSpec:
@@ -110,6 +114,21 @@ def load(
         tasks = _of_levels(tasks, levels, data_set, origin)
     counts = {name: count for name, count in sorted(repairs.items()) if count}
     return DataSetSource(tasks, origin, len(rows), counts)
+
+
+def task_of_row(data_set: DataSet, row: Row, number: int, where: str) -> Task | None:
+    """Return the task of a row that was read elsewhere; None if the set leaves such rows out.
+
+    Raises:
+        DataFileError: the row is broken; the message begins with `where`.
+    """
+    steps = (*data_set.steps, *(step for _, step in data_set.filters))
+    try:
+        return _task(data_set, data_set.split_names[0], number, _PlacedRow(where, row), steps, Counter())
+    except DataFileError:
+        raise
+    except ValueError as error:
+        raise DataFileError(f"{where}, {error}") from error
 
 
 @dataclass(frozen=True)

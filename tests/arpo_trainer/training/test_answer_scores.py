@@ -31,7 +31,7 @@ from arpo_trainer.training.answer_scores import (
     trainer_logps,
 )
 from arpo_trainer.training.rewards import ROLLOUTS_WITHOUT_SIGNAL
-from arpo_trainer.training.trainer import task_rows
+from arpo_trainer.training.task_data import task_rows
 from envs_registry.generated.bifurcation_world import DOORS, KEYS
 from tests.arpo_trainer.algorithms.credit_trees import nested
 from tests.arpo_trainer.byte_policy import write_byte_policy
