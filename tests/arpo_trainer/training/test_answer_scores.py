@@ -36,7 +36,6 @@ from envs_registry.generated.bifurcation_world import DOORS, KEYS
 from tests.arpo_trainer.algorithms.credit_trees import nested
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.rollout.test_engine import ScriptedPolicy
-from tests.arpo_trainer.training import test_trl_options
 from tests.arpo_trainer.training.test_fold_training import random_tree
 from tests.arpo_trainer.training.test_trainer import listener
 from tests.arpo_trainer.training.test_trl_options import made
@@ -220,14 +219,17 @@ def test_gains_are_a_signal_where_rewards_are_equal(
     tmp_path: Path,
     algorithm: str,
     warned: bool,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(test_trl_options, "letter_reward", lambda completions, **_: [0.5] * len(completions))
     model, tokenizer = tiny_model(), tiny_tokenizer()
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "policy")
-    settings = {"max_completion_length": 200, "algorithm": algorithm, "max_steps": ROLLOUTS_WITHOUT_SIGNAL}
+    settings: dict[str, Any] = {
+        "max_completion_length": 200,
+        "algorithm": algorithm,
+        "max_steps": ROLLOUTS_WITHOUT_SIGNAL,
+    }
+    settings["reward"] = lambda completions, **_: [0.5] * len(completions)
     trainer, _ = made(tmp_path / "policy", tmp_path, env=world_env("short"), **settings)
     trainer.backend = trainer.engine.backend = Wanderer(tokenizer, (), ())
     trainer.train()

@@ -18,6 +18,7 @@ from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.lab.lab_policy import world_env
 from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
+from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.rollout_plan import PlannedRollout, RolloutPlan, StepSizes
 from arpo_trainer.training.task_data import task_rows
 from arpo_trainer.tree import Trajectory
@@ -63,6 +64,7 @@ def make(folder: Path, kind: type[ARPOTrainer] = ARPOTrainer, tasks: int = 3, **
 def played(trainer: Any, **more: Any) -> list[list[RolloutTree]]:
     """Train, and return the trees of each rollout."""
     found: list[list[RolloutTree]] = []
+    trainer.remove_callback(RunRecorder)  # trainers that are compared share a folder
     trainer.add_callback(listener(on_rollout=found.append))
     trainer.train(**more)
     return found
