@@ -72,7 +72,7 @@ class Hesitant:
         else:
             turn = RIGHT if draw.random() < self.success[first] else WRONG
         ids = list(self.ids(turn))
-        entropies = [0.3 if "answer" in turn else 0.9] * len(ids)
+        entropies = [0.9 if "more" in turn else 0.3] * len(ids)  # it hesitates where it calls again
         if on_window:
             on_window(entropies[: request.window])
         return Generation(ids, [-0.7] * len(ids), entropies, "stop")
@@ -119,8 +119,8 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     usual = [name for name, row in ALGORITHMS.items() if row.attribution not in ("igpo", "a2tgpo")]
-    usual += [f"random-{name}=random:attribution={name}" for name in ("hard", "turn", "dedup", "fork")]
-    usual += ["spread-fork=spread:attribution=fork", "ranked-fork=arpo-ranked:attribution=fork"]
+    usual += [f"random-{name}=random:attribution={name}" for name in ("hard", "turn", "dedup")]
+    usual += [f"{name}-fork={name}:attribution=fork" for name in ("arpo", "arpo-ranked", "spread")]
     parser.add_argument("rows", nargs="*", default=usual, metavar="ROW")
     parser.add_argument("--groups", type=int, default=1500)
     arguments = parser.parse_args()
