@@ -23,15 +23,7 @@ from typing import Any, Literal
 from arpo_trainer.timeline import Event
 
 # reasons of points that would have branched otherwise; `Decision.passed` counts these points, too
-SPENT, QUOTA, FORK_FAILED, PRUNED = REFUSALS = (
-    "budget spent",
-    "quota of the root used",
-    "fork failed",
-    "first turn as a sister's",
-)
-DISCARDED = (
-    "discarded_tokens"  # of `RolloutTree.meta`: tokens of the model that are in no span, because they were dropped
-)
+SPENT, QUOTA, FORK_FAILED = REFUSALS = "budget spent", "quota of the root used", "fork failed"
 # outcomes of what tools at inference time did to a turn, see `Span.interventions`
 WORKED, FAILED, ABANDONED, REWRITTEN = "worked", "failed", "abandoned", "rewritten"
 Kind = Literal["model", "environment", "fold"]
@@ -50,9 +42,9 @@ class Decision:
         threshold: tau; for a draw, the number it was compared with.
         branches: number of branches that leave here.
         reason: why, in a few words: "entropy rose", "score above threshold" (without a rise), "score not above
-            threshold", "next to no entropy left", "drawn", "not drawn", "chosen by rank", "left out by rank", "every
-            point branches", "budget spent", "quota of the root used", "first turn as a sister's", "fork failed: ...".
-            A point with one of the last four would have branched otherwise.
+            threshold", "next to no entropy left", "drawn", "not drawn", "chosen by rank", "every point branches",
+            "budget spent", "quota of the root used", "fork failed: ...". A point with one of the last three would have
+            branched otherwise.
         consecutive: l, the number of consecutive high-entropy steps just before.
     """
 

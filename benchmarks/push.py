@@ -78,7 +78,9 @@ class Hesitant:
         return Generation(ids, [-0.7] * len(ids), entropies, "stop")
 
 
-def grow(groups: int, row: str, success: dict[str, float] | None = None, calls: int = CALLS) -> list[RolloutTree]:
+def grow(
+    groups: int, row: str, success: dict[str, float] | None = None, calls: int = CALLS, total: int = TOTAL
+) -> list[RolloutTree]:
     """Grow groups as a row does, with rewards of 1 for a right answer and 0 for a wrong one."""
     tokenizer = small_tokenizer()
     env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: FixedTool("search", "seen")], max_tool_calls=calls)
@@ -86,7 +88,7 @@ def grow(groups: int, row: str, success: dict[str, float] | None = None, calls: 
         Hesitant(tokenizer, success or SUCCESS, calls),
         tokenizer,
         env,
-        RolloutSettings(algorithm=row, num_generations=TOTAL, initial_rollouts=ROOTS),
+        RolloutSettings(algorithm=row, num_generations=total, initial_rollouts=ROOTS),
     )
     trees = asyncio.run(engine.rollout([env.tasks.task(0)] * groups))
     for trajectory in (one for tree in trees for one in tree.trajectories):
@@ -99,7 +101,7 @@ def pushes(trees: Sequence[RolloutTree], algorithm: Algorithm) -> dict[str, list
     found: dict[str, list[float]] = {name: [] for name in SUCCESS}
     name = PLAIN.get(algorithm.advantage, algorithm.advantage)
     for tree in trees:
-        lengths = [[sum(tree.row(number).mask) for number in range(TOTAL)]]
+        lengths = [[sum(tree.row(number).mask) for number in range(len(tree.trajectories))]]
         [own] = batch_advantages(name, [tree.rewards], lengths, [tree.starts()])
         total = dict.fromkeys(SUCCESS, 0.0)
         for number, row in enumerate(token_advantages(tree, own, algorithm.attribution)):

@@ -34,24 +34,12 @@ class Candidate:
 
     Attributes:
         point: as it was scored.
-        root: name of the root that the path comes from.
-        depth: number of tool results on the path up to here; 1 is the first.
-        tokens: number of tokens on the path from the end of the prompt up to here.
-        length: number of tokens on the whole path, from the end of the prompt to its leaf.
-        entropies: of what the model wrote on the path after the point, in nats: one tuple per turn.
-        logprobs: of the same tokens, when they were sampled.
-        reward: of the path; None if it is not valid.
+        logprobs: of what the model wrote on the path after the point, when it was sampled: one tuple per turn.
         branches: number of branches that the present ranking has given to the point so far.
     """
 
     point: Point
-    root: str = "0"
-    depth: int = 1
-    tokens: int = 1
-    length: int = 1
-    entropies: tuple[tuple[float, ...], ...] = ()
     logprobs: tuple[tuple[float, ...], ...] = ()
-    reward: float | None = None
     branches: int = 0
 
 

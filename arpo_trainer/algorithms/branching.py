@@ -9,7 +9,6 @@ and a row, and nothing in the engine.
 | aepo | (alpha + beta dH)(1 - penalty l) > tau, l high-entropy steps of the chain in a row | AEPO, branch penalty |
 | arpo-ranked | the highest dH, once all roots have ended; points with next to no entropy left are skipped | ours |
 | arpo-turn-end | as arpo, dH measured at the turn before the result | ablation |
-| latr | as arpo; a branch whose first turn is nearly that of a sister is dropped | LATR (2510.24302) |
 | treepo | at every point of every path, in rounds, while the budget lasts | TreePO (2508.17445) |
 | random | a coin says so, with probability alpha | ablation |
 | arpo-reference | clip(U - beta dH, 0, 1) <= alpha | the published code of ARPO |
@@ -17,7 +16,7 @@ and a row, and nothing in the engine.
 | tree-grpo | at points drawn at random once all planned trajectories have ended | Tree-GRPO (2509.21240) |
 | spread | the same, evenly: few branches at a point, and a quota of every root | ours |
 | vine | as random, at points of roots alone | VinePPO (2410.01679), SPO (2505.23564) |
-| treerl, at2po, deep-grpo, appo, infotree | where a function of `ranking` says so, with hindsight | see there |
+| treerl, at2po | where a function of `ranking` says so, with hindsight | see there |
 
 Entropies are on the scale of `entropy.entropy_level`, in the reference rows on that of `entropy.segment_entropy`.
 """
@@ -32,11 +31,8 @@ from arpo_trainer.algorithms.branch_points import Point as Point
 from arpo_trainer.algorithms.ranking import (
     RankFunction,
     evenly,
-    pivots,
-    promise,
     surprise,
     turn_entropy,
-    uncertain_outcomes,
 )
 
 ROSE = "entropy rose"
@@ -88,7 +84,6 @@ class BranchMethod:
         rounds: with `best`, in how many rounds the budget is spent; the points of a round's branches wait for the next.
         roots_only: whether branches never branch again.
         turn_end: whether the turn *before* the result is measured; otherwise it is the one after it.
-        prune: whether a branch is dropped if its first turn is nearly that of a sister (`branch_distance`).
 
     Raises:
         ValueError: `rank` or `rounds` without `best`.
@@ -103,7 +98,6 @@ class BranchMethod:
     rounds: int = 1
     roots_only: bool = False
     turn_end: bool = False
-    prune: bool = False
 
     def __post_init__(self) -> None:
         if not self.best and (self.rank is not None or self.rounds != 1):
@@ -222,11 +216,7 @@ BRANCHES: dict[str, BranchMethod] = {
     "vine": BranchMethod(_vine, roots_only=True),
     "treerl": BranchMethod(_ranked, best=True, rank=surprise),
     "at2po": BranchMethod(_ranked, best=True, quota=False, rank=turn_entropy, rounds=2),
-    "deep-grpo": BranchMethod(_ranked, best=True, quota=False, rank=pivots, roots_only=True),
-    "appo": BranchMethod(_ranked, best=True, quota=False, rank=promise, roots_only=True),
-    "infotree": BranchMethod(_ranked, best=True, quota=False, rank=uncertain_outcomes, rounds=2),
     "treepo": BranchMethod(_every_point, quota=False),
-    "latr": BranchMethod(_arpo, prune=True),
     "arpo-turn-end": BranchMethod(_arpo, turn_end=True),
 }
 

@@ -12,10 +12,8 @@ A way of giving credit is a row of `CREDITS`; a new one needs a function and a r
 | fork | V minus a baseline of the sisters | visits/d | ours, `fork_credit` |
 | treerl | (V - V(root) + V - V(step before)) / sqrt(d) | 1 | TreeRL (2506.11902), eq. 2-4 |
 | treepo | R minus the mean of the group means along the path | 1 | TreePO (2508.17445), eq. 5 |
-| treeadv | the mean over the leaves | 1 | TreeAdv (2601.03703), from its abstract |
 | spo | V at the segment's end minus V at its start | 1/d | SPO (2505.23564), eq. 2 |
 | vineppo | the same, V from the branches alone | 1, branches 0 | VinePPO (2410.01679), sec. 4 |
-| appo | R minus the initial ones' mean, plus that of the branches through it | 1, branches 0 | APPO (2606.12384) |
 | rtmc | Q - V of equal states in all trajectories | 1 | RTMC (2604.11037), eq. 11 |
 | igpo | sum of the normalised gains and the reward still to come | 1 | IGPO (2510.14967) |
 | a2tgpo | the trajectory's own, plus gains normalised at the same turn | 1 | A2TGPO (2605.06200), its code |
@@ -36,9 +34,9 @@ from collections.abc import Sequence
 from arpo_trainer.algorithms.answer_credit import a2tgpo, check_answer_scores, igpo
 from arpo_trainer.algorithms.credit_method import Credit, PathValues, once, shared
 from arpo_trainer.algorithms.fork_credit import fork_advantages, visit_weights
-from arpo_trainer.algorithms.initial_credit import appo, initial_only, vineppo
+from arpo_trainer.algorithms.initial_credit import initial_only, vineppo
 from arpo_trainer.algorithms.state_credit import rtmc
-from arpo_trainer.algorithms.tree_credit import spo, treeadv, treepo, treerl
+from arpo_trainer.algorithms.tree_credit import spo, treepo, treerl
 from arpo_trainer.algorithms.tree_values import span_advantages, turn_values
 from arpo_trainer.tree import RolloutTree
 from arpo_trainer.validation import check_name
@@ -61,10 +59,8 @@ CREDITS: dict[str, Credit] = {
     "fork": Credit(shared(fork_advantages), visit_weights),
     "treerl": Credit(shared(treerl)),
     "treepo": Credit(treepo),
-    "treeadv": Credit(shared(treeadv)),
     "spo": Credit(shared(spo), once),
     "vineppo": Credit(vineppo, initial_only),
-    "appo": Credit(appo, initial_only),
     "rtmc": Credit(rtmc),
     "igpo": Credit(igpo, needs_answers=True),
     "a2tgpo": Credit(a2tgpo, needs_answers=True),

@@ -1,7 +1,7 @@
-"""Credit that trains on initial trajectories alone: VinePPO and APPO. Branches only tell what they are worth.
+"""Credit that trains on initial trajectories alone: VinePPO. Branches only tell what they are worth.
 
-An initial trajectory started at the prompt (origin "root" or "top-up"). The rows weigh copies with `initial_only`, so
-that a token mean divides by the tokens of initial trajectories.
+An initial trajectory started at the prompt (origin "root" or "top-up"). The row weighs copies with `initial_only`, so
+that branches leave what a loss divides by.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from arpo_trainer.algorithms.credit_method import PathValues
-from arpo_trainer.algorithms.tree_values import Forks, mean, turn_values, valid_leaves
+from arpo_trainer.algorithms.tree_values import Forks, mean, turn_values
 from arpo_trainer.tree import RolloutTree
 
 
@@ -53,39 +53,6 @@ def vineppo(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
             known.append(mean(others) if others else None)
         rows.append(_changes([*known, own]))
     return rows
-
-
-def appo(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
-    """Return APPO's base advantage: initial trajectories and branches are two groups, and only the first is trained.
-
-    APPO (arXiv 2606.12384) takes group-relative advantages separately over the initial rollouts and over the branches.
-    In the published code (`compute_appo_advantage`) those of branches are added to the prefix that they share:
-
-        A(i, t) = A_i + mean of A_b over the branches b that share token t with i
-
-    Left out: each group's own deviation (both have that of the whole group here), the factor 1 + b A_fut, which needs
-    ratios to the policy under training, and the scale M of rewards, which needs the branching score of tokens. Without
-    branches, A is the reward minus the mean.
-
-    Args:
-        tree: with G trajectories.
-        advantages: of each trajectory, shape (G,).
-
-    Returns:
-        For each trajectory one number per span of its path; 0 for branches.
-    """
-    valid = [number for number, trajectory in enumerate(tree.trajectories) if trajectory.valid]
-    centre = {
-        kind: mean([advantages[number] for number in valid if _initial(tree, number) is kind]) for kind in (True, False)
-    }
-    relative = [own - centre[_initial(tree, number)] for number, own in enumerate(advantages)]
-    sharing = [
-        mean([relative[number] for number in through if not _initial(tree, number)]) for through in valid_leaves(tree)
-    ]
-    return [
-        [relative[number] + sharing[span.index] if _initial(tree, number) else 0.0 for span in tree.path(number)]
-        for number in range(len(tree.trajectories))
-    ]
 
 
 def _initial(tree: RolloutTree, number: int) -> bool:

@@ -65,7 +65,6 @@ ALGORITHMS: dict[str, Algorithm] = {
     "at2po": Algorithm("arpo", "at2po", loss="gspo-turn", attribution="at2po"),
     "treerl": Algorithm("arpo", "treerl", attribution="treerl"),
     "treepo": Algorithm("arpo", "treepo", attribution="treepo"),
-    "treeadv": Algorithm("arpo", "treerl", attribution="treeadv"),
     "rtmc": Algorithm(
         "grpo", None, attribution="rtmc"
     ),  # it makes no forks: states that independent trajectories share are its tree
@@ -73,10 +72,6 @@ ALGORITHMS: dict[str, Algorithm] = {
     "a2tgpo": Algorithm("grpo", None, advantage="grpo-population", loss="gspo-turn", attribution="a2tgpo"),
     "vineppo": Algorithm("arpo", "vine", advantage="grpo-no-std", attribution="vineppo"),
     "spo": Algorithm("arpo", "vine", advantage="grpo-no-std", attribution="spo"),
-    "latr": Algorithm("arpo", "latr"),
-    "deep-grpo": Algorithm("arpo", "deep-grpo"),
-    "appo": Algorithm("arpo", "appo", attribution="appo"),
-    "infotree": Algorithm("arpo", "infotree"),
     "toolpo": Algorithm("grpo", None, advantage="grpo-no-std", action_weight=1.0),
 }
 

@@ -1,8 +1,8 @@
-"""Published credit over trees of reasoning steps: TreeRL, TreePO, TreeAdv and SPO-tree.
+"""Published credit over trees of reasoning steps: TreeRL, TreePO and SPO-tree.
 
 Their nodes are what lies between two forks; here that is a segment of turns and results. Returns of 0 or 1 are replaced
-by the advantages of `advantage`, which are the same up to a constant and a scale; all but `treeadv` take differences,
-so the constant cancels. `advantage: grpo-no-std` keeps the scale of the rewards.
+by the advantages of `advantage`, which are the same up to a constant and a scale; all take differences, so the constant
+cancels. `advantage: grpo-no-std` keeps the scale of the rewards.
 """
 
 from __future__ import annotations
@@ -73,27 +73,6 @@ def treepo(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
         baseline = mean([mean([advantages[member] for member in group]) for group in groups])
         result.append([own - baseline] * len(path))
     return result
-
-
-def treeadv(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
-    """Return the mean advantage of the rollouts that complete each segment.
-
-    TreeAdv (arXiv 2601.03703) "aggregates token-level advantages for internal tree segments by redistributing the
-    advantages of complete rollouts (all leaf nodes)"; at a leaf it is GRPO's:
-
-        A(segment) = 1 / |L| sum of A_l over the leaves l in L below it
-
-    Only the paper's abstract and summaries of it were available, not its equations: the aggregate is taken to be the
-    mean, which makes this row the same as "hard". Left out: its sampling by entropy.
-
-    Args:
-        tree: with G trajectories.
-        advantages: of each trajectory, shape (G,).
-
-    Returns:
-        Shape (spans,); 0 where no valid trajectory passes.
-    """
-    return span_advantages(tree, advantages)
 
 
 def spo(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:

@@ -26,7 +26,7 @@ from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.recorder import RunRecorder, versions
 from arpo_trainer.training.trainer import ARPOTrainer
-from arpo_trainer.tree import DISCARDED, RolloutTree
+from arpo_trainer.tree import RolloutTree
 
 COSTS = ("trajectories", "sampled_tokens", "tool_calls", "update_tokens")
 SETTINGS: dict[str, Any] = {
@@ -243,7 +243,7 @@ def tree_costs(tree: RolloutTree, packed: bool = True) -> dict[str, int]:
     model = [span for span in tree.spans if span.kind == "model"]
     return {
         "trajectories": len(tree.trajectories),
-        "sampled_tokens": sum(len(span.ids) for span in model) + int(tree.meta.get(DISCARDED, 0)),
+        "sampled_tokens": sum(len(span.ids) for span in model),
         "tool_calls": sum(span.is_result for span in tree.spans),
         "update_tokens": rows * len(tree.prompt_ids) + after_prompt,
     }

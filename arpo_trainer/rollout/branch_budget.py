@@ -36,7 +36,6 @@ class BranchRequest:
         points: how many points may follow on the path, and on each branch that it gets.
         score: of the point; used where the best points are served first.
         count: from the number of branches that are left, how many it takes; called once, when the request is settled.
-        left_out: whether the ranking gave it no place at all.
     """
 
     path: str
@@ -45,7 +44,6 @@ class BranchRequest:
     points: int = 0
     score: float = 0.0
     count: Callable[[int], int] | None = None
-    left_out: bool = False
 
     def take(self, left: float) -> int:
         """Return how many branches it takes of those that are left."""
@@ -79,7 +77,7 @@ class BranchBudget:
         in_sequence: settle strictly one request after the other, because what a request takes is not known before.
         best_first: wait until every path has ended, then serve the highest scores first. If budget is left when the
             branches have ended, the same happens again.
-        rank: with `best_first`, scores the requests before each branch that is given out; -inf is no place at all.
+        rank: with `best_first`, scores the requests before each branch that is given out.
         rounds: with `best_first`, the number of rankings among which the budget is divided.
         arrival: serve requests in the order in which they come.
         quota: most branches of a root and all its descendants; None is no quota.
@@ -199,11 +197,11 @@ class BranchBudget:
         self._rankings += 1
         first, given = self.rank(waiting, [0] * len(waiting)), [0] * len(waiting)
         for request, score in zip(waiting, first, strict=True):
-            request.score, request.left_out = score, score == -math.inf
+            request.score = score
         self._give_out(waiting, given, share)
         # with no branch given out, no path would end and no other ranking would come
         again = 0 < sum(given) < left
-        settled = [i for i, request in enumerate(waiting) if given[i] or not again or not self._may_get(request)]
+        settled = [i for i, request in enumerate(waiting) if given[i] or not again or self._room(request.path) <= 0]
         return [(waiting[i], given[i]) for i in sorted(settled, key=lambda i: (-first[i], i))]
 
     def _give_out(self, waiting: Sequence[BranchRequest], given: list[int], share: int) -> None:
@@ -214,16 +212,13 @@ class BranchBudget:
             free = [
                 i
                 for i, request in enumerate(waiting)
-                if given[i] < request.wanted and scores[i] > -math.inf and used[_root(request.path)] < self._quota
+                if given[i] < request.wanted and used[_root(request.path)] < self._quota
             ]
             if not free:
                 return
             best = max(free, key=lambda i: scores[i])  # of equals the first in the drawn order
             given[best] += 1
             used[_root(waiting[best].path)] += 1
-
-    def _may_get(self, request: BranchRequest) -> bool:
-        return not request.left_out and self._room(request.path) > 0
 
     def _record(self, request: BranchRequest, granted: int) -> tuple[BranchRequest, int]:
         self._requests.remove(request)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from arpo_env import ToolEnv
-from arpo_trainer.algorithms.branch_points import Point
-from arpo_trainer.rollout.branch_budget import BranchRequest
+from arpo_trainer.algorithms.branch_points import BranchSettings, Candidate, Point
+from arpo_trainer.algorithms.ranking import RankFunction
+from arpo_trainer.rollout.branch_budget import BranchRequest, RankRequests
 from arpo_trainer.rollout.environments import EnvironmentPool
 from arpo_trainer.rollout.live_trajectory import LiveTrajectory
 from arpo_trainer.timeline import Event
-from arpo_trainer.tree import FORK_FAILED, Decision, Span
+from arpo_trainer.tree import FORK_FAILED, Decision, RolloutTree, Span
 
 logger = logging.getLogger(__name__)
 
@@ -114,3 +115,29 @@ class BranchMaker:
             pending.made.copies = 0
             pending.fault = f"{FORK_FAILED}: {error}"
             return []
+
+
+def ranking(rank: RankFunction, settings: BranchSettings, tree: RolloutTree) -> RankRequests:
+    """Return the function that the branch budget ranks requests with.
+
+    Args:
+        rank: of the branch method.
+        settings: that it reads.
+        tree: that the requests are of.
+    """
+    known: dict[BranchRequest, Candidate] = {}  # paths have ended when they are ranked, so nothing changes later
+
+    def scores(requests: Sequence[BranchRequest], given: Sequence[int]) -> list[float]:
+        for request in requests:
+            assert isinstance(request, PendingBranch)  # for the type checker: all requests are
+            if request not in known:
+                known[request] = Candidate(request.point, _later_turns(tree, request))
+        return rank([replace(known[one], branches=n) for one, n in zip(requests, given, strict=True)], settings)
+
+    return scores
+
+
+def _later_turns(tree: RolloutTree, pending: PendingBranch) -> tuple[tuple[float, ...], ...]:
+    # not searched for: a path whose thoughts were shortened later passes a copy of the point, at the same place
+    place = len(tree.path_to(pending.span.index))
+    return tuple(tuple(span.logprobs) for span in tree.path(pending.origin.number)[place:] if span.sampled)

@@ -16,16 +16,13 @@ from arpo_trainer.algorithms.branch_points import Point
 from arpo_trainer.algorithms.branching import NOT_DRAWN, chain_length
 from arpo_trainer.algorithms.budgets import branch_quota
 from arpo_trainer.rollout.branch_budget import BranchBudget
-from arpo_trainer.rollout.branch_requests import BranchMaker, BranchState, PendingBranch
+from arpo_trainer.rollout.branch_requests import BranchMaker, BranchState, PendingBranch, ranking
 from arpo_trainer.rollout.environments import EnvironmentPool
-from arpo_trainer.rollout.hindsight import ranking
 from arpo_trainer.rollout.live_trajectory import LiveTrajectory
 from arpo_trainer.rollout.point_scores import PointScorer
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.timeline import Event
 from arpo_trainer.tree import QUOTA, SPENT, Decision, RolloutTree, Span
-
-LEFT_OUT = "left out by rank"
 
 
 class BranchScheduler:
@@ -96,12 +93,6 @@ class BranchScheduler:
             self.budget.end_path(trajectory.name, state.clock)
             self.settle()
 
-    def trajectory_dropped(self, trajectory: LiveTrajectory) -> None:
-        """Note that a branch is no longer played; a fresh root takes its place, which does not branch."""
-        if state := self._states.pop(trajectory.name, None):
-            self.budget.end_path(trajectory.name, state.clock)
-            self.settle()
-
     def window(self, trajectory: LiveTrajectory) -> int:
         """Return how many entropies of a trajectory's next turn are wanted as soon as they are there."""
         state = self._states.get(trajectory.name)
@@ -160,7 +151,7 @@ class BranchScheduler:
         if not self.published:  # there it is known at once
             for request, left in self.budget.denied():
                 assert isinstance(request, PendingBranch)  # for the type checker: all requests are
-                request.decision.reason = LEFT_OUT if request.left_out else QUOTA if left else SPENT
+                request.decision.reason = QUOTA if left else SPENT
 
     def order(self, trajectory: LiveTrajectory, topped_up: bool = False) -> tuple[float, ...]:
         """Return the position of a trajectory in the group, in the order of the virtual rounds."""
@@ -267,7 +258,7 @@ class BranchScheduler:
 
     def _settled(self, pending: PendingBranch, granted: int) -> None:
         pending.decision.branches = granted
-        if self.method is not None and self.method.rank is not None and not pending.left_out:
+        if self.method is not None and self.method.rank is not None:
             pending.decision.score = pending.score
         if self.published and not granted:
             pending.decision.reason = NOT_DRAWN if self.budget.left else SPENT

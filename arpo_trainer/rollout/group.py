@@ -31,7 +31,6 @@ from arpo_trainer.rollout.branch_scheduler import BranchScheduler
 from arpo_trainer.rollout.environments import EnvironmentPool
 from arpo_trainer.rollout.folds import fold_history
 from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory, error_message
-from arpo_trainer.rollout.lookahead import Lookahead
 from arpo_trainer.rollout.refined_chain import keep_shared
 from arpo_trainer.rollout.rollout_context import RolloutContext
 from arpo_trainer.rollout.turn_tools import TurnTools
@@ -89,9 +88,6 @@ class Group:
         if not self.scheduler.published:
             self.tree.meta["entropy_unit"] = ENTROPY_UNIT
         self.admitted_whole = parts.method is not None
-        self.lookahead: Lookahead | None = None
-        if parts.method is not None and parts.method.prune:
-            self.lookahead = Lookahead(self.tree, self.settings.branch_distance)
         self.turn_tools: TurnTools | None = None
         if context.inference is not None:
             self.turn_tools = TurnTools(context.inference, self.environments, self.tree, context.renderer, self._seed)
@@ -162,8 +158,6 @@ class Group:
             self._start_root("top-up")
 
     def _start_branch(self, branch: LiveTrajectory, parent: int, fork: Span) -> None:
-        if self.lookahead is not None:
-            self.lookahead.forked(branch)
         self._start(branch, "branch", parent, fork)
 
     def _start(
@@ -209,8 +203,6 @@ class Group:
     def _ended(self, trajectory: LiveTrajectory) -> None:
         if self.turn_tools is not None:
             self.turn_tools.ended(trajectory)
-        if self.lookahead is not None:
-            self.lookahead.ended(trajectory)
         if self.scheduler.budget.reserve is None:
             self._set_budget(trajectory)
         self.scheduler.trajectory_ended(trajectory)
@@ -248,9 +240,6 @@ class Group:
             await tools.before_turn(trajectory)
         generation = await self._generate(trajectory)
         await self.scheduler.forks_made(trajectory)  # before the episode goes on
-        if self.lookahead is not None and await self.lookahead.drops(trajectory, generation.ids):
-            await self._start_over(trajectory)
-            return True
         if tools is not None and await tools.takes_back_cut(trajectory, generation, self._room(trajectory)):
             return True
         self._add_model_span(trajectory, generation)
@@ -266,17 +255,6 @@ class Group:
             short = generation.finish == "length" and info["outcome"] == "no answer"
             return self._end(trajectory, "truncated" if short else info["outcome"], reward, info)
         return await self._append_result(trajectory, generation, info)
-
-    async def _start_over(self, trajectory: LiveTrajectory) -> None:
-        """Continue in the place of a dropped branch with a fresh root."""
-        number = trajectory.number
-        self.scheduler.trajectory_dropped(trajectory)
-        await self.environments.close(trajectory.env)
-        name = f"{trajectory.name}.0"
-        trajectory.restart(name, self._new_episode(name), list(self.tree.prompt_ids))
-        self.tree.trajectories[number] = Trajectory(-1, "top-up")
-        self._orders[number] = self.scheduler.order(trajectory, topped_up=True)
-        await self.environments.start(trajectory)
 
     async def _generate(self, trajectory: LiveTrajectory) -> Generation:
         request = self._request(trajectory)

@@ -152,11 +152,6 @@ class LiveTrajectory:
             name, episode, list(self.ids), self.node, turn=self.turn, used=self.used, notes=self.notes
         )
 
-    def restart(self, name: str, episode: LiveEpisode, prompt_ids: list[int]) -> None:
-        """Begin again at the prompt, under another name and in another episode; the number stays."""
-        self.name, self.episode, self.ids = name, episode, prompt_ids
-        self.node, self.turn, self.used, self.notes = None, 0, (), ()
-
 
 class ReplayError(RuntimeError):
     """Raised when an episode that is replayed does not give the same results."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from arpo_env.episode import FOLD
 from arpo_trainer.algorithms.answer_credit import answer_gains
 from arpo_trainer.rollout.time_use import TimeUse, busy_seconds, concurrency, generating, time_use, wall_seconds
-from arpo_trainer.tree import DISCARDED, RolloutTree, Trajectory
+from arpo_trainer.tree import RolloutTree, Trajectory
 
 _WAITS = ("start", "generate", "tool", "settle")
 _EQUAL = 1e-9  # closer rewards are equal
@@ -50,7 +50,7 @@ used; absent where nothing was tried |
         | `answer_gain` | mean rise of the gold answer's probability per turn (`igpo`, `a2tgpo`); absent where \
 it was not measured |
         | `tokens_unique`, `tokens_copied` | tokens after the prompt: shared ones once, and with all copies |
-        | `tokens_generated` | tokens that the model generated, shared ones once, dropped ones (`latr`) included |
+        | `tokens_generated` | tokens that the model generated, shared ones once |
         | `tool_calls/NAME` | calls of a tool that ran; a call shared by branches is one |
         | `tool_seconds/NAME` | seconds that they took, without waiting for a place |
 
@@ -167,7 +167,7 @@ def _tokens(trees: Sequence[RolloutTree]) -> dict[str, float]:
         "entropy_after_tool": _mean(e for span in model if span.parent is not None for e in span.entropies),
         "tokens_unique": sum(tree.unique_tokens() for tree in trees),
         "tokens_copied": sum(tree.copied_tokens() for tree in trees),
-        "tokens_generated": sum(len(span.ids) for span in model) + sum(tree.meta.get(DISCARDED, 0) for tree in trees),
+        "tokens_generated": sum(len(span.ids) for span in model),
     }
 
 

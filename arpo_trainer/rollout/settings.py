@@ -16,7 +16,6 @@ _LOWEST = {
     "max_completion_length": 1,
     "temperature": 0,
     "branch_penalty": 0,
-    "branch_distance": 0,
     "retries": 0,
     "turn_timeout": 0.001,
 }
@@ -62,8 +61,6 @@ class RolloutSettings:
             "previous" against the turn before on the same path.
         branch_order: "rounds" spends the branch budget as if trajectories played in rounds, so that trees do not depend
             on timing; "arrival" spends it first come, first served.
-        branch_distance: least edit distance of a branch's first turn from its sisters', as a share of the longer one;
-            `latr` drops branches that are nearer, and 0 drops none.
     """
 
     algorithm: str = "arpo"
@@ -92,7 +89,6 @@ class RolloutSettings:
     repetition_penalty: float = 1.0
     branch_baseline: str = "root"
     branch_order: str = "rounds"
-    branch_distance: float = 0.1
 
     def __post_init__(self) -> None:
         check_types(self, self.__annotations__)

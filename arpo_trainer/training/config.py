@@ -79,8 +79,8 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
             "help": "Rollout and loss: 'arpo' grows trees (branches after tool results), 'aepo' balances roots and "
             "branches by entropy and keeps gradients that the clip would drop, 'grpo' starts all at the prompt; "
             "also 'dapo', 'reinforce++', 'arpo-ranked', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference', "
-            "'spread', 'fork', 'at2po', 'treerl', 'treepo', 'treeadv', 'rtmc', 'vineppo', 'spo', 'latr', 'deep-grpo', "
-            "'appo', 'infotree', 'igpo', 'a2tgpo', 'toolpo'; or 'MODULE:NAME', one of your own."
+            "'spread', 'fork', 'at2po', 'treerl', 'treepo', 'rtmc', 'vineppo', 'spo', "
+            "'igpo', 'a2tgpo', 'toolpo'; or 'MODULE:NAME', one of your own."
         },
     )
     budget: str | None = field(
@@ -91,7 +91,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         default=None,
         metadata={
             "help": "In place of the algorithm's: 'arpo', 'aepo', 'arpo-ranked', 'arpo-turn-end', 'random', "
-            "'tree-grpo', 'spread', 'vine', 'treerl', 'at2po', 'deep-grpo', 'appo', 'infotree', 'treepo', 'latr', or "
+            "'tree-grpo', 'spread', 'vine', 'treerl', 'at2po', 'treepo', or "
             "a '-reference' method."
         },
     )
@@ -130,13 +130,6 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
             "depend on timing; 'arrival' spends it first come, first served (for an ablation)."
         },
     )
-    branch_distance: float = field(
-        default=0.1,
-        metadata={
-            "help": "'latr' drops a branch whose first turn is nearer to a sister's than this edit distance, as a "
-            "share of the longer turn. 0 drops none."
-        },
-    )
     budget_beta: float = field(default=0.5, metadata={"help": "AEPO's budget: weight of the entropy difference."})
     entropy_window: int = field(default=20, metadata={"help": "k: number of tokens whose entropy is compared."})
     entropy_estimator: str = field(
@@ -153,7 +146,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
             "help": "In place of the algorithm's. 'soft': each copy of a shared token has the advantage of its "
             "trajectory; 'hard': their mean; 'dedup': a shared token counts once; 'turn': values backed up turn by "
             "turn; 'at2po': by entropy; 'fork': against sister branches; or the rule of a paper: 'treerl', 'treepo', "
-            "'treeadv', 'spo', 'vineppo', 'appo', 'rtmc', 'igpo', 'a2tgpo' (gold answers)."
+            "'spo', 'vineppo', 'rtmc', 'igpo', 'a2tgpo' (gold answers)."
         },
     )
     advantage: str | None = field(

@@ -108,7 +108,7 @@ FLAT = {
     "fork": OTHERS,
     "vineppo": OTHERS,
     "treerl": [2 * value for value in CENTRED],
-    **dict.fromkeys(("treepo", "spo", "appo", "rtmc"), CENTRED),
+    **dict.fromkeys(("treepo", "spo", "rtmc"), CENTRED),
     "igpo": group_advantages(OWN, "population"),  # it normalises the rewards itself, and no turn has a gain
 }
 

@@ -20,7 +20,6 @@ SHARED = {
     "dedup": [4, 6, 8, 4, 0, 2],
     "turn": [3, 6, 8, 4, 0, 2],
     "at2po": [3, 6, 8, 4, 0, 2],  # all entropies are 0: equal weights
-    "treeadv": [4, 6, 8, 4, 0, 2],
     # m0: 3 - 2 (the other root). m2: (0 + 2) / 2 = 1, the sister m6 and the pseudo-sister; m6: (6 + 2) / 2 = 4.
     # m4: (4 + 1) / 2 = 2.5, the sister m5 and the baseline of m2; m5: (8 + 1) / 2 = 4.5. m8: 2 - 3.
     "fork": [1, 5, 5.5, -0.5, -4, -1],
@@ -42,8 +41,6 @@ OWN = {
     "treepo": [[3.5] * 5, [-1.5], [-3.75] * 3, [-0.5] * 5],
     # value of the other root 2, after r1 of m6 alone 0, after r3 of m5 alone 4, at the end 8; the other root: 2 - 3
     "vineppo": [[-2, -2, 4, 4, 4], [-1], [0] * 3, [0] * 5],
-    # initial ones have mean 5, branches mean 2: 3 and -3, -2 and 2. Through m0 both branches, through m2 that with 2.
-    "appo": [[3, 3, 5, 5, 3], [-3], [0] * 3, [0] * 5],
     # Gains 0.4 - 0.1 up to r1, 0.2 - 0.4 up to r3. Rewards of the tree are 0, so 0.3 three times, -0.2 twice and 0 four
     # times: mean 0.5 / 9, variance (3 * 0.09 + 2 * 0.04) / 9 - (0.5 / 9) ** 2. Sums of what is still to come.
     "igpo": [[A + B + C, A + B + C, B + C, B + C, C], [C], [A + C, A + C, C], [A + B + C, A + B + C, B + C, B + C, C]],
@@ -75,7 +72,7 @@ WEIGHTS = {
 @pytest.mark.parametrize("name", CREDITS)
 def test_weights_of_a_nested_fork(name: str) -> None:
     weights = CREDITS[name].weights
-    if name in ("vineppo", "appo"):
+    if name == "vineppo":
         assert weights
         assert weights(nested())[:4] == [[1.0] * 5, [1.0], [0.0] * 3, [0.0] * 5]
         assert learned_trajectories(nested(), name) == [True, True, False, False, False]
@@ -170,7 +167,7 @@ def test_a_root_alone_is_compared_with_nothing() -> None:
     assert CREDITS["vineppo"].values(tree, NESTED)[0] == pytest.approx([0, 0, 4, 4, 4])
 
 
-DIFFERENCES = ("fork", "treerl", "treepo", "spo", "vineppo", "appo", "rtmc")
+DIFFERENCES = ("fork", "treerl", "treepo", "spo", "vineppo", "rtmc")
 
 
 @pytest.mark.parametrize("name", CREDITS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -219,9 +218,9 @@ def test_roots_that_can_claim_nothing_more_free_the_rest(points: int) -> None:
 
 
 def ranked(requests: Sequence[BranchRequest], given: Sequence[int]) -> list[float]:
-    """Draw a score for each request, less what it has been given; one in five is left out."""
+    """Draw a score for each request, less what it has been given."""
     draws = [random.Random(f"{request.path}/{request.clock}").random() for request in requests]
-    return [draw - count if draw > 0.2 else -math.inf for draw, count in zip(draws, given, strict=True)]
+    return [draw - count for draw, count in zip(draws, given, strict=True)]
 
 
 @settings(max_examples=150, deadline=None)
@@ -235,8 +234,7 @@ def test_no_order_of_events_changes_what_a_ranking_gives(world: World, seed: int
     granted, surplus, _ = first
     assert sum(granted.values()) + surplus == world.reserve
     families = Counter[str]()
-    for (name, clock), count in granted.items():
-        assert not count or random.Random(f"{name}/{clock}").random() > 0.2
+    for (name, _), count in granted.items():
         families[name.split(".")[0]] += count
     assert not families or max(families.values()) <= (world.reserve if world.quota is None else world.quota)
 
@@ -262,13 +260,6 @@ def test_the_ranking_is_asked_again_after_every_branch() -> None:
 
     assert served(waiting({"0": 0.9, "1": 0.5, "2": 0.1}, reserve=3)) == {"0": 2, "1": 1, "2": 0}
     assert served(waiting({"0": 0.9, "1": 0.5, "2": 0.1}, reserve=3, rank=fewest)) == {"0": 1, "1": 1, "2": 1}
-
-
-def test_a_point_without_a_place_gets_nothing_and_frees_the_rest() -> None:
-    budget = waiting({"0": -math.inf, "1": 0.5}, reserve=3)
-    assert served(budget) == {"1": 2, "0": 0}
-    assert [request.left_out for request, _ in budget.denied()] == [True]
-    assert budget.surplus() == 1
 
 
 def test_what_one_round_leaves_waits_for_the_branches_of_that_round() -> None:

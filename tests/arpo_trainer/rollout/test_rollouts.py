@@ -219,7 +219,7 @@ def test_the_quota_is_a_setting(tokenizer: Any) -> None:
 
 
 WENT = ("entropy rose", "score above threshold", "drawn", "chosen by rank", "every point branches")
-BY_SCORE = ("arpo", "aepo", "random", "tree-grpo", "arpo-reference", "aepo-reference", "arpo-ranked", "treepo", "latr")
+BY_SCORE = ("arpo", "aepo", "random", "tree-grpo", "arpo-reference", "aepo-reference", "arpo-ranked", "treepo")
 
 
 @pytest.mark.parametrize("algorithm", BY_SCORE)
@@ -252,19 +252,17 @@ def test_reasons_are_true(tokenizer: Any, algorithm: str, alpha: float) -> None:
                     assert algorithm == "arpo-ranked"
                     assert decision.entropy < NO_DOUBT_LEVEL
                 case "budget spent":
-                    # what the reference rows top up and what LATR drops is taken of the budget, too
-                    assert spent == reserve or algorithm.endswith("-reference") or algorithm == "latr"
+                    # what the reference rows top up is taken of the budget, too
+                    assert spent == reserve or algorithm.endswith("-reference")
                 case "quota of the root used":
                     root = next(start for start in starts if start == tree.path_to(span.index)[0].index)
-                    assert families(tree)[root] == -(-reserve // tree.meta["roots"]) or algorithm == "latr"
+                    assert families(tree)[root] == -(-reserve // tree.meta["roots"])
                     assert passed or ranked or algorithm == "random"
                 case "chosen by rank":
                     assert ranked
                     assert not passed
                 case "every point branches":
                     assert algorithm == "treepo"
-                case "first turn as a sister's":
-                    assert algorithm == "latr"
                 case _:
                     assert drawn
                     assert decision.reason in ("drawn", "not drawn")
@@ -402,7 +400,7 @@ class Slotted(Look):
         self.family = None
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "arpo", "aepo", "tree-grpo", "latr"])
+@pytest.mark.parametrize("algorithm", ["grpo", "arpo", "aepo", "tree-grpo"])
 def test_as_many_sandboxes_as_places_are_enough(tokenizer: Any, algorithm: str) -> None:
     """Nobody who holds one waits for those who wait for one."""
     slots = Slots(8)
@@ -599,7 +597,7 @@ class SometimesForks(Look):
         return list(copies)
 
 
-@pytest.mark.parametrize("algorithm", ["arpo", "random", "aepo", "at2po", "latr", "vineppo"])
+@pytest.mark.parametrize("algorithm", ["arpo", "random", "aepo", "at2po", "vineppo"])
 def test_forks_that_fail_make_no_tree_depend_on_timing(tokenizer: Any, algorithm: str) -> None:
     def once(speed: int) -> list[RolloutTree]:
         rng = random.Random(-speed)

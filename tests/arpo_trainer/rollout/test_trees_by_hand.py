@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.algorithms.branching import EVERY_POINT, NOT_ABOVE, ROSE
+from arpo_trainer.algorithms.branching import EVERY_POINT
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.point_scores import PointScorer
 from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import DISCARDED, PRUNED, SPENT, RolloutTree
+from arpo_trainer.tree import SPENT, RolloutTree
 from tests.arpo_trainer.rollout.test_rollouts import make_env
 
 Turn = tuple[str, float]  # its text, and H of each of its tokens
@@ -147,55 +147,3 @@ def test_treepo_branches_everywhere_until_the_width_is_used_up(
     early = dict.fromkeys(("0a", "1a", "110b"), (2, EVERY_POINT))
     assert leaves(tree) == grown
     assert points(tree) == early | late
-
-
-# Z = 3, N = 2, M = 8: 6 may branch, at most ceil(6 / 2) = 3 in the family of a root. A point branches where
-# 0.2 + 0.2 dH > 0.5, so where H > 2.5, as H of the roots' first turns is 1. Turns with 6 digits differ in as many
-# tokens as digits, and branches nearer than 3 tokens are dropped: a fresh root plays in their place.
-#   round 1: after 0a, H = 3: 0.1.0 and 0.1.1. 000000 is the original's turn. 0.1.0, 000011, has distance 2: dropped.
-#            0.1.1, 000111, has 3 and is kept; 0.1.0, to which it has 1, is gone.
-#            after 1a, H = 3: 1.1.0 and 1.1.1. 222222 is the original's. 1.1.0, 222333, has 3 and is kept.
-#            1.1.1, 223333, has 4 to the original, but 1 to 1.1.0: dropped.
-#   round 2: after 000111, H = 3: 0.1.1 wants 2, the quota leaves 3 - 2 = 1, since the dropped one counts. 0.1.1.2.0
-#            writes what 0.1.1 writes, 444444, has distance 0: dropped, so that this point has no branch left.
-#            after 222333, H = 2.6: 1.1.0 wants 2 and gets the last one of the quota, 1.1.0.2.0: 555666 against
-#            555555, kept. After 000000 and 222222, H = 2.4: no.
-#   round 3: no rises. 6 - 2 - 2 - 1 - 1 = 0. The three fresh roots see H rise as well and do not branch.
-LATR = {
-    **{"0/0": call("0a"), "0/1": call("000000", 3), "0/2": answer(1, 2.4)},
-    **{"0.1.0/1": call("000011"), "0.1.0.0/0": call("2a"), "0.1.0.0/1": answer(2, 9)},
-    **{"0.1.1/1": call("000111", 2), "0.1.1/2": call("444444", 3), "0.1.1/3": answer(3, 2.4)},
-    **{"0.1.1.2.0/2": call("444444"), "0.1.1.2.0.0/0": call("4a"), "0.1.1.2.0.0/1": answer(4, 9)},
-    **{"1/0": call("1a"), "1/1": call("222222", 3), "1/2": answer(5, 2.4)},
-    **{"1.1.0/1": call("222333"), "1.1.0/2": call("555555", 2.6), "1.1.0/3": answer(6)},
-    **{"1.1.1/1": call("223333"), "1.1.1.0/0": call("7a"), "1.1.1.0/1": answer(7, 9)},
-    **{"1.1.0.2.0/2": call("555666"), "1.1.0.2.0/3": answer(8)},
-}
-
-
-def test_latr_drops_branches_that_are_near_a_sister_that_was_kept(whole_tokenizer: Any) -> None:
-    policy = PlacedTurns(whole_tokenizer, LATR)
-    tokens = len(policy.ids(call("000000")[0]))
-    tree = play(
-        policy,
-        algorithm="latr",
-        num_generations=8,
-        initial_rollouts=2,
-        branch_width=3,
-        branch_alpha=0.2,
-        branch_distance=3 / tokens,
-    )
-    assert leaves(tree) == {
-        "1": ("root", None, 0),
-        "2": ("top-up", None, 0),
-        "3": ("branch", "1", 1),
-        "4": ("top-up", None, 0),
-        "5": ("root", None, 0),
-        "6": ("branch", "5", 1),
-        "7": ("top-up", None, 0),
-        "8": ("branch", "6", 2),
-    }
-    no_rise = dict.fromkeys(("000000", "222222", "444444", "555555", "555666"), (0, NOT_ABOVE))
-    rises = dict.fromkeys(("0a", "1a", "222333"), (1, ROSE))
-    assert points(tree) == {**no_rise, **rises, "000111": (0, PRUNED)}
-    assert tree.meta[DISCARDED] == 3 * tokens
