@@ -56,7 +56,11 @@ def _show(arguments: argparse.Namespace) -> int:
     spec = get_spec(arguments.env)
     source = load_source(spec.source, **options)
     tasks = [source.task(number) for number in range(source.size or OF_ENDLESS)]
-    facts = [("ENV", spec.id), ("SPLIT", _split(spec, options.get("split"))), *_origin(source)]
+    facts = [
+        ("ENV", spec.id),
+        ("SPLIT", _split(spec, getattr(source, "split", options.get("split")))),
+        *_origin(source),
+    ]
     facts.append(("TASKS", str(source.size) if source.size else f"endless; the first {OF_ENDLESS}:"))
     for title, value in (("KINDS", "kind"), ("LANGUAGES", "language"), ("LEVELS", "level")):
         facts.append((title, _counts(getattr(task, value) for task in tasks)))
@@ -74,7 +78,8 @@ def _origin(source: TaskSource) -> list[tuple[str, str]]:
     if not isinstance(source, DataSetSource):
         return []
     repairs = [(f"  {name}", str(count)) for name, count in source.repairs.items()]
-    return [("FROM", source.origin), ("ROWS READ", str(source.rows)), ("REPAIRS", "" if repairs else "none"), *repairs]
+    origin = f"{source.origin} at {source.revision}" if source.revision else source.origin
+    return [("FROM", origin), ("ROWS READ", str(source.rows)), ("REPAIRS", "" if repairs else "none"), *repairs]
 
 
 def _counts(values: Iterable[str]) -> str:

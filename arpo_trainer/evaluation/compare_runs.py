@@ -10,6 +10,7 @@ broke are left out and counted. Pairing removes how hard the tasks are (Miller 2
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,6 +20,8 @@ from arpo_trainer.evaluation.episode_values import ACCURACY, values_of
 from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.statistics.comparison import PairedComparison, compare_paired
 from envs_registry.nearest_name import nearest_hint
+
+_log = logging.getLogger(__name__)
 
 TaskKey = tuple[str, str]  # environment, task
 
@@ -94,6 +97,13 @@ def compare_runs(
         ValueError: the runs have different tasks (the message counts and names them), the models are not clear or not
             there, or a metric is not among the components.
     """
+    for env in first.facts.get("environments", {}):
+        one, other = (run.facts.get("environments", {}).get(env, {}).get("revision") for run in (first, second))
+        if one and other and one != other:
+            _log.warning(
+                "%s was read from the hub at %s and at %s, so answers may differ: the option revision=... reads one",
+                *(env, one, other),
+            )
     return [_compare(first, second, pair, metric, common) for pair in _pairs(first, second, models)]
 
 

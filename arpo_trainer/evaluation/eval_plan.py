@@ -59,6 +59,8 @@ class PlannedEnv:
             "tasks": self.count,
             "size": self.env.tasks.size,
             "split": plain.get("split"),
+            # of the hub's data set, for the comparison with other runs
+            "revision": getattr(getattr(self.env.tasks, "tasks", self.env.tasks), "revision", ""),
             "metric": self.metric,
             "subset": self.subset,
             "licence": self.env.env_spec.licence,

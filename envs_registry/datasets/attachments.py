@@ -38,7 +38,9 @@ def attached_files(row: Row, columns: Sequence[str], folders: Sequence[Path], wh
     )
 
 
-def attached_on_hub(rows: Rows, columns: Sequence[str], hub: str, source: str, gated: str) -> Path | None:
+def attached_on_hub(
+    rows: Rows, columns: Sequence[str], hub: str, source: str, gated: str, revision: str | None
+) -> Path | None:
     """Download the attached files of these rows; return their folder, or None if no row has any.
 
     Raises:
@@ -46,7 +48,7 @@ def attached_on_hub(rows: Rows, columns: Sequence[str], hub: str, source: str, g
     """
     wanted = [next((names for column in columns if (names := _names(look_up(row, column)))), []) for _, row in rows]
     paths = sorted({name for names in wanted for name in names if _is_inside(name)})
-    return hub_files(hub, paths, source, gated) if paths else None
+    return hub_files(hub, paths, source, gated, revision) if paths else None
 
 
 def _names(value: Any) -> list[str]:

@@ -41,7 +41,7 @@ class DataSet:
         name: name of the environment; in lower case the name of the task source.
         description: one line for tables.
         hub: id on the Hugging Face hub.
-        splits: pairs of our name and the hub's name; the first is the default.
+        splits: pairs of our name and the hub's name, or names as in "validation|test"; the first is the default.
         play: tools, scorer and limits.
         size: rows per split, for tables.
         licence: licence of the data.
@@ -63,6 +63,7 @@ class DataSet:
         files: columns with the path of an attached file, or a list of them, relative to the folder of the data file or
             of the set. The first column that names something is used. If there is an option `files`, they are loaded
             only while it is on.
+        revision: commit of the repository that is read; "" is its newest.
         start_url: column with the page at which the tool `browse` starts, or "".
         drops: faulty rows that are dropped without an error: "no answer", "cut-off answer", "duplicate question".
     """
@@ -92,6 +93,7 @@ class DataSet:
     drops: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     start_url: str = ""
+    revision: str = ""
 
     @property
     def source(self) -> str:

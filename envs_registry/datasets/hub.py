@@ -11,6 +11,7 @@ import functools
 import glob
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Collection, Sequence
@@ -64,17 +65,27 @@ def offline() -> str:
 
 
 def hub_rows(
-    hub: str, configs: Sequence[str], split: str, columns: Collection[str], source: str, gated: str = ""
-) -> Rows:
-    """Return the rows of a split; several configurations are concatenated.
+    hub: str,
+    configs: Sequence[str],
+    split: str,
+    columns: Collection[str],
+    source: str,
+    gated: str = "",
+    revision: str | None = None,
+) -> tuple[Rows, str]:
+    """Return the rows of a split, and the commit that they are of; several configurations are concatenated.
 
     Args:
         hub: repository id, or a local folder of the same form.
         configs: configurations; "" is the default configuration.
-        split: name of the split on the hub.
+        split: name of the split on the hub; of several, as in "validation|test", the first that is there.
         columns: columns to read, if they exist.
         source: name of the task source, for error messages.
         gated: URL of the page where the terms are accepted, or "".
+        revision: commit, tag or branch of the repository; None is its newest.
+
+    Returns:
+        The rows, and the commit; "" where it is not known, as of a folder.
 
     Raises:
         HubError: `datasets` is missing, the set is gated, or the hub cannot be reached.
@@ -86,13 +97,25 @@ def hub_rows(
     if not Path(hub).is_dir():
         offline()
     rows: list[dict[str, Any]] = []
+    commits: set[str] = set()
     for config in configs:
         try:
-            table = datasets.load_dataset(hub, config or None, split=split)
+            table = _first_split(datasets, hub, config, split.split("|"), revision)
         except Exception as error:  # the hub client raises many types; two explanations cover them
             raise HubError(_explain(error, hub, f"split {split!r}", source, gated)) from error
         rows += table.select_columns([name for name in table.column_names if name in columns]).to_list()
-    return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
+        # `datasets` keeps what it has read of a repository in a folder that is named by the commit
+        commits |= {Path(file["filename"]).parent.name for file in table.cache_files}
+    commit = commits.pop() if len(commits) == 1 else ""
+    placed = [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
+    return placed, commit if re.fullmatch("[0-9a-f]{40}", commit) else ""
+
+
+def _first_split(datasets: Any, hub: str, config: str, splits: Sequence[str], revision: str | None) -> Any:
+    for split in splits[:-1]:
+        with contextlib.suppress(ValueError):  # there is no such split
+            return datasets.load_dataset(hub, config or None, split=split, revision=revision)
+    return datasets.load_dataset(hub, config or None, split=splits[-1], revision=revision)
 
 
 def hub_files(hub: str, paths: Sequence[str], source: str, gated: str = "", revision: str | None = None) -> Path:

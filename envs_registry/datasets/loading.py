@@ -36,11 +36,15 @@ class DataSetSource(ListSource):
 
     Attributes:
         origin: the local path, or the id on the hub.
+        split: name of the split.
+        revision: commit of the hub's repository that the rows are of; "" where it is not known, as of local files.
         rows: number of rows that were read.
         repairs: count of each kind of repaired fault, and of dropped rows ("left out: ...").
     """
 
     origin: str = ""
+    split: str = ""
+    revision: str = ""
     rows: int = 0
     repairs: dict[str, int] = field(default_factory=dict)
 
@@ -77,6 +81,7 @@ def load(
     split: str | None = None,
     data: str | Path | None = None,
     level: int | str | None = None,
+    revision: str | None = None,
     **options: Any,
 ) -> DataSetSource:
     """Return the tasks of a split, from a local file or folder, else from the hub.
@@ -86,11 +91,12 @@ def load(
         split: name of the split; None means the one after which a file is named, else the first split.
         data: a file or folder; None means the environment variables of `local_files`, then the hub.
         level: a level, or several as in "1,2"; None means all levels.
+        revision: commit, tag or branch of the hub's repository; None means that of the set, else the newest.
         options: options of the set itself, such as `files` of GAIA.
 
     Raises:
         UnknownOptionError: the set does not have one of the options.
-        ValueError: there is no such split or level.
+        ValueError: there is no such split or level, or a revision of local files is asked for.
         DataFileError: a file or row is broken; the message names it.
         HubError: the hub refused the data set; the message says how to get it.
     """
@@ -102,18 +108,21 @@ def load(
     own = [key for key, _ in data_set.filters]
     for name in options:
         if name not in own:
-            raise UnknownOptionError(data_set.name, name, ("split", "data", "level", *own))
+            raise UnknownOptionError(data_set.name, name, ("split", "data", "level", "revision", *own))
     # A filter runs unless its option is on: the option admits the rows that the filter drops.
     steps = (*data_set.steps, *(step for name, step in data_set.filters if not options.get(name)))
     with_files = bool(data_set.files) and ("files" not in own or bool(options.get("files")))
-    origin, rows = _read(data_set, split, place, with_files)
+    if revision is not None and place is not None:
+        raise ValueError(f"revision={revision!r} is of the hub, but {data_set.name} is read from {place}: leave it out")
+    revision = revision or data_set.revision or None
+    origin, rows, commit = _read(data_set, split, place, with_files, revision)
     repairs: Repairs = Counter()
     tasks = list(_tasks(data_set, split, rows, steps, repairs))
     # After all rows were converted, so that a message can name the levels that exist.
     if levels:
         tasks = _of_levels(tasks, levels, data_set, origin)
     counts = {name: count for name, count in sorted(repairs.items()) if count}
-    return DataSetSource(tasks, origin, len(rows), counts)
+    return DataSetSource(tasks, origin, split, commit, len(rows), counts)
 
 
 def task_of_row(data_set: DataSet, row: Row, number: int, where: str) -> Task | None:
@@ -140,17 +149,21 @@ class _PlacedRow:
     folders: tuple[Path, ...] = ()
 
 
-def _read(data_set: DataSet, split: str, place: Path | None, with_files: bool) -> tuple[str, list[_PlacedRow]]:
+def _read(
+    data_set: DataSet, split: str, place: Path | None, with_files: bool, revision: str | None
+) -> tuple[str, list[_PlacedRow], str]:
     if place is None:
         hub, gated = data_set.hub, data_set.gated
-        rows = hub_rows(hub, data_set.configs, dict(data_set.splits)[split], data_set.columns, data_set.source, gated)
-        folder = attached_on_hub(rows, data_set.files, hub, data_set.source, gated) if with_files else None
-        return hub, [_PlacedRow(f"{hub}, {where}", row, (folder,) if folder else ()) for where, row in rows]
+        name, columns = dict(data_set.splits)[split], data_set.columns
+        rows, commit = hub_rows(hub, data_set.configs, name, columns, data_set.source, gated, revision)
+        files = data_set.files if with_files else ()
+        folder = attached_on_hub(rows, files, hub, data_set.source, gated, commit or revision) if files else None
+        return hub, [_PlacedRow(f"{hub}, {where}", row, (folder,) if folder else ()) for where, row in rows], commit
     placed = []
     for file in files_of(place, split, data_set.split_names):
         folders = tuple(dict.fromkeys([place if place.is_dir() else file.parent, file.parent])) if with_files else ()
         placed += [_PlacedRow(f"{file}, {where}", row, folders) for where, row in read_rows(file)]
-    return str(place), placed
+    return str(place), placed, ""
 
 
 def _tasks(

@@ -123,7 +123,7 @@ def load_toolbench(*, data: str | Path | None = None) -> ToolSetSource:
     place = place_of("toolbench", ("toolbench",), data)
     if place is None:
         columns = ("query", "query_id", "api_list", "relevant_apis")
-        rows = hub_rows(TOOLBENCH_HUB, ("benchmark",), "+".join(TOOLBENCH_SPLITS), columns, "toolbench")
+        rows, _ = hub_rows(TOOLBENCH_HUB, ("benchmark",), "+".join(TOOLBENCH_SPLITS), columns, "toolbench")
         return some_tasks(read_toolbench(rows), "toolbench")
     files = [place] if place.is_file() else sorted(file for file in place.rglob("*") if file.suffix in READERS)
     return some_tasks(read_toolbench([row for file in files for row in read_rows(file)]), "toolbench")

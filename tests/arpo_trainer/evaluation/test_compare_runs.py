@@ -79,6 +79,18 @@ def test_different_tasks_are_refused_unless_only_common_ones_are_asked_for() -> 
         compare_runs(run(one), run(two, "two"), common=True)
 
 
+def test_other_commits_of_a_data_set_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    rows = rows_of_values({"t0": [1.0], "t1": [0.0]})
+    one, two, local = (
+        EvalRun(Path(name), {**FACTS, "environments": {"GSM8K": {"revision": revision}}}, rows, rows)
+        for name, revision in (("one", "a" * 40), ("two", "b" * 40), ("local", ""))
+    )
+    compare_runs(one, local)
+    assert not caplog.text
+    compare_runs(one, two)
+    assert f"GSM8K was read from the hub at {'a' * 40} and at {'b' * 40}" in caplog.text
+
+
 def test_models_are_chosen_or_matched_by_label() -> None:
     rows = [*rows_of_values({"t0": [1.0]}), *rows_of_values({"t0": [0.0]}, model="b")]
     [found] = compare_runs(run(rows), run(rows), models=("a", "b"))

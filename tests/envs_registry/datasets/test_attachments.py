@@ -61,7 +61,7 @@ def test_attached_files_of_the_hub_are_downloaded_once_and_by_name(
         return str(tmp_path)
 
     rows = [("row 1", {**ROW, "file_path": "2023/a [b].xlsx"}), ("row 2", {**ROW, "task_id": "2", "file_name": ""})]
-    monkeypatch.setattr("envs_registry.datasets.loading.hub_rows", lambda *_: rows)
+    monkeypatch.setattr("envs_registry.datasets.loading.hub_rows", lambda *_: (rows, "a" * 40))
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     first, second = load_source("gaia", files=True).tasks  # type: ignore[attr-defined]
     assert first.files == (str(tmp_path / "2023" / "a [b].xlsx"),)
@@ -69,7 +69,7 @@ def test_attached_files_of_the_hub_are_downloaded_once_and_by_name(
     patterns = {
         "repo_type": "dataset",
         "allow_patterns": ["2023/a [[]b].xlsx"],  # as a pattern, in which brackets are escaped
-        "revision": None,
+        "revision": "a" * 40,  # that of the rows
     }
     assert asked == [("gaia-benchmark/GAIA", patterns)]
 

@@ -231,7 +231,7 @@ def test_level_of_rows_that_have_none(tmp_path: Path) -> None:
         ("MATH", {"level": 6}, "MATH has the levels 1, 2, 3, 4, 5; not '6'"),
         ("AIME24", {"level": 1}, r"AIME24 has the levels \(none\); not '1'"),
         ("GSM8K", {"split": "dev"}, "GSM8K has the splits train, test; not 'dev'"),
-        ("HLE", {"files": True}, "HLE has no option 'files'; its options are split, data, level, images"),
+        ("HLE", {"files": True}, "HLE has no option 'files'; its options are split, data, level, revision, images"),
     ],
 )
 def test_what_a_set_has_not_is_refused(name: str, options: dict[str, Any], words: str) -> None:
@@ -359,6 +359,31 @@ def test_the_hub_s_names_of_splits_and_columns(tmp_path: Path, datasets: Any) ->
     assert source.size == 3
     assert source.origin == str(folder)
     assert source.tasks[0].answers == ("New Ford", "N.F.")
+
+
+@pytest.mark.parametrize("name", ["validation", "test"])
+def test_a_split_may_have_another_name_on_the_hub(name: str, tmp_path: Path, datasets: Any) -> None:
+    files = {"train.jsonl": rows_of("Reasoning10K"), "held_out.jsonl": rows_of("Reasoning10K")[:1]}
+    folder = hub_folder(tmp_path / "hub", files, {"default": {"train": "train.jsonl", name: "held_out.jsonl"}})
+    source = load(dataclasses.replace(BY_NAME["Reasoning10K"], hub=str(folder)), split="validation")
+    assert (source.rows, source.split, source.revision) == (1, "validation", "")
+
+
+def test_the_commit_that_the_hub_has_sent_is_kept(
+    tmp_path: Path, datasets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`datasets` names the folder of what it has read by the commit, whether a revision was asked for or not."""
+    folder = hub_folder(tmp_path / "hub", {"t.jsonl": rows_of("GSM8K")}, {"main": {"train": "t.jsonl"}})
+    table, asked = datasets.load_dataset(str(folder), "main", split="train"), []
+    monkeypatch.setattr(type(table), "cache_files", [{"filename": f"/cache/owner___name/0.0.0/{'b' * 40}/x.arrow"}])
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **options: asked.append(options["revision"]) or table)
+    monkeypatch.setattr("envs_registry.datasets.hub.offline", lambda: "")
+    pinned = dataclasses.replace(BY_NAME["GSM8K"], revision="v1")
+    for data_set, given in ((BY_NAME["GSM8K"], {}), (pinned, {}), (pinned, {"revision": "v2"})):
+        assert load(data_set, **given).revision == "b" * 40
+    assert asked == [None, "v1", "v2"]
+    with pytest.raises(ValueError, match="revision='v2' is of the hub, but GSM8K is read from"):
+        load(pinned, revision="v2", data=folder / "t.jsonl")
 
 
 def test_attached_files_of_the_hub_s_repository(tmp_path: Path, datasets: Any) -> None:
