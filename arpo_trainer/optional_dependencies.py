@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.metadata
 import importlib.util
 from collections.abc import Iterator
 
@@ -51,14 +52,39 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {name for pip: imported module
 
 
 def require(extra: str) -> None:
-    """Check that the libraries of an extra are installed; nothing is imported.
+    """Check that the libraries of an extra are installed, in versions that it takes; nothing is imported.
 
     Raises:
         ModuleNotFoundError: some are missing; the error names them and the extra.
+        ImportError: some have another version.
     """
     lacking = [module for module in EXTRAS[extra].values() if importlib.util.find_spec(module) is None]
     if lacking:
         raise ModuleNotFoundError(_message(lacking, extra), name=lacking[0])
+    if wrong := other_versions(extra):
+        raise ImportError(_message(wrong, extra))
+
+
+def other_versions(extra: str) -> list[str]:
+    """Return which installed libraries have a version that an extra does not take, each with what it takes.
+
+    Empty where this package runs from a checkout without being installed.
+    """
+    try:
+        from packaging.requirements import Requirement
+
+        texts = importlib.metadata.requires("arpo-gym") or []
+    except (ImportError, importlib.metadata.PackageNotFoundError):
+        return []
+    found = []
+    for wanted in map(Requirement, texts):
+        if wanted.marker is None or wanted.name not in EXTRAS[extra] or not wanted.marker.evaluate({"extra": extra}):
+            continue
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version(wanted.name)
+            if not wanted.specifier.contains(version, prereleases=True):
+                found.append(f"{wanted.name}{wanted.specifier} ({version} is installed)")
+    return found
 
 
 @contextlib.contextmanager
@@ -67,17 +93,22 @@ def naming_extras() -> Iterator[None]:
 
     Raises:
         ModuleNotFoundError: the original error, with the command to run if an extra contains the library.
+        ImportError: a library has another version, in which something is missing; names the command too.
     """
     try:
         yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         # a submodule may be what failed; the extras name top-level modules
         module = (error.name or "").partition(".")[0]
         extra = next((extra for extra, libraries in EXTRAS.items() if module in libraries.values()), None)
         # errors of `require` name their extra already
         if extra is None or "pip install" in str(error):
             raise
-        raise ModuleNotFoundError(_message([module], extra), name=error.name) from error
+        if isinstance(error, ModuleNotFoundError) and importlib.util.find_spec(module) is None:
+            raise ModuleNotFoundError(_message([module], extra), name=error.name) from error
+        if wrong := other_versions(extra):
+            raise ImportError(f"{error}. {_message(wrong, extra)}", name=error.name) from error
+        raise
 
 
 def _message(modules: list[str], extra: str) -> str:

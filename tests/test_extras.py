@@ -6,8 +6,10 @@ Packages are hidden from a process of its own, one for each environment: all of 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import functools
 import importlib
+import importlib.metadata
 import json
 import re
 import subprocess
@@ -19,9 +21,11 @@ from typing import Any
 
 import pytest
 
+from arpo_env.adapters.peer import load_peer
+from arpo_env.tools.mcp_connections import McpServer
 from arpo_trainer import backends, packing
 from arpo_trainer.cli.arpo_command import _parser, main
-from arpo_trainer.optional_dependencies import EXTRAS
+from arpo_trainer.optional_dependencies import EXTRAS, naming_extras, require
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(tempfile.mkdtemp(prefix="arpo-extras-"))
@@ -301,3 +305,50 @@ def test_the_doctor_finds_no_fault_where_only_environments_are_installed(
     monkeypatch.setattr("arpo_trainer.cli.doctor._installed", lambda name: name not in ("accelerate", "vllm"))
     assert main(["doctor"]) == 1
     assert re.search(r"LACK accelerate +not installed.*\n.*arpo-gym\[train\]", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("library", "version", "use", "words"),
+    [
+        (
+            "transformers",
+            "4.57.0",
+            lambda: require("train"),
+            r"transformers<6,>=5.16 \(4.57.0 is installed\).*\[train\]",
+        ),
+        (
+            "transformers",
+            "4.57.0",
+            lambda: import_what_is_not_there(),
+            r"No.*AutoFuture.*\(4.57.0 is installed\).*\[train",
+        ),
+        ("ray", "3.0.1", lambda: require("ray"), r"ray<3,>=2.60 \(3.0.1 is installed\)"),
+        ("mcp", "1.30.0", lambda: load_peer("mcp"), r"mcp 1.30.0 is installed.* for mcp 2; .*arpo-gym\[mcp\]"),
+        ("trl", "2.0.0", lambda: load_peer("trl"), r"trl 2.0.0 is installed.* for trl 1; .*arpo-gym\[train\]"),
+    ],
+)
+def test_another_version_of_a_library_is_named_with_the_cure(
+    library: str, version: str, use: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true_version = importlib.metadata.version
+    monkeypatch.setattr("importlib.metadata.version", lambda name: version if name == library else true_version(name))
+    with pytest.raises(ImportError, match=words):
+        use()
+
+
+def import_what_is_not_there() -> None:
+    with naming_extras():
+        raise ImportError("No name AutoFuture", name="transformers")
+
+
+def test_an_older_mcp_client_is_named_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    import mcp
+
+    monkeypatch.delattr(mcp, "Client")  # which version 1 has not
+
+    async def connect() -> None:
+        async with McpServer(("python",)).client(sys.stderr):
+            pass
+
+    with pytest.raises(RuntimeError, match=r"need mcp 2: pip install 'arpo-gym\[mcp\]'"):
+        asyncio.run(connect())

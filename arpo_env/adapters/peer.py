@@ -55,13 +55,14 @@ PEERS: dict[str, Peer] = {
 def load_peer(module: str) -> ModuleType:
     """Import a module of a framework.
 
-    Warns (`UserWarning`) if its version is not one that the tests cover.
+    Warns (`UserWarning`) if its version is not one that the tests cover, and refuses another major version.
 
     Args:
         module: dotted name; its first part is a key of `PEERS`.
 
     Raises:
         ModuleNotFoundError: the framework is not installed; the message has the pip line.
+        ImportError: another major version is installed; likewise.
     """
     name = module.partition(".")[0]
     peer = PEERS[name]
@@ -89,6 +90,12 @@ def _check_version(peer: Peer) -> None:
         version = importlib.metadata.version(peer.package)
     except importlib.metadata.PackageNotFoundError:
         return  # imported from a checkout, whose version is not known
+    major, tested = version.partition(".")[0], peer.tested.partition(".")[0]
+    if tested != "0" and major != tested:
+        raise ImportError(
+            f"{peer.package} {version} is installed, and this adapter is for {peer.package} {tested}; install it "
+            f"with: pip install {peer.install}. {peer.note}".rstrip()
+        )
     if not re.match(rf"{re.escape(peer.tested)}(?![0-9])", version):
         warnings.warn(
             f"{peer.package} {version} is not a version that this adapter was tested with ({peer.tested}.x). If "

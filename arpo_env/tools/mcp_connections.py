@@ -78,20 +78,21 @@ class McpServer:
         try:
             import httpx2
             import mcp
+            from mcp import Client
             from mcp.client.streamable_http import streamable_http_client
-        except ImportError as error:
-            raise RuntimeError("MCP servers need the `mcp` package: pip install 'arpo-gym[mcp]'") from error
+        except ImportError as error:  # `Client` is new in version 2
+            raise RuntimeError(f"MCP servers need mcp 2: pip install 'arpo-gym[mcp]' ({error})") from error
         if self.command:
             program, *arguments = self.command
             parameters = mcp.StdioServerParameters(command=program, args=arguments, env=dict(self.env))
-            async with mcp.Client(mcp.stdio_client(parameters, errlog=errors)) as client:  # type: ignore[arg-type]
+            async with Client(mcp.stdio_client(parameters, errlog=errors)) as client:  # type: ignore[arg-type]
                 yield client
             return
         redact_logs()
         limits = httpx2.Timeout(30.0, read=_SSE_READ)
         async with (
             httpx2.AsyncClient(headers=dict(self.headers), timeout=limits) as http,
-            mcp.Client(streamable_http_client(self.url, http_client=http)) as client,
+            Client(streamable_http_client(self.url, http_client=http)) as client,
         ):
             yield client
 

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from arpo_trainer.optional_dependencies import EXTRAS
+from arpo_trainer.optional_dependencies import EXTRAS, other_versions
 
-ENVIRONMENTS = tuple(name for extra in ("data", "search", "math", "mcp") for name in EXTRAS[extra])
+_EXTRAS_OF_TASKS = ("data", "search", "math", "mcp")
+ENVIRONMENTS = tuple(name for extra in _EXTRAS_OF_TASKS for name in EXTRAS[extra])
 TRAINING = tuple(EXTRAS["train"])
 
 
@@ -66,6 +67,8 @@ def _packages() -> Iterator[Finding]:
     for name in TRAINING:
         there = _installed(name)
         yield Finding(name, there, importlib.metadata.version(name) if there else "not installed", cure)
+    if wrong := other_versions("train"):
+        yield Finding("versions", False, f"needed: {', '.join(wrong)}", cure)
     yield _gpu()
     yield _vllm()
 
@@ -111,8 +114,11 @@ def _environments() -> Iterator[Finding]:
     from arpo_env.search.web.providers import provider_table
 
     lacking = [name for name in ENVIRONMENTS if not _installed(name)]
+    wrong = [text for extra in _EXTRAS_OF_TASKS for text in other_versions(extra)]
     detail = f"without {', '.join(lacking)}" if lacking else ", ".join(ENVIRONMENTS)
-    yield Finding("tasks", not lacking, detail, "pip install 'arpo-gym[envs]'", needed=False)
+    if wrong and not lacking:
+        detail = f"needed: {', '.join(wrong)}"
+    yield Finding("tasks", not lacking and not wrong, detail, "pip install 'arpo-gym[envs]'", needed=False)
     search = os.environ.get(VARIABLE)
     yield Finding(
         "search",
