@@ -26,9 +26,8 @@ from arpo_env import ToolEnv
 from arpo_trainer.algorithms.branching import Point
 from arpo_trainer.algorithms.budgets import split_budget
 from arpo_trainer.algorithms.entropy import segment_entropy
-from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.backends.base import Backend, Generation, Request
-from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.rollout.rendering import Renderer, as_published
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import Origin, RolloutTree, Trajectory

@@ -6,30 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-import torch
-
 REFERENCE_WINDOW = 20
 REFERENCE_TOP = 10
 REFERENCE_VOCABULARY = 151_665  # entries of the tokenizer of Qwen2.5, which the published runs used
 ENTROPY_UNIT = math.log(REFERENCE_VOCABULARY) / REFERENCE_WINDOW  # 0.596 nats per token
 Estimator = Literal["exact", "renormalised", "tail", "nll", "raw10"]
 ESTIMATORS: tuple[str, ...] = get_args(Estimator)
-
-
-def token_entropy(logits: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """Return the entropy of softmax(logits / temperature) over the whole vocabulary (ARPO, eq. 3).
-
-    Args:
-        logits: shape (..., vocabulary); minus infinity for impossible tokens.
-        temperature: above 0.
-
-    Returns:
-        Nats, shape (...).
-    """
-    logprobs = torch.log_softmax(logits.float() / temperature, dim=-1)
-    # entr(0) is 0, while -p log p of an impossible token would be NaN
-    entropies: torch.Tensor = torch.special.entr(logprobs.exp()).sum(-1)
-    return entropies
 
 
 def estimated_entropy(top: Sequence[float], sampled: float, estimator: str = "renormalised") -> float:

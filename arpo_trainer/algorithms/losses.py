@@ -13,10 +13,8 @@ gradient is always F * A * grad log pi; with the ratio r, bounds 1 - l and 1 + h
 `dual` adds a bound c for A < 0: above it F = 0 (dual-clip PPO, arXiv 1912.09729). The published AEPO keeps it at 3,
 its paper has none. At a bound itself, r = 1 + h, r = 1 - l or r = c, the gradient is kept.
 
-These are explicit losses, to compare with and to build on. Training runs through TRL's own loss, see `trl_losses`.
-
-    per_token = LOSSES["aepo"].per_token(logps - old_logps, advantages, mask)
-    aggregate(per_token, mask, "token-mean").backward()
+Training runs through TRL's own loss, whose log pi_old is shifted by what is here (`trl_losses`); tests compare its
+gradient with each loss written out.
 """
 
 from __future__ import annotations
@@ -30,11 +28,9 @@ from arpo_trainer.validation import check_name
 
 Clip = Literal["ppo", "aepo", "gppo", "cispo"]
 Level = Literal["token", "sequence", "turn"]
-Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
-# as in verl, where they keep exp finite, and the KL of a single token small
+# as in verl, where they keep exp finite
 LARGEST_LOG_RATIO = 20.0
 LARGEST_MEAN_LOG_RATIO = 10.0
-LARGEST_KL = 10.0
 
 
 @dataclass(frozen=True)
@@ -73,34 +69,6 @@ class Loss:
     def loss_type(self) -> str:
         """How tokens are added up, as TRL calls it: GSPO and ATPO take the mean of trajectories."""
         return "dapo" if self.level == "token" else "grpo"
-
-    def per_token(self, log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return the loss of each token, to be minimised.
-
-        Args:
-            log_ratio: log pi - log pi_old, with the gradient of log pi, shape (B, T).
-            advantages: shape (B, T), or (B,) for one per row; they get no gradient.
-            mask: 1 for tokens that count, shape (B, T).
-
-        Returns:
-            Shape (B, T). Its value is minus the bounded ratio times the advantage, for CISPO too, whose paper writes
-            A log pi: the gradient is the same.
-
-        Raises:
-            ValueError: the shapes do not fit.
-        """
-        advantages = per_token_advantages(advantages, log_ratio).detach()
-        log_ratio = level_log_ratio(log_ratio, mask, self.level)
-        ratio = bounded_ratio(log_ratio)
-        same = torch.exp(log_ratio - log_ratio.detach())  # 1, with the gradient of log pi
-        # PPO: the minimum has gradient 0 out of bounds; `above` and `below` put a bounded gradient back
-        gain = torch.minimum(ratio * advantages, ratio.clamp(1 - self.low, 1 + self.high) * advantages)
-        above, below = kept(self, ratio.detach(), advantages)
-        gain = torch.where(above, (1 + self.high) * same * advantages, gain)
-        gain = torch.where(below, (1 - self.low) * same * advantages, gain)
-        if self.dual is not None:
-            gain = torch.where((advantages < 0) & (ratio > self.dual), self.dual * advantages, gain)
-        return -gain
 
 
 LOSSES: dict[str, Loss] = {
@@ -218,47 +186,3 @@ def per_token_advantages(advantages: torch.Tensor, like: torch.Tensor) -> torch.
             "per row or one per token"
         )
     return advantages
-
-
-def aggregate(losses: torch.Tensor, mask: torch.Tensor, how: Aggregation, length: int | None = None) -> torch.Tensor:
-    """Reduce the losses of the tokens to one number.
-
-    Args:
-        losses: shape (B, T).
-        mask: 1 for tokens that count, shape (B, T).
-        how: "token-mean" over all tokens (DAPO), "seq-mean-token-mean" (GRPO: trajectories count equally),
-            "seq-mean-token-sum", or "seq-mean-token-sum-norm": the sum divided by a constant (Dr. GRPO).
-        length: that constant; by default T, as published.
-
-    Returns:
-        A scalar. Rows without a counted token are 0, and count as rows.
-
-    Raises:
-        ValueError: the name is unknown, or the shapes do not fit.
-    """
-    check_name("aggregation", how, get_args(Aggregation))
-    if losses.shape != mask.shape:
-        raise ValueError(f"losses of shape {tuple(losses.shape)} with a mask of shape {tuple(mask.shape)}")
-    counted = torch.where(mask.bool(), losses, 0.0)  # not losses * mask: masked values may be NaN
-    rows, sizes = counted.sum(-1), mask.sum(-1)
-    if how == "token-mean":
-        return rows.sum() / sizes.sum().clamp(min=1)
-    if how == "seq-mean-token-sum":
-        return rows.mean()
-    if how == "seq-mean-token-mean":
-        return (rows / sizes.clamp(min=1)).mean()
-    return rows.sum() / (length or losses.shape[-1])
-
-
-def k1(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tensor:
-    """Return log pi - log pi_ref, an estimate of KL(pi, pi_ref) in nats, shape (B, T)."""
-    return logps - ref_logps
-
-
-def k3(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tensor:
-    """Return exp(d) - d - 1, d = log pi_ref - log pi: KL in nats, shape (B, T), at least 0 (GRPO, eq. 4).
-
-    It is clamped at 10 as published; TRL's own is not.
-    """
-    difference = (ref_logps - logps).clamp(max=LARGEST_LOG_RATIO)
-    return (difference.exp() - difference - 1).clamp(-LARGEST_KL, LARGEST_KL)

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_env import ToolEnv
-from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.backends.base import Backend
 from arpo_trainer.inference_tools.helper_model import InferenceTools, PolicyHelper
 from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES, ConcurrencyLimits, check_limits
 from arpo_trainer.rollout.group import Group
-from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.rollout.rendering import Renderer, as_published
 from arpo_trainer.rollout.rollout_context import RolloutContext
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.timeline import Stopwatch

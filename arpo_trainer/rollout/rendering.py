@@ -12,13 +12,18 @@ import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arpo_env.protocols.protocol import Action, Protocol
 from arpo_env.tools.function_schema import JsonSchema
 
+if TYPE_CHECKING:
+    from arpo_env import ToolEnv
+    from arpo_trainer.algorithms.registry import Algorithm
+
 Piece = tuple[str, bool]  # text, and whether it is foreign
 _PROBE = "a\n"
+_PUBLISHED = {"arpo-tags": "arpo-tags-reference"}
 # a template that strips contents drops a space; one that writes JSON puts a backslash before the quotation mark
 _SLOT = re.compile(r"( ?)\ue000(\\?)\"(\d+)\ue000( ?)")
 
@@ -281,3 +286,13 @@ def check_tokenizer(tokenizer: Any) -> None:
 
 def _name(tokenizer: Any) -> str:
     return getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+
+
+def as_published(env: ToolEnv, algorithm: Algorithm) -> ToolEnv:
+    """Return an environment that writes results as the published code of the algorithm does.
+
+    It is the given environment unless the algorithm is a reference and the protocol is that of the published tags.
+    """
+    rendering = _PUBLISHED.get(env.protocol.name)
+    published = algorithm.method is not None and algorithm.method.published
+    return env.with_protocol(rendering) if published and rendering else env

@@ -23,10 +23,10 @@ from transformers import AutoTokenizer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
-from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.ray_rollouts.ray_connection import check_address
 from arpo_trainer.rollout.distributed import on_every_rank, share, this_rank
+from arpo_trainer.rollout.rendering import as_published
 from arpo_trainer.run.arguments import RunArguments, configure
 from arpo_trainer.run.cold_start_cache import cold_started_model
 from arpo_trainer.run.dry_run import log_estimate

@@ -1,18 +1,12 @@
 """AEPO's entropy-aware advantage: the advantage of a token times 1 + a z, z its entropy in standard deviations.
 
 Mean and deviation are those of the whole global batch, so the factor depends neither on the split into micro-batches
-nor on the number of processes. z is clamped, so the factor never changes the sign of an advantage. `published_factor`
-is that of the published code: statistics of the micro-batch and no clamp. (The published runs never used it: their
-actor computes entropies only for an entropy bonus, which is switched off.)
-
-The entropies of a rollout need no communication, since every process has all trees:
+nor on the number of processes: every process has all trees, so that nothing is communicated. z is clamped, so the
+factor never changes the sign of an advantage. (The published code has statistics of the micro-batch and no clamp. The
+published runs never used it: their actor computes entropies only for an entropy bonus, which is switched off.)
 
     moments = tree_moments(trees)
     factor = entropy_factor(rollout_entropies, moments)     # (B, T); advantages * factor
-
-Those of the policy under training are measured where they are computed, and summed over processes:
-
-    moments = over_ranks(entropy_moments(entropies, mask))
 """
 
 from __future__ import annotations
@@ -23,7 +17,6 @@ from dataclasses import dataclass
 
 import torch
 
-from arpo_trainer.rollout.distributed import gather
 from arpo_trainer.tree import RolloutTree
 
 WEIGHT = 0.2
@@ -34,7 +27,7 @@ _NO_VARIANCE = 1e-10
 
 @dataclass(frozen=True)
 class Moments:
-    """Sums from which mean and deviation are computed; they add up over micro-batches and processes.
+    """Sums from which mean and deviation are computed.
 
     Attributes:
         count: number of tokens.
@@ -45,9 +38,6 @@ class Moments:
     count: int = 0
     total: float = 0.0
     squares: float = 0.0
-
-    def __add__(self, other: Moments) -> Moments:
-        return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
 
     @property
     def mean(self) -> float:
@@ -64,23 +54,6 @@ class Moments:
         return math.sqrt(variance) if variance > _NO_VARIANCE * self.squares / self.count else 1.0
 
 
-def entropy_moments(entropies: torch.Tensor, mask: torch.Tensor) -> Moments:
-    """Sum the entropies that count.
-
-    Args:
-        entropies: in nats, shape (B, T).
-        mask: 1 for tokens that count, shape (B, T).
-
-    Raises:
-        ValueError: the shapes do not fit.
-    """
-    if entropies.shape != mask.shape:
-        raise ValueError(f"entropies of shape {tuple(entropies.shape)} with a mask of shape {tuple(mask.shape)}")
-    # in float64, since the variance is a small difference of these sums
-    counted = entropies.detach()[mask.bool()].double()
-    return Moments(counted.numel(), counted.sum().item(), counted.square().sum().item())
-
-
 def tree_moments(trees: Sequence[RolloutTree]) -> Moments:
     """Sum the entropies of sampling over tokens of the model in valid trajectories; copies of a token count each."""
     counted: list[float] = []
@@ -90,13 +63,8 @@ def tree_moments(trees: Sequence[RolloutTree]) -> Moments:
     return Moments(len(counted), math.fsum(counted), math.fsum(value * value for value in counted))
 
 
-def over_ranks(moments: Moments) -> Moments:
-    """Return the sum of the moments of all processes; every process must call it."""
-    return sum(gather([moments]), Moments())
-
-
 def entropy_factor(
-    entropies: torch.Tensor, moments: Moments, weight: float = WEIGHT, limit: float | None = LIMIT
+    entropies: torch.Tensor, moments: Moments, weight: float = WEIGHT, limit: float = LIMIT
 ) -> torch.Tensor:
     """Return 1 + a clamp(z, -limit, limit), z = (H - mean) / std (AEPO, arXiv 2510.14545, entropy-aware advantage).
 
@@ -108,16 +76,16 @@ def entropy_factor(
         entropies: in nats, shape (B, T).
         moments: of the global batch.
         weight: a.
-        limit: largest |z|; None for no limit, as published.
+        limit: largest |z|.
 
     Returns:
-        Shape (B, T), without gradient; above 0 if there is a limit; 1 everywhere if the moments are of a single token
+        Shape (B, T), without gradient, above 0; 1 everywhere if the moments are of a single token
         or have no variance.
 
     Raises:
         ValueError: the weight or limit is below 0, or so large that the factor could reach 0.
     """
-    if weight < 0 or (limit is not None and (limit < 0 or weight * limit >= 1)):
+    if weight < 0 or limit < 0 or weight * limit >= 1:
         raise ValueError(
             f"weight {weight} and limit {limit}: both must be at least 0 and their product below 1, or the factor "
             "1 - weight * limit changes the sign of advantages; use weight=0.2, limit=3"
@@ -125,24 +93,4 @@ def entropy_factor(
     # in 16 bits the factor would have only two or three digits
     here = entropies.detach().to(torch.promote_types(entropies.dtype, torch.float32))
     z = (here - moments.mean) / moments.deviation
-    return 1 + weight * (z if limit is None else z.clamp(-limit, limit))
-
-
-def published_factor(entropies: torch.Tensor, mask: torch.Tensor, weight: float = WEIGHT) -> torch.Tensor:
-    """Return 1 + a z with the statistics of the micro-batch, as published: unbounded, and NaN for a single token.
-
-    Args:
-        entropies: of the micro-batch, in nats, shape (B, T).
-        mask: 1 for tokens that count in the statistics, shape (B, T); the factor goes to all of them.
-        weight: a; a constant 0.2 there.
-
-    Returns:
-        Shape (B, T), without gradient.
-
-    Raises:
-        ValueError: the shapes do not fit.
-    """
-    moments = entropy_moments(entropies, mask)
-    factor = entropy_factor(entropies, moments, weight, limit=None)
-    # the published code divides 0 by 0 for a single token; kept, since this is the reference to compare with
-    return factor if moments.count > 1 else torch.full_like(factor, math.nan)
+    return 1 + weight * z.clamp(-limit, limit)

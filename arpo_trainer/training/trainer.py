@@ -19,14 +19,13 @@ import torch
 from arpo_env import ToolEnv
 from arpo_trainer.algorithms.advantages import Scale, batch_advantages, has_signal
 from arpo_trainer.algorithms.credit_assignment import learned_trajectories, token_advantages, weight_scale
-from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.algorithms.toolpo import action_advantages, action_rewards, call_marks, success_rewards
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.rollout.concurrency import check_limits
 from arpo_trainer.rollout.distributed import gather, group_tasks
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.metrics import completion_metrics
-from arpo_trainer.rollout.rendering import check_tokenizer
+from arpo_trainer.rollout.rendering import as_published, check_tokenizer
 from arpo_trainer.training.answer_scores import answer_format, score_answers, trainer_logps
 from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.config import ARPOConfig

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from arpo_trainer.algorithms.losses import LOSSES, Loss, aggregate, get_loss, k1, k3, turn_numbers
+from arpo_trainer.algorithms.losses import LOSSES, Loss, get_loss, turn_numbers
+from tests.arpo_trainer.algorithms.explicit_losses import aggregate, per_token
 
 Objective = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 LOW, HIGH = 0.25, 0.5
@@ -84,14 +85,14 @@ def gradient(of: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor = GRID
 @pytest.mark.parametrize(("loss", "objective"), FAMILY)
 def test_gradients_are_those_of_the_definition(loss: Loss, objective: Objective) -> None:
     """At r = 1 and exactly at both bounds too, for advantages of both signs and 0."""
-    got = gradient(lambda x: loss.per_token(x, ADVANTAGES, MASK))
+    got = gradient(lambda x: per_token(loss, x, ADVANTAGES, MASK))
     want = gradient(lambda x: -objective(x.exp(), ADVANTAGES))
     assert torch.allclose(got, want, rtol=1e-13, atol=0)
 
 
 @pytest.mark.parametrize(("loss", "objective"), FAMILY[:-1])
 def test_values_are_those_of_the_definition(loss: Loss, objective: Objective) -> None:
-    assert torch.allclose(loss.per_token(GRID, ADVANTAGES, MASK), -objective(GRID.exp(), ADVANTAGES), rtol=1e-13)
+    assert torch.allclose(per_token(loss, GRID, ADVANTAGES, MASK), -objective(GRID.exp(), ADVANTAGES), rtol=1e-13)
 
 
 def test_the_two_sides_of_each_bound() -> None:
@@ -108,7 +109,7 @@ def test_the_two_sides_of_each_bound() -> None:
     ):
         x = torch.tensor([[EXACT[at] - 1e-9, EXACT[at], EXACT[at] + 1e-9]], dtype=torch.float64)
         advantages = torch.full((1,), a, dtype=torch.float64)
-        got = gradient(lambda x, loss=loss, a=advantages: loss.per_token(x, a, torch.ones_like(x)), x)
+        got = gradient(lambda x, loss=loss, a=advantages: per_token(loss, x, a, torch.ones_like(x)), x)
         assert (-got[0] / a).tolist() == pytest.approx(factors, rel=1e-7), (loss, at, a)
 
 
@@ -116,7 +117,7 @@ def test_at_ratio_one_all_are_the_policy_gradient() -> None:
     """Which is why none of the clips acts without an off-policy ratio."""
     x, a = torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[1.5, -0.5, 0.0]], dtype=torch.float64)
     for loss in LOSSES.values():
-        got = gradient(lambda x, loss=loss: loss.per_token(x, a, torch.ones_like(x)), x)
+        got = gradient(lambda x, loss=loss: per_token(loss, x, a, torch.ones_like(x)), x)
         assert torch.equal(got, -a)
 
 
@@ -137,7 +138,7 @@ def test_sequence_level_is_gspo(shift: float) -> None:
         s = torch.stack([x[i][mask[i].bool()].sum() / max(1, int(mask[i].sum())) for i in range(3)]).exp()
         return -torch.minimum(s * a, s.clamp(1 - loss.low, 1 + loss.high) * a).mean()
 
-    got = gradient(lambda x: aggregate(loss.per_token(x, a, mask), mask, "seq-mean-token-mean"), x)
+    got = gradient(lambda x: aggregate(per_token(loss, x, a, mask), mask, "seq-mean-token-mean"), x)
     assert torch.allclose(got, gradient(gspo, x), rtol=1e-12, atol=0)
 
 
@@ -151,7 +152,7 @@ def test_turn_level_takes_each_turn_s_own_ratio() -> None:
         for t in where:
             out = (a[row, t] > 0 and s > 1 + loss.high) or (a[row, t] < 0 and s < 1 - loss.low)
             want[row, t] = 0.0 if out else -s * a[row, t]
-    got = gradient(lambda x: loss.per_token(x, a, mask) * mask, x)
+    got = gradient(lambda x: per_token(loss, x, a, mask) * mask, x)
     assert torch.allclose(got, want, rtol=1e-12, atol=0)
     assert (want[mask.bool()] == 0).any()
     assert (want != 0).any()
@@ -169,47 +170,17 @@ def test_ratios_beyond_all_bounds_stay_finite() -> None:
     for name, loss in LOSSES.items():
         for a in (-1.0, 1.0):
             advantages = torch.full_like(far, a)
-            got = gradient(lambda x, loss=loss, a=advantages: loss.per_token(x, a, torch.ones_like(x)), far)
+            got = gradient(lambda x, loss=loss, a=advantages: per_token(loss, x, a, torch.ones_like(x)), far)
             assert got.isfinite().all(), name
-            assert loss.per_token(far, advantages, torch.ones_like(far)).isfinite().all(), name
-
-
-def test_means_of_micro_batches_are_not_the_mean_of_the_batch() -> None:
-    """Which is why a token mean has to be over the tokens of the whole batch, as TRL's "dapo" is."""
-    losses, mask = torch.tensor([[1.0, 1.0, 1.0], [4.0, 0.0, 0.0]]), torch.tensor([[1, 1, 1], [1, 0, 0]])
-    parts = [aggregate(losses[i : i + 1], mask[i : i + 1], "token-mean") for i in range(2)]
-    assert aggregate(losses, mask, "token-mean").item() == 1.75
-    assert sum(parts).item() / 2 == 2.5
-
-
-def test_what_is_masked_has_no_part_even_if_it_is_no_number() -> None:
-    losses, mask = torch.tensor([[1.0, math.nan], [math.inf, math.nan]]), torch.tensor([[1, 0], [0, 0]])
-    for how, want in (
-        ("token-mean", 1.0),
-        ("seq-mean-token-sum", 0.5),
-        ("seq-mean-token-mean", 0.5),
-        ("seq-mean-token-sum-norm", 0.5),
-    ):
-        assert aggregate(losses, mask, how).item() == want  # type: ignore[arg-type]
-    assert aggregate(losses, mask, "seq-mean-token-sum-norm", length=4).item() == 0.25
-
-
-def test_divergences() -> None:
-    logps, ref = torch.tensor([-1.0, -1.0, -90.0]), torch.tensor([-1.0, -2.0, -1.0])
-    assert k1(logps, ref).tolist() == [0.0, 1.0, -89.0]
-    assert k3(logps, ref).tolist() == pytest.approx([0.0, math.exp(-1), 10.0])
+            assert per_token(loss, far, advantages, torch.ones_like(far)).isfinite().all(), name
 
 
 def test_bad_input_is_refused() -> None:
     x = torch.zeros(2, 3)
     with pytest.raises(ValueError, match=r"shape \(3,\) for log-ratios of shape \(2, 3\)"):
-        Loss().per_token(x, torch.zeros(3), x)
+        per_token(Loss(), x, torch.zeros(3), x)
     with pytest.raises(ValueError, match=r"mask of shape \(2, 2\)"):
-        Loss().per_token(x, torch.zeros(2), x[:, :2])
-    with pytest.raises(ValueError, match=r"mask of shape \(2, 2\)"):
-        aggregate(x, x[:, :2], "token-mean")
-    with pytest.raises(ValueError, match="did you mean 'token-mean'"):
-        aggregate(x, x, "tokens-mean")  # type: ignore[arg-type]
+        per_token(Loss(), x, torch.zeros(2), x[:, :2])
     with pytest.raises(ValueError, match="did you mean 'aepo'"):
         get_loss("aeop")
     with pytest.raises(ValueError, match="level must be one of"):

@@ -11,13 +11,13 @@ import numpy
 import pytest
 
 from arpo_trainer.lab.exact_values import ExactValues, exact_values
-from arpo_trainer.lab.forked_values import ForkPlayer, SampledValue, forked_value
 from arpo_trainer.lab.lab_policy import world_env
 from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
 from arpo_trainer.lab.turn_policy import ModelTurns, world_turns
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
+from tests.arpo_trainer.lab.forked_values import ForkPlayer, SampledValue, forked_value
 from tests.arpo_trainer.lab.scripted_policy import ScriptedPolicy
 
 WORLDS, FORKS = 50, 24

@@ -8,9 +8,10 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from arpo_trainer.algorithms.losses import LOSSES, Aggregation, aggregate
+from arpo_trainer.algorithms.losses import LOSSES
 from arpo_trainer.packing import packed_logps
 from arpo_trainer.training.trl_losses import LOSS_TYPES
+from tests.arpo_trainer.algorithms.explicit_losses import Aggregation, aggregate, per_token
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.packing.batches import (
     assert_equal_gradients,
@@ -51,7 +52,7 @@ def test_every_loss_on_twenty_random_trees(kind: str, lora: bool) -> None:
             values, found = [], []
             for logps in both:
                 value = aggregate(
-                    loss.per_token(logps - anchors, advantages, own), own, ways[(seed + number) % len(ways)]
+                    per_token(loss, logps - anchors, advantages, own), own, ways[(seed + number) % len(ways)]
                 )
                 value.backward(retain_graph=True)
                 values.append(value.item())

@@ -12,13 +12,13 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_env.protocols import make_protocol
-from arpo_trainer.algorithms.published_code import as_published
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.group import Group
 from arpo_trainer.rollout.live_trajectory import LiveTrajectory
 from arpo_trainer.rollout.point_scores import PointScorer
+from arpo_trainer.rollout.rendering import as_published
 from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import Origin, RolloutTree, Span
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from arpo_trainer.algorithms.losses import LOSSES, Loss, aggregate, k3
+from arpo_trainer.algorithms.losses import LOSSES, Loss
 from arpo_trainer.training.trl_losses import (
     LOSS_TYPES,
     check_loss_settings,
@@ -21,6 +21,7 @@ from arpo_trainer.training.trl_losses import (
     shifted_old_logps,
     trl_settings,
 )
+from tests.arpo_trainer.algorithms.explicit_losses import aggregate, k3, per_token
 
 SHAPE = (4, 60)
 WIDE = {
@@ -97,7 +98,7 @@ def added_up(losses: torch.Tensor, mask: torch.Tensor, loss_type: str) -> torch.
 
 
 def explicit(logps: torch.Tensor, inputs: dict[str, Any], loss: Loss) -> torch.Tensor:
-    return loss.per_token(logps - inputs["old_per_token_logps"], inputs["advantages"], inputs["tool_mask"])
+    return per_token(loss, logps - inputs["old_per_token_logps"], inputs["advantages"], inputs["tool_mask"])
 
 
 def same(got: torch.Tensor, want: torch.Tensor, logps: torch.Tensor, tolerance: float = 1e-12) -> bool:

@@ -1,0 +1,46 @@
+"""The losses of `LOSSES` written out for autograd, to compare TRL's loss with shifted anchors with."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from arpo_trainer.algorithms.losses import Loss, bounded_ratio, kept, level_log_ratio, per_token_advantages
+
+Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
+
+def per_token(loss: Loss, log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the loss of each token, (B, T): minus the bounded ratio times the advantage."""
+    advantages = per_token_advantages(advantages, log_ratio).detach()
+    log_ratio = level_log_ratio(log_ratio, mask, loss.level)
+    ratio = bounded_ratio(log_ratio)
+    same = torch.exp(log_ratio - log_ratio.detach())  # 1, with the gradient of log pi
+    # PPO: the minimum has gradient 0 out of bounds; `above` and `below` put a bounded gradient back
+    gain = torch.minimum(ratio * advantages, ratio.clamp(1 - loss.low, 1 + loss.high) * advantages)
+    above, below = kept(loss, ratio.detach(), advantages)
+    gain = torch.where(above, (1 + loss.high) * same * advantages, gain)
+    gain = torch.where(below, (1 - loss.low) * same * advantages, gain)
+    if loss.dual is not None:
+        gain = torch.where((advantages < 0) & (ratio > loss.dual), loss.dual * advantages, gain)
+    return -gain
+
+
+def aggregate(losses: torch.Tensor, mask: torch.Tensor, how: Aggregation, length: int | None = None) -> torch.Tensor:
+    """Reduce the losses of the tokens, (B, T), to one number; `length` is the constant of Dr. GRPO, by default T."""
+    counted = torch.where(mask.bool(), losses, 0.0)  # not losses * mask: masked values may be NaN
+    rows, sizes = counted.sum(-1), mask.sum(-1)
+    if how == "token-mean":
+        return rows.sum() / sizes.sum().clamp(min=1)
+    if how == "seq-mean-token-sum":
+        return rows.mean()
+    if how == "seq-mean-token-mean":
+        return (rows / sizes.clamp(min=1)).mean()
+    return rows.sum() / (length or losses.shape[-1])
+
+
+def k3(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tensor:
+    """Return exp(d) - d - 1, d = log pi_ref - log pi (GRPO, eq. 4)."""
+    difference = ref_logps - logps
+    return difference.exp() - difference - 1
