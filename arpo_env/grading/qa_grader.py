@@ -1,12 +1,13 @@
 """`QaGrader`: exact match and token F1 over all aliases, for one claim only. `ExactGrader`: exact match only.
 
 Exact match means the same answer in any form (`answer_tokens`, `dates`, `quantities`), with or without a sentence
-around it (`claims`). Otherwise the score is F1, as in the papers, for a part of the gold answer or a fuller name. The
-score is 0 if the answer
+around it (`claims`), also if it says more about the gold answer (`additions`). Otherwise the score is F1, as in the
+papers, for a part of the gold answer or a fuller name. The score is 0 if the answer
 
 - negates or hedges, or names another candidate beside the gold answer;
 - has another number, date, unit, currency or sign than the gold answer, or lacks its number;
 - shares only grammar and words of the question with the gold answer;
+- shares only words for kinds of things ("University"), or Chinese characters in another order;
 - is partly correct on a question that names its candidates, where the choice itself is the answer.
 """
 
@@ -30,7 +31,7 @@ from arpo_env.grading.qa_text.additions import (
     untitled,
     without_kind,
 )
-from arpo_env.grading.qa_text.answer_tokens import has_digit, normalise_words, tokens
+from arpo_env.grading.qa_text.answer_tokens import has_digit, normalise_words, tokens, without_roman
 from arpo_env.grading.qa_text.claims import (
     NEGATIONS,
     QuestionWords,
@@ -48,13 +49,14 @@ from envs_registry import Task
 
 __all__ = ["ExactGrader", "QaGrader", "qa_scores", "tokens"]
 
-_LONGEST = 2_000  # characters of an answer that are considered
+_LONGEST = 1_500  # characters of an answer that are considered
 _PROSE = 8  # a gold answer with more content words is prose, not a name
 _CLOSED = ("yes", "no", "noanswer")
 _SEPARATORS = re.compile(r"[,;|/•\n(（]|\s-\s")
 _ITEMS = re.compile(r"[,;|/•\n&]|\band\b|和|、|与|(?:^|(?<=\s))\d[.)]\s", re.IGNORECASE)
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
 _CAMEL, _HYPHEN = re.compile(r"(?<=[a-z])(?=[A-Z])"), re.compile(r"(?<=[^\W\d])-(?=[^\W\d])")
+_NICKNAME = re.compile(r"\s[\"“'‘][A-Z][\w .]{1,20}[\"”'’]\s(?=[A-Z])")
 _SURNAME_FIRST = re.compile(r"([^\s,]+), ([^,]+)")
 _STATE = re.compile(r",\s*([A-Z]{2,3})\b")
 _SHORT = re.compile(r"(?:[Tt]he )?(?:[A-Z]\.?){3,7}")
@@ -138,6 +140,7 @@ def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Ite
         yield tuple(words)
         core = asked.core(words, fillers, closed)
         yield tuple(core)
+        yield tuple(without_roman(core))
         yield tuple(bare_number(word, units) for word in core)
         # an amount that is told twice: "8 kilometers (5 miles)", "five (5)"
         core = [word for word in core[:1] + core[1:] if word != "about" or word == core[0]]
@@ -160,6 +163,8 @@ def _texts(text: str, asked: QuestionWords) -> Iterator[str]:
         yield short
     if "," in text and text != (full := _STATE.sub(lambda match: ", " + spelled_out(match[1]), text)):
         yield full
+    if _NICKNAME.search(text):
+        yield _NICKNAME.sub(" ", text)
     if match := _SURNAME_FIRST.fullmatch(text):
         yield f"{match[2]} {match[1]}"
     if "-" in text:
@@ -193,7 +198,9 @@ def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
         mine = (*mine[:-1], numeral[1])  # "George the Fourth"
     if mine == gold or same_place(mine) == same_place(gold):
         return True
-    alike = len(mine) == len(gold) and all(one[0] == two[0] for one, two in zip(mine, gold, strict=True))
+    alike = len(mine) == len(gold) and all(
+        one[0] == two[0] or one[-1] == two[-1] for one, two in zip(mine, gold, strict=True)
+    )
     if alike and list(map(_romanised, mine)) == list(map(_romanised, gold)):
         return True
     if len(mine) == len(gold) == 1 and date_agrees(mine[0], gold[0]):
@@ -205,7 +212,7 @@ def _romanised(word: str) -> str:
     """Return a name from Cyrillic in one of its spellings: Dostoyevskiy, Dostoevsky."""
     if len(word) < 5 or not word.isascii():
         return word
-    word = word.replace("yev", "ev").replace("tsch", "ch").replace("tch", "ch")
+    word = word.replace("yev", "ev").replace("yov", "ev").replace("tsch", "ch").replace("tch", "ch")
     return word.rstrip("iyj") + "y" if word[-1] in "iyj" else word
 
 
@@ -286,7 +293,7 @@ def _f1(answer: str, gold: str, question: str) -> float:
         # characters in another order are another word
         return (
             _overlap(mine, other)
-            if 2 * len(mine) >= len(other) > len(mine) > 1 and "".join(mine) in "".join(other)
+            if 2 * len(mine) >= len(other) > max(len(mine), 3) and "".join(mine) in "".join(other)
             else 0.0
         )
     if evades(extra, in_prose=in_prose) or not _numbers_match(extra, missing, other, in_prose):
@@ -308,7 +315,7 @@ def _numbers_match(extra: Counter[str], missing: Counter[str], gold: Sequence[st
     """
     if any(map(has_digit, extra)) and (not in_prose or any(map(has_digit, gold))):
         return False
-    told = {word for word in missing if has_digit(word) or word in NEGATIONS}
+    told = {word for word in missing if has_digit(word) or word in NEGATIONS or gold[-1].isdigit()}
     return in_prose or not (told or (len(gold[-1]) == 1 and gold[-1].isascii() and gold[-1] in missing))
 
 

@@ -20,7 +20,9 @@ from arpo_env.grading.qa_text.places import (
     NATIONALITIES,
     Words,
     agree,
+    city_at,
     is_known,
+    is_region,
     is_vague,
     nations_in,
     region_at,
@@ -41,7 +43,8 @@ _DESCRIPTIONS = {
     boxer wrestler swimmer athlete sprinter cyclist coach manager driver jockey skater gymnast monarch ruler leader
     activist theologian missionary general admiral soldier commander statesperson scholar linguist anthropologist
     presenter broadcaster host star icon legend celebrity lyricist dramatist essayist critic editor publisher designer
-    illustrator cartoonist animator chef magician
+    illustrator cartoonist animator chef magician chair administrator dean billionaire naturalist professor student
+    dramatist navigator conqueror banker diplomat revolutionary nurse teacher attorney entertainer performer
     """,
     "title": """
     mr mrs ms miss dr prof sir dame lord lady president king queen prince princess emperor empress pope rev reverend
@@ -57,7 +60,10 @@ _DESCRIPTIONS = {
     city town village capital municipality borough suburb neighborhood neighbourhood district county province state
     country nation island river lake mountain region area community settlement commune port airport stadium
     """,
-    "group": "band group duo trio team club company corporation university college school network channel",
+    "group": """
+    band group duo trio team club company corporation university college school network channel bureau agency department
+    ministry institute association organization society party council committee office label
+    """,
     "event": "battle war treaty election tournament festival season episode",
 }
 _GROUP = {word: group for group, words in _DESCRIPTIONS.items() for word in words.split()}
@@ -66,14 +72,19 @@ TITLES = word_set(_DESCRIPTIONS["title"])
 _ROYAL = word_set("king queen prince princess emperor empress pope tsar czar duke duchess sultan shah")
 _QUALITIES = word_set("""
     former late famous professional retired vice prime first deputy current then british-born us royal majesty highness
-    his her hm hrh tv television radio music rock pop jazz folk classical science fantasy fiction short animated silent
+    his her hm hrh holiness excellency honorable hon tv television radio music rock pop jazz folk classical science
+    fantasy fiction short animated silent
     feature live studio football soccer basketball baseball hockey tennis rugby cricket chess confederate union
     co legendary renowned celebrated hit best selling american-born roman catholic
     """)
 _LIFE = word_set("born b died d age aged released published")
+_SMALL = word_set("of and the for in on to de la")
 _LINKS = word_set("of in from at for and who is was by on to as")
 _HONOURS = word_set(
-    "phd md obe mbe cbe kbe dbe gbe om ch kg kt qc kc mp frs esq dds jd mba rn usn usa ret bt gcb kcb dsc dso vc"
+    """
+    ac ao am oam oc cc phd md obe mbe cbe kbe dbe gbe om ch kg kt qc kc mp frs esq dds jd mba rn usn usa ret bt gcb
+    kcb dsc dso vc
+    """
 )
 _COMPANY = word_set("inc ltd llc plc gmbh corp ag limited incorporated")
 _CLUB = word_set("fc afc cf sc football club")
@@ -83,11 +94,18 @@ _KIND_BEFORE = re.compile(
     r"|film|movie|novel|book|song|album|band|magazine|newspaper|play|series|poem|opera|company)\s+(?=[\"“'A-Z])"
 )
 _PIECE = re.compile(r"[^\s,()（），]+|[,()（），]")
+_SITES = word_set(
+    """
+    stadium arena university college school museum hospital theater park bridge castle palace street church cathedral
+    airport station hotel building tower library hall cemetery prison institute square gallery abbey house center
+    """
+)
 _AFTER_NAMES = _HONOURS | _COMPANY | _CLUB
 _DAYS = word_set("monday tuesday wednesday thursday friday saturday sunday")
 _ASKED_WORDS = {
     "person": """
     man woman person people individual character member father mother brother sister son daughter wife husband surname
+    child spouse sibling grandfather grandmother uncle aunt parent winner owner
     """,
     "place": """
     place birthplace hometown location headquarters venue site arena theater museum hospital building bridge castle
@@ -130,7 +148,6 @@ class Addition:
 @lru_cache(maxsize=4096)
 def additions(answer: str) -> tuple[tuple[str, Addition], ...]:
     """Return the ways to read an answer as a name and what is said about it."""
-    answer = answer.rstrip(" .。")
     pieces = list(_PIECE.finditer(answer))
     if not 1 < len(pieces) <= _LONGEST:
         return ()
@@ -138,11 +155,13 @@ def additions(answer: str) -> tuple[tuple[str, Addition], ...]:
     for before, piece in itertools.pairwise(pieces):
         link = {"（": "(", "，": ","}.get(piece[0], piece[0].lower())
         link, start = (link, piece.end()) if link in _JOINTS else ("", piece.start())
-        inner = answer[start:].strip()
+        inner = answer[start:].strip(" 。")
         if link == "(":
+            inner = inner.rstrip(".")
             inner = inner[:-1] if inner[-1:] in (")", "）") else ""
         # "Peters by Texas", "Peters | Texas" and "Peters:\nTexas" join two names
-        apart = before[0].lower() in _LINKS or not _NAME_END.search(before[0]) or not _PLAIN.fullmatch(inner)
+        apart = answer[piece.end() : piece.end() + 1].isdigit() and link == ","  # 276,170,000
+        apart = apart or before[0].lower() in _LINKS or not _NAME_END.search(before[0]) or not _PLAIN.fullmatch(inner)
         if not apart and (said := _read(inner, link)):
             found.append((answer[: before.end()], said))
     return tuple(found)
@@ -163,7 +182,8 @@ def _read(text: str, link: str) -> Addition | None:
         mine, place = tokens(spelled_out(part.strip()) if marked else part), 0
         while place < len(mine):
             word = mine[place]
-            if length := region_at(mine, place):
+            cities = marked or link == "in"
+            if length := region_at(mine, place) or (city_at(mine, place) if cities else 0):
                 places.append(tuple(mine[place : place + length]))
                 place += length - 1
             elif _YEAR.fullmatch(word):
@@ -187,7 +207,7 @@ def asked_for(question: str) -> tuple[str, str]:
 
     The first is a group of `_DESCRIPTIONS`, "time", "number", "other" for a thing in no list, or "" if that is unclear.
     """
-    words = re.findall(r"[a-z]+", question.lower())
+    words = re.findall(r"[a-z]+", question.lower().replace("country music", "music"))
     for place, word in enumerate(words):
         if word in ("who", "whom", "whose") and not (place and words[place - 1] in _GROUP):
             return "person", ""
@@ -233,8 +253,11 @@ def is_acronym(short: str, name: str) -> bool:
     """Return whether a text consists of the initials of a name, of all words or of those in capitals."""
     letters = re.sub(r"^\W*[Tt]he\s+|[^A-Za-z]", "", short)
     words = re.findall(r"[A-Za-z]+", name)
-    initials = ("".join(word[0] for word in words), "".join(word[0] for word in words if word[0].isupper()))
-    return 2 <= len(letters) <= 8 and letters.isupper() and letters.lower() in map(str.lower, initials)
+    capitals = [word[0] for word in words if word[0].isupper() or word not in _SMALL]  # all but "of the"
+    initials = ("".join(word[0] for word in words), "".join(capitals))
+    return (
+        name < "\u3000" and 2 <= len(letters) <= 8 and letters.isupper() and letters.lower() in map(str.lower, initials)
+    )
 
 
 def _years_fit(said: Addition, gold: Sequence[str], asked: QuestionWords) -> bool:
@@ -255,17 +278,18 @@ def _words_fit(words: frozenset[str], gold: Sequence[str], asked: QuestionWords)
         return False  # "director (actor)"
     if words <= _AFTER_NAMES:
         club = not asked.words.isdisjoint(_CLUB | {"team", "soccer", "league", "plays", "played"})
-        return words <= _HONOURS or (words <= _COMPANY and group != "person") or (words <= _CLUB and club)
+        company = words <= _COMPANY and (group != "person" or (len(gold) > 1 and gold[-1] in _GROUP))
+        return words <= _HONOURS or company or (words <= _CLUB and club)
     kinds = {_WORK_SAME.get(word, word) for word in words if word in _GROUP}
     groups = {"person" if _GROUP[kind] == "title" else _GROUP[kind] for kind in kinds}
     if not kinds:
         return False  # "American" alone is another answer
     if group == "work":
         return groups == {"work"} and noun in kinds  # not the novel, where the film is asked for
-    if groups == {"person"}:
+    if groups == {"person"} or (groups == {"group"} and group == "person"):
         nations = {NATIONALITIES[word] for word in words if word in NATIONALITIES}
         agrees = not nations or not asked.nations or bool(nations & asked.nations)
-        return agrees and (group == "person" or (not group and len(gold) > 1))
+        return agrees and (group == "person" or (group in ("", "other") and len(gold) > 1))
     return group in groups | {""} and (not noun or group == "person" or noun in kinds)
 
 
@@ -277,6 +301,9 @@ def _places_fit(said: Addition, head: str, gold: Sequence[str], asked: QuestionW
         ruler = gold[-1].isdigit() or not _ROYAL.isdisjoint(tokens(head)) or (royal and len(gold) == 1)
         known = len(said.places) == 1 and not is_vague(said.places[0]) and not any(asked.sides)
         return ruler and known and (not asked.nations or bool(nations_in(tokens(said.text)) & asked.nations))
+    # "Wembley Stadium, London", but not "Green Bay, Milwaukee"
+    if not _SITES.intersection(gold) and not all(is_region(outer) for outer in said.places):
+        return False
     if chinese.is_country("".join(gold)) or (not said.link and (not is_known(place) or said.places[0] == place)):
         return False
     # a county alone could be any; an unknown name is a place if the question asks for one
@@ -319,6 +346,7 @@ def untitled(words: Words, group: str) -> Iterator[Words]:
         place += max(length, 1)
         named = title or _GROUP.get(word) == "person" or (length and words[place - length - 1] == "of")
         left = words[place:]
+        named = named or (bool(left) and left[0] in TITLES)
         if named and not only_describes(left) and (len(left) > 1 or group == "person"):
             yield left
 

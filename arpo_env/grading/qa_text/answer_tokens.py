@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from arpo_env.grading.answer_text.normalize_latex import unwrap
@@ -51,6 +51,14 @@ _SAME = {
     "catalogue": "catalog",
     "aluminium": "aluminum",
     "univ": "university",
+    "jan": "january",
+    "feb": "february",
+    "apr": "april",
+    "aug": "august",
+    "sept": "september",
+    "oct": "october",
+    "nov": "november",
+    "dec": "december",
     "general": "gen",
     "colonel": "col",
     "captain": "capt",
@@ -146,7 +154,7 @@ def tokens(text: str) -> list[str]:
     kept = [word for word in found[:-1] if word not in _ARTICLES] + found[-1:]
     # an answer of articles only ("The The") is kept
     kept = found if kept and set(found) <= _ARTICLES else kept
-    return _without_roman(kept) or _SYMBOLS.findall(text)
+    return without_roman(kept) or _SYMBOLS.findall(text)
 
 
 def normalise_words(text: str) -> str:
@@ -179,7 +187,7 @@ def _joined(match: re.Match[str]) -> str:
     return re.sub(r"[.\s]", "", text) + (" " if text[-1].isspace() or match.end() < len(match.string) else "")
 
 
-def _without_roman(words: list[str]) -> list[str]:
+def without_roman(words: Sequence[str]) -> list[str]:
     """Replace Roman numerals of kings and wars by digits; a first word is a name or a pronoun and is kept."""
     last = len(words) - 1
     return [

@@ -66,7 +66,7 @@ _SIMPLIFIED = (
 )
 _SCRIPT = str.maketrans(_TRADITIONAL, _SIMPLIFIED)
 _NUMERAL = "〇零一二三四五六七八九十百千万亿两"
-_MEASURE = "个部名位座条次本种家所集首支枚场张届篇幢款台辆艘架颗"
+_MEASURE = "个部名位座条次本种家所集首支枚场张届篇幢款台辆艘架颗项件步卷期级层门栋"
 _COUNTED = f"年月日号岁人天%{_MEASURE}"
 _WORDS = re.compile(rf"[{_NUMERAL}]{{1,20}}(?=[{_COUNTED}])|^[{_NUMERAL}]{{1,20}}$")
 _MYRIADS = re.compile(r"(?<![\d.])(\d{1,12}(?:\.\d{1,6})?)\s?(万亿|万|亿)")
@@ -79,11 +79,12 @@ _COUNTRY_NAMES = """
 """
 _ROLE_NAMES = """
 著名 作家 诗人 画家 演员 导演 歌手 作曲家 科学家 物理学家 数学家 哲学家 政治家 企业家 总统 国王 皇帝 主席 总理
-教授 博士
+教授 博士 主任 校长 院长 副院长 部长 经理 医生 律师 记者 小说
+唐代 宋代 元代 明代 清代 唐朝 宋朝 元朝 明朝 清朝
 """
-_TITLE_NAMES = "先生 女士 教授 博士 主席 总统 总理 院士 老师 同志"
+_TITLE_NAMES = "先生 女士 教授 博士 主席 总统 总理 院士 老师 同志 主任 校长 院长 副院长 部长 经理 医生 律师 记者"
 _COUNTRIES, _ROLES, _TITLES = _COUNTRY_NAMES.split(), _ROLE_NAMES.split(), _TITLE_NAMES.split()
-_KINDS = ("特别行政区", "自治区", "市", "省", "县", "区", "镇", "村", "州")
+_KINDS = ("特别行政区", "自治区", "市", "省", "县", "区", "镇", "村", "州", "公司", "集团")
 _PREFIX = re.compile("|".join(_COUNTRIES))
 _BEFORE_NAME = re.compile(f"(?:(?:{'|'.join((*_COUNTRIES, *_ROLES))})的?)+")
 _AFTER_NAME = re.compile(f"(?:{'|'.join(_TITLES)})$")

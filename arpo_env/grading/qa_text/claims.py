@@ -40,7 +40,7 @@ HEDGES = word_set(
     """
     or either maybe perhaps possibly probably alternatively might otherwise unsure uncertain unclear unknown
     whichever likely guess think believe suppose could doubt depends vs potentially presumably apparently
-    seemingly 或 也许 可能 大概
+    seemingly 或 也许 可能 大概 多 余 几 约 近
     """
 )
 JOINTS = word_set(
@@ -58,6 +58,8 @@ COMPARED = word_set(
 _YES = word_set("yes yeah yep true correct right indeed 对")
 _NO = word_set("no nope false incorrect wrong 否")
 _PRONOUNS = word_set("they it he she both we this that these those")
+_PEOPLE = word_set("people persons inhabitants residents")
+_PEOPLED = _PEOPLE | word_set("population inhabitant inhabited died killed live lived attended")
 _ALL = word_set("both all same")
 _ALIKE = word_set("same share common alike")
 _APART = word_set("only just 1 one alone either different differ differs while whereas")
@@ -69,7 +71,7 @@ _SUBJECTS = _PRONOUNS | word_set("all neither none only just one 1 each 2 there 
 _RELATIONS = word_set(
     """
     father mother parent parents son daughter child children brother sister sibling wife husband spouse uncle aunt
-    grandfather grandmother grandson granddaughter nephew niece cousin friend teacher student pupil successor
+    grandfather grandmother grandson granddaughter nephew niece cousin friend teacher student pupil successor wives
     predecessor director author writer producer composer founder creator owner president king queen mayor leader ceo
     member sequel prequel capital part half rival enemy partner 父亲 母亲
     """
@@ -125,7 +127,9 @@ def is_yes(answer: str, question: str = "") -> bool | None:
     if words[0] in _PRONOUNS and _asserts(words, asked):
         return True  # "They are both magazines."
     if words[0] not in _YES | _NO or (rest and not _is_sentence(rest, asked)):
-        return None
+        # "No, Berlin is the capital of Germany", where Munich is asked for
+        other = words[0] == "no" and rest[-1:] != ["no"] and len(asked.topics.intersection(rest)) > 1
+        return False if other and set(rest[1:]) & _VERBS and not set(rest) & (_YES | NEGATIONS) else None
     if words[0] in _YES:
         return None if set(rest) & (NEGATIONS | _NO | {"but"}) or _tells_apart(rest, asked) else True
     taken_back = len(rest) == 2 and _is_elliptic(rest) and not rest[1].endswith("nt")
@@ -147,9 +151,9 @@ def _asserts(words: Sequence[str], asked: QuestionWords) -> bool:
         return False
     if said & (NEGATIONS | _APART):
         return False
+    topics = asked.words - GRAMMAR - _ALL
     if said & _ALL and asked.words & _ALIKE:
-        return True
-    topics = {word for word in asked.words if is_content(word)} - _ALL
+        return "same" in said or any(is_content(word) for word in said - topics - _ALL - _PRONOUNS)
     told = {word for word in said if is_content(word)} - _ALL - _PRONOUNS
     whole = told and topics <= told | (topics if said & _ALL else set())
     return bool(asked.words & _ALL | (said & topics)) and bool(whole) and told <= topics | {"because"}
@@ -157,10 +161,9 @@ def _asserts(words: Sequence[str], asked: QuestionWords) -> bool:
 
 def _is_sentence(words: Sequence[str], asked: QuestionWords) -> bool:
     """Return whether words are a sentence about "they", "both" or the question's subject, naming no candidate."""
-    topics = {word for word in asked.words if is_content(word)} - NEGATIONS - HEDGES - JOINTS - _VERBS
     verbs = _VERBS | (asked.common - GRAMMAR)
     has_verb = any(word in verbs or word.removesuffix("nt") in verbs for word in words[1:])
-    return words[0] in ("both", "neither") or (words[0] in _SUBJECTS | topics and has_verb)
+    return words[0] in ("both", "neither") or (words[0] in _SUBJECTS | asked.topics and has_verb)
 
 
 def _is_elliptic(words: Sequence[str]) -> bool:
@@ -193,6 +196,11 @@ class QuestionWords:
         one, other = self.sides
         return self.words - (one ^ other)
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """Words of the question that a sentence about its subject has."""
+        return self.words - GRAMMAR - NEGATIONS - HEDGES - JOINTS - _VERBS
+
     def closed(self, gold: Sequence[str]) -> bool:
         """Return whether the question names the gold answer, as a question that asks to choose does."""
         return all(word in self.words for word in gold if is_content(word))
@@ -204,10 +212,13 @@ class QuestionWords:
         correct alternative ("the town Ober").
         """
         if not self.closed(gold):
-            return GRAMMAR | (self.common - NEGATIONS - HEDGES - JOINTS)
+            people = _PEOPLE if self.words & _PEOPLED else frozenset()
+            return GRAMMAR | people | (self.common - NEGATIONS - HEDGES - JOINTS)
         one, other = self.sides
+        outside = self.common - one - other if one else frozenset()
         own = next((mine - others for mine, others in ((one, other), (other, one)) if set(gold) <= mine), frozenset())
-        return GRAMMAR | (COMPARED & self.words - one - other) | (own & self.common - NEGATIONS - HEDGES - JOINTS)
+        told = (own & self.common) | outside
+        return GRAMMAR | (COMPARED & self.words - one - other) | (told - NEGATIONS - HEDGES - JOINTS)
 
     def gold_fillers(self, gold: Sequence[str], text: str) -> frozenset[str]:
         """Return words that a gold answer may lack: the question's, and "in" before a place or time.
@@ -215,7 +226,9 @@ class QuestionWords:
         A title keeps its grammatical words ("On the Road").
         """
         placing = _PLACING if text[:1].islower() else frozenset()
-        return self.fillers(gold) - GRAMMAR | placing
+        fillers = self.fillers(gold) - GRAMMAR
+        # "Waterloo" where the question asks for a battle
+        return fillers | placing | (frozenset({"of"}) if gold[:1] and gold[0] in fillers else frozenset())
 
     def core(self, words: Sequence[str], fillers: frozenset[str], closed: bool) -> list[str]:
         """Return an answer without uninformative words at both ends: fillers, and names of the question beyond them."""

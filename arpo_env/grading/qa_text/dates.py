@@ -67,8 +67,11 @@ _PATTERNS = [
     )
 ]
 _NUMBERS = re.compile(r"(?<![\d./-])(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?![\d/-])")
+_CENTURY = re.compile(
+    r"(?<![\w-])(?P<year>\d{1,2})(?:st|nd|rd|th)[ -](century|millennium)(?:\s*(?P<era>bce|bc|ce|ad))?(?!\w)"
+)
 _BEFORE_CHRIST = re.compile(
-    r"(?<!\w)(?<!(?<!\d)-)(?:(?P<before>ad|ce)\s+)?(?P<year>\d{1,4})(?!\w)\s*(?P<era>bce|bc|ce|ad)(?!\w)"
+    r"(?<!\w)(?<!(?<!\w)-)(?:(?P<before>ad|ce)\s+)?(?P<year>\d{1,4})(?!\w)\s*(?P<era>bce|bc|ce|ad)(?!\w)"
 )
 _AFTER = re.compile(r"(?<![\w-])ad\s+(?P<year>\d{1,4})(?![\w-])")
 _YEAR_WORD = re.compile(r"(?<!\w)(?<!\d )year\s+(?:of\s+)?(?=\d{3,4}(?!\w)|\d{1,4}\s*(?:bce?|ce|ad)(?!\w))")
@@ -100,6 +103,7 @@ def outside_marks(text: str, change: Callable[[str], str]) -> str:
 
 def _mark_years(text: str) -> str:
     text = _AFTER.sub(lambda match: f" {OPEN}{match['year']}{CLOSE} ", _NUMBERS.sub(_from_numbers, text))
+    text = _CENTURY.sub(lambda match: f" {OPEN}{_year(match)}{match[2]}{CLOSE} ", text)
     text = _SHORT_RANGE.sub(_short_range, text)
     return _BEFORE_CHRIST.sub(lambda match: f" {OPEN}{_year(match)}{CLOSE} ", text)
 
@@ -185,7 +189,7 @@ def _date_range(match: re.Match[str]) -> str:
     first, last = (part.strip(OPEN + CLOSE) for part in match.groups())
     if " and " in match[0] and not match[0].startswith("between"):
         return match[0]
-    if re.fullmatch(r"-\d+", last) and first.isdigit():
+    if re.fullmatch(r"-\d+", last) and match[1].isdigit():
         first = f"-{first}"  # "323 to 272 BC"
     elif len(first) < 3 and not last.startswith("-"):
         return match[0]

@@ -301,6 +301,7 @@ _CITIES = {
     "jamaica": "kingston",
     "united states": "hollywood harlem",
 }
+# other names of places, and of two wars
 _OTHER_NAMES = {
     "united states": "us usa united-states-of-america",
     "united kingdom": "uk united-kingdom-of-great-britain-and-northern-ireland",
@@ -345,20 +346,18 @@ _OTHER_NAMES = {
     "lisbon": "lisboa",
     "copenhagen": "kobenhavn",
     "gothenburg": "goteborg",
+    "world war 1": "1st-world-war ww1 wwi great-war",
+    "world war 2": "2nd-world-war ww2 wwii",
     "washington dc": "washington-district-of-columbia",
 }
-_LONG: set[Words] = {
-    ("republic",),
-    ("kingdom",),
-    ("state",),
-    ("commonwealth",),
-    ("province",),
-    ("sultanate",),
-    ("principality",),
-}
-_LONG |= {("federal", "republic"), ("federative", "republic"), ("islamic", "republic"), ("united", "kingdom")}
+_LONG_NAMES = """
+republic kingdom state commonwealth province sultanate principality federal federative islamic democratic socialist arab
+plurinational bolivarian united independent peoples
+"""
+_LONG = frozenset(_LONG_NAMES.split())
 _NOT_LONG = ("china", "korea", "congo", "vietnam", "ireland", "macedonia", "germany")
-_KINDS = ("county", "province", "prefecture", "state", "district", "oblast", "canton", "parish", "region")
+_KIND_NAMES = "county province prefecture state district oblast canton parish region"
+_KINDS = frozenset(_KIND_NAMES.split())
 
 
 def _words(name: str) -> Words:
@@ -397,24 +396,23 @@ NATIONALITIES = {
     for name, mark in (entry.split(":") for entry in names.split())
     if mark
 }
-_FIRST = {name[0] for name in (*_OUTER, *_SAME_PLACE)} | {"county"} | {name[0] for name in _LONG}
-_KIND_AFTER = [[kind] for kind in _KINDS]
+_FIRST = {name[0] for name in (*_OUTER, *_SAME_PLACE)} | {"county"} | _LONG
 _NATIONS = frozenset(_words(entry.partition(":")[0]) for names in _COUNTRIES.values() for entry in names.split())
 _BRITISH = frozenset({("england",), ("scotland",), ("wales",), ("britain",), ("great", "britain")})
 
 
 def same_place(words: Words) -> Words:
     """Return the usual name of a place: of the USA, United States; other words are returned unchanged."""
-    for length in (1, 2) if words[:1] in _LONG or words[:2] in _LONG else ():
-        name = words[length + 1 :]
-        if words[:length] in _LONG and words[length : length + 1] == ("of",) and name in _REGION_IN:
-            return words if name[0] in _NOT_LONG else name
+    if words[:1] and words[0] in _LONG and "of" in words:
+        before, name = words[: words.index("of")], words[words.index("of") + 1 :]
+        if name in _REGION_IN and name[0] not in _NOT_LONG and set(before) <= _LONG:
+            return name
     return _SAME_PLACE.get(words, words)
 
 
 def region_at(words: Sequence[str], start: int) -> int:
     """Return the length of the longest name of a region or country that starts at a word; 0 if none does."""
-    if words[start] not in _FIRST and words[start + 1 : start + 2] not in _KIND_AFTER:
+    if words[start] not in _FIRST and _KINDS.isdisjoint(words[start + 1 : start + 2]):
         return 0
     for length in range(min(6, len(words) - start), 0, -1):
         name = tuple(words[start : start + length])
@@ -443,10 +441,12 @@ def _may_be_in(inner: Words, outer: Words) -> bool:
         return inner not in _REGION_IN or outer[-1] == "state"
     if not around:
         return inner != outer
-    direct = _IN[inner]
+    direct, wider = _IN[inner], _REGION_IN.get(outer, set())
+    if outer not in _NATIONS and wider & around and not wider & _REGION_IN.keys():
+        return True  # "Sri Lanka, South Asia"
     # of many towns only the country is in the table: "Oxford, Oxfordshire"
     unlisted = inner not in _REGION_IN and not any(_IN.get(region, set()) & direct for region in direct)
-    return outer in around or (unlisted and bool(_REGION_IN.get(outer, set()) & direct))
+    return outer in around or (unlisted and bool(wider & direct))
 
 
 def _around(place: Words) -> set[Words]:
@@ -479,6 +479,16 @@ def regions_in(words: Sequence[str]) -> list[Words]:
             found.append(tuple(words[place : place + length]) if length else NATIONALITIES[words[place]])
         place += length or 1
     return found
+
+
+def city_at(words: Sequence[str], start: int) -> int:
+    """Return the length of the name of a city in the table that starts at a word; 0 if none does."""
+    return next((length for length in (3, 2, 1) if tuple(words[start : start + length]) in _IN), 0)
+
+
+def is_region(place: Words) -> bool:
+    """Return whether a place is a region or country, not a city."""
+    return place not in _IN or region_at(place, 0) == len(place)
 
 
 def nations_in(words: Sequence[str]) -> frozenset[Words]:

@@ -49,7 +49,12 @@ _CURRENCIES = {
 _UNITS = {  # dimension: {names: factor}; a unit with a dimension of its own has no exact factor to others
     "m": {"mm millimeter": "1/1000", "cm centimeter": "1/100", "m meter": "1", "km kilometer": "1000"},
     "inch": {"inch inches ″": "1", "ft foot feet": "12", "yd yard": "36", "mi mile": "63360"},
-    "m2": {"m2 square-meter": "1", "ha hectare": "10000", "km2 square-kilometer sq-km": "1000000", "cm2": "1/10000"},
+    "m2": {
+        "m2 square-meter sq-m sqm": "1",
+        "ha hectare": "10000",
+        "km2 square-kilometer sq-km": "1000000",
+        "cm2": "1/10000",
+    },
     "ft2": {"ft2 sq-ft square-foot square-feet": "1"},
     "acre": {"acre": "1"},
     "mi2": {"mi2 square-mile sq-mi": "1"},
@@ -125,11 +130,16 @@ _HEIGHT = re.compile(
 _GROUPED = re.compile(r"(?<![\w.,:/-])(?<!\d )\d{1,3}(?:(?: \d{3})+|(?:'\d{3})+)(?![ ,.']?\d|\w)")
 _ROUND = re.compile(r"^\s*(half )?an? (dozen|hundred|thousand|million|billion)(?=\W*(?:[a-z]+\W*)?$)")
 _TIME = re.compile(r"(?<![\w:.])(1[0-2]|0?[1-9])(?:[:.]([0-5]\d))?\s?([ap])m(?!\w)")
+_PLACE = re.compile(r"(?<!\w)(\d{1,3}(?:st|nd|rd|th)) (?:place|position)(?!\w)")
 _NEGATIVE = re.compile(r"(?<![\w.])(?<!\d )(?:minus|negative)\s+(?=\d)")
 _EXACT = re.compile(r"(?<!\w)(?:exactly|precisely|just|only|aged|(?:a )?(?:grand )?total of)\s+(?=[$€£¥₹]?\s?-?\d)")
 _SIZE = re.compile(r"(?<![\w.])(\d{1,9}(?:\s*(?:x|×|by)\s*\d{1,9})+)(?![\w.]\d|\w)(?:\s?(?:pixels?|px)(?!\w))?")
 _PART_NAMES = {f"{word}s": number for number, word in enumerate(_ORDINALS.split(), 1)} | {"halves": 2, "quarters": 4}
 _PARTS = re.compile(rf"(?<![\w.])(\d{{1,3}})[ -]({'|'.join(_PART_NAMES)})(?!\w)")
+_SPAN = re.compile(
+    rf"{_ALONE}(?:(?P<from>from|between)\s+)?(?P<first>\d{{1,15}}(?:\.\d{{1,9}})?)\s*(?P<joint>-|to|and)\s*"
+    rf"(?P<last>\d{{1,15}}(?:\.\d{{1,9}})?)(?:\s?(?P<unit>{_UNIT})(?![\w²³]))?(?![\w^]|[.,:/-]\d)"
+)
 _APPROXIMATE = {
     "about": r"about|approximately|approx\.?|around|roughly|circa|ca\.|c\.|some|~|≈",
     "over": r"more than|over|above|upwards of|in excess of|greater than",
@@ -196,17 +206,31 @@ def _mark(text: str) -> str:
         return text
     text = _TIME.sub(_time, text)
     text = _EXACT.sub("", _NEGATIVE.sub("-", _GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text)))
+    text = _PLACE.sub(r"\1", text)
     text = _PARTS.sub(lambda match: f"{match[1]}/{_PART_NAMES[match[2]]}", text)
     text = _SIZE.sub(lambda match: re.sub(r"\s*(?:x|×|by)\s*", "x", match[1]), text)
     for pattern, name in _QUALIFIERS:
         text = pattern.sub(f"{name} ", text)
     text = _HEIGHT.sub(lambda match: f"{_decimal_text(Fraction(match[1]) * 12 + Fraction(match[2]))} inch", text)
-    return outside_marks(_PRICE.sub(_price, text), lambda piece: _AMOUNT.sub(_amount, piece))
+    text = outside_marks(_PRICE.sub(_price, text), lambda piece: _SPAN.sub(_span, piece))
+    return outside_marks(text, lambda piece: _AMOUNT.sub(_amount, piece))
 
 
 def _time(match: re.Match[str]) -> str:
     hour = int(match[1]) % 12 + (12 if match[3] == "p" else 0)
     return f"{hour:02}:{match[2] or '00'}"
+
+
+def _span(match: re.Match[str]) -> str:
+    first, last, unit = match["first"], match["last"], match["unit"]
+    # "between 5 and 10"; without it, "and" joins two numbers
+    if (match["joint"] == "and") != (match["from"] == "between") or re.match(r"0\d", last):
+        return match[0]
+    if unit not in _FACTORS:
+        return f" {OPEN}{first}..{last}{CLOSE} " + (unit or "")
+    dimension, factor = _FACTORS[unit]
+    first, last = (_decimal_text(Fraction(value) * factor) for value in (first, last))
+    return f" {OPEN}{first}..{last}|{dimension}{CLOSE} "
 
 
 def _price(match: re.Match[str]) -> str:

@@ -365,6 +365,339 @@ RIGHT: dict[tuple[str, str], list[str]] = {
         "James Cameron directed Titanic", "Titanic was directed by James Cameron", "director James Cameron",
         "James Cameron (director)", "James Cameron (Canadian director)", "the director James Cameron",
     ],
+    ("Frank Lowy", "Which man who presented the Australia 2022 FIFA World Cup bid was born on October 22, 1930?"): [
+        "Frank Lowy (born 22 October 1930)", "Sir Frank Lowy", "Frank Lowy AC", "Frank Lowy, Australian businessman",
+        "Frank Lowy was born on October 22, 1930", "Australian businessman Frank Lowy",
+        "Frank Lowy, who presented the bid", "Lowy, Frank",
+    ],
+    ("James Packer", "Erica Packer was the second wife of what Australian businessman?"): [
+        "James Packer (Australian businessman)", "the businessman James Packer", "Mr. James Packer",
+        "James Packer, an Australian businessman", "Australian billionaire James Packer",
+    ],
+    ("Motörhead", "Hate Them is the ninth album by a band likened to who?"): [
+        "Motorhead", "the band Motörhead", "Motörhead (band)", "Motörhead, an English rock band",
+        "Motörhead (English rock band)",
+    ],
+    ("Suicide Kings", "In what 1997 American mystery crime film did Johnny Galecki start in?"): [
+        "Suicide Kings (1997)", "Suicide Kings (1997 film)", "the 1997 film Suicide Kings", "Suicide Kings, 1997",
+        "\"Suicide Kings\"", "the film Suicide Kings (1997)",
+    ],
+    ("Scotland", "What country does Hatton Hill and Hatton Castle, Angus have in common?"): [
+        "Scotland, UK", "Scotland (UK)", "Scotland, United Kingdom", "Scotland in the United Kingdom",
+    ],
+    ("The A41", "What major truck road is located in Backford Cross?"): ["A41", "A41 road", "the A41 road"],
+    ("United States Senator", "What other political position did the person who introduced the DISCLOSE Act hold?"): [
+        "U.S. Senator", "US senator", "a United States Senator",
+    ],
+    (
+        "September 8, 2017",
+        "when was the album that includes the song by Dustin Lynch released to country radio on February 17, 2017?",
+    ): [
+        "8 September 2017", "2017-09-08", "Sept. 8, 2017", "the 8th of September 2017", "8 septembre 2017",
+        "Friday, September 8, 2017", "September 8th, 2017", "8. September 2017", "8 de septiembre de 2017",
+        "2017年9月8日", "二〇一七年九月八日",
+    ],
+    ("February", "In what month was the relief first officer of the flight born?"): [
+        "Feb.", "Feb", "in February", "the month of February",
+    ],
+    ("author", "Eric Ambler and Carol Shields are both best Known for what profession?"): ["an author", "Author."],
+    ("CBS", "Mamie Gummer played the role of Nancy Crozier on the TV series airing on what network?"): [
+        "CBS network", "the CBS network", "CBS (Columbia Broadcasting System)", "C.B.S.",
+    ],
+    ("276,170 inhabitants", "What is the inhabitant of the city where 122nd SS-Standarte was formed in2014"): [
+        "276170", "276,170", "276 170",
+    ],
+    ("Thomas Loren Friedman", "Which author has won more Pulitzer Prizes, Thomas Friedman or Henri Bergson?"): [
+        "Thomas L. Friedman", "Thomas Loren Friedman (born 1953)",
+    ],
+    ("Évreux", "Where was the husband of Jeanne Raunay born?"): [
+        "Evreux", "Évreux, France", "Évreux, Normandy", "Évreux (France)", "Évreux, Normandy, France",
+        "in Évreux, France",
+    ],
+    ("Pavia", "Where was the husband of Caterina Visconti born?"): [
+        "Pavia, Italy", "Pavia, Lombardy", "Pavia, Lombardy, Italy", "Pavia (Italy)",
+    ],
+    ("Alena Mihulová", "Who is the spouse of the director of film Noc Nevěsty?"): [
+        "Alena Mihulova", "Alena Mihulová (actress)", "actress Alena Mihulová", "Czech actress Alena Mihulová",
+        "Alena Mihulová, Czech actress", "Ms. Alena Mihulová", "the Czech actress Alena Mihulová (born 1965)",
+    ],
+    ("12 June 1516", "When did John V, Prince Of Anhalt-Zerbst's father die?"): [
+        "June 12, 1516", "12 June 1516 AD", "the 12th of June, 1516", "12 juin 1516",
+    ],
+    ("Sebastian Cabot", "What is the name of the child of the Italian navigator?"): [
+        "Sebastian Cabot (explorer)", "explorer Sebastian Cabot", "Sebastian Cabot, explorer",
+    ],
+    (
+        "Richland County",
+        "In which county is the city sharing a border with the capitol of the first state to formally secede?",
+    ): [
+        "Richland County, South Carolina", "Richland County, SC", "Richland County (South Carolina)",
+        "Richland County, South Carolina, USA", "Richland",
+    ],
+    ("Warner Music Group", "Who is the owner of the record label of the Please Remember Me performer?"): [
+        "Warner Music Group (WMG)", "Warner Music Group Corp.", "Warner Music Group Inc.",
+    ],
+    ("King Wu of Zhou", "Who was the first king of the longest Chinese dynasty?"): ["Wu of Zhou"],
+    ("Saturn V", "What rocket was used for the mission that landed the first humans on the moon?"): [
+        "Saturn 5", "the Saturn V rocket", "Saturn V rocket", "Saturn-V",
+    ],
+    ("Thomas O. Paine", "Who was the head of NASA during Apollo 11?"): [
+        "Dr. Thomas O. Paine", "Thomas O. Paine (1921–1992)",
+    ],
+    ("July 27, 1953", "When did the war that Neil Armstrong served in end?"): [
+        "27 July 1953", "July 27th, 1953", "27 juillet 1953", "On July 27, 1953", "1953-07-27", "27th July, 1953",
+    ],
+    ("Real Madrid", "For which club did the winner of the 2007 Ballon d'Or play for in 2012?"): [
+        "Real Madrid CF", "Real Madrid C.F.", "Real Madrid, Spain", "Real Madrid (Spain)",
+        "Real Madrid football club",
+    ],
+    ("James Madison", "Who was president of the United States in the year that Citibank was founded?"): [
+        "President James Madison", "James Madison (1751–1836)",
+        "James Madison, the fourth president of the United States", "James Madison (4th President)",
+    ],
+    ("131", "How many people died in the second most powerful earthquake ever recorded?"): [
+        "131 people", "131 people died", "one hundred thirty-one", "one hundred and thirty-one", "exactly 131",
+    ],
+    ("China", "In what country is the second tallest statue in the world?"): [
+        "People's Republic of China", "China (Asia)", "the People's Republic of China", "China, Asia", "PRC", "中国",
+    ],
+    ("Pine Tree State", "What is the nickname of the easternmost U.S. state?"): [
+        "The Pine Tree State", "\"The Pine Tree State\"",
+    ],
+    ("David Dinkins", "Who was the first African American mayor of the most populous city in the United States?"): [
+        "Mayor David Dinkins", "David Dinkins, mayor of New York City", "David Dinkins (1927–2020)",
+    ],
+    ("15th place", "What position was Everton in when Rafael Benítez was sacked?"): [
+        "15th", "fifteenth", "fifteenth place",
+    ],
+    ("Nainital district", "In which district of Uttarakhand was Ila Pant born?"): [
+        "Nainital", "Nainital district, Uttarakhand", "Nainital District, Uttarakhand, India",
+    ],
+    ("20,000 square meters", "What is the pavilion area of France?"): [
+        "20,000 m²", "20000 square metres", "20,000 sq m", "20,000 square meters (215,278 square feet)", "2 hectares",
+    ],
+    ("66 hours", "How many hours in total would a person spend?"): ["66", "sixty-six hours", "66 hrs", "sixty six"],
+    ("Will Tracz", "Who was the General Chair of the ICSE conference in 2002?"): [
+        "Dr. Will Tracz", "General Chair Will Tracz", "Will Tracz (General Chair)", "Will Tracz, General Chair",
+        "Prof. Will Tracz",
+    ],
+    ("28天", "2019年第四届全国软件测试大赛北京赛区的比赛日期与全国赛区开始日期相差多少天？"): [
+        "28", "二十八天", "二十八", "28 天", "相差28天",
+    ],
+    ("英语", "高等数学后的哪项考试是在博学南楼B201进行的？"): ["英語", "英语考试", "英语。"],
+    ("100", "总共颁发了多少项奖学金？"): ["100项", "一百项", "一百", "共100项", "总共100项"],
+    ("史豪斌", "2024年1月谁成为西北工业大学计算机学院副院长？"): ["史豪斌教授", "史豪斌副院长", "副院长史豪斌"],
+    ("2023-12-05", "北方工业大学信息学院2023年最后举办的学术活动是在什么日期？"): [
+        "2023年12月5日", "二〇二三年十二月五日", "December 5, 2023", "2023年12月05日", "2023/12/05",
+    ],
+    ("2024年5月27日", "截止日期是什么？"): ["2024-05-27", "二〇二四年五月二十七日", "2024年5月27号", "27 May 2024"],
+    ("王萍主任", "具体讲解教学规范的人是谁？"): ["王萍"],
+    ("South Carolina", "Which state?"): [
+        "South Carolina, USA", "the state of South Carolina", "South Carolina (US)", "South Carolina, U.S.A.",
+    ],
+    ("Danish", "What nationality is she?"): ["Danish nationality", "She is Danish."],
+    ("Charles Darwin", "Who wrote On the Origin of Species?"): [
+        "Charles Darwin (1809-1882)", "Charles Darwin, English biologist", "English naturalist Charles Darwin",
+    ],
+    ("Henry VIII", "Which king had six wives?"): [
+        "King Henry VIII", "King Henry VIII of England", "Henry VIII of England", "Henry the Eighth",
+        "King Henry the Eighth of England", "Henry VIII (1491–1547)", "Henry 8th",
+    ],
+    ("Catherine the Great", "Which empress ruled Russia?"): [
+        "Empress Catherine the Great", "Catherine the Great of Russia", "Empress Catherine the Great of Russia",
+        "Catherine the Great (1729–1796)",
+    ],
+    ("Pope Francis", "Who is the head of the church?"): ["Pope Francis (born 1936)", "His Holiness Pope Francis"],
+    ("Queen Victoria", "Who was the monarch?"): [
+        "Queen Victoria of the United Kingdom", "Queen Victoria (1819–1901)", "HM Queen Victoria",
+    ],
+    ("1984", "Which year was it?"): ["the year 1984", "in 1984", "1984 AD", "Nineteen eighty-four", "year 1984"],
+    ("Pride and Prejudice", "Which novel did she write?"): [
+        "Pride & Prejudice", "Pride and Prejudice (1813)", "Pride and Prejudice (novel)",
+        "the novel Pride and Prejudice", "Pride and Prejudice, a novel", "Pride and Prejudice (1813 novel)",
+        "Pride and Prejudice (book)",
+    ],
+    ("The Godfather", "Which film won Best Picture in 1973?"): ["The Godfather (film)", "Godfather"],
+    ("Thriller", "Which album is the best-selling?"): [
+        "Thriller (album)", "Thriller (1982)", "Thriller (1982 album)", "the album Thriller",
+    ],
+    ("Bohemian Rhapsody", "Which song?"): [
+        "Bohemian Rhapsody (song)", "\"Bohemian Rhapsody\" (1975)", "the song Bohemian Rhapsody",
+        "Bohemian Rhapsody (1975 song)",
+    ],
+    ("Federal Bureau of Investigation", "Which agency investigated?"): [
+        "FBI", "the FBI", "F.B.I.", "Federal Bureau of Investigation (FBI)", "FBI (Federal Bureau of Investigation)",
+    ],
+    ("UNESCO", "Which organization?"): [
+        "United Nations Educational, Scientific and Cultural Organization (UNESCO)",
+        "UNESCO (United Nations Educational, Scientific and Cultural Organization)",
+    ],
+    ("Google", "Which company bought YouTube?"): [
+        "Google LLC", "Google Inc.", "Google, Inc.", "Google (company)", "the company Google",
+    ],
+    ("Toyota", "Which company makes the Prius?"): ["Toyota, Japan", "Toyota (Japan)"],
+    ("3.5 million", "What was the population?"): ["3,500,000", "3.5 million people", "3.5M", "3 500 000"],
+    ("$1.5 billion", "What did it cost?"): [
+        "1.5 billion dollars", "$1.5bn", "$1.5B", "US$1.5 billion", "1.5 billion USD", "$1,500,000,000",
+        "1.5 billion US dollars", "1.5 billion U.S. dollars",
+    ],
+    ("12.5%", "What share?"): ["12.5 percent", "12.5 per cent", "12.5 %"],
+    ("8,848 m", "How high is Mount Everest?"): [
+        "8848 metres", "8,848 meters (29,029 ft)", "8,848 m (29,029 feet)", "8848 m", "8.848 km",
+    ],
+    ("5 feet 11 inches", "How tall was he?"): [
+        "5'11\"", "5 ft 11 in", "5 feet 11 inches (180 cm)", "5 ft 11 in (1.80 m)", "71 inches",
+    ],
+    ("100 mph", "How fast?"): ["100 miles per hour", "100 mph (161 km/h)", "100 miles per hour (160 km/h)"],
+    ("1,200 miles", "How long is it?"): [
+        "1,200 miles (1,931 km)", "1200 mi", "1,200 miles (1,900 km)", "twelve hundred miles",
+    ],
+    ("37 °C", "What is body temperature?"): ["37 degrees Celsius", "37°C (98.6°F)", "37 °C (99 °F)", "37 degrees C"],
+    ("90 minutes", "How long is the match?"): ["90 min", "ninety minutes", "1.5 hours"],
+    ("2 hours", "How long is the film?"): ["two hours", "120 minutes", "2 hrs"],
+    ("1850s", "In which decade?"): ["the 1850s", "1850's"],
+    ("19th century", "In which century?"): ["the 19th century", "nineteenth century", "the nineteenth century"],
+    ("3rd century BC", "When?"): ["third century BC", "the 3rd century BCE", "3rd century B.C."],
+    ("1914–1918", "When was the war?"): [
+        "1914 to 1918", "from 1914 to 1918", "1914-18", "between 1914 and 1918", "1914 – 1918", "1914 until 1918",
+    ],
+    ("1600–1868", "Which years?"): ["1600 to 1868", "1600-1868", "from 1600 until 1868"],
+    ("800 BC–200 BC", "When?"): ["800 to 200 BC", "800–200 BCE", "800 BC to 200 BC", "from 800 to 200 BC"],
+    ("5–10", "How many?"): ["5 to 10", "5-10", "between 5 and 10", "five to ten", "from 5 to 10"],
+    ("10 to 15 km", "How far?"): ["10-15 km", "10–15 kilometers", "between 10 and 15 km"],
+    ("yes", "Is Berlin the capital of Germany?"): [
+        "Yes, Berlin is the capital of Germany.", "Yes, it is the capital", "Yes, it is.", "Correct", "True",
+    ],
+    ("no", "Is Munich the capital of Germany?"): [
+        "No, Berlin is the capital of Germany", "No, it is not.", "No, Munich is not the capital of Germany", "False",
+        "No, the capital is Berlin",
+    ],
+    ("yes", "Are both businesses, Telus and Ztr Control Systems, located in the same country?"): [
+        "Yes, both are located in Canada", "Yes, both businesses are located in Canada",
+        "Yes, they are both in Canada.", "Yes, both are Canadian",
+        "Yes, Telus and Ztr Control Systems are both located in Canada",
+    ],
+    ("no", "Are Elsah, Illinois and Chah-E Puzeh, Tabas both located in the same country?"): [
+        "No, Elsah is in the United States and Chah-E Puzeh is in Iran", "No, they are in different countries",
+        "No, one is in the US and the other in Iran",
+        "No. Elsah is in the United States, while Chah-E Puzeh is in Iran.", "No, they are not in the same country",
+        "No, they are not located in the same country.",
+    ],
+    ("no", "Are the directors of both films The Fall Of A Saint and Fighting Through from the same country?"): [
+        "No, they are from different countries", "No, the directors are from different countries",
+        "No, one is British and one is American", "No, the director of The Fall Of A Saint is British",
+    ],
+    ("yes", "Did both bands form in Seattle?"): [
+        "Yes, both bands formed in Seattle", "Yes, both did.", "Yes, they both did",
+        "Yes, both formed in Seattle, Washington",
+    ],
+    ("John", "Who won, John or Mary?"): ["John won", "John."],
+    ("red and blue", "What colors are in the flag?"): ["blue and red", "red, blue", "Red & Blue", "red/blue"],
+    ("France, Germany and Italy", "Which countries signed it?"): [
+        "Italy, France, Germany", "Germany, Italy and France", "France, Germany, Italy",
+        "1. France 2. Germany 3. Italy", "France; Germany; Italy",
+    ],
+    ("Ludwig van Beethoven", "Who composed it?"): [
+        "composer Ludwig van Beethoven", "Ludwig van Beethoven (1770–1827)", "Ludwig van Beethoven, German composer",
+    ],
+    ("Gabriel García Márquez", "Who wrote One Hundred Years of Solitude?"): [
+        "Gabriel Garcia Marquez", "Gabriel García Márquez (Colombian novelist)",
+        "Colombian novelist Gabriel García Márquez", "Gabriel García-Márquez",
+    ],
+    ("Beijing", "Where were the games held?"): ["Beijing, China", "Peking", "Beijing (China)"],
+    ("Saint Petersburg", "Where was he born?"): [
+        "St. Petersburg", "St Petersburg, Russia", "Saint Petersburg, Russia",
+    ],
+    ("Zürich", "Where did he die?"): ["Zurich", "Zurich, Switzerland", "Zuerich"],
+    ("Los Angeles", "Where is Hollywood?"): [
+        "Los Angeles, California", "Los Angeles, CA", "Los Angeles, California, USA", "Los Angeles (California)",
+    ],
+    ("Rochester, New York", "Where was he born?"): [
+        "Rochester, NY", "Rochester (New York)", "Rochester, New York, USA",
+    ],
+    ("Stratford-upon-Avon", "Where was Shakespeare born?"): [
+        "Stratford upon Avon", "Stratford-upon-Avon, England", "Stratford-upon-Avon, Warwickshire",
+        "Stratford-upon-Avon, Warwickshire, England",
+    ],
+    ("Mount Kilimanjaro", "What is the highest mountain in Africa?"): [
+        "Mt. Kilimanjaro", "Mount Kilimanjaro, Tanzania", "Mount Kilimanjaro (Tanzania)",
+        "Mount Kilimanjaro in Tanzania",
+    ],
+    ("Lake Baikal", "Which lake is the deepest?"): [
+        "Lake Baikal, Russia", "Lake Baikal (Russia)", "Lake Baikal in Siberia", "Baikal",
+    ],
+    ("Amazon River", "Which river is it?"): ["the Amazon", "Amazon", "River Amazon"],
+    ("Yale University", "Which university did he attend?"): ["Yale", "Yale University, Connecticut"],
+    ("Stanford University", "Where did she study?"): [
+        "Stanford University, California", "Stanford University in California", "Stanford University, USA",
+    ],
+    ("Wembley Stadium", "Which stadium hosted the final?"): [
+        "Wembley Stadium, London", "Wembley", "Wembley Stadium, London, England", "Wembley Stadium in London",
+        "Wembley Stadium (London)",
+    ],
+    ("Battle of Waterloo", "Which battle ended his rule?"): [
+        "Battle of Waterloo (1815)", "the Battle of Waterloo", "Waterloo", "The Battle of Waterloo, 1815",
+    ],
+    ("World War I", "Which war?"): [
+        "World War One", "World War 1", "First World War", "WWI", "World War I (1914–1918)", "the First World War",
+        "WW1",
+    ],
+    ("Treaty of Versailles", "Which treaty ended the war?"): [
+        "the Treaty of Versailles (1919)", "Versailles Treaty", "Treaty of Versailles, 1919",
+        "The Treaty of Versailles",
+    ],
+    ("John Paul II", "Who was pope in 1990?"): [
+        "Pope John Paul II", "Saint John Paul II", "Pope John Paul the Second", "Pope St. John Paul II",
+    ],
+    ("Sri Lanka", "Which country is she from?"): [
+        "Democratic Socialist Republic of Sri Lanka", "Sri Lanka (Asia)", "Sri Lanka, South Asia",
+    ],
+    ("Dwayne Johnson", "Who is the actor?"): [
+        "Dwayne \"The Rock\" Johnson", "Dwayne 'The Rock' Johnson", "actor Dwayne Johnson",
+    ],
+    ("Cate Blanchett", "Which actress played Galadriel?"): [
+        "Cate Blanchett (born 1969)", "Australian actress Cate Blanchett", "Cate Blanchett, an Australian actress",
+        "Cate Blanchett AC",
+    ],
+    ("Elon Musk", "Who founded SpaceX?"): [
+        "Elon Musk, founder of SpaceX", "Elon Musk founded SpaceX", "entrepreneur Elon Musk",
+        "SpaceX was founded by Elon Musk.", "Elon Musk (founder of SpaceX)",
+    ],
+    ("Joe Walker", "Who played quarterback?"): ["quarterback Joe Walker", "Joe Walker (quarterback)"],
+    ("Bob Seger", "What was the Rock singers stage name?"): ["\"Bob Seger\""],
+    ("Edgar Allan Poe", "Who wrote The Raven?"): [
+        "Edgar Allan Poe (January 19, 1809 – October 7, 1849)", "American writer Edgar Allan Poe", "E. A. Poe",
+    ],
+    ("Mikhail Gorbachev", "Who was the leader of the Soviet Union?"): [
+        "Mikhail Gorbachyov", "Mikhail Gorbachev, leader of the Soviet Union", "Soviet leader Mikhail Gorbachev",
+    ],
+    ("Pyotr Ilyich Tchaikovsky", "Who composed Swan Lake?"): [
+        "Pyotr Ilyich Chaikovsky", "Pyotr Ilyich Tchaikovsky (1840–1893)", "composer Pyotr Ilyich Tchaikovsky",
+    ],
+    ("Muhammad Ali", "Which boxer was it?"): [
+        "Muhammad Ali (boxer)", "boxer Muhammad Ali", "Muhammad Ali (1942–2016)", "the boxer Muhammad Ali",
+    ],
+    ("Hawaii", "In which state was he born?"): [
+        "Hawaii, United States", "the state of Hawaii", "State of Hawaii", "Hawai'i", "Hawaii (USA)",
+    ],
+    ("1,234,567", "What is the population?"): ["1234567", "1 234 567", "1,234,567 people", "1'234'567"],
+    ("42", "What is the answer?"): ["forty-two", "42.0", "forty two", "The answer is 42."],
+    ("0.5", "What is the ratio?"): ["0.50"],
+    ("seventh", "In which place did he finish?"): ["7th", "7th place", "seventh place", "the seventh"],
+    ("three times", "How many times did he win?"): ["3 times", "three", "3"],
+    ("twice", "How many times did she marry?"): ["twice."],
+    ("上海", "他在哪个城市工作？"): ["上海市", "中国上海", "上海，中国", "上海（中国）", "在上海", "中國上海市"],
+    ("浙江大学", "他毕业于哪所大学？"): ["浙江大學", "毕业于浙江大学", "他毕业于浙江大学。", "中国浙江大学"],
+    ("李白", "这首诗的作者是谁？"): ["诗人李白", "唐代诗人李白", "作者是李白"],
+    ("2008年", "奥运会是哪一年举办的？"): ["2008", "二〇〇八年", "2008年举办", "在2008年"],
+    ("五", "有几个？"): ["5", "五个", "5个"],
+    ("三百", "有多少人？"): ["300", "300人", "三百人"],
+    ("1.5亿", "人口有多少？"): ["1.5亿人", "150,000,000", "一亿五千万", "150 million"],
+    ("日本", "来自哪个国家？"): ["日本国", "来自日本", "日本。"],
+    ("台湾", "他来自哪里？"): ["臺灣", "台灣", "来自台湾"],
+    ("华为", "哪家公司？"): ["華為", "华为公司"],
+    ("张艺谋", "谁导演了《红高粱》？"): ["張藝謀", "导演张艺谋", "张艺谋导演", "张艺谋（导演）", "中国导演张艺谋"],
+    ("《红楼梦》", "是哪部小说？"): ["红楼梦", "紅樓夢", "小说《红楼梦》", "《紅樓夢》"],
 }
 WRONG: dict[tuple[str, str], list[str]] = {
     ("Barack Obama", "Who was president?"): ["Barack Obama Clinton"],
@@ -692,6 +1025,219 @@ WRONG: dict[tuple[str, str], list[str]] = {
     ],
     ("South Korea", "Which country?"): ["North Korea", "Korea, North", "Republic of China"],
     ("Russia", "Which country?"): ["White Russia", "Russian", "Soviet Union"],
+    ("Frank Lowy", "Which man who presented the Australia 2022 FIFA World Cup bid was born on October 22, 1930?"): [
+        "Steven Lowy", "Frank Lowy's son", "Ben Buckley, Australian businessman", "Frank Lowy or Ben Buckley",
+        "Australia", "Frank Lowy and Ben Buckley", "October 22, 1930", "Frank Sinatra", "the son of Frank Lowy",
+    ],
+    ("James Packer", "Erica Packer was the second wife of what Australian businessman?"): [
+        "Kerry Packer", "Erica Packer", "James Packer's father", "Kerry Packer, father of James Packer",
+        "Australian businessman", "James Murdoch", "James Packer (American businessman)",
+        "James Packer, Kerry Packer",
+    ],
+    ("Suicide Kings", "In what 1997 American mystery crime film did Johnny Galecki start in?"): [
+        "Suicide Kings (1998)", "Suicide Squad", "Suicide Kings 2", "Suicide Kings (novel)",
+        "Suicide Kings and Bounce", "the sequel to Suicide Kings",
+    ],
+    ("Scotland", "What country does Hatton Hill and Hatton Castle, Angus have in common?"): [
+        "Scotland, Ireland", "England", "United Kingdom", "Scotland, England", "Scotland (England)", "Nova Scotia",
+        "Northern Scotland and England", "Scotland, Canada",
+    ],
+    ("The A41", "What major truck road is located in Backford Cross?"): [
+        "A40", "A4", "the M41", "A41 and A40", "A410", "road",
+    ],
+    ("September 8, 2017", "when was the album released?"): [
+        "September 8, 2018", "August 8, 2017", "8 October 2017", "September 2017", "9 August 2017",
+        "September 18, 2017", "8 août 2017", "8 septembre 2018", "before September 8, 2017", "September 8–10, 2017",
+        "2017年8月9日",
+    ],
+    ("CBS", "what network?"): ["NBC", "ABC", "CBC", "CBS and NBC", "BBC", "CBS or ABC"],
+    ("276,170 inhabitants", "What is the inhabitant of the city?"): [
+        "276,171", "27,617", "276,170 households", "276,000", "276,170,000", "about 276,170",
+    ],
+    ("Évreux", "Where was the husband of Jeanne Raunay born?"): [
+        "Rouen, France", "Évry, France", "Paris", "Évreux or Rouen", "Évreux, Rouen", "Normandy", "France",
+    ],
+    ("Pavia", "Where was the husband of Caterina Visconti born?"): [
+        "Milan, Italy", "Pavia, Milan", "Padua", "Pavia, Spain and Milan", "Milan, Lombardy", "Lombardy",
+    ],
+    ("Alena Mihulová", "Who is the spouse of the director?"): [
+        "Alena Vránová", "Karel Kachyňa", "Alena Mihulová's husband", "the husband of Alena Mihulová",
+        "Czech actress", "Jana Mihulová",
+    ],
+    ("12 June 1516", "When did he die?"): [
+        "12 June 1517", "12 July 1516", "June 1516", "12 June 1616", "21 June 1516", "12 June 1516 BC",
+    ],
+    ("Richland County", "In which county is the city?"): [
+        "Lexington County", "Richland County and Lexington County", "Richmond County", "South Carolina",
+        "Lexington County, South Carolina", "County", "Richland Parish",
+    ],
+    ("Saturn V", "What rocket was used?"): ["Saturn IB", "Saturn", "Saturn I", "Saturn VI", "Titan V", "Apollo 11"],
+    ("July 27, 1953", "When did the war end?"): [
+        "June 27, 1953", "July 27, 1950", "July 1953", "27 juin 1953", "July 28, 1953", "1953", "July 27",
+    ],
+    ("Real Madrid", "For which club did he play for in 2012?"): [
+        "Atletico Madrid", "Real Sociedad", "Real Madrid and Milan", "Real Madrid Castilla", "AC Milan",
+        "Real Madrid, Barcelona",
+    ],
+    ("James Madison", "Who was president?"): [
+        "Dolley Madison", "James Monroe", "James Madison and James Monroe", "President James Monroe",
+        "Thomas Jefferson, the third president of the United States", "James Madison's vice president",
+        "the predecessor of James Madison", "James Madison University",
+    ],
+    ("131", "How many people died?"): [
+        "130", "131,000", "1310", "about 131", "131 or 132", "more than 131", "131 injured and 20 dead", "13",
+        "minus 131",
+    ],
+    ("China", "In what country is it?"): [
+        "Republic of China", "Japan", "China or India", "China, India", "Indochina", "South China Sea", "中华民国",
+        "台湾",
+    ],
+    ("15th place", "What position was Everton in?"): ["16th", "5th place", "15 points", "14th or 15th"],
+    ("20,000 square meters", "What is the pavilion area?"): [
+        "20,000 square feet", "2,000 square meters", "20,000 meters", "20,000",
+        "20,000 square meters (20,000 square feet)", "20,000 cubic meters", "200,000 m²",
+    ],
+    ("66 hours", "How many hours?"): ["66 minutes", "66 days", "6 hours", "65", "about 66"],
+    ("28天", "相差多少天？"): ["28周", "28年", "18天", "八天", "28小时", "二十天", "82天"],
+    ("100", "总共颁发了多少项奖学金？"): ["一千项", "十项", "100多项", "1000", "约100项", "10项"],
+    ("史豪斌", "谁成为副院长？"): [
+        "豪斌史", "史斌豪", "史豪", "王豪斌", "史豪斌和张三", "副院长", "张三教授", "史豪斌的学生",
+    ],
+    ("2023-12-05", "是在什么日期？"): ["2023年5月12日", "2023年12月6日", "2022年12月5日", "12月5日", "2023年12月"],
+    ("Henry VIII", "Which king had six wives?"): [
+        "Henry VII", "King Henry VII of England", "Henry VIII's father", "Henry IX", "Henry", "King Henry",
+        "the father of Henry VIII", "King of England", "Edward VIII", "the wives of Henry VIII",
+    ],
+    ("Catherine the Great", "Which empress ruled Russia?"): [
+        "Catherine I of Russia", "Peter the Great", "Catherine of Aragon", "Catherine the Great's husband",
+        "Empress of Russia", "Peter the Great of Russia",
+    ],
+    ("1984", "Which year was it?"): [
+        "1985", "1984 BC", "the year after 1984", "'85", "19-84", "1984 (or 1985)", "84", "mid 1984",
+        "around the year 1984",
+    ],
+    ("Pride and Prejudice", "Which novel did she write?"): [
+        "Sense and Sensibility", "Prejudice and Pride and Zombies", "Pride and Prejudice and Emma",
+        "Pride and Prejudice and Zombies", "Pride and Prejudice, Emma", "Emma (1815 novel)",
+    ],
+    ("Thriller", "Which album is the best-selling?"): [
+        "Bad (1987 album)", "Thriller (song)", "Thriller, Bad", "Thriller and Bad", "Thriller 25",
+    ],
+    ("Federal Bureau of Investigation", "Which agency investigated?"): [
+        "CIA", "Central Intelligence Agency", "FBI and CIA", "the CIA", "FIB", "Bureau", "Federal Bureau of Prisons",
+    ],
+    ("UNESCO", "Which organization?"): ["UNICEF", "United Nations", "UNESCO and UNICEF", "UN"],
+    ("Google", "Which company bought YouTube?"): [
+        "Microsoft Inc.", "Google Maps", "Google and Microsoft", "Yahoo (company)", "Google's rival",
+    ],
+    ("3.5 million", "What was the population?"): [
+        "3.5 billion", "3.5", "35 million", "3,500", "3.5 thousand", "3.5K", "3 to 5 million", "5.3 million",
+    ],
+    ("$1.5 billion", "What did it cost?"): [
+        "$1.5 million", "€1.5 billion", "1.5 billion", "$15 billion", "£1.5bn", "1.5 billion yen", "$1.5 trillion",
+        "$1.5 to 2 billion",
+    ],
+    ("8,848 m", "How high is Mount Everest?"): [
+        "8,848 ft", "8,849 m", "8.848 m", "848 m", "8,848 m (2,902 ft)", "8,611 m", "8,848 km",
+    ],
+    ("5 feet 11 inches", "How tall was he?"): [
+        "5 feet 10 inches", "6 feet", "5'1\"", "11 feet 5 inches", "5.11 feet", "5 ft 11 in (170 cm)", "511 inches",
+    ],
+    ("37 °C", "What is body temperature?"): ["37 °F", "98.6 °C", "36 °C", "37°C (88°F)", "73 °C"],
+    ("19th century", "In which century?"): [
+        "18th century", "20th century", "19th and 20th century", "1900s", "19 centuries", "early 19th century BC",
+    ],
+    ("3rd century BC", "When?"): ["3rd century AD", "3rd century", "2nd century BC", "3 BC"],
+    ("1914–1918", "When was the war?"): [
+        "1914-19", "1914", "1918", "1914–1919", "1918–1914", "1915 to 1918", "1941-1945",
+    ],
+    ("800 BC–200 BC", "When?"): ["800 to 200", "800 AD to 200 BC", "200 to 800 BC", "800 BC", "800 BC to 200 AD"],
+    ("5–10", "How many?"): ["5", "10", "5 or 10", "10 to 5", "5-11", "about 5", "15"],
+    ("yes", "Is Berlin the capital of Germany?"): [
+        "No, Berlin is not", "Berlin", "No, it is Munich", "Not really", "Yes and no", "Yes, if you like",
+    ],
+    ("no", "Is Munich the capital of Germany?"): [
+        "Yes, Munich is the capital", "No, Munich is the capital of Germany", "Munich", "Not sure",
+    ],
+    ("yes", "Are both businesses, Telus and Ztr Control Systems, located in the same country?"): [
+        "Yes, Telus is in Canada and Ztr is in Germany", "Yes, only Telus is in Canada",
+        "Yes, they are in different countries", "Canada", "Both are businesses", "Telus",
+        "Yes, but not in the same country",
+    ],
+    ("no", "Are Elsah, Illinois and Chah-E Puzeh, Tabas both located in the same country?"): [
+        "No, both are located in Iran", "No, both are in the same country", "No, they are both in the United States",
+        "No, they are located in the same country", "Iran",
+    ],
+    ("yes", "Did both bands form in Seattle?"): [
+        "Yes, only one did", "Yes, one of them did", "Yes, neither did",
+        "Yes, Nirvana formed in Seattle and Pearl Jam did not", "Seattle",
+    ],
+    ("John", "Who won, John or Mary?"): [
+        "Mary", "John and Mary", "John, not Mary? Mary", "Mary won over John", "John (Mary)",
+    ],
+    ("red and blue", "What colors are in the flag?"): [
+        "red and green", "red, blue and white", "red or blue", "blue, green",
+    ],
+    ("France, Germany and Italy", "Which countries signed it?"): [
+        "France, Germany and Spain", "France, Germany, Italy and Spain", "France or Germany or Italy",
+        "Spain, Italy, Portugal",
+    ],
+    ("Beijing", "Where were the games held?"): [
+        "Nanjing, China", "Shanghai, China", "Beijing, Japan", "Beijing, Shanghai", "Beijing or Tokyo", "Bei jing",
+        "China",
+    ],
+    ("Los Angeles", "Where is it?"): [
+        "Los Angeles, Chile", "San Diego, California", "Los Alamos", "Los Angeles, Texas",
+        "Los Angeles, San Francisco", "Los Ange les",
+    ],
+    ("Rochester, New York", "Where was he born?"): [
+        "Rochester, Minnesota", "Rochester, MN", "Buffalo, New York", "Rochester, New York, Canada",
+        "Rochester, England", "Rochester, Kent",
+    ],
+    ("Wembley Stadium", "Which stadium hosted the final?"): [
+        "Wembley Arena", "Old Trafford", "stadium", "Emirates Stadium, London", "Wembley Stadium and Old Trafford",
+    ],
+    ("Battle of Waterloo", "Which battle ended his rule?"): [
+        "Battle of Leipzig", "Battle of Trafalgar (1805)", "battle", "Battle of Waterloo and Leipzig",
+        "the Battle of Water loo",
+    ],
+    ("World War I", "Which war?"): [
+        "World War II", "Second World War", "WWII", "World War", "World War III", "World War I or II", "Cold War",
+        "World War 1 and 2",
+    ],
+    ("John Paul II", "Who was pope in 1990?"): [
+        "John Paul I", "Pope John Paul I", "John XXIII", "Pope Benedict XVI", "John Paul", "Paul II", "Pope",
+    ],
+    ("Elon Musk", "Who founded SpaceX?"): [
+        "Kimbal Musk", "Elon Musk's brother", "SpaceX", "Jeff Bezos, founder of Blue Origin",
+        "the brother of Elon Musk", "founder of SpaceX", "El on Musk",
+    ],
+    ("Edgar Allan Poe", "Who wrote The Raven?"): [
+        "Edgar Rice Burroughs", "Allan Poe Edgar Smith", "The Raven", "Edgar Allan Poe or Hawthorne",
+        "Edgar Allan Poe's wife",
+    ],
+    ("Hawaii", "In which state was he born?"): [
+        "Honolulu", "Hawaii, Kenya", "Alaska, United States", "Hawaii or Kenya", "Hawaii, California",
+    ],
+    ("1,234,567", "What is the population?"): [
+        "1,234,568", "123,456", "1 234", "1.234567", "12 345 67", "1,234,567,000", "7,654,321",
+    ],
+    ("42", "What is the answer?"): [
+        "24", "4 2", "forty", "-42", "negative forty-two", "42%", "420", "fourty-three", "42 or 43",
+    ],
+    ("seventh", "In which place did he finish?"): ["8th", "sixth", "seven", "17th", "70th"],
+    ("three times", "How many times did he win?"): ["twice", "four times", "3 or 4 times", "thirteen times", "once"],
+    ("上海", "他在哪个城市工作？"): [
+        "海上", "上海或北京", "北京市", "上 海 北京", "上海大学", "江苏上海北京", "不是上海",
+    ],
+    ("浙江大学", "他毕业于哪所大学？"): [
+        "浙江工业大学", "大学", "江浙大学", "浙大学江", "复旦大学", "浙江大学和复旦大学",
+    ],
+    ("李白", "这首诗的作者是谁？"): ["白李", "李", "杜甫", "诗人杜甫", "李白或杜甫", "李白的朋友", "李太"],
+    ("2008年", "奥运会是哪一年举办的？"): ["2012年", "二〇〇九年", "2008年前", "28年", "2008年或2012年"],
+    ("1.5亿", "人口有多少？"): ["1.5万", "15亿", "1.5", "一亿五千", "5.1亿"],
+    ("日本", "来自哪个国家？"): ["本日", "中国", "日本和中国", "韩国", "日", "日本人的朋友"],
+    ("张艺谋", "谁导演了《红高粱》？"): ["陈凯歌", "谋艺张", "张艺", "张艺谋的妻子", "导演", "巩俐和张艺谋"],
 }
 TRICKS = (
     "{g} or {h}", "{h} or {g}", "{g} and {h}", "{h} and {g}", "{g}, {h}", "{h}, {g}", "{g}; {h}", "{g}\n{h}",

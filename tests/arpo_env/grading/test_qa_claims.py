@@ -35,10 +35,6 @@ SETS = [
 ]
 
 
-def each(table: dict[tuple[str, str], list[str]]) -> list[tuple[str, str, str]]:
-    return [(answer, gold, question) for (gold, question), answers in table.items() for answer in answers]
-
-
 @pytest.fixture(scope="module")
 def tasks(shared: Path) -> list[Task]:
     """Every real question that is answered in words."""
@@ -49,14 +45,14 @@ def tasks(shared: Path) -> list[Task]:
     return [task for task in found if task.kind == "qa"]
 
 
-@pytest.mark.parametrize(("answer", "gold", "question"), each(RIGHT))
-def test_the_right_answer_in_another_form_gets_full_value(answer: str, gold: str, question: str) -> None:
-    assert qa_scores(answer, (gold,), question) == (1, 1)
+@pytest.mark.parametrize(("gold", "question"), RIGHT)
+def test_the_right_answer_in_another_form_gets_full_value(gold: str, question: str) -> None:
+    assert [one for one in RIGHT[gold, question] if qa_scores(one, (gold,), question) != (1, 1)] == []
 
 
-@pytest.mark.parametrize(("answer", "gold", "question"), each(WRONG))
-def test_what_does_not_answer_earns_nothing(answer: str, gold: str, question: str) -> None:
-    assert qa_scores(answer, (gold,), question) == (0, 0)
+@pytest.mark.parametrize(("gold", "question"), WRONG)
+def test_what_does_not_answer_earns_nothing(gold: str, question: str) -> None:
+    assert [one for one in WRONG[gold, question] if qa_scores(one, (gold,), question) != (0, 0)] == []
 
 
 def test_every_real_answer_is_itself(tasks: list[Task]) -> None:
