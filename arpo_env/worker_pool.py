@@ -25,6 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from arpo_env.daemon_threads import DaemonThreads
 
 _START = 120.0  # seconds for a process to come up, on a machine that is busy
+_STARTS = 3  # tries to start a process that something kills meanwhile
+_END = 5.0  # seconds for a process to be gone
 _LENGTH = struct.Struct("!I")
 
 
@@ -37,7 +39,15 @@ class WorkerTimeout(WorkerError):
 
 
 class WorkerDied(WorkerError):
-    """Raised when the process of a job crashed or was killed from outside."""
+    """Raised when the process of a job crashed or was killed from outside.
+
+    Attributes:
+        signal: number of the signal that ended it, 0 for none.
+    """
+
+    def __init__(self, message: str, signal: int = 0) -> None:
+        super().__init__(message)
+        self.signal = signal
 
 
 class PoolClosed(WorkerError):
@@ -149,6 +159,15 @@ class WorkerPool:
             self._discard(worker)  # it died while it was idle
 
     def _start(self) -> _Worker:
+        for _ in range(_STARTS - 1):
+            with contextlib.suppress(WorkerDied):
+                return self._start_once()
+        try:
+            return self._start_once()
+        except WorkerDied as error:
+            raise WorkerStartError(f"a process was killed while it started, {_STARTS} times") from error
+
+    def _start_once(self) -> _Worker:
         worker = _Worker(self._command, self._environment)
         with self._lock:
             # Listed before it is ready, so that `close` can kill it while it starts.
@@ -193,7 +212,9 @@ class _Worker:
             lacks = self._read_reply(time.monotonic() + _START).decode()
         except WorkerTimeout:
             raise WorkerStartError(f"a process was not ready within {_START:g} s") from None
-        except WorkerDied:
+        except WorkerDied as error:
+            if error.signal:  # not by its own doing: another one may live
+                raise
             raise WorkerStartError("a process ended before it was ready") from None
         if lacks:
             raise WorkerStartError(f"a process cannot work: {lacks}", lacks)
@@ -216,6 +237,13 @@ class _Worker:
                 with contextlib.suppress(OSError):
                     pipe.close()
 
+    def _death(self) -> WorkerDied:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # its pipes are closed a moment before it is gone
+            self.process.wait(_END)
+        status = self.process.returncode or 0
+        return WorkerDied("its process died: out of memory, or killed from outside", max(-status, 0))
+
     def _write(self, data: bytes, ends: float) -> None:
         rest = memoryview(data)
         while rest:
@@ -225,7 +253,7 @@ class _Worker:
             except BlockingIOError:
                 continue
             except OSError as error:
-                raise WorkerDied(f"its process died: {error}") from error
+                raise self._death() from error
 
     def _read_reply(self, ends: float) -> bytes:
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size, ends))
@@ -237,7 +265,7 @@ class _Worker:
             _wait(self._output, select.POLLIN, ends)
             chunk = os.read(self._output, min(length - len(data), 1 << 20))
             if not chunk:
-                raise WorkerDied("its process died: out of memory, or killed from outside")
+                raise self._death()
             data += chunk
         return bytes(data)
 

@@ -80,7 +80,7 @@ class MathGrader(Grader):
         """Score 1 if the answer equals one of the gold answers, else 0.
 
         Raises:
-            GradingError: a check timed out or crashed its process, and no other gold answer matched.
+            GradingError: a check failed, or a gold answer is too expensive to evaluate, and no other one matched.
         """
         undecided: GradingError | None = None
         for gold in task.answers:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +97,22 @@ def test_a_worn_out_process_is_replaced() -> None:
     assert len(set(pids)) == 3
     assert pids[0] == pids[1]
     assert pids[2] == pids[3]
+    workers.close()
+
+
+@pytest.mark.parametrize("deaths", [1, 3])
+def test_a_process_that_is_killed_while_it_starts_is_started_again(tmp_path: Path, deaths: int) -> None:
+    dying = (
+        "import os, pathlib, signal\n"
+        f"born = pathlib.Path({str(tmp_path)!r}, str(os.getpid())); born.touch()\n"
+        f"if len(list(born.parent.iterdir())) <= {deaths}: os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    workers = WorkerPool([sys.executable, "-c", dying + CHILD, ""], processes=1, seconds=20.0, name="test-worker")
+    if deaths == 1:
+        assert ask(workers)[1] == 3
+    else:
+        with pytest.raises(WorkerStartError, match="killed while it started, 3 times"):
+            ask(workers)
     workers.close()
 
 

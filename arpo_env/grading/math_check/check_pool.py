@@ -1,7 +1,8 @@
 """`CheckPool`: symbolic checks in child processes, and `shared_pool`, the pool of this process.
 
-A check that runs too long, or crashes its process, raises `GradingError`; it is never scored as a wrong answer. After
-`os.fork` the child starts processes of its own.
+An answer that takes too much time or memory, or crashes its process, is wrong if the gold answer alone does not: a
+policy must not be able to void its sample. A failure of the machine raises `GradingError` and is never scored as a
+wrong answer. After `os.fork` the child starts processes of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib.util
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 from typing import Any
@@ -22,11 +24,13 @@ from arpo_env.worker_pool import PoolClosed, WorkerDied, WorkerError, WorkerPool
 _log = logging.getLogger(__name__)
 
 WORKERS = 2
-SECONDS = 5.0  # per check
-MEMORY = 2 * 1024**3  # bytes of address space per worker
+SECONDS = 2.0  # of CPU time per check; one takes milliseconds
+MEMORY = 512 * 1024**2  # bytes of address space per worker
+_BUSY = 15  # times as long may a check take on a machine that has other things to do
+_OWN_DOING = (0, signal.SIGPROF, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)  # ends that a check brings on itself
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from arpo_env.grading.math_check.worker_process import main; main({}, {})"
+    "from arpo_env.grading.math_check.worker_process import main; main({}, {}, {})"
 )
 
 
@@ -35,16 +39,16 @@ class CheckPool:
 
     Args:
         workers: most processes.
-        seconds: limit of one check.
+        seconds: CPU time that one check may take.
         memory: bytes of address space that a process may have.
     """
 
     def __init__(self, workers: int = WORKERS, seconds: float = SECONDS, memory: int = MEMORY) -> None:
         self.seconds, self.memory = seconds, memory
         self._pool = WorkerPool(
-            [sys.executable, "-P", "-c", _PROGRAM.format(memory, seconds), json.dumps(sys.path)],
+            [sys.executable, "-P", "-c", _PROGRAM.format(memory, seconds, _BUSY * seconds), json.dumps(sys.path)],
             processes=workers,
-            seconds=seconds,
+            seconds=_BUSY * seconds,
             name="arpo-math",
             environment=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
@@ -53,23 +57,37 @@ class CheckPool:
         """Return whether two prepared answers are equal.
 
         Raises:
-            GradingError: it could not be decided.
+            GradingError: it could not be decided: the machine failed, or the gold answer alone is too expensive.
+        """
+        found = await self._ask(answer, gold)
+        # an answer is to blame only if the gold answer can be evaluated without it
+        if isinstance(found, str) and isinstance(alone := await self._ask(gold, gold), str):
+            raise GradingError(
+                f"the gold answer {gold!r:.200} cannot be evaluated: {alone}. Give a simpler one, or leave its task out"
+            )
+        return found is True
+
+    async def _ask(self, answer: str, gold: str) -> bool | str:
+        """Return the verdict of a process, or what the check cost.
+
+        Raises:
+            GradingError: the pool failed.
         """
         job = json.dumps({"answer": answer, "gold": gold}).encode()
         try:
             try:
                 reply = json.loads(await self._pool.run(job))
-            except WorkerDied:  # perhaps while it was idle: a check that kills its process does so again
-                reply = json.loads(await self._pool.run(job))
+            except WorkerDied as error:
+                if error.signal in _OWN_DOING:
+                    return f"more than {self.seconds:g} s" if error.signal == signal.SIGPROF else "its process crashed"
+                reply = json.loads(await self._pool.run(job))  # killed from outside, perhaps while it was idle
         except PoolClosed as error:
             raise GradingError("the pool for symbolic checks is closed") from error
         except WorkerTimeout as error:
-            raise GradingError(f"a symbolic check took {error}") from error
+            raise GradingError(f"a symbolic check took {error}: the machine has too much else to do") from error
         except WorkerError as error:
             raise GradingError(f"a symbolic check failed: {error}") from error
-        if "error" in reply:
-            raise GradingError(f"the symbolic check failed on {answer!r:.200} against {gold!r:.200}: {reply['error']}")
-        return bool(reply["same"])
+        return str(reply["error"]) if "error" in reply else bool(reply["same"])
 
     def close(self) -> None:
         """End the processes; checks under way raise `GradingError`."""

@@ -15,7 +15,9 @@ from typing import Any
 from arpo_env.grading.math_check.parse_expression import Node, symbols
 
 _DIGITS, _AGREE = 60, 35
-_EXACT_BITS = 1_000_000  # maximum size of an exact power
+_EXACT_BITS = 100_000  # most bits of an exact number; a larger one is computed as a float
+_LARGEST = 64  # most bits of the binary exponent of a value; what is larger takes memory, and no answer is
+_MOST_FACTORS = 20_000  # of a factorial or binomial
 _POINTS, _MIXED_POINTS = 3, 3
 _DISCRETE = ("!", "binomial", "floor", "ceiling", "gcd", "lcm")
 Number = Any  # Fraction, or mpmath's mpf or mpc
@@ -23,6 +25,10 @@ Number = Any  # Fraction, or mpmath's mpf or mpc
 
 class NoValue(ArithmeticError):
     """Raised if a formula has no value: a division by 0, a factorial of a fraction, a root of a negative number."""
+
+
+class TooLarge(Exception):
+    """Raised if a formula cannot be evaluated in a moment: towers of powers and functions, factorials of millions."""
 
 
 def same_expression(answer: Node, gold: Node) -> bool:
@@ -48,6 +54,7 @@ def value(node: Node, point: Mapping[str, Fraction] | None = None, real: bool = 
 
     Raises:
         NoValue: the formula has no value at this point.
+        TooLarge: a part of it is too large to compute with.
     """
     import mpmath
 
@@ -172,10 +179,30 @@ def _value(node: Node, point: Mapping[str, Fraction], real: bool) -> Number:
             return mpmath.mpc(0, 1)
     parts = [_value(part, point, real) for part in node.parts]
     if node.name in _OPERATIONS:
-        return _OPERATIONS[node.name](*parts)
-    if node.name in ("^", "root", "sqrt", "cbrt"):
-        return _power(node.name, parts, real)
-    return _function(node.name, parts, real)
+        found = _OPERATIONS[node.name](*parts)
+    elif node.name in ("^", "root", "sqrt", "cbrt"):
+        found = _power(node.name, parts, real)
+    else:
+        found = _function(node.name, parts, real)
+    if isinstance(found, Fraction):
+        bits = max(found.numerator.bit_length(), found.denominator.bit_length())
+        return found if bits <= _EXACT_BITS else as_float(found)
+    _limit(found, 2**_LARGEST)
+    return found
+
+
+def _limit(number: Number, bits: int) -> None:
+    """Refuse to compute with a number of more bits before the point.
+
+    Raises:
+        TooLarge: it has more.
+    """
+    import mpmath
+
+    for part in (mpmath.re(number), mpmath.im(number)):
+        _, mantissa, exponent, length = mpmath.mpf(part)._mpf_
+        if mantissa and exponent + length > bits:
+            raise TooLarge(f"a number of more than {bits} bits")
 
 
 def _both(operate: Callable[[Any, Any], Any]) -> Callable[[Number, Number], Number]:
@@ -193,12 +220,16 @@ _divide = _both(lambda one, other: one / other)
 def _factorial(number: Number) -> Number:
     if not isinstance(number, Fraction) or number.denominator != 1 or number < 0:
         raise NoValue("factorial of a number that is not a natural number")
+    if number > _MOST_FACTORS:
+        raise TooLarge(f"the factorial of {number}")
     return Fraction(math.factorial(int(number)))
 
 
 def _binomial(top: Number, bottom: Number) -> Number:
     if not all(isinstance(part, Fraction) and part.denominator == 1 and part >= 0 for part in (top, bottom)):
         raise NoValue("binomial of numbers that are not natural numbers")
+    if min(bottom, top - bottom) > _MOST_FACTORS:
+        raise TooLarge(f"a binomial of {_MOST_FACTORS} factors or more")
     return Fraction(math.comb(int(top), int(bottom)))
 
 
@@ -217,6 +248,7 @@ def _round(operate: Callable[[Any], Any]) -> Callable[[Number], Number]:
 
         if isinstance(part, Fraction):
             return Fraction(operate(part))
+        _limit(part, _EXACT_BITS)
         return Fraction(int((mpmath.floor if operate is math.floor else mpmath.ceil)(part)))
 
     return apply
@@ -253,6 +285,7 @@ def _power(name: str, parts: list[Number], real: bool) -> Number:
             return _whole_power(base, int(power))
     else:
         power = {"sqrt": Fraction(1, 2), "cbrt": Fraction(1, 3)}.get(name) or _divide(Fraction(1), parts[1])
+    _limit(as_float(power), _LARGEST)
     negative = (isinstance(base, Fraction) and base < 0) or (not isinstance(base, Fraction) and mpmath.re(base) < 0)
     if name in ("root", "cbrt") and negative and isinstance(power, Fraction) and power.denominator % 2 == 1:
         # school mathematics: the odd root of a negative number is real, while mpmath returns the principal value
@@ -263,6 +296,8 @@ def _power(name: str, parts: list[Number], real: bool) -> Number:
 
 
 def _whole_power(base: Number, power: int) -> Number:
+    if power.bit_length() > _LARGEST:
+        raise TooLarge(f"a power of {power.bit_length()} bits")
     if not isinstance(base, Fraction):
         return base**power
     # very large powers would exhaust memory as exact fractions
@@ -280,4 +315,7 @@ def _function(name: str, parts: list[Number], real: bool) -> Number:
         if real and (mpmath.im(argument) != 0 or argument < 0):
             raise NoValue("logarithm of a negative number")
         return mpmath.ln(argument) if name == "ln" else mpmath.log10(argument)
+    # sin x needs as many digits of pi as x has, exp x is a number of x bits, and sin ix is one of both
+    _limit(argument, 1024 if name in ("sin", "cos", "tan", "cot", "sec", "csc") else _LARGEST)
+    _limit(mpmath.im(argument), _LARGEST)
     return getattr(mpmath, name)(argument)

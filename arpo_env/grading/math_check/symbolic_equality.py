@@ -24,8 +24,17 @@ _COLUMN = re.compile(r"\\[dt]?binom\s*\{([^{}]+)\}\s*\{([^{}]+)\}")
 _DECIMALS = 6  # digits after the point that a decimal number needs to stand for a root
 
 
-def same_mathematics(answer: str, gold: str) -> bool:
-    """Return whether the answer equals the gold answer; both are prepared, and without units."""
+def same_mathematics(answer: str, gold: str, by_text: bool = True) -> bool:
+    """Return whether the answer equals the gold answer; both are prepared, and without units.
+
+    Args:
+        answer: the answer.
+        gold: the gold answer.
+        by_text: whether equal texts are equal without evaluation.
+
+    Raises:
+        TooLarge: one of them cannot be evaluated in a moment.
+    """
     letters = set(re.sub(r"\\[a-zA-Z]+", "", gold))
     # if the gold answer contains both "a" and "A", they are different unknowns
     fold = len(letters) == len({letter.lower() for letter in letters})
@@ -34,7 +43,7 @@ def same_mathematics(answer: str, gold: str) -> bool:
         answer = re.sub(
             r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?![\d,\])])", lambda match: match[0].replace(",", ""), answer
         )
-    return _Comparison(fold).same(read_shape(in_signs(answer) if is_region(wanted) else answer), wanted)
+    return _Comparison(fold, by_text).same(read_shape(in_signs(answer) if is_region(wanted) else answer), wanted)
 
 
 class _Comparison:
@@ -42,10 +51,11 @@ class _Comparison:
 
     Args:
         fold: whether capital and lower-case letters are the same.
+        by_text: whether equal texts are equal without evaluation.
     """
 
-    def __init__(self, fold: bool) -> None:
-        self.fold = fold
+    def __init__(self, fold: bool, by_text: bool = True) -> None:
+        self.fold, self.by_text = fold, by_text
 
     def same(self, answer: Shape, gold: Shape) -> bool:
         """Return whether two shapes are the same answer."""
@@ -254,7 +264,8 @@ class _Comparison:
 
     def formulas(self, answer: str, gold: str) -> bool:
         """Compare two formulas, or two numbers with units."""
-        if re.sub(r"\s", "", answer) == re.sub(r"\s", "", gold) and not re.search(r"\d\s+\d", answer):
+        same_text = re.sub(r"\s", "", answer) == re.sub(r"\s", "", gold) and not re.search(r"\d\s+\d", answer)
+        if self.by_text and same_text:
             return True
         # infinity is not a value that can be computed with
         if infinite := INFINITY.fullmatch(gold):
