@@ -148,7 +148,7 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
             if same_labels(named, right.plain):
                 option = split_option(text)
                 return named == meant or (option is not None and named in options and decide(option[1], options[named]))
-        if letter is not None and letter == meant:
+        if letter in options and letter == meant:
             text = prepare(options[letter])
         elif letter in options and (option := split_option(text)) and decide(options[letter], gold) is True:
             text = option[1]  # which must be right as well
