@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from itertools import islice
 
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
@@ -107,9 +108,10 @@ _FONT = (
 _WRAP = re.compile(_FONT + r"([^{}]*)\}")
 _WRAPPED = re.compile(_FONT)
 _LAST_MARKS = re.compile(r"\A(?:[,;:! ]\\|[.;,\s](?!\\))*+\s*")  # of a text read from its end, in linear time
-_BRACKET = re.compile(r"[()\[\]{}（）［］｛｝【】⁽⁾⟨⟩]|\\(?:begin|end|[lr]angle|[lr]brac[ek])(?![a-z])")
-_OPENING = frozenset((*"([{（［｛【⁽⟨", "\\begin", "\\langle", "\\lbrace", "\\lbrack"))
+_BRACKET = re.compile(r"[()\[\]{}]|\\(?:begin|end|[lr]angle|[lr]brac[ek])(?![a-z])")
+_OPENING = frozenset((*"([{", "\\begin", "\\langle", "\\lbrace", "\\lbrack"))
 _DEEPEST = 30  # readers of formulas call themselves once a level
+_SPELLED = 300  # characters that a few signs may grow to
 _CIRCLED = re.compile("([①-⑳]+)")
 _BOXES = 30  # number of boxes that are considered per answer
 _INLINE = (  # typeset parts of a sentence: $5$, \\(5\\), **5**
@@ -153,11 +155,17 @@ _RAW_RULES = tuple((re.compile(pattern), replacement) for pattern, replacement i
 _PLAIN_RULES = tuple((re.compile(pattern), replacement) for pattern, replacement in _PLAIN)
 
 
+@lru_cache(maxsize=1024)
 def prepare(text: str) -> str:
-    """Return the answer in plain LaTeX; `""` if nothing is left of it, or if it is nested deeper than any answer is."""
-    if _depth(text) > _DEEPEST:
+    """Return the answer in plain LaTeX; `""` if nothing is left of it.
+
+    The same for what is no answer: brackets nested deeper than `_DEEPEST`, and signs without words that spell out to
+    several times their length.
+    """
+    spelled = _rewrite_raw(_symbols(text))
+    if len(spelled) > _SPELLED + 3 * len(text) or _depth(spelled) > _DEEPEST:
         return ""
-    text = re.sub(r"^\s*~(?=\s*\d)", r"\\approx ", _unbox(_rewrite_raw(_symbols(text))))
+    text = re.sub(r"^\s*~(?=\s*\d)", r"\\approx ", _unbox(spelled))
     # Wrappers may be nested in any order ("**The answer is $5$.**"), so repeat until nothing changes.
     before = None
     while text != before:

@@ -59,11 +59,11 @@ _REFUSED_LIST = """
 _REFUSED = frozenset(_REFUSED_LIST.split())
 _LABEL = re.compile(r"(?P<label>[A-Za-z][a-z]+(?:\s+[a-z]+){0,5}):\s*(?=\S)")
 _ENDS = re.compile(
-    r"(.+?)\s*(?:,?\s+(?:is|as)\s+(?:the|my|our)\s+(?:(?:final|correct|required|right)\s+)?(?:answer|result|solution|value)"
+    r"\s*(?:,?\s+(?:is|as)\s+(?:the|my|our)\s+(?:(?:final|correct|required|right)\s+)?(?:answer|result|solution|value)"
     r"|\\(?:blacksquare|square|checkmark|qed|Box)(?![a-zA-Z])|[✓✔∎■]|为所求|即为所求"
-    r"|,?\s*\(?(?:the\s+)?only(?:\s+(?:real\s+)?(?:solution|answer|value|root))?\)?)",
-    re.DOTALL,
+    r"|,?\s*\(?(?:the\s+)?only(?:\s+(?:real\s+)?(?:solution|answer|value|root))?\)?)\Z"
 )
+_LONGEST_END = 80  # characters
 _HAN_LEAD = re.compile(
     r"(?:(?:所以|因此|故|综上所述|综上|从而|于是|由此可得|可得|解得|即|则|答(?!案)|解(?!是|为|集)|当[^,]{1,40}时,|得|那么|最后|由题意得|由题意)\s*[,:]?\s*)"
     r"|(?:(?P<whose>[^\s,是为=]{1,30}?\s*的)?\s*(?:最终|最后|正确|所求|标准|最大|最小|可能)*的?"
@@ -101,8 +101,8 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
                 text = text[match.end() :]
         if (match := _LABEL.match(text)) and _is_subject(match["label"], known):
             text = text[match.end() :]
-        if match := _ENDS.fullmatch(text):
-            text = match[1]
+        if match := _ENDS.search(text, max(len(text) - _LONGEST_END, 1)):
+            text = text[: match.start()]
         verbs = [match for match in islice(_VERB.finditer(text[:200]), 8) if _is_subject(text[: match.start()], known)]
         text = text[verbs[-1].end() :] if verbs else text
         if text == before:
@@ -133,7 +133,7 @@ def is_quantity(text: str, known: frozenset[str]) -> bool:
 def _is_subject(text: str, known: frozenset[str]) -> bool:
     written = re.findall(r"[^\s,]+", text.replace("$", " ").replace("\\", " \\"))
     words = [word.lower().strip("\\") for word in written]
-    if not words or len(words) > 25 or words[0][0].isdigit():
+    if not words or len(words) > 25 or words[0][:1].isdigit():
         return False
     return all(
         word in _SUBJECTS or word in known or _is_named(word, as_written)
