@@ -384,7 +384,7 @@ def test_a_model_that_cannot_be_had_is_left_out_by_name(tmp_path: Path) -> None:
     assert costs.memory is None
     assert not costs.prompts.measured
     assert not missing
-    assert any("memory and disk: no configuration of nobody/no-such-model" in note for note in costs.notes)
+    assert any("memory, disk and exact prompts: model 'nobody/no-such-model' is not in" in note for note in costs.notes)
 
 
 def test_a_missing_key_is_named_beside_the_report(

@@ -138,7 +138,7 @@ def test_checkpoints_of_the_trainer(adapter: bool, base: Path, isolation: str, t
     export_model(tmp_path / "run", tmp_path / "out", base=str(base))
     made = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     torch.testing.assert_close(logits(made), want, atol=1e-5, rtol=1e-4)
-    assert "not stated" in (tmp_path / "out" / "README.md").read_text()  # the trainer alone writes no run.json
+    assert "| environment | arpo/Arithmetic-v0 |" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "fsdp-full"])

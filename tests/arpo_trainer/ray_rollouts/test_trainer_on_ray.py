@@ -45,7 +45,7 @@ def test_a_step_on_workers_is_a_step_of_one_process(nodes: Any, tmp_path: Path) 
 
     def trainer(wanted: RolloutWorkerSettings) -> ARPOTrainer:
         args = ARPOConfig(
-            output_dir=str(tmp_path / "run"),
+            output_dir=str(tmp_path / f"run-{wanted.rollout_workers}"),
             num_generations=4,
             per_device_train_batch_size=4,
             gradient_accumulation_steps=2,
