@@ -28,6 +28,7 @@ from arpo_env.grading.math_check.answer_shapes import equation_sides, is_name, r
 from arpo_env.grading.math_check.asked_for import (
     asks_base,
     asks_formula,
+    asks_interval,
     asks_order,
     asks_percent,
     asks_product,
@@ -57,7 +58,10 @@ _COMBINATION = re.compile(
     r"|(?<![A-Za-z])C\s*_\s*\{?(\d+)\}?\s*\^\s*\{?(\d+)\}?"
 )
 # the point where a formula has no value: "x + 2 for x \\ne 2"
-_EXCEPT = re.compile(r"(?:,|,?\s(?:where|for|with|if)\s|\()\s*([a-z])\s?\\neq?\s[^,()]{1,20}\)?$")
+_EXCEPT = re.compile(
+    r"(?:,|,?\s(?:where|for|with|if)\s|\()\s*([a-z])\s?"
+    r"(?:\\neq?\s[^,()]{1,20}|\\in\s?(?:\\mathbb\{[A-Z]\}|[\[(][^\[\]()]{1,40}[\])]))\)?$"
+)
 _UNIT = re.compile(r"\\?\$|(?<=[\d)])\s?([A-Za-z]{2,}(?:\s[A-Za-z]{2,})?)(?=\s*[-+*/=)]|\s*\\|$)")
 _RATIO = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _AND = re.compile(r",?\s*(?<![A-Za-z])and(?![A-Za-z])")
@@ -264,7 +268,7 @@ def _decide_approximation(
     parts: list[str], gold: Gold, number: Value, question: str, known: frozenset[str]
 ) -> bool | Undecided:
     r"""Compare "\frac{1}{3} \approx 0.33", or "x \approx 3.14" with a decimal number."""
-    exact, last = parts[0].strip(" ="), as_value(parts[-1].strip())
+    exact, last = parts[0].strip(" ="), as_value(split_unit(parts[-1].strip(), letters=True)[0])
     if len(parts) > 2 or last is None or not (last.decimals or last.percent):
         return False
     if not exact or is_name(exact):
@@ -368,7 +372,7 @@ def _in_thousands(text: str) -> Value | None:
 
 
 def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str]) -> bool | Undecided:
-    if (match := _EXCEPT.search(text)) and match[1] in gold.value:
+    if (match := _EXCEPT.search(text)) and match[1] in gold.value and "\\in" not in gold.value:
         text = text[: match.start()]
     value, unit = split_unit(text, letters=False, known=known)
     asked = gold.unit or (expected_unit(unit, question) if unit and question else unit)
@@ -389,6 +393,8 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
         said = chain[0] if turned else chain[-1]
         value = said if turned else " = ".join([*_sides_to_check(chain, gold, question, known), said])
     # an ordered list is compared as a tuple, since lists are compared as sets
+    if asks_interval(question) and read_shape(wanted).kind == "tuple" and read_shape(value).kind == "list":
+        return False
     if asks_order(question) and read_shape(wanted).kind == "list" and not equation_sides(value):
         value, wanted = (f"({_AND.sub(',', text)})" for text in (value, wanted))
         return _is_checkable(value, gold) and Undecided(value, wanted)

@@ -97,10 +97,10 @@ _CURRENCY = {
 }
 _RATES = {"mph": "mile / hour", "kph": "kilometer / hour", "kmh": "kilometer / hour", "fps": "foot / second"}
 _POWERS = {"square": "2", "squared": "2", "sq": "2", "cubic": "3", "cubed": "3", "cu": "3", "平方": "2", "立方": "3"}
-_LEADING = re.compile(r"^([-+]?)\s*(US\$|USD|RMB|CNY|EUR|Rs\.?|\\\$|\\text\{\\\$\}|[$€£¥￥₹])\s*(?=[-\d.\\])")
+_LEADING = re.compile(r"^([-+]?)\s*(US\$|USD|RMB|CNY|EUR|Rs\.?|\\\$|\\text\{\\\$\}|[$€£¥￥₹])\s*(?=[-\d.\\(])")
 _WORD = r"[A-Za-z¢€£¥$][A-Za-z/.'-]*"
 _TRAILING = re.compile(
-    rf"^(?P<value>.*(?:[\d}})\]%]|\\pi\b|\\ldots))(?P<gap>\s*)(?P<words>{_WORD}(?:\s+{_WORD}){{0,8}})\s*(?:\^\s*\{{?(?P<power>[23])\}}?)?$"
+    rf"^(?P<value>.*(?:[\d}})\]%]|\\pi\b|\\ldots|\d[a-z](?=\s[a-z]{3})))(?P<gap>\s*)(?P<words>{_WORD}(?:\s+{_WORD}){{0,8}})\s*(?:\^\s*\{{?(?P<power>[23])\}}?)?$"
 )
 _DOLLARS = re.compile(r"^(?P<value>-?[\d.,]+)\s*(?:\\\$|\$|€|£|¥)$")
 _DEGREE = re.compile(r"^(?P<value>.*\S)\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)\s*[CF]?$")
@@ -109,6 +109,7 @@ _OF_DEGREES = re.compile(
 )  # \sin 75^\circ
 _OVER = re.compile(r"\s*\\frac\s*\{\s*([A-Za-z]{1,8})\s*\}\s*\{\s*([A-Za-z]{1,8})\s*\}$")  # 5 \frac{km}{h}
 _PER = re.compile(r"(?<=\d)\s*/\s*(?=(?:second|minute|hour|day|week|month|year|person|child|student|item|piece|unit)$)")
+_PERCENT = re.compile(r"(?<=\d)\s(?:percent|per\scent)(?=\s)")
 _HAN = r"[\u4e00-\u9fff]"
 _CHINESE = re.compile(rf"^(?P<value>.*?)\s*(?P<words>(?:平方|立方)?{_HAN}{{1,12}})$")
 _TAIL = re.compile(
@@ -138,7 +139,7 @@ def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozens
         known: words of the question, from `arpo_env.grading.answer_text.allowed_words.question_words`.
     """
     unit = ""
-    text = _PER.sub(" per ", _OVER.sub(r" \1/\2", text))
+    text = _PERCENT.sub(r"\\%", _PER.sub(" per ", _OVER.sub(r" \1/\2", text)))
     if match := _LEADING.match(text):
         unit, text = _CURRENCY.get(match[2], "dollar"), match[1] + text[match.end() :]
     if match := (None if _OF_DEGREES.match(text) else _DEGREE.match(text)) or _DOLLARS.match(text):

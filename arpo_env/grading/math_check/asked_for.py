@@ -16,6 +16,9 @@ _ASKS_ORDER = re.compile(
     r"\bin\s+(?:\w+\s+)?order\b(?!\s+(?:to|that|for))|\border\s+from\b|^\s*(?:order|rank|sort|arrange)\b|\bfrom\s+\w+(?:est|st)\s+to\b|从小到大|从大到小|顺序",
     re.IGNORECASE,
 )
+_ASKS_INTERVAL = re.compile(
+    r"\b(?:range|domain|intervals?|inequalit(?:y|ies))\b|取值范围|解集|定义域|值域|区间", re.IGNORECASE
+)
 _ASKS = r"(?:find|what\s+is|what's|compute|calculate|determine|evaluate|values?\s+(?:of|for)|求|则|计算|的值)"
 _ASKS_PRODUCT = re.compile(
     r"(?:^|[.,]\s+|completely\s+|fully\s+)factor(?:i[sz]e)?\b(?!s)|\bfactored\s+form|因式分解|分解因式", re.IGNORECASE
@@ -46,6 +49,11 @@ _KINDS = {
 def asks_order(question: str) -> bool:
     """Return whether the items of the answer have an order: "from least to greatest"."""
     return _ASKS_ORDER.search(question) is not None
+
+
+def asks_interval(question: str) -> bool:
+    """Return whether "(2, 3)" is an interval rather than a point: "find the range of a"."""
+    return _ASKS_INTERVAL.search(question) is not None
 
 
 def asks_percent(question: str) -> bool:

@@ -78,8 +78,8 @@ def has_unknowns(text: str) -> bool:
 
 
 def without_spaces(text: str) -> str:
-    """Remove spaces, except between digits."""
-    return re.sub(r"(?<!\d) | (?!\d)", "", text)
+    """Remove spaces, except between digits, and the braces of short subscripts."""
+    return re.sub(r"_\{(\w)\}", r"_\1", re.sub(r"(?<!\d) | (?!\d)", "", text))
 
 
 def _is_measured(side: str) -> bool:

@@ -18,7 +18,7 @@ from arpo_env.grading.math_check.parse_expression import Unreadable, read_expres
 
 INFINITY = re.compile(r"\s*([-+]?)\s*(?:\\infty|oo|inf|infinity)\s*")
 _VARIABLE = re.compile(r"(?:[A-Za-z]|\\[a-z]+)(?:_\{?\w\}?)?")
-_DISTANCE = re.compile(r"\|\s*(?P<name>[A-Za-z])\s*(?:(?P<sign>[-+])\s*(?P<number>[^|A-Za-z]+))?\|")
+_DISTANCE = re.compile(r"\|\s*(?P<times>\d*)\s*(?P<name>[A-Za-z])\s*(?:(?P<sign>[-+])\s*(?P<number>[^|A-Za-z]+))?\|")
 _DEFINITE = frozenset(("interval", "union", "minus", "builder", "reals", "empty"))
 
 
@@ -32,7 +32,9 @@ _IN_WORDS = tuple(
         "\\\\ne ": r"not\s+equal\s+to|不等于",
     }.items()
 )
-_ALL_NUMBERS = re.compile(r"(?:(?:all|any|every)\s+)?(?:real\s+)?(?:numbers?|values?)(?:\s+that)?\s*(?=[<>]|\\[gln]e)")
+_ALL_NUMBERS = re.compile(
+    r"(?:(?:(?:all|any|every)\s+)?(?:real\s+)?(?:numbers?|values?)(?:\s+that)?)?\s*(?=[<>]|\\[gln]e)"
+)
 _SIGNED = {"positive": ">", "negative": "<", "nonnegative": "\\ge ", "nonpositive": "\\le ", "nonzero": "\\ne "}
 _SIGNED_NUMBERS = re.compile(rf"(?:all\s+)?({'|'.join(_SIGNED)})\s+(?:real\s+)?(?:numbers|reals|values)")
 
@@ -156,7 +158,9 @@ def _relation(shape: Shape) -> Region:
         middle = f"-({middle})" if distance["sign"] == "+" else middle
         if as_float(_number(shape.items[1])) <= 0:
             raise NoRegion("a distance that is not positive")
-        low, high = (_number(Shape("formula", text=f"({middle}) {side} ({gap})")) for side in "-+")
+        low, high = (
+            _number(Shape("formula", text=f"(({middle}) {side} ({gap}))/{distance['times'] or 1}")) for side in "-+"
+        )
         sign = shape.marks[0]
         join = _and if sign[0] == "<" else _or
         return _named(join(_compared(_TURNED.get(sign, sign), low), _compared(sign, high)), distance["name"])

@@ -43,6 +43,8 @@ def same_mathematics(answer: str, gold: str, by_text: bool = True) -> bool:
         answer = re.sub(
             r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?![\d,\])])", lambda match: match[0].replace(",", ""), answer
         )
+    if re.search(r"\\log(?![_a-z])", gold):
+        answer = re.sub(r"\\log_(?:\{10\}|10(?!\d))|\\lg(?![a-z])", r"\\log ", answer)
     return _Comparison(fold, by_text).same(read_shape(in_signs(answer) if is_region(wanted) else answer), wanted)
 
 
