@@ -113,6 +113,11 @@ class Span:
         return self.kind == "model" and not self.has_outcome(REWRITTEN)
 
     @property
+    def measured(self) -> bool:
+        """Whether the backend gave numbers of its tokens; where an endpoint gives none, all of them are 0."""
+        return any(self.entropies) or any(self.logprobs)
+
+    @property
     def is_result(self) -> bool:
         """Whether it is the result of a tool; a refused call has none."""
         return self.tool is not None and self.tool.get("status") != "refused"

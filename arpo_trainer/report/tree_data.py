@@ -38,14 +38,12 @@ def tree_data(tree: RolloutTree, offset: int = 0) -> dict[str, Any]:
 
 
 def span_data(span: Span) -> dict[str, Any]:
-    """Return a span without its ids; entropies and log-probabilities as whole thousandths of a nat."""
+    """Return a span without its ids; entropies and log-probabilities, where measured, as whole thousandths of a nat."""
     entry: dict[str, Any] = {"parent": span.parent, "kind": span.kind, "n": len(span.ids), "text": span.text}
     if span.kind == "model":
-        entry |= {
-            "finish": span.finish,
-            "entropies": _thousandths(span.entropies),
-            "logprobs": _thousandths(span.logprobs),
-        }
+        entry["finish"] = span.finish
+        if span.measured:
+            entry |= {"entropies": _thousandths(span.entropies), "logprobs": _thousandths(span.logprobs)}
     if span.tool:
         entry["tool"] = span.tool
     if span.decision:

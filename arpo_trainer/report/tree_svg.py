@@ -71,6 +71,7 @@ def _box(span: Span, x: float, y: float, wide: float) -> str:
     # where at most two characters fit, a cut text would tell nothing
     label = shown if len(shown) <= room else f"{shown[: room - 1]}…" if room > 2 else ""
     plain = _FOLD if span.kind == "fold" else _RESULT
+    # without entropies a turn has the colour of a calm one
     fill = _colour(statistics.fmean(span.entropies)) if span.kind == "model" else plain
     helped = "".join(f", {mark['tool']} {mark['outcome']}" for mark in span.interventions or ())
     title = f"{span.kind}, {len(span.ids)} tokens{helped}\n{span.text.strip()}"

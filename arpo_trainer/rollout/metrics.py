@@ -32,7 +32,7 @@ def rollout_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
 samples that could be scored, which are the planned roots (`RolloutTree.samples`). Absent if there was none |
         | `reward_leaves`, `accuracy_leaves` | means over all trajectories that could be scored, which count a \
 beginning as often as it was branched; absent where none is a branch or top-up |
-        | `entropy` | mean nats per token of the model, shared tokens once |
+        | `entropy` | mean nats per token of the model, shared tokens once; absent where an endpoint gives none |
         | `entropy_first`, `entropy_after_tool` | the same over first turns and over turns after a result |
         | `delta_entropy` | mean rise of the entropy at decisions (`entropy.entropy_level`) |
         | `decisions_branched` | share of the decisions that branched |
@@ -160,11 +160,15 @@ def _scores(trees: Sequence[RolloutTree]) -> dict[str, float]:
 
 def _tokens(trees: Sequence[RolloutTree]) -> dict[str, float]:
     model = [span for tree in trees for span in tree.spans if span.kind == "model"]
+    known = [span for span in model if span.measured]
+    # turns and results alternate, so a turn without a parent is a first one, and all others follow a result
+    entropies = {
+        "entropy": _mean(entropy for span in known for entropy in span.entropies),
+        "entropy_first": _mean(entropy for span in known if span.parent is None for entropy in span.entropies),
+        "entropy_after_tool": _mean(e for span in known if span.parent is not None for e in span.entropies),
+    }
     return {
-        "entropy": _mean(entropy for span in model for entropy in span.entropies),
-        # turns and results alternate, so a turn without a parent is a first one, and all others follow a result
-        "entropy_first": _mean(entropy for span in model if span.parent is None for entropy in span.entropies),
-        "entropy_after_tool": _mean(e for span in model if span.parent is not None for e in span.entropies),
+        **(entropies if known else {}),
         "tokens_unique": sum(tree.unique_tokens() for tree in trees),
         "tokens_copied": sum(tree.copied_tokens() for tree in trees),
         "tokens_generated": sum(len(span.ids) for span in model),

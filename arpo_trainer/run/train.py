@@ -196,7 +196,7 @@ class StepPrinter(TrainerCallback):  # type: ignore[misc]  # transformers is unt
             self.bar.write(
                 f"step {state.global_step:>3}  reward {logs['arpo/reward']:+.2f}  "
                 f"accuracy {logs['arpo/accuracy']:.2f}  tool calls {logs['arpo/tool_calls']:.2f}  "
-                f"entropy {logs['arpo/entropy']:.2f}  branches {logs['arpo/branches']:.0f}"
+                f"entropy {logs.get('arpo/entropy', 0):.2f}  branches {logs['arpo/branches']:.0f}"
             )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

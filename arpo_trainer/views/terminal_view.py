@@ -189,8 +189,9 @@ def _span_lines(span: Span) -> Iterator[str]:
         about += f", pictures: {len(tool['images'])}" if tool.get("images") else ""
         yield from _box("result", f"{about}, {len(span.ids)} tokens".lstrip(", "), span.text)
         return
-    mean = sum(span.entropies) / len(span.entropies) if span.entropies else 0.0
-    about = f"{len(span.ids)} tokens, entropy {mean:.2f}"
+    about = f"{len(span.ids)} tokens"
+    if span.measured:
+        about += f", entropy {sum(span.entropies) / len(span.entropies):.2f}"
     for mark in span.interventions or ():
         name = f"{mark['tool']} {mark['outcome']}"
         yield from _box(name, "", mark["detail"]) if mark.get("detail") else ("", visible(f"-- {name}"))

@@ -1,6 +1,8 @@
 /* ---- trees: the panel ------------------------------------------------------------------------------------- */
 
 const average = (values) => { const usable = (values || []).filter(known); return usable.length ? mean(usable) / 1000 : null; };
+/* null where the backend gave none, as endpoints do */
+const entropyOf = (values, digits) => average(values) === null ? null : `${num(average(values), digits)} nats`;
 const toolName = (span) => span.tool && span.tool.name ? String(span.tool.name) : "environment";
 const FINISHES = { stop: "at a stop string", eos: "end of text", length: "cut at the token limit" };
 const pairs = (entries) => h("dl", { class: "pairs" }, entries.filter(([, value]) => value !== null && value !== undefined && value !== "")
@@ -31,14 +33,14 @@ function spanPanel(tree, span) {
   const model = span.kind === "model";
   const surprise = average(span.logprobs);
   const rows = model ? [
-    ["tokens", num(span.n)], ["ended", FINISHES[span.finish] || span.finish], ["mean entropy", `${num(average(span.entropies))} nats`],
-    ["first 20 tokens", `${num(average((span.entropies || []).slice(0, 20)))} nats`],
+    ["tokens", num(span.n)], ["ended", FINISHES[span.finish] || span.finish], ["mean entropy", entropyOf(span.entropies)],
+    ["first 20 tokens", entropyOf((span.entropies || []).slice(0, 20))],
     ["mean log-probability", surprise === null ? null : num(surprise)], ["shared by", sharedBy(span)],
   ] : [["tokens", num(span.n)], ["tool", span.tool ? `${toolName(span)}${span.kind === "fold" ? ", a new prompt" : ""}` : null], ["status", span.tool ? plain(span.tool.status) : null],
     ["took", span.tool && known(span.tool.seconds) ? `${num(span.tool.seconds)} s` : null], ["shared by", sharedBy(span)]];
   return [
     h("h3", {}, h("span", { class: `tag ${model ? "model" : "environment"}` }, model ? "model" : "environment"), model ? ` turn ${span.turn}` : ` after turn ${span.turn}`),
-    pairs(rows), helpBox(span), model && span.n > 1 ? spark(span) : null, span.decision ? decisionBox(span.decision, tree) : null, prose(span.text),
+    pairs(rows), helpBox(span), model && span.n > 1 && span.entropies ? spark(span) : null, span.decision ? decisionBox(span.decision, tree) : null, prose(span.text),
   ].filter(Boolean);
 }
 
@@ -70,7 +72,7 @@ function explain(decision, tree) {
   const score = ["drawn", "not drawn"].includes(decision.reason) ? `Drawn by lot: ${num(decision.score, 4)}, compared with ${num(decision.threshold)}.`
     : refused(decision) && !passed ? null : `Branch score P = ${num(decision.score, 4)}, ${passed ? "above" : "not above"} the threshold τ = ${num(decision.threshold)}.`;
   return [
-    `The entropy of the first tokens after this result was ${num(decision.entropy)} (in units of ${unit}), ${num(Math.abs(decision.delta))} ${rose} the first turn.`,
+    decision.entropy || decision.delta ? `The entropy of the first tokens after this result was ${num(decision.entropy)} (in units of ${unit}), ${num(Math.abs(decision.delta))} ${rose} the first turn.` : null,
     score,
     `${copies ? `So ${many(copies, "copy", "copies")} of the episode ${copies === 1 ? "was" : "were"} made` : "No branch"}: ${plain(decision.reason)}.`,
   ].filter(Boolean);
@@ -94,7 +96,7 @@ function leafPanel(tree, trajectory) {
 
 function transcriptPart(span) {
   const model = span.kind === "model";
-  const about = [`${num(span.n)} tokens`, model ? `entropy ${num(average(span.entropies), 2)}` : span.tool ? plain(span.tool.status) : null,
+  const about = [`${num(span.n)} tokens`, model ? span.entropies && `entropy ${num(average(span.entropies), 2)}` : span.tool ? plain(span.tool.status) : null,
     span.through.length > 1 ? `shared by ${num(span.through.length)}` : null, span.decision && span.decision.branches ? "branched after this" : null];
   return h("li", { class: model ? "model" : "environment" },
     h("button", { type: "button", class: "part-head", onclick: () => select("span", span.index) },

@@ -204,7 +204,7 @@ function drawSpan(span, y, bright, tree) {
   const model = span.kind === "model", chosen = view.kind === "span" && view.at === span.index;
   const bad = !model && span.tool && span.tool.status && span.tool.status !== "ok";
   const classes = [model ? "model" : "environment", bright ? "" : "dim", chosen ? "chosen" : "", bad ? "bad" : "", span.finish === "length" ? "cut" : "", isAbandoned(span) ? "abandoned" : ""];
-  const said = model ? `Model, turn ${span.turn}, ${num(span.n)} tokens, mean entropy ${num(average(span.entropies))} nats`
+  const said = model ? `Model, turn ${span.turn}, ${num(span.n)} tokens${span.entropies ? `, mean entropy ${entropyOf(span.entropies)}` : ""}`
     : `${toolName(span)}${span.tool ? ` (${plain(span.tool.status)})` : ""}, ${num(span.n)} tokens`;
   const helps = helped(span).length ? `, ${helped(span).map(helpedText).join(", ")}` : "";
   const label = `${said}${helps}${span.through.length > 1 ? `, shared by ${num(span.through.length)} trajectories` : ""}`;

@@ -28,14 +28,13 @@ function overview() {
     several ? ["run", (line) => h("bdi", {}, plain(line.name))] : null,
     ["model", (line) => h("bdi", {}, plain(line.model))],
     ["environment", (line) => h("bdi", {}, plain(line.env))],
-    ["score", (line) => [h("b", {}, scoreText(line.score)), h("span", { class: "muted" }, ` ${plain(line.metric)}`)]],
+    ["score", (line) => [h("b", {}, scoreText(line.score)), h("span", { class: "muted metric" }, ` ${plain(line.metric)}`)]],
     ["95 % interval", (line) => [whisker(line), h("span", { class: "muted range" }, rangeText(line.score))]],
     any((line) => line.published) ? ["published", publishedCell] : null,
     ["episodes", (line) => h("span", {}, num(line.episodes), known(line.planned) && line.planned > line.episodes ? h("span", { class: "muted" }, ` of ${num(line.planned)}`) : null)],
     any((line) => Object.keys(line.broken).length) ? ["broken", brokenCell] : null,
     any((line) => Object.keys(line.passes).length) ? ["pass", (line) => h("span", { class: "stack" }, Object.entries(line.passes).filter(([name]) => !/[@^]1$/.test(name)).map(([name, value]) => h("span", {}, `${name} ${fixed(value, 3)}`)))] : null,
     ["tool calls", (line) => h("span", { title: Object.entries(line.calls).map(([tool, value]) => `${tool} ${num(value)}`).join(", ") || null }, num(Object.values(line.calls).reduce((sum, value) => sum + value, 0)))],
-    any((line) => known(line.productivity)) ? ["productivity", (line) => num(line.productivity)] : null,
     ["tokens", (line) => num(line.tokens)], ["seconds", (line) => num(line.seconds)],
     any((line) => known(line.cost)) ? ["cost, $", (line) => num(line.cost)] : null,
   ].filter(Boolean);
@@ -46,7 +45,7 @@ function overview() {
     h("details", { class: "more" }, h("summary", {}, "Levels, metrics, published numbers and tools"), lines.map(moreOf)));
 }
 function whisker(line) {
-  const score = line.score, width = 150, inside = (value) => 4 + Math.max(0, Math.min(1, value)) * (width - 8);
+  const score = line.score, width = 120, inside = (value) => 4 + Math.max(0, Math.min(1, value)) * (width - 8);
   if (!score || !known(score.mean) || score.mean > 1 || score.mean < 0) return null;
   const low = known(score.low) ? score.low : 0, high = known(score.high) ? score.high : 1;
   const published = line.published && line.published.same_model ? line.published.rows : [];
@@ -81,7 +80,8 @@ function moreOf(line) {
       list("Published", published.map((row) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, `${plain(row.model)} ${plain(row.method)}`)), h("td", {}, fixed(row.value, 3), h("span", { class: "muted" }, ` ${plain(row.source)}`))))),
       list("Tools at inference time", helped.map(([tool, count]) => h("tr", {}, h("th", { scope: "row" }, plain(tool)), h("td", {}, `${num(count.used)} in ${many(count.episodes, "episode")}`, h("span", { class: "muted" }, count.failed ? `, failed ${num(count.failed)}` : ""))))),
       list("Model that helps them", HELPER.filter(([name]) => known(line.helper[name])).map(([name, label]) => h("tr", {}, h("th", { scope: "row" }, label), h("td", {}, num(line.helper[name]))))),
-      list("Calls of an episode", tools.map(([tool, value]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(tool))), h("td", {}, num(value)))))));
+      list("Calls of an episode", tools.map(([tool, value]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(tool))), h("td", {}, num(value))))
+        .concat(tools.length && known(line.productivity) ? [h("tr", {}, h("th", { scope: "row" }, "tool productivity"), h("td", {}, num(line.productivity), h("span", { class: "muted" }, " = 100 · score · calls / (calls + 0.1), as ARPO reports it")))] : []))));
 }
 
 function comparison() {

@@ -3,7 +3,9 @@
 const listing = { items: [], at: 0, sort: "", down: false, columns: [] };
 const grid = {};
 const ABOVE = 6;  // rows drawn beyond the edges
-const rowHeight = () => matchMedia("(max-width: 720px)").matches ? 76 : 38;
+/* On a narrow screen a row has two lines, or three if it has to name the model or two answers. */
+const tall = () => listing.columns.some((column) => column.key === "model" || column.key === "A");
+const rowHeight = () => !matchMedia("(max-width: 720px)").matches ? 38 : tall() ? 98 : 76;
 
 const sign = (entry) => { const [mark, word] = SIGNS[verdictOf(entry)]; return h("span", { class: `sign ${verdictOf(entry)}`, title: word }, mark, h("span", { class: "unseen" }, `${word} `)); };
 const answersOf = (entry) => { const given = [...new Set(entry.episodes.map((episode) => episode.answer).filter((answer) => answer !== null && answer !== undefined))]; return given.length ? given.map(plain).join(" · ") : entry.broken ? entry.episodes.map((episode) => episode.cause).filter(Boolean)[0] || "broken" : "no answer"; };
@@ -89,7 +91,7 @@ function drawRows() {
   const first = Math.max(0, Math.floor(grid.port.scrollTop / height) - ABOVE), last = Math.min(listing.items.length, Math.ceil((grid.port.scrollTop + grid.port.clientHeight) / height) + ABOVE);
   const drawn = [];
   for (let at = first; at < last; at += 1) {
-    const row = h("div", { class: `grid-row${at === listing.at ? " at" : ""}`, role: "row", id: `row-${at}`, "aria-rowindex": at + 2, "aria-selected": String(at === listing.at), onclick: () => { listing.at = at; openDetail(); } },
+    const row = h("div", { class: `grid-row${at === listing.at ? " at" : ""}${narrow && tall() ? " tall" : ""}${want.mode === "pairs" ? " pair" : ""}`, role: "row", id: `row-${at}`, "aria-rowindex": at + 2, "aria-selected": String(at === listing.at), onclick: () => { listing.at = at; openDetail(); } },
       listing.columns.map((column) => h("div", { role: "gridcell", class: `cell-${column.key}${column.number ? " number" : ""}` }, column.cell(listing.items[at]))));
     row.style.transform = `translateY(${at * height}px)`;
     if (!narrow) row.style.gridTemplateColumns = grid.template;

@@ -31,7 +31,7 @@ function turn(span, tree) {
     ...helped(span).filter((mark) => mark.outcome !== "abandoned").map((mark) => h("p", { class: "hint helped-turn" }, h("b", {}, helpedText(mark)), mark.detail ? ` · ${clip(plain(mark.detail), 300)}` : "")),
     ...shown.map(([kind, label, start, end], number) => h("section", { class: `part ${kind}`, "aria-label": `${NAMES[kind]}, turn ${span.turn}` },
       h("h4", {}, h("span", { class: "kind" }, NAMES[kind]), label ? h("bdi", { class: "tool-name" }, ` ${label}`) : null,
-        number ? null : h("span", { class: "about" }, [`turn ${span.turn}`, `${num(span.n)} tokens`, `entropy ${num(average(span.entropies), 2)}`, span.finish === "length" ? "cut at the token limit" : null].filter(Boolean).join(" · "))),
+        number ? null : h("span", { class: "about" }, [`turn ${span.turn}`, `${num(span.n)} tokens`, span.entropies ? `entropy ${num(average(span.entropies), 2)}` : null, span.finish === "length" ? "cut at the token limit" : null].filter(Boolean).join(" · "))),
       textBox(kind, heat && span.widths ? heated(span, start, end, tree.most) : span.text.slice(start, end) || "(empty)"))),
     heat && !span.widths ? spark(span) : null,
   ];
@@ -61,11 +61,13 @@ const partsOf = (tree, span) => [...(span.kind === "model" ? abandonedAt(tree, s
 function conversation(tree, number) {
   const trajectory = tree.trajectories[number];
   if (!trajectory) return [nothing("This episode has no trajectory in the trace.")];
-  const heatless = reading.heat && trajectory.path.some((span) => span.kind === "model" && !span.widths);
+  const said = trajectory.path.filter((span) => span.kind === "model"), unmeasured = reading.heat && said.length && !said.some((span) => span.entropies);
+  const heatless = reading.heat && said.some((span) => span.entropies && !span.widths);
   return [
     h("details", { class: "prompt-part" }, h("summary", {}, "Prompt ", h("span", { class: "muted" }, `${num(tree.prompt_tokens)} tokens`)), h("pre", { class: "text", dir: "auto" }, tree.prompt || "(empty)")),
+    unmeasured ? h("p", { class: "hint" }, "No entropies: the endpoint gave none.") : null,
     heatless ? h("p", { class: "hint" }, "Which token wrote which characters is not known here (no tokenizer: give --tokenizer FOLDER), so entropies are drawn below the turns.") : null,
-    reading.heat && trajectory.path.some((span) => span.widths) ? h("p", { class: "hint heat-key" }, "entropy 0 ", Array.from({ length: HEATS }, (_, at) => h("span", { class: `heat heat-${at + 1}` }, " ")), ` ${num(tree.most, 2)} nats and more`) : null,
+    reading.heat && said.some((span) => span.entropies && span.widths) ? h("p", { class: "hint heat-key" }, "entropy 0 ", Array.from({ length: HEATS }, (_, at) => h("span", { class: `heat heat-${at + 1}` }, " ")), ` ${num(tree.most, 2)} nats and more`) : null,
     ...trajectory.path.flatMap((span) => partsOf(tree, span)),
     trajectory.error ? h("p", { class: "note alarm" }, plain(trajectory.error)) : null,
   ].filter(Boolean);

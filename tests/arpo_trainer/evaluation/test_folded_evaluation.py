@@ -20,6 +20,7 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
 from arpo_trainer.evaluation.inspect_log import _message
 from arpo_trainer.evaluation.stored_episodes import reward_scorer, stored_episodes
+from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.sft.trace_data import TraceSettings, read_traces_of
 from arpo_trainer.views.page_rows import view_tree
 from arpo_trainer.views.terminal_view import conversation_lines
@@ -67,6 +68,10 @@ def test_views_and_exports_show_the_fold(run: EvalRun) -> None:
     assert "-- fold " in text
     assert '"immediate_goal": "next hop"' in text
     assert 'class="fold"' in tree_svg(tree)
+    # the endpoint gave no entropies, and none are shown: 0 would be a number
+    assert "entropy" not in text
+    assert not any("entropies" in span for span in view_tree(tree)["spans"])
+    assert not any(name.startswith("entropy") for name in rollout_metrics([tree]))
     assert view_tree(tree)["spans"][-2]["tool"]["memory"] == MEMORY
     assert _message(fold)["content"].startswith("Your earlier work")
 

@@ -222,6 +222,29 @@ def test_a_browser_filters_sorts_and_opens_5000_episodes(large_run: Path, large_
     assert (browser.logs, browser.requests) == ([], [page.as_uri()])
 
 
+# of what is drawn: what is wider than its box, and cells that stand out of their rows
+OVERFLOW = """
+const wide = [document.documentElement, ...document.querySelectorAll(".scroll-x")];
+const cells = [...document.querySelectorAll(".space .grid-row > *")].filter((cell) => {
+  const [inner, row] = [cell, cell.parentElement].map((one) => one.getBoundingClientRect());
+  return inner.height && (inner.top < row.top - 1 || inner.bottom > row.bottom + 1 || inner.right > row.right + 1);
+});
+return wide.filter((box) => box.scrollWidth > box.clientWidth).length + cells.length;
+"""
+
+
+@pytest.mark.parametrize("width", [390, 800, 1280, 1920])
+def test_nothing_overlaps_and_the_scores_fit(
+    large_page: Path, second_run: Path, tree_run: Path, tmp_path: Path, browser: Browser, width: int
+) -> None:
+    browser.size(width, 900)
+    for page in (large_page, write_view([tree_run, second_run], output=tmp_path / "pairs.html", trees="none")):
+        browser.open(page.as_uri())
+        assert browser.value('document.querySelectorAll(".space .grid-row").length') > 10
+        assert browser.value(f"(() => {{{OVERFLOW}}})()") == 0
+    assert browser.logs == []
+
+
 def test_a_browser_shows_runs_side_by_side(large_run: Path, second_run: Path, tmp_path: Path, browser: Browser) -> None:
     page = write_view([large_run, second_run], output=tmp_path / "view.html", trees="300")
     browser.size(1360, 950)
