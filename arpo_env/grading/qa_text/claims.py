@@ -245,11 +245,11 @@ class QuestionWords:
 
 def _count_uninformative(words: Sequence[str], fillers: frozenset[str], names: frozenset[str]) -> int:
     """Return the number of uninformative words at the start. The last one is a filler, so that no two names touch."""
-    count = 0
+    count, skipped = 0, names - NEGATIONS - HEDGES - JOINTS
     for place, word in enumerate(words):
         if word in fillers:
             count = place + 1
-        elif word not in names or word in NEGATIONS | HEDGES | JOINTS:
+        elif word not in skipped:
             break
     return count
 
