@@ -43,7 +43,7 @@ from arpo_env.grading.qa_text.claims import (
     without_frame,
 )
 from arpo_env.grading.qa_text.dates import date_agrees
-from arpo_env.grading.qa_text.places import same_place, spelled_out
+from arpo_env.grading.qa_text.places import is_known, same_place, spelled_out
 from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, same_in_other_unit, units_in
 from envs_registry import Task
 
@@ -56,7 +56,7 @@ _SEPARATORS = re.compile(r"[,;|/•\n(（]|\s-\s")
 _ITEMS = re.compile(r"[,;|/•\n&]|\band\b|和|、|与|(?:^|(?<=\s))\d[.)]\s", re.IGNORECASE)
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
 _CAMEL, _HYPHEN = re.compile(r"(?<=[a-z])(?=[A-Z])"), re.compile(r"(?<=[^\W\d])-(?=[^\W\d])")
-_NICKNAME = re.compile(r"\s[\"“'‘][A-Z][\w .]{1,20}[\"”'’]\s(?=[A-Z])")
+_NICKNAME = re.compile(r"((?:[A-Z][\w.]*\s)+)[\"“'‘][A-Z][\w .]{1,20}[\"”'’]\s(?=[A-Z])")
 _SURNAME_FIRST = re.compile(r"([^\s,]+), ([^,]+)")
 _STATE = re.compile(r",\s*([A-Z]{2,3})\b")
 _SHORT = re.compile(r"(?:[Tt]he )?(?:[A-Z]\.?){3,7}")
@@ -108,8 +108,12 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
         return is_yes(answer, question) is (other == ["yes"])
     if _is_closed(mine) or _is_closed(other):
         return False
+    if _is_chinese(mine) and sorted(mine) == sorted(other) and not _ITEMS.search(answer):
+        return False  # characters in another order are another word
     if _names(answer, gold, question) or _items(without_frame(answer)) == _items(gold) != ():
         return True
+    if set(mine).isdisjoint(other) and not is_known(tuple(other)) and answer < "\u3000":
+        return False
     asked, said = read_question(question), additions(without_frame(answer))
     return any(fits(more, head, other, asked) and _names(head, gold, question) for head, more in said)
 
@@ -117,7 +121,7 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
 def _names(answer: str, gold: str, question: str) -> bool:
     """Return whether an answer is the gold answer alone, in any form, perhaps within a sentence."""
     asked, other = read_question(question), tuple(tokens(gold))
-    forms = list(_answer_forms(answer, other, asked))
+    forms = list(dict.fromkeys(_answer_forms(answer, other, asked)))
     if any(_same(form, one) for form in forms for one in _gold_forms(gold, question)):
         return True
     if chinese.same_name(without_frame(answer), gold, question):
@@ -163,8 +167,8 @@ def _texts(text: str, asked: QuestionWords) -> Iterator[str]:
         yield short
     if "," in text and text != (full := _STATE.sub(lambda match: ", " + spelled_out(match[1]), text)):
         yield full
-    if _NICKNAME.search(text):
-        yield _NICKNAME.sub(" ", text)
+    if match := _NICKNAME.match(text):
+        yield match[1] + text[match.end() :]
     if match := _SURNAME_FIRST.fullmatch(text):
         yield f"{match[2]} {match[1]}"
     if "-" in text:
@@ -290,12 +294,10 @@ def _f1(answer: str, gold: str, question: str) -> float:
         return 0.0
     extra, missing = Counter(mine) - Counter(other), Counter(other) - Counter(mine)
     if not in_prose and _is_chinese(mine) and _is_chinese(other):
-        # characters in another order are another word
-        return (
-            _overlap(mine, other)
-            if 2 * len(mine) >= len(other) > max(len(mine), 3) and "".join(mine) in "".join(other)
-            else 0.0
-        )
+        # a part has to be a part as it is written, with no character of the question left out
+        whole = tokens(without_frame(answer))
+        part = 2 * len(whole) >= len(other) > max(len(whole), 3) and "".join(whole) in "".join(other)
+        return _overlap(whole, other) if part and not set(whole) <= asked.copied else 0.0
     if evades(extra, in_prose=in_prose) or not _numbers_match(extra, missing, other, in_prose):
         return 0.0
     if not _adds_no_candidate(mine, other, in_prose) or _is_cut_up(answer, gold, extra):

@@ -63,6 +63,7 @@ _DESCRIPTIONS = {
     "group": """
     band group duo trio team club company corporation university college school network channel bureau agency department
     ministry institute association organization society party council committee office label
+    fund bank federation foundation commission board authority police service
     """,
     "event": "battle war treaty election tournament festival season episode",
 }
@@ -73,9 +74,9 @@ _ROYAL = word_set("king queen prince princess emperor empress pope tsar czar duk
 _QUALITIES = word_set("""
     former late famous professional retired vice prime first deputy current then british-born us royal majesty highness
     his her hm hrh holiness excellency honorable hon tv television radio music rock pop jazz folk classical science
-    fantasy fiction short animated silent
-    feature live studio football soccer basketball baseball hockey tennis rugby cricket chess confederate union
-    co legendary renowned celebrated hit best selling american-born roman catholic
+    fantasy fiction short animated silent south north east west feature live studio football soccer basketball baseball
+    hockey tennis rugby cricket chess confederate union co legendary renowned celebrated hit best selling
+    american-born roman catholic
     """)
 _LIFE = word_set("born b died d age aged released published")
 _SMALL = word_set("of and the for in on to de la")
@@ -282,11 +283,13 @@ def _words_fit(words: frozenset[str], gold: Sequence[str], asked: QuestionWords)
         return words <= _HONOURS or company or (words <= _CLUB and club)
     kinds = {_WORK_SAME.get(word, word) for word in words if word in _GROUP}
     groups = {"person" if _GROUP[kind] == "title" else _GROUP[kind] for kind in kinds}
+    if "person" in groups:
+        groups = {"person"}  # a "film director"
     if not kinds:
         return False  # "American" alone is another answer
     if group == "work":
         return groups == {"work"} and noun in kinds  # not the novel, where the film is asked for
-    if groups == {"person"} or (groups == {"group"} and group == "person"):
+    if groups == {"person"} or (groups == {"group"} and group == "person" and not kinds.isdisjoint(asked.words)):
         nations = {NATIONALITIES[word] for word in words if word in NATIONALITIES}
         agrees = not nations or not asked.nations or bool(nations & asked.nations)
         return agrees and (group == "person" or (group in ("", "other") and len(gold) > 1))
@@ -299,6 +302,7 @@ def _places_fit(said: Addition, head: str, gold: Sequence[str], asked: QuestionW
     if said.link == "of":
         royal = not asked.words.isdisjoint(_ROYAL | {"monarch", "ruler"})
         ruler = gold[-1].isdigit() or not _ROYAL.isdisjoint(tokens(head)) or (royal and len(gold) == 1)
+        ruler = ruler and asked_for(asked.text)[0] in ("", "person")
         known = len(said.places) == 1 and not is_vague(said.places[0]) and not any(asked.sides)
         return ruler and known and (not asked.nations or bool(nations_in(tokens(said.text)) & asked.nations))
     # "Wembley Stadium, London", but not "Green Bay, Milwaukee"
@@ -340,19 +344,21 @@ def untitled(words: Words, group: str) -> Iterator[Words]:
             break
         if word in _ROYAL and not _ROYAL.isdisjoint(words[:place]):
             break
+        told = word in ("is", "was") and any(_GROUP.get(before) == "person" for before in words[:place])
         titles += title
         if titles > 2:
             break
         place += max(length, 1)
         named = title or _GROUP.get(word) == "person" or (length and words[place - length - 1] == "of")
         left = words[place:]
-        named = named or (bool(left) and left[0] in TITLES)
+        named = named or told or (bool(left) and left[0] in TITLES)
         if named and not only_describes(left) and (len(left) > 1 or group == "person"):
             yield left
 
 
 def _belongs_before(word: str) -> bool:
-    return _GROUP.get(word) == "person" or word in _QUALITIES or word in NATIONALITIES or word in ("of", "and")
+    known = _GROUP.get(word) in ("person", "work") or word in _QUALITIES or word in NATIONALITIES
+    return known or word in ("of", "and", "is", "was")
 
 
 def without_kind(text: str, question: str) -> str:

@@ -170,7 +170,7 @@ def normalise_words(text: str) -> str:
     text = _INITIALS.sub(_joined, text)
     text = _SPACED_INITIALS.sub(lambda match: match[0].replace(" ", ""), text)
     # the capitals tell these from metres and from "us"
-    text = _UNITED_STATES.sub("United States", _CAPITAL_MILLION.sub(" million", text))
+    text = _UNITED_STATES.sub("United States", _CAPITAL_MILLION.sub("mn", text))
     text = text.casefold().translate(_LETTERS).replace("_", " ").replace("&", " and ")
     for pattern, new in _CLEANED:
         text = pattern.sub(new, text)

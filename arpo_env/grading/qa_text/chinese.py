@@ -123,6 +123,7 @@ def _name(text: str) -> tuple[str, str, str]:
     """Return the name, the country before it and the kind of place after it."""
     before = _BEFORE_NAME.match(text)
     name = text[before.end() :] if before and len(text) - before.end() > 1 else text
+    name = text if name in _ROLES else name
     country = _PREFIX.search(text[: len(text) - len(name)])
     name = _AFTER_NAME.sub("", name) or name
     kind = next((kind for kind in _KINDS if name.endswith(kind) and len(name) > len(kind) + 1), "")

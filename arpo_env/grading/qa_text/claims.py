@@ -132,7 +132,7 @@ def is_yes(answer: str, question: str = "") -> bool | None:
         return False if other and set(rest[1:]) & _VERBS and not set(rest) & (_YES | NEGATIONS) else None
     if words[0] in _YES:
         return None if set(rest) & (NEGATIONS | _NO | {"but"}) or _tells_apart(rest, asked) else True
-    taken_back = len(rest) == 2 and _is_elliptic(rest) and not rest[1].endswith("nt")
+    taken_back = len(rest) > 1 and set(rest) <= _PRONOUNS | _VERBS | _ALL
     return None if set(rest) & (_YES | {"no"}) or taken_back or _asserts(rest, asked) else False
 
 

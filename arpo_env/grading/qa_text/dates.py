@@ -74,7 +74,9 @@ _BEFORE_CHRIST = re.compile(
     r"(?<!\w)(?<!(?<!\w)-)(?:(?P<before>ad|ce)\s+)?(?P<year>\d{1,4})(?!\w)\s*(?P<era>bce|bc|ce|ad)(?!\w)"
 )
 _AFTER = re.compile(r"(?<![\w-])ad\s+(?P<year>\d{1,4})(?![\w-])")
-_YEAR_WORD = re.compile(r"(?<!\w)(?<!\d )year\s+(?:of\s+)?(?=\d{3,4}(?!\w)|\d{1,4}\s*(?:bce?|ce|ad)(?!\w))")
+_YEAR_WORD = re.compile(
+    r"(?<!\w)month\s+of\s+(?=[^\W\d])|(?<!\w)(?<!\d )year\s+(?:of\s+)?(?=\d{3,4}(?!\w)|\d{1,4}\s*(?:bce?|ce|ad)(?!\w))"
+)
 _MONTH_RANGE = re.compile(rf"\b{_MONTH.replace('month', 'first')}\s*(?:-|to|through|until)\s*{_MONTH}{_GAP}{_YEAR}")
 _SHORT_RANGE = re.compile(r"(?<![\w./-])(\d\d)(\d\d)\s?[-/]\s?(\d\d)(?![\w/-]|\.\d)")
 _RANGE = re.compile(

@@ -161,7 +161,7 @@ def with_ordinals(text: str) -> str:
 
 def mark_quantities(text: str) -> str:
     """Replace each amount in a text (lower case, dates marked) by one token."""
-    return outside_marks(_ROUND.sub(lambda match: ("0.5 " if match[1] else "1 ") + match[2], text), _mark)
+    return outside_marks(_ROUND.sub(lambda match: ("0.5 " if match[1] else "one ") + match[2], text), _mark)
 
 
 def same_in_other_unit(first: str, second: str) -> bool:

@@ -698,6 +698,186 @@ RIGHT: dict[tuple[str, str], list[str]] = {
     ("华为", "哪家公司？"): ["華為", "华为公司"],
     ("张艺谋", "谁导演了《红高粱》？"): ["張藝謀", "导演张艺谋", "张艺谋导演", "张艺谋（导演）", "中国导演张艺谋"],
     ("《红楼梦》", "是哪部小说？"): ["红楼梦", "紅樓夢", "小说《红楼梦》", "《紅樓夢》"],
+    ("Peter Benchley", "Who wrote the novel Jaws?"): [
+        "Peter Benchley, author of Jaws", "Peter Benchley (author of Jaws)", "American author Peter Benchley",
+        "novelist Peter Benchley", "Peter Benchley wrote it", "The novel was written by Peter Benchley",
+        "The author is Peter Benchley",
+    ],
+    ("Marie Curie", "Who discovered radium?"): [
+        "Marie Curie (1867–1934)", "Marie Curie, Polish physicist", "Dr. Marie Curie", "the physicist Marie Curie",
+        "Marie Curie, physicist and chemist",
+    ],
+    ("Nelson Mandela", "Who was the first black president of South Africa?"): [
+        "President Nelson Mandela", "Nelson Mandela, president of South Africa",
+        "Nelson Mandela (former President of South Africa)", "former South African President Nelson Mandela",
+        "Nelson Mandela, former president", "Nelson Mandela, South African politician",
+    ],
+    ("Angela Merkel", "Who was chancellor of Germany in 2010?"): [
+        "Chancellor Angela Merkel", "Angela Merkel (German Chancellor)", "Angela Merkel, Chancellor of Germany",
+        "German Chancellor Angela Merkel", "Dr. Angela Merkel",
+    ],
+    ("Stephen King", "Which author wrote It?"): [
+        "Stephen King (author)", "author Stephen King", "Stephen King, American author", "Stephen King (b. 1947)",
+        "the American novelist Stephen King", "Mr. Stephen King",
+    ],
+    ("Steven Spielberg", "Who directed the film?"): [
+        "director Steven Spielberg", "Steven Spielberg (film director)", "Steven Spielberg, American filmmaker",
+        "filmmaker Steven Spielberg", "The film was directed by Steven Spielberg.",
+        "Steven Spielberg directed the film", "Steven Spielberg (born December 18, 1946)",
+        "American film director Steven Spielberg",
+    ],
+    ("Serena Williams", "Which tennis player won?"): [
+        "Serena Williams (tennis player)", "tennis player Serena Williams", "American tennis player Serena Williams",
+        "Serena Williams, American tennis player",
+    ],
+    ("Chicago", "In what city is the museum located?"): [
+        "Chicago, Illinois", "Chicago, IL", "Chicago, Illinois, USA", "Chicago (Illinois)", "the city of Chicago",
+        "Chicago, Cook County, Illinois", "It is located in Chicago, Illinois",
+    ],
+    ("Atlanta", "What city hosted the 1996 Olympics?"): [
+        "Atlanta, Georgia", "Atlanta, GA", "Atlanta, Georgia, United States", "Atlanta (USA)", "Atlanta, U.S.",
+    ],
+    ("Dayton, Ohio", "Where were the accords signed?"): [
+        "Dayton, OH", "Dayton, Ohio, USA", "Dayton (Ohio)", "in Dayton, Ohio, United States",
+    ],
+    ("Kyoto", "Where is the temple?"): ["Kyoto, Japan", "Kyōto", "Kyoto (Japan)"],
+    ("Warsaw", "Where was Chopin raised?"): ["Warsaw, Poland", "Warszawa", "Warsaw (Poland)"],
+    ("Rio de Janeiro", "Where was it held?"): ["Rio de Janeiro, Brazil", "Rio de Janeiro (Brazil)"],
+    ("Cardiff", "Where was Roald Dahl born?"): [
+        "Cardiff, Wales", "Cardiff, Wales, UK", "Cardiff (Wales)", "Cardiff, United Kingdom",
+    ],
+    ("Bavaria", "Which state?"): ["Bavaria, Germany", "the state of Bavaria", "Bavaria (Germany)"],
+    ("England", "In which country is the school?"): [
+        "England, UK", "England, United Kingdom", "England (UK)", "England, Great Britain",
+    ],
+    ("Andorra", "Which country lies between France and Spain?"): [
+        "Andorra, Europe", "Principality of Andorra", "the Principality of Andorra",
+    ],
+    ("North Sea", "Which sea?"): ["the North Sea"],
+    ("Danube", "Which river flows through Vienna?"): [
+        "the Danube", "Danube River", "the river Danube", "River Danube", "The Danube River",
+    ],
+    ("Honda", "Which company?"): ["Honda, Inc.", "the company Honda"],
+    ("IBM", "Which company?"): [
+        "International Business Machines (IBM)", "IBM (International Business Machines)", "I.B.M.", "IBM Corporation",
+        "IBM Corp.",
+    ],
+    ("International Monetary Fund", "Which organisation lent the money?"): [
+        "IMF", "International Monetary Fund (IMF)", "the IMF", "The International Monetary Fund",
+        "IMF (International Monetary Fund)", "the International Monetary Fund (IMF)",
+    ],
+    ("Massachusetts Institute of Technology", "Where did he study?"): [
+        "MIT", "Massachusetts Institute of Technology (MIT)", "M.I.T.", "Massachusetts Institute of Technology, USA",
+        "MIT (Massachusetts Institute of Technology)",
+    ],
+    ("University of California, Los Angeles", "Which university?"): [
+        "UCLA", "University of California, Los Angeles (UCLA)", "University of California Los Angeles",
+    ],
+    ("European Union", "Which organization?"): ["EU", "the EU", "European Union (EU)", "the European Union"],
+    ("Liverpool", "Which football club won?"): ["Liverpool F.C.", "Liverpool FC", "Liverpool Football Club"],
+    ("1775–1783", "When was the war?"): [
+        "1775 to 1783", "1775-1783", "1775–83", "from 1775 to 1783", "between 1775 and 1783", "(1775–1783)",
+    ],
+    ("753 BC", "When was Rome founded?"): [
+        "753 BCE", "753 B.C.", "in 753 BC", "the year 753 BC", "21 April 753 BC", "753 B.C.E.",
+    ],
+    ("476", "When did it fall?"): [
+        "476 AD", "AD 476", "476 CE", "A.D. 476", "the year 476", "in the year 476 AD", "4 September 476",
+    ],
+    ("384–322 BC", "When did Aristotle live?"): [
+        "384 to 322 BC", "384 BC to 322 BC", "384-322 BCE", "384 BC – 322 BC", "from 384 until 322 BC",
+        "384 – 322 B.C.",
+    ],
+    ("15 March 1990", "When was it?"): [
+        "March 15, 1990", "15/03/1990", "1990-03-15", "15-03-1990", "15.3.1990", "15 mars 1990", "15. März 1990",
+        "15 marzo 1990", "15 de março de 1990", "1990年3月15日", "15th of March 1990", "Mar 15 1990", "15 Mar 1990",
+        "Thursday 15 March 1990", "the 15th of March, 1990", "一九九〇年三月十五日", "March the 15th, 1990",
+        "15 March, 1990",
+    ],
+    ("October 1917", "When did the revolution start?"): [
+        "Oct 1917", "October, 1917", "October of 1917", "octobre 1917", "Oktober 1917", "1917年10月",
+        "the month of October 1917", "25 October 1917",
+    ],
+    ("July 4", "On which day is the holiday?"): [
+        "4 July", "July 4th", "the Fourth of July", "4th of July", "4 juillet", "7月4日", "七月四日", "July the 4th",
+    ],
+    ("21 kilometers", "How long is the race?"): [
+        "21 km", "21 kilometres", "21 km (13 mi)", "twenty-one kilometers", "21 kilometers (13 miles)",
+        "21,000 meters", "21 km (about 13 miles)",
+    ],
+    ("70 kg", "How heavy was he?"): [
+        "70 kilograms", "70 kg (154 lb)", "70 kilos", "70 kg (154 lbs)", "154 lb (70 kg)", "70 kg (154 pounds)",
+    ],
+    ("2.5 acres", "How large is it?"): ["2.5 acres (1 ha)", "2.5 acres (1.0 hectares)"],
+    ("350 °F", "At what temperature?"): ["350 degrees Fahrenheit", "350°F (177°C)"],
+    ("16 gallons", "How much?"): ["16 gallons (60 liters)", "16 gal", "sixteen gallons"],
+    ("25 million", "How many copies were sold?"): [
+        "25M", "25,000,000", "25 million copies", "twenty-five million", "25 000 000", "25 mn",
+    ],
+    ("7.8 billion", "What is the world population?"): [
+        "7.8 billion people", "7.8bn", "7.8B", "7,800,000,000", "7.8 billion",
+    ],
+    ("4,500", "How many soldiers took part?"): [
+        "4500", "4 500", "4,500 soldiers", "4.5 thousand", "4.5K", "four thousand five hundred", "forty-five hundred",
+    ],
+    ("200", "How many?"): ["two hundred", "200.", "exactly 200", "a total of 200"],
+    ("100,000", "How many?"): [
+        "one hundred thousand", "a hundred thousand", "100K", "100 thousand", "100 000", "1 lakh",
+    ],
+    ("-40", "At which temperature are both scales equal?"): ["minus 40", "−40", "negative forty", "minus forty"],
+    ("1/4", "What fraction?"): ["one quarter", "one fourth", "one-fourth"],
+    ("1920x1080", "What is the resolution?"): [
+        "1920 x 1080", "1920×1080", "1920x1080 pixels", "1920 by 1080", "1920 × 1080 px",
+    ],
+    ("yes", "Are Random House Tower and 888 7th Avenue both used for real estate?"): [
+        "Yes, both are used for real estate", "Yes, they are both used for real estate.", "Yes, both buildings are",
+        "Yes, both are.", "Yes.",
+    ],
+    ("no", "Are Ferocactus and Silene both types of cactus?"): [
+        "No, only Ferocactus is a cactus", "No, Silene is not a cactus",
+        "No, Ferocactus is a cactus while Silene is a flower", "No, Silene is a flowering plant", "No, they are not",
+        "No, Ferocactus is a type of cactus but Silene is not", "No; Silene isn't a cactus",
+    ],
+    ("yes", "Did LostAlone and Guster have the same number of members?"): [
+        "Yes, they had the same number of members", "Yes, both had three members", "Yes, they did",
+        "Yes, both bands have the same number",
+    ],
+    ("no", "Is the Pakistan fast bowler who joined the Kent County Cricket Club also a batsman?"): [
+        "No, he is not", "No, he is only a bowler", "No, he isn't a batsman", "No.",
+    ],
+    ("no", "Were both films released in 1990?"): [
+        "No, only one was", "No, one was released in 1991", "No, they were not both released in 1990",
+        "No, they weren't.", "No, they were released in different years",
+    ],
+    ("yes", "Is it true that Lake Baikal is in Russia?"): [
+        "Yes, it is true", "Yes, Lake Baikal is in Russia", "True", "Yes, that is true",
+    ],
+    ("Scandinavian and Baltic", "Which regions?"): [
+        "Baltic and Scandinavian", "Scandinavian, Baltic", "both Scandinavian and Baltic",
+    ],
+    ("singer, songwriter, actor", "What are his occupations?"): [
+        "actor, singer, and songwriter", "singer, actor and songwriter", "singer; songwriter; actor",
+        "singer/songwriter/actor",
+    ],
+    ("Tchaikovsky", "Who composed the ballet?"): ["Chaikovsky"],
+    ("Nikita Khrushchev", "Who led the Soviet Union?"): [
+        "Nikita Khrushchev, Soviet leader", "Nikita Khrushchev (1894–1971)",
+    ],
+    ("Antonín Dvořák", "Who composed it?"): [
+        "Antonin Dvorak", "Antonín Dvořák (1841–1904)", "Czech composer Antonín Dvořák", "Dvořák, Antonín",
+    ],
+    ("Björk", "Which singer?"): ["Bjork", "singer Björk", "Björk (singer)", "Icelandic singer Björk", "Bjoerk"],
+    ("Mao Zedong", "Who founded the People's Republic of China?"): ["Chairman Mao Zedong", "Mao Zedong (1893–1976)"],
+    ("毛泽东", "谁建立了新中国？"): ["毛澤東", "毛泽东主席"],
+    ("广州", "亚运会在哪个城市举办？"): ["广州市", "廣州", "中国广州", "广州，中国"],
+    ("四川", "大熊猫在哪个省？"): ["四川省", "中国四川", "四川省。", "在四川省"],
+    ("25", "有多少名学生？"): ["二十五", "25名", "二十五名学生", "25名学生", "共25名", "二十五名"],
+    ("1911年10月10日", "武昌起义是什么时候？"): [
+        "一九一一年十月十日", "1911-10-10", "10 October 1911", "1911年10月10号",
+    ],
+    ("北京大学", "他在哪所大学任教？"): ["北京大學", "他在北京大学任教", "中国北京大学", "在北京大学"],
+    ("法国", "他来自哪个国家？"): ["法國", "来自法国", "法国。", "他来自法国"],
+    ("牛顿", "谁发现了万有引力？"): ["牛頓", "英国科学家牛顿", "物理学家牛顿", "是牛顿发现的"],
 }
 WRONG: dict[tuple[str, str], list[str]] = {
     ("Barack Obama", "Who was president?"): ["Barack Obama Clinton"],
@@ -1238,6 +1418,150 @@ WRONG: dict[tuple[str, str], list[str]] = {
     ("1.5亿", "人口有多少？"): ["1.5万", "15亿", "1.5", "一亿五千", "5.1亿"],
     ("日本", "来自哪个国家？"): ["本日", "中国", "日本和中国", "韩国", "日", "日本人的朋友"],
     ("张艺谋", "谁导演了《红高粱》？"): ["陈凯歌", "谋艺张", "张艺", "张艺谋的妻子", "导演", "巩俐和张艺谋"],
+    ("Peter Benchley", "Who wrote the novel Jaws?"): [
+        "Robert Benchley", "Peter Benchley's father", "Nathaniel Benchley, author",
+        "Steven Spielberg (author of Jaws)", "the editor of Peter Benchley", "Peter Bench ley", "Jaws by Spielberg",
+        "Peter Benchley or Robert Benchley", "Benchley Park", "Peter Benchley, Robert Benchley", "author of Jaws",
+    ],
+    ("Nelson Mandela", "Who was the first black president of South Africa?"): [
+        "Winnie Mandela", "F. W. de Klerk, president of South Africa", "Nelson Mandela's successor",
+        "the successor of Nelson Mandela", "Thabo Mbeki", "President of South Africa", "Nelson Mandela, Thabo Mbeki",
+        "the wife of Nelson Mandela", "Nelson Mandela Bay",
+    ],
+    ("Angela Merkel", "Who was chancellor of Germany in 2010?"): [
+        "Chancellor Gerhard Schröder", "Angela Davis", "German Chancellor", "Helmut Kohl, Chancellor of Germany",
+        "Angela Merkel's husband", "Olaf Scholz", "Angela Merkel or Gerhard Schröder",
+    ],
+    ("Steven Spielberg", "Who directed the film?"): [
+        "director Steven Soderbergh", "Steven Spielberg's producer", "George Lucas (film director)",
+        "the assistant of Steven Spielberg", "American film director", "Steven Spielberg and George Lucas",
+        "the wife of Steven Spielberg", "Steven Seagal",
+    ],
+    ("Chicago", "In what city is the museum located?"): [
+        "Chicago, Texas", "Springfield, Illinois", "Chicago Heights, Illinois", "Chicago or Detroit",
+        "East Chicago, Indiana", "Chicago, Milwaukee", "Illinois", "Chicago, Indiana", "near Chicago",
+        "outside Chicago", "Chicago, Wisconsin, USA",
+    ],
+    ("Atlanta", "What city hosted the 1996 Olympics?"): [
+        "Atlanta, Texas", "Athens, Georgia", "Georgia", "Savannah, Georgia", "Atlanta, Sydney", "Atlanta or Athens",
+        "Atlantic City",
+    ],
+    ("Dayton, Ohio", "Where were the accords signed?"): [
+        "Dayton, Tennessee", "Columbus, Ohio", "Dayton, Texas", "Ohio, Dayton, Paris", "Cleveland, Ohio",
+    ],
+    ("Warsaw", "Where was Chopin raised?"): [
+        "Warsaw, Indiana", "Krakow, Poland", "Poland", "Warsaw, Russia and Poland", "Warsaw or Krakow",
+    ],
+    ("Cardiff", "Where was Roald Dahl born?"): [
+        "Swansea, Wales", "Cardiff, California", "Wales", "Cardiff, England", "Cardiff, Ireland", "Cardiff, Swansea",
+    ],
+    ("England", "In which country is the school?"): [
+        "England, France", "Scotland", "New England", "England, Ireland", "England and Wales", "Great Britain",
+        "England, Australia",
+    ],
+    ("Danube", "Which river flows through Vienna?"): [
+        "Rhine River", "the Rhine", "Danube and Rhine", "Dan ube", "Danube, Rhine", "river",
+    ],
+    ("IBM", "Which company?"): [
+        "Intel Corporation", "IBM and Microsoft", "International Brotherhood of Magicians", "IB", "HP",
+        "IBM's competitor",
+    ],
+    ("International Monetary Fund", "Which organisation lent the money?"): [
+        "World Bank", "IMF and World Bank", "MIF", "WTO", "the IAEA", "Fund",
+    ],
+    ("Massachusetts Institute of Technology", "Where did he study?"): [
+        "MTI", "California Institute of Technology", "Caltech", "MIT and Harvard", "Harvard, Massachusetts",
+        "University of Massachusetts",
+    ],
+    ("University of California, Los Angeles", "Which university?"): [
+        "University of California, Berkeley", "UCSD", "University of Southern California, Los Angeles", "USC",
+    ],
+    ("Liverpool", "Which football club won?"): [
+        "Everton F.C.", "Liverpool and Everton", "Liverpool or Everton", "Manchester City F.C.", "FC",
+    ],
+    ("1775–1783", "When was the war?"): [
+        "1775", "1783", "1775–1784", "1776–1783", "1783–1775", "1775 and 1783", "1775 or 1783", "1775–1783 BC",
+        "1812-15",
+    ],
+    ("753 BC", "When was Rome founded?"): ["753", "753 AD", "735 BC", "752 BC", "around 753 BC", "753 BC or 752 BC"],
+    ("476", "When did it fall?"): ["476 BC", "475", "467", "after 476", "4 September 477", "476 or 480", "4760"],
+    ("384–322 BC", "When did Aristotle live?"): [
+        "322 to 384 BC", "384 to 322", "384–322 AD", "384 BC", "384 to 323 BC", "322 BC",
+    ],
+    ("15 March 1990", "When was it?"): [
+        "15 May 1990", "15 mai 1990", "16 March 1990", "March 1990", "15 March 1991", "1990年5月15日", "15. Mai 1990",
+        "15 March", "三月十五日", "15 avril 1990", "3 March 1990", "March 15 or 16, 1990",
+    ],
+    ("October 1917", "When did the revolution start?"): [
+        "November 1917", "October 1918", "1917", "October", "10 1917 October 1918", "septembre 1917", "1917年11月",
+    ],
+    ("July 4", "On which day is the holiday?"): [
+        "July 14", "June 4", "4 June", "July", "July 4-5", "the third of July", "4 juin", "七月五日",
+    ],
+    ("21 kilometers", "How long is the race?"): [
+        "21 miles", "21 km (20 miles)", "12 km", "42 km", "21 meters", "13 miles (42 km)", "21 km (13 km)",
+        "about 21 km", "13 kilometers (21 miles)",
+    ],
+    ("70 kg", "How heavy was he?"): ["70 lb", "70", "75 kg", "70 kg (70 lb)", "7 kg", "154 kg (70 lb)", "70 g"],
+    ("25 million", "How many copies were sold?"): [
+        "25 billion", "25", "2.5 million", "25K", "52 million", "25 million to 30 million", "over 25 million dollars",
+        "25 million dollars", "25 million kilometers",
+    ],
+    ("7.8 billion", "What is the world population?"): [
+        "7.8 million", "7.8", "78 billion", "8.7 billion", "7.8 billion dollars", "almost 7.8 billion",
+    ],
+    ("4,500", "How many soldiers took part?"): [
+        "45,000", "4,500,000", "450", "4.5", "5,400", "4 50 0", "45 00", "4,500 or 5,000",
+        "4,500 soldiers and 300 horses",
+    ],
+    ("-40", "At which temperature are both scales equal?"): ["40", "plus 40", "-4", "minus fourteen", "-40 to 40"],
+    ("1/4", "What fraction?"): ["4", "1/3", "one third", "1 or 4", "three quarters", "four", "14"],
+    ("1920x1080", "What is the resolution?"): [
+        "1080x1920", "1920", "1080p", "1920x1200", "1280x720", "1920x1080 or 1280x720", "1920x108",
+    ],
+    ("yes", "Are Random House Tower and 888 7th Avenue both used for real estate?"): [
+        "Yes, only Random House Tower is", "Yes, just one is used", "No, both are used for real estate",
+        "Yes, neither is", "Random House Tower", "Yes, Random House Tower is but 888 7th Avenue isn't", "Yes, either",
+        "Yes, one of the two is",
+    ],
+    ("no", "Are Ferocactus and Silene both types of cactus?"): [
+        "No, both are types of cactus", "No, both are", "No, they are both cactus",
+        "No, Ferocactus and Silene are both types of cactus", "No wonder, yes", "Silene", "No, all are", "No; yes",
+        "No, they both are types of cactus",
+    ],
+    ("yes", "Did LostAlone and Guster have the same number of members?"): [
+        "Yes, they had different numbers of members", "Yes, LostAlone had three while Guster had four",
+        "No, they had the same number", "Yes, only LostAlone had three", "Three members",
+    ],
+    ("no", "Were both films released in 1990?"): [
+        "No, both were released in 1990", "No, both films were released in 1990", "1990", "No, they were",
+        "Yes, only one was",
+    ],
+    ("Tom Hanks", "Who starred in the film?"): [
+        "Tom Hanks, Meg Ryan", "Tom Hanks (and Meg Ryan)", "Tom Hanks; Meg Ryan", "American actor Tim Hanks",
+        "Mr. Hanks's brother", "Hanks Tom Cruise", "Tom Hanks and others", "Meg Ryan, who starred with Tom Hanks",
+        "Tom Hanks, not Meg Ryan", "Tom Hanks in Paris, France and Meg Ryan",
+    ],
+    ("singer, songwriter, actor", "What are his occupations?"): [
+        "singer, songwriter, director", "singer, songwriter, actor, director", "dancer",
+    ],
+    ("Mao Zedong", "Who founded the People's Republic of China?"): [
+        "Mao Anying", "Chairman Xi Jinping", "Mao Zedong's son", "Zhou Enlai, Chinese politician",
+        "People's Republic of China", "Mao Zedong or Zhou Enlai",
+    ],
+    ("毛泽东", "谁建立了新中国？"): [
+        "毛东泽", "毛岸英", "周恩来主席", "毛", "毛泽东的儿子", "毛泽东和周恩来", "泽东毛",
+    ],
+    ("广州", "亚运会在哪个城市举办？"): [
+        "州广", "深圳市", "广东", "杭州市", "广州和深圳", "广州或北京", "广东省深圳市", "广州大学",
+    ],
+    ("四川", "大熊猫在哪个省？"): ["川四", "四川和陕西", "云南省", "四川大学", "成都市", "四川市"],
+    ("25", "有多少名学生？"): ["二十六", "五十二", "25%", "250名", "约25名", "二五", "二十几名", "25到30名", "2.5名"],
+    ("北京大学", "他在哪所大学任教？"): [
+        "京北大学", "北京师范大学", "南京大学", "北京大学附属中学", "清华大学", "北大京学", "北京大学和清华大学",
+        "大学北京",
+    ],
+    ("牛顿", "谁发现了万有引力？"): ["顿牛", "爱因斯坦", "牛顿的老师", "物理学家爱因斯坦", "牛顿和莱布尼茨", "牛"],
 }
 TRICKS = (
     "{g} or {h}", "{h} or {g}", "{g} and {h}", "{h} and {g}", "{g}, {h}", "{h}, {g}", "{g}; {h}", "{g}\n{h}",
