@@ -38,7 +38,9 @@ def make_env(env_id: str, options: dict[str, Any]) -> ToolEnv:
     import arpo_env
     from arpo_env.env_factory import without_checks
 
-    made = without_checks(gymnasium.make(known_id(env_id), **options))
-    if not isinstance(made, arpo_env.ToolEnv):
-        raise ValueError(f"{env_id} is a {type(made).__name__}, not a ToolEnv with text turns; `arpo envs` lists them")
-    return made
+    made = gymnasium.make(known_id(env_id), **options)
+    env = made.unwrapped
+    if not isinstance(env, arpo_env.ToolEnv):
+        raise ValueError(f"{env_id} is a {type(env).__name__}, not a ToolEnv with text turns; `arpo envs` lists them")
+    without_checks(made)
+    return env

@@ -16,7 +16,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import gymnasium
 
@@ -242,10 +242,9 @@ class _Player:
 
 def _environment(env: Playable) -> ToolEnv:
     made = EnvFactory(env)() if isinstance(env, str) else env() if isinstance(env, EnvFactory) else env
-    inner = without_checks(made)
-    if not isinstance(inner, ToolEnv):
+    if not isinstance(getattr(made, "unwrapped", None), ToolEnv):
         raise TypeError(f"play takes a ToolEnv, an EnvFactory or an id, not {type(env).__name__}")
-    return inner
+    return cast(ToolEnv, without_checks(made))
 
 
 def _tasks(env: ToolEnv, tasks: Tasks) -> list[Task]:
