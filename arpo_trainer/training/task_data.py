@@ -14,7 +14,8 @@ from arpo_env import ToolEnv
 from arpo_trainer.make_env import make_env
 from arpo_trainer.training.config import ARPOConfig
 from envs_registry import Task, TaskSource
-from envs_registry.sources import LimitedSource
+from envs_registry.contamination import keep_apart
+from envs_registry.sources import LimitedSource, ListSource
 from envs_registry.user_tasks import row_reader
 
 logger = logging.getLogger(__name__)
@@ -101,6 +102,29 @@ def with_tasks(dataset: Any, env: ToolEnv, name: str) -> Any:
             "%s: %d of %d rows are left out, as %s does", name, len(rows) - len(kept), len(rows), env.env_spec.id
         )
     return datasets.Dataset.from_list(kept)
+
+
+def rows_apart(dataset: Any, evaluated: Any, overlap: str) -> Any:
+    """Return the training rows that are not evaluated on; see `keep_apart`, also for what it raises.
+
+    Args:
+        dataset: rows with the column "task".
+        evaluated: likewise, those of the evaluation; several by name, or None.
+        overlap: "refuse", "drop", or "allow", which does not compare them.
+    """
+    many = evaluated.values() if isinstance(evaluated, Mapping) else [evaluated]
+    if overlap == "allow" or not hasattr(dataset, "select"):  # a stream is read once
+        return dataset
+    for rows in many:
+        if hasattr(rows, "select"):
+            trained, other = (
+                ListSource([Task.from_dict(json.loads(t)) for t in each["task"]]) for each in (dataset, rows)
+            )
+            left = keep_apart(trained, other, overlap)
+            if left is not trained:
+                kept = {id(left.task(number)) for number in range(left.size or 0)}
+                dataset = dataset.select([number for number, task in enumerate(trained.tasks) if id(task) in kept])
+    return dataset
 
 
 def _is_task(value: Any) -> bool:

@@ -39,14 +39,12 @@ from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.rewards import NoSignalWarning, RewardCheck, env_reward
 from arpo_trainer.training.rollout_batch import RolloutBatch, pad_rows, trim_padding
 from arpo_trainer.training.run_fingerprint import run_facts
-from arpo_trainer.training.task_data import as_env, task_dataset, task_rows, training_tasks, with_tasks
+from arpo_trainer.training.task_data import as_env, rows_apart, task_dataset, task_rows, with_tasks
 from arpo_trainer.training.trl_hooks import tokenizer_of
 from arpo_trainer.training.trl_losses import has_own_clip, shift_old_logps
 from arpo_trainer.training.worker_settings import on_workers
 from arpo_trainer.tree import RolloutTree
-from envs_registry.contamination import keep_apart
 from envs_registry.datasets.hub import offline
-from envs_registry.sources import ListSource
 
 logger = logging.getLogger(__name__)
 PARTS_OF_ENV = ("tools", "rollout_func", "environment_factory")
@@ -66,8 +64,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         eval_env: the environment to evaluate on during training (`eval_strategy`, `eval_steps`), greedily. With
             `load_best_model_at_end` the checkpoint with the best accuracy is kept.
         eval_tasks: how many of its tasks to use, from the first one on; by default all.
-        overlap: what happens to tasks of `env` that are evaluation tasks too: "refuse" raises, "drop" trains on the
-            others, "allow" does not compare them. The rows of a `train_dataset` are not compared.
+        overlap: what happens to training tasks that are evaluation tasks too: "refuse" raises, "drop" trains on the
+            others, "allow" does not compare them. Streamed data sets are not compared.
         kwargs: other arguments of `GRPOTrainer`. The main process calls the methods `on_rollout` and `on_evaluation` of
             those `callbacks` that have them: with the trees of a training rollout, of all processes, before they are
             scored, and with the result of an evaluation on `eval_env`.
@@ -115,18 +113,12 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         self._scale: Scale | None = None if as_trl else args.scale_rewards
         self.env, self.rollout_batch, self.evaluations = env, RolloutBatch(), []
         self.eval_env, self.eval_tasks = eval_env, evaluation_tasks(eval_env, eval_tasks) if eval_env else []
-        if train_dataset is not None:
-            train_dataset = with_tasks(train_dataset, env, "train_dataset")
+        given = None if train_dataset is None else with_tasks(train_dataset, env, "train_dataset")
+        train_dataset = task_dataset(env, args) if given is None else given
         if kwargs.get("eval_dataset") is not None:
             kwargs["eval_dataset"] = with_tasks(kwargs["eval_dataset"], env, "eval_dataset")
         if eval_env:
             kwargs["eval_dataset"] = task_rows(eval_env, self.eval_tasks)
-            if overlap != "allow" and train_dataset is None:
-                trained = training_tasks(env, args)
-                apart = keep_apart(trained, ListSource(self.eval_tasks), overlap)
-                if apart is not trained:
-                    self.env = env = env.spawn()  # the caller's keeps its tasks
-                    env.tasks = apart
         elif args.metric_for_best_model == "accuracy":  # TRL evaluates on the user's rows and logs it under our prefix
             args.metric_for_best_model = "arpo/accuracy"
         self._no_signal, self._reward_check = NoSignalWarning(), RewardCheck()
@@ -139,7 +131,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
             model=model,
             reward_funcs=self._reward_check.wrap(env_reward if reward_funcs is None else reward_funcs),
             args=args,
-            train_dataset=train_dataset if train_dataset is not None else task_dataset(env, args),
+            train_dataset=rows_apart(train_dataset, kwargs.get("eval_dataset"), overlap),
             **kwargs,
         )
         if self._scale:

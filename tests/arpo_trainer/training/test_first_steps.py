@@ -84,7 +84,7 @@ def test_a_grpo_config_and_rows_train_with_a_reward_function(model: Path, isolat
 
     args = GRPOConfig(output_dir=str(tmp_path / "out"), bf16=False, use_cpu=True, beta=0.5, **SMALL)
     rows = [{"prompt": ASKED, "answer": ANSWER}]
-    trainer = ARPOTrainer(model, ID, length, args, rows, eval_dataset=rows)
+    trainer = ARPOTrainer(model, ID, length, args, rows, eval_dataset=rows, overlap="allow")
     trainer.train()
     assert seen[0]["answer"] == [ANSWER] * 2
     assert trainer.trees[0].task["question"] == ASKED

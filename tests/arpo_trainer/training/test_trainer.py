@@ -338,12 +338,16 @@ def test_parts_that_belong_to_the_environment_are_refused(tmp_path: Path, isolat
         ARPOTrainer("x", limited, args=config(tmp_path))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("own_rows", [False, True])
 @pytest.mark.parametrize(("overlap", "left"), [("refuse", 0), ("drop", 5), ("allow", 8)])
 def test_tasks_that_are_evaluated_are_not_trained_on(
-    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, overlap: str, left: int
+    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, overlap: str, left: int, own_rows: bool
 ) -> None:
-    env, args = ToolEnv("arpo/Arithmetic-v0", level=3), config(tmp_path, max_steps=4)
+    env, args = ToolEnv("arpo/Arithmetic-v0", level=1), config(tmp_path, max_steps=4)
     options = {"args": args, "processing_class": tokenizer, "eval_env": env, "eval_tasks": 3, "overlap": overlap}
+    if own_rows:  # as a user has them
+        rows = ({"question": task.question, "answer": task.answers[0]} for task in map(env.tasks.task, range(8)))
+        options["train_dataset"] = list(rows)
     if overlap == "refuse":
         del options["overlap"]  # the default
         with pytest.raises(ValueError, match=r"3 of 3 evaluation tasks are trained on .*overlap to 'drop'"):
