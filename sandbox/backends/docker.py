@@ -40,6 +40,8 @@ _SYSCTLS = {
     "kernel.shm_rmid_forced": "1",
     "fs.mqueue.queues_max": "0",
 }
+# connections that wait to be accepted hold memory, and no descriptor shows them; a longer backlog becomes this one
+_NETWORK_SYSCTLS = {"net.core.somaxconn": "16"}
 
 
 class DockerStream:
@@ -197,9 +199,12 @@ def _labels() -> dict[str, str]:
 
 def _first_uid(info: Mapping[str, Any]) -> int:
     """Return the first user; an engine that runs in a user namespace has only the lower 65,536."""
+    return random_uids(1 << 10, 60_000) if _in_user_namespace(info) else random_uids()
+
+
+def _in_user_namespace(info: Mapping[str, Any]) -> bool:
     options = info.get("SecurityOptions") or []
-    mapped = any(name in option for option in options for name in ("name=userns", "name=rootless"))
-    return random_uids(1 << 10, 60_000) if mapped else random_uids()
+    return any(name in option for option in options for name in ("name=userns", "name=rootless"))
 
 
 def most_processes(options: ServerOptions, info: Mapping[str, Any]) -> int:
@@ -251,7 +256,8 @@ def _host_config(
         memswap_limit=memory,  # equal to mem_limit: no swap
         ipc_mode="private",
         log_config={"Type": "none", "Config": {}},  # the stream would be written to disk
-        sysctls=_SYSCTLS,
+        # a user namespace does not have those of the network
+        sysctls=_SYSCTLS if _in_user_namespace(info) else {**_SYSCTLS, **_NETWORK_SYSCTLS},
         # 1 byte: with 0 the kernel would still start the program of a core_pattern that is a pipe
         ulimits=[{"Name": "core", "Soft": 1, "Hard": 1}],
         runtime=options.runtime,

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from sandbox.server.kernel.processes import kill_trees, parent_of, user_of
+from sandbox.server.kernel.processes import parent_of, user_of
 from sandbox.server.supervisor.session_handle import SessionHandle
 from sandbox.server.supervisor.session_table import SessionTable
 
@@ -62,16 +62,13 @@ class FileLockLimit:
             time.sleep(max(_INTERVAL, _REST * (time.monotonic() - begun)))
 
     def _end_the_largest(self, found: dict[int, int]) -> None:
-        held: dict[SessionHandle | None, int] = {}
+        held: dict[SessionHandle, int] = {}
         for pid, locks in found.items():
             handle = self._session_of(pid)
-            held[handle] = held.get(handle, 0) + locks
-        largest = max(held, key=lambda one: held[one])
-        if largest is not None:
-            self._kill(largest, "memory_limit", _WHY)
-        else:  # processes of no session
-            user = user_of(next(iter(found)))
-            kill_trees(lambda: [pid for pid in self._table.orphans() if user_of(pid) == user])
+            if handle is not None:  # orphans are killed anyway
+                held[handle] = held.get(handle, 0) + locks
+        if held:
+            self._kill(max(held, key=lambda one: held[one]), "memory_limit", _WHY)
 
     def _session_of(self, pid: int) -> SessionHandle | None:
         """Return the session that a process belongs to; None for orphans, and for processes that are gone."""

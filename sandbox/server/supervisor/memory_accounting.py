@@ -17,12 +17,14 @@ from sandbox.server.supervisor.shared_memory_limit import SHARED_MEMORY
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _INODE_BYTES = 1 << 10
-_DESCRIPTOR_BYTES = 3 << 20  # a Landlock ruleset with a rule for each file of a large image
-_BUFFER_BYTES = 320 << 10  # of a Unix socket, which sends while less than 208 kB are on their way
+_STREAM_BYTES = 320 << 10  # of a Unix socket, which sends while less than 208 kB are on their way
+_MOST_CONNECTIONS = 17  # that wait to be accepted, where net.core.somaxconn is 16
+_DESCRIPTOR_BYTES = _MOST_CONNECTIONS * _STREAM_BYTES
+_DATAGRAM_BYTES = 11 * (208 << 10)  # of a socket that holds ten datagrams of others that have ended
 _SOCKETS_OF_A_SESSION = 2  # its control channel
 _PROCESS_BYTES = 16 << 20  # of 65,530 mappings, the most of a process
 _THREAD_BYTES = 128 << 10  # stack and entries in the kernel's tables
-_IDLE_DESCRIPTORS, _IDLE_FAULTS = 32, 2500  # of a session that has done nothing
+_IDLE_DESCRIPTORS, _IDLE_FAULTS = 8, 2500  # of a session that has done nothing
 _Sizes = Mapping[str, int]
 
 
@@ -48,13 +50,10 @@ class MemoryAccounting:
 
     Args:
         zygote_pids: returns the processes that sessions are forked from.
-        counted: whether a control group counts what the kernel keeps for sockets. Where none does, a group is charged
-            with what its own can hold, since nothing says how much it is.
     """
 
-    def __init__(self, zygote_pids: Callable[[], tuple[int, ...]], counted: bool) -> None:
+    def __init__(self, zygote_pids: Callable[[], tuple[int, ...]]) -> None:
         self._zygote_pids = zygote_pids
-        self._counted = counted
         self._zygotes: dict[int, _Sizes] = {}
 
     def initial_sizes(self, zygote: int) -> _Sizes:
@@ -75,7 +74,7 @@ class MemoryAccounting:
         roots = roots_of(processes, sessions)
         sizes = {pid: sizes_of(pid) for pid in roots}
         held = [GroupMemory() for _ in groups]
-        written, mapped, open_descriptors = ([0] * len(groups) for _ in range(3))
+        written, mapped = [0] * len(groups), [0] * len(groups)
         for pid, root in roots.items():
             number, handle = sessions[root]
             # anonymous memory that came with the fork is not the process's own until it is written to
@@ -83,13 +82,10 @@ class MemoryAccounting:
             initial = self.initial_sizes(handle.spawner.pid)
             written[number] += self._add(held[number], processes[pid], sizes[pid], initial, before, pid == root)
             mapped[number] += sizes[pid]["RssShmem"]
-            descriptors = max(0, descriptors_of(pid) - _IDLE_DESCRIPTORS)
-            held[number].kernel += _DESCRIPTOR_BYTES * descriptors
-            open_descriptors[number] += descriptors
+            idle = _IDLE_DESCRIPTORS if pid == root else 0
+            held[number].kernel += _DESCRIPTOR_BYTES * max(0, descriptors_of(pid) - idle)
         shared = _owned_shared_memory()
-        sockets = 0 if self._counted else _unix_sockets() - _SOCKETS_OF_A_SESSION * len(sessions)
         for number, group in enumerate(held):
-            group.sure += _BUFFER_BYTES * max(0, min(open_descriptors[number], sockets))
             # a shared page becomes a process's own only by a page fault: faults bound what it may hold of them
             group.pages = min(group.pages, max(0, written[number])) + mapped[number]
             slot = groups[number][0].home
@@ -153,13 +149,26 @@ def files_in(path: str) -> int:
     return size + (status.f_files - status.f_ffree) * _INODE_BYTES
 
 
-def _unix_sockets() -> int:
-    """Return how many Unix sockets there are in this network namespace, which is the sandbox's own."""
+def held_by_sockets(sessions: int, most: int) -> int:
+    """Return the most bytes that the Unix sockets here can hold, all those of the sandbox; `most` if it is more.
+
+    Connections that nobody has accepted and sockets on their way in others are among them.
+
+    Args:
+        sessions: how many there are, whose channels do not count.
+        most: bytes at which counting stops.
+    """
+    size = -_SOCKETS_OF_A_SESSION * sessions * _STREAM_BYTES
     try:
         with open("/proc/net/unix", "rb") as file:
-            return sum(1 for _ in file) - 1
-    except OSError:
+            next(file)
+            for line in file:
+                size += _DATAGRAM_BYTES if line.split(None, 5)[4] == b"0002" else _STREAM_BYTES
+                if size > most:
+                    return most
+    except (OSError, StopIteration):
         return 0
+    return max(0, size)
 
 
 def _owned_shared_memory() -> dict[int, int]:

@@ -20,7 +20,13 @@ from collections.abc import Callable, Sequence
 from sandbox.server.kernel.processes import alive, descendants, set_oom_preference
 from sandbox.server.supervisor.cgroup_usage import CgroupUsage, available_memory
 from sandbox.server.supervisor.event_loop import EventLoop
-from sandbox.server.supervisor.memory_accounting import GroupMemory, MemoryAccounting, anonymous, charge
+from sandbox.server.supervisor.memory_accounting import (
+    GroupMemory,
+    MemoryAccounting,
+    anonymous,
+    charge,
+    held_by_sockets,
+)
 from sandbox.server.supervisor.session_handle import SessionHandle, Slot
 from sandbox.server.supervisor.session_table import SessionTable
 
@@ -132,10 +138,13 @@ class MemoryWatchdog:
         """Return the bytes in use."""
         if not self._usage.counts_memory:
             held = self._accounting.measure(self._groups())
-            return sum(one.sure + one.pages for one in held)
+            return sum(one.sure + one.pages for one in held) + self._in_sockets()
         used = self._usage.used()
         # cached files are subtracted only when it matters, since that takes another reading
         return used if used <= _END_AT * self.limit else used - self._usage.parts()["caches"]
+
+    def _in_sockets(self) -> int:
+        return held_by_sockets(len(self._table.sessions), self.limit)
 
     def _groups(self) -> list[list[SessionHandle]]:
         """Return the sessions that live, by group."""
@@ -186,7 +195,7 @@ class MemoryWatchdog:
     def _in_doubt(self, held: list[GroupMemory]) -> tuple[int, int]:
         """Return the bytes of programs and of the kernel that are not known to be a group's or the server's own."""
         if not self._usage.counts_memory:
-            return sum(one.pages for one in held), 0
+            return sum(one.pages for one in held), self._in_sockets()
         parts = self._usage.parts()
         known = anonymous(os.getpid()) + self._accounting.zygote_memory()
         known += sum(one.sure + one.idle for one in held)

@@ -88,6 +88,11 @@ class SessionTable:
         oldest = min((handle.created_after for handle in self.creating), default=None)
         return [pid for pid in self.unknown_children() if oldest is None or start_time(pid) < oldest]
 
+    def check_orphans(self) -> None:
+        """Kill what has left its session, whose memory and time nobody would be charged with."""
+        if self.unknown_children():
+            self.kill_orphans_soon()
+
     def kill_orphans_soon(self) -> None:
         """Kill what sessions have left behind, in a moment."""
         if not self._sweep_planned:

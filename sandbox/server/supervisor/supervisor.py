@@ -29,6 +29,7 @@ from sandbox.server.kernel.syscalls import (
     limit_processes,
     process_facts,
     raise_file_limit,
+    shorten_backlogs,
     surroundings,
 )
 from sandbox.server.supervisor.cgroup_usage import CgroupUsage
@@ -78,9 +79,15 @@ class Supervisor:
             loop,
             usage,
             self._table,
-            MemoryAccounting(lambda: self._zygotes.pids, usage.counts_memory),
+            MemoryAccounting(lambda: self._zygotes.pids),
             self._requests.kill,
-            (shares.check, locks.check, self._requests.shared_memory.check, self._requests.note_memory_kills),
+            (
+                self._table.check_orphans,
+                self._requests.note_memory_kills,
+                shares.check,
+                locks.check,
+                self._requests.shared_memory.check,
+            ),
         )
 
     def serve(self) -> None:
@@ -179,6 +186,7 @@ def serve_client(config: dict[str, Any], script: bytes) -> None:
         os.setgroups([])
         if config["chown"]:
             _hand_out_slots(config)
+            shorten_backlogs()
         hide_processes()
         keep_capabilities(_CAPABILITIES)
     elif config["own_user"]:

@@ -107,7 +107,7 @@ print("used", len(held))
 import select
 os.mkfifo("pipe")
 held = [os.open("pipe", os.O_RDWR), select.epoll(), os.eventfd(0), os.open("/", os.O_PATH), os.open("/proc/stat", 0),
-        *os.pipe(), *socket.socketpair(), os.open("/dev/zero", os.O_RDWR), os.open(".", os.O_TMPFILE | os.O_RDWR)]
+        *os.pipe(), *socket.socketpair(), os.open("/dev/null", os.O_RDWR), os.open(".", os.O_TMPFILE | os.O_RDWR)]
 os.unlink("pipe")
 print("opened", len(held))
 """,

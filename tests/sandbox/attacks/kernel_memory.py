@@ -245,6 +245,33 @@ time.sleep(5)
         not_on="bubblewrap: without a control group nothing counts what the kernel keeps for a mapping",
     ),
     attack(
+        "connections_that_nobody_accepts",
+        "started",
+        """
+held, size, until = [], 0, time.monotonic() + 6
+say("started")
+for number in range(400):
+    place = socket.socket(socket.AF_UNIX)
+    place.bind(f"place{number}")
+    place.listen(4096)
+    held.append(place)
+    with contextlib.suppress(OSError):
+        while time.monotonic() < until:
+            one = socket.socket(socket.AF_UNIX)
+            one.setblocking(False)
+            one.connect(f"place{number}")
+            with contextlib.suppress(BlockingIOError):
+                while True: size += one.send(bytes(65536))
+            one.close()
+say(f"sent {size}")
+if size > 1200 << 20: escaped("memory in connections", size)
+time.sleep(2)
+""",
+        timeout=15,
+        status="memory_limit",
+        meanwhile=True,
+    ),
+    attack(
         "pages_that_only_a_pipe_has",
         "blocked: vmsplice",
         """

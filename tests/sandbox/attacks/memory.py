@@ -151,11 +151,11 @@ for _ in range(15):
     if os.fork() == 0:
         threading.Thread(target=take).start()
         syscall_number({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # exit: of this thread alone
-time.sleep(6)
+time.sleep(12)
 """,
         status="memory_limit",
         alive=False,
-        timeout=10,
+        timeout=15,
     ),
     attack(
         "25_processes_of_100_mb",
@@ -182,6 +182,31 @@ time.sleep(6)
         status="memory_limit|killed",
         alive=False,
         timeout=10,
+    ),
+    attack(
+        "daemons_that_have_left_their_session",
+        "left",
+        """
+def take():
+    os.write(writer, b"x")
+    area = bytearray(b"x") * (100 << 20)
+    nap()
+reader, writer = os.pipe()
+_libc.prctl(36, 0, 0, 0, 0)  # the session adopts no orphans
+for _ in range(12):
+    daemon(take)
+os.read(reader, 1)
+os.close(writer)
+os.set_blocking(reader, False)
+until = time.monotonic() + 8
+while time.monotonic() < until:
+    with contextlib.suppress(BlockingIOError):
+        if not os.read(reader, 64): break
+    time.sleep(0.05)
+else: escaped("daemons", 12)
+say("left")
+""",
+        timeout=15,
     ),
     attack(
         "copy_on_write",

@@ -188,7 +188,7 @@ while frame:
         "read",
         """
 import mmap, re
-area = mmap.mmap(-1, 100 << 20)
+area = mmap.mmap(-1, 100 << 20, flags=mmap.MAP_PRIVATE)
 found = re.findall(rb"[^\\0]{8,}", area)
 _libc.malloc.restype = ctypes.c_void_p
 heap = ctypes.string_at(_libc.malloc(50_000), 50_000)

@@ -116,7 +116,7 @@ def test_files_in_shared_memory_are_charged_to_their_user() -> None:
     nobody: Any = None
     handle = SessionHandle(1, {"output_bytes": 1}, nobody)
     handle.pid, handle.slot = -1, Slot("/proc", user)  # no process, no files in its directory
-    accounting = MemoryAccounting(lambda: (), counted=True)
+    accounting = MemoryAccounting(lambda: ())
     before = accounting.measure([[handle]])[0].sure
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
         os.write(file.fileno(), bytes(MB))
