@@ -23,6 +23,7 @@ import json
 import logging
 import math
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,16 @@ class ResumableTrainer(HookedGRPOTrainer):
         if checkpoint is not None:
             self._check_settings(checkpoint)
             self._passes = epochs_behind(checkpoint)
-            if 0 < self.args.max_steps <= checkpoint_step(checkpoint):
-                return self._stay(checkpoint)
             for path in newer(checkpoint.parent, checkpoint_step(checkpoint)):
                 logger.warning("%s is newer than the checkpoint that the run resumes from; 'last' would take it", path)
-        return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+        with self.recording(checkpoint):
+            if checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint):
+                return self._stay(checkpoint)
+            return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+
+    def recording(self, checkpoint: Path | None) -> AbstractContextManager[None]:
+        """Return what records the training within it; by default nothing does."""
+        return nullcontext()
 
     def _stay(self, checkpoint: Path) -> TrainOutput:
         """Load a run that has done all its steps; transformers would take one more."""

@@ -27,7 +27,6 @@ from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.rollout.rendering import as_published, check_tokenizer
 from arpo_trainer.training.answer_scores import answer_format, score_answers, trainer_logps
-from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.config_checks import check_action_credit, check_vllm_length, needs_answers, warn_of_dropout
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
@@ -155,15 +154,14 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         """The callback that records the run; None if it was removed, and in all processes but the main one."""
         return next((each for each in self.callback_handler.callbacks if isinstance(each, RunRecorder)), None)
 
-    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train, and leave the records of the run in `args.output_dir`. See `ResumableTrainer.train`.
+    def recording(self, checkpoint: Path | None) -> contextlib.AbstractContextManager[None]:
+        """Record in `args.output_dir`.
 
         Raises:
+            BlockingIOError: another process trains in the folder.
             FileExistsError: the folder holds a run that this one does not continue.
         """
-        checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
-        with self.recorder.recording(run_facts(self), checkpoint) if self.recorder else contextlib.nullcontext():
-            return super().train(checkpoint, *args, **kwargs)
+        return self.recorder.recording(run_facts(self), checkpoint) if self.recorder else contextlib.nullcontext()
 
     def save_model(self, output_dir: str | Path | None = None, _internal_call: bool = False) -> None:
         """Save the model, and push it if `args.push_to_hub` says so; a hub that fails then ends no run."""

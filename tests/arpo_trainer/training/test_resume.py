@@ -18,6 +18,7 @@ from trl import GRPOTrainer
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.training.checkpoints import find_checkpoint
+from arpo_trainer.training.evaluation import Evaluation
 from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.resume import ResumableTrainer
 from arpo_trainer.training.run_fingerprint import fingerprint
@@ -284,6 +285,20 @@ def test_a_run_begins_in_no_folder_of_another(tmp_path: Path, left: str, resume:
     ):
         pass
     assert {path: path.read_bytes() for path in folder.rglob("*.json*")} == before
+
+
+def test_evaluations_around_the_training_are_recorded(tmp_path: Path) -> None:
+    """Before it nothing is written, since there may be no run; after it the report shows them, too."""
+    recorder = RunRecorder(tmp_path / "run")
+    one = Evaluation("step 0", 0, 1, *[0.5] * 7, invalid=0)
+    recorder.on_evaluation(one)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(KeyboardInterrupt), recorder.recording({"name": "mine"}):
+        raise KeyboardInterrupt
+    recorder.on_evaluation(dataclasses.replace(one, name="afterwards"))
+    assert [row["name"] for row in rows(tmp_path / "run" / "eval.jsonl")] == ["step 0", "afterwards"]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
+    assert "afterwards" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_rollouts_are_counted_on(tmp_path: Path) -> None:
