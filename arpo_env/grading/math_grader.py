@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from arpo_env.errors import GradingError
-from arpo_env.grading.answer_text.allowed_words import is_known_tail, question_words
+from arpo_env.grading.answer_text.allowed_words import is_known_tail, names_what_is_counted, question_words
 from arpo_env.grading.answer_text.exact_numbers import Value, as_value, same_value
 from arpo_env.grading.answer_text.multiple_choice import read_letter, read_options, without_options
 from arpo_env.grading.answer_text.normalize_latex import prepare
@@ -28,10 +28,12 @@ from arpo_env.grading.math_check.answer_shapes import equation_sides, is_name, r
 from arpo_env.grading.math_check.asked_for import (
     asks_base,
     asks_formula,
+    asks_function_of,
     asks_interval,
     asks_order,
     asks_percent,
     asks_product,
+    asks_rounding,
     expected_unit,
     in_asked_order,
     is_sum,
@@ -63,6 +65,7 @@ _EXCEPT = re.compile(
     r"(?:\\neq?\s[^,()]{1,20}|\\in\s?(?:\\mathbb\{[A-Z]\}|[\[(][^\[\]()]{1,40}[\])]))\)?$"
 )
 _UNIT = re.compile(r"\\?\$|(?<=[\d)])\s?([A-Za-z]{2,}(?:\s[A-Za-z]{2,})?)(?=\s*[-+*/=)]|\s*\\|$)")
+_TAIL = re.compile(r"(?<=[a-z])\s(?:in|of|for|from|with|if|when)\s(\S+\s\S.*)$")
 _RATIO = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _AND = re.compile(r",?\s*(?<![A-Za-z])and(?![A-Za-z])")
 _MEMBER = re.compile(r"(?P<name>[^=<>]+?)\s*\\in\s*\\\{(?P<value>[^,{}]+)\\\}")
@@ -182,6 +185,9 @@ def _says_of(text: str, gold: str, known: frozenset[str]) -> bool:
     lead = text[: -len(gold)].rstrip()
     if len(gold) > 2 and text.lower().endswith(gold.lower()) and is_words(gold) and names_the_answer(lead):
         return True
+    match = re.fullmatch(rf"(?:an?\s+|the\s+)?{re.escape(gold)}\s+([a-z]+)", text, re.IGNORECASE)
+    if match and len(gold) > 2 and gold.isalpha() and match[1] in known and names_what_is_counted([match[1]]):
+        return True  # "red marbles"
     match = re.fullmatch(rf"{re.escape(gold)}\s+(?:has|had|is|was|will|would)\s+([^A-Z]+)", text)
     return match is not None and gold[:1].isupper() and len(gold) > 1 and is_known_tail(match[1], known)
 
@@ -199,6 +205,10 @@ def _decide_option(text: str, gold: tuple[str, str], question: str) -> bool | Un
 
 def _decide_number(text: str, gold: Gold, number: Value, question: str, known: frozenset[str]) -> bool | Undecided:
     """Compare with a gold number: the answer must be a number, or a chain of equations that ends in it."""
+    if question and (match := _TAIL.search(text)) and is_in_question(match[1], question):
+        unit = split_unit(text[: match.start()], letters=True, known=known)[1]
+        if unit and expected_unit(text, unit, question) == unit:
+            text = text[: match.start()]  # "150 minutes in 2.5 hours"
     if len(same := _SAME.split(text)) > 1:
         # "1/2, i.e. 0.5" gives the number in several ways, all of which must be correct
         verdicts = [_decide_number(part.strip(" ,()"), gold, number, question, known) for part in same]
@@ -225,6 +235,8 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
     last = strip_phrases(chain[-1] if chain else text, known)
     last = re.sub(r"^(\d+)\s*:\s*(\d+)$", r"\1/\2", last) if chain and ":" in chain[0] else last
     # "y = 5" is not "x = 5"
+    if chain and not gold.name and is_name(chain[0]) and asks_function_of(chain[0].strip(), question):
+        return False
     if gold.name and chain and is_name(chain[0]) and without_spaces(chain[0]) != gold.name:
         return False
     if chain and gold.measure and is_measure(chain[0], gold=True) and _letters(chain[0]) != _letters(gold.measure):
@@ -237,10 +249,11 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
     rest = [
         side
         for side in _sides_to_check(chain, gold, question, known)
-        if not _equals(side, gold, number, question, known)
+        if not _equals(side, gold, number, question, known) and not _converts(side, last, known)
     ]
     if not rest:
         return True
+    rest = [_without_units(side, known) for side in rest]
     checked = Undecided(" = ".join([*rest, _number_text(number)]), _number_text(number))
     return all(_is_checkable(side, gold) for side in rest) and checked
 
@@ -273,6 +286,8 @@ def _decide_approximation(
         return False
     if not exact or is_name(exact):
         return number.decimals > 0 and _equals(parts[-1].strip(), gold, number, question, known)
+    if asks_rounding(question) and last.decimals and _equals(parts[-1].strip(), gold, number, question, known):
+        return Undecided(f"{exact} \\approx {parts[-1].strip()}", exact)
     # the approximation must agree with the number to its own last digit
     gap = abs(last.number / (100 if last.percent else 1) - (number.number / 100 if number.percent else number.number))
     return gap < Fraction(1, 10 ** (last.decimals + 2 * last.percent)) and _decide_number(
@@ -291,7 +306,15 @@ def _sides_to_check(chain: list[str], gold: Gold, question: str, known: frozense
         name = name or asks_formula(side, question) or ("_" in side and is_in_question(side, question))
         named = named or name
         if side.startswith("(") or not (name or (named and _is_rule(side, chain[0]))):
-            yield _without_units(side, known)
+            yield side
+
+
+def _converts(side: str, last: str, known: frozenset[str]) -> bool:
+    """Return whether "2.5 hours" and "150 minutes" are the same quantity."""
+    one, other = _as_answer(side, known), _as_answer(last, known)
+    if one is None or other is None or not one[1] or not other[1]:
+        return False
+    return convert(one[0].number, one[1], other[1]) == other[0].number
 
 
 def _without_units(side: str, known: frozenset[str]) -> str:
@@ -316,7 +339,7 @@ def _equals(text: str, gold: Gold, number: Value, question: str, known: frozense
         return False
     value, unit = mine
     unit = "" if value.percent and unit == COUNTED else unit  # "60% of the students"
-    wanted = gold.unit or (expected_unit(unit, question) if unit and question else unit)
+    wanted = gold.unit or (expected_unit(text, unit, question) if unit and question else unit)
     if wanted is None:
         return False
     if unit and wanted and not same_unit(unit, wanted):
@@ -375,7 +398,7 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
     if (match := _EXCEPT.search(text)) and match[1] in gold.value and "\\in" not in gold.value:
         text = text[: match.start()]
     value, unit = split_unit(text, letters=False, known=known)
-    asked = gold.unit or (expected_unit(unit, question) if unit and question else unit)
+    asked = gold.unit or (expected_unit(text, unit, question) if unit and question else unit)
     if asked is None or (unit and asked and not same_unit(unit, asked) and "degree" not in (unit, asked)):
         return False
     if unit == "degree" and not gold.unit:
@@ -386,12 +409,15 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
     value, wanted = in_asked_order(value, gold.value, question)
     said = value
     if (chain := equation_sides(value)) and not equation_sides(wanted):
+        if is_name(chain[0]) and asks_function_of(chain[0].strip(), question):
+            return False
         # "Day = Monday" names what was asked; "Tuesday = Monday" says something else
-        if is_words(wanted) and not all(map(names_the_answer, chain[:-1])):
+        if (is_words(wanted) or wanted in known) and not all(map(names_the_answer, chain[:-1])):
             return False
         turned = len(chain) == 2 and is_name(chain[1]) and not is_name(chain[0])
         said = chain[0] if turned else chain[-1]
-        value = said if turned else " = ".join([*_sides_to_check(chain, gold, question, known), said])
+        sides = (_without_units(side, known) for side in _sides_to_check(chain, gold, question, known))
+        value = said if turned else " = ".join([*sides, said])
     # an ordered list is compared as a tuple, since lists are compared as sets
     if asks_interval(question) and read_shape(wanted).kind == "tuple" and read_shape(value).kind == "list":
         return False

@@ -77,6 +77,7 @@ _OTHERS = {
     "tablespoon": "tablespoons tbsp",
     "teaspoon": "teaspoons tsp",
 }
+KINDS = frozenset(kind.split()[0] for kind, _, _ in _MEASURES.values())
 _KNOWN = {form: name for name, forms in _OTHERS.items() for form in (name, *forms.split())}
 _KNOWN |= {form: name for name, (_, _, forms) in _MEASURES.items() for form in (name, *forms.split())}
 _CURRENCY = {

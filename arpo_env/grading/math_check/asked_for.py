@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from arpo_env.grading.answer_text.allowed_words import GROUPS, MODIFIERS
+from arpo_env.grading.answer_text.allowed_words import GROUPS, MODIFIERS, names_what_is_counted, question_words
 from arpo_env.grading.answer_text.exact_numbers import BASES
 from arpo_env.grading.answer_text.normalize_latex import prepare
-from arpo_env.grading.answer_text.units import COUNTED, kind_of_unit, split_unit
+from arpo_env.grading.answer_text.units import COUNTED, KINDS, kind_of_unit, split_unit
 from arpo_env.grading.math_check.answer_shapes import NAME_LIST, named_parts, names_in, read_shape
 from arpo_env.grading.math_check.parse_expression import Unreadable, read_expression
 
@@ -16,6 +16,7 @@ _ASKS_ORDER = re.compile(
     r"\bin\s+(?:\w+\s+)?order\b(?!\s+(?:to|that|for))|\border\s+from\b|^\s*(?:order|rank|sort|arrange)\b|\bfrom\s+\w+(?:est|st)\s+to\b|从小到大|从大到小|顺序",
     re.IGNORECASE,
 )
+_ASKS_ROUNDING = re.compile(r"\bnearest\b|\bround|\bdecimal\s+places?\b|\bapproximat|保留|精确到", re.IGNORECASE)
 _ASKS_INTERVAL = re.compile(
     r"\b(?:range|domain|intervals?|inequalit(?:y|ies))\b|取值范围|解集|定义域|值域|区间", re.IGNORECASE
 )
@@ -29,6 +30,7 @@ _ASKS_UNIT = re.compile(
     r"(?:\bhow\s+many|\bnumber\s+of|\bin(?:\s+units\s+of)?)\s+((?:[a-z]+(?:[-/\s]+|\b)){1,6})", re.IGNORECASE
 )
 
+_COUNTS = re.compile(r"\bhow\s+many\b", re.IGNORECASE)
 _ASKS_HAN_UNIT = re.compile(r"(?:多少|几)([\u4e00-\u9fff]{1,4})")
 _KINDS = {
     "length": re.compile(
@@ -56,40 +58,60 @@ def asks_interval(question: str) -> bool:
     return _ASKS_INTERVAL.search(question) is not None
 
 
+def asks_rounding(question: str) -> bool:
+    """Return whether a question asks for a rounded number."""
+    return _ASKS_ROUNDING.search(question) is not None
+
+
 def asks_percent(question: str) -> bool:
     """Return whether a question asks for a percentage."""
     return _ASKS_PERCENT.search(question) is not None
 
 
-def expected_unit(unit: str, question: str) -> str | None:
+def expected_unit(text: str, unit: str, question: str) -> str | None:
     """Return the unit that an answer with a unit is to be given in; None if the question contradicts the unit.
 
     It is the unit that the question asks for; else the answer's own, unless the question only has others of its kind.
+    "6 children" does not say how many cookies each child gets.
+
+    Args:
+        text: the answer.
+        unit: its unit.
+        question: the question.
     """
-    asked, kind, named = _asked_for(question)
+    asked, nouns, kind, named = _asked_for(question)
+    if asked == unit == COUNTED and nouns:
+        said = set(re.findall("[a-z]{3,}", text.lower()))
+        others = {word for word in said & question_words(question) if names_what_is_counted([word])}
+        return None if others and not {word.removesuffix("s") for word in said} & nouns else unit
     if asked:
         return asked
     if kind and kind_of_unit(unit) != kind:
+        return None
+    if kind_of_unit(unit) in KINDS and _COUNTS.search(question) and unit not in named:
         return None
     alike = {name for name in named if kind_of_unit(name) == kind_of_unit(unit) != ""}
     return unit if not alike or unit in alike else alike.pop() if len(alike) == 1 else None
 
 
 @lru_cache(maxsize=512)
-def _asked_for(question: str) -> tuple[str, str, frozenset[str]]:
-    """Return the only unit that the last question asks for, the kind of quantity that it asks for, and all units."""
+def _asked_for(question: str) -> tuple[str, frozenset[str], str, frozenset[str]]:
+    """Return the only unit that the last question asks for, the nouns that it counts, its kind, and all units named."""
     sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", question.strip())
     last = next((sentence for sentence in reversed(sentences) if "?" in sentence), sentences[-1])
-    asked = set()
+    asked: set[str] = set()
+    nouns: set[str] = set()
     for match in _ASKS_UNIT.finditer(last):
         words = re.split(r"[\s-]+", match[1].strip())
         while words and words[0].lower() in MODIFIERS - {"ordered"}:
             words = words[1:]
-        units = (split_unit("1 " + " ".join(words[:count]), letters=True, known=GROUPS)[1] for count in range(4, 0, -1))
-        unit = next(filter(None, units), "")
+        heads = [" ".join(words[:count]) for count in range(4, 0, -1)]
+        split = ((split_unit(f"1 {head}", letters=True, known=GROUPS)[1], head) for head in heads)
+        unit, head = next((each for each in split if each[0]), ("", ""))
         # not "in terms of" and "in pairs"; the ordered pairs that solve an equation are also called its solutions
         if words[:1] != ["ordered"] and (unit != COUNTED or not match[0].lower().startswith("in")):
             asked.add(unit)
+            nouns |= {word.removesuffix("s") for word in head.lower().split()}
     for match in _ASKS_HAN_UNIT.finditer(question):
         units = (split_unit("1" + match[1][:count], letters=True)[1] for count in range(4, 0, -1))
         asked.add(next(filter(None, units), ""))
@@ -100,10 +122,10 @@ def _asked_for(question: str) -> tuple[str, str, frozenset[str]]:
     written = {split_unit(f"1 {word.strip()}", letters=True)[1] for word in found} - {"", COUNTED}
     named = frozenset(part for unit in written for part in unit.split("/"))
     if asks_percent(last):
-        return "", "percent", named
+        return "", frozenset(), "percent", named
     kinds = [kind for kind, pattern in _KINDS.items() if pattern.search(last)]
     kind = kinds[0] if len(kinds) == 1 and (kinds != ["money"] or "money" in map(kind_of_unit, named)) else ""
-    return asked.pop() if len(asked) == 1 else "", kind, named
+    return asked.pop() if len(asked) == 1 else "", frozenset(nouns), kind, named
 
 
 def asks_product(question: str) -> bool:
@@ -131,6 +153,12 @@ def asks_formula(side: str, question: str) -> bool:
         return False
     spaced = r"\s*".join(map(re.escape, re.sub(r"\s", "", side)))
     return re.search(rf"{_ASKS}\s*{spaced}(?!\s*[-+*/^=<>]|[\w(])", prepare(question), re.IGNORECASE) is not None
+
+
+def asks_function_of(name: str, question: str) -> bool:
+    r"""Return whether a question asks for a function of a name: "find \tan \theta", not told by "\theta = 1"."""
+    pattern = rf"{_ASKS}\s*\\(?:sin|cos|tan|cot|sec|csc)\s*\(?\s*{re.escape(name)}"
+    return bool(question) and re.search(pattern, prepare(question), re.IGNORECASE) is not None
 
 
 def in_asked_order(answer: str, gold: str, question: str) -> tuple[str, str]:
