@@ -110,7 +110,8 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
         return False
     if _is_chinese(mine) and sorted(mine) == sorted(other) and not _ITEMS.search(answer):
         return False  # characters in another order are another word
-    if _names(answer, gold, question) or _items(without_frame(answer)) == _items(gold) != ():
+    items = _items(gold)
+    if _names(answer, gold, question) or (items and _items(without_frame(answer)) == items):
         return True
     if set(mine).isdisjoint(other) and not is_known(tuple(other)) and answer < "\u3000":
         return False
