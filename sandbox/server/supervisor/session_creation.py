@@ -19,7 +19,9 @@ from sandbox.server.supervisor.slots import Slots
 from sandbox.server.supervisor.zygote_client import Zygotes
 from sandbox.server.wire import RUN, RUN_ONCE, WireError
 
-_SECONDS = 30.0
+_OPEN_SECONDS = 30.0  # the first session of a machine that is busy may have to wait
+_FORK_SECONDS = 2.0  # without a report of the session or of a copy: a fork takes some 10 ms, and code can prolong it
+_RETURN_SECONDS = 0.5  # for a session whose copies were given up, to go on without them
 _MOST_ATTEMPTS = 3
 
 
@@ -124,9 +126,11 @@ class SessionCreation:
         # not in `open`, since the time that is spent waiting for a slot does not count
         self.start_clock(creation)
 
-    def start_clock(self, creation: Creation) -> None:
-        """Give a creation up when it takes too long."""
-        creation.request.timer = self._loop.call_in(_SECONDS, lambda: self._time_out(creation))
+    def start_clock(self, creation: Creation, seconds: float = 0.0) -> None:
+        """Give a creation up when it takes too long; where the clock runs already, it begins anew."""
+        self._loop.cancel(creation.request.timer)
+        seconds = seconds or (_FORK_SECONDS if creation.parent else _OPEN_SECONDS)
+        creation.request.timer = self._loop.call_in(seconds, lambda: self._time_out(creation, seconds))
 
     def try_again(self, handle: SessionHandle) -> bool:
         """Fork a session again whose process has ended before it was ready; returns False if that is of no use."""
@@ -152,13 +156,19 @@ class SessionCreation:
         creation.waiting.add(handle)
         self.under_way[handle] = creation
 
-    def _time_out(self, creation: Creation) -> None:
-        for handle in list(creation.waiting):
-            creation.error = creation.error or f"it was not done after {_SECONDS:.0f} s"
-            if handle is creation.parent:
-                self._control.kill(handle, "killed", "it did not come back from a fork")
-            else:
-                self.failed(handle, creation.error)
+    def _time_out(self, creation: Creation, seconds: float) -> None:
+        creation.error = creation.error or f"it was not done after {seconds:.0f} s"
+        parent = creation.parent
+        copies = [handle for handle in creation.waiting if handle is not parent]
+        if parent in creation.waiting and not copies:
+            self._control.kill(parent, "killed", "it did not come back from a fork")
+            return
+        if parent in creation.waiting:
+            self.start_clock(creation, _RETURN_SECONDS)
+        for handle in copies:
+            self.failed(handle, creation.error)
+        if parent in creation.waiting and creation.before_answer:
+            creation.before_answer(creation)  # it waits for its copies, of which one may have stopped itself
 
     def arrived(self, handle: SessionHandle, pid: int, uid: int, directory: bytes) -> None:
         """Note that a session of a zygote is ready. Pid and user are those that the kernel reports.
@@ -177,6 +187,8 @@ class SessionCreation:
         handle.pid = pid
         handle.inherited = sizes_of(pid)["RssAnon"] if creation.parent else 0
         self._table.by_pid[pid] = handle
+        if creation.parent:
+            self.start_clock(creation)  # the other copies have as long as this one had
         if handle.closing:  # the client has closed it before it existed
             kill_tree(pid)
         self.settle(handle, creation)
