@@ -86,10 +86,12 @@ def fork_session(session: ForkableSession, number: int, payload: bytes) -> None:
         return
     code = made = 0
     try:
-        for index, directory in enumerate(directories):
-            if _copied(session, origin, index, directory, waiting):
-                return
-            made += 1
+        between, made = _forked_away(len(directories))
+        if between:
+            _become_copy(session, origin, between, made, directories[made], waiting)
+            return
+        if made < len(directories):
+            code = errno.EAGAIN
     except OSError as failure:
         code = failure.errno or errno.EIO
     _until_done(waiting, made)  # the original must not change its files while they are copied
@@ -103,15 +105,10 @@ def fork_session(session: ForkableSession, number: int, payload: bytes) -> None:
     session.channel.move(BRANCHED, number, losses + FAULT.pack(code) + session.hide_directory())
 
 
-def _copied(session: ForkableSession, origin: _Origin, index: int, directory: str, waiting: tuple[int, int]) -> bool:
-    """Make a copy; returns True in the copy, and False in the original.
-
-    Raises:
-        OSError: no process could be created.
-    """
-    between = _forked_away()
-    if not between:
-        return False
+def _become_copy(
+    session: ForkableSession, origin: _Origin, between: int, index: int, directory: str, waiting: tuple[int, int]
+) -> None:
+    """Make a copy of this process, which has been forked from the original by the process `between`."""
     prefix = INDEX.pack(index)
     try:
         session.become_session(between)
@@ -141,7 +138,6 @@ def _copied(session: ForkableSession, origin: _Origin, index: int, directory: st
     os.write(waiting[1], b"!")
     for fd in waiting:
         os.close(fd)
-    return True
 
 
 def _until_done(waiting: tuple[int, int], copies: int) -> None:
@@ -162,7 +158,9 @@ def _replace(session: ForkableSession) -> None:
         OSError: no process could be created.
     """
     numbers = random_state()
-    between = _forked_away()
+    between, made = _forked_away()
+    if not between and not made:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     while not between:
         _sleep(_WHOLE_DAY)
     session.become_session(between)
@@ -180,11 +178,14 @@ def _forget_tracker() -> None:
             tracker._fd = tracker._pid = None
 
 
-def _forked_away() -> int:
-    """Fork twice, so that the supervisor becomes the new process's parent and can wait for it.
+def _forked_away(copies: int = 1) -> tuple[int, int]:
+    """Fork twice, so that the supervisor becomes the new processes' parent and can wait for them.
+
+    The process in between makes them all: from the original, each would take two forks and the end of a process.
 
     Returns:
-        In the new process, the id of the process in between, which is about to end; 0 in the old one.
+        In a new process, the id of the process in between, which is about to end, and the new process's number; in the
+        old one, 0 and how many there are.
 
     Raises:
         OSError: no process could be created.
@@ -193,20 +194,21 @@ def _forked_away() -> int:
     try:
         between = _fork()
         if between:
+            status = 0
             with contextlib.suppress(ChildProcessError):  # the user's code has SIGCHLD ignored
-                if os.waitpid(between, 0)[1] != 0:
-                    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-            return 0
+                status = os.waitpid(between, 0)[1]
+            return 0, max(0, copies - os.WEXITSTATUS(status)) if os.WIFEXITED(status) else 0
     finally:
         adopt_orphans()
     between = _pid()
-    try:
-        grandchild = _fork()
-    except OSError:
-        _leave(1)
-    if grandchild:
-        _leave(0)
-    return between
+    for number in range(copies):
+        try:
+            if not _fork():
+                return between, number
+        except OSError:
+            _leave(min(copies - number, 255))
+    _leave(0)
+    raise AssertionError  # not reached
 
 
 def fault(error: BaseException) -> bytes:
