@@ -64,7 +64,7 @@ class EpisodeTools:
             return await self._episodes.end(handle)
         if name == "episode_reward" and self._handle not in ("", _HERE):
             return ToolReply("the reward is not shown here", True)
-        if handle == _HERE and not self._episodes.has(handle):
+        if self._handle == _HERE and not self._episodes.has(handle):  # over HTTP it would be a handle that all know
             await self._episodes.start(handle=_HERE)
         return await self._episodes.call(handle, name, arguments)
 

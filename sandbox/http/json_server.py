@@ -7,10 +7,14 @@ that send it; a server without one should listen on loopback only, or on a priva
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
+import resource
 import socket
+import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -18,6 +22,7 @@ from sandbox.http.token_rules import NO_PAGES, NO_TOKEN, sends_token
 
 LARGEST_BODY = 32 << 20  # bytes
 _DRAINED = 1 << 16
+_MOST_STRANGERS = 1024
 _log = logging.getLogger(__name__)
 
 
@@ -63,6 +68,18 @@ class JsonHandler(BaseHTTPRequestHandler):
         """Return an error as the protocol writes it."""
         raise NotImplementedError
 
+    def parse_request(self) -> bool:
+        """Read the head of a request; one with a bare CR, which others read differently, is refused."""
+        whole, self.rfile = self.rfile, _HeadLines(self.rfile)  # type: ignore[assignment]
+        try:
+            fine = super().parse_request()
+            odd = self.rfile.odd or b"\r" in self.raw_requestline.removesuffix(b"\r\n")  # type: ignore[attr-defined]
+        finally:
+            self.rfile = whole
+        if fine and odd:
+            self.send_error(400)
+        return fine and not odd
+
     def do_GET(self) -> None:
         """Answer with the state."""
         # a body that is not read would be taken for the next request
@@ -90,6 +107,7 @@ class JsonHandler(BaseHTTPRequestHandler):
             # otherwise the client may lose the answer with what was not read
             self.rfile.read(min(max(length, 0), _DRAINED))
             return
+        self.server.trust(self.connection)  # type: ignore[attr-defined]
         body = self.rfile.read(length)
         if len(body) < length:  # the client is gone, in the middle of its request
             self.close_connection = True
@@ -141,8 +159,23 @@ class JsonHandler(BaseHTTPRequestHandler):
         _log.debug(format, *args)
 
 
+class _HeadLines:
+    """Lines of a request's head; notes whether one has a CR that does not end it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.odd = file, False
+
+    def readline(self, size: int = -1) -> bytes:
+        line: bytes = self._file.readline(size)
+        self.odd |= b"\r" in line.removesuffix(b"\n").removesuffix(b"\r")
+        return line
+
+
 class JsonServer(ThreadingHTTPServer):
     """Serves with one thread per connection.
+
+    Connections that have not sent a request that is allowed are bounded, by half of the descriptors of this process:
+    beyond that, the oldest of them is closed for each new one.
 
     Args:
         address: host and port; a host with a colon is an IPv6 address.
@@ -157,12 +190,50 @@ class JsonServer(ThreadingHTTPServer):
     request_queue_size = 1024
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._strangers: dict[socket.socket, None] = {}  # in the order of their arrival
+        self._most_strangers = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, _MOST_STRANGERS)
+        self._lock = threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
             super().__init__(address, handler)
         except (OSError, OverflowError) as error:  # OverflowError: there is no such port
             why = getattr(error, "strerror", None) or error
             raise OSError(f"cannot listen on {address[0]}, port {address[1]}: {why}") from error
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread of its own."""
+        with self._lock:
+            self._strangers[request] = None
+            if len(self._strangers) > self._most_strangers:
+                self._drop_oldest()
+        super().process_request(request, client_address)
+
+    def trust(self, connection: socket.socket) -> None:
+        """Note that a connection has sent a request that is allowed."""
+        with self._lock:
+            self._strangers.pop(connection, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.trust(request)
+        super().shutdown_request(request)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection."""
+        try:
+            return super().get_request()
+        except OSError:  # there are no descriptors left, by connections that are allowed
+            with self._lock:
+                if self._strangers:
+                    self._drop_oldest()
+            time.sleep(0.05)  # `serve_forever` asks again at once
+            raise
+
+    def _drop_oldest(self) -> None:
+        oldest = next(iter(self._strangers))
+        del self._strangers[oldest]
+        with contextlib.suppress(OSError):
+            oldest.shutdown(socket.SHUT_RDWR)  # its thread reads an end, and closes it
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log a connection that broke, quietly."""

@@ -214,6 +214,7 @@ def arithmetic() -> Iterator[str]:
     [
         ("python", {"code": "1"}, "name the episode"),
         ("python", {"code": "1", "episode": "guessed"}, "there is no episode 'guessed'"),
+        ("python", {"code": "1", "episode": "stdio"}, "there is no episode 'stdio'"),
         ("start_episode", {"index": "3"}, "whole numbers"),
         ("start_episode", {"index": -1}, "there is no task -1"),
         ("start_episode", {"seed": -1}, "0 or more"),

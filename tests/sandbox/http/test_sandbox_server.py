@@ -5,6 +5,7 @@ That sessions behave as elsewhere, the tests of sessions show with the backend "
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import re
 import socket
@@ -24,7 +25,7 @@ from sandbox.backends import http_calls
 from sandbox.http import session_api
 from sandbox.http.client_table import Client, ClientTable, clients_of
 from sandbox.http.hosted_sessions import HostedSessions
-from sandbox.http.json_server import JsonHandler
+from sandbox.http.json_server import JsonHandler, JsonServer
 from sandbox.http.openapi import PATHS
 from sandbox.http.sandbox_server import make_server, serve
 from sandbox.http.session_api import SessionApi
@@ -255,7 +256,7 @@ def test_a_server_that_goes_away_loses_its_sessions(inner: Sandbox, monkeypatch:
 def test_what_is_wrong_with_the_server_is_said(url: str, address: str, token: str, message: str) -> None:
     kind: Any = type("Other", (JsonHandler,), {"respond": lambda *_: (200, {"ok": True}), "takes": lambda *_: True})
     kind = kind if address == "{json}" else http.server.BaseHTTPRequestHandler
-    other = http.server.HTTPServer(("127.0.0.1", 0), kind)
+    other = JsonServer(("127.0.0.1", 0), kind)
     threading.Thread(target=other.serve_forever, args=(0.01,), daemon=True).start()
     before = threading.active_count()
     port = f"http://127.0.0.1:{other.server_port}"
@@ -435,6 +436,8 @@ def test_an_address_of_ipv6_is_served(inner: Sandbox) -> None:
         ("GET /health", "Content-Length: 21\r\n\r\nGET /none HTTP/1.1\r\n\r\n", ["200"]),
         ("POST /v1/hello", "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n", ["100"]),
         ("POST /v1/hello", "Content-Length: 4\r\n\r\n{}", []),
+        ("POST /v1/hello", "X: y\rContent-Length: 2\r\n\r\n{}", ["400"]),
+        ("POST /v1/hello", "Content-Length: 2\rX: y\r\n\r\n{}", ["400"]),
     ],
 )
 def test_no_body_is_taken_for_a_request(url: str, head: str, body: str, answers: list[str]) -> None:
@@ -448,6 +451,21 @@ def test_no_body_is_taken_for_a_request(url: str, head: str, body: str, answers:
         while "100" not in answers and (more := raw.recv(1 << 16) if received else b""):
             received += more
     assert re.findall(r"HTTP/1.1 (\d+)", received.decode()) == answers
+
+
+def test_connections_without_a_request_keep_nobody_out(inner: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the server has descriptors for would stop it."""
+    monkeypatch.setattr("sandbox.http.json_server._MOST_STRANGERS", 8)
+    with served(inner) as url, contextlib.ExitStack() as stack:
+        place = ("127.0.0.1", int(url.rpartition(":")[2]))
+        silent = [stack.enter_context(socket.create_connection(place, 5)) for _ in range(20)]
+        for one in silent[:4]:
+            assert one.recv(1) == b""
+        with Sandbox.open_sync(url) as sandbox:
+            assert sandbox.run_sync("6 * 7").value == "42"
+            more = [stack.enter_context(socket.create_connection(place, 5)) for _ in range(20)]
+            assert more[0].recv(1) == b""
+            assert sandbox.run_sync("6 * 7").value == "42"
 
 
 def test_a_fault_of_the_server_is_an_answer() -> None:
