@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from arpo_env import ToolEnv
 from arpo_env.grading import Grader
 from arpo_env.grading.choice_grader import ChoiceGrader, GaiaGrader
 from arpo_env.grading.math_grader import MathGrader
 from arpo_env.grading.qa_grader import QaGrader
 from arpo_env.protocols import PROTOCOLS, make_protocol
 from envs_registry import Task
+from tests.arpo_env.protocols.schemas import ALL
 from tests.test_regular_expressions import FILES, patterns_of, sample
 
 SECONDS = 0.05  # of CPU in the thread of the event loop
@@ -126,10 +128,11 @@ def test_no_text_holds_the_event_loop_or_is_left_undecided() -> None:
     for text in hostile(rng, 120):
         for kind, golds in GOLDS.items():
             assert not slow(kind, text, rng.choice(golds)), (kind, text[:100], len(text))
-        for name in PROTOCOLS:
+        for protocol in map(make_protocol, PROTOCOLS):
             start = time.thread_time()
-            make_protocol(name).parse(text, [])
-            assert time.thread_time() - start < SECONDS, (name, text[:100])
+            protocol.parse(text, ALL)
+            protocol.well_formed([text])
+            assert time.thread_time() - start < SECONDS, (protocol.name, text[:100])
 
 
 @pytest.mark.parametrize("gold", [r"2\sqrt{3}", "x^2 + 1", r"\frac{\pi}{2}"])
@@ -147,3 +150,26 @@ def test_no_text_holds_the_event_loop_or_is_left_undecided() -> None:
 )
 def test_towers_of_functions_are_wrong_not_void(answer: str, gold: str) -> None:
     assert asyncio.run(MathGrader().grade(answer, Task("t", QUESTION, (gold,), kind="math"))).value == 0.0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "option " * 18,
+        "Matrix(" * 16 + "1" + ")" * 16,
+        "(" * 500 + "1" + ")" * 500,
+        "零下" * 995,
+        "%\u200b" * 990,
+        r"\sin(\sin(10^{12}i))",
+    ],
+)
+def test_an_episode_ends_with_such_an_answer(answer: str) -> None:
+    task = Task("t", QUESTION, (r"2\sqrt{3}",), kind="math")
+    with ToolEnv("arpo/Arithmetic-v0", scorer="math") as env:
+        env.reset(options={"task": task})
+        start = time.monotonic()
+        _, reward, terminated, _, info = env.step(f"<think>t</think><answer>\\boxed{{{answer}}}</answer>")
+    assert terminated
+    assert reward <= 0.1
+    assert info["reward_components"]["accuracy"] == 0.0
+    assert time.monotonic() - start < 30
