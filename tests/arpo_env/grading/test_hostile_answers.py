@@ -164,7 +164,7 @@ def test_towers_of_functions_are_wrong_not_void(answer: str, gold: str) -> None:
     ],
 )
 def test_an_episode_ends_with_such_an_answer(answer: str) -> None:
-    task = Task("t", QUESTION, (r"2\sqrt{3}",), kind="math")
+    task = Task("t", QUESTION, ("5", r"2\sqrt{3}"), kind="math")
     with ToolEnv("arpo/Arithmetic-v0", scorer="math") as env:
         env.reset(options={"task": task})
         start = time.monotonic()
