@@ -211,6 +211,8 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
             text = text[: match.start()]  # "150 minutes in 2.5 hours"
     if len(same := _SAME.split(text)) > 1:
         # "1/2, i.e. 0.5" gives the number in several ways, all of which must be correct
+        if len({side[0] for part in same if (side := equation_sides(part)) and is_name(side[0])}) > 1:
+            return False  # "a = 27 or b = 27"
         verdicts = [_decide_number(part.strip(" ,()"), gold, number, question, known) for part in same]
         return all(verdict is True for verdict in verdicts)
     if gold.unit == "degree" and (match := re.fullmatch(r"(.*\\pi.*?)\s*rad(?:ians?)?", text)):
@@ -421,6 +423,8 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
     # an ordered list is compared as a tuple, since lists are compared as sets
     if asks_interval(question) and read_shape(wanted).kind == "tuple" and read_shape(value).kind == "list":
         return False
+    if asks_order(question) and len(set(re.findall("[<>]", value))) == 1 and "=" not in value:
+        value = re.sub(r"\s?[<>]\s?", ", ", value)  # "1 < 2 < 3" lists them
     if asks_order(question) and read_shape(wanted).kind == "list" and not equation_sides(value):
         value, wanted = (f"({_AND.sub(',', text)})" for text in (value, wanted))
         return _is_checkable(value, gold) and Undecided(value, wanted)

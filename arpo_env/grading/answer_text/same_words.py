@@ -64,9 +64,11 @@ _DATES = (
 
 
 def is_words(text: str) -> bool:
-    """Return whether a gold answer is a name, a word or an option letter rather than a formula."""
+    """Return whether a gold answer is a name, a word or an option letter rather than a formula such as "p - q"."""
     text = re.sub(r"^\((\w)\)$", r"\1", text)
-    return _WORDS.fullmatch(text) is not None and (len(text) > 4 or text[0].isupper() or text.casefold() in _ONE_NAME)
+    longest = max((len(word) for word in re.split(r"[\s'-]+", text)), default=0)
+    named = len(text) > 4 or text[:1].isupper() or text.casefold() in _ONE_NAME
+    return named and (longest > 2 or longest == len(text)) and _WORDS.fullmatch(text) is not None
 
 
 def same_words(answer: str, gold: str) -> bool:

@@ -35,7 +35,7 @@ _VERBS = (
 _VERB = re.compile(rf"\s(?:{_VERBS})(?:\s?[:=])?(?=\s\S)", re.IGNORECASE)
 _FILLER = re.compile(  # "needs to pay", "takes her", "a total of"
     r"(?:to\s+(?:pay|buy|make|sell|get|have|spend|work|run|read|walk|drive|save|collect|bake|use|earn|eat|wait|travel)|"
-    r"exactly|precisely|only|just|her|him|them|you|us|me|(?:a|the)\s+(?:grand\s+)?(?:total|sum|maximum|minimum|value|profit|speed|rate|distance|cost|age)\s+of|at|on|after|due|facing|(?:the\s+)?set|(?:the\s+)?point)\s+(?=\S)",
+    r"exactly|precisely|only|just|her|him|them|you|us|me|(?:a|the)\s+(?:grand\s+)?(?:total|sum|maximum|minimum|value|profit|speed|rate|distance|cost|age)\s+of|at|on|after|now|due|facing|(?:the\s+)?set|(?:the\s+)?point)\s+(?=\S)",
     re.IGNORECASE,
 )
 _SUBJECTS_LIST = """
@@ -70,7 +70,7 @@ _HAN_LEAD = re.compile(
     r"(?:答案|结果|值|总数|总和|概率|面积|体积|周长|个数|最大值|最小值|最终值|解|和|余数|长度|长|度数|数量|人数|距离|速度|通项公式|坐标|"
     r"解集|取值范围|定义域|值域|方程|表达式|解析式|半径|高|积|商|差|平均数|中位数|众数|方差|系数|斜率|种数|价格|年龄)\s*"
     r"(?:应该是|应该为|应为|应是|等于|就是|分别是|分别为|是|为|:|=)\s*)"
-    r"|(?:(?P<who>[^\s,是为=]{1,12}?))??(?:一共有|总共有|共有|共计|一共|总共|还剩下|还剩|剩下|等于|共|有|需要|需|是|为)\s*"
+    r"|(?:(?P<who>[^\s,是为=]{1,12}?))??(?:一共有|总共有|共有|共计|一共|总共|还剩下|还剩|剩下|等于|经过|用了|花了|共|有|需要|需|是|为)\s*"
 )
 _HAN_WHO_LIST = """
     该 这道题 本题 该题 此题 原式 问题 题目 我们 我 他 她 它 他们 她们 小明 小红 小华 小刚 小丽 小李 小王 小张 小强 甲

@@ -33,7 +33,7 @@ _MEASURES = {  # name: (kind and system, factor to the first unit of the system,
     "mile": ("length imperial", 63360, "miles mi"),
     "second": ("time clock", 1, "seconds sec secs s 秒 秒钟"),
     "minute": ("time clock", 60, "minutes min mins 分钟"),
-    "hour": ("time clock", 3600, "hours hr hrs h 小时"),
+    "hour": ("time clock", 3600, "hours hr hrs h 小时 个小时"),
     "day": ("time clock", 86400, "days 天"),
     "week": ("time clock", 604800, "weeks wk wks 周"),
     "month": ("time calendar", 1, "months 月 个月"),
@@ -163,6 +163,8 @@ def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozens
 
 def same_unit(one: str, other: str) -> bool:
     """Return whether two units may be the same; "meter" may abbreviate "meter/second"."""
+    if {one, other} == {"yen", "yuan"}:  # both are written with the same sign
+        return True
     if COUNTED in (one, other) and {one, other} <= {COUNTED, *_COUNTERS}:
         return True
     return one == other or (("/" in one) != ("/" in other) and one.partition("/")[0] == other.partition("/")[0])
@@ -262,6 +264,9 @@ def _split_chinese(match: re.Match[str], text: str, unit: str, known: frozenset[
         plain = tail[2:] if power else tail
         if plain in _KNOWN:
             return head, _KNOWN[plain] + (f"^{power}" if power else "")
+        measure = next((plain[:end] for end in range(len(plain), 0, -1) if plain[:end] in _KNOWN), "")
+        if measure and (plain == measure + "后" or _repeats(plain, known)):
+            return head, _KNOWN[measure] + (f"^{power}" if power else "")
         if not power and plain[0] in _COUNTERS and (_is_counted(plain[1:], known) or _repeats(plain, known)):
             return head, COUNTED if plain[0] in _ANY_COUNTERS else plain[0]
     return text, unit
