@@ -165,7 +165,7 @@ function drawTree() {
     });
     if (span.decision) {
       marks.push(fork(span, point, lit(span)));
-      if (known(span.decision.delta) && !(labelled[span.row] > point - 24)) {
+      if (known(span.decision.delta) && (span.decision.entropy || span.decision.delta) && !(labelled[span.row] > point - 24)) {
         marks.push(s("text", { class: `delta${lit(span) ? "" : " dim"}`, x: point, y: y - 4, "text-anchor": "middle" }, signed(span.decision.delta, 3).replace("0.", ".")));
         labelled[span.row] = point + 24;
       }
