@@ -83,7 +83,9 @@ def _add_amount(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tasks", type=int, metavar="N", help="play the first N tasks of each environment")
     parser.add_argument("-n", "--samples", type=int, metavar="N", help="samples of each task (default 1)")
     parser.add_argument(
-        "--algorithm", metavar="NAME", help="play trees, by arpo, aepo, ... (default grpo: independent samples)"
+        "--algorithm",
+        metavar="NAME",
+        help="play trees, by arpo, aepo, ..., and score their roots (default grpo: independent samples)",
     )
     parser.add_argument("--num-generations", type=int, metavar="M", help="trajectories of a tree (default 8)")
 
