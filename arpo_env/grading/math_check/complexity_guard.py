@@ -1,7 +1,7 @@
 r"""Recognises answers that are too expensive to evaluate: towers of powers, factorials, long sums, deep nesting.
 
-Policies find such answers. Evaluating them would time out and void the sample instead of scoring it as wrong. If the
-gold answer is an ordinary value, they are wrong without evaluation. The check takes linear time.
+Policies find such answers. Beside an ordinary gold answer they are wrong without evaluation, which would cost a process
+its whole time limit each. The check takes linear time.
 """
 
 from __future__ import annotations
