@@ -182,14 +182,16 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
 
 def _says_of(text: str, gold: str, known: frozenset[str]) -> bool:
     """Return whether a sentence only says the gold word: "It converges", "Evelyn has the greatest speed"."""
+    if len(gold) < 2 or not gold.replace(" ", "").isalpha():
+        return False
     lead = text[: -len(gold)].rstrip()
     if len(gold) > 2 and text.lower().endswith(gold.lower()) and is_words(gold) and names_the_answer(lead):
         return True
     match = re.fullmatch(rf"(?:an?\s+|the\s+)?{re.escape(gold)}\s+([a-z]+)", text, re.IGNORECASE)
-    if match and len(gold) > 2 and gold.isalpha() and match[1] in known and names_what_is_counted([match[1]]):
+    if match and len(gold) > 2 and match[1] in known and names_what_is_counted([match[1]]):
         return True  # "red marbles"
     match = re.fullmatch(rf"{re.escape(gold)}\s+(?:has|had|is|was|will|would)\s+([^A-Z]+)", text)
-    return match is not None and gold[:1].isupper() and len(gold) > 1 and is_known_tail(match[1], known)
+    return match is not None and gold[:1].isupper() and is_known_tail(match[1], known)
 
 
 def _decide_option(text: str, gold: tuple[str, str], question: str) -> bool | Undecided:

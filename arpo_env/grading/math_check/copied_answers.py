@@ -54,7 +54,7 @@ def is_copied(answer: str, gold: str, question: str) -> bool:
 def is_in_question(answer: str, question: str) -> bool:
     """Return whether a text occurs in the question, ignoring spaces."""
     bare = re.sub(r"\s", "", answer)
-    return bool(bare and question) and bare in re.sub(r"\s", "", prepare(question))
+    return bool(bare and question) and bare in _without_spaces(question)
 
 
 def _without_ones(found: Counter[str]) -> Counter[str]:
@@ -85,6 +85,11 @@ def is_copied_number(answer: Value, gold: Value, question: str) -> bool:
 
 def _form_and_value(value: Value) -> tuple[object, ...]:
     return (value.form, value.number, value.parts, value.percent)
+
+
+@lru_cache(maxsize=512)
+def _without_spaces(question: str) -> str:
+    return re.sub(r"\s", "", prepare(question))
 
 
 @lru_cache(maxsize=512)
