@@ -17,6 +17,7 @@ import itertools
 import json
 import math
 import multiprocessing
+import shutil
 import statistics
 import sys
 from collections.abc import Sequence
@@ -82,6 +83,7 @@ def run(algorithm: str, seed: int, rollouts: int, folder: Path) -> dict[str, Any
     """Train, unless that has been done, and return the run's evaluations and rollouts."""
     facts = folder / "run.json"
     if not facts.is_file() or json.loads(facts.read_text(encoding="utf-8"))["status"] != "finished":
+        shutil.rmtree(folder, ignore_errors=True)  # what a killed one left
         train(settings_of(algorithm, seed, rollouts, folder))
     evaluations = [
         {"rollouts": row["step"] // UPDATES} | {name: row[name] for name in EVALUATED}
