@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from arpo_trainer.rollout.settings import RolloutSettings
     from arpo_trainer.training.config import ARPOConfig
     from arpo_trainer.training.evaluation import evaluate
+    from arpo_trainer.training.recorder import RunRecorder
     from arpo_trainer.training.rewards import env_reward
     from arpo_trainer.training.trainer import ARPOTrainer
     from arpo_trainer.tree import RolloutTree, read_traces, write_traces
@@ -36,6 +37,7 @@ __all__ = [
     "Request",
     "RolloutSettings",
     "RolloutTree",
+    "RunRecorder",
     "TransformersBackend",
     "branch_score",
     "env_reward",
@@ -58,6 +60,7 @@ _HOMES = {
     "Request": "backends.base",
     "RolloutSettings": "rollout.settings",
     "RolloutTree": "tree",
+    "RunRecorder": "training.recorder",
     "TransformersBackend": "backends",
     "branch_score": "algorithms.branching",
     "env_reward": "training.rewards",

@@ -39,7 +39,7 @@ PUBLIC = {
         PROTOCOLS make_protocol register_protocol
     """,
     "arpo_trainer": """
-        ARPOConfig ARPOTrainer Backend Engine Generation Request RolloutSettings RolloutTree
+        ARPOConfig ARPOTrainer Backend Engine Generation Request RolloutSettings RolloutTree RunRecorder
         TransformersBackend branch_score env_reward evaluate group_advantages read_traces split_budget
         token_advantages tree_svg write_report write_traces
     """,

@@ -70,7 +70,7 @@ class ResumableTrainer(HookedGRPOTrainer):
                 return self._stay(checkpoint)
             return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
 
-    def recording(self, checkpoint: Path | None) -> AbstractContextManager[None]:
+    def recording(self, checkpoint: str | Path | None) -> AbstractContextManager[None]:
         """Return what records the training within it; by default nothing does."""
         return nullcontext()
 

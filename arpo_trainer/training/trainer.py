@@ -154,7 +154,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         """The callback that records the run; None if it was removed, and in all processes but the main one."""
         return next((each for each in self.callback_handler.callbacks if isinstance(each, RunRecorder)), None)
 
-    def recording(self, checkpoint: Path | None) -> contextlib.AbstractContextManager[None]:
+    def recording(self, checkpoint: str | Path | None) -> contextlib.AbstractContextManager[None]:
         """Record in `args.output_dir`.
 
         Raises:
