@@ -227,24 +227,6 @@ with contextlib.suppress(BlockingIOError):
         status="memory_limit",
     ),
     attack(
-        "mappings_of_many_processes",
-        "started",
-        """
-import mmap
-held = []
-say("started")
-with contextlib.suppress(OSError, MemoryError):
-    while True: held.append(mmap.mmap(-1, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ if len(held) % 2 else 0))
-for _ in range(60):
-    if os.fork() == 0: nap()
-time.sleep(5)
-""",
-        timeout=20,
-        status="memory_limit",
-        meanwhile=True,
-        not_on="bubblewrap: without a control group nothing counts what the kernel keeps for a mapping",
-    ),
-    attack(
         "connections_that_nobody_accepts",
         "started",
         """

@@ -182,6 +182,25 @@ def test_a_session_that_the_kernel_ends_for_the_memory_of_others_is_lost(busy: b
             ended.result()
 
 
+@pytest.mark.docker
+def test_mappings_are_charged_to_whom_they_belong() -> None:
+    """The kernel keeps 15 MB for the 65,530 mappings of a process, which no size of the process shows."""
+    code = """
+import mmap, os, time
+held = []
+try:
+    while True: held.append(mmap.mmap(-1, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ if len(held) % 2 else 0))
+except OSError: pass
+for _ in range(30):
+    if os.fork() == 0: time.sleep(100)
+time.sleep(10)
+"""
+    sandbox = open_or_skip("docker", Limits(memory="384m"), containers=1, sessions=4)
+    with sandbox, sandbox.interpreter_sync("x = bytearray(20 << 20)") as innocent, sandbox.interpreter_sync() as greedy:
+        assert greedy.run(code, timeout=40).status == "memory_limit"
+        assert innocent.run("len(x)").value == str(20 << 20)
+
+
 def test_the_end_of_the_process_is_told_with_what_it_had_printed(python: SyncInterpreter) -> None:
     execution = python.run("import os\nprint('last words')\nos._exit(3)")
     assert (execution.status, execution.alive, execution.stdout) == ("killed", False, "last words\n")
