@@ -30,10 +30,10 @@ from typing import Any
 
 import torch
 
-from arpo_trainer.lab.lab_policy import lab_policy, world_env
-from arpo_trainer.lab.training_run import RunSpec, run_config, training_run
 from arpo_trainer.training.recorder import versions
 from arpo_trainer.training.trainer import ARPOTrainer
+from benchmarks.laboratory.lab_policy import lab_policy, world_env
+from benchmarks.laboratory.training_run import RunSpec, run_config, training_run
 
 RESULTS = Path(__file__).parent / "results" / "overlap.json"
 MODES = {"sequential": 0, "overlapped": 1}

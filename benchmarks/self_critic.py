@@ -2,7 +2,7 @@
 
     python benchmarks/self_critic.py [--seeds 5] [--tasks 500]
 
-The policy (`arpo lab policy --level short`) walks through a world of doors at random. A round samples 256 tasks 16
+The policy (the laboratory's of level `short`) walks through a world of doors at random. A round samples 256 tasks 16
 times, independently or as trees of 8 starts that branch at random, and learns the pairs with the recipe
 `dpo-bifurcation-cpu` at the same settings. A seed has its own world, samples and order. Written to
 benchmarks/results/self_critic.json after each; what is in there is not run again.
@@ -25,10 +25,10 @@ sys.path.insert(0, str(ROOT))
 from arpo_trainer.evaluation.eval_models import EvalModel  # noqa: E402
 from arpo_trainer.evaluation.eval_session import run_evaluation  # noqa: E402
 from arpo_trainer.evaluation.eval_settings import EvalSettings  # noqa: E402
-from arpo_trainer.lab.lab_policy import PolicySettings, lab_policy  # noqa: E402
 from arpo_trainer.preference.dpo_run import dpo  # noqa: E402
 from arpo_trainer.run.recipes import read_settings  # noqa: E402
 from arpo_trainer.statistics.intervals import clustered_interval  # noqa: E402
+from benchmarks.laboratory.lab_policy import PolicySettings, lab_policy  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "self_critic.json"
 ARMS: dict[str, dict[str, Any]] = {

@@ -25,8 +25,8 @@ sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file_
 sys.path.insert(0, str(ROOT))
 
 from arpo_trainer.cli.arpo_command import main as arpo  # noqa: E402
-from arpo_trainer.lab.lab_policy import PolicySettings, lab_policy  # noqa: E402
 from arpo_trainer.run.pipeline import Pipeline  # noqa: E402
+from benchmarks.laboratory.lab_policy import PolicySettings, lab_policy  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "whole-path.json"
 STAGES = ("start", "sft", "train", "dpo")

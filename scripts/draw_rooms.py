@@ -25,7 +25,6 @@ NESTED = ("sandbox.server",)  # their sub-packages are rooms of their own
 FLOORS: dict[str, list[str]] = {
     "arpo_trainer": [
         "cli",
-        "lab",
         "views synthesis preference",
         "evaluation export",
         "run",

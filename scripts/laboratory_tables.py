@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.lab.equal_cost import compare_records
-from arpo_trainer.lab.grid_run import AXES as COSTS
-from arpo_trainer.lab.run_curves import run_curve
-from arpo_trainer.lab.run_store import key_of, load_comparison
+from benchmarks.laboratory.equal_cost import compare_records
+from benchmarks.laboratory.grid_run import AXES as COSTS
+from benchmarks.laboratory.run_curves import run_curve
+from benchmarks.laboratory.run_store import key_of, load_comparison
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results" / "laboratory.md"

@@ -133,10 +133,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "sft": (["sft", "--recipe", "sft-qwen2.5-3b"], {"*": "train"}),
     "dpo": (["dpo", "--recipe", "dpo-tool-star-qwen2.5-3b"], {"*": "train"}),
     "run": (["run", "--recipe", "arithmetic-cpu"], {"*": "train"}),
-    "lab compare": (["lab", "compare", "--quick", "--output", f"{RUN}5"], {"*": "train"}),
-    "lab estimators": (["lab", "estimators", "--groups", "1"], {"*": "train"}),
     "recipes": (["recipes"], {}),
-    "lab policy": (["lab", "policy"], {"*": "train"}),
     "export": (["export", RUN, "--output", f"{RUN}3"], {"*": "train"}),
     "report": (["report", RUN], {}),
     "doctor": (["doctor"], {"*": "LACK Docker"}),
@@ -275,7 +272,7 @@ def test_every_command_is_among_the_cases() -> None:
     assert {"--version", "view", *leaves(_parser())} <= tried
 
 
-NESTED = ("data", "eval", "lab", "view", "cache", "search", "sandbox", "serve")
+NESTED = ("data", "eval", "view", "cache", "search", "sandbox", "serve")
 
 
 def leaves(parser: argparse.ArgumentParser, above: tuple[str, ...] = ()) -> list[str]:

@@ -22,12 +22,12 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# Where text of a policy, or of a page that it opens, is read; the laboratory and the command line read our own.
+# Where text of a policy, or of a page that it opens, is read; the command line reads our own.
 FILES = [
     path
     for package in ("arpo_env", "arpo_trainer")
     for path in sorted((ROOT / package).rglob("*.py"))
-    if path.relative_to(ROOT).parts[1] not in ("lab", "cli")
+    if path.relative_to(ROOT).parts[1] != "cli"
 ]
 LENGTH = 4096  # characters of a text
 SECONDS = 0.05  # of CPU

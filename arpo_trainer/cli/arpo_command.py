@@ -19,7 +19,6 @@ from arpo_trainer.cli.data_command import add_data_command
 from arpo_trainer.cli.dpo_command import add_dpo_command
 from arpo_trainer.cli.eval_command import add_eval_command
 from arpo_trainer.cli.export_command import add_export_command
-from arpo_trainer.cli.lab_command import add_lab_command
 from arpo_trainer.cli.play_command import add_play_command
 from arpo_trainer.cli.plot_command import add_plot_command
 from arpo_trainer.cli.rollout_command import add_rollout_command
@@ -46,6 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(_with_action(sys.argv[1:] if argv is None else list(argv)))
     # the launcher of several processes runs this same command line again in each of them
     arguments.argv = sys.argv[1:] if argv is None else list(argv)
+    return run_command(arguments)
+
+
+def run_command(arguments: argparse.Namespace) -> int:
+    """Run the command that was parsed; return its exit status. Errors are one line, with --traceback all of them."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     # with several processes only the main one reports progress; warnings come from all of them
     for name in ("arpo_trainer", "arpo_env", "sandbox"):
@@ -105,7 +109,6 @@ def _parser() -> argparse.ArgumentParser:
     add_train_command(commands)
     add_run_command(commands)
     add_recipes_command(commands)
-    add_lab_command(commands)
     add_export_command(commands)
     report = add_command(commands, "report", _report, "write report.html for a run, also while it goes on")
     report.add_argument("folder", type=Path, metavar="FOLDER", help="the output folder of the run")

@@ -18,11 +18,11 @@ from arpo_trainer.evaluation.episode_values import running_score
 from arpo_trainer.evaluation.eval_metrics import results
 from arpo_trainer.evaluation.exported_episodes import exported_episodes
 from arpo_trainer.evaluation.unit_row import UnitKey
-from arpo_trainer.lab.training_run import root_success
 from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.tree import RolloutTree
 from arpo_trainer.views.run_summary import task_scores
+from benchmarks.laboratory.training_run import root_success
 from tests.arpo_trainer import folding_policy
 
 CALL = "<think>s</think><search>x</search>"

@@ -16,8 +16,6 @@ from arpo_trainer import ARPOConfig, RolloutTree
 from arpo_trainer.algorithms.answer_credit import answer_gains, answer_states
 from arpo_trainer.algorithms.credit_assignment import token_advantages
 from arpo_trainer.backends.base import Generation, Request
-from arpo_trainer.lab.lab_policy import world_env
-from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
 from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.training.answer_scores import (
@@ -32,6 +30,8 @@ from arpo_trainer.training.answer_scores import (
 )
 from arpo_trainer.training.rewards import ROLLOUTS_WITHOUT_SIGNAL
 from arpo_trainer.training.task_data import task_rows
+from benchmarks.laboratory.lab_policy import world_env
+from benchmarks.laboratory.tiny_model import tiny_model, tiny_tokenizer
 from envs_registry.generated.bifurcation_world import DOORS, KEYS
 from tests.arpo_trainer.algorithms.credit_trees import nested
 from tests.arpo_trainer.byte_policy import write_byte_policy

@@ -15,8 +15,8 @@ from trl import GRPOConfig
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
-from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
 from arpo_trainer.training.task_data import as_env, with_tasks
+from benchmarks.laboratory.tiny_model import tiny_model, tiny_tokenizer
 from envs_registry import UnknownEnvError
 
 ID = "arpo/Arithmetic-v0"

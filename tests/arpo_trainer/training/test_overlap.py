@@ -16,12 +16,12 @@ from trl.trainer.utils import RepeatSampler
 
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.backends.base import GenerationError
-from arpo_trainer.lab.lab_policy import world_env
-from arpo_trainer.lab.tiny_model import tiny_model, tiny_tokenizer
 from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.rollout_plan import PlannedRollout, RolloutPlan, StepSizes
 from arpo_trainer.training.task_data import task_rows
 from arpo_trainer.tree import Trajectory
+from benchmarks.laboratory.lab_policy import world_env
+from benchmarks.laboratory.tiny_model import tiny_model, tiny_tokenizer
 from tests.arpo_trainer.training.test_trainer import listener
 
 GROUP = 4

@@ -1,0 +1,83 @@
+"""`python -m benchmarks.laboratory compare` from its command line, with runs that are made up in place of training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.laboratory import compare_command as lab_compare
+from benchmarks.laboratory.__main__ import main
+from tests.laboratory import synthetic_runs
+
+FORM = ["compare", "--output"]
+
+
+@pytest.fixture(autouse=True)
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check_spec(spec: Any) -> None:
+        if spec.env not in synthetic_runs.TOKENS:
+            raise ValueError(f"no environment {spec.env!r}")
+
+    monkeypatch.setattr("benchmarks.laboratory.comparison_files._drawn", lambda *_: [])  # has tests of its own
+    monkeypatch.setattr(lab_compare, "training_functions", lambda: (synthetic_runs.made_up_run, check_spec))
+
+
+def test_a_quick_comparison_prints_tables_and_goes_on(tmp_path: Path, capsys: Any) -> None:
+    folder = str(tmp_path / "quick")
+    assert main([*FORM, folder, "--quick", "--seeds", "1", "--algorithms", "grpo"]) == 0
+    assert main([*FORM, folder, "--seeds", "1", "--algorithms", "low=arpo:branch_alpha=0.6"]) == 0
+    printed = capsys.readouterr().out
+    assert "at equal sampled tokens" in printed
+    assert "AGAINST GRPO" in printed
+    data = json.loads((tmp_path / "quick" / "comparison.json").read_text())
+    assert [one["settings"] for one in data["plan"]["algorithms"]] == [{}, {"branch_alpha": 0.6}]
+    assert data["missing"] == 0
+    assert main([*FORM, folder, "--draw", "--budget", "trajectories=400"]) == 0
+    assert "short (400)" in capsys.readouterr().out
+    before = (tmp_path / "quick" / "comparison.json").read_bytes()
+    assert main([*FORM, folder, "--draw", "--budget", "trajectories=5"]) == 1
+    assert "budget trajectories=5 is less than" in capsys.readouterr().err
+    assert (tmp_path / "quick" / "comparison.json").read_bytes() == before
+    pytest.importorskip("matplotlib")
+    assert main([*FORM, f"{folder}/comparison.json", "--draw"]) == 0
+    assert f"{folder}/curves.svg" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--envs", "short", "--seeds", "1"], "a new comparison needs --algorithms"),
+        (["--quick", "--algorithms", "grppo"], "did you mean 'grpo'"),
+        (["--quick", "--envs", "nowhere"], "no environment 'nowhere'"),
+        (["--quick", "--budget", "token=9"], "did you mean 'tokens'"),
+        (["--draw", "--seeds", "3"], "--draw trains nothing: leave out --seeds"),
+        (["--draw"], "no comparison in"),
+        (["--quick", "--baseline", "arrpo"], "did you mean 'arpo'"),
+        (["--quick", "--processes", "0"], "processes must be at least 1"),
+    ],
+)
+def test_bad_input_is_named_and_nothing_is_written(tmp_path: Path, capsys: Any, words: list[str], error: str) -> None:
+    assert main([*FORM, str(tmp_path / "new"), *words]) == 1
+    assert error in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_settings_that_differ_from_the_folder_are_named_before_runs_are_checked(tmp_path: Path, capsys: Any) -> None:
+    """Also where the runs would be refused: `--set` replaces all stored settings, so that groups become larger."""
+    new = ["--algorithms", "grpo", "--envs", "short", "--seeds", "1", "--budget", "trajectories=8"]
+    assert main([*FORM, str(tmp_path), *new, "--set", "num_generations=8"]) == 0
+    assert main([*FORM, str(tmp_path), "--set", "num_generations=16", "learning_rate=1e-3"]) == 1
+    error = capsys.readouterr().err
+    assert "setting learning_rate was not set and is 0.001; setting num_generations was 8 and is 16" in error
+
+
+@pytest.mark.parametrize("words", [["--quick"], ["--seeds", "3"]])
+def test_a_file_as_the_folder_is_named(tmp_path: Path, capsys: Any, words: list[str]) -> None:
+    file = tmp_path / "comparison.json"
+    file.write_text("{}")
+    assert main([*FORM, str(file), *words]) == 1
+    assert f"'{file}' is a file; give a folder with --output" in capsys.readouterr().err
+    assert file.read_text() == "{}"

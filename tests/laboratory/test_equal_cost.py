@@ -1,0 +1,223 @@
+"""Comparisons at equal cost: what a run's score is, and whether what is equal looks equal and what differs does not."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from benchmarks.laboratory.comparison_files import draw_comparison, load_result, write_comparison
+from benchmarks.laboratory.comparison_words import axis_rows, trouble_lines, verdict
+from benchmarks.laboratory.equal_cost import compare_records
+from benchmarks.laboratory.grid_run import AXES, parse_algorithm
+from benchmarks.laboratory.run_curves import collapse_of, run_curve
+from benchmarks.laboratory.run_store import GridPlan, Record
+from tests.laboratory.synthetic_runs import record_of
+
+ENVS = ["short", "long-critical"]
+
+
+def grid_of(seeds: int = 6, shift: int = 0, better: float = 0.5, budget: dict[str, int] | None = None) -> Any:
+    """A plan of GRPO, GRPO again and an algorithm of another gain, and its records."""
+    algorithms = [parse_algorithm(text) for text in ("grpo", "again=grpo", "arpo")]
+    plan = GridPlan(algorithms, ENVS, list(range(shift, shift + seeds)), budget or {})
+    return plan, [record_of(spec, better if spec.label == "arpo" else 0.5) for spec in plan.specs()]
+
+
+def run_of(
+    success: list[float], final: float | None = None, episodes: int = 100, step: int = 10, **more: Any
+) -> Record:
+    """A record whose steps cost `step` on every axis."""
+    curve = [
+        {"success": value, "episodes": episodes, **{name: step * (at + 1) for name in AXES.values()}}
+        for at, value in enumerate(success)
+    ]
+    known = {"label": "grpo", "env": "short", "seed": 0, "status": "finished", "curve": curve}
+    return {**known, "final": {} if final is None else {"success": final, "episodes": 256}, **more}
+
+
+def test_a_policy_has_cost_what_the_steps_before_it_have_spent() -> None:
+    curve = run_curve(run_of([0.1, 0.2, 0.3, 0.4], final=0.9), "calls")
+    assert curve.cost.tolist() == [0.0, 10.0, 20.0, 30.0]
+    assert curve.total == 40.0
+    assert curve.score(20, window=0) == 0.3
+    assert curve.score(30, window=10) == 0.4
+    assert curve.score(30, window=11) == pytest.approx(0.35)
+    assert curve.score(19, window=5) == 0.2  # no policy is in the window: the last before it
+    assert curve.score(40, window=20) == 0.4  # the last policy was measured otherwise, and counts in no window
+
+
+def test_points_count_by_their_episodes() -> None:
+    record = run_of([0.0, 1.0])
+    record["curve"][1]["episodes"] = 300
+    assert run_curve(record, "tokens").score(20, window=20) == 0.75
+
+
+def test_the_mean_on_the_way_is_the_area_under_the_curve() -> None:
+    curve = run_curve(run_of([0.0, 0.2, 0.4], final=0.6), "tokens")
+    assert curve.mean_up_to(30) == pytest.approx(0.3)
+    assert curve.mean_up_to(15) == pytest.approx(0.15)
+    assert run_curve(run_of([0.0, 0.2]), "tokens").mean_up_to(20) == pytest.approx((0.1 + 0.2) / 2)
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (run_of([0.3] * 4, final=0.3), ""),
+        (run_of([0.3, 0.3, 0.2, 0.2, 0.3, 0.3], final=0.3), ""),
+        (run_of([0.3, 0.3, 0.05, 0.05, 0.3], final=0.3), "success fell from 0.30 to 0.05"),
+        (run_of([0.1, 0.1, 0.8, 0.8], final=0.15), "the last policy has 0.15, the best had 0.80"),
+        (run_of([0.1], status="collapsed"), "the run was stopped as collapsed"),
+    ],
+)
+def test_a_collapse_is_found_and_chance_is_none(record: Record, words: str) -> None:
+    assert collapse_of(record) == words
+
+
+def test_chance_alone_seldom_looks_like_a_collapse() -> None:
+    rng = numpy.random.default_rng(0)
+    flat = [run_of(list(rng.binomial(32, 0.15, 60) / 32), final=0.15, episodes=32) for _ in range(100)]
+    assert sum(bool(collapse_of(record)) for record in flat) <= 5
+
+
+def test_grpo_against_itself_is_not_told_apart_and_a_better_one_is() -> None:
+    """Five grids of other seeds, at two budgets."""
+    verdicts: dict[str, list[str]] = {"again": [], "arpo": []}
+    for shift in range(0, 50, 10):
+        plan, records = grid_of(seeds=10, shift=shift, better=0.66)
+        for budget in (1600, 900):
+            data = compare_records(plan, records, {"trajectories": budget}, axes=["trajectories"])
+            part = data["axes"]["trajectories"]
+            for label, found in verdicts.items():
+                found.append(verdict(part["overall"][label]))
+    assert verdicts["again"].count("") >= 0.85 * len(verdicts["again"])
+    assert verdicts["arpo"].count("more") >= 0.9 * len(verdicts["arpo"])
+
+
+def test_the_same_records_give_the_same_result_in_any_order() -> None:
+    plan, records = grid_of()
+    text = json.dumps(compare_records(plan, records))
+    assert text == json.dumps(compare_records(plan, records))
+    assert json.loads(text)["axes"] == compare_records(plan, records[::-1])["axes"]
+
+
+def test_the_budget_is_what_all_runs_of_an_environment_have_spent() -> None:
+    plan, records = grid_of()
+    data = compare_records(plan, records)
+    least = min(record["curve"][-1]["tool_calls"] for record in records if record["env"] == "short")
+    assert data["axes"]["calls"]["budgets"]["short"] == least
+    assert compare_records(plan, records, {"calls": 500})["axes"]["calls"]["budgets"] == dict.fromkeys(ENVS, 500)
+    with pytest.raises(ValueError, match=r"budget calls=999999 is more than what .* has spent \(\d+\)"):
+        compare_records(plan, records, {"calls": 999_999})
+    with pytest.raises(ValueError, match=r"trajectories=63 is less than what .* \(64\).* at trajectories=64 or more"):
+        compare_records(plan, records, {"trajectories": 63})
+
+
+def test_a_run_that_ended_before_its_budget_sets_a_smaller_one_and_is_named() -> None:
+    plan, records = grid_of(budget={"trajectories": 1600})
+    assert compare_records(plan, records)["axes"]["trajectories"]["budgets"] == dict.fromkeys(ENVS, 1600)
+    records[0]["curve"] = records[0]["curve"][:20]
+    data = compare_records(plan, records)
+    assert data["axes"]["trajectories"]["budgets"]["short"] == 1280
+    assert "short is compared at 1,280 trajectories of 1,600: a run ended there" in list(trouble_lines(data))
+
+
+def test_a_collapsed_run_counts_and_sets_no_budget() -> None:
+    plan, records = grid_of()
+    before = compare_records(plan, records)["axes"]["tokens"]
+    fallen = records[0]
+    fallen["curve"] = [{**point, "success": 0.0} for point in fallen["curve"][:3]]
+    fallen |= {"status": "collapsed", "final": {}}
+    data = compare_records(plan, records)
+    after = data["axes"]["tokens"]
+    assert after["budgets"]["short"] >= before["budgets"]["short"]
+    assert after["environments"]["short"]["grpo"]["runs"] == 6
+    assert after["environments"]["short"]["grpo"]["mean"] < before["environments"]["short"]["grpo"]["mean"]
+    assert any(line.startswith("collapsed: grpo, short, seed 0") for line in trouble_lines(data))
+    assert axis_rows(data, "tokens")[1][1][-1] == "1"
+
+
+def test_failed_and_missing_runs_are_named_and_pairs_are_those_that_both_have() -> None:
+    plan, records = grid_of()
+    failed = {"status": "failed", "error": "no luck", "curve": [], "final": {}}
+    data = compare_records(plan, [records[0] | failed, *records[1:-1]])
+    row = data["axes"]["tokens"]["environments"]["short"]["arpo"]
+    assert (row["paired"], row["runs"], row["pairs"]) == (True, 6, 5)
+    assert data["missing"] == 2
+    lines = "\n".join(trouble_lines(data))
+    assert "failed, in no table: grpo, short, seed 0: no luck" in lines
+    assert "missing: 2 of 36 runs" in lines
+    with pytest.raises(ValueError, match="no run of this comparison has been finished"):
+        compare_records(plan, [records[0] | failed])
+    with pytest.raises(ValueError, match="baseline must be one of"):
+        compare_records(plan, records, baseline="dapo")
+
+
+def test_what_is_drawn_comes_from_the_json_alone_and_loads_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plan, records = grid_of(better=0.7)
+    data = compare_records(plan, records)
+    paths = write_comparison(data, tmp_path)
+    assert [path.name for path in paths] == ["comparison.json", "comparison.html", "curves.svg", "differences.svg"]
+    before = [path.read_bytes() for path in paths]
+    drawn = draw_comparison(tmp_path / "comparison.json")
+    assert [path.read_bytes() for path in drawn] == before[2:]
+    assert load_result(paths[0]) == data
+    copy = tmp_path / "laboratory.json"
+    copy.write_bytes(before[0])
+    assert [path.name for path in draw_comparison(copy)] == ["laboratory-curves.svg", "laboratory-differences.svg"]
+    page = before[1].decode()
+    assert "<script" not in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "style=" not in page  # which the page's policy would ignore
+    for svg in before[2:]:
+        text = "".join(ElementTree.fromstring(svg).itertext())
+        assert "again" in text
+        assert "sampled tokens" in text
+
+
+def test_an_algorithm_without_runs_in_an_environment_is_named() -> None:
+    plan, records = grid_of(seeds=5)
+    data = compare_records(plan, [one for one in records if (one["label"], one["env"]) != ("arpo", "short")])
+    line = "arpo has no run in short: its row over all of them is of 1"
+    assert line in list(trouble_lines(data))
+    assert line not in list(trouble_lines(compare_records(plan, records)))
+
+
+def test_a_cost_that_no_run_has_is_compared_at_the_start() -> None:
+    plan, records = grid_of(seeds=2)
+    for record in records:
+        record["curve"] = [{**point, "tool_calls": 0} for point in record["curve"]]
+    row = compare_records(plan, records)["axes"]["calls"]["environments"]["short"]["grpo"]
+    assert 0 < row["average"]["value"] < 1
+
+
+def test_intervals_of_two_seeds_stay_in_the_range_of_shares() -> None:
+    plan, records = grid_of(seeds=2)
+    part = compare_records(plan, records)["axes"]["tokens"]
+    rows = [row for table in part["environments"].values() for row in table.values()]
+    assert all(0 <= row[name]["low"] <= row[name]["high"] <= 1 for row in rows for name in ("score", "average"))
+    found = [row["difference"] for row in rows if "difference" in row]
+    assert all(-1 <= one["low"] <= one["high"] <= 1 for one in found)
+    assert all(low >= 0 for curves in part["curves"].values() for curve in curves.values() for low in curve["low"])
+
+
+def test_one_seed_is_no_verdict_and_long_labels_stay_in_the_figure() -> None:
+    pytest.importorskip("matplotlib")
+    from benchmarks.laboratory.comparison_figures import differences_svg
+    from benchmarks.laboratory.comparison_page import _verdicts
+
+    labels = ["grpo", *(f"{number}-{'long' * 15}" for number in range(4))]
+    plan = GridPlan([parse_algorithm(f"{label}=grpo") for label in labels], ["short"], [0])
+    data = compare_records(plan, [record_of(spec) for spec in plan.specs()])
+    assert _verdicts(data).count("one seed, no interval") == 16
+    assert "not told apart" not in _verdicts(data)
+    drawing = ElementTree.fromstring(differences_svg(data))
+    width = float(drawing.attrib["width"].removesuffix("pt"))
+    starts = [float(each.attrib["x"]) for each in drawing.iter() if each.text in labels[1:]]
+    assert len(starts) == 4
+    assert all(start + 4.2 * 62 < width for start in starts)  # points a letter

@@ -1,0 +1,139 @@
+"""True values: enumeration, the engine and many live forks tell the same."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from typing import Any
+
+import numpy
+import pytest
+
+from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.rollout.settings import RolloutSettings
+from benchmarks.laboratory.exact_values import ExactValues, exact_values
+from benchmarks.laboratory.lab_policy import world_env
+from benchmarks.laboratory.tiny_model import tiny_model, tiny_tokenizer
+from benchmarks.laboratory.turn_policy import ModelTurns, world_turns
+from tests.laboratory.forked_values import ForkPlayer, SampledValue, forked_value
+from tests.laboratory.scripted_policy import ScriptedPolicy
+
+WORLDS, FORKS = 50, 24
+
+
+def random_knobs(rng: random.Random) -> dict[str, Any]:
+    dead_ends = rng.choice(["silent", "shown", "forgiving"])
+    decisions = 1 if dead_ends == "forgiving" else rng.randint(1, 2)  # forgiving worlds have the most histories
+    return {
+        "decisions": decisions,
+        "choices": rng.randint(2, 3),
+        "routine": rng.randint(0, 1),
+        "layout": rng.choice(["first", "spread"]),
+        "critical": rng.randint(0, decisions),
+        "rule": rng.choice(["fixed", "cue", "chance"]),
+        "dead_ends": dead_ends,
+        "noise": rng.choice([0.0, 0.3]),
+        "slip": rng.choice([0.0, 0.3]),
+        "uneven": rng.choice([0, 2]),
+        "dense": rng.random() < 0.5,
+        "shared_doors": rng.random() < 0.5,
+    }
+
+
+def both_values(number: int) -> list[tuple[float, SampledValue]]:
+    """Return pairs of an exact and a sampled value: V of a random world's prompt, and Q of a turn."""
+    rng = random.Random(number)
+    env = world_env("short", random_knobs(rng), spare=0)
+    policy = ScriptedPolicy(env, number)
+    task = env.tasks.task(number)
+    values = exact_values(env, task, policy.renderer, policy, smallest=1e-5)
+    assert values.start.lost < 0.05
+    place = int(numpy.argmax(policy.shares(values.prompt)))
+    turn = values.turns[place].ids
+    env.reset(seed=number, options={"task": task})
+    player = ForkPlayer(policy, policy.renderer)
+
+    async def sample() -> tuple[SampledValue, SampledValue]:
+        state = await forked_value(env, values.prompt, player, FORKS, name="V")
+        return state, await forked_value(env, values.prompt, player, FORKS, turn, name="Q")
+
+    state, action = asyncio.run(sample())
+    return [(values.start.value, state), (float(values.start.turn_values[place]), action)]
+
+
+def test_enumeration_and_forks_agree_on_random_worlds() -> None:
+    scores = []
+    for exact, sampled in (pair for number in range(WORLDS) for pair in both_values(number)):
+        # where no fork earned anything, the error is that of one more that does
+        error = max(sampled.error, math.sqrt(max(exact * (1 - exact), 1e-9) / sampled.count))
+        scores.append((sampled.mean - exact) / error)
+    assert max(map(abs, scores)) < 4
+    assert abs(sum(scores)) / math.sqrt(len(scores)) < 3
+    assert 0.4 < sum(score**2 for score in scores) / len(scores) < 1.4
+
+
+KNOBS: dict[str, Any] = {"slip": 0.2, "noise": 0.2, "dead_ends": "forgiving", "decisions": 2, "choices": 2}
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[Any, ScriptedPolicy, ExactValues]:
+    env = world_env("short", KNOBS, spare=0, max_turns=6)
+    policy = ScriptedPolicy(env)
+    return env, policy, exact_values(env, env.tasks.task(3), policy.renderer, policy, smallest=1e-9)
+
+
+def test_the_engine_comes_to_enumerated_states_alone(world: Any) -> None:
+    """Also where calls are refused and episodes are cut off."""
+    env, policy, values = world
+    settings = RolloutSettings("random", num_generations=64, max_turn_length=8, branch_alpha=0.5)
+    [tree] = asyncio.run(Engine(policy, policy.tokenizer, env, settings).rollout([env.tasks.task(3)]))
+    assert "refused" in {span.tool["status"] for span in tree.spans if span.tool}
+    seen = 0
+    for trajectory in range(64):
+        history, path = tuple(tree.prompt_ids), tree.path(trajectory)
+        for span in path:
+            if span.kind == "model":
+                last = values.states[history].outcomes[values.places[tuple(span.ids)]]
+                seen += 1
+            history += tuple(span.ids)
+        assert last.reward == tree.trajectories[trajectory].reward
+    assert seen > 200
+
+
+def test_values_are_those_of_what_follows(world: Any) -> None:
+    _, policy, values = world
+    assert values.start.high - values.start.low < 1e-6
+    for history, state in list(values.states.items())[:50]:
+        shares = policy.shares(history)
+        known = ~numpy.isnan(state.turn_values)
+        assert state.value == pytest.approx(shares[known] @ state.turn_values[known] / shares[known].sum())
+        assert state.low - 1e-12 <= state.value <= state.high + 1e-12
+        for place in numpy.flatnonzero(known & (shares > 0)):
+            advantages = values.advantages(history, values.turns[place].ids)
+            assert advantages is not None
+            assert sum(advantages) == pytest.approx(state.turn_values[place] - state.value)
+
+
+def test_what_is_not_followed_is_within_the_bounds(world: Any) -> None:
+    env, policy, values = world
+    cut = exact_values(env, env.tasks.task(3), policy.renderer, policy, smallest=0.02)
+    assert len(cut.states) < len(values.states)
+    assert cut.start.lost > 0.01
+    assert cut.start.low <= values.start.value <= cut.start.high
+
+
+def test_a_model_scores_turns_as_it_would_one_by_one() -> None:
+    import torch
+
+    env, tokenizer, model = world_env("short"), tiny_tokenizer(), tiny_model(seed=1)
+    turns = [turn.ids for turn in world_turns(Renderer(tokenizer, env.protocol))]
+    histories = [(1, 20, 21, 22), (1, 30, 31), (1, 9)]
+    found = ModelTurns(model, temperature=0.7, positions=80).token_probabilities(histories, turns)
+    for number, history in enumerate(histories):
+        for place in (0, 5, 8, 27):
+            ids = torch.tensor([[*history, *turns[place]]])
+            shares = torch.softmax(model(ids).logits[0].detach().double() / 0.7, -1)
+            wanted = [float(shares[len(history) - 1 + n, token]) for n, token in enumerate(turns[place])]
+            assert found[number, place] == pytest.approx(wanted, rel=1e-4)

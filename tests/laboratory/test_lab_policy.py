@@ -1,0 +1,151 @@
+"""Policies to start from: their demonstrations, their place in the cache, and who makes them."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arpo_trainer.sft.plain_trace import ModelTurn
+from benchmarks.laboratory import lab_policy as lab_policy_module
+from benchmarks.laboratory.cold_policy import ColdPolicySettings
+from benchmarks.laboratory.lab_policy import PolicySettings, lab_policy, walk, world_env
+from benchmarks.laboratory.tiny_model import parameters, tiny_model, tiny_tokenizer
+from envs_registry.generated.bifurcation_world import world_of
+
+FEW: dict[str, Any] = {"demonstrations": 16, "batch_size": 8}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ARPO_CACHE", str(tmp_path))
+    return tmp_path / "lab-policies"
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["silent", "shown", "forgiving"]),
+    st.integers(1, 6),
+    st.integers(2, 4),
+    st.integers(0, 5),
+)
+def test_walks_end_with_a_key_of_their_world(
+    index: int, dead_ends: str, decisions: int, choices: int, uneven: int
+) -> None:
+    knobs = {"dead_ends": dead_ends, "decisions": decisions, "choices": choices, "uneven": uneven, "slip": 0.2}
+    env = world_env("short", knobs, spare=2000)
+    trace = walk(env, index, random.Random(index))
+    world = world_of(env.tasks.task(index).setup)
+    assert env.episode.outcome == ""  # it has not answered, and no call was refused
+    last = trace.turns[-1]
+    assert isinstance(last, ModelTurn)
+    assert last.text.removeprefix("<answer>\\boxed{").removesuffix("}</answer>") in world.keys
+    calls = [turn.text for turn in trace.turns[:-1] if isinstance(turn, ModelTurn)]
+    assert len(calls) == decisions or dead_ends == "forgiving"
+
+
+def test_demonstrations_are_short_as_often_as_asked_and_never_unknown() -> None:
+    tokens = tiny_tokenizer()
+    for share, lengths in ((0.0, {5}), (1.0, {2}), (0.5, {2, 5})):
+        asked = PolicySettings("short", {"decisions": 5}, demonstrations=30, short_share=share)
+        examples = list(lab_policy_module._examples(asked, tokens))
+        assert len(examples) == 30
+        found = {tokens.decode(example["input_ids"]).count("<go>") for example in examples}
+        assert found == lengths
+        assert not any(tokens.unk_token_id in example["input_ids"] for example in examples)
+
+
+def test_a_policy_is_made_once_quietly_and_again_if_asked(cache: Path, capfd: Any) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    asked = PolicySettings("short", {"choices": 4}, **FEW)
+    folder = lab_policy(asked)
+    assert folder == asked.folder
+    assert folder.parent == cache
+    assert "".join(capfd.readouterr()).strip() == ""
+    made = (folder / "model.safetensors").stat().st_mtime_ns
+    assert lab_policy(asked) == folder
+    assert (folder / "model.safetensors").stat().st_mtime_ns == made
+    weights = (folder / "model.safetensors").read_bytes()
+    lab_policy(asked, again=True)
+    assert (folder / "model.safetensors").stat().st_mtime_ns > made
+    assert (folder / "model.safetensors").read_bytes() == weights  # the settings decide all of it
+    assert json.loads((folder / "policy.json").read_text())["knobs"] == {"choices": 4}
+    assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() == parameters(tiny_model(asked.size))
+    assert len(AutoTokenizer.from_pretrained(folder)) == len(tiny_tokenizer())
+    assert [path.name for path in cache.iterdir() if not path.name.startswith(".")] == [folder.name]
+
+
+def test_each_setting_has_a_folder_of_its_own(cache: Path) -> None:
+    every = [
+        PolicySettings(),
+        PolicySettings("long-many"),
+        PolicySettings(knobs={"choices": 4}),
+        PolicySettings(size="2M"),
+        PolicySettings(seed=1),
+        PolicySettings(demonstrations=7),
+        PolicySettings(learning_rate=1e-4),
+    ]
+    assert len({one.folder for one in every}) == len(every)
+    assert PolicySettings().folder == every[0].folder
+    assert PolicySettings("stochastic", {"slip": 0.15}).folder == PolicySettings("stochastic").folder
+    assert ColdPolicySettings("arithmetic", {"notes": 3}).folder == ColdPolicySettings("arithmetic").folder
+
+
+def test_other_weights_in_a_folder_make_another_policy(cache: Path, tmp_path: Path) -> None:
+    start, weights = ColdPolicySettings("multihop", model=str(tmp_path)), tmp_path / "model.safetensors"
+    weights.write_bytes(b"first")
+    first = start.folder
+    assert start.folder == first
+    weights.write_bytes(b"other")
+    assert start.folder != first
+
+
+def test_who_comes_second_waits_and_uses_what_the_first_made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, begun = list[Path](), threading.Event()
+
+    def slowly(settings: PolicySettings, folder: Path) -> None:
+        made.append(folder)
+        begun.set()
+        threading.Event().wait(0.1)
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+
+    monkeypatch.setattr(lab_policy_module, "_make", slowly)
+    asked = PolicySettings(**FEW)
+    first = threading.Thread(target=lab_policy, args=(asked,))
+    first.start()
+    begun.wait(5)
+    # locks are those of open files, which hold between threads as they do between processes
+    assert lab_policy(asked) == asked.folder
+    first.join()
+    assert made == [asked.folder]
+
+
+def test_a_world_ends_soon_after_the_calls_that_it_needs() -> None:
+    assert world_env("short").budget.calls == 4
+    assert world_env("short", {"routine": 3}, spare=0).budget.calls == 5
+    assert world_env("short", {"dead_ends": "forgiving"}).budget.calls == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"level": "shrt"}, "Bifurcation has the levels short"),
+        ({"knobs": {"choice": 3}}, "no option 'choice' .did you mean 'choices'"),
+        ({"knobs": {"choices": 30}}, "choices must be a whole number between 2 and 8"),
+        ({"size": "0.9M"}, "did you mean '0.8M'"),
+        ({"demonstrations": 0}, "demonstrations must be at least 1, got 0"),
+        ({"short_share": 2}, "short_share must be between 0 and 1"),
+    ],
+)
+def test_bad_settings_are_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        PolicySettings(**given)

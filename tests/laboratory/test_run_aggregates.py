@@ -1,0 +1,127 @@
+"""Aggregates of runs: known values, and intervals that hold as often as they say, by simulation."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy
+import pytest
+
+from benchmarks.laboratory.run_aggregates import (
+    aggregate,
+    difference,
+    improvement,
+    interquartile_mean,
+    interval_band,
+    tail_level,
+)
+
+TRIALS = 200
+
+
+def normal_runs(seed: int, seeds: int, envs: int, mean: float = 0.5) -> list[numpy.ndarray]:
+    rng = numpy.random.default_rng([seed, round(1000 * mean)])
+    return [rng.normal(mean + 0.1 * env, 0.1, seeds) for env in range(envs)]
+
+
+def test_the_interquartile_mean_leaves_out_a_quarter_on_each_side() -> None:
+    assert interquartile_mean([9.0, 1.0, 2.0, 4.0]) == 3.0
+    assert interquartile_mean(numpy.arange(10.0)) == numpy.arange(2.0, 8.0).mean()
+    assert interquartile_mean([1.0, 2.0, 6.0]) == 3.0
+    assert interquartile_mean([[0.0, 1.0, 2.0, 9.0]] * 3).tolist() == [1.5] * 3
+
+
+def test_the_probability_of_improvement_counts_ties_half_and_each_environment_once() -> None:
+    assert improvement([[1.0, 3.0]], [[0.0, 3.0]]).value == pytest.approx((1 + 0 + 1 + 0.5) / 4)
+    assert improvement([[1.0], [0.0, 0.0, 0.0]], [[0.0], [1.0]]).value == 0.5
+    certain = improvement([[1.0, 2.0, 3.0]], [[0.0, 0.1, 0.2]])
+    assert certain.value == certain.high == 1.0
+    assert 0.3 < certain.low < 0.6  # three of three say little
+
+
+@pytest.mark.parametrize(("seeds", "envs", "paired"), [(3, 1, True), (3, 4, False), (5, 1, True), (10, 4, True)])
+def test_intervals_of_equal_algorithms_contain_0_in_about_95_of_100(seeds: int, envs: int, paired: bool) -> None:
+    held = 0
+    for trial in range(TRIALS):
+        found = difference(normal_runs(trial, seeds, envs), normal_runs(trial + 999, seeds, envs), paired, seed=trial)
+        held += found.low <= 0.0 <= found.high
+    assert 0.90 <= held / TRIALS < 1.0
+
+
+def test_a_percentile_interval_without_the_expansion_would_fail_that_check() -> None:
+    """The check above can fail: plain percentiles of 3 seeds hold far less often."""
+    held = 0
+    for trial in range(TRIALS):
+        [gap] = numpy.subtract(normal_runs(trial, 3, 1), normal_runs(trial + 999, 3, 1))
+        rows = numpy.random.default_rng(trial).integers(0, 3, (2000, 3))
+        low, high = numpy.quantile(gap[rows].mean(axis=1), [0.025, 0.975])
+        held += low <= 0.0 <= high
+    assert held / TRIALS < 0.85
+
+
+def test_a_better_algorithm_is_told_apart() -> None:
+    worse, better = normal_runs(0, 10, 4), normal_runs(1, 10, 4, mean=0.62)
+    assert difference(better, worse, paired=True).low > 0
+    assert improvement(better, worse).low > 0.5
+    assert aggregate(better).low < aggregate(better).value < aggregate(better).high
+
+
+def test_pairs_remove_what_seeds_have_in_common() -> None:
+    common = numpy.random.default_rng(0).normal(0.5, 0.2, 10)
+    first, second = [common + 0.05], [common]
+    assert difference(first, second, paired=True).low > 0 > difference(first, second).low
+
+
+def test_seeds_are_resampled_within_environments() -> None:
+    """Environments that differ much and seeds that do not: the interval is narrow."""
+    found = aggregate([[0.1, 0.1, 0.11], [0.9, 0.9, 0.91]])
+    assert found.high - found.low < 0.05
+
+
+def test_the_quantiles_move_out_for_few_seeds_and_are_plain_for_many() -> None:
+    levels = [tail_level([seeds]) for seeds in (3, 5, 10, 1000)]
+    assert levels == sorted(levels)
+    assert levels[-1] == pytest.approx(0.025, abs=2e-4)
+    assert math.isnan(tail_level([1, 1]))
+
+
+def test_one_seed_has_no_interval() -> None:
+    assert math.isnan(aggregate([[0.5]]).low)
+    assert difference([[0.5]], [[0.25]], paired=True).value == 0.25
+
+
+def test_a_band_agrees_with_the_intervals_of_its_points() -> None:
+    curves = numpy.random.default_rng(0).random((10, 3))
+    assert interval_band([curves]) == [aggregate([curves[:, point]]) for point in range(3)]
+
+
+def test_two_thousand_resamples_of_a_grid_take_well_under_a_second() -> None:
+    start = time.process_time()
+    difference(normal_runs(0, 10, 4), normal_runs(1, 10, 4), paired=True)
+    improvement(normal_runs(0, 10, 4), normal_runs(1, 10, 4))
+    assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ([[0.1]], [[0.1], [0.2]], "the same environments"),
+        ([[0.1, 0.2]], [[0.1]], "equal numbers"),
+        ([[0.1]], [[math.nan]], "not a finite number"),
+        ([[]], [[0.1]], "no run"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(first: list, second: list, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        difference(first, second, paired=True)
+
+
+@pytest.mark.parametrize("where", range(4))
+def test_a_gain_counts_the_same_in_whichever_environment_it_is(where: int) -> None:
+    rng = numpy.random.default_rng(where)
+    base = [rng.normal(level, 0.02, 10) for level in (0.1, 0.3, 0.5, 0.7)]
+    better = [runs + 0.1 * (place == where) for place, runs in enumerate(base)]
+    found = difference(better, base, paired=True)
+    assert found.value == pytest.approx(0.025)
+    assert found.low > 0

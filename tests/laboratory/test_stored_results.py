@@ -1,0 +1,31 @@
+"""What docs/results/laboratory.md shows is drawn from the runs that are stored beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.laboratory.comparison_files import write_comparison
+from benchmarks.laboratory.equal_cost import compare_records
+from benchmarks.laboratory.run_store import load_comparison
+from scripts.laboratory_tables import PAGE, RESULTS, page_with_tables
+
+
+def test_the_page_has_the_tables_of_the_comparison() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page_with_tables(page) == page
+
+
+@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+def test_numbers_and_figures_are_those_of_the_stored_runs(result: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plan, records = load_comparison(result.parent)
+    baseline = json.loads(result.read_text(encoding="utf-8"))["baseline"]
+    drawn = {path.name for path in write_comparison(compare_records(plan, records, baseline=baseline), tmp_path)}
+    stored = {result.name, *(path.name for path in result.parent.glob("*.svg"))}
+    assert len(stored) == 3
+    for name in stored & drawn:
+        assert (result.parent / name).read_bytes() == (tmp_path / name).read_bytes(), f"draw {result.parent} again"
+    assert stored <= drawn

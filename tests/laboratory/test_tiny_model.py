@@ -1,0 +1,104 @@
+"""Tiny models: sizes are what their names say, and no word of any world is unknown to the tokenizer."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.laboratory.tiny_model import SIZES, parameters, tiny_model, tiny_tokenizer, vocabulary
+from envs_registry.generated.bifurcation import BifurcationSource
+from envs_registry.generated.bifurcation_world import CUES, DEAD_END, DOORS, KEYS, NO_DOOR
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Any:
+    return tiny_tokenizer()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes_are_what_their_names_say(size: str) -> None:
+    with torch.device("meta"):
+        count = parameters(tiny_model(size))
+    assert count / 1e6 == pytest.approx(float(size.removesuffix("M")), rel=0.1)
+
+
+def test_an_unknown_size_suggests_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"size must be one of '0\.8M', '2M', '5M'; not '3M'"):
+        tiny_model("3M")
+
+
+def test_the_seed_decides_the_weights_and_nothing_else_does() -> None:
+    def weights(seed: int) -> Any:
+        return next(tiny_model(seed=seed).parameters())
+
+    state = torch.get_rng_state()
+    first = weights(1)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(first, weights(1))
+    assert not torch.equal(first, weights(2))
+
+
+def test_turns_survive_the_tokenizer(tokens: Any) -> None:
+    turns = [f"<go>{door}</go>" for door in DOORS] + [f"<answer>\\boxed{{{key}}}</answer>" for key in KEYS]
+    for turn in turns:
+        ids = tokens(turn, add_special_tokens=False)["input_ids"]
+        assert tokens.decode(ids) == turn
+        assert len(ids) == 3
+    assert len(set(vocabulary())) == len(vocabulary()) == len(tokens)
+
+
+@pytest.mark.parametrize("dead_ends", ["silent", "shown", "forgiving"])
+@pytest.mark.parametrize(("decisions", "choices"), [(12, 2), (3, 8)])
+def test_no_word_of_a_world_is_unknown(tokens: Any, dead_ends: str, decisions: int, choices: int) -> None:
+    largest: dict[str, Any] = {
+        "decisions": decisions,
+        "choices": choices,
+        "routine": 40,
+        "cues": len(CUES),
+        "uneven": 10,
+        "noise": 1.0,
+    }
+    source = BifurcationSource(dead_ends=dead_ends, **largest)
+    rng, texts = random.Random(0), [NO_DOOR, DEAD_END]
+    for index in range(5):
+        world = source.world(index)
+        state = world.start
+        texts.append(source.task(index).question)
+        while state.room < len(world.rooms):
+            state, seen = world.enter(state, rng.choice(world.rooms[state.room].doors), rng)
+            texts.append(f"\n<result>\n{seen}\n</result>\n")
+    for text in texts:
+        ids = tokens(text, add_special_tokens=False)["input_ids"]
+        assert tokens.unk_token_id not in ids, text
+        assert tokens.decode(ids).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_prompt_is_the_question_alone(tokens: Any) -> None:
+    source = BifurcationSource(level="long-critical")
+    messages = [
+        {"role": "system", "content": "Unknown words."},
+        {"role": "user", "content": source.task(0).question},
+    ]
+    text = tokens.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert re.fullmatch(r"<s>Find the key\. room 1 .*\n", text)
+    ids = tokens(text, add_special_tokens=False)["input_ids"]
+    assert ids[0] == tokens.bos_token_id
+    assert len(ids) < 16
+
+
+def test_folders_are_those_of_hugging_face(tokens: Any, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    tokens.save_pretrained(tmp_path)
+    again, words = AutoModelForCausalLM.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    ids = words("<go>a</go>", return_tensors="pt").input_ids
+    assert ids.tolist() == tokens("<go>a</go>", return_tensors="pt").input_ids.tolist()
+    assert torch.equal(again(ids).logits, model.eval()(ids).logits)
+    assert words.chat_template == tokens.chat_template

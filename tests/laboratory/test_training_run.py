@@ -1,0 +1,207 @@
+"""Runs of a comparison: costs are those of the trees, budgets end runs, and a seed repeats a run."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from arpo_trainer.backends.base import Generation, Request
+from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.tree import RolloutTree, Trajectory
+from benchmarks.laboratory.lab_policy import PolicySettings, world_env
+from benchmarks.laboratory.tiny_model import parameters, tiny_model, tiny_tokenizer
+from benchmarks.laboratory.training_run import (
+    COSTS,
+    CostCounter,
+    RunSpec,
+    most_steps,
+    root_success,
+    start_success,
+    training_run,
+    tree_costs,
+)
+from envs_registry.generated.bifurcation_world import DOORS
+
+POLICY: dict[str, Any] = {"demonstrations": 32, "batch_size": 8}
+NOISY: dict[str, Any] = {"decisions": 4, "cues": 4, "noise": 0.5, "slip": 0.5}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ARPO_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def hand_made() -> RolloutTree:
+    """Two roots, and a branch of the first after its first result; a call of the second was refused.
+
+    prompt (5) - a turn (3) - result (4) - answer (2), right
+                                         - answer (3), of the branch, wrong
+               - a turn (1) - refusal (2) - answer (1), failed
+    """
+    tree = RolloutTree([1, 2, 3, 4, 5])
+
+    def model(parent: int | None, count: int) -> int:
+        return tree.add_span(parent, "model", [7] * count, logprobs=[0.0] * count, entropies=[0.0] * count).index
+
+    def result(parent: int, count: int, status: str) -> int:
+        tool = {"name": "go", "status": status, "seconds": 0.0}
+        return tree.add_span(parent, "environment", [8] * count, tool=tool).index
+
+    seen = result(model(None, 3), 4, "error")
+    refused = result(model(None, 1), 2, "refused")
+    tree.trajectories += [
+        Trajectory(model(seen, 2), reward=1.0),
+        Trajectory(model(seen, 3), "branch", 0, seen, reward=0.0),
+        Trajectory(model(refused, 1), outcome="failed"),
+    ]
+    return tree
+
+
+def test_costs_of_a_hand_made_tree_are_exact() -> None:
+    costs = {"trajectories": 3, "sampled_tokens": 3 + 1 + 2 + 3 + 1, "tool_calls": 1, "update_tokens": 5 + 16}
+    assert tree_costs(hand_made()) == costs
+    assert tree_costs(hand_made(), packed=False) == {**costs, "update_tokens": 3 * 5 + (9 + 10 + 4)}
+    counter = CostCounter({"tool_calls": 3})
+    counter.add([hand_made(), hand_made()])
+    assert counter.curve == [
+        {"step": 1, **{name: 2 * cost for name, cost in costs.items()}, "success": 1.0, "episodes": 2}
+    ]
+    assert not counter.spent
+    counter.add([hand_made()])
+    assert counter.spent
+
+
+def test_only_valid_planned_roots_count_and_each_prompt_the_same() -> None:
+    assert root_success([hand_made()]) == (1.0, 1)
+    tree = hand_made()
+    tree.trajectories[1].origin = "top-up"  # how many there are depends on how the roots fared
+    assert root_success([tree]) == (1.0, 1)
+    tree.trajectories[1].origin = "root"
+    assert root_success([tree, tree, hand_made()]) == (pytest.approx(2 / 3), 5)
+    assert root_success([]) == (0.0, 0)
+
+
+class RandomWalker:
+    """Goes through a random open door, or answers with the key; all that it draws is from the seed of the request."""
+
+    wants_messages = False
+    trains = True
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+    async def begin(self) -> None:
+        """It keeps nothing."""
+
+    async def end(self) -> None:
+        """It holds nothing."""
+
+    async def generate(self, request: Request, on_window: Any = None) -> Generation:
+        rng = random.Random(request.seed)
+        await asyncio.sleep(0)
+        words = self.tokenizer.convert_ids_to_tokens(list(request.ids))
+        if words[-3:-1] and re.fullmatch(r"k\d+", words[-2]):
+            turn = f"<answer>\\boxed{{{words[-2]}}}</answer>"
+        else:
+            behind = words[len(words) - words[::-1].index("doors") :]
+            turn = f"<go>{rng.choice([word for word in behind if word in DOORS])}</go>"
+        ids = self.tokenizer(turn, add_special_tokens=False)["input_ids"]
+        entropies = [rng.random() * 3 for _ in ids]
+        if on_window:
+            on_window(entropies[: request.window])
+        return Generation(ids, [-1.0] * len(ids), entropies, "stop")
+
+
+def grown(algorithm: str, seed: int, **settings: Any) -> list[str]:
+    tokenizer, env = tiny_tokenizer(), world_env("short", NOISY)
+    chosen = RolloutSettings(algorithm, num_generations=8, initial_rollouts=4, seed=seed, entropy_window=3, **settings)
+    trees = asyncio.run(
+        Engine(cast(Any, RandomWalker(tokenizer)), tokenizer, env, chosen).rollout(
+            [env.tasks.task(i) for i in range(4)]
+        )
+    )
+    assert all(trajectory.answer for tree in trees for trajectory in tree.trajectories)
+    return [str([(span.parent, span.text) for span in tree.spans]) for tree in trees]
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "arpo"])
+def test_a_seed_repeats_a_rollout_with_its_noise(algorithm: str) -> None:
+    first = grown(algorithm, 3)
+    assert grown(algorithm, 3) == first
+    assert grown(algorithm, 4) != first
+
+
+def spec_of(**changes: Any) -> RunSpec:
+    given = RunSpec(
+        "grpo",
+        "grpo",
+        "short",
+        0,
+        {"trajectories": 24},
+        groups=2,
+        settings={"num_generations": 4, "initial_rollouts": 2},
+        policy=POLICY,
+        test_tasks=2,
+    )
+    return dataclasses.replace(given, **changes)
+
+
+def test_a_run_ends_with_its_budget_and_is_repeatable(tmp_path: Path) -> None:
+    first, again, other = (
+        training_run(spec_of(seed=seed), tmp_path / str(number)) for number, seed in enumerate((0, 0, 1))
+    )
+    assert [point["trajectories"] for point in first["curve"]] == [8, 16, 24]
+    assert (first["status"], first["final"]["episodes"]) == ("finished", 8)
+    assert first["curve"] == again["curve"]
+    assert first["final"] == again["final"]
+    assert first["curve"] != other["curve"]
+
+
+def test_each_cost_can_end_a_run(tmp_path: Path) -> None:
+    for name, most in (("sampled_tokens", 80), ("update_tokens", 150)):
+        curve = training_run(spec_of(budget={name: most}), tmp_path / name)["curve"]
+        assert curve[-1][name] >= most
+        assert all(point[name] < most for point in curve[:-1])
+
+
+def test_updates_of_flat_rows_cost_all_copies(tmp_path: Path) -> None:
+    packed, flat = (
+        training_run(
+            spec_of(budget={"trajectories": 8}, settings={**spec_of().settings, "packing": packing}), tmp_path / packing
+        )["curve"]
+        for packing in ("true", "false")
+    )
+    assert flat[0]["update_tokens"] > packed[0]["update_tokens"]
+    assert flat == [{**packed[0], "update_tokens": flat[0]["update_tokens"]}]
+
+
+def test_the_start_of_a_policy_is_measured_on_held_out_tasks() -> None:
+    policy = PolicySettings(**POLICY)
+    found = start_success(policy, tasks=3, samples=2)
+    assert found["episodes"] == 6
+    assert 0.0 <= found["success"] <= 1.0
+    assert found["parameters"] == parameters(tiny_model())
+    assert start_success(policy, tasks=3, samples=2) == found
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({}, "give a budget, such as"),
+        ({"calls": 100}, f"'calls' is no cost; the costs are {', '.join(COSTS)}"),
+        ({"trajectories": 7}, "trajectories=7 does not last for one step of 8 trajectories, which takes about 8"),
+        ({"tool_calls": 15}, "tool_calls=15 does not last for one step of 8 trajectories, which takes about 16"),
+    ],
+)
+def test_budgets_that_cannot_work_are_refused(budget: dict[str, int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        most_steps(spec_of(budget=budget), 8)
