@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import NamedTuple
 
 _ROUNDS = 100
-_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def children(pid: int) -> list[int]:
@@ -62,12 +62,13 @@ def parent_of(pid: int) -> int:
 
 
 class Stat(NamedTuple):
-    """State, parent, number of threads and start time (clock ticks) of a process, from /proc/PID/stat."""
+    """State, parent, number of threads, start time and CPU time (clock ticks) of a process, from /proc/PID/stat."""
 
     state: str
     parent: int
     threads: int
     start: int
+    cpu: int
 
 
 def stat_of(pid: int) -> Stat | None:
@@ -75,7 +76,8 @@ def stat_of(pid: int) -> Stat | None:
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
-        return Stat(fields[0], int(fields[1]), int(fields[17]), int(fields[19]))
+        cpu = int(fields[11]) + int(fields[12])
+        return Stat(fields[0], int(fields[1]), int(fields[17]), int(fields[19]), cpu)
     except (OSError, IndexError, ValueError):
         return None
 
@@ -92,7 +94,7 @@ def user_of(pid: int) -> int:
 def now_in_ticks() -> int:
     """Return the start time that a process would have if it started now, or a little earlier."""
     # one tick less, so that rounding never makes a new process older than the moment of this call
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS) - 1
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS) - 1
 
 
 def descendants(pid: int) -> Iterator[int]:

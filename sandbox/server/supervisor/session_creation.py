@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sandbox.server.kernel.processes import kill_tree, sizes_of, stat_of
+from sandbox.server.kernel.processes import TICKS, children, kill_tree, sizes_of, stat_of, user_of
 from sandbox.server.supervisor.client_stream import ClientRequest, ClientStream
 from sandbox.server.supervisor.event_loop import EventLoop
 from sandbox.server.supervisor.session_channels import SessionChannels
@@ -21,6 +21,7 @@ from sandbox.server.wire import RUN, RUN_ONCE, WireError
 
 _OPEN_SECONDS = 30.0  # the first session of a machine that is busy may have to wait
 _FORK_SECONDS = 2.0  # without a report of the session or of a copy: a fork takes some 10 ms, and code can prolong it
+_MOST_DELAYS = 14  # of that time, for processes that wait for a processor
 _RETURN_SECONDS = 0.5  # for a session whose copies were given up, to go on without them
 _MOST_ATTEMPTS = 3
 
@@ -39,6 +40,7 @@ class Creation:
         losses: what the fork could not copy.
         workers: processes of the parent that were stopped for the fork.
         refused: the parent has not even begun to fork.
+        delays: how often its time was prolonged.
         error: why the creation fails; empty while it does not.
     """
 
@@ -56,6 +58,7 @@ class Creation:
         self.losses: dict[str, int] = {}
         self.workers: set[int] = set()
         self.refused = False
+        self.delays = 0
         self.error = ""
 
 
@@ -157,8 +160,12 @@ class SessionCreation:
         self.under_way[handle] = creation
 
     def _time_out(self, creation: Creation, seconds: float) -> None:
-        creation.error = creation.error or f"it was not done after {seconds:.0f} s"
         parent = creation.parent
+        if parent and creation.delays < _MOST_DELAYS and self._waits_for_processor(parent):
+            creation.delays += 1
+            self.start_clock(creation)
+            return
+        creation.error = creation.error or f"it was not done after {seconds:.0f} s"
         copies = [handle for handle in creation.waiting if handle is not parent]
         if parent in creation.waiting and not copies:
             self._control.kill(parent, "killed", "it did not come back from a fork")
@@ -169,6 +176,16 @@ class SessionCreation:
             self.failed(handle, creation.error)
         if parent in creation.waiting and creation.before_answer:
             creation.before_answer(creation)  # it waits for its copies, of which one may have stopped itself
+
+    def _waits_for_processor(self, parent: SessionHandle) -> bool:
+        """Return whether a process of a fork would go on but for a busy machine, and has not had its time yet."""
+        for pid in (parent.pid, *children(parent.pid), *self._table.unknown_children()):
+            stat = stat_of(pid)
+            # the session itself may have calculated for long before: what hangs in it, hangs before there are copies
+            used = stat.cpu if stat and pid != parent.pid else 0
+            if stat and stat.state in "RD" and used < _FORK_SECONDS * TICKS and user_of(pid) == user_of(parent.pid):
+                return True
+        return False
 
     def arrived(self, handle: SessionHandle, pid: int, uid: int, directory: bytes) -> None:
         """Note that a session of a zygote is ready. Pid and user are those that the kernel reports.
