@@ -81,7 +81,7 @@ class McpServer:
             from mcp import Client
             from mcp.client.streamable_http import streamable_http_client
         except ImportError as error:  # `Client` is new in version 2
-            raise RuntimeError(f"MCP servers need mcp 2: pip install 'arpo-gym[mcp]' ({error})") from error
+            raise RuntimeError("MCP servers need mcp 2: pip install 'arpo-gym[mcp]'") from error
         if self.command:
             program, *arguments = self.command
             parameters = mcp.StdioServerParameters(command=program, args=arguments, env=dict(self.env))
