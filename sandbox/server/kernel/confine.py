@@ -20,6 +20,7 @@ from sandbox.server.kernel.syscalls import (
     limit_process,
     limit_processes,
     limit_time,
+    prefer_for_oom,
     process_facts,
 )
 
@@ -56,6 +57,7 @@ class Confinement:
 
     def separate(self, uid: int) -> None:
         """Become the user of an empty slot, and kill whatever may still run as that user."""
+        prefer_for_oom()  # as root, and not in the zygote, with which all sessions would end
         if self._own_users:
             drop_to(uid)
             end_all_of_this_user()

@@ -43,7 +43,7 @@ def die_with_parent() -> None:
 
 
 def prefer_for_oom() -> None:
-    """Have the kernel kill this process, and what it forks, before the supervisor when memory runs out."""
+    """Have the kernel kill this process, and what it forks, before the server's own when memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("500")  # 1000 is for the group that the watchdog finds to hold most

@@ -19,7 +19,7 @@ from typing import Any
 
 from sandbox.server.kernel.confine import Confinement, end_all_of_this_user
 from sandbox.server.kernel.remove_tree import remove_tree
-from sandbox.server.kernel.syscalls import collapse_heap, die_with_parent, drop_to, hide_memory, prefer_for_oom
+from sandbox.server.kernel.syscalls import collapse_heap, die_with_parent, drop_to, hide_memory
 from sandbox.server.session.blocking_channel import Channel
 from sandbox.server.session.python_environment import furnish
 from sandbox.server.session.session import current_directory, start
@@ -33,7 +33,6 @@ def serve_zygote(config: dict[str, Any]) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)  # sessions inherit standard input
     os.dup2(nothing, 0)
     os.close(nothing)
-    prefer_for_oom()
     hide_memory()
     missing = _import_all(config["preload"])
     confinement = Confinement(config)

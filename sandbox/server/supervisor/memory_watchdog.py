@@ -156,15 +156,13 @@ class MemoryWatchdog:
 
     def _mark_the_largest(self, rising: bool) -> None:
         """Have the kernel kill processes of the largest group first, if memory runs out before the next check."""
+        if rising and self._still_ending():
+            return  # what the ended session has started may still hold its memory, and stays marked
         groups = self._groups() if rising and self._usage.counts_memory else []
-        marked: set[int] = set()
-        if groups:
-            held = self._accounting.measure(groups)
-            shares, _ = charge(held, *self._in_doubt(held))
-            largest = groups[shares.index(max(shares))]
-            for handle in largest:
-                handle.blamed = time.monotonic()
-            marked = {pid for handle in largest for pid in (handle.pid, *descendants(handle.pid))}
+        largest, _ = self._largest(groups)
+        for handle in largest:
+            handle.blamed = time.monotonic()
+        marked = {pid for handle in largest for pid in (handle.pid, *descendants(handle.pid))}
         for pid in self._marked ^ marked:
             set_oom_preference(pid, most=pid in marked)
         self._marked = marked
@@ -175,22 +173,28 @@ class MemoryWatchdog:
         groups = self._groups()
         if not groups or now < self._not_before:
             return
-        held = self._accounting.measure(groups)
-        shares, unknown = charge(held, *self._in_doubt(held))
-        most = max(shares)
-        if most < max(_LEAST_SHARE * self.limit, unknown):
+        group, most = self._largest(groups)
+        if not group:
             self._not_before = now + _CALM  # the memory is somewhere else, or about to be released
             return
         why = (
             f"the session was ended because the sandbox was running out of memory ({self.limit >> 20} MB for all "
             f"sessions) and it held the most, with its forks ({most >> 20} MB)"
         )
-        group = groups[shares.index(most)]
         parts = self._accounting.measure([[handle] for handle in group])
         sizes = [one.sure + one.pages + one.kernel for one in parts]
         largest = group[sizes.index(max(sizes))]
         self._ended, self._patience = (largest, largest.home), now + _PATIENCE
         self._kill(largest, "memory_limit", why)
+
+    def _largest(self, groups: list[list[SessionHandle]]) -> tuple[list[SessionHandle], int]:
+        """Return the group that holds most, and its bytes; none if more is of unknown owners, or it holds little."""
+        if not groups:
+            return [], 0
+        held = self._accounting.measure(groups)
+        shares, unknown = charge(held, *self._in_doubt(held))
+        most = max(shares)
+        return (groups[shares.index(most)] if most >= max(_LEAST_SHARE * self.limit, unknown) else []), most
 
     def _in_doubt(self, held: list[GroupMemory]) -> tuple[int, int]:
         """Return the bytes of programs and of the kernel that are not known to be a group's or the server's own."""
