@@ -6,9 +6,11 @@ FOLDER is another checkout of this project (`git worktree add FOLDER COMMIT`). E
 other, in a process and a container of its own. Medians over the rounds are printed and written to
 benchmarks/results/sandbox_calls.json. CPU is that of the client and of the container, in ms a call; p50 is in ms.
 
-- live: a cell in a session that is open; fork: `fork(1)` of such a session with a heap of 0 and of 500 MB.
+- live: a cell in a session that is open; fork: `fork(1)` of such a session with a heap of 0 and of 500 MB; fork of 8:
+  `fork(8)`, with no heap.
 - fresh: `print(1)` in a session of its own; fresh with packages: the same, with the name of a package in its text, so
-  that it is forked from the process that has imported them; fresh sympy: a factorisation.
+  that it is forked from the process that has imported them; fresh sympy: a factorisation;
+  fresh integral: the first one of a session.
 - bare fork: fork and exit of a session that does nothing else: what the kernel takes for a process of that size.
 """
 
@@ -31,6 +33,7 @@ from typing import Any
 HERE = Path(__file__).resolve()
 RESULTS = HERE.parent / "results" / "sandbox_calls.json"
 SYMPY = "import sympy\nprint(sympy.factorint(10**12 + 39))"
+INTEGRAL = "import sympy\nx = sympy.Symbol('x')\nprint(sympy.integrate(x**2 * sympy.exp(x), x))"
 BARE = """
 import os, time
 def once():
@@ -83,6 +86,9 @@ def measure() -> dict[str, float]:
         for size in (0, 500):
             with sandbox.interpreter_sync(f"heap = bytearray({size} << 20)") as big:
                 note(f"fork, {size} MB", calls(lambda big=big: [copy.close() for copy in big.fork(1)], 40))  # type: ignore[misc]
+        with sandbox.interpreter_sync() as small:
+            note("fork of 8, 0 MB", calls(lambda: [copy.close() for copy in small.fork(8)], 20))
+        note("fresh integral, 1 callers", calls(lambda: _check(sandbox, INTEGRAL), 40))
         texts = {"fresh": "print(1)", "fresh with packages": "print(1)  # numpy, sympy", "fresh sympy": SYMPY}
         for name, text in texts.items():
             for callers in (1, 64):
