@@ -14,7 +14,7 @@ from fractions import Fraction
 from arpo_env.grading.answer_text.number_words import SCALES, read_ordinal, read_words
 
 _LONGEST = 1000  # characters; no real answer is longer, and Python refuses numbers of over 4300 digits
-_NUMBER = re.compile(r"(?P<sign>[-+]?)\$?(?P<body>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d++(?:\.\d*+|/\d++)?|\.\d++)%?")
+_NUMBER = re.compile(r"(?P<sign>[-+]?)\$?(?P<body>[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d++(?:\.\d*+|/\d++)?|\.\d++)%?")
 _FRACTION = re.compile(
     r"(?P<sign>[-+]?)\s*(?:\\frac\s*\{\s*(?P<top>[-+]?[\d,]+)\s*\}\s*\{\s*(?P<bottom>[-+]?[\d,]+)\s*\}"
     r"|(?P<left>[\d,]+)\s*(?:/|out\s+of|in(?=\s+\d))\s*(?P<right>[-+]?[\d,]+))"
@@ -66,7 +66,7 @@ def as_number(text: str) -> Fraction | None:
     plain = unicodedata.normalize("NFKC", text).strip().rstrip(".").replace("−", "-")
     plain = plain.replace("\\$", "$").replace("\\%", "%")
     plain = re.sub(r"^\$(.*)\$$", r"\1", plain)
-    plain = re.sub(r"(?<=\d) (?=\d{3}\b)", "", plain).strip()
+    plain = re.sub(r"(?<=\d)(?<!\b0) (?=\d{3}\b)", "", plain).strip()  # "0 333" is two numbers
     plain = re.sub(r"^(-?)\\[dt]?frac\{(\d+)\}\{(\d+)\}$", r"\1\2/\3", plain)
     match = _NUMBER.fullmatch(plain)
     if match is None:

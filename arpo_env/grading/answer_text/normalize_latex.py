@@ -180,10 +180,10 @@ def prepare(text: str) -> str:
     text = re.sub(r"\\mathbb\s*\{?\s*([RNZQC])\b\s*\}?", r"\\mathbb{\1}", text)
     # thousands separators as typeset: {,} and \, and 1_000 and 1'000
     text = re.sub(
-        r"(?<![\w.])\d{1,3}(?:(?:\\?_|')\d{3})+(?![\w'])", lambda match: re.sub(r"\\?_|'", ",", match[0]), text
+        r"(?<![\w.])[1-9]\d{0,2}(?:(?:\\?_|')\d{3})+(?![\w'])", lambda match: re.sub(r"\\?_|'", ",", match[0]), text
     )
     text = re.sub(r"(?<=\d)(?:\{,\}|\\!,|,\s*\\!)\s*(?=\d{3}(?!\d))", ",", text)
-    text = re.sub(r"(?<=\d)\\[,;:](?=\d{3}(?!\d))", "", text)
+    text = re.sub(r"(?<=\d)(?<!\b0)\\[,;:](?=\d{3}(?!\d))", "", text)
     text = _apart(re.sub(r"(?<!\\)\\[!,:;> ]|~", " ", text))  # spacing commands
     text = re.sub(r"\\[dtc]frac", r"\\frac", _SPACING.sub(" ", text))
     text = _braced_roots(_rewrite(unwrap(text)))

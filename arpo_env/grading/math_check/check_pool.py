@@ -61,19 +61,19 @@ class CheckPool:
         """
         found = await self._ask(answer, gold)
         # an answer is to blame only if the gold answer can be evaluated without it
-        if isinstance(found, str) and isinstance(alone := await self._ask(gold, gold), str):
+        if isinstance(found, str) and isinstance(alone := await self._ask(gold, gold, by_text=False), str):
             raise GradingError(
                 f"the gold answer {gold!r:.200} cannot be evaluated: {alone}. Give a simpler one, or leave its task out"
             )
         return found is True
 
-    async def _ask(self, answer: str, gold: str) -> bool | str:
+    async def _ask(self, answer: str, gold: str, by_text: bool = True) -> bool | str:
         """Return the verdict of a process, or what the check cost.
 
         Raises:
             GradingError: the pool failed.
         """
-        job = json.dumps({"answer": answer, "gold": gold}).encode()
+        job = json.dumps({"answer": answer, "gold": gold, "by_text": by_text}).encode()
         try:
             try:
                 reply = json.loads(await self._pool.run(job))

@@ -56,7 +56,7 @@ def _check(job: dict[str, Any], cpu: float, wall: float) -> dict[str, Any]:
     signal.setitimer(signal.ITIMER_PROF, cpu)
     signal.setitimer(signal.ITIMER_REAL, wall + _MARGIN)
     try:
-        return {"same": same_mathematics(job["answer"], job["gold"], by_text=job["answer"] != job["gold"])}
+        return {"same": same_mathematics(job["answer"], job["gold"], job["by_text"])}
     except RecursionError:
         return {"same": False}  # the same every time, and no right answer is nested that deeply
     except Exception as error:
