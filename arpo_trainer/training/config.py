@@ -298,7 +298,10 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         given = {each.name: getattr(args, each.name) for each in fields(args) if each.init}
         usual = {each.name: each.default for each in fields(args)}
         # TRL derives it from the others, and takes only one of the two
-        return cls(**{name: v for name, v in given.items() if v != usual[name] and name != "generation_batch_size"})
+        derived = {"generation_batch_size"}
+        if args.bf16:  # TRL's default, too, but only where a GPU has it
+            derived.add("bf16")
+        return cls(**{name: v for name, v in given.items() if v != usual[name] and name not in derived})
 
     @property
     def world_size(self) -> int:

@@ -172,6 +172,9 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
             return
         row: dict[str, Any] = {"step": state.global_step}
         for key, value in logs.items():
+            # the environment's, and where reward functions are given, the run learns from theirs
+            if key == "arpo/reward" and "reward" in logs:
+                continue
             if isinstance(value, (int, float)) and math.isfinite(value):
                 row[key.removeprefix(_PREFIX)] = value
         row["seconds_step"] = self._step_seconds

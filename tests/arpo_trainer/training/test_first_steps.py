@@ -82,19 +82,21 @@ def test_a_grpo_config_and_rows_train_with_a_reward_function(model: Path, isolat
         seen.append({"completions": completions, **columns})
         return [float(len(turns[0]["content"])) for turns in completions]
 
-    args = GRPOConfig(output_dir=str(tmp_path / "out"), bf16=False, use_cpu=True, beta=0.5, **SMALL)
+    args = GRPOConfig(output_dir=str(tmp_path / "out"), use_cpu=True, beta=0.5, **SMALL)
     rows = [{"prompt": ASKED, "answer": ANSWER}]
     trainer = ARPOTrainer(model, ID, length, args, rows, eval_dataset=rows, overlap="allow")
     trainer.train()
     assert seen[0]["answer"] == [ANSWER] * 2
     assert trainer.trees[0].task["question"] == ASKED
-    usual = ARPOConfig(output_dir=str(tmp_path))
+    usual = ARPOConfig(output_dir=str(tmp_path), use_cpu=True)
     kept = ("vllm_importance_sampling_mode", "logging_steps", "bf16")  # TRL's defaults do not replace ours
     assert [getattr(trainer.args, name) for name in kept] == [getattr(usual, name) for name in kept]
     assert (trainer.args.beta, trainer.args.num_generations) == (0.5, 2)
     facts = json.loads((tmp_path / "out" / "run.json").read_text())
     assert facts["status"] == "finished"
     assert facts["settings"]["beta"] == 0.5
+    [row] = map(json.loads, (tmp_path / "out" / "metrics.jsonl").read_text().splitlines())
+    assert row["reward"] == row["rewards/length/mean"] > 0  # what is learned from, not the environment's
     assert {"metrics.jsonl", "traces.jsonl", "report.html"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
