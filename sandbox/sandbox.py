@@ -13,6 +13,7 @@ from dataclasses import fields
 from typing import Any, TypedDict, Unpack
 
 from sandbox.backends.http_address import http_addresses, is_http_address, without_password
+from sandbox.backends.registry import check_backend
 from sandbox.config.limits import Limits
 from sandbox.config.options import PoolPlan, ServerOptions, command_words, package_names
 from sandbox.docker_engine.hosts import Host, hosts_of
@@ -311,6 +312,8 @@ def _checked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name not in _SETTINGS:
             raise ValueError(f"a sandbox has no setting {name!r}; there are: {', '.join(_SETTINGS)}")
     chosen = dict(settings)
+    if "backend" in chosen and not is_http_address(chosen["backend"]):
+        check_backend(chosen["backend"])
     if isinstance(chosen.get("limits"), Mapping):
         known = [field.name for field in fields(Limits)]
         for name in chosen["limits"]:

@@ -112,7 +112,8 @@ def checkpoints(path: str) -> list[str]:
         return [path]
     found = [one for one in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", one.name) and one.is_dir()]
     if not found:
-        raise FileNotFoundError(f"{path!r} holds neither a model (config.json) nor checkpoints (checkpoint-N)")
+        model = f"; give {str(folder / 'model')!r}" if (folder / "model").is_dir() else ""
+        raise FileNotFoundError(f"{path!r} holds neither a model (config.json) nor checkpoints (checkpoint-N){model}")
     return [str(one) for one in sorted(found, key=lambda one: int(one.name.rpartition("-")[2]))]
 
 

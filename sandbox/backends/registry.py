@@ -25,6 +25,19 @@ NAMES = ("auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local"
 _warned = False
 
 
+def check_backend(name: str) -> None:
+    """Check that there is a backend of this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in NAMES:
+        raise ValueError(
+            f"there is no sandbox backend {without_password(str(name))!r}; choose one of {', '.join(NAMES)}, or the "
+            "address of a sandbox server, such as http://host:8080"
+        )
+
+
 def choose(name: str) -> str:
     """Return the backend that a name stands for on this machine.
 
@@ -32,11 +45,7 @@ def choose(name: str) -> str:
         ValueError: there is no such backend.
         SandboxUnavailable: it cannot be used here; the message says what to do.
     """
-    if name not in NAMES:
-        raise ValueError(
-            f"there is no sandbox backend {without_password(name)!r}; choose one of {', '.join(NAMES)}, or the address "
-            "of a sandbox server, such as http://host:8080"
-        )
+    check_backend(name)
     if name in ("command", "kubernetes", "unsafe_local"):
         return name  # chosen by name alone; what is wrong with it shows at the start
     faults: list[str] = []

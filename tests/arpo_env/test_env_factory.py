@@ -68,6 +68,7 @@ def test_an_environment_reaches_a_process_that_is_spawned() -> None:
         ({"profil": "data"}, r"no setting 'profil'; there are: .*profile"),
         ({"profile": "dat"}, "choose one of minimal, math, data"),
         ({"limits": {"ram": 1}}, r"no limit 'ram'; there are: memory"),
+        ({"backend": "podman"}, "no sandbox backend 'podman'; choose one of auto, docker"),
         ({"token": "secret"}, "no setting 'token'"),
         ("data", r"write a mapping, such as \{\"profile\": \"data\"\}"),
     ],
