@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 
 from arpo_env.errors import GradingError
 from arpo_env.grading.answer_text.allowed_words import is_known_tail, names_what_is_counted, question_words
@@ -26,9 +27,10 @@ from arpo_env.grading.answer_text.units import COUNTED, convert, same_unit, spli
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_check.answer_shapes import equation_sides, is_name, read_shape
 from arpo_env.grading.math_check.asked_for import (
+    abbreviates,
+    asks_another,
     asks_base,
     asks_formula,
-    asks_function_of,
     asks_interval,
     asks_order,
     asks_percent,
@@ -42,7 +44,7 @@ from arpo_env.grading.math_check.check_pool import CheckPool, shared_pool, warn_
 from arpo_env.grading.math_check.complexity_guard import LONGEST, is_too_expensive
 from arpo_env.grading.math_check.copied_answers import is_copied, is_copied_number, is_in_question
 from arpo_env.grading.math_check.measure_names import is_measure
-from arpo_env.grading.math_check.parse_expression import Unreadable, read_expression, symbols
+from arpo_env.grading.math_check.parse_expression import Node, Unreadable, read_expression, symbols
 from arpo_env.grading.math_check.read_gold import ABOUT, Gold, has_unknowns, read_gold, without_spaces
 from envs_registry import Task
 
@@ -54,19 +56,26 @@ _BELOW_ZERO = re.compile(r"(.+?)\s+(?:degrees?\s*(?:celsius|fahrenheit|[CF])?\s+
 _THOUSANDS = re.compile(r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?![\d,\])])")
 _WHERE = re.compile(r"(?P<main>.+?),?\s+(?:where|with)\s+(?P<bound>.+)")
 _BOUND = re.compile(r"\s*([A-Za-z])\s*=\s*(-?\d+(?:/\d+)?)\s*")
-# read only where the gold answer is a binomial, for C may also be a point
-_COMBINATION = re.compile(
-    r"(?<![A-Za-z])C\s*(?:=\s*)?\(\s*(\d+)\s*,\s*(\d+)\s*\)|(?<![\w.])(?:\{\})?\s*[_^]?\s*\{?(\d+)\}?\s*C\s*_?\s*\{?(\d+)\}?"
-    r"|(?<![A-Za-z])C\s*_\s*\{?(\d+)\}?\s*\^\s*\{?(\d+)\}?"
+# read only where the gold answer is a number or a binomial, for C and P may also be points
+_CHOICES = re.compile(
+    r"(?<![A-Za-z])n?(?P<a>[CPA])r?\s*(?:=\s*)?\(\s*(\d+)\s*,\s*(\d+)\s*\)"
+    r"|(?<![\w.])(?:\{\})?\s*[_^]?\s*\{?(\d+)\}?\s*(?:\\?(?P<b>[CPA])|choose\s)\s*_?\s*\{?(\d+)\}?"
+    r"|(?<![A-Za-z])(?P<c>[CPA])\s*_\s*\{?(\d+)\}?\s*\^\s*\{?(\d+)\}?"
 )
+_MODULUS = re.compile(r"\s*\\pmod\{(\d{1,9})\}")
+_CONGRUENT = re.compile(r"\s*(?:\\equiv(?![a-z])|=)\s*")
 # the point where a formula has no value: "x + 2 for x \\ne 2"
 _EXCEPT = re.compile(
     r"(?:,|,?\s(?:where|for|with|if)\s|\()\s*([a-z])\s?"
     r"(?:\\neq?\s[^,()]{1,20}|\\in\s?(?:\\mathbb\{[A-Z]\}|[\[(][^\[\]()]{1,40}[\])]))\)?$"
 )
 _UNIT = re.compile(r"\\?\$|(?<=[\d)])\s?([A-Za-z]{2,}(?:\s[A-Za-z]{2,})?)(?=\s*[-+*/=)]|\s*\\|$)")
-_TAIL = re.compile(r"(?<=[a-z])\s(?:in|of|for|from|with|if|when)\s(\S+\s\S.*)$")
+_TAIL = re.compile(r"(?<=[a-z])\s(?:in|of|for|from|with|if|when)\s(\S.*)$")
+_THUS = re.compile(
+    r"\s?,?\s?(?:\\(?:Rightarrow|implies|Longrightarrow|therefore)(?![a-z])|(?<![a-z])so(?![a-z])|所以)\s*,?\s*"
+)
 _RATIO = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
+_CIRCLE = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?")
 _AND = re.compile(r",?\s*(?<![A-Za-z])and(?![A-Za-z])")
 _MEMBER = re.compile(r"(?P<name>[^=<>]+?)\s*\\in\s*\\\{(?P<value>[^,{}]+)\\\}")
 
@@ -130,8 +139,8 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
     if len(answer) > _RAW + len(gold):
         return False
     right = read_gold(gold)
-    if "\\binom" in right.plain:
-        answer = _COMBINATION.sub(lambda match: "\\binom{{{}}}{{{}}}".format(*filter(None, match.groups())), answer)
+    if right.number is not None or "\\binom" in right.plain:
+        answer = _CHOICES.sub(_choose, answer)
     plain = prepare(answer)
     if (
         without_spaces(plain) == without_spaces(right.plain)
@@ -164,6 +173,8 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
     if isinstance(said := matching_claims(text, right.plain), tuple):
         return Undecided(*said)
     question = without_options(question)  # repeating an option is not copying the question
+    if (thus := _THUS.search(text)) and thus.start() > 2 and is_in_question(text[: thus.start()], question):
+        text = text[thus.end() :]  # "2x + 3 = 11, so x = 4"
     named = _without_name(text)
     # The first comparison that knows the form of the gold answer decides; None means "another form".
     decided = (
@@ -175,9 +186,64 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
     for same in decided:
         if same is not None:
             return same and not is_in_question(text, question)
+    if (modulus := _MODULUS.search(text)) and (right.number is not None or _MODULUS.search(right.plain)):
+        return _decide_residue(text, right, int(modulus[1]), question)
     if right.number is not None:
         return _decide_number(text, right, right.number, question, known)
     return _decide_formula(text, right, question, known)
+
+
+def _choose(match: re.Match[str]) -> str:
+    """Write "C(10,3)" as a binomial and "P(10,3)" as the number of ways to arrange 3 of 10."""
+    kind = match["a"] or match["b"] or match["c"] or "C"
+    count, taken = (part for part in match.groups() if part and part.isdigit())
+    if kind == "C":
+        return f"\\binom{{{count}}}{{{taken}}}"
+    left = int(count[:4]) - int(taken[:4])
+    return rf"\frac{{{count}!}}{{{left}!}}" if left >= 0 else match[0]
+
+
+def _decide_residue(text: str, gold: Gold, modulus: int, question: str) -> bool:
+    r"""Compare "7^{100} \equiv 1 \pmod{10}" with the remainder 1, or with "x \equiv 1 \pmod{10}"."""
+    if not modulus or len(set(_MODULUS.findall(text))) > 1:
+        return False
+    *before, last = _CONGRUENT.split(_MODULUS.sub("", text).strip())
+    residue, wanted = as_value(last), gold.number
+    if wanted is None:
+        *names, right = _CONGRUENT.split(_MODULUS.sub("", gold.plain).strip())
+        wanted = as_value(right)
+        if _MODULUS.findall(gold.plain) != [str(modulus)] or (before and names and before[0] != names[0]):
+            return False
+    elif not re.search(rf"(?<!\d){modulus}(?!\d)", question) and not (
+        modulus in (10, 100, 1000) and "digit" in question
+    ):
+        return False
+    if residue is None or wanted is None or residue.base or not same_value(residue, wanted):
+        return False
+    sides = [side for side in before if not is_name(side)]
+    return all(_residue(side, modulus) == residue.number for side in sides)
+
+
+def _residue(text: str, modulus: int) -> int | None:
+    """Return the remainder of a formula of whole numbers, however large its value is; None for other formulas."""
+
+    def of(node: Node) -> int | None:
+        if node.name == "number" and node.value.denominator == 1:
+            return int(node.value) % modulus
+        if node.name == "^" and (power := node.parts[1]).name == "number" and power.value.denominator == 1:
+            base = of(node.parts[0])
+            return None if base is None or power.value < 0 else pow(base, int(power.value), modulus)
+        parts = [of(part) for part in node.parts]
+        if node.name not in ("+", "*", "negative") or None in parts:
+            return None
+        numbers = [part for part in parts if part is not None]
+        found = sum(numbers) if node.name == "+" else prod(numbers) if node.name == "*" else -numbers[0]
+        return found % modulus
+
+    try:
+        return of(read_expression(text))
+    except (Unreadable, RecursionError):
+        return None
 
 
 def _says_of(text: str, gold: str, known: frozenset[str]) -> bool:
@@ -207,7 +273,11 @@ def _decide_option(text: str, gold: tuple[str, str], question: str) -> bool | Un
 
 def _decide_number(text: str, gold: Gold, number: Value, question: str, known: frozenset[str]) -> bool | Undecided:
     """Compare with a gold number: the answer must be a number, or a chain of equations that ends in it."""
-    if question and (match := _TAIL.search(text)) and is_in_question(match[1], question):
+    if (
+        question
+        and (match := _TAIL.search(text))
+        and (match[1] in known or (" " in match[1] and is_in_question(match[1], question)))
+    ):
         unit = split_unit(text[: match.start()], letters=True, known=known)[1]
         if unit and expected_unit(text, unit, question) == unit:
             text = text[: match.start()]  # "150 minutes in 2.5 hours"
@@ -239,7 +309,7 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
     last = strip_phrases(chain[-1] if chain else text, known)
     last = re.sub(r"^(\d+)\s*:\s*(\d+)$", r"\1/\2", last) if chain and ":" in chain[0] else last
     # "y = 5" is not "x = 5"
-    if chain and not gold.name and is_name(chain[0]) and asks_function_of(chain[0].strip(), question):
+    if chain and not gold.name and is_name(chain[0]) and asks_another(chain[0].strip(), question):
         return False
     if gold.name and chain and is_name(chain[0]) and without_spaces(chain[0]) != gold.name:
         return False
@@ -258,6 +328,8 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
     if not rest:
         return True
     rest = [_without_units(side, known) for side in rest]
+    if split_unit(last)[1] == "degree":
+        rest = [side if _RATIO.search(side) else _CIRCLE.sub("", side) for side in rest]
     checked = Undecided(" = ".join([*rest, _number_text(number)]), _number_text(number))
     return all(_is_checkable(side, gold) for side in rest) and checked
 
@@ -308,6 +380,7 @@ def _sides_to_check(chain: list[str], gold: Gold, question: str, known: frozense
         )
         name = name or without_spaces(side) == gold.measure or is_quantity(side, known)
         name = name or asks_formula(side, question) or ("_" in side and is_in_question(side, question))
+        name = name or abbreviates(side, question)
         named = named or name
         if side.startswith("(") or not (name or (named and _is_rule(side, chain[0]))):
             yield side
@@ -403,7 +476,9 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
         text = text[: match.start()]
     value, unit = split_unit(text, letters=False, known=known)
     asked = gold.unit or (expected_unit(text, unit, question) if unit and question else unit)
-    if asked is None or (unit and asked and not same_unit(unit, asked) and "degree" not in (unit, asked)):
+    if asked is None or (unit and asked and not same_unit(unit, asked) and "degree" not in (unit, gold.unit)):
+        return False
+    if unit == "degree" and asked == "radian":
         return False
     if unit == "degree" and not gold.unit:
         # a gold answer without a unit is in radians
@@ -413,7 +488,7 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
     value, wanted = in_asked_order(value, gold.value, question)
     said = value
     if (chain := equation_sides(value)) and not equation_sides(wanted):
-        if is_name(chain[0]) and asks_function_of(chain[0].strip(), question):
+        if is_name(chain[0]) and asks_another(chain[0].strip(), question):
             return False
         # "Day = Monday" names what was asked; "Tuesday = Monday" says something else
         if (is_words(wanted) or wanted in known) and not all(map(names_the_answer, chain[:-1])):

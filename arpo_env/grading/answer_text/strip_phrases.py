@@ -30,9 +30,10 @@ _VERBS = (
     r"bakes|baked|picks|picked|sees|saw|faces|is\s+facing|reach(?:es)?|arrives?|happen(?:s|ed)|occurs?|occurred|starts?|ends?|leaves?|finishes|begins?|falls?|receives|received|gives|gave|scored|scores|produces|produced|works|worked|sleeps|"
     r"swims|swam|catches|caught|plants|planted|watches|watched|plays|played|serves|served|includes|consists\s+of|"
     r"(?:can|will|must|should|could)\s+(?:make|have|buy|need|get|pay|earn|take|cost|spend|save|fit|hold|fill|give|use|"
-    r"sell|read|run|eat)|(?:can|will)\s+be|measures?|amounts?\s+to|totals|remains"
+    r"sell|read|run|eat)|(?:can|could|may)\s+be\s+[a-z]+(?:ed|en|de)\s+in|converges\s+to|(?:can|will)\s+be|measures?|amounts?\s+to|totals|remains"
 )
 _VERB = re.compile(rf"\s(?:{_VERBS})(?:\s?[:=])?(?=\s\S)", re.IGNORECASE)
+_EQUALS = re.compile(r"\s(?:is|are|was|were|.*equal.*|.*\bbe\b.*)\s?[:=]?", re.IGNORECASE)
 _FILLER = re.compile(  # "needs to pay", "takes her", "a total of"
     r"(?:to\s+(?:pay|buy|make|sell|get|have|spend|work|run|read|walk|drive|save|collect|bake|use|earn|eat|wait|travel)|"
     r"exactly|precisely|only|just|her|him|them|you|us|me|(?:a|the)\s+(?:grand\s+)?(?:total|sum|maximum|minimum|value|profit|speed|rate|distance|cost|age)\s+of|at|on|after|now|due|facing|(?:the\s+)?set|(?:the\s+)?point)\s+(?=\S)",
@@ -59,22 +60,23 @@ _REFUSED_LIST = """
 _REFUSED = frozenset(_REFUSED_LIST.split())
 _LABEL = re.compile(r"(?P<label>[A-Za-z][a-z]+(?:\s+[a-z]+){0,5}):\s*(?=\S)")
 _ENDS = re.compile(
-    r"\s*(?:,?\s+(?:is|as)\s+(?:the|my|our)\s+(?:(?:final|correct|required|right)\s+)?(?:answer|result|solution|value)"
+    r"\s*(?:\.?\s+I\s+hope\s+(?:it|this)\s+is\s+correct|,?\s+(?:is|as)\s+(?:the|my|our)\s+(?:(?:final|correct|required|right)\s+)?(?:answer|result|solution|value)"
     r"|\\(?:blacksquare|square|checkmark|qed|Box)(?![a-zA-Z])|[✓✔∎■]|为所求|即为所求"
     r"|,?\s*\(?(?:the\s+)?only(?:\s+(?:real\s+)?(?:solution|answer|value|root))?\)?)\Z"
 )
 _LONGEST_END = 80  # characters
 _HAN_LEAD = re.compile(
-    r"(?:(?:所以|因此|故|综上所述|综上|从而|于是|由此可得|可得|解得|即|则|答(?!案)|解(?!是|为|集)|当[^,]{1,40}时,|得|那么|最后|由题意得|由题意)\s*[,:]?\s*)"
-    r"|(?:(?P<whose>[^\s,是为=]{1,30}?\s*的)?\s*(?:最终|最后|正确|所求|标准|最大|最小|可能)*的?"
+    r"(?:(?:原式\s*=|所以|因此|故|综上所述|综上|从而|于是|由此可得|可得|解得|即|则|答(?!案)|解(?!是|为|集)|当[^,]{1,40}时,|得|那么|最后|由题意得|由题意)\s*[,:]?\s*)"
+    r"|(?:(?:(?P<whose>[^\s,是为=]{1,30}?\s*的)|其)?\s*(?:最终|最后|正确|所求|标准|最大|最小|正|平均|可能)*的?"
     r"(?:答案|结果|值|总数|总和|概率|面积|体积|周长|个数|最大值|最小值|最终值|解|和|余数|长度|长|度数|数量|人数|距离|速度|通项公式|坐标|"
-    r"解集|取值范围|定义域|值域|方程|表达式|解析式|半径|高|积|商|差|平均数|中位数|众数|方差|系数|斜率|种数|价格|年龄)\s*"
-    r"(?:应该是|应该为|应为|应是|等于|就是|分别是|分别为|是|为|:|=)\s*)"
-    r"|(?:(?P<who>[^\s,是为=]{1,12}?))??(?:一共有|总共有|共有|共计|一共|总共|还剩下|还剩|剩下|等于|经过|用了|花了|共|有|需要|需|是|为)\s*"
+    r"解集|取值范围|定义域|值域|方程|表达式|解析式|半径|高|积|商|差|平均数|中位数|众数|方差|系数|斜率|种数|价格|年龄|周期|极限|极限值)\s*"
+    r"(?:应该是|应该为|应为|应是|等于|就是|分别是|分别为|是|为|:|=|(?=[A-Z]\s*=))\s*)"
+    r"|(?:(?P<who>[^\s,是为=]{1,12}?))??(?:一共有|总共有|共有|共计|一共|总共|还剩下|还剩|剩下|剩|等于|经过|用了|花了|共|有|需要|需|是|为)\s*"
+    r"|(?P<said>(?:(?!每)[\u4e00-\u9fff]){1,20}?)(?=每|\d)"
 )
 _HAN_WHO_LIST = """
-    该 这道题 本题 该题 此题 原式 问题 题目 我们 我 他 她 它 他们 她们 小明 小红 小华 小刚 小丽 小李 小王 小张 小强 甲
-    乙 丙 丁 数列 函数 方程 三角形 正方形 长方形 矩形 圆 梯形 平行四边形 四边形 直线 曲线 抛物线 椭圆 双曲线 向量
+    该 这道题 本题 该题 此题 原式 问题 题目 我们 我 他 她 它 他们 她们 小明 小红 小华 小刚 小丽 小李 小王 小张 小强
+    数列 函数 方程 三角形 正方形 长方形 矩形 圆 梯形 平行四边形 四边形 直线 曲线 抛物线 椭圆 双曲线 向量
     集合 前 项 这个 这 那么 满足条件 符合条件 满足题意 符合题意 条件 题意 不同 班级 全班 班 学校 所有 全部 所求 最终
     最后 表达式 式子 代数式 的 数 事件 角 边 点 线段 不等式 实数 整数 正 自然数 最大 最小 要求 最终的 其中
     """
@@ -103,7 +105,11 @@ def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
             text = text[match.end() :]
         if match := _ENDS.search(text, max(len(text) - _LONGEST_END, 1)):
             text = text[: match.start()]
-        verbs = [match for match in islice(_VERB.finditer(text[:200]), 8) if _is_subject(text[: match.start()], known)]
+        verbs = [
+            match
+            for match in islice(_VERB.finditer(text[:200]), 8)
+            if _is_subject(text[: match.start()], known, counted=_EQUALS.fullmatch(match[0]) is None)
+        ]
         text = text[verbs[-1].end() :] if verbs else text
         if text == before:
             break
@@ -114,7 +120,7 @@ def _is_known(match: re.Match[str], known: frozenset[str]) -> bool:
     """Return whether the words before a Chinese verb are known: from the list, or character pairs of the question."""
     if match.re is not _HAN_LEAD:
         return True
-    said = match["whose"] or match["who"] or ""
+    said = re.sub("^(?:这个|这条|这种|该|此|这|其)", "", match["whose"] or match["who"] or match["said"] or "")
     return _HAN_WHO.fullmatch(said) is not None or all(
         said[place : place + 2] in known for place in range(max(len(said.rstrip("的")) - 1, 1))
     )
@@ -130,10 +136,12 @@ def is_quantity(text: str, known: frozenset[str]) -> bool:
     return len(text) > 1 and not re.search(r"\d", text) and _is_subject(text, known)
 
 
-def _is_subject(text: str, known: frozenset[str]) -> bool:
+def _is_subject(text: str, known: frozenset[str], counted: bool = False) -> bool:
+    """Return whether words are the subject of an answer; if `counted`, a number of the question may begin it."""
+    text = re.sub(r"(\d)\s?\^\s?\{?(\d+)\}?", r"\1 \2", text)
     written = re.findall(r"[^\s,]+", text.replace("$", " ").replace("\\", " \\"))
     words = [word.lower().strip("\\") for word in written]
-    if not words or len(words) > 25 or words[0][:1].isdigit():
+    if not words or len(words) > 25 or (words[0][:1].isdigit() and not counted):
         return False
     return all(
         word in _SUBJECTS or word in known or _is_named(word, as_written)

@@ -45,15 +45,18 @@ _MEASURES = {  # name: (kind and system, factor to the first unit of the system,
     "kilogram": ("mass metric", 10**6, "kilograms kg kgs 千克 公斤"),
     "ounce": ("mass imperial", 1, "ounces oz"),
     "pound": ("mass imperial", 16, "pounds lb lbs £ 英镑 磅"),
-    "milliliter": ("volume metric", 1, "milliliters millilitre millilitres ml 毫升"),
+    "milliliter": ("volume metric", 1, "milliliters millilitre millilitres ml cc 毫升"),
     "liter": ("volume metric", 1000, "liters litre litres l L 升"),
     "pint": ("volume imperial", 1, "pints"),
     "quart": ("volume imperial", 2, "quarts qt"),
     "gallon": ("volume imperial", 8, "gallons gal"),
+    "degree": ("angle degree", 1, "degrees deg 度"),
+    "radian": ("angle radian", 1, "radians rad 弧度"),
+    "celsius": ("temperature celsius", 1, "centigrade C 摄氏度"),
+    "fahrenheit": ("temperature fahrenheit", 1, "F 华氏度"),
+    "kelvin": ("temperature kelvin", 1, "kelvins"),
 }
 _OTHERS = {
-    "degree": "degrees deg 度",
-    "radian": "radians rad 弧度",
     "ton": "tons tonne tonnes 吨",
     "unit": "units",
     "mph": "",
@@ -65,9 +68,6 @@ _OTHERS = {
     "newton": "newtons N 牛",
     "hertz": "hz Hz",
     "joule": "joules J 焦",
-    "kelvin": "kelvins",
-    "celsius": "",
-    "fahrenheit": "",
     "ohm": "ohms Ω",
     "pascal": "pa Pa pascals",
     "kilowatt": "kw kW kilowatts",
@@ -101,18 +101,27 @@ _POWERS = {"square": "2", "squared": "2", "sq": "2", "cubic": "3", "cubed": "3",
 _LEADING = re.compile(r"^([-+]?)\s*(US\$|USD|RMB|CNY|EUR|Rs\.?|\\\$|\\text\{\\\$\}|[$€£¥￥₹])\s*(?=[-\d.\\(])")
 _WORD = r"[A-Za-z¢€£¥$][A-Za-z/.'-]*"
 _TRAILING = re.compile(
-    rf"^(?P<value>.*(?:[\d}})\]%]|\\pi\b|\\ldots|\d[a-z](?=\s[a-z]{3})))(?P<gap>\s*)(?P<words>{_WORD}(?:\s+{_WORD}){{0,8}})\s*(?:\^\s*\{{?(?P<power>[23])\}}?)?$"
+    rf"^(?P<value>.*(?:[\d}})\]%]|\\pi\b|\\ldots|\d[a-z](?=\s[a-z]{3})))(?P<gap>\s*)(?P<words>{_WORD}(?:\s+{_WORD}){{0,8}})\s*(?:(?:\^\s*\{{?|(?<=m))(?P<power>[23])\}}?)?$"
 )
 _DOLLARS = re.compile(r"^(?P<value>-?[\d.,]+)\s*(?:\\\$|\$|€|£|¥)$")
-_DEGREE = re.compile(r"^(?P<value>.*\S)\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)\s*[CF]?$")
+_DEGREE = re.compile(
+    r"^(?P<value>.*\S)\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree|(?<=\s)deg(?:ree)?s?(?=\s+[CcFf]))"
+    r"\s*(?P<scale>[CF]|[Cc]elsius|[Cc]entigrade|[Ff]ahrenheit)?$"
+)
 _OF_DEGREES = re.compile(
     r".*\\?(?:sin|cos|tan|cot|sec|csc)\s*(?:\^\s*(?:\{-?\d++\}|-?\d{1,2}))?\s*\(?[\d.]++\s*\^"
 )  # \sin 75^\circ
 _OVER = re.compile(r"\s*\\frac\s*\{\s*([A-Za-z]{1,8})\s*\}\s*\{\s*([A-Za-z]{1,8})\s*\}$")  # 5 \frac{km}{h}
+_INVERSE = re.compile(r"(?<=\d)\s?([a-z]{1,2}?)\s?(?:\\cdot\s?)?(s|h|min)\s?\^\s?\{?-1\}?$")  # 5 m s^{-1}
 _PER = re.compile(r"(?<=\d)\s*/\s*(?=(?:second|minute|hour|day|week|month|year|person|child|student|item|piece|unit)$)")
 _PERCENT = re.compile(r"(?<=\d)\s(?:percent|per\scent)(?=\s)")
 _HAN = r"[\u4e00-\u9fff]"
-_CHINESE = re.compile(rf"^(?P<value>.*?)\s*(?P<words>(?:平方|立方)?{_HAN}{{1,12}})$")
+_CHINESE = re.compile(rf"^(?P<value>.*?)\s*(?P<words>(?:平方|立方)?{_HAN}{{1,12}}(?:/{_HAN}{{1,2}})?)$")
+_HAN_RATE = re.compile(r"([^/每]+)[/每]个?(秒|分|时|秒钟|分钟|小时|天|月|年)")
+_HAN_PER = re.compile(
+    r"每个?(秒|分|时|秒钟|分钟|小时|天|月|年)(?:可?以?行驶|行|走|跑|飞行?|前进)?\s*(?=[\d零一二三四五六七八九十百])"
+)
+_HAN_TIMES = {"时": "hour", "分": "minute"}  # under a fraction bar
 _TAIL = re.compile(
     r"(?:^|\s+)(?:at|in|on|from|for|to|of|by|with|before|after|until|when|while|if|per|up|above|along|into|onto|across"
     r"|through|around|towards?|past)\s+"
@@ -140,11 +149,14 @@ def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozens
         known: words of the question, from `arpo_env.grading.answer_text.allowed_words.question_words`.
     """
     unit = ""
-    text = _PERCENT.sub(r"\\%", _PER.sub(" per ", _OVER.sub(r" \1/\2", text)))
+    text = _PERCENT.sub(r"\\%", _PER.sub(" per ", _INVERSE.sub(r" \1/\2", _OVER.sub(r" \1/\2", text))))
     if match := _LEADING.match(text):
         unit, text = _CURRENCY.get(match[2], "dollar"), match[1] + text[match.end() :]
     if match := (None if _OF_DEGREES.match(text) else _DEGREE.match(text)) or _DOLLARS.match(text):
-        return match["value"], "degree" if match.re is _DEGREE else unit or "dollar"
+        scale = match["scale"][:1].upper() if match.re is _DEGREE and match["scale"] else ""
+        return match["value"], _KNOWN.get(scale, "degree") if match.re is _DEGREE else unit or "dollar"
+    if (match := _HAN_PER.match(text)) and "每" not in text[1:]:
+        text = f"{text[match.end() :]}/{match[1]}"
     if match := _CHINESE.match(text):
         return _split_chinese(match, text, unit, known)
     match = _TRAILING.match(text) or _after_words(text)
@@ -162,7 +174,9 @@ def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozens
 
 
 def same_unit(one: str, other: str) -> bool:
-    """Return whether two units may be the same; "meter" may abbreviate "meter/second"."""
+    """Return whether two units may be the same; "meter" may abbreviate "meter/second", and "degree" "celsius"."""
+    if "degree" in (one, other) and {one, other} & {"celsius", "fahrenheit"}:
+        return True
     if {one, other} == {"yen", "yuan"}:  # both are written with the same sign
         return True
     if COUNTED in (one, other) and {one, other} <= {COUNTED, *_COUNTERS}:
@@ -176,12 +190,22 @@ def convert(number: Fraction, unit: str, wanted: str) -> Fraction | None:
     if under or wanted_under:
         top, bottom = convert(number, unit, wanted), convert(Fraction(1), under, wanted_under)
         return None if top is None or not bottom else top / bottom
-    (unit, _, power), (wanted, _, other) = unit.partition("^"), wanted.partition("^")
-    if unit not in _MEASURES or wanted not in _MEASURES or power != other:
-        return None
-    (kind, size, _), (wanted_kind, wanted_size, _) = _MEASURES[unit], _MEASURES[wanted]
+    if (unit, wanted) == ("celsius", "fahrenheit"):
+        return number * 9 / 5 + 32
+    if (unit, wanted) == ("fahrenheit", "celsius"):
+        return (number - 32) * 5 / 9
+    (kind, size), (wanted_kind, wanted_size) = _dimension(unit), _dimension(wanted)
+    return number * size / wanted_size if kind == wanted_kind != "" else None
+
+
+def _dimension(unit: str) -> tuple[str, Fraction]:
+    """Return what a unit measures, and how large it is; "" for a unit that is not converted."""
+    name, _, power = unit.partition("^")
+    kind, size, _ = _MEASURES.get(name, ("", 1, ""))
+    if (kind, power) == ("length metric", "3"):
+        return "volume metric", Fraction(size**3, 1000)  # a milliliter is a cubic centimeter
     # areas and volumes scale with the power of the length
-    return number * Fraction(size, wanted_size) ** int(power or 1) if kind == wanted_kind else None
+    return f"{kind}{power}" if kind else "", Fraction(size) ** int(power or 1)
 
 
 def kind_of_unit(unit: str) -> str:
@@ -221,7 +245,7 @@ def _unit_name(words: str, power: str | None, gap: str, letters: bool, known: fr
     # a single letter is a unit only where a variable is impossible
     if len(parts[0]) == 1 and parts[0].isalpha():
         known_letter = letters and parts[0] in _KNOWN and (len(parts) == 1 or _all_known(lower))
-        return (_KNOWN[parts[0]] if len(parts) == 1 else "") if known_letter else None
+        return (_KNOWN[parts[0]] + (f"^{power}" if power else "") if len(parts) == 1 else "") if known_letter else None
     if _all_known(lower):
         return _canonical(lower, power)
     measure = lower[0] if lower[0] in _KNOWN and lower[1:2] == ["of"] else ""
@@ -249,7 +273,7 @@ def _canonical(words: list[str], power: str | None) -> str:
     known = [_KNOWN.get(name, "") for name in names if name not in _POWERS]
     rate = " ".join(_RATES.get(name, name) for name in names).replace(" per ", " / ").split()
     if len(rate) == 3 and rate[1] == "/" and {rate[0], rate[2]} <= _KNOWN.keys():
-        return f"{_KNOWN[rate[0]]}/{_KNOWN[rate[2]]}"
+        return f"{_KNOWN[rate[0]]}/{_KNOWN[rate[2]]}" + (f"^{power}" if power else "")
     name = known[0] if len(known) == 1 else ""
     return name + (f"^{powers[0]}" if powers and name else "")
 
@@ -260,12 +284,17 @@ def _split_chinese(match: re.Match[str], text: str, unit: str, known: frozenset[
         head, tail = (value + words[:start]).strip(), words[start:]
         if as_value(head) is None and not (start == 0 and re.search(r"[\d})\]]$", head)):
             continue
+        if rate := _HAN_RATE.fullmatch(tail):
+            over = _KNOWN.get(rate[1], "" if rate[1] not in _COUNTERS else COUNTED)
+            if over:
+                return head, f"{over}/{_HAN_TIMES.get(rate[2]) or _KNOWN[rate[2]]}"
         power = next((mark for name, mark in _POWERS.items() if tail.startswith(name)), "")
         plain = tail[2:] if power else tail
         if plain in _KNOWN:
             return head, _KNOWN[plain] + (f"^{power}" if power else "")
         measure = next((plain[:end] for end in range(len(plain), 0, -1) if plain[:end] in _KNOWN), "")
-        if measure and (plain == measure + "后" or _repeats(plain, known)):
+        rest = plain.removeprefix(measure)
+        if measure and (rest == "后" or _repeats(plain, known) or _repeats(rest, known)):
             return head, _KNOWN[measure] + (f"^{power}" if power else "")
         if not power and plain[0] in _COUNTERS and (_is_counted(plain[1:], known) or _repeats(plain, known)):
             return head, COUNTED if plain[0] in _ANY_COUNTERS else plain[0]

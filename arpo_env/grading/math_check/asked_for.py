@@ -27,12 +27,19 @@ _ASKS_PRODUCT = re.compile(
 _ASKS_PERCENT = re.compile(r"(?<!\d)(?<!\d )percent|百分比|百分率|百分数|百分之几", re.IGNORECASE)
 
 _ASKS_UNIT = re.compile(
-    r"(?:\bhow\s+many|\bnumber\s+of|\bin(?:\s+units\s+of)?)\s+((?:[a-z]+(?:[-/\s]+|\b)){1,6})", re.IGNORECASE
+    r"(?:\bhow\s+many|\bnumber\s+of|\bin(?!\s+how\b)(?:\s+units\s+of)?|\bconvert\b[^.?]{1,80}\sto)\s+((?:[a-z]+(?:[-/\s]+|\b)){1,6})",
+    re.IGNORECASE,
 )
 
 _COUNTS = re.compile(r"\bhow\s+many\b", re.IGNORECASE)
-_ASKS_HAN_UNIT = re.compile(r"(?:多少|几)([\u4e00-\u9fff]{1,4})")
+_ASKS_HAN_UNIT = re.compile(
+    r"(?:每个?(?P<per>秒|分|时|秒钟|分钟|小时|天)[^,。?每]{0,12})?(?:多少|几|单位\s*[:：是为]\s*)(?P<unit>[\u4e00-\u9fff]{1,5}(?:/[\u4e00-\u9fff]{1,2})?)"
+)
 _KINDS = {
+    "angle": re.compile(
+        r"degree\s+measure|measure,?\s+in\s+degrees|(?:measure|size)\s+of\s+(?:\w+\s+){0,4}angles?\b|how\s+many\s+degrees\s+(?:is|are|in|does)\b",
+        re.IGNORECASE,
+    ),
     "length": re.compile(
         r"how\s+(?:far|tall|high|deep|wide)\b|what(?:'s|\s+is)\s+the\s+(?:total\s+)?distance", re.IGNORECASE
     ),
@@ -46,6 +53,9 @@ _KINDS = {
         re.IGNORECASE,
     ),
 }
+
+_VALUE = re.compile(r"([A-Za-z])\s*\(\s*(-?[\d.]+)\s*\)")
+_DOTS = re.compile(r"\\[lc]?dots")
 
 
 def asks_order(question: str) -> bool:
@@ -109,11 +119,12 @@ def _asked_for(question: str) -> tuple[str, frozenset[str], str, frozenset[str]]
         split = ((split_unit(f"1 {head}", letters=True, known=GROUPS)[1], head) for head in heads)
         unit, head = next((each for each in split if each[0]), ("", ""))
         # not "in terms of" and "in pairs"; the ordered pairs that solve an equation are also called its solutions
-        if words[:1] != ["ordered"] and (unit != COUNTED or not match[0].lower().startswith("in")):
+        if words[:1] != ["ordered"] and (unit != COUNTED or match[0][:1].lower() in "hn"):
             asked.add(unit)
             nouns |= {word.removesuffix("s") for word in head.lower().split()}
     for match in _ASKS_HAN_UNIT.finditer(question):
-        units = (split_unit("1" + match[1][:count], letters=True)[1] for count in range(4, 0, -1))
+        said = match["unit"] + (f"/{match['per']}" if match["per"] and "/" not in match["unit"] else "")
+        units = (split_unit("1" + said[:count], letters=True)[1] for count in range(len(said), 0, -1))
         asked.add(next(filter(None, units), ""))
     asked.discard("")
     found = re.findall(r"[a-z]{3,}|(?<=\d)\s*[A-Za-z]{1,2}(?![A-Za-z])|[¢€£¥₹]", question)
@@ -155,10 +166,28 @@ def asks_formula(side: str, question: str) -> bool:
     return re.search(rf"{_ASKS}\s*{spaced}(?!\s*[-+*/^=<>]|[\w(])", prepare(question), re.IGNORECASE) is not None
 
 
-def asks_function_of(name: str, question: str) -> bool:
-    r"""Return whether a question asks for a function of a name: "find \tan \theta", not told by "\theta = 1"."""
+def abbreviates(side: str, question: str) -> bool:
+    r"""Return whether "1+2+\cdots+100" is the sum of the question, which may name more of the terms before the dots."""
+    head, *tail = _DOTS.split(re.sub(r"\s", "", side))
+    if not tail or not question or not head:
+        return False
+    asked = re.sub(r"\s", "", prepare(question))
+    between = r"(?:[-+*,][^=\u4e00-\u9fff]{0,60}|\\(?:cdot|times)[^=\u4e00-\u9fff]{0,60})?"
+    start = re.escape(head.rstrip("+-*,").removesuffix("\\cdot").removesuffix("\\times"))
+    ends = _DOTS.pattern.join(map(re.escape, tail))
+    return re.search(rf"(?<![\d.]){start}{between}[-+*,]?{_DOTS.pattern}{ends}(?![\d^])", asked) is not None
+
+
+def asks_another(name: str, question: str) -> bool:
+    r"""Return whether a question asks for something else: \tan \theta instead of \theta, or f(3) instead of f(2)."""
+    if not question:
+        return False
+    asked = prepare(question)
+    if value := _VALUE.fullmatch(name):
+        values = re.findall(rf"{_ASKS}\s*(?-i:{value[1]})\s*\(\s*(-?[\d.]+)\s*\)", asked, re.IGNORECASE)
+        return bool(values) and value[2] not in values
     pattern = rf"{_ASKS}\s*\\(?:sin|cos|tan|cot|sec|csc)\s*\(?\s*{re.escape(name)}"
-    return bool(question) and re.search(pattern, prepare(question), re.IGNORECASE) is not None
+    return re.search(pattern, asked, re.IGNORECASE) is not None
 
 
 def in_asked_order(answer: str, gold: str, question: str) -> tuple[str, str]:
