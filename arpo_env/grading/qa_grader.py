@@ -43,6 +43,13 @@ from arpo_env.grading.qa_text.claims import (
     without_frame,
 )
 from arpo_env.grading.qa_text.dates import date_agrees
+from arpo_env.grading.qa_text.descriptions import (
+    describes,
+    descriptions,
+    is_chosen,
+    is_fuller_name,
+    told_in_sentence,
+)
 from arpo_env.grading.qa_text.places import is_known, same_place, spelled_out
 from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, same_in_other_unit, units_in
 from envs_registry import Task
@@ -55,6 +62,7 @@ _CLOSED = ("yes", "no", "noanswer")
 _SEPARATORS = re.compile(r"[,;|/•\n(（]|\s-\s")
 _ITEMS = re.compile(r"[,;|/•\n&]|\band\b|和|、|与|(?:^|(?<=\s))\d[.)]\s", re.IGNORECASE)
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
+_ROUGHLY = re.compile(r"\b(?:approximately|roughly|about how)\b|约")
 _CAMEL, _HYPHEN = re.compile(r"(?<=[a-z])(?=[A-Z])"), re.compile(r"(?<=[^\W\d])-(?=[^\W\d])")
 _NICKNAME = re.compile(r"((?:[A-Z][\w.]*\s)+)[\"“'‘][A-Z][\w .]{1,20}[\"”'’]\s(?=[A-Z])")
 _SURNAME_FIRST = re.compile(r"([^\s,]+), ([^,]+)")
@@ -104,6 +112,8 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     if not other or mine == other:
         return bool(other)
     # F1 of a yes-or-no answer would reward the wrong one
+    if (due := chinese.is_yes(gold, question)) is not None:
+        return chinese.is_yes(without_frame(answer), question) is due
     if other in (["yes"], ["no"]):
         return is_yes(answer, question) is (other == ["yes"])
     if _is_closed(mine) or _is_closed(other):
@@ -115,8 +125,12 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
         return True
     if set(mine).isdisjoint(other) and not is_known(tuple(other)) and answer < "\u3000":
         return False
-    asked, said = read_question(question), additions(without_frame(answer))
-    return any(fits(more, head, other, asked) and _names(head, gold, question) for head, more in said)
+    asked, text = read_question(question), without_frame(answer)
+    if is_chosen(text, other, asked) or ((told := told_in_sentence(text, asked)) and _is_exact(told, gold, question)):
+        return True
+    if any(describes(more, head, asked) and _names(head, gold, question) for head, more in descriptions(text)):
+        return True
+    return any(fits(more, head, other, asked) and _names(head, gold, question) for head, more in additions(text))
 
 
 def _names(answer: str, gold: str, question: str) -> bool:
@@ -131,7 +145,8 @@ def _names(answer: str, gold: str, question: str) -> bool:
     if _SHORT.fullmatch(short := without_frame(answer).strip(" .")) and len(other) > 2 and is_acronym(short, gold):
         return True
     group, one_name = asked_for(asked.text)[0], not re.search(r"[,;/|:\n]", answer)
-    if one_name and any(_same(plain, other) for form in forms for plain in untitled(form, group)):
+    plain_forms = [plain for form in forms for plain in (form, *untitled(form, group))] if one_name else []
+    if any(_same(plain, other) or is_fuller_name(plain, other, asked) for plain in plain_forms):
         return True
     return any(_same(form, plain) for form in forms for plain in untitled(other, "other"))
 
@@ -147,6 +162,8 @@ def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Ite
         yield tuple(core)
         yield tuple(without_roman(core))
         yield tuple(bare_number(word, units) for word in core)
+        if core[:1] == ["about"] and _ROUGHLY.search(asked.text):
+            yield from (tuple(core[1:]), tuple(bare_number(word, units) for word in core[1:]))
         # an amount that is told twice: "8 kilometers (5 miles)", "five (5)"
         core = [word for word in core[:1] + core[1:] if word != "about" or word == core[0]]
         if len(core) == 2 and "(" in text and (same_in_other_unit(*core) or core[0] == core[1]):

@@ -76,14 +76,14 @@ _QUALITIES = word_set("""
     his her hm hrh holiness excellency honorable hon tv television radio music rock pop jazz folk classical science
     fantasy fiction short animated silent south north east west feature live studio football soccer basketball baseball
     hockey tennis rugby cricket chess confederate union co legendary renowned celebrated hit best selling
-    american-born roman catholic
+    american-born roman catholic theoretical renaissance
     """)
-_LIFE = word_set("born b died d age aged released published")
+_LIFE = word_set("about c ca circa fl born b died d age aged released published founded built opened formed")
 _SMALL = word_set("of and the for in on to de la")
 _LINKS = word_set("of in from at for and who is was by on to as")
 _HONOURS = word_set(
     """
-    ac ao am oam oc cc phd md obe mbe cbe kbe dbe gbe om ch kg kt qc kc mp frs esq dds jd mba rn usn usa ret bt gcb
+    pere ac ao am oam oc cc phd md obe mbe cbe kbe dbe gbe om ch kg kt qc kc mp frs esq dds jd mba rn usn usa ret bt gcb
     kcb dsc dso vc
     """
 )
@@ -94,10 +94,12 @@ _KIND_BEFORE = re.compile(
     r"(?:[Tt]he\s+)?((?:city|town|village|state|county|province|municipality|country|borough) of"
     r"|film|movie|novel|book|song|album|band|magazine|newspaper|play|series|poem|opera|company)\s+(?=[\"“'A-Z])"
 )
+_LANDFORM = re.compile(r"(?:[Tt]he\s)?(Mount|Mt|Lake|River|Cape)\.?\s(?=[A-Z])")
 _PIECE = re.compile(r"[^\s,()（），]+|[,()（），]")
 _SITES = word_set(
     """
     stadium arena university college school museum hospital theater park bridge castle palace street church cathedral
+    st ave rd lane
     airport station hotel building tower library hall cemetery prison institute square gallery abbey house center
     """
 )
@@ -176,7 +178,7 @@ def _read(text: str, link: str) -> Addition | None:
     named: list[str] = []
     known = text.count("(") == text.count(")")
     marked = link in (",", "(")
-    for part in re.split(r"[,()（），]", text):
+    for part in re.split(r"[,()（），]", re.sub(r"\b(?:present|modern)[- ]day ", "", text)):
         if chinese.is_country(part.strip()):
             places.append((part.strip(),))
             continue
@@ -358,11 +360,13 @@ def untitled(words: Words, group: str) -> Iterator[Words]:
 
 def _belongs_before(word: str) -> bool:
     known = _GROUP.get(word) in ("person", "work") or word in _QUALITIES or word in NATIONALITIES
-    return known or word in ("of", "and", "is", "was")
+    return known or word in ("of", "and", "is", "was", "born")
 
 
 def without_kind(text: str, question: str) -> str:
     """Return a name without a kind before it that fits what is asked for: "the city of Paris", "the movie Jaws"."""
+    if (match := _LANDFORM.match(text)) and re.search(match[1].replace("Mt", "mount").lower(), question):
+        return text[match.end() :]  # "Mount Kilimanjaro" where the question asks for a mountain
     match = _KIND_BEFORE.match(text)
     if not match:
         return text

@@ -68,7 +68,7 @@ _SCRIPT = str.maketrans(_TRADITIONAL, _SIMPLIFIED)
 _NUMERAL = "〇零一二三四五六七八九十百千万亿两"
 _MEASURE = "个部名位座条次本种家所集首支枚场张届篇幢款台辆艘架颗项件步卷期级层门栋"
 _COUNTED = f"年月日号岁人天%{_MEASURE}"
-_WORDS = re.compile(rf"[{_NUMERAL}]{{1,20}}(?=[{_COUNTED}])|^[{_NUMERAL}]{{1,20}}$")
+_WORDS = re.compile(rf"[{_NUMERAL}]{{1,20}}(?=[{_COUNTED}]|公[里斤]|[米吨秒]|分钟|小时)|^[{_NUMERAL}]{{1,20}}$")
 _MYRIADS = re.compile(r"(?<![\d.])(\d{1,12}(?:\.\d{1,6})?)\s?(万亿|万|亿)")
 _MEASURES = re.compile(rf"(?<=\d)\s?[{_MEASURE}]")
 _TOTAL = re.compile(r"(?:总|一)?共有?\s?(?=\d)")
@@ -82,12 +82,71 @@ _ROLE_NAMES = """
 教授 博士 主任 校长 院长 副院长 部长 经理 医生 律师 记者 小说
 唐代 宋代 元代 明代 清代 唐朝 宋朝 元朝 明朝 清朝
 """
-_TITLE_NAMES = "先生 女士 教授 博士 主席 总统 总理 院士 老师 同志 主任 校长 院长 副院长 部长 经理 医生 律师 记者"
+_TITLE_NAMES = """
+先生 女士 教授 博士 主席 总统 总理 院士 老师 同志 主任 校长 院长 副院长 部长 经理 医生 律师 记者
+少将 中将 上将 将军 皇帝
+"""
 _COUNTRIES, _ROLES, _TITLES = _COUNTRY_NAMES.split(), _ROLE_NAMES.split(), _TITLE_NAMES.split()
 _KINDS = ("特别行政区", "自治区", "市", "省", "县", "区", "镇", "村", "州", "公司", "集团")
 _PREFIX = re.compile("|".join(_COUNTRIES))
-_BEFORE_NAME = re.compile(f"(?:(?:{'|'.join((*_COUNTRIES, *_ROLES))})的?)+")
+_ROLE = "[\u4e00-\u9fff]{1,3}(?:[员家者]|[诗词商]人|[教大]师|皇帝)|医生|将军"
+_BEFORE_NAME = re.compile(
+    f"(?:(?:{'|'.join((*_COUNTRIES, *_ROLES))})的?)*(?:{_ROLE}|{'|'.join((*_COUNTRIES, *_ROLES))})的?"
+)
 _AFTER_NAME = re.compile(f"(?:{'|'.join(_TITLES)})$")
+
+
+_UNITS = {
+    "平方公里": "km2",
+    "平方千米": "km2",
+    "平方米": "m2",
+    "立方米": "m3",
+    "公里": "km",
+    "千米": "km",
+    "厘米": "cm",
+    "毫米": "mm",
+    "米": "m",
+    "英里": "mi",
+    "英尺": "ft",
+    "公斤": "kg",
+    "千克": "kg",
+    "毫克": "mg",
+    "克": "g",
+    "吨": "t",
+    "毫升": "ml",
+    "升": "l",
+    "小时": "hr",
+    "分钟": "min",
+    "秒": "sec",
+    "美元": "usd",
+    "欧元": "eur",
+    "英镑": "gbp",
+    "日元": "jpy",
+}
+_UNIT = re.compile(rf"(?:(?<=\d)|(?<=[几少\d])\s?|(?<=\d[万亿]))({'|'.join(_UNITS)})(?![/每])")
+_AD = re.compile(r"公元(?=\d)")
+_ABOUT = re.compile(r"(?:大约|约为|约|大概)\s?(?=\d)")
+_YES = re.compile(r"(?:是的?|对的?|没错|正确)(?:[,，。.;；:：!！]+(.*))?")
+_NO = re.compile(r"(?:不是的?|不|否|不对|没有|并非如此)(?:[,，。.;；:：!！]+(.*))?")
+_UNSURE = re.compile("但|可能|也许|或|大概|吗|是不是|不一定|也是|也不")
+
+
+def is_yes(text: str, question: str) -> bool | None:
+    """Return whether a Chinese answer to a yes-or-no question says yes; None if that is unclear or no such answer.
+
+    The first word decides. A reason may follow, but must not take it back or, after a yes, tell the subjects apart.
+    """
+    text = "".join(simplified(text).split())
+    if text.isascii() or not re.search("吗|是否|是不是", question):
+        return None
+    yes = _YES.fullmatch(text)
+    match = yes or _NO.fullmatch(text)
+    if not match or _UNSURE.search(rest := match[1] or ""):
+        return None
+    if yes:
+        return None if re.search("[不非否没]|只|而", rest) else True
+    repeated = len(rest) > 3 and rest.strip("。").lstrip("他她它们两人都") in "".join(simplified(question).split())
+    return None if re.match("是的?|对|[不否没]有?[,，]", rest) or repeated else False
 
 
 def simplified(text: str) -> str:
@@ -99,7 +158,9 @@ def with_digits(text: str) -> str:
     """Write Chinese numerals before what they count as digits: 四月十四日, 十二部, 12万."""
     if text.isascii():
         return text
-    text = _WORDS.sub(_digits, text)
+    text = _ABOUT.sub(
+        " about ", _UNIT.sub(lambda match: f" {_UNITS[match[1]]} ", _WORDS.sub(_digits, _AD.sub("", text)))
+    )
     text = _MYRIADS.sub(lambda match: _plain(Fraction(match[1]) * _SIZES[match[2]]) or match[0], text)
     return _TOTAL.sub("", _MEASURES.sub(" ", text))
 
@@ -128,6 +189,11 @@ def _name(text: str) -> tuple[str, str, str]:
     name = _AFTER_NAME.sub("", name) or name
     kind = next((kind for kind in _KINDS if name.endswith(kind) and len(name) > len(kind) + 1), "")
     return name.removesuffix(kind), country[0] if country else "", kind
+
+
+def is_role(text: str) -> bool:
+    """Return whether a text is a profession, perhaps with a country before it."""
+    return _BEFORE_NAME.fullmatch(simplified(text)) is not None
 
 
 def is_country(text: str) -> bool:

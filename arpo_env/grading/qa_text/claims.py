@@ -141,6 +141,9 @@ def _tells_apart(words: Sequence[str], asked: QuestionWords) -> bool:
     if set(words) & _APART - asked.words:
         return True
     places = [place for place in map(same_place, regions_in(words)) if not set(place) <= asked.words]
+    regions = [region for region in map(same_place, regions_in(tokens(asked.text))) if places]
+    if regions and not all(any(agree([place, to]) or agree([to, place]) for to in regions) for place in places):
+        return True
     return not asked.words.isdisjoint(_ALIKE) and not agree(list(dict.fromkeys(places)))
 
 
@@ -162,7 +165,7 @@ def _asserts(words: Sequence[str], asked: QuestionWords) -> bool:
 def _is_sentence(words: Sequence[str], asked: QuestionWords) -> bool:
     """Return whether words are a sentence about "they", "both" or the question's subject, naming no candidate."""
     verbs = _VERBS | (asked.common - GRAMMAR)
-    has_verb = any(word in verbs or word.removesuffix("nt") in verbs for word in words[1:])
+    has_verb = any({word, word.removesuffix("nt"), word.removesuffix("d")} & verbs for word in words[1:])
     return words[0] in ("both", "neither") or (words[0] in _SUBJECTS | asked.topics and has_verb)
 
 
@@ -232,6 +235,9 @@ class QuestionWords:
 
     def core(self, words: Sequence[str], fillers: frozenset[str], closed: bool) -> list[str]:
         """Return an answer without uninformative words at both ends: fillers, and names of the question beyond them."""
+        other = {"born", "died"} - self.words
+        if len(other) == 1 and other & set(words):
+            return list(words)  # where somebody died is not where he was born
         # if the question names its candidates, its names are answers and must stay
         names = frozenset() if closed else self.words
         start = _count_uninformative(words, fillers, names)

@@ -878,6 +878,246 @@ RIGHT: dict[tuple[str, str], list[str]] = {
     ("北京大学", "他在哪所大学任教？"): ["北京大學", "他在北京大学任教", "中国北京大学", "在北京大学"],
     ("法国", "他来自哪个国家？"): ["法國", "来自法国", "法国。", "他来自法国"],
     ("牛顿", "谁发现了万有引力？"): ["牛頓", "英国科学家牛顿", "物理学家牛顿", "是牛顿发现的"],
+    ("Michelangelo", "Who painted the ceiling of the Sistine Chapel?"): [
+        "Michelangelo di Lodovico Buonarroti Simoni", "Michelangelo Buonarroti", "Michelangelo (1475–1564)",
+        "the Italian artist Michelangelo", "Michelangelo, the Italian sculptor and painter",
+    ],
+    ("Rembrandt", "Which painter made The Night Watch?"): [
+        "Rembrandt van Rijn", "Rembrandt (full name Rembrandt Harmenszoon van Rijn)",
+    ],
+    ("Galileo", "Which astronomer discovered four moons of Jupiter?"): [
+        "Galileo Galilei", "The Italian astronomer Galileo Galilei",
+    ],
+    ("Mark Twain", "Who wrote Huckleberry Finn?"): [
+        "Mark Twain (born Samuel Langhorne Clemens)", "Mark Twain (real name Samuel Clemens)",
+        "Mark Twain, born Samuel Langhorne Clemens", "Mark Twain (pen name of Samuel Clemens)",
+        "Mark Twain, whose real name was Samuel Clemens", "American author Mark Twain (1835-1910)",
+    ],
+    ("Marie Curie", "Who discovered polonium?"): [
+        "Marie Skłodowska Curie", "Marie Skłodowska-Curie", "Marie Curie (née Skłodowska)",
+        "Marie Curie, née Skłodowska", "the physicist Marie Skłodowska Curie",
+    ],
+    ("Barack Obama", "Who was the 44th President of the United States?"): [
+        "Barack Hussein Obama", "Barack H. Obama", "President Barack Obama (born August 4, 1961)",
+    ],
+    ("Thomas Edison", "Which inventor patented the phonograph?"): [
+        "Thomas Alva Edison", "Thomas A. Edison",
+    ],
+    ("Alexandre Dumas", "Who wrote The Three Musketeers?"): [
+        "Alexandre Dumas père",
+    ],
+    ("Oxygen", "Which element has atomic number 8?"): [
+        "Oxygen (O)", "Oxygen (symbol O)", "oxygen (chemical symbol: O)",
+    ],
+    ("Iron", "Which element has the atomic number 26?"): [
+        "Iron (Fe)", "Iron (Fe, from Latin ferrum)", "iron (from the Latin ferrum)",
+    ],
+    ("Au", "What is the chemical symbol for gold?"): [
+        "Au (from Latin aurum)", "Au (gold)", "Au (from the Latin word aurum)", "Au, from Latin aurum",
+    ],
+    ("Lion", "Which animal is known as the king of the jungle?"): [
+        "Lion (Panthera leo)", "the lion (Panthera leo)",
+    ],
+    ("blue whale", "What is the largest animal?"): [
+        "Blue whale (Balaenoptera musculus)",
+    ],
+    ("Nile", "What is the longest river in Africa?"): [
+        "the Nile (6,650 km)", "Nile River", "The Nile (about 6,650 km long)",
+    ],
+    ("Tokyo", "What is the capital of Japan?"): [
+        "Tokyo (東京)", "Tokyo (Japanese: 東京)", "Tokyo (formerly Edo)", "Tokyo, formerly known as Edo",
+    ],
+    ("Moscow", "What is the capital of Russia?"): [
+        "Moscow (Москва)", "Moscow (Russian: Москва)",
+    ],
+    ("Battle of Hastings", "Which battle did William the Conqueror win in England?"): [
+        "Battle of Hastings (1066)", "the Battle of Hastings (14 October 1066)", "Battle of Hastings, in 1066",
+    ],
+    ("221B Baker Street", "What is the name of the street where Sherlock Holmes lives, with the number?"): [
+        "221B Baker Street, London", "221B Baker Street in London",
+    ],
+    ("Scott Sidney", "Which director had the longest career, Alain Resnais or Scott Sidney?"): [
+        "Scott Sidney had the longer career.", "Scott Sidney had a longer career than Alain Resnais.",
+    ],
+    ("Titanic", "Which film was released first, Titanic or Avatar, both by James Cameron?"): [
+        "Titanic, released in 1997, came before Avatar (2009).", "Titanic was released first.",
+        "Titanic came out first.", "Titanic came out before Avatar.", "Titanic was released earlier than Avatar.",
+        "Titanic was released in 1997, before Avatar in 2009.", "Titanic (1997) was released before Avatar (2009).",
+        "Titanic was released first (1997).",
+    ],
+    ("Nile", "Which river is longer, the Nile or the Danube?"): [
+        "The Nile is longer than the Danube.", "The Nile is longer.", "The Nile is the longer river.",
+        "The Nile is longer (6,650 km).",
+    ],
+    ("Charles Darwin", "Who was born first, Charles Darwin or Charles Dickens?"): [
+        "Charles Darwin was born first.", "Charles Darwin was born before Charles Dickens.",
+        "Charles Darwin was born earlier.", "Charles Darwin, born in 1809, is older than Charles Dickens.",
+        "Charles Darwin was born in 1809, before Charles Dickens (1812).",
+    ],
+    ("Vincenzo Galilei", "Who is the father of the father of observational astronomy?"): [
+        "Galileo's father was Vincenzo Galilei.", "Vincenzo Galilei (c. 1520–1591)",
+        "Galileo Galilei's father was Vincenzo Galilei",
+    ],
+    ("Cincinnati", "Where was the director of Jaws born?"): [
+        "Steven Spielberg was born in Cincinnati, Ohio.", "He was born in Cincinnati, Ohio.",
+        "in Cincinnati, Ohio, USA",
+    ],
+    ("Bonn", "In which city was Ludwig van Beethoven born?"): [
+        "Beethoven was born in Bonn, Germany.", "Ludwig van Beethoven was born in Bonn in Germany",
+        "Bonn, in present-day Germany", "Bonn (Germany)",
+    ],
+    ("玉山", "台湾最高的山峰是哪座?"): [
+        "玉山(海拔3952米)", "玉山，海拔3952米", "台湾最高峰是玉山", "玉山（又称新高山）", "玉山(Yushan)",
+    ],
+    ("刘备", "《三国演义》中,与关羽、张飞桃园结义的是谁?"): [
+        "刘备(字玄德)", "刘备，字玄德", "刘备（161年－223年）", "蜀汉皇帝刘备",
+    ],
+    ("6300公里", "长江的长度约为多少公里?(题文:长江全长约6300公里。)"): [
+        "6300千米", "约6300公里", "大约6300千米", "6300 km", "6300", "6300km", "6,300公里", "约6300 km",
+    ],
+    ("8848米", "珠穆朗玛峰高多少米?"): [
+        "8848 m", "8848", "8.848公里", "8848m",
+    ],
+    ("50公斤", "这袋米重多少公斤?"): [
+        "50千克", "50kg", "50 kg", "50",
+    ],
+    ("100美元", "价格是多少?"): [
+        "$100", "100 USD", "100 dollars",
+    ],
+    ("960万平方公里", "中国的陆地面积约为多少?"): [
+        "960万平方千米", "约960万平方公里", "9,600,000 平方公里",
+    ],
+    ("不是", "秦始皇和汉武帝是同一个朝代的皇帝吗?"): [
+        "不是,秦始皇属于秦朝,汉武帝属于西汉。", "否", "不是。", "不", "不是的", "否，他们属于不同的朝代。",
+        "不，他们不是同一个朝代的皇帝。",
+    ],
+    ("是", "李白和杜甫都是唐代诗人吗?"): [
+        "是的,两人都是唐代诗人。", "是的", "是的。", "对", "对，两人都是唐代诗人。", "是，两人都是",
+    ],
+    ("否", "李白和杜甫都是宋代诗人吗?"): [
+        "不是", "不是,他们是唐代诗人。", "否,他们都是唐代诗人。",
+    ],
+    ("杨利伟", "第一位进入太空的中国人是谁?"): [
+        "航天员杨利伟", "中国航天员杨利伟", "宇航员杨利伟", "杨利伟（航天员）", "杨利伟少将",
+    ],
+    ("爱因斯坦", "谁提出了相对论?"): [
+        "物理学家爱因斯坦", "德国物理学家爱因斯坦", "爱因斯坦（Albert Einstein）",
+    ],
+    ("康熙", "清朝在位时间最长的皇帝是谁?"): [
+        "康熙皇帝", "康熙帝", "清朝皇帝康熙",
+    ],
+    ("鲁迅", "《狂人日记》的作者是谁?"): [
+        "鲁迅（原名周树人）", "鲁迅,本名周树人", "作家鲁迅", "鲁迅（1881—1936）",
+    ],
+    ("Leonardo da Vinci", "Who painted the Mona Lisa?"): [
+        "the Italian Renaissance painter Leonardo da Vinci", "Leonardo da Vinci painted the Mona Lisa.",
+        "The Mona Lisa was painted by Leonardo da Vinci.",
+    ],
+    ("Franz Liszt", "Which composer wrote the Hungarian Rhapsodies?"): [
+        "Hungarian composer and pianist Franz Liszt", "Franz Liszt (Hungarian: Liszt Ferenc)",
+        "Franz Liszt, a Hungarian composer", "composer Franz Liszt", "Franz Joseph Liszt",
+    ],
+    ("Hillary Clinton", "Who was Secretary of State from 2009 to 2013?"): [
+        "Hillary Rodham Clinton", "Hillary Clinton, née Rodham",
+    ],
+    ("Lady Gaga", "Which singer recorded Poker Face?"): [
+        "Lady Gaga (real name Stefani Germanotta)", "American singer Lady Gaga",
+        "Lady Gaga (born Stefani Joanne Angelina Germanotta)", "Lady Gaga (born March 28, 1986)",
+    ],
+    ("Elton John", "Which singer was born Reginald Dwight?"): [
+        "Elton John (Reginald Dwight)", "Elton John (born Reginald Dwight)", "Sir Elton John",
+        "Elton Hercules John",
+    ],
+    ("Sodium", "Which element has the symbol Na?"): [
+        "Sodium (Na)", "sodium (Latin: natrium)",
+    ],
+    ("Tiger", "Which species is the largest cat?"): [
+        "Tiger (Panthera tigris)", "The tiger (Panthera tigris)",
+    ],
+    ("Eiffel Tower", "Which tower in Paris was built in 1889?"): [
+        "Eiffel Tower (330 m)", "The Eiffel Tower (French: Tour Eiffel)", "Eiffel Tower, Paris",
+    ],
+    ("Kilimanjaro", "What is the highest mountain in Africa?"): [
+        "Kilimanjaro (5,895 m)", "Mount Kilimanjaro (5,895 metres)", "Mount Kilimanjaro, Tanzania",
+        "Kilimanjaro (in Tanzania)", "Mount Kilimanjaro in Tanzania",
+    ],
+    ("Istanbul", "What is the largest city in Turkey?"): [
+        "Istanbul (formerly Constantinople)", "Istanbul (Turkish: İstanbul)", "Istanbul, Turkey",
+        "Istanbul, formerly known as Constantinople",
+    ],
+    ("United Nations", "Which organization has its headquarters on the East River?"): [
+        "United Nations (UN)",
+    ],
+    ("France", "Which country won the 2018 World Cup?"): [
+        "France won the 2018 World Cup.", "France, in Europe",
+    ],
+    ("The Hobbit", "Which book did Tolkien publish in 1937?"): [
+        "The Hobbit (1937)", "The Hobbit (book)", "The Hobbit (published 1937)", "The Hobbit, published in 1937",
+    ],
+    ("Hamlet", "Which play by Shakespeare features Ophelia?"): [
+        "Hamlet (play)", "Hamlet (c. 1600)",
+    ],
+    ("yes", "Are both Paris and Lyon in France?"): [
+        "Yes, both are in France.", "Yes, Paris and Lyon are both in France.", "Yes. Both cities are in France.",
+    ],
+    ("no", "Did Thomas Edison die after Nikola Tesla?"): [
+        "No, he died before Tesla.", "No, Edison died in 1931, before Tesla.", "No, Thomas Edison died first.",
+    ],
+    ("Elizabeth", "Who is older, Elizabeth or Mary?"): [
+        "Elizabeth is older.", "Elizabeth is older than Mary.", "Elizabeth, born in 1926, is older.",
+    ],
+    ("Mount Everest", "Which mountain is higher, Mount Everest or K2?"): [
+        "Mount Everest is higher than K2.", "Mount Everest (8,849 m) is higher than K2 (8,611 m).",
+        "Mount Everest is the higher mountain.", "Mount Everest is taller than K2.",
+    ],
+    ("Africa", "Which continent is larger, Africa or Europe?"): [
+        "Africa is larger than Europe.", "Africa is bigger.", "Africa is the larger continent.",
+    ],
+    ("Nokia", "Which company was founded earlier, Nokia or Apple?"): [
+        "Nokia was founded earlier.", "Nokia (1865)", "Nokia, founded in 1865",
+        "Nokia was founded in 1865, before Apple (1976).", "Nokia was founded first.",
+    ],
+    ("北京", "2008年夏季奥运会在哪个城市举办?"): [
+        "2008年夏季奥运会在北京举办。", "北京（Beijing）", "北京，中国", "在北京举办",
+    ],
+    ("曹雪芹", "《红楼梦》的作者是谁?"): [
+        "清代作家曹雪芹", "曹雪芹（名霑）", "作者是曹雪芹", "《红楼梦》的作者是曹雪芹。", "曹雪芹（清代）",
+        "曹雪芹先生",
+    ],
+    ("李白", "《静夜思》是谁写的?"): [
+        "唐代诗人李白", "李白（字太白）", "李白（701年－762年）", "诗人李白", "李白，字太白，号青莲居士",
+    ],
+    ("长江", "中国最长的河流是哪条?"): [
+        "长江（6300公里）", "长江（全长约6300公里）", "长江，全长6300千米", "长江(Yangtze River)",
+        "长江（又称扬子江）",
+    ],
+    ("1945年", "第二次世界大战在哪一年结束?"): [
+        "1945", "1945年9月2日", "公元1945年",
+    ],
+    ("9", "太阳系有几颗行星?"): [
+        "9颗", "九颗", "九", "9个",
+    ],
+    ("30分钟", "他走了多少分钟?"): [
+        "30 min", "30", "三十分钟", "0.5小时",
+    ],
+    ("是的", "苹果公司是美国公司吗?"): [
+        "是", "对", "是的，它是美国公司", "没错",
+    ],
+    ("没有", "他结过婚吗?"): [
+        "没有。", "没有,他终身未婚。",
+    ],
+    ("Albert Einstein", "Who developed the theory of relativity?"): [
+        "German-born physicist Albert Einstein", "the German physicist Albert Einstein (1879–1955)",
+        "Albert Einstein, German-born theoretical physicist", "Prof. Albert Einstein",
+        "Albert Einstein (14 March 1879 – 18 April 1955)", "Albert Einstein developed the theory of relativity.",
+    ],
+    ("Salzburg", "Where was Mozart born?"): [
+        "Mozart was born in Salzburg, Austria.", "Salzburg (in present-day Austria)",
+        "Wolfgang Amadeus Mozart was born in Salzburg.",
+    ],
+    ("Pablo Picasso", "Which artist painted Guernica?"): [
+        "Spanish painter Pablo Picasso", "Pablo Ruiz Picasso",
+    ],
 }
 WRONG: dict[tuple[str, str], list[str]] = {
     ("Barack Obama", "Who was president?"): ["Barack Obama Clinton"],
@@ -1562,6 +1802,200 @@ WRONG: dict[tuple[str, str], list[str]] = {
         "大学北京",
     ],
     ("牛顿", "谁发现了万有引力？"): ["顿牛", "爱因斯坦", "牛顿的老师", "物理学家爱因斯坦", "牛顿和莱布尼茨", "牛"],
+    ("Michelangelo", "Who painted the ceiling of the Sistine Chapel?"): [
+        "Michelangelo (Raphael)", "Michelangelo, Raphael", "Michelangelo Raphael", "Michelangelo and Raphael",
+        "Raphael (born Michelangelo)", "Michelangelo (or Raphael)", "Michelangelo (not Raphael)",
+        "Michelangelo (probably)", "Michelangelo (raphael)", "Michelangelo the younger",
+        "Michelangelo Raphael Donatello", "Michelangelo's pupil", "Michelangelo Antonioni",
+        "michelangelo, leonardo",
+    ],
+    ("Napoleon", "Who was the French emperor at Waterloo?"): [
+        "Napoleon III", "Napoleon II",
+    ],
+    ("Henry", "Which king?"): [
+        "Henry VIII",
+    ],
+    ("John Adams", "Who was the second President of the United States?"): [
+        "John Adams Jr.", "John and Abigail Adams", "John Smith Adams or Jefferson",
+    ],
+    ("Martin Luther", "Who wrote the 95 theses?"): [
+        "Martin Luther King", "Martin Luther King Jr.", "Martin Luther King, Jr.",
+    ],
+    ("George W. Bush", "Who was the 43rd President of the United States?"): [
+        "George H. W. Bush", "George Herbert Walker Bush",
+    ],
+    ("John Wayne", "Which actor starred in True Grit (1969)?"): [
+        "John Wayne Gacy", "John Wayne (Clint Eastwood)", "John Wayne Jr.", "John Wayne's son",
+        "Patrick Wayne (son of John Wayne)", "Clint Eastwood (not John Wayne)",
+    ],
+    ("Alexandre Dumas", "Who wrote The Three Musketeers?"): [
+        "Alexandre Dumas fils", "Alexandre Dumas Jr.",
+    ],
+    ("Titanic", "Which film was released first, Titanic or Avatar, both by James Cameron?"): [
+        "Avatar came out before Titanic.", "Titanic came out after Avatar.",
+        "Titanic was released later than Avatar.", "Avatar was released first, before Titanic.",
+        "Titanic and Avatar came out first", "Titanic (2009), Avatar", "Titanic did not come out before Avatar.",
+        "Titanic was released last",
+    ],
+    ("Nile", "Which river is longer, the Nile or the Danube?"): [
+        "The Danube is longer than the Nile.", "The Nile is shorter than the Danube.",
+        "The Nile is not longer than the Danube.", "The Nile and the Danube",
+    ],
+    ("Charles Darwin", "Who was born first, Charles Darwin or Charles Dickens?"): [
+        "Charles Dickens was born before Charles Darwin.", "Charles Darwin was born after Charles Dickens.",
+        "Charles Darwin is younger than Charles Dickens", "Charles Darwin was born last",
+    ],
+    ("Scott Sidney", "Which director had the longest career, Alain Resnais or Scott Sidney?"): [
+        "Scott Sidney had the shorter career.", "Alain Resnais had the longer career.",
+        "Alain Resnais had a longer career than Scott Sidney.",
+    ],
+    ("Vincenzo Galilei", "Who is the father of the father of observational astronomy?"): [
+        "Galileo's father was Galileo Galilei", "Galileo's mother was Vincenzo Galilei", "Galileo Galilei",
+        "Galileo's father was not Vincenzo Galilei", "Vincenzo Galilei's father was Michelangelo",
+    ],
+    ("Iron", "Which element has the atomic number 26?"): [
+        "Iron (or gold)", "Iron (Gold)", "Iron, gold", "Iron (gold)", "Gold (Fe)", "Gold (Iron)",
+    ],
+    ("Lion", "Which animal is known as the king of the jungle?"): [
+        "Lion (Tiger)", "Tiger (Panthera leo)", "Lion (or tiger)", "Lion, tiger",
+    ],
+    ("Mount Everest", "What is the highest mountain?"): [
+        "Mount Everest (K2)", "K2 (8,849 m)", "Mount Everest, K2",
+    ],
+    ("Tokyo", "What is the capital of Japan?"): [
+        "Tokyo (Kyoto)", "Kyoto (formerly Tokyo)", "Tokyo (formerly, now Kyoto)", "Tokyo, Kyoto", "Kyoto (东京)",
+    ],
+    ("221B Baker Street", "What is the name of the street where Sherlock Holmes lives, with the number?"): [
+        "10 Baker Street, London", "221 Baker Street, Texas",
+    ],
+    ("Bonn", "In which city was Ludwig van Beethoven born?"): [
+        "Beethoven was not born in Bonn, Germany.", "Bonn, Austria", "Vienna, near Bonn", "Bonn (Vienna)",
+        "Born in Vienna, not Bonn",
+    ],
+    ("Jaws", "Which film was directed by Spielberg in 1975?"): [
+        "Jaws (novel)", "Jaws (the novel by Peter Benchley)", "Jaws (2012)",
+    ],
+    ("玉山", "台湾最高的山峰是哪座?"): [
+        "泰山(海拔3952米)", "玉山(泰山)", "玉山或泰山", "玉山、泰山", "不是玉山", "玉山(又或泰山)",
+        "雪山（又称玉山）",
+    ],
+    ("刘备", "《三国演义》中,与关羽、张飞桃园结义的是谁?"): [
+        "曹操(字孟德)", "刘备(曹操)", "刘备(或曹操)", "刘备的儿子", "刘备和曹操", "刘备之子刘禅", "刘备，曹操",
+    ],
+    ("6300公里", "长江的长度约为多少公里?(题文:长江全长约6300公里。)"): [
+        "6300米", "630千米", "63000公里", "6300英里", "约630公里", "超过6300公里",
+    ],
+    ("8848米", "珠穆朗玛峰高多少米?"): [
+        "8848公里", "8848英尺", "约8848米", "884.8米", "8848厘米",
+    ],
+    ("50公斤", "这袋米重多少公斤?"): [
+        "50克", "50吨", "50磅", "500公斤",
+    ],
+    ("100美元", "价格是多少?"): [
+        "100元", "100欧元", "€100",
+    ],
+    ("不是", "秦始皇和汉武帝是同一个朝代的皇帝吗?"): [
+        "是", "是的", "是,也不是", "不是不是", "不是,是的", "可能不是", "是的，他们是同一个朝代的皇帝", "不一定",
+        "不是或是", "不是吧，他们都是秦朝的皇帝",
+    ],
+    ("是", "李白和杜甫都是唐代诗人吗?"): [
+        "否,杜甫是宋代诗人。", "不是", "是，但杜甫不是", "是的，只有李白是",
+        "是的，李白是唐代诗人，而杜甫是宋代诗人", "不", "也许是", "是或不是", "是吗", "是不是", "是的，两人都不是",
+    ],
+    ("杨利伟", "第一位进入太空的中国人是谁?"): [
+        "航天员翟志刚", "翟志刚和航天员杨利伟", "并非航天员杨利伟", "翟志刚航天员杨利伟", "杨利伟的妻子",
+        "杨利伟的战友翟志刚",
+    ],
+    ("鲁迅", "《狂人日记》的作者是谁?"): [
+        "鲁迅（原名或为周作人）", "周作人（鲁迅的弟弟）", "鲁迅（周作人）", "鲁迅的弟弟", "鲁迅,周作人",
+    ],
+    ("Barack Obama", "Who was the 44th President of the United States?"): [
+        "Barack and Michelle Obama", "Barack Obama Sr.", "Barack Obama's wife", "Michelle Obama",
+        "Barack Hussein Obama Sr.",
+    ],
+    ("Mark Twain", "Who wrote Huckleberry Finn?"): [
+        "Mark Twain (or Charles Dickens)", "Mark Twain, Charles Dickens", "Charles Dickens (born Mark Twain)",
+        "Mark Twain (Charles Dickens)", "Mark Twain, born Charles Dickens or Samuel",
+        "Mark Twain (born in Paris, not Texas)",
+    ],
+    ("Leonardo da Vinci", "Who painted the Mona Lisa?"): [
+        "Leonardo di Caprio", "the Italian painter Raphael", "Leonardo da Vinci (Michelangelo)",
+        "Leonardo da Vinci's pupil", "Raphael, pupil of Leonardo da Vinci", "Leonardo da Vinci, Michelangelo",
+        "Leonardo and da Vinci or Raphael",
+    ],
+    ("Franz Liszt", "Which composer wrote the Hungarian Rhapsodies?"): [
+        "Franz Schubert", "Franz Schubert Liszt or", "Cosima Liszt", "Hungarian composer Béla Bartók",
+        "Franz Liszt (Bartók)",
+    ],
+    ("Elton John", "Which singer was born Reginald Dwight?"): [
+        "Reginald Dwight", "Olivia Newton-John", "Elton John (George Michael)", "George Michael (born Elton John)",
+        "Elton John's husband",
+    ],
+    ("Sodium", "Which element has the symbol Na?"): [
+        "Potassium (Na)", "Sodium (or potassium)", "Sodium, potassium", "Na", "Sodium (potassium)",
+    ],
+    ("Istanbul", "What is the largest city in Turkey?"): [
+        "Ankara (formerly Istanbul)", "Istanbul, Greece", "Istanbul (Ankara)", "Istanbul (formerly Ankara)",
+        "Istanbul (not Ankara)",
+    ],
+    ("Mount Everest", "Which mountain is higher, Mount Everest or K2?"): [
+        "K2 is higher than Mount Everest.", "Mount Everest is lower than K2", "Mount Everest and K2 are higher",
+        "Mount Everest is not higher than K2", "Mount Everest is higher, K2 is higher",
+        "Mount Everest or K2 is higher", "Neither Mount Everest nor K2",
+    ],
+    ("Elizabeth", "Who is older, Elizabeth or Mary?"): [
+        "Elizabeth is younger.", "Mary is older than Elizabeth.", "Elizabeth Mary is older",
+        "Elizabeth is older, Mary is older", "Elizabeth is older or younger", "Elizabeth's mother is older",
+    ],
+    ("Nokia", "Which company was founded earlier, Nokia or Apple?"): [
+        "Nokia was founded later.", "Apple was founded before Nokia.", "Nokia was founded after Apple",
+        "Nokia was founded in 1865, Apple was founded earlier", "Apple, founded before Nokia",
+    ],
+    ("Salzburg", "Where was Mozart born?"): [
+        "Mozart was born in Vienna, near Salzburg.", "Mozart was not born in Salzburg.", "Mozart died in Salzburg.",
+        "Salzburg, Germany", "Mozart was born in Salzburg or Vienna.",
+    ],
+    ("北京", "2008年夏季奥运会在哪个城市举办?"): [
+        "不在北京举办", "北京和上海", "北京（上海）", "东京（北京）", "在东京举办", "北京大学",
+    ],
+    ("李白", "《静夜思》是谁写的?"): [
+        "唐代诗人杜甫", "杜甫（字太白）", "李白（杜甫）", "李白和杜甫", "李白的朋友", "李白之子", "诗人杜甫和李白",
+        "非李白",
+    ],
+    ("长江", "中国最长的河流是哪条?"): [
+        "黄河（6300公里）", "长江（黄河）", "长江、黄河", "长江大桥", "长江或黄河",
+    ],
+    ("30分钟", "他走了多少分钟?"): [
+        "30小时", "30秒", "3小时", "约30分钟", "0.5分钟",
+    ],
+    ("是的", "苹果公司是美国公司吗?"): [
+        "不是", "否", "是的，但总部在英国", "不对", "没有", "没错吗", "是中国公司",
+    ],
+    ("没有", "他结过婚吗?"): [
+        "有", "结过", "是的", "没有，不，结过",
+    ],
+    ("Hillary Clinton", "Who was Secretary of State from 2009 to 2013?"): [
+        "Chelsea Clinton", "Hillary and Bill Clinton", "Hillary Clinton (or John Kerry)",
+        "Hillary Clinton, John Kerry", "Bill Clinton (husband of Hillary Clinton)",
+        "John Kerry, successor of Hillary Clinton",
+    ],
+    ("William Shakespeare", "Who wrote Hamlet?"): [
+        "William Shakespeare or Marlowe", "William and Shakespeare", "William Marlowe (born William Shakespeare)",
+        "William Shakespeare Jr.", "William Shakespeare (Marlowe)", "Who wrote Hamlet?",
+    ],
+    ("Johann Strauss", "Who composed the Radetzky March?"): [
+        "Johann Strauss II", "Johann Strauss Jr.", "Richard Strauss", "Johann Strauss the Younger",
+    ],
+    ("yes", "Are both Paris and Lyon in France?"): [
+        "Yes, but Lyon is not", "No, both are in France", "Yes, only Paris is", "yes or no",
+        "Yes, Paris is in France and Lyon is in Italy.",
+    ],
+    ("Tom Hanks", "Which actor is the father of Colin Hanks?"): [
+        "Colin Hanks", "Tom Hanks's son", "Colin Hanks's father was Colin Hanks",
+    ],
+    ("George Bush", "Who was the father of George Walker Bush?"): [
+        "George Walker Bush",
+    ],
 }
 TRICKS = (
     "{g} or {h}", "{h} or {g}", "{g} and {h}", "{h} and {g}", "{g}, {h}", "{h}, {g}", "{g}; {h}", "{g}\n{h}",
