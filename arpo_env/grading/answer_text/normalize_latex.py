@@ -189,7 +189,7 @@ def prepare(text: str) -> str:
     text = re.sub(r"(?<=\d)(?<!\b0)\\[,;:](?=\d{3}(?!\d))", "", text)
     text = _apart(re.sub(r"(?<!\\)\\[!,:;> ]|~", " ", text))  # spacing commands
     text = re.sub(r"\\[dtc]frac", r"\\frac", _SPACING.sub(" ", text))
-    text = _braced_roots(_rewrite(unwrap(text)))
+    text = _braced_roots(_rewrite(" ".join(unwrap(text).split())))  # single spaces: the rules allow many in a row
     # removing the typesetting may reveal another prefix or notation
     text = _PREFIX.sub("", " ".join(text.split()))
     return _rewrite(re.sub(r"\\\\(?=%)", "", text).rstrip(".;, "))
