@@ -48,7 +48,8 @@ class ResumableTrainer(HookedGRPOTrainer):
         """Train from the beginning or from a checkpoint.
 
         Args:
-            resume_from_checkpoint: folder of a checkpoint, or True or "last" for the newest complete one.
+            resume_from_checkpoint: folder of a checkpoint, or True or "last" for the newest complete one; None takes
+                that of the settings.
             args: as in `GRPOTrainer.train`.
             kwargs: as in `GRPOTrainer.train`.
 
@@ -57,6 +58,8 @@ class ResumableTrainer(HookedGRPOTrainer):
             ValueError: the checkpoint is in the middle of a rollout, and the settings change the size of rollouts; or
                 its adapters have another shape; or all steps are done and the weights are sharded.
         """
+        if resume_from_checkpoint is None:
+            resume_from_checkpoint = self.args.resume_from_checkpoint
         checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
         forget_rollout(self)  # of an earlier call
         self._passes, self._played = 0, (-1, 0)

@@ -367,6 +367,11 @@ def weights(trainer: ARPOTrainer) -> dict[str, torch.Tensor]:
     return {n: p.detach().clone() for n, p in trainer.accelerator.unwrap_model(trainer.model).named_parameters()}
 
 
+def test_the_checkpoint_of_the_settings_is_taken(policy: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="resume_from_checkpoint='last': no complete checkpoint"):
+        byte_trainer(policy, tmp_path, resume_from_checkpoint="last").train()
+
+
 @pytest.mark.parametrize("adapter", [False, True])
 def test_a_later_pass_over_the_tasks_goes_on(policy: Path, tmp_path: Path, adapter: bool) -> None:
     """From the middle of the second pass, whose order is another one; with packed trees, a reference and an adapter."""
