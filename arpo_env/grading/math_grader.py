@@ -59,7 +59,7 @@ _BOUND = re.compile(r"\s*([A-Za-z])\s*=\s*(-?\d+(?:/\d+)?)\s*")
 # read only where the gold answer is a number or a binomial, for C and P may also be points
 _CHOICES = re.compile(
     r"(?<![A-Za-z])n?(?P<a>[CPA])r?\s*(?:=\s*)?\(\s*(\d+)\s*,\s*(\d+)\s*\)"
-    r"|(?<![\w.])(?:\{\})?\s*[_^]?\s*\{?(\d+)\}?\s*(?:\\?(?P<b>[CPA])|choose\s)\s*_?\s*\{?(\d+)\}?"
+    r"|(?<![\w.])(?:\{\}\s*+)?(?:[_^]\s*+)?\{?(\d++)\}?\s*+(?:\\?(?P<b>[CPA])|choose\s)\s*+(?:_\s*+)?\{?(\d+)\}?"
     r"|(?<![A-Za-z])(?P<c>[CPA])\s*_\s*\{?(\d+)\}?\s*\^\s*\{?(\d+)\}?"
 )
 _MODULUS = re.compile(r"\s*\\pmod\{(\d{1,9})\}")
