@@ -169,8 +169,11 @@ def same_in_other_unit(first: str, second: str) -> bool:
     # "220 pounds" is read as money
     first, second = (token.replace("|GBP", "|lb") for token in (first, second))
     (one, _, its), (other, _, others) = first.partition("|"), second.partition("|")
-    if its == others or not its or not others:
+    if its == others or not its or not others or one.count("..") != other.count(".."):
         return False
+    if ".." in one:  # "5-10 km (3-6 miles)"
+        ends = zip(one.split(".."), other.split(".."), strict=True)
+        return all(same_in_other_unit(f"{mine}|{its}", f"{theirs}|{others}") for mine, theirs in ends)
     if {its, others} == {"°C", "°F"}:
         celsius, fahrenheit = (one, other) if its == "°C" else (other, one)
         return abs(float(Fraction(celsius)) * 1.8 + 32 - float(Fraction(fahrenheit))) <= 1
@@ -190,7 +193,7 @@ def bare_number(token: str, units: frozenset[str]) -> str:
     for unit in units if dimension else ():
         of, factor = _FACTORS[unit]
         if of == dimension != "%":
-            return _decimal_text(Fraction(value) / factor)
+            return "..".join(_decimal_text(Fraction(end) / factor) for end in value.split(".."))  # of a range, both
     return token
 
 

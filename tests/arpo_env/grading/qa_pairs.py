@@ -33,6 +33,8 @@ RIGHT: dict[tuple[str, str], list[str]] = {
     ("August 27", ""): ["27 August"],
     ("4 April 1990", ""): ["04/04/1990"],
     ("June 22–23, 2018", ""): ["June 22-23, 2018", "22-23 June 2018"],
+    ("18–24", "How old are the men?"): ["18-24 years old", "18 to 24 years"],
+    ("5-10 km", "How far is it?"): ["5-10 km (3.1-6.2 miles)"],
     ("1963–1991", ""): ["from 1963 to 1991"],
     ("1963-1991", ""): ["1963 to 1991"],
     ("1990s", ""): ["1990's", "the 1990s"],
@@ -1120,6 +1122,7 @@ RIGHT: dict[tuple[str, str], list[str]] = {
     ],
 }
 WRONG: dict[tuple[str, str], list[str]] = {
+    ("Dwight", "In which year was the man of 30 years born?"): ["18-24 years", "5-10 km (3-6 miles)"],
     ("Barack Obama", "Who was president?"): ["Barack Obama Clinton"],
     ("Barack Obama", ""): [
         "Obama Clinton", "Barack Obama Bill Clinton", "Barack Obama, Clinton", "Obama Barack Obama Barack",
