@@ -19,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from arpo_env.cache.cache import Cache
@@ -209,7 +210,7 @@ def _engines(sitting: _SynthSitting, model: EvalModel, tokenizer: Any) -> dict[s
     context = None if endpoint else context_length(model.model_id)
     rollout = sitting.settings.play.rollout_settings(context, endpoint=endpoint)
     template = sitting.settings.chat_template_kwargs
-    unloaded: Any = None
+    unloaded: Any = SimpleNamespace(wants_messages=endpoint)  # all that is asked of a backend before it is there
     engines = {}
     for one in sitting.sets:
         for number, stage in enumerate(STAGES):
