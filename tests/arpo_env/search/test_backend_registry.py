@@ -119,7 +119,7 @@ def test_without_a_default_the_cures_are_listed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_importing_search_imports_no_engine() -> None:
-    code = "import sys, arpo_env.search as s; s.open_search; s.SearchTool; s.LocalSearch\n"
+    code = "import sys, arpo_env.search as s; s.open_search; s.LocalSearch\n"
     code += "print({'tantivy', 'requests', 'trafilatura', 'bs4'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
