@@ -64,8 +64,8 @@ PACKAGES = (
     "arpo_trainer.packing",
 )
 NEED_TORCH = {
-    "arpo_trainer": {"ARPOConfig", "ARPOTrainer", "Engine", "TransformersBackend", "env_reward", "evaluate"},
-    "arpo_trainer.backends": set(backends.__all__) - {"RecordedBackend"},
+    "arpo_trainer": {"ARPOConfig", "ARPOTrainer", "RunRecorder", "TransformersBackend", "env_reward", "evaluate"},
+    "arpo_trainer.backends": set(backends.__all__) - {"EndpointBackend", "RecordedBackend", "VLLMServerBackend"},
     "arpo_trainer.evaluation": {"run_evaluation"},
     "arpo_trainer.packing": set(packing.__all__) - {"why_not_packable"},
 }
