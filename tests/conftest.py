@@ -37,6 +37,7 @@ LONG = (
     "tests/test_docs.py",
     "tests/test_site.py",
     "tests/arpo_trainer/evaluation/",
+    "tests/laboratory/",
     "tests/adapters/",
     "tests/arpo_trainer/",
 )
