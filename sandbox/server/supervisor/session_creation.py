@@ -41,6 +41,7 @@ class Creation:
         workers: processes of the parent that were stopped for the fork.
         refused: the parent has not even begun to fork.
         delays: how often its time was prolonged.
+        cpu: CPU time of the parent before the fork, in clock ticks.
         error: why the creation fails; empty while it does not.
     """
 
@@ -59,6 +60,7 @@ class Creation:
         self.workers: set[int] = set()
         self.refused = False
         self.delays = 0
+        self.cpu = 0
         self.error = ""
 
 
@@ -161,7 +163,7 @@ class SessionCreation:
 
     def _time_out(self, creation: Creation, seconds: float) -> None:
         parent = creation.parent
-        if parent and creation.delays < _MOST_DELAYS and self._waits_for_processor(parent):
+        if parent and creation.delays < _MOST_DELAYS and self._waits_for_processor(creation, parent):
             creation.delays += 1
             self.start_clock(creation)
             return
@@ -177,13 +179,13 @@ class SessionCreation:
         if parent in creation.waiting and creation.before_answer:
             creation.before_answer(creation)  # it waits for its copies, of which one may have stopped itself
 
-    def _waits_for_processor(self, parent: SessionHandle) -> bool:
+    def _waits_for_processor(self, creation: Creation, parent: SessionHandle) -> bool:
         """Return whether a process of a fork would go on but for a busy machine, and has not had its time yet."""
         for pid in (parent.pid, *children(parent.pid), *self._table.unknown_children()):
             stat = stat_of(pid)
-            # the session itself may have calculated for long before: what hangs in it, hangs before there are copies
-            used = stat.cpu if stat and pid != parent.pid else 0
-            if stat and stat.state in "RD" and used < _FORK_SECONDS * TICKS and user_of(pid) == user_of(parent.pid):
+            # code at a fork may calculate without end: half of the time is far more than a fork needs
+            used = stat.cpu - (creation.cpu if pid == parent.pid else 0) if stat else 0
+            if stat and stat.state in "RD" and used < _FORK_SECONDS / 2 * TICKS and user_of(pid) == user_of(parent.pid):
                 return True
         return False
 

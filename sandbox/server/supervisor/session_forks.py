@@ -75,6 +75,7 @@ class SessionForks:
         creation.workers = stop_trees(lambda: children(parent.pid))
         stat = stat_of(parent.pid)
         threads = stat.threads - 1 if stat else 0
+        creation.cpu = stat.cpu if stat else 0
         alive = [stat for stat in map(stat_of, creation.workers) if stat and stat.state != "Z"]
         creation.losses = {"threads": threads, "processes": len(alive)}
         if threads:

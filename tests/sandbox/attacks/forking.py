@@ -15,6 +15,7 @@ attack = partial(Attack, kind="forking", forks=2, unsafe=True)
 HANGS = (
     "os.register_at_fork(after_in_child=nap)",
     "os.register_at_fork(before=nap)",
+    "os.register_at_fork(before=lambda: all(iter(lambda: True, None)))",
     "os.register_at_fork(after_in_parent=nap)",
     "os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGSTOP))",
 )
