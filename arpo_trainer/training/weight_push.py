@@ -1,11 +1,14 @@
 """How vLLM gets the weights of the trainer: TRL pushes them, to one server or to several; all uses of its vLLM host.
 
-    trainer._last_loaded_step; of its host _llm_weights_sleeping, vllm_client, sync_weights, group_port, server_timeout;
-    under FSDP before training _dist, _iter_named_params, _weight_metadata
+    trainer._last_loaded_step; of its host _llm_weights_sleeping, vllm_client, sync_weights, group_port, server_timeout,
+    model, _dist; under FSDP before training _iter_named_params, _weight_metadata
 
 TRL pushes to one server. A server with `--data-parallel-size` is one: all its workers are in one NCCL group. Of several
 servers each has a client and a group of its own here, and TRL's push is repeated for each, one after the other. No
 rollout is played meanwhile, so all of them generate with the same weights.
+
+TRL merges PEFT's adapters into their base for a push and takes them out again, which in bfloat16 leaves another base
+behind each time. Here each layer is merged in a copy, while TRL reads it (`_merged_copies`).
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import trl
+from accelerate.utils import is_peft_model
 
 from arpo_env.net.redaction import strip_credentials
 from arpo_trainer.backends.base import GenerationError
@@ -88,8 +92,9 @@ def push_weights(trainer: Any) -> None:
     Raises:
         GenerationError: only one process has the weights before training, and vLLM needs them on each.
     """
-    with _unsharded_walk(trainer.vllm_generation, trainer):
-        trainer.vllm_generation.sync_weights()
+    host = trainer.vllm_generation
+    with _unsharded_walk(host, trainer), _merged_copies(host):
+        host.sync_weights()
     trainer._last_loaded_step = trainer.state.global_step
 
 
@@ -126,6 +131,76 @@ def _unsharded_walk(host: Any, trainer: Any) -> Iterator[None]:
     finally:
         host._dist, host._weight_metadata = sharded, None  # FSDP may use another precision
         del host._iter_named_params
+
+
+@contextlib.contextmanager
+def _merged_copies(host: Any) -> Iterator[None]:
+    """Let TRL read the parameters of a PEFT model as merged copies, one layer at a time, instead of merging it.
+
+    The parameters themselves are not touched, so they are the same bits after any number of pushes.
+    """
+    model = host.model
+    # TRL walks over the modules of FSDP1 by itself, and does not know their adapters' names
+    if not is_peft_model(model) or host._dist.fsdp_version == 1:
+        yield
+        return
+    plain = model.named_parameters
+    theirs = {
+        "merge_adapter": lambda: None,
+        "unmerge_adapter": lambda: None,
+        "parameters": lambda: (parameter for _, parameter in plain()),  # to gather: torch's asks `named_parameters`
+        "named_parameters": lambda: _merged_parameters(model, [name for name, _ in plain()]),
+    }
+    for name, method in theirs.items():
+        setattr(model, name, method)
+    try:
+        yield
+    finally:
+        for name in theirs:
+            delattr(model, name)
+
+
+def _merged_parameters(model: Any, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    adapted: dict[Any, list[Any]] = {}
+    for layer in model.modules():
+        if isinstance(layer, BaseTunerLayer):
+            adapted.setdefault(layer.get_base_layer(), []).append(layer)
+    for name in names:
+        owner, _, leaf = name.rpartition(".")
+        base = model.get_submodule(owner)
+        with _merged(base, adapted.get(base, ())):
+            yield name, getattr(base, leaf)
+
+
+@contextlib.contextmanager
+def _merged(base: Any, layers: Sequence[Any]) -> Iterator[None]:
+    """Let a module have copies of its parameters inside the block, into which PEFT's layers have merged their adapters.
+
+    The sum of weights and LoRA is formed in float32 and rounded once. Other adapters compute as they do by themselves.
+    """
+    import torch
+    from peft.tuners.lora import LoraLayer
+
+    own = dict(base._parameters) if layers else {}
+    # a quantised parameter is left as it is: PEFT puts another one in its place
+    plain = {leaf: value for leaf, value in own.items() if value is not None and value.is_floating_point()}
+    wide = all(isinstance(layer, LoraLayer) for layer in layers)
+    try:
+        for leaf, value in plain.items():
+            copied = value.detach().to(torch.float32 if wide else value.dtype, copy=True)
+            base._parameters[leaf] = torch.nn.Parameter(copied, requires_grad=False)
+        for layer in layers:
+            layer.merge()
+        for leaf, value in plain.items():
+            rounded = base._parameters[leaf].detach().to(value.dtype)
+            base._parameters[leaf] = torch.nn.Parameter(rounded, requires_grad=False)
+        yield
+    finally:
+        base._parameters.update(own)
+        for layer in layers:
+            layer.merged_adapters.clear()
 
 
 def _is_sharded(model: Any) -> bool:

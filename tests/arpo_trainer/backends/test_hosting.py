@@ -36,7 +36,7 @@ class SleepyLLM(RecordingLLM):
 class Host:
     """As much of TRL's `VLLMGeneration` as we use."""
 
-    mode, tensor_parallel_size = "colocate", 1
+    mode, tensor_parallel_size, model = "colocate", 1, torch.nn.Identity()
 
     def __init__(self, sleeps: bool) -> None:
         self.llm, self.enable_sleep_mode, self._llm_weights_sleeping = SleepyLLM(), sleeps, sleeps

@@ -1,11 +1,13 @@
-"""Weights for several vLLM servers: TRL's own client and push, with a wire in place of NCCL."""
+"""Weights for vLLM servers: TRL's own client and push, with a wire in place of NCCL; several servers, and adapters."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 import trl.generation.vllm_client as client
@@ -28,8 +30,8 @@ class OnGPU(Accelerator):  # type: ignore[misc]
 class Trainer:
     """As much of a trainer as pushes weights."""
 
-    def __init__(self, url: str) -> None:
-        self.model = torch.nn.Linear(2, 3)
+    def __init__(self, url: str, model: Any = None) -> None:
+        self.model = model or torch.nn.Linear(2, 3)
         self.accelerator, self.is_fsdp_enabled = OnGPU(cpu=True), False
         self.vllm_generation = generation.VLLMGeneration(
             self.model, self.accelerator, None, mode="server", server_base_url=url, group_port=7000, server_timeout=1.0
@@ -90,6 +92,42 @@ def test_a_server_that_fails_is_named(servers: list[WeightServer]) -> None:
 def test_one_server_is_left_to_trl(servers: list[WeightServer]) -> None:
     trainer = connected(servers[:1])
     assert "sync_weights" not in vars(trainer.vllm_generation)
+
+
+@pytest.mark.parametrize(
+    "adapters",
+    [
+        peft.LoraConfig(r=4, lora_alpha=6, target_modules=["0", "2"], lora_bias=True),
+        peft.LoraConfig(r=4, target_modules=["0"], use_dora=True),
+        peft.LoKrConfig(r=2, target_modules=["0"]),
+    ],
+    ids=["lora", "dora", "lokr"],
+)
+def test_adapters_are_pushed_merged_and_leave_the_base_as_it_is(
+    servers: list[WeightServer], adapters: peft.PeftConfig
+) -> None:
+    plain = torch.nn.Sequential(torch.nn.Linear(48, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3)).bfloat16()
+    names = set(dict(plain.named_parameters()))
+    trainer = Trainer(servers[0].url, peft.get_peft_model(plain, adapters))
+    trainer.vllm_generation.vllm_client.init_communicator(device=trainer.accelerator.device)
+    base = {name: value.clone() for name, value in trainer.model.named_parameters() if not value.requires_grad}
+    for step in range(20):
+        with torch.no_grad():
+            for value in trainer.model.parameters():
+                if value.requires_grad:
+                    value.add_(torch.randn_like(value) / 50)
+        trainer.state.global_step = step
+        push_weights(trainer)
+        merged = copy.deepcopy(trainer.model)
+        if isinstance(adapters, peft.LoraConfig):  # what is formed in float32, rounded once
+            merged.base_model.model.float()
+        wanted = merged.merge_and_unload().bfloat16().state_dict()
+        assert servers[0].weights.keys() == wanted.keys() == names
+        assert all(torch.equal(servers[0].weights[name], value) for name, value in wanted.items())
+    assert not torch.equal(wanted["0.weight"], base["base_model.model.0.base_layer.weight"])
+    now = dict(trainer.model.named_parameters())
+    assert all(torch.equal(now[name], value) for name, value in base.items())
+    assert not any(getattr(layer, "merged", False) for layer in trainer.model.modules())
 
 
 def test_the_first_of_the_addresses_is_trls_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
