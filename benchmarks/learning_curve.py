@@ -7,7 +7,7 @@ All start from the same cold-started model, get the same tasks in the same order
 trajectories a rollout, from which two updates of 2 prompts each are made (so that ratios leave 1 and a clip can act).
 The learning rate is a twentieth of the recipe's, with which the demo's ceiling is reached in the first two rollouts.
 After each rollout the policy answers 60 held-out tasks greedily. Runs that are there already are not made again.
-Writes docs/results/learning_curve.json and .svg (needs matplotlib: pip install 'arpo-gym[bench]').
+Writes docs/results/learning_curve.json and .svg (needs matplotlib: pip install '.[bench]').
 """
 
 from __future__ import annotations

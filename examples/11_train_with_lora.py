@@ -1,7 +1,7 @@
 """Train LoRA adapters instead of all weights: give the trainer PEFT's configuration, as in TRL.
 
 Run it: MODEL=Qwen/Qwen2.5-0.5B-Instruct STEPS=20 python examples/11_train_with_lora.py
-It needs PEFT: pip install 'arpo-gym[lora]'
+It needs PEFT: pip install '.[lora]'
 """
 
 import os

@@ -65,7 +65,7 @@ FLOORS: dict[str, list[str]] = {
         "sources",
         "spec task",
         "module_ids",
-        "nearest_name",
+        "nearest_name install_line",
     ],
     "sandbox": [
         "http",

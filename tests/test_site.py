@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from envs_registry.install_line import install_line
+
 pytest.importorskip("torch", reason="the settings of the trainer need torch")
 
 from arpo_trainer import ARPOConfig
@@ -149,7 +151,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     """`make site`: strict, with every reference of ours resolved."""
     for library in ("sphinx", "furo", "myst_parser"):
         if find_spec(library) is None:
-            pytest.skip(f"{library} is not installed: pip install 'arpo-gym[docs]'")
+            pytest.skip(f"{library} is not installed: {install_line('docs')}")
     site = tmp_path / "site"
     command = [sys.executable, "-m", "scripts.site", str(site)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)

@@ -52,7 +52,7 @@ FROM python:3.12-slim
 RUN useradd --create-home --uid 1000 user
 WORKDIR /app
 COPY --chown=user . /app
-# a version that is not on PyPI can be put into wheels/
+# arpo-gym is on no index: `pip wheel --no-deps -w wheels CLONE` in this folder builds it from a clone
 RUN pip install --no-cache-dir --find-links wheels {requirements}
 USER user
 # Where user namespaces are allowed, install bubblewrap and write bubblewrap here: it separates sessions. See README.md.
@@ -118,7 +118,7 @@ tags:
 
 # {id} for OpenEnv
 
-{description}. Served by [arpo-gym]({home}).
+{description}. Served by arpo-gym.
 
 ```python
 from openenv import GenericEnvClient
@@ -167,7 +167,7 @@ def _files(factory: EnvFactory, max_sessions: int) -> dict[str, str]:
             raise ValueError(
                 f"the option {key}= cannot be written into a file ({type(value).__name__}); give plain values"
             )
-    requirements = [f"arpo-gym[data,math,search]=={_version()}", PEERS["openenv"].install.strip("'")]
+    requirements = [f"arpo-gym[data,math,search]=={_version()}", PEERS["openenv"].needs.strip("'")]
     values = {
         "id": factory.id,
         "name": re.sub(r"[^a-z0-9]+", "-", factory.id.rpartition("/")[2].lower()).strip("-"),
@@ -178,7 +178,6 @@ def _files(factory: EnvFactory, max_sessions: int) -> dict[str, str]:
         "variable": TOKEN_VARIABLE,
         "requirements": " ".join(f"'{each}'" for each in requirements),
         "dependencies": ", ".join(f'"{each}"' for each in requirements),
-        "home": "https://pypi.org/project/arpo-gym/",
     }
     templates = {
         "README.md": _README,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from arpo_env.errors import GradingError, ServiceError
+from envs_registry.install_line import install_line
 from sandbox import SandboxError
 
 FAULTS = (SandboxError, ServiceError, GradingError)
@@ -23,23 +24,31 @@ class Peer:
     Attributes:
         package: name of its distribution.
         tested: the versions that the tests cover, as in "0.4": all that begin with it.
-        install: arguments of `pip install`.
+        needs: arguments of `pip install`, where no extra of this package has the framework.
         note: what else a user should know to install it.
+        extra: the extra of this package that has it.
     """
 
     package: str
     tested: str
-    install: str
+    needs: str = ""
     note: str = ""
+    extra: str = ""
+
+    @property
+    def cure(self) -> str:
+        """The command that installs it, and the note."""
+        command = install_line(self.extra) if self.extra else f"pip install {self.needs}"
+        return f"{command}. {self.note}" if self.note else command
 
 
 PEERS: dict[str, Peer] = {
-    "trl": Peer("trl", "1.16", "'arpo-gym[train]'"),
+    "trl": Peer("trl", "1.16", extra="train"),
     "openenv": Peer(
         "openenv",
         "0.10",
         "'openenv>=0.10,<0.11'",
-        "It needs an older mcp than arpo-gym[mcp]; in one environment with that extra, pip would choose openenv 0.4.1.",
+        "It needs an older mcp than the extra `mcp`; in one environment with that, pip would choose openenv 0.4.1.",
     ),
     "verifiers": Peer("verifiers", "0.4", "'verifiers>=0.4,<0.5'"),
     "verl": Peer("verl", "0.9", "'verl>=0.9,<0.10'", "It needs transformers < 5.11: use an environment of its own."),
@@ -47,7 +56,7 @@ PEERS: dict[str, Peer] = {
     "gem": Peer("gem-llm", "0.1", "'gem-llm>=0.1,<0.2'"),
     "openrlhf": Peer("openrlhf", "0.11", "--no-deps 'openrlhf>=0.11,<0.12'"),
     "inspect_ai": Peer("inspect-ai", "0.3", "'inspect-ai>=0.3.200,<0.4'"),
-    "mcp": Peer("mcp", "2", "'arpo-gym[mcp]'"),
+    "mcp": Peer("mcp", "2", extra="mcp"),
 }
 """Name of the imported package -> the framework."""
 
@@ -81,8 +90,7 @@ def _how_to_install(peer: Peer) -> str:
         there = f"{peer.package} {importlib.metadata.version(peer.package)} is too old for this adapter"
     except importlib.metadata.PackageNotFoundError:
         there = f"this adapter needs {peer.package}"
-    install = f"{there}; install it with: pip install {peer.install}"
-    return f"{install}. {peer.note}" if peer.note else install
+    return f"{there}; install it with: {peer.cure}"
 
 
 def _check_version(peer: Peer) -> None:
@@ -94,11 +102,11 @@ def _check_version(peer: Peer) -> None:
     if tested != "0" and major != tested:
         raise ImportError(
             f"{peer.package} {version} is installed, and this adapter is for {peer.package} {tested}; install it "
-            f"with: pip install {peer.install}. {peer.note}".rstrip()
+            f"with: {peer.cure}"
         )
     if not re.match(rf"{re.escape(peer.tested)}(?![0-9])", version):
         warnings.warn(
             f"{peer.package} {version} is not a version that this adapter was tested with ({peer.tested}.x). If "
-            f"something fails: pip install {peer.install}. {peer.note}".rstrip(),
+            f"something fails: {peer.cure}",
             stacklevel=3,
         )

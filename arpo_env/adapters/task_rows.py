@@ -24,6 +24,7 @@ from arpo_env.adapters.one_conversation import check_one_conversation
 from arpo_env.env import ToolEnv
 from arpo_env.env_factory import EnvFactory
 from envs_registry import Task
+from envs_registry.install_line import install_line
 from envs_registry.nearest_name import nearest_hint
 
 Row = dict[str, Any]
@@ -247,7 +248,7 @@ def _write_parquet(path: Path, rows: Iterable[Row]) -> int:
         import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("Parquet needs pyarrow: pip install 'arpo-gym[data]'", name=error.name) from error
+        raise ModuleNotFoundError(f"Parquet needs pyarrow: {install_line('data')}", name=error.name) from error
     table = pyarrow.Table.from_pylist(list(rows))
     pyarrow.parquet.write_table(table, path)
     return int(table.num_rows)

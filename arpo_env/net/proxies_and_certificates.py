@@ -10,11 +10,11 @@ import ssl
 from typing import TYPE_CHECKING
 
 from arpo_env.net.redaction import redact_logs
+from envs_registry.install_line import install_line
 
 if TYPE_CHECKING:
     import httpx2
 
-_CURE = "httpx2 is not installed: pip install 'arpo-gym[search]'"
 _CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")  # the first that is set
 
 
@@ -32,7 +32,7 @@ def open_client() -> httpx2.AsyncClient:
     try:
         import httpx2
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(_CURE, name="httpx2") from error
+        raise ModuleNotFoundError(f"httpx2 is not installed: {install_line('search')}", name="httpx2") from error
     redact_logs()
     # An idle connection is kept until the server closes it: httpx2 looks at the socket before it uses one again.
     limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=None)

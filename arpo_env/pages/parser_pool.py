@@ -12,11 +12,11 @@ from typing import Any
 
 from arpo_env.errors import ServiceError
 from arpo_env.worker_pool import PoolClosed, WorkerError, WorkerPool, WorkerStartError
+from envs_registry.install_line import install_line
 
 _SCRIPT = Path(__file__).with_name("parser_process.py")
 # A process that reads foreign pages gets no keys from the environment.
 _KEPT_VARIABLES = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
-_CURE = "reading pages needs more packages: pip install 'arpo-gym[search]'"
 _MOST_JOBS = 500  # per process; lxml does not give back all its memory
 _LIBRARIES = ("bs4", "lxml", "protego", "pypdf", "trafilatura")
 _GRACE = 2.0  # seconds after which a process should have ended itself
@@ -33,7 +33,11 @@ def check_libraries() -> None:
         ModuleNotFoundError: a library is missing; says how to install it.
     """
     if lacking := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
-        raise ModuleNotFoundError(f"{_CURE} (without {', '.join(lacking)})", name=lacking[0])
+        raise ModuleNotFoundError(_how_to_install(f"without {', '.join(lacking)}"), name=lacking[0])
+
+
+def _how_to_install(lack: str) -> str:
+    return f"reading pages needs more packages: {install_line('search')} ({lack})"
 
 
 class PageParser:
@@ -76,7 +80,7 @@ class PageParser:
             reply: dict[str, Any] = json.loads(await self._pool.run(struct.pack("!I", len(head)) + head + body))
         except WorkerStartError as error:
             if error.lacks:
-                raise ImportError(f"{_CURE} ({error.lacks})") from error
+                raise ImportError(_how_to_install(error.lacks)) from error
             raise ServiceError("page parser", str(error)) from error
         except PoolClosed as error:
             raise ServiceError("page parser", str(error)) from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.pages.deadline import TooSlow, deadline, watch
 from arpo_env.pages.url_safety import resolve
+from envs_registry.install_line import install_line
 
 if TYPE_CHECKING:
     import requests
@@ -38,7 +39,7 @@ def pinned_session(seconds: float, allow_private: bool, proxy: str | None) -> It
     try:
         import requests
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("requests is not installed: pip install 'arpo-gym[search]'") from error
+        raise ModuleNotFoundError(f"requests is not installed: {install_line('search')}") from error
 
     with deadline(seconds), requests.Session() as session:
         # A netrc would send passwords to sites that were found on the web.

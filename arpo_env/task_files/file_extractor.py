@@ -15,6 +15,7 @@ from typing import Any
 
 from arpo_env.errors import ServiceError
 from arpo_env.worker_pool import PoolClosed, WorkerDied, WorkerError, WorkerPool, WorkerStartError, WorkerTimeout
+from envs_registry.install_line import install_line
 
 SECONDS = 20.0  # of CPU time, for one call
 MEMORY = 1 << 30  # bytes of address space of a process
@@ -30,7 +31,6 @@ _LIBRARIES = {  # imported module -> name for pip
     "pptx": "python-pptx",
     "PIL": "pillow",
 }
-_CURE = "reading the files of tasks needs more packages: pip install 'arpo-gym[files]'"
 # A process that reads foreign files gets no keys from the environment.
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")
 _PROGRAM = (
@@ -75,7 +75,8 @@ def check_libraries() -> None:
 
 
 def _missing(module: str) -> ModuleNotFoundError:
-    return ModuleNotFoundError(f"{_CURE} (without {_LIBRARIES.get(module, module)})", name=module)
+    cure = f"{install_line('files')} (without {_LIBRARIES.get(module, module)})"
+    return ModuleNotFoundError(f"reading the files of tasks needs more packages: {cure}", name=module)
 
 
 class FileExtractor:

@@ -21,6 +21,7 @@ from arpo_env import event_loop
 from arpo_env.errors import ServiceError
 from arpo_env.net.redaction import redact_logs, strip_credentials
 from arpo_env.tools.mcp_identity import identity
+from envs_registry.install_line import install_line
 
 if TYPE_CHECKING:
     import mcp
@@ -81,7 +82,7 @@ class McpServer:
             from mcp import Client
             from mcp.client.streamable_http import streamable_http_client
         except ImportError as error:  # `Client` is new in version 2
-            raise RuntimeError("MCP servers need mcp 2: pip install 'arpo-gym[mcp]'") from error
+            raise RuntimeError(f"MCP servers need mcp 2: {install_line('mcp')}") from error
         if self.command:
             program, *arguments = self.command
             parameters = mcp.StdioServerParameters(command=program, args=arguments, env=dict(self.env))

@@ -16,6 +16,7 @@ from typing import Any
 
 from arpo_trainer.ray_rollouts.ray_connection import cluster_cpus
 from arpo_trainer.ray_rollouts.rollout_actor import RemoteRollout, RolloutActor
+from envs_registry.install_line import install_line
 
 logger = logging.getLogger(__name__)
 _CALLS = 10_000  # calls that an actor takes at once; how many groups it plays is decided elsewhere
@@ -215,7 +216,7 @@ class ActorGroup:
 def _unstarted(member: ActorHandle, error: Exception) -> RolloutWorkerError:
     return RolloutWorkerError(
         f"rollout worker {member.number} could not start: {last_line(error)}. Every node needs this package with the "
-        "extra `ray`, in the same version as here: pip install 'arpo-gym[ray]'"
+        f"extra `ray`, in the same version as here: {install_line('ray')}"
     )
 
 

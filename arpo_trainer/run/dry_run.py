@@ -33,6 +33,7 @@ from arpo_trainer.training.process_count import planning, process_count
 from arpo_trainer.training.task_data import training_tasks
 from envs_registry import get_spec
 from envs_registry.datasets.hub import HubError
+from envs_registry.install_line import install_line
 from envs_registry.sources import ListSource
 
 logger = logging.getLogger(__name__)
@@ -127,9 +128,9 @@ def _missing(args: ARPOConfig, environments: RunEnvironments) -> list[str]:
     """Return what this machine lacks for the run, such as a key; wrong settings are raised."""
     missing = []
     if args.use_vllm and importlib.util.find_spec("vllm") is None:
-        missing.append("vLLM: pip install 'arpo-gym[vllm]'")
+        missing.append(f"vLLM: {install_line('vllm')}")
     if args.uses_workers and importlib.util.find_spec("ray") is None:
-        missing.append("Ray: pip install 'arpo-gym[ray]'")
+        missing.append(f"Ray: {install_line('ray')}")
     for env in environments.played():
         try:
             env.check()

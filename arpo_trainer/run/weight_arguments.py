@@ -6,6 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 
 from arpo_trainer.validation import check_name, check_types
+from envs_registry.install_line import install_line
 
 DTYPES = ("float32", "bfloat16", "auto")
 _LOWEST = {"processes": 0, "lora_rank": 0, "lora_alpha": 1, "threads": 0}
@@ -47,4 +48,4 @@ class WeightArguments:
             raise ValueError(f"lora_dropout is a share, from 0 to 1; got {self.lora_dropout}")
         check_name("dtype", self.dtype, DTYPES)
         if self.lora_rank and importlib.util.find_spec("peft") is None:
-            raise ValueError(f"lora_rank={self.lora_rank} needs PEFT: pip install 'arpo-gym[lora]', or set lora_rank=0")
+            raise ValueError(f"lora_rank={self.lora_rank} needs PEFT: {install_line('lora')}, or set lora_rank=0")

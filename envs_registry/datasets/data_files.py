@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from envs_registry.install_line import install_line
+
 Row = dict[str, Any]
 Rows = list[tuple[str, Row]]  # place in the file ("line 3") and content
 _ENCODING = "utf-8-sig"  # accepts files with a byte order mark
@@ -120,7 +122,7 @@ def _read_parquet(file: Path) -> Rows:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise DataFileError(f"{file}: reading Parquet needs pyarrow: pip install 'arpo-gym[data]'") from error
+        raise DataFileError(f"{file}: reading Parquet needs pyarrow: {install_line('data')}") from error
     try:
         rows = pyarrow.parquet.read_table(file).to_pylist()
     except (OSError, ValueError) as error:

@@ -20,6 +20,7 @@ from typing import Any
 
 from envs_registry.datasets.data_files import Rows
 from envs_registry.datasets.local_files import ROOT_VARIABLE, variable
+from envs_registry.install_line import install_line
 
 logger = logging.getLogger(__name__)
 _PATIENCE = 5.0  # seconds
@@ -93,7 +94,7 @@ def hub_rows(
     try:
         import datasets
     except ImportError as error:
-        raise HubError(f"loading {hub} needs `datasets`: pip install 'arpo-gym[data]'") from error
+        raise HubError(f"loading {hub} needs `datasets`: {install_line('data')}") from error
     if not Path(hub).is_dir():
         offline()
     rows: list[dict[str, Any]] = []
@@ -139,7 +140,7 @@ def hub_files(hub: str, paths: Sequence[str], source: str, gated: str = "", revi
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
-        raise HubError(f"loading {hub} needs `huggingface_hub`: pip install 'arpo-gym[data]'") from error
+        raise HubError(f"loading {hub} needs `huggingface_hub`: {install_line('data')}") from error
     offline()
     try:
         # Names are patterns there.

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from envs_registry.install_line import install_line
 from scripts.site.assemble import assemble
 
 
@@ -16,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("output", type=Path, help="folder of the HTML pages, such as build/site")
     output: Path = parser.parse_args(argv).output
     if importlib.util.find_spec("sphinx") is None:
-        sys.stderr.write("error: the site needs Sphinx: pip install 'arpo-gym[docs,train,envs]'\n")
+        sys.stderr.write(f"error: the site needs Sphinx: {install_line('docs,train,envs')}\n")
         return 1
     from sphinx.cmd.build import build_main
 

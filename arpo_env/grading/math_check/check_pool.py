@@ -20,6 +20,7 @@ from typing import Any
 
 from arpo_env.errors import GradingError
 from arpo_env.worker_pool import PoolClosed, WorkerDied, WorkerError, WorkerPool, WorkerTimeout
+from envs_registry.install_line import install_line
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class CheckPool:
         return self._pool.pids
 
 
-_CURE = "mpmath is not installed, and only it can grade answers that need algebra: pip install 'arpo-gym[math]'"
+_LACK = "mpmath is not installed, and only it can grade answers that need algebra: "
 _shared: dict[str, Any] = {"pool": None, "owner": 0}
 _guard = threading.Lock()
 
@@ -113,7 +114,7 @@ def shared_pool() -> CheckPool:
     with _guard:
         if _shared["pool"] is None or _shared["owner"] != os.getpid():  # its threads do not exist after os.fork
             if importlib.util.find_spec("mpmath") is None:
-                raise ModuleNotFoundError(_CURE)
+                raise ModuleNotFoundError(_LACK + install_line("math"))
             _shared["pool"], _shared["owner"] = CheckPool(), os.getpid()
             atexit.register(_close, os.getpid())
         pool: CheckPool = _shared["pool"]
@@ -124,7 +125,7 @@ def shared_pool() -> CheckPool:
 def warn_without_library() -> None:
     """Warn once if only numbers and equal texts can be graded here."""
     if importlib.util.find_spec("mpmath") is None:
-        _log.warning(_CURE)
+        _log.warning(_LACK + install_line("math"))
 
 
 def _close(owner: int) -> None:

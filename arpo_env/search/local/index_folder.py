@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from arpo_env.search.local.corpus import SUFFIXES, CorpusError, Passage, read_corpus
 from arpo_env.search.local.query_words import ParsedQuery
+from envs_registry.install_line import install_line
 
 FORMAT = 1  # version of the folder's layout and of the indexed fields
 ENGINES = ("tantivy", "fts5")
@@ -122,11 +123,9 @@ def choose_engine(name: str | None) -> str:
     if name == "tantivy" or (name is None and importlib.util.find_spec("tantivy")):
         return "tantivy"
     if why := why_no_fts5():
-        raise ImportError(f"no search engine: tantivy is not installed, and {why}; pip install 'arpo-gym[search]'")
+        raise ImportError(f"no search engine: tantivy is not installed, and {why}; {install_line('search')}")
     if name is None:
-        _log.warning(
-            "tantivy is not installed, SQLite FTS5 is slow beyond 50,000 passages: pip install 'arpo-gym[search]'"
-        )
+        _log.warning("tantivy is not installed, SQLite FTS5 is slow beyond 50,000 passages: %s", install_line("search"))
     return "fts5"
 
 

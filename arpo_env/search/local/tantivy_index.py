@@ -19,6 +19,7 @@ from typing import Any
 
 from arpo_env.search.local.corpus import Passage
 from arpo_env.search.local.query_words import ParsedQuery, divide, name_of
+from envs_registry.install_line import install_line
 
 TITLE_BOOST = 0.5  # weight of BM25 over the title, added to BM25 over title and text; 0.3 to 0.75 work as well
 NAME_BONUS = 3.0  # added for each word of a title that the query contains as a whole
@@ -153,5 +154,5 @@ def _tantivy() -> Any:
     try:
         import tantivy
     except ImportError as error:
-        raise ImportError("this index needs tantivy: pip install 'arpo-gym[search]'") from error
+        raise ImportError(f"this index needs tantivy: {install_line('search')}") from error
     return tantivy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from arpo_env.pages import parser_process as parsing
 from arpo_env.pages.charset import decode
 from arpo_env.pages.parser_pool import PageParser, ParsingFailed
 from arpo_env.pages.parser_process import MAX_TAGS, strip_tags
+from envs_registry.install_line import install_line
 from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read, reason
 
 CHINESE = "<html><body><p>北京是中国的首都，人口超过两千万。</p></body></html>"
@@ -291,7 +293,7 @@ def test_a_missing_library_names_the_cure(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "trafilatura.py").write_text("raise ImportError('No module named trafilatura')")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     parser = PageParser(1)
-    with pytest.raises(ImportError, match=r"pip install 'arpo-gym\[search\]'"):
+    with pytest.raises(ImportError, match=re.escape(install_line("search"))):
         parse(parser, "html", b"<p>x")
     parser.close()
 

@@ -11,6 +11,7 @@ import pytest
 
 from arpo_env.search import Hit, LocalSearch, SearchBackend, build_index, default_search, open_search, register_backend
 from arpo_env.search import backend_registry as registry
+from envs_registry.install_line import install_line
 
 
 class Parrot(SearchBackend):
@@ -142,4 +143,4 @@ def test_without_tantivy_it_is_fts5(corpus: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(corpus), str(tmp_path / "index")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "fts5\n"
-    assert "pip install 'arpo-gym[search]'" in done.stderr.splitlines()[-1]
+    assert install_line("search") in done.stderr.splitlines()[-1]

@@ -25,6 +25,7 @@ from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.training.evaluation import evaluate
 from benchmarks.ray_world import SleepingPolicy, counting_env, tree_settings, without_times
 from benchmarks.rollout_world import small_tokenizer
+from envs_registry.install_line import install_line
 from sandbox.docker_engine.admin import containers
 from tests.arpo_trainer.ray_rollouts.policies import FailingPolicy
 from tests.conftest import tiny_llama
@@ -197,7 +198,7 @@ def test_nothing_is_left_of_a_trainer_that_is_killed(isolation: str) -> None:
 
 def test_ray_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'arpo-gym\[ray\]'"):
+    with pytest.raises(ModuleNotFoundError, match=re.escape(install_line("ray"))):
         connect(None, 1, 1.0)
 
 

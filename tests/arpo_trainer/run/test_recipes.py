@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from arpo_trainer.run.lora import save_adapters
 from arpo_trainer.run.recipes import RECIPES, read_settings
 from arpo_trainer.run.train import TrainingRun, train
 from envs_registry import get_spec
+from envs_registry.install_line import install_line
 from tests.conftest import tiny_llama
 from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
@@ -247,7 +249,7 @@ def test_another_number_of_processes_is_warned_about(
 
 def test_lora_without_peft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arpo_trainer.run.weight_arguments.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"lora_rank=8 needs PEFT: pip install 'arpo-gym\[lora\]'"):
+    with pytest.raises(ValueError, match=re.escape(f"lora_rank=8 needs PEFT: {install_line('lora')}")):
         RunArguments(lora_rank=8)
 
 
