@@ -6,8 +6,16 @@ import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
+import logging
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from envs_registry.install_line import install_line
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+logger = logging.getLogger(__name__)
 EXTRAS: dict[str, dict[str, str]] = {  # extra -> {name for pip: imported module}
     "train": {
         "torch": "torch",
@@ -70,21 +78,35 @@ def other_versions(extra: str) -> list[str]:
 
     Empty where this package runs from a checkout without being installed.
     """
+    found = []
+    for wanted in _requirements("arpo-gym", extra):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version(wanted.name)
+            if wanted.name in EXTRAS[extra] and not wanted.specifier.contains(version, prereleases=True):
+                found.append(f"{wanted.name}{wanted.specifier} ({version} is installed)")
+    return found
+
+
+def warn_of_vllm() -> None:
+    """Warn of a vLLM outside of the range that TRL states, which it has not been tried with; it may work."""
+    for text in other_versions("vllm"):
+        trl = importlib.metadata.version("trl")
+        logger.warning("TRL %s supports %s. If vLLM fails, run: %s", trl, text, install_line("vllm"))
+
+
+def _requirements(package: str, extra: str) -> Iterator[Requirement]:
+    """Yield what an extra of an installed package needs, and what the extras that it names need in their turn."""
     try:
         from packaging.requirements import Requirement
 
-        texts = importlib.metadata.requires("arpo-gym") or []
+        texts = importlib.metadata.requires(package) or []
     except (ImportError, importlib.metadata.PackageNotFoundError):
-        return []
-    found = []
+        return
     for wanted in map(Requirement, texts):
-        if wanted.marker is None or wanted.name not in EXTRAS[extra] or not wanted.marker.evaluate({"extra": extra}):
-            continue
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            version = importlib.metadata.version(wanted.name)
-            if not wanted.specifier.contains(version, prereleases=True):
-                found.append(f"{wanted.name}{wanted.specifier} ({version} is installed)")
-    return found
+        if wanted.marker is not None and wanted.marker.evaluate({"extra": extra}):
+            yield wanted
+            for name in wanted.extras:
+                yield from _requirements(wanted.name, name)
 
 
 @contextlib.contextmanager
@@ -112,4 +134,4 @@ def naming_extras() -> Iterator[None]:
 
 
 def _message(modules: list[str], extra: str) -> str:
-    return f"not installed: {', '.join(modules)}. Run: pip install 'arpo-gym[{extra}]'"
+    return f"not installed: {', '.join(modules)}. Run: {install_line(extra)}"

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from arpo_env.adapters.peer import load_peer
 from arpo_env.tools.mcp_connections import McpServer
 from arpo_trainer import backends, packing
 from arpo_trainer.cli.arpo_command import _parser, main
 from arpo_trainer.optional_dependencies import EXTRAS, naming_extras, require
+from envs_registry.install_line import install_line
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(tempfile.mkdtemp(prefix="arpo-extras-"))
@@ -262,7 +264,7 @@ def test_what_lacks_an_extra_names_it_and_the_rest_works(environment: str, name:
         assert status == 0, words
     else:
         assert status == 1, words
-        cure = rf"pip install 'arpo-gym\[{fault}\]'" if fault in EXTRAS else fault
+        cure = re.escape(install_line(fault)) if fault in EXTRAS else fault
         assert re.search(cure, words), words
         assert "No module named" not in words
 
@@ -286,7 +288,8 @@ def leaves(parser: argparse.ArgumentParser, above: tuple[str, ...] = ()) -> list
 def test_the_table_of_extras_is_that_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for extra, libraries in EXTRAS.items():
-        declared = {re.split(r"[^\w-]", line)[0] for line in project[extra]} - {"arpo-gym"}
+        wanted = [one for one in map(Requirement, project[extra]) if one.name != "arpo-gym"]
+        declared = {name for one in wanted for name in one.extras or (one.name,)}
         assert set(libraries) == declared, extra
 
 
@@ -298,10 +301,10 @@ def test_the_doctor_finds_no_fault_where_only_environments_are_installed(
     monkeypatch.setattr("arpo_trainer.cli.doctor._installed", lambda name: name not in EXTRAS["train"])
     monkeypatch.setattr("sandbox.check_docker", lambda: DockerDiagnosis("ok", "engine", ""))
     assert main(["doctor"]) == 0
-    assert re.search(r"--   training +not installed.*\n.*pip install 'arpo-gym\[train\]'", capsys.readouterr().out)
+    assert re.search(rf"--   training +not installed.*\n.*{re.escape(install_line('train'))}", capsys.readouterr().out)
     monkeypatch.setattr("arpo_trainer.cli.doctor._installed", lambda name: name not in ("accelerate", "vllm"))
     assert main(["doctor"]) == 1
-    assert re.search(r"LACK accelerate +not installed.*\n.*arpo-gym\[train\]", capsys.readouterr().out)
+    assert re.search(r"LACK accelerate +not installed.*\n.*\[train\]", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
@@ -320,8 +323,8 @@ def test_the_doctor_finds_no_fault_where_only_environments_are_installed(
             r"No.*AutoFuture.*\(4.57.0 is installed\).*\[train",
         ),
         ("ray", "3.0.1", lambda: require("ray"), r"ray<3,>=2.60 \(3.0.1 is installed\)"),
-        ("mcp", "1.30.0", lambda: load_peer("mcp"), r"mcp 1.30.0 is installed.* for mcp 2; .*arpo-gym\[mcp\]"),
-        ("trl", "2.0.0", lambda: load_peer("trl"), r"trl 2.0.0 is installed.* for trl 1; .*arpo-gym\[train\]"),
+        ("mcp", "1.30.0", lambda: load_peer("mcp"), r"mcp 1.30.0 is installed.* for mcp 2; .*\[mcp\]"),
+        ("trl", "2.0.0", lambda: load_peer("trl"), r"trl 2.0.0 is installed.* for trl 1; .*\[train\]"),
     ],
 )
 def test_another_version_of_a_library_is_named_with_the_cure(
@@ -347,5 +350,5 @@ def test_an_older_mcp_client_is_named_with_the_cure(monkeypatch: pytest.MonkeyPa
         async with McpServer(("python",)).client(sys.stderr):
             pass
 
-    with pytest.raises(RuntimeError, match=r"need mcp 2: pip install 'arpo-gym\[mcp\]'"):
+    with pytest.raises(RuntimeError, match=re.escape(f"need mcp 2: {install_line('mcp')}")):
         asyncio.run(connect())

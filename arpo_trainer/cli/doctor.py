@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from arpo_trainer.optional_dependencies import EXTRAS, other_versions
+from envs_registry.install_line import install_line
 
 _EXTRAS_OF_TASKS = ("data", "search", "math", "mcp")
 ENVIRONMENTS = tuple(name for extra in _EXTRAS_OF_TASKS for name in EXTRAS[extra])
@@ -60,7 +61,7 @@ def _memory() -> str:
 
 
 def _packages() -> Iterator[Finding]:
-    cure = "make setup, or pip install 'arpo-gym[train]'"
+    cure = f"make setup, or {install_line('train')}"
     if not _installed("trl"):  # environments alone do not need it
         yield Finding("training", False, "not installed: environments only", cure, needed=False)
         return
@@ -74,9 +75,12 @@ def _packages() -> Iterator[Finding]:
 
 
 def _vllm() -> Finding:
-    cure = "pip install 'arpo-gym[vllm]', for `use_vllm: true`; `arpo rollout --vllm-server` does not need it"
+    cure = f"{install_line('vllm')}, for `use_vllm: true`; `arpo rollout --vllm-server` does not need it"
     if not _installed("vllm"):
         return Finding("vLLM", False, "not installed: rollouts run on transformers", cure, needed=False)
+    if wrong := other_versions("vllm"):
+        supported = f"TRL {importlib.metadata.version('trl')} supports {', '.join(wrong)}"
+        return Finding("vLLM", False, supported, cure, needed=False)
     return Finding("vLLM", True, importlib.metadata.version("vllm"))
 
 
@@ -118,7 +122,7 @@ def _environments() -> Iterator[Finding]:
     detail = f"without {', '.join(lacking)}" if lacking else ", ".join(ENVIRONMENTS)
     if wrong and not lacking:
         detail = f"needed: {', '.join(wrong)}"
-    yield Finding("tasks", not lacking and not wrong, detail, "pip install 'arpo-gym[envs]'", needed=False)
+    yield Finding("tasks", not lacking and not wrong, detail, install_line("envs"), needed=False)
     search = os.environ.get(VARIABLE)
     yield Finding(
         "search",

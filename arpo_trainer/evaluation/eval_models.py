@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from arpo_env.net.redaction import strip_credentials
 from arpo_trainer.demo_model import resolve_model
+from arpo_trainer.optional_dependencies import warn_of_vllm
 from arpo_trainer.validation import check_name
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ def _vllm(model: EvalModel) -> Backend:
 
     from arpo_trainer.backends import VLLMEngineBackend
 
+    warn_of_vllm()
     # the backend reads log-probabilities of the distribution that is sampled from
     engine = LLM(resolve_model(model.model_id), logprobs_mode="processed_logprobs", max_logprobs=_TOPK)
     return VLLMEngineBackend(engine, topk=_TOPK)

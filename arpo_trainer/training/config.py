@@ -15,6 +15,7 @@ from arpo_trainer.algorithms.credit_assignment import CREDITS
 from arpo_trainer.algorithms.entropy import ESTIMATORS
 from arpo_trainer.algorithms.losses import LOSSES, Loss, get_loss
 from arpo_trainer.algorithms.registry import get_algorithm
+from arpo_trainer.optional_dependencies import warn_of_vllm
 from arpo_trainer.packing.setting import packing_setting
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training.config_checks import (
@@ -31,6 +32,7 @@ from arpo_trainer.training.trl_hooks import GRPOConfig
 from arpo_trainer.training.trl_losses import check_loss_settings, no_op
 from arpo_trainer.training.worker_settings import RolloutWorkerSettings
 from arpo_trainer.validation import check_name, check_types
+from envs_registry.install_line import install_line
 
 logger = logging.getLogger(__name__)
 # TRL's settings that are read before TRL checks them; a wrong type would fail here with an obscure error
@@ -417,7 +419,8 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         check_vllm(self, process_count())
         # a dry run may be on a machine without vLLM
         if importlib.util.find_spec("vllm") is None and not planned_processes():
-            raise ValueError("use_vllm=True needs vLLM here: pip install 'arpo-gym[vllm]', or leave use_vllm out")
+            raise ValueError(f"use_vllm=True needs vLLM here: {install_line('vllm')}, or leave use_vllm out")
+        warn_of_vllm()
 
     def _check_limits(self) -> None:
         given = self.limits if self.limits is not None else {}
