@@ -2,6 +2,7 @@
 # make test   sets up what it needs and runs the tests
 # make test-pythons   those that need no PyTorch, on Python 3.11, 3.12 and 3.13, as far as they are here
 # make test-backends   those of the sandbox, all through every backend
+# make test-pretended   trains on a pretended GPU, in main memory: devices that mix, waits, equality with the CPU
 # make test-vllm   the tests that need a vLLM engine, in an environment of their own (.venv-vllm)
 # make adapters   the tests of the adapters for other frameworks, each in an environment of its own (.venv-peers)
 # make site   builds the documentation into build/site; a warning or a broken link fails it
@@ -28,7 +29,7 @@ WITH_SANDBOX = ARPO_SANDBOX=$$(cat $(VENV)/.sandbox)
 # a run begins in no folder that holds another: the recipe's own run of the demo is written to the first one that is free
 FRESH = $(if $(wildcard $(CONFIG)),,$(shell n=1; d=runs/$(CONFIG); while [ -e $$d/run.json ]; do n=$$((n + 1)); d=runs/$(CONFIG)-$$n; done; echo --set output_dir=$$d))
 
-.PHONY: help setup setup-vllm sandbox model demo test test-tools test-backends test-pythons test-vllm adapters check bench gpu docs site clean
+.PHONY: help setup setup-vllm sandbox model demo test test-tools test-backends test-pythons test-pretended test-vllm adapters check bench gpu docs site clean
 
 help:
 	@sed -n 's/^# //p;/^\.DEFAULT/q' Makefile
@@ -62,6 +63,10 @@ test-backends: test-tools sandbox
 
 test-pythons: sandbox
 	@$(WITH_SANDBOX) $(ONE_THREAD) WORKERS=$(WORKERS) scripts/test_pythons.sh $(if $(filter command%,$(origin TESTS)),$(TESTS))
+
+# two of them: tests say how many they see
+test-pretended: setup
+	@$(ONE_THREAD) PRETENDED_GPUS=2 $(PY) -m pytest tests/pretended
 
 # the engine is vLLM built for the CPU, for tests only; it would take nearly all memory and threads for itself
 test-vllm: sandbox model setup-vllm

@@ -83,8 +83,10 @@ def regroup(micro_batches: Sequence[dict[str, Any]], generator: torch.Generator)
         generator: as in `deal_rows`.
     """
     joined = {name: _join([part[name] for part in micro_batches]) for name in micro_batches[0]}
-    chunks = deal_rows(joined, generator).chunk(len(micro_batches))
-    return [{name: _pick(value, rows) for name, value in joined.items()} for rows in chunks]
+    order = deal_rows(joined, generator)
+    there = order.to(joined["prompt_ids"].device)  # once: on a GPU the host waits for each copy
+    chunks = zip(order.chunk(len(micro_batches)), there.chunk(len(micro_batches)), strict=True)
+    return [{name: _pick(value, *rows) for name, value in joined.items()} for rows in chunks]
 
 
 def _join(parts: list[Any]) -> Any:
@@ -93,9 +95,9 @@ def _join(parts: list[Any]) -> Any:
     return [entry for part in parts for entry in part] if isinstance(parts[0], list) else parts[0]
 
 
-def _pick(value: Any, rows: torch.Tensor) -> Any:
+def _pick(value: Any, rows: torch.Tensor, there: torch.Tensor) -> Any:
     if isinstance(value, torch.Tensor) and value.dim():
-        return value[rows.to(value.device)]
+        return value[there]
     return [value[i] for i in rows.tolist()] if isinstance(value, list) else value
 
 

@@ -155,10 +155,10 @@ def _scored(trajectory: Trajectory, reward: float | None) -> Trajectory:
 
 def pad_rows(rows: Sequence[Sequence[float]], like: torch.Tensor) -> torch.Tensor:
     """Return rows of different lengths as one tensor in the shape, type and device of `like`, padded with 0."""
-    padded = torch.zeros_like(like)
+    padded = torch.zeros(like.shape, dtype=like.dtype)
     for place, row in enumerate(rows):
         padded[place, : len(row)] = torch.tensor(row, dtype=like.dtype)
-    return padded
+    return padded.to(like.device)
 
 
 def trim_padding(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -172,9 +172,10 @@ def trim_padding(inputs: dict[str, Any]) -> dict[str, Any]:
             Tensors of other shapes are left alone.
     """
     prompts, completions = inputs["prompt_mask"], inputs["completion_mask"]
-    first = _leading_padding(prompts)
     width = completions.shape[1]
-    last = width - _leading_padding(completions.flip(1))
+    # both at once: on a GPU the host waits for them
+    first, unused = torch.stack([_leading_padding(prompts), _leading_padding(completions.flip(1))]).tolist()
+    last = width - unused
     trimmed = dict(inputs)
     trimmed.update({name: inputs[name][:, first:] for name in _PROMPT})
     for name in _COMPLETION:
@@ -185,7 +186,6 @@ def trim_padding(inputs: dict[str, Any]) -> dict[str, Any]:
     return trimmed
 
 
-def _leading_padding(mask: torch.Tensor) -> int:
-    """Return how many first columns are 0 in every row, but never all of them."""
-    used = mask.bool().any(dim=0).nonzero()
-    return int(used[0]) if len(used) else mask.shape[1] - 1
+def _leading_padding(mask: torch.Tensor) -> torch.Tensor:
+    """Return how many first columns are 0 in every row, but never all of them: a number."""
+    return (mask.bool().any(dim=0).cumsum(0) == 0).sum().clamp(max=mask.shape[1] - 1)

@@ -1,0 +1,60 @@
+"""Two pretended GPUs are switched on where `make test-pretended` asks for them; elsewhere nothing here is collected.
+
+One of them is visible, where a test does not ask for both.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+if os.environ.get("PRETENDED_GPUS"):
+    from tests.pretended import device
+
+    device.start(int(os.environ["PRETENDED_GPUS"]))
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+    # the CPU's own attention kernel rounds in another way than the plain one, which the pretended GPU has
+    torch.backends.cuda.enable_flash_sdp(False)
+else:
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that has learned to walk on the pretended GPU."""
+    from tests.pretended.world import learn_to_walk
+
+    return learn_to_walk(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Packed trees take FlexAttention, as where Triton is installed; the lengths of the rows that it got.
+
+    Its kernels need a GPU. Here its blocks are compared with its mask, and attention is dense.
+    """
+    from arpo_trainer.packing import forward, masks
+
+    lengths: list[int] = []
+
+    def dense(module: Any, query: torch.Tensor, key: Any, value: Any, mask: Any, scaling: Any = None, **_: Any) -> Any:
+        place = torch.arange(query.shape[2], device=query.device)
+        seen = mask.mask_mod(None, None, place[:, None], place[None, :])
+        listed = torch.zeros(len(place) // masks.BLOCK, len(place) // masks.BLOCK, device=query.device)
+        for count, columns in ((mask.kv_num_blocks, mask.kv_indices), (mask.full_kv_num_blocks, mask.full_kv_indices)):
+            first = torch.arange(len(listed), device=query.device) < count[0, 0][:, None]
+            listed.scatter_add_(1, columns[0, 0].long(), first.float())
+        wanted = seen.unflatten(0, (-1, masks.BLOCK)).unflatten(2, (-1, masks.BLOCK)).amax((1, 3))
+        assert torch.equal(listed, wanted.float())
+        lengths.append(len(place))
+        key, value = (one.repeat_interleave(query.shape[1] // one.shape[1], dim=1) for one in (key, value))
+        out = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scaling)
+        return out.transpose(1, 2).contiguous(), None
+
+    monkeypatch.setattr(masks, "flex_attention_forward", dense)
+    monkeypatch.setattr(forward, "find_spec", lambda name: True)
+    return lengths

@@ -1,0 +1,420 @@
+"""A pretended GPU: tensors that say they are on "cuda", and hold their numbers in main memory.
+
+Everything is computed, so a whole training runs, and its results can be compared with those of a CPU. What CUDA refuses
+is refused: tensors of two devices in one operation. What CUDA waits for is noted with the line that asked for it: where
+the host needs a number of the device, it waits until all that was queued is done. Nothing is known of speed, memory,
+kernels, or what happens between streams.
+
+`start` makes "cuda" a device of this process, for good. The only kernels of the device are `empty` and `empty_strided`:
+all else goes through `Pretended.__torch_dispatch__`, which lies below autograd and autocast, to the kernels of the CPU.
+PyTorch's own Python (`torch.cuda`) stays; the functions of its C library that a CPU build lacks are put in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch._dynamo  # it looks at more of CUDA where there is some: it has to come first
+from torch.utils._pytree import tree_leaves, tree_map
+
+ROOT = Path(__file__).resolve().parents[2]
+MEMORY = 80 << 30  # bytes that a device says it has
+
+
+class Wait(NamedTuple):
+    """A place where the host waits for the device.
+
+    Attributes:
+        kind: "upload" (a copy to the device that blocks), "download", or "value" (a size that depends on numbers).
+        operation: PyTorch's name for it.
+        lines: the innermost lines that are not PyTorch's, the innermost first.
+    """
+
+    kind: str
+    operation: str
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind:<9}{self.operation:<28}{' < '.join(self.lines)}"
+
+
+_waits: list[Wait] = []  # of all threads
+_VALUES = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::is_nonzero"}
+_VALUES |= {"aten::_unique2", "aten::unique_dim", "aten::unique_consecutive"}
+_COPIES = {"aten::copy_", "aten::_to_copy", "aten::_copy_from_and_resize"}
+_INDEXING = {"aten::index", "aten::_unsafe_index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
+_NOT_SHOWN = ("/site-packages/torch/", "/site-packages/accelerate/", "/contextlib.py", str(Path(__file__)))
+
+
+@contextlib.contextmanager
+def waiting() -> Iterator[list[Wait]]:
+    """Collect the waits of all threads while the block runs."""
+    found: list[Wait] = []
+    first = len(_waits)
+    try:
+        yield found
+    finally:
+        found += _waits[first:]
+
+
+def _wait(kind: str, operation: str, depth: int = 4) -> None:
+    frame, lines = sys._getframe(1), list[str]()
+    while frame is not None and len(lines) < depth:
+        file = frame.f_code.co_filename
+        if not any(part in file for part in _NOT_SHOWN):
+            short = file.rpartition("site-packages/")[2].removeprefix(f"{ROOT}/")
+            lines.append(f"{short}:{frame.f_lineno}")
+        frame = frame.f_back  # type: ignore[assignment]
+    _waits.append(Wait(kind, operation.removeprefix("aten::"), tuple(lines)))
+
+
+class Pretended(torch.Tensor):
+    """A tensor on a pretended GPU; `inner` holds its numbers."""
+
+    inner: torch.Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor, device: torch.device) -> Pretended:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=device,
+        )
+        made.inner = inner
+        return made
+
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        return f"Pretended({self.inner}, device='{self.device}')"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:  # files hold ordinary tensors
+        return self.inner.__reduce_ex__(protocol)
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
+
+    def numpy(self, **_: Any) -> Any:
+        raise TypeError(
+            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy it to the host"
+        )
+
+    def record_stream(self, stream: Any) -> None: ...
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.inner.untyped_storage()
+
+    @property
+    def data(self) -> torch.Tensor:  # type: ignore[override]
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Pretended) -> None:
+        torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+        self.inner = value.inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = func._schema.name
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        ours = {id(tensor.inner): tensor for tensor in tensors if isinstance(tensor, Pretended)}
+        device = next(iter(ours.values())).device if ours else torch.device("cuda", current())
+        _refuse_mixes(func, args, kwargs, tensors)
+        _note_waits(name, args, kwargs, device)
+        if kwargs.get("device") is not None:
+            device, kwargs["device"] = _indexed(torch.device(kwargs["device"])), torch.device("cpu")
+        # where autocast is on for both, what is computed for the GPU follows the GPU's
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)):
+            out = _CUDA_ONLY.get(str(func), func)(*tree_map(_inner, list(args)), **tree_map(_inner, kwargs))
+        for tensor in ours.values():
+            if tensor.inner.shape != tensor.shape:  # it was resized or reshaped in place
+                tensor.data = Pretended(tensor.inner, tensor.device)
+
+        def outer(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or device.type == "cpu":
+                return value
+            return ours[id(value)] if id(value) in ours else Pretended(value, device)
+
+        return tree_map(outer, out)
+
+
+def _inner(value: Any) -> Any:
+    return value.inner if isinstance(value, Pretended) else value
+
+
+def _indexed(device: torch.device) -> torch.device:
+    return torch.device("cuda", current()) if device.type == "cuda" and device.index is None else device
+
+
+def _refuse_mixes(func: Any, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> None:
+    """Raise what CUDA raises where two devices meet. A single number of the CPU may meet tensors of a GPU."""
+    name, generator = func._schema.name, kwargs.get("generator")
+    if generator is not None and _Generator.known.get(generator._cdata, generator).device.type != "cuda":
+        raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
+    if name in _COPIES:
+        return
+    if name in _INDEXING:  # CUDA takes indices of the CPU, and moves them
+        indices = [index for index in args[1] if isinstance(index, torch.Tensor)]
+        if any(index.device not in (args[0].device, torch.device("cpu")) for index in indices):
+            raise RuntimeError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({args[0].device})"
+            )
+        tensors = [args[0], *(value for value in args[2:3] if isinstance(value, torch.Tensor))]
+    written = {id(args[n]) for n, one in enumerate(func._schema.arguments[: len(args)]) if one.is_write}
+    met = {one.device for one in tensors if one.dim() or one.device.type != "cpu" or id(one) in written}
+    if len(met) > 1:
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{' and '.join(sorted(map(str, met)))}! (in {name})"
+        )
+
+
+def _note_waits(name: str, args: Any, kwargs: dict[str, Any], device: torch.device) -> None:
+    if name in _VALUES:
+        _wait("value", name)
+    elif name in _INDEXING:
+        for index in args[1]:
+            if isinstance(index, torch.Tensor) and index.device.type == "cpu" and device.type == "cuda":
+                _wait("upload", name)
+            if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
+                _wait("value", name)
+    elif name == "aten::repeat_interleave" and len(args) == 1 and kwargs.get("output_size") is None:
+        _wait("value", name)
+    elif name in _COPIES and not (kwargs.get("non_blocking") or (name == "aten::copy_" and args[2:3] == (True,))):
+        target = args[0].device if name == "aten::copy_" else torch.device(kwargs.get("device") or device)
+        source = args[1].device if name == "aten::copy_" else args[0].device
+        if source.type != target.type:
+            _wait("upload" if source.type == "cpu" else "download", name)
+
+
+def _matmul(out_of: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a product of 16-bit matrices that is added up in another type, which the CPU has no kernel for."""
+
+    def product(*args: Any, out: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
+        *matrices, dtype = args
+        made = out_of(*(matrix.to(dtype) for matrix in matrices), **kwargs)
+        return made if out is None else out.copy_(made)
+
+    return product
+
+
+_CUDA_ONLY: dict[str, Callable[..., torch.Tensor]] = {
+    "aten.addmm.dtype": _matmul(torch.addmm),
+    "aten.addmm.dtype_out": _matmul(torch.addmm),
+    "aten.mm.dtype": _matmul(torch.mm),
+    "aten.mm.dtype_out": _matmul(torch.mm),
+}
+
+
+# ---- the device itself
+
+_library: Any = None  # its kernels live as long as it does
+_guard: Any = None
+_numbers = itertools.count(1)  # of streams
+
+
+def current() -> int:
+    """Return the index of this thread's current device."""
+    return int(_guard.pretended_device(-1))
+
+
+def start(devices: int = 1) -> None:
+    """Make "cuda" a device of this process, for good.
+
+    Raises:
+        RuntimeError: this PyTorch is built for CUDA.
+    """
+    global _guard, _library
+    if torch.version.cuda or torch.version.hip:
+        raise RuntimeError(f"a pretended GPU needs PyTorch for the CPU, and this is {torch.__version__}")
+
+    _guard = ctypes.CDLL(str(_built()))
+    _guard.pretended_stream.restype = ctypes.c_long
+    _guard.pretended_stream.argtypes = [ctypes.c_int, ctypes.c_long]
+    _guard.pretended_start(devices)
+    _library = torch.library.Library("aten", "IMPL")
+    _library.impl("empty.memory_format", _empty, "CUDA")
+    _library.impl("empty_strided", _empty_strided, "CUDA")
+    _fill_in_what_a_cpu_build_lacks(devices)
+    # as on CUDA, a parameter that is moved to the device stays the same object
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    # `torch.tensor` fills main memory and moves it then. Whether our kernels see that is a switch of each thread.
+    torch._C._set_only_lift_cpu_tensors(True)
+    begin = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+
+    def begin_lifting(thread: threading.Thread) -> None:
+        torch._C._set_only_lift_cpu_tensors(True)
+        begin(thread)
+
+    threading.Thread._bootstrap_inner = begin_lifting  # type: ignore[attr-defined]
+
+
+def _built() -> Path:
+    """Return the compiled guard; it is built where there is none of this source and this PyTorch: 7 s."""
+    from torch.utils.cpp_extension import include_paths, library_paths
+
+    source = Path(__file__).with_name("guard.cpp")
+    name = hashlib.sha256(source.read_bytes() + torch.__version__.encode()).hexdigest()[:12]
+    target = ROOT / "build" / "pretended" / f"guard-{name}.so"
+    if not target.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new = target.with_suffix(f".{threading.get_native_id()}")
+        places = [*(f"-I{path}" for path in include_paths()), *(f"-L{path}" for path in library_paths())]
+        options = [
+            "-O0",
+            "-std=c++20",
+            "-shared",
+            "-fPIC",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+        ]
+        subprocess.run(["g++", *options, *places, str(source), "-o", str(new), "-ltorch_cpu", "-lc10"], check=True)
+        new.replace(target)
+    return target
+
+
+def _empty(size: Any, *, dtype: Any = None, device: Any = None, memory_format: Any = None, **_: Any) -> torch.Tensor:
+    inner = torch.empty(size, dtype=dtype, device="cpu", memory_format=memory_format or torch.contiguous_format)
+    return Pretended(inner, _indexed(device))
+
+
+def _empty_strided(size: Any, stride: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
+    return Pretended(torch.empty_strided(size, stride, dtype=dtype, device="cpu"), _indexed(device))
+
+
+def _fill_in_what_a_cpu_build_lacks(devices: int) -> None:
+    properties = SimpleNamespace(
+        name="Pretended", total_memory=MEMORY, major=9, minor=0, multi_processor_count=132, gcnArchName=""
+    )
+
+    def visible() -> int:
+        listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return devices if listed is None else min(devices, len(listed.split(","))) if listed else 0
+
+    def exchange(index: int) -> int:
+        return int(_guard.pretended_device(index))
+
+    def stream_data(device: int, stream: int | None = None) -> tuple[int, int, int]:
+        device = current() if device is None or device < 0 else device
+        return (int(_guard.pretended_stream(device, -1)) if stream is None else stream, device, _CUDA)
+
+    c: dict[str, Any] = {
+        "_has_cuda": True,
+        "_cuda_init": lambda: None,
+        "_cuda_isInBadFork": False,
+        "_cuda_getDeviceCount": visible,
+        "_cuda_getDevice": current,
+        "_cuda_setDevice": exchange,
+        "_cuda_exchangeDevice": exchange,
+        "_cuda_maybeExchangeDevice": exchange,
+        "_cuda_synchronize": lambda: _wait("value", "synchronize"),
+        "_cuda_emptyCache": lambda *_: None,
+        "_cuda_memoryStats": lambda device: {},
+        "_cuda_resetPeakMemoryStats": lambda device: None,
+        "_cuda_resetAccumulatedMemoryStats": lambda device: None,
+        "_cuda_getCurrentStream": stream_data,
+        "_cuda_getDefaultStream": lambda device: stream_data(device, 0),
+        "_cuda_setStream": lambda stream_id, device_index, device_type: _guard.pretended_stream(
+            device_index, stream_id
+        ),
+    }
+    for name, value in c.items():
+        setattr(torch._C, name, value)
+    cuda: dict[str, Any] = {
+        "_initialized": True,
+        "_exchange_device": exchange,
+        "_maybe_exchange_device": exchange,
+        "_get_device_properties": lambda device: properties,
+        "get_device_properties": lambda device=None: properties,
+        "device_count": visible,
+        "mem_get_info": lambda device=None: (MEMORY, MEMORY),
+        "default_generators": (torch.default_generator,) * devices,
+    }
+    for name, value in cuda.items():
+        setattr(torch.cuda, name, value)
+    torch.Generator = _Generator  # type: ignore[misc]
+    for base, ours in ((torch._C._CudaStreamBase, _Stream), (torch._C._CudaEventBase, _Event)):
+        for name, value in vars(ours).items():
+            if callable(value) or isinstance(value, (property, staticmethod)):
+                setattr(base, name, value)
+
+
+_CUDA = 1  # c10's number of the device type
+
+
+class _Generator(torch.Generator):
+    """Random numbers of the CPU, for a device. PyTorch hands on what it holds, so that it is known by its address."""
+
+    known: ClassVar[weakref.WeakValueDictionary[int, _Generator]] = weakref.WeakValueDictionary()
+
+    def __new__(cls, device: Any = "cpu") -> _Generator:
+        made = super().__new__(cls)
+        made.place = _indexed(torch.device(device))
+        cls.known[made._cdata] = made
+        return made
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self.place  # type: ignore[no-any-return, has-type]
+
+
+class _Stream:
+    """What is put into the base of `torch.cuda.Stream`: a number. Work is done when it has been called."""
+
+    @staticmethod
+    def __new__(cls: Any, priority: int = 0, stream_id: int | None = None, device_index: int = -1, **_: Any) -> Any:
+        made = object.__new__(cls)
+        made.stream_id = next(_numbers) if stream_id is None else stream_id
+        made.device_index = device_index if device_index >= 0 else current()
+        made.device_type, made.priority, made.cuda_stream = _CUDA, priority, made.stream_id
+        made.device = torch.device("cuda", made.device_index)
+        return made
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __eq__(self, other: Any) -> bool:
+        return (self.stream_id, self.device_index) == (other.stream_id, other.device_index)  # type: ignore[attr-defined]
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        _wait("value", "Stream.synchronize")
+
+
+class _Event:
+    """What is put into the base of `torch.cuda.Event`."""
+
+    @staticmethod
+    def __new__(cls: Any, **_: Any) -> Any:
+        return object.__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def record(self, stream: Any) -> None: ...
+
+    def wait(self, stream: Any) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        return 0.0
+
+    def synchronize(self) -> None:
+        _wait("value", "Event.synchronize")

@@ -1,0 +1,56 @@
+"""The whole trainer on a pretended GPU, rollouts included: it plays, branches and learns what it does on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.pretended.world import Run, reloaded
+
+CASES: dict[str, dict[str, Any]] = {
+    "flat": {"packing": False},
+    "packed": {"packing": True},
+    "checkpointing": {"packing": True, "gradient_checkpointing": True},
+    "reference": {"packing": False, "beta": 0.04, "algorithm": "aepo", "num_iterations": 2, "learning_rate": 1e-4},
+    "gold answers": {"packing": True, "attribution": "igpo"},
+    "lora": {"packing": True, "lora": True, "gradient_checkpointing": True},
+    "overlap": {"packing": False, "max_staleness": 1, "max_steps": 4},
+    "bf16 weights": {"packing": True, "lora": True, "dtype": "bfloat16"},
+    "bf16 autocast": {"packing": False, "bf16": True},
+}
+# the norm of 16-bit gradients is added up in another order, and autocast has other lists of operations for CUDA
+BOUNDS = {"bf16 weights": 5e-3, "bf16 autocast": 1e-2}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_gpu_plays_and_learns_as_the_cpu_does(name: str, policy: Path, tmp_path: Path) -> None:
+    cpu, gpu = (Run(policy, tmp_path / str(cpu), cpu=cpu, **CASES[name]) for cpu in (True, False))
+    assert {value.device for value in gpu.trainer.model.parameters()} == {torch.device("cuda:0")}
+    assert gpu.words() == cpu.words()
+    assert any("branch" in origins for *_, origins in gpu.words())
+    for key in ("loss", "grad_norm", "entropy"):
+        found, wanted = ([log[key] for log in run.logs] for run in (gpu, cpu))
+        assert found == pytest.approx(wanted, rel=BOUNDS.get(name, 1e-6), abs=BOUNDS.get(name, 1e-6)), key
+    assert (gpu.weights() - cpu.weights()).norm() <= BOUNDS.get(name, 1e-6) * cpu.weights().norm()
+
+
+def test_a_resumed_run_is_the_unbroken_one_to_the_last_bit(policy: Path, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1, "weight_decay": 0.1}
+    whole = Run(policy, tmp_path, **settings)
+    parts = Run(policy, tmp_path, resume=str(tmp_path / "checkpoint-2"), **settings)
+    assert torch.equal(parts.weights(), whole.weights())
+    assert parts.words() == whole.words()[-len(parts.words()) :]
+    assert len(parts.trees) == 1
+    whole.trainer.save_model(str(tmp_path / "saved"))
+    assert torch.equal(reloaded(tmp_path / "saved"), whole.weights())
+
+
+def test_trees_in_blocks_are_flat_rows(blocks: list[int], policy: Path, tmp_path: Path) -> None:
+    flat, packed = (Run(policy, tmp_path, packing=packing) for packing in (False, True))
+    assert blocks
+    assert packed.words() == flat.words()
+    assert [log["loss"] for log in packed.logs] == pytest.approx([log["loss"] for log in flat.logs], abs=1e-6)
+    assert (packed.weights() - flat.weights()).norm() <= 1e-5 * flat.weights().norm()

@@ -1,0 +1,129 @@
+"""What is trained on the pretended GPU: a policy of two layers that walks through a world of doors, a word per token.
+
+Neither a sandbox nor a download is needed, and a training step with its rollout takes half a second.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from arpo_env import ToolEnv
+from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
+from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.run.cold_start import cold_start
+from arpo_trainer.sft.tokenised_traces import tokenised
+from arpo_trainer.training.recorder import RunRecorder
+from benchmarks.laboratory.lab_policy import walk, world_env
+from benchmarks.laboratory.tiny_model import tiny_tokenizer
+from tests.arpo_trainer.training.test_trainer import listener
+from tests.conftest import tiny_llama
+
+GROUP = 4
+KNOBS = {"decisions": 2, "routine": 1}
+
+
+def world() -> ToolEnv:
+    return world_env("short", KNOBS)
+
+
+def learn_to_walk(folder: Path, epochs: int = 6, **settings: Any) -> Path:
+    """Write a policy that has seen walks, by the cold start on the device that is there."""
+    env, tokenizer, rng = world_env("short", KNOBS, spare=100), tiny_tokenizer(), random.Random(0)
+    renderer = Renderer(tokenizer, env.protocol)
+    walks = [tokenised(walk(env, task, rng), renderer, env.schemas, end_token=False) for task in range(32)]
+    model = tiny_llama(len(tokenizer), seed=0)
+    cold_start(model, tokenizer, walks, folder, epochs=epochs, learning_rate=2e-2, bf16=False, **settings)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def ids_reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward that differs within every group."""
+    return [sum(ids) % 97 / 97 for ids in completion_ids]
+
+
+class Run:
+    """A training from beginning to end, and what it has seen.
+
+    Attributes:
+        trainer: as it was left.
+        trees: of each rollout.
+        logs: what was logged of each step.
+    """
+
+    def __init__(
+        self,
+        policy: Path,
+        folder: Path,
+        kind: type[ARPOTrainer] = ARPOTrainer,
+        *,
+        cpu: bool = False,
+        lora: bool = False,
+        dtype: str = "float32",
+        resume: str | None = None,
+        **settings: Any,
+    ) -> None:
+        values: dict[str, Any] = {
+            "output_dir": str(folder),
+            "use_cpu": cpu,
+            "bf16": False,
+            "num_generations": GROUP,
+            "initial_rollouts": 2,
+            "branch_alpha": 1.0,  # every result branches while there is budget
+            "per_device_train_batch_size": GROUP,
+            "gradient_accumulation_steps": 2,
+            "max_steps": 2,
+            "learning_rate": 1e-2 if lora else 1e-3,
+            "max_completion_length": 96,
+            "max_turn_length": 12,
+            "gradient_checkpointing": False,
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "report_to": [],
+            "disable_tqdm": True,
+            "seed": 1,
+            "model_init_kwargs": {"dtype": dtype},
+            **settings,
+        }
+        self.trees: list[list[RolloutTree]] = []
+        peft = None
+        if lora:
+            from peft import LoraConfig
+
+            peft = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+        torch.manual_seed(0)
+        self.trainer = kind(
+            str(policy), world(), ids_reward, ARPOConfig(**values), processing_class=tiny_tokenizer(), peft_config=peft
+        )
+        self.trainer.remove_callback(RunRecorder)  # runs that are compared share a folder
+        self.trainer.add_callback(listener(on_rollout=self.trees.append))
+        self.trainer.train(resume_from_checkpoint=resume)
+
+    @property
+    def logs(self) -> list[dict[str, Any]]:
+        return [entry for entry in self.trainer.state.log_history if "loss" in entry]
+
+    def words(self) -> list[Any]:
+        """What was sampled, and where it branched."""
+        every = itertools.chain.from_iterable(self.trees)
+        return [
+            (tree.task["id"], [span.ids for span in tree.spans], [t.origin for t in tree.trajectories])
+            for tree in every
+        ]
+
+    def weights(self) -> torch.Tensor:
+        """All weights in one row, on the CPU."""
+        return torch.cat([value.detach().float().cpu().flatten() for value in self.trainer.model.parameters()])
+
+
+def reloaded(folder: Path) -> torch.Tensor:
+    """Return the weights of a saved model, as `Run.weights` does."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return torch.cat([value.detach().flatten() for value in model.parameters()])
