@@ -6,7 +6,7 @@ the heads of a group can be taken for several queries of one head instead: the n
 nothing is copied.
 
 `accept_single_queries` lets transformers' "sdpa" attention do so for masks from `single_query_mask`, and passes all
-other calls on as before. On the CPU only: nothing was measured on a GPU.
+other calls on as before. PyTorch's attention takes the form on any device.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _taking_single_queries(current: Attention) -> Attention:
     def attention(
         module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        marked = getattr(attention_mask, "single_query", False) and query.device.type == "cpu"
+        marked = getattr(attention_mask, "single_query", False)
         if not marked or query.shape[1] == key.shape[1] or kwargs.get("position_bias") is not None:
             return current(module, query, key, value, attention_mask, **kwargs)
         # (rows, heads, 1, d) to (rows, key heads, heads of a group, d): the heads of a group are neighbours

@@ -53,6 +53,16 @@ def test_the_numbers_are_those_of_repeated_keys(
     assert not repeated or heads == key_heads
 
 
+def test_nothing_is_repeated_on_other_devices_than_the_cpu(repeated: list[torch.Size]) -> None:
+    accept_single_queries()
+    query, states = torch.empty(5, 6, 1, 16, device="meta"), torch.empty(5, 2, 12, 16, device="meta")
+    mask = single_query_mask(torch.empty(5, 1, 1, 12, dtype=torch.bool, device="meta"))
+    layer = SimpleNamespace(is_causal=True, num_key_value_groups=3)
+    got, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](layer, query, states, states, mask)
+    assert (got.shape, got.device.type) == ((5, 1, 6, 16), "meta")
+    assert not repeated
+
+
 def test_only_the_prefill_repeats_keys(tokenizer: Any, repeated: list[torch.Size]) -> None:
     backend = TransformersBackend(tiny_llama(len(tokenizer)).eval(), tokenizer, eos_token_ids={2})
     requests = [Request(tuple(range(5, 30 + n)), 6, seed=n) for n in range(3)]
