@@ -125,6 +125,9 @@ def _taking_trees(current: Attention) -> Attention:
         if isinstance(attention_mask, BlockMask):
             _count()
             kwargs.pop("is_causal", None)
+            # Rotary angles and norms are in float32, so under autocast queries and keys are, too, and values are not.
+            # PyTorch makes them equal from 2.13 on; the kernel of older ones does not.
+            query, key = query.to(value.dtype), key.to(value.dtype)
             return flex_attention_forward(module, query, key, value, attention_mask, **kwargs)  # type: ignore[no-any-return]
         if hasattr(attention_mask, "plans"):
             return _by_branch(current, module, query, key, value, attention_mask, kwargs)  # type: ignore[no-any-return]
