@@ -6,6 +6,8 @@ and packing is right if it is not further from them than flat rows are.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -32,15 +34,26 @@ def measure(tiny: bool) -> dict[str, Any]:
 
 def _compare(model: Any, rows: int, share: float, length: int, device: str) -> dict[str, float]:
     batch = padded(synthetic(rows, share, length), device)
-    model.float()
     exact, packed = _numbers(model, "flat", batch), _numbers(model, "packed", batch)
     found = {f"float32 {name}": _apart(exact[name], packed[name]) for name in exact}
-    model.bfloat16()
-    for way in ("flat", "packed"):
-        numbers = _numbers(model, way, batch)
-        found |= {f"bfloat16 {way} {name}": _apart(exact[name], numbers[name]) for name in exact}
-    model.float()
+    with _in_bfloat16(model):
+        for way in ("flat", "packed"):
+            numbers = _numbers(model, way, batch)
+            found |= {f"bfloat16 {way} {name}": _apart(exact[name], numbers[name]) for name in exact}
     return found
+
+
+@contextlib.contextmanager
+def _in_bfloat16(model: Any) -> Iterator[None]:
+    """Round the weights of a model for a while, and no buffers: rounded rotary angles would be other positions."""
+    exact = [weight.data for weight in model.parameters()]
+    for weight in model.parameters():
+        weight.grad, weight.data = None, weight.data.bfloat16()
+    try:
+        yield
+    finally:
+        for weight, data in zip(model.parameters(), exact, strict=True):
+            weight.grad, weight.data = None, data
 
 
 def _numbers(model: Any, way: str, batch: tuple[torch.Tensor, torch.Tensor, int]) -> Numbers:
