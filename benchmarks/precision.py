@@ -58,7 +58,8 @@ def decode(model: Any, rows: int, bf16: bool, copies: bool) -> float:
     dtype = torch.bfloat16 if bf16 else torch.float32
     for row in range(rows):
         shape = (heads, TOKENS - 4 * (row % 7), size)
-        cache.join([(torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype))] * config.num_hidden_layers)
+        states = [(torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype))] * config.num_hidden_layers
+        cache.join(states, TOKENS + STEPS)
     mark = (lambda mask: mask) if copies else kv_cache.single_query_mask
     with mock.patch.object(kv_cache, "single_query_mask", mark), precision(bf16):
         _token(model, cache)

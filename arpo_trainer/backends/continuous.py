@@ -95,7 +95,7 @@ class TransformersBackend(InProcessBackend):
         for row in rows:
             known = row.store.longest(row.request.ids[:-1])
             done = row.out.cached = known[0][0].shape[1] if known else 0
-            self._cache.join(known)
+            self._cache.join(known, len(row.request.ids) + row.request.max_tokens)
             contexts.append(row.request.ids[done:-1])
             new.append(len(contexts[-1]))
         if not any(new):

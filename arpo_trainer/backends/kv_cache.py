@@ -21,7 +21,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from arpo_trainer.backends.grouped_queries import single_query_mask
 
 LayerStates = list[tuple[torch.Tensor, torch.Tensor]]  # a layer: keys and values, each (kv heads, tokens, head dim)
-BLOCK = 64
+BLOCK = 64  # capacities are multiples of this
 
 
 class _SlotLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
@@ -68,7 +68,7 @@ class SlotCache(Cache):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(layer_class_to_replicate=functools.partial(_SlotLayer, self))
         self.lengths: list[int] = []
-        self.first = self.longest = self.slots = self.capacity = 0
+        self.first = self.longest = self.slots = self.capacity = self.most = 0
         self.index = self.position = torch.empty(0, dtype=torch.long)
 
     @property
@@ -76,10 +76,11 @@ class SlotCache(Cache):  # type: ignore[misc]
         """How many rows are being decoded."""
         return len(self.lengths)
 
-    def join(self, states: LayerStates | None) -> None:
-        """Add a row that starts from `states`, or empty."""
+    def join(self, states: LayerStates | None, most: int) -> None:
+        """Add a row that starts from `states`, or empty, and will have `most` tokens at most."""
         row, length = self.rows, states[0][0].shape[1] if states else 0
         self.lengths.append(length)
+        self.most = max(self.most, most)
         self._reserve(length)
         for number, (keys, values) in enumerate(states or []):
             if number == len(self.layers):
@@ -133,7 +134,11 @@ class SlotCache(Cache):  # type: ignore[misc]
         if self.rows > self.slots:
             # doubled, so that rows that join one by one do not copy the whole cache each time
             self.slots = max(self.rows, 2 * self.slots)
-        self.capacity = max(-(-tokens // BLOCK) * BLOCK, self.capacity)
+        if tokens > self.capacity:
+            # By half, up to the most that a row can have: each growth copies the cache, and what it frees is too small
+            # for the next one, so that with small steps CUDA's allocator would hold it all.
+            grown = max(tokens, min(self.capacity * 3 // 2, self.most))
+            self.capacity = -(-grown // BLOCK) * BLOCK
 
 
 @dataclass

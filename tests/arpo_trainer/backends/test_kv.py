@@ -1,4 +1,4 @@
-"""The store of prefixes: the longest beginning that agrees, within its capacity."""
+"""A cache grows in few steps; the store finds the longest beginning that agrees, within its capacity."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from arpo_trainer.backends.kv_cache import LayerStates, PrefixStore, agreement
+from arpo_trainer.backends.kv_cache import BLOCK, LayerStates, PrefixStore, SlotCache, agreement
 
 
 def states(ids: Sequence[int]) -> LayerStates:
@@ -20,6 +20,20 @@ def states(ids: Sequence[int]) -> LayerStates:
 def found(store: PrefixStore, ids: Sequence[int]) -> list[int]:
     known = store.longest(ids)
     return [] if known is None else known[0][0].flatten().int().tolist()
+
+
+@pytest.mark.parametrize("most", [5_000, 130])
+def test_a_cache_grows_in_few_steps_up_to_what_a_row_can_have(most: int) -> None:
+    cache, capacities = SlotCache(), set()
+    cache.join(None, most)
+    for _ in range(500):
+        cache.prepare(0, [10], torch.device("cpu"))
+        cache.advance(0, [10])
+        assert cache.capacity >= cache.lengths[0]
+        capacities.add(cache.capacity)
+        assert len(capacities) <= 12 or cache.lengths[0] > most
+    # a padded row may need more than it can have in the end
+    assert max(capacities) == -(-5_000 // BLOCK) * BLOCK
 
 
 def test_the_longest_beginning_is_found() -> None:
