@@ -75,6 +75,7 @@ class InProcessBackend(ABC):
         self.time = Stopwatch()
         self._waiting: list[DecodingRow] = []
         self._worker: Worker = None
+        self._stops: dict[tuple[str, ...], StopFinder] = {}
         self._thread = ThreadPoolExecutor(1, "arpo-model")  # one: a closed loop's last piece comes before the next
         self._casts = contextlib.ExitStack()
 
@@ -123,9 +124,11 @@ class InProcessBackend(ABC):
             )
         request = replace(request, max_tokens=min(request.max_tokens, room))
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        stops = StopFinder(self.tokenizer, request.stop)
+        if request.stop not in self._stops:  # shared by requests: it learns about tokens
+            self._stops[request.stop] = StopFinder(self.tokenizer, request.stop)
         rng = torch.Generator(self.model.device).manual_seed(request.seed % 2**63)
-        row = DecodingRow(request, future, EntropyWindow(request.window, on_window), stops, self.prefixes, rng)
+        window = EntropyWindow(request.window, on_window)
+        row = DecodingRow(request, future, window, self._stops[request.stop], self.prefixes, rng)
         row.filters = TokenFilters.of(request, row.out.ids)
         if at_work(self._worker):
             self._waiting.append(row)

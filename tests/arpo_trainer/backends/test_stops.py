@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
 
 from arpo_trainer.backends.stop_strings import StopFinder
 
@@ -38,3 +41,98 @@ def test_nothing_is_found_where_nothing_is(tokenizer: Any) -> None:
     ids = tokenizer.encode("</pythoN> and </ python>", add_special_tokens=False)
     assert StopFinder(tokenizer, ["</python>"]).end(ids) is None
     assert StopFinder(tokenizer, []).end(ids) is None
+
+
+PIECES = {
+    "sentence": [
+        "▁",
+        "▁a",
+        "a",
+        "b",
+        "▁<",
+        "<",
+        "/",
+        ">",
+        "</",
+        "a>",
+        "▁.",
+        ".",
+        "n't",
+        "▁n",
+        "'",
+        "t",
+        "<0xE7>",
+        "<0xB5>",
+    ],
+    "suffix": ["a", "b</w>", "<", "</w>", "/", ">", ">b", "></w>", "a>.", ".</w>", "n't</w>", "'"],
+    "pieces": ["a", "##a", "<", "##<", "##/", "/", ">", "##>", "##a>", ".", "##.", "'", "t", "##t", "n"],
+}
+
+
+def made(kind: str, **options: Any) -> Any:
+    """A tokenizer of a few pieces, as SentencePiece, byte pairs with a suffix, or WordPiece join them."""
+    pieces = {piece: number for number, piece in enumerate(PIECES[kind])}
+    if kind == "pieces":
+        inner = Tokenizer(models.WordPiece(pieces, unk_token="a"))
+        inner.decoder = decoders.WordPiece(cleanup=options.get("clean_up_tokenization_spaces", False))
+    elif kind == "suffix":
+        inner = Tokenizer(models.BPE(pieces, [], end_of_word_suffix="</w>"))
+        inner.decoder = decoders.BPEDecoder()
+    else:
+        inner = Tokenizer(models.BPE(pieces, [], byte_fallback=True))
+        steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        inner.decoder = decoders.Sequence(steps)
+    return PreTrainedTokenizerFast(tokenizer_object=inner, **options)
+
+
+@pytest.mark.parametrize("kind", ["bytes", *PIECES])
+@pytest.mark.parametrize("tidy", [False, True])
+def test_looking_only_where_a_string_can_end_finds_the_same(tokenizer: Any, kind: str, tidy: bool) -> None:
+    """Beside the plain way: all tokens are decoded, until a string is there."""
+    rng = random.Random(kind)
+    if kind == "bytes":
+        text = "a </a> b.\n</a> 終わり. don't <a> é\n\n"
+        known = sorted({*tokenizer.encode(text, add_special_tokens=False), *pieces(tokenizer, text)})
+        tested = tokenizer
+    else:
+        tested = made(kind, clean_up_tokenization_spaces=tidy)
+        known = list(range(len(PIECES[kind])))
+    strings = [
+        "a>",
+        "</",
+        " a",
+        "a ",
+        ".",
+        ">",
+        "'t",
+        "b.",
+        "終",
+        "\n",
+        "\n\n",
+        "<a",
+        "é",
+        "a.",
+        " .",
+        "' ",
+        "絵",
+        "\ufffd",
+    ]
+    found = 0
+    for _ in range(300):
+        stop = rng.sample(strings, rng.randrange(1, 3))
+        ids = rng.choices(known, k=rng.randrange(1, 14))
+        finder, reach = StopFinder(tested, stop), max(len(one.encode()) for one in stop) + 1
+        tails = [tested.decode(ids[max(0, end - reach) : end]) for end in range(1, len(ids) + 1)]
+        plain = next((end for end, tail in enumerate(tails, 1) if any(one in tail for one in stop)), None)
+        assert finder.end(ids) == plain, (stop, tails)
+        found += plain is not None
+    assert 60 < found < 290
+
+
+def test_a_token_that_ends_no_string_is_decoded_once(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = tokenizer.encode("a word and a word and a word", add_special_tokens=False)
+    decoded: list[list[int]] = []
+    plain = tokenizer.decode
+    monkeypatch.setattr(tokenizer, "decode", lambda given: decoded.append(list(given)) or plain(given))
+    assert StopFinder(tokenizer, ["</python>"]).end(ids) is None
+    assert sorted(decoded) == sorted([token] for token in set(ids))
