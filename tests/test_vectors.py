@@ -17,7 +17,7 @@ from arpo_trainer import RolloutSettings, branch_score
 from arpo_trainer.algorithms.branching import BRANCHES, Point, chain_length
 from arpo_trainer.algorithms.budgets import balanced_roots, generated_tokens, probed_roots
 from arpo_trainer.algorithms.entropy import segment_entropy
-from arpo_trainer.backends.sampling import Sampler
+from arpo_trainer.backends.sampling import Chances, Sampler
 
 Vector = dict[str, Any]
 
@@ -39,8 +39,8 @@ def pick(vectors: list[Vector], group: str, *, mode: str | None = None, start: s
 def test_entropy_of_logits(vectors: list[Vector]) -> None:
     for vector in pick(vectors, "entropy", start="entropy.logits"):
         given = vector["inputs"]
-        logits, temperature = torch.tensor([given["logits"]]), torch.tensor([given["temperature"]])
-        [drawn] = Sampler("exact", 1).draw(logits, temperature, [torch.Generator().manual_seed(0)])
+        logits, chances = torch.tensor([given["logits"]]), Chances.of([given["temperature"]], [0], [0])
+        [drawn] = Sampler("exact", 1).draw(logits, chances)
         assert drawn.entropy == pytest.approx(vector["expected"]["entropy"], abs=max(vector["tol"], 1e-5))
 
 

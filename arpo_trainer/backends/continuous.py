@@ -105,9 +105,9 @@ class TransformersBackend(InProcessBackend):
             row.store.put(row.request.ids[:-1], self._cache.copy(number))
 
     def _decode(self, rows: list[DecodingRow]) -> list[Drawn]:
-        temperatures = self._temperatures(rows)
+        chances = self._chances(rows)  # before the model runs, or the copy to the GPU would wait for it
         logits = self._forward(0, [[row.out.ids[-1] if row.out.ids else row.request.ids[-1]] for row in rows])
-        return self._draw(logits, temperatures, rows)
+        return self._draw(logits, chances, rows)
 
     def _forward(self, first: int, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         """Run the model over new tokens of the rows from `first` on; return the last column's logits."""

@@ -20,7 +20,7 @@ import torch
 from arpo_trainer.backends.base import EntropyWindow, Generation, GenerationError, OnWindow, Request, check_request
 from arpo_trainer.backends.kv_cache import PrefixStore
 from arpo_trainer.backends.request_queue import DecodingRow, Worker, at_work, finished
-from arpo_trainer.backends.sampling import Drawn, Sampler
+from arpo_trainer.backends.sampling import Chances, Drawn, Sampler
 from arpo_trainer.backends.stop_strings import StopFinder
 from arpo_trainer.backends.token_filters import TokenFilters
 from arpo_trainer.timeline import Stopwatch
@@ -126,9 +126,8 @@ class InProcessBackend(ABC):
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         if request.stop not in self._stops:  # shared by requests: it learns about tokens
             self._stops[request.stop] = StopFinder(self.tokenizer, request.stop)
-        rng = torch.Generator(self.model.device).manual_seed(request.seed % 2**63)
         window = EntropyWindow(request.window, on_window)
-        row = DecodingRow(request, future, window, self._stops[request.stop], self.prefixes, rng)
+        row = DecodingRow(request, future, window, self._stops[request.stop], self.prefixes)
         row.filters = TokenFilters.of(request, row.out.ids)
         if at_work(self._worker):
             self._waiting.append(row)
@@ -187,13 +186,17 @@ class InProcessBackend(ABC):
         with torch.no_grad():
             return self._advance(rows, new)
 
-    def _temperatures(self, rows: list[DecodingRow]) -> torch.Tensor:
-        """Return the temperatures of the rows. Call it before the model runs, or the copy to the GPU waits for it."""
-        return torch.tensor([row.request.temperature for row in rows], device=self.model.device)
+    def _chances(self, rows: list[DecodingRow]) -> Chances:
+        requests = [row.request for row in rows]
+        return Chances.of(
+            [one.temperature for one in requests],
+            [one.seed for one in requests],
+            [len(row.out.ids) for row in rows],
+            self.model.device,
+        )
 
-    def _draw(self, logits: torch.Tensor, temperatures: torch.Tensor, rows: list[DecodingRow]) -> list[Drawn]:
-        rngs = [row.rng if row.request.temperature else None for row in rows]
-        return self.sampler.draw(logits, temperatures, rngs, [row.filters for row in rows])
+    def _draw(self, logits: torch.Tensor, chances: Chances, rows: list[DecodingRow]) -> list[Drawn]:
+        return self.sampler.draw(logits, chances, [row.filters for row in rows])
 
     def _take(self, row: DecodingRow, drawn: Drawn) -> bool:
         """Add a token to a row; return whether it was the last one."""

@@ -41,8 +41,7 @@ class PaddedBackend(InProcessBackend):
         config = GenerationConfig(
             max_new_tokens=max(row.request.max_tokens for row in rows), do_sample=False, pad_token_id=0
         )
-        temperatures = self._temperatures(rows)
-        sampler = _ForcedSampler(rows, lambda logits: self._draw(logits, temperatures, rows), self._take)
+        sampler = _ForcedSampler(rows, lambda logits: self._draw(logits, self._chances(rows), rows), self._take)
         with _own_settings_only(self.model):
             self.model.generate(
                 ids,

@@ -10,8 +10,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
-
 from arpo_trainer.backends.base import EntropyWindow, Generation, GenerationError, Request
 from arpo_trainer.backends.stop_strings import StopFinder
 
@@ -32,7 +30,6 @@ class DecodingRow:
         window: told the first entropies.
         stops: finds the stop strings of the request.
         store: the prefixes of the rollout that the request belongs to.
-        rng: seeded by the request, on the device of the model.
         out: what has been generated so far.
         filters: of the request's sampling; None if it has none.
     """
@@ -42,7 +39,6 @@ class DecodingRow:
     window: EntropyWindow
     stops: StopFinder
     store: PrefixStore
-    rng: torch.Generator
     out: Generation = field(default_factory=Generation)
     filters: TokenFilters | None = None
     asked: float = field(default_factory=time.perf_counter)

@@ -26,7 +26,7 @@ def transformers_backend(
         model: any transformers causal language model.
         tokenizer: decodes what was generated, to find stop strings.
         prefix_tokens: most tokens whose keys and values are kept; padded batches keep none.
-        options: `max_rows`, `eos_token_ids`, `estimator` and `topk`, as in `InProcessBackend`.
+        options: as in `InProcessBackend`.
 
     Raises:
         ValueError: `max_rows` is below 1, or the estimator does not exist.

@@ -106,16 +106,16 @@ def filtered(
     """Return the scores to draw from, or None if no row has filters.
 
     Args:
-        logits: of the model, in float32, shape (rows, vocabulary).
+        logits: of the model, shape (rows, vocabulary).
         temperature: shape (rows,), none of them 0.
         filters: one per row.
 
     Returns:
-        Shape (rows, vocabulary), up to a constant per row; softmax of it is the distribution to draw from.
+        In float32, shape (rows, vocabulary), up to a constant per row; softmax of it is the distribution to draw from.
     """
     if not any(filters):
         return None
-    scores = logits.clone()
+    scores = logits.to(torch.float32, copy=True)
     groups: dict[Truncation, list[int]] = defaultdict(list)
     for number, one in enumerate(filters):
         if one is None:

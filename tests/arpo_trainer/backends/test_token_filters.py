@@ -19,7 +19,7 @@ from transformers import (
 from arpo_trainer import RolloutSettings
 from arpo_trainer.backends import EndpointBackend, PaddedBackend, TransformersBackend, VLLMServerBackend
 from arpo_trainer.backends.base import Request
-from arpo_trainer.backends.sampling import Sampler
+from arpo_trainer.backends.sampling import Chances, Sampler
 from arpo_trainer.backends.token_filters import TokenFilters, Truncation, filtered
 from tests.arpo_trainer.backends.conformance import CONTEXTS, expected, rollout
 from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
@@ -83,9 +83,8 @@ def test_the_short_way_to_the_nucleus_is_the_long_one(sharpness: float) -> None:
 
 def test_tokens_are_drawn_as_often_as_transformers_says() -> None:
     logits, request = torch.tensor([2.0, 0.0, 1.0, -1.0, 1.5]), Request((0, 0), 1, top_p=0.9, repetition_penalty=2.0)
-    rngs = [torch.Generator().manual_seed(seed) for seed in range(4000)]
-    filters = [TokenFilters.of(request) for _ in rngs]
-    drawn = Sampler().draw(logits.expand(4000, -1), torch.ones(4000), rngs, filters)
+    filters = [TokenFilters.of(request) for _ in range(4000)]
+    drawn = Sampler().draw(logits.expand(4000, -1), Chances.of([1.0] * 4000, range(4000), [0] * 4000), filters)
     counts = torch.bincount(torch.tensor([one.token for one in drawn]), minlength=5)
     for count, share in zip(counts.tolist(), by_transformers(request, [0], logits).tolist(), strict=True):
         assert count == pytest.approx(4000 * share, abs=4 * (4000 * share * (1 - share)) ** 0.5)
@@ -100,8 +99,7 @@ def test_what_is_off_costs_and_changes_nothing() -> None:
     assert filtered(logits, heat, [None, None, None]) is None
 
     def draw(filters: list[TokenFilters | None]) -> list[Any]:
-        rngs = [None, torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)]
-        return Sampler().draw(logits, heat, rngs, filters)
+        return Sampler().draw(logits, Chances.of(heat.tolist(), range(3), [0] * 3), filters)
 
     # a row with filters leaves its neighbours as they are, and at temperature 0 only the penalty has an effect
     shaped = [TokenFilters.of(asked(0, temperature=0.0, top_k=1, top_p=0.1)), None, None]
