@@ -22,6 +22,7 @@ from arpo_trainer.backends.kv_cache import PrefixStore
 from arpo_trainer.backends.request_queue import DecodingRow, Worker, at_work, finished
 from arpo_trainer.backends.sampling import Chances, Drawn, Sampler
 from arpo_trainer.backends.stop_strings import StopFinder
+from arpo_trainer.backends.thread_device import same_device
 from arpo_trainer.backends.token_filters import TokenFilters
 from arpo_trainer.timeline import Stopwatch
 
@@ -33,6 +34,7 @@ class DecodingOptions(TypedDict, total=False):
     eos_token_ids: set[int] | None
     estimator: str
     topk: int
+    own_stream: bool
 
 
 class InProcessBackend(ABC):
@@ -46,6 +48,9 @@ class InProcessBackend(ABC):
         estimator: of the entropies; "exact" costs no more than the others here.
         topk: number of most likely tokens that an estimator uses.
         prefix_tokens: most tokens whose keys and values are kept for later turns and branches.
+        own_stream: on CUDA, compute on a stream of its own, for rollouts beside an update: on the common one every
+            token would wait for all that the trainer has queued. Memory that one stream has freed is not reused by
+            the other, so it is off where rollouts and updates take turns.
 
     Raises:
         ValueError: `max_rows` below 1, or an estimator that does not exist.
@@ -64,6 +69,7 @@ class InProcessBackend(ABC):
         estimator: str = "exact",
         topk: int = 20,
         prefix_tokens: int = 0,
+        own_stream: bool = False,
     ) -> None:
         if max_rows < 1:
             raise ValueError(f"max_rows must be at least 1, got {max_rows}")
@@ -76,7 +82,10 @@ class InProcessBackend(ABC):
         self._waiting: list[DecodingRow] = []
         self._worker: Worker = None
         self._stops: dict[tuple[str, ...], StopFinder] = {}
-        self._thread = ThreadPoolExecutor(1, "arpo-model")  # one: a closed loop's last piece comes before the next
+        # one: a closed loop's last piece comes before the next
+        self._thread = ThreadPoolExecutor(1, "arpo-model", *same_device())
+        on_cuda = own_stream and model.device.type == "cuda"
+        self._stream = torch.cuda.Stream(model.device, priority=-1) if on_cuda else None
         self._casts = contextlib.ExitStack()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -86,12 +95,16 @@ class InProcessBackend(ABC):
         """Drop all kept keys and values, and all casts of the weights: the weights may have changed."""
         # a new store: rows of an abandoned rollout may still put stale states into the one they were given
         self.prefixes = PrefixStore(self.prefixes.capacity)
+        if self._stream:  # the weights may still be on their way
+            self._stream.wait_stream(torch.cuda.current_stream(self.model.device))
         await self._in_thread(self._keep_casts)
 
     async def end(self) -> None:
         """Wait until the model is at rest, as it was before, and give back the memory of kept prefixes and casts."""
         await finished(self._worker)
         self.prefixes = PrefixStore(self.prefixes.capacity)
+        if self._stream:  # nobody may write to the memory of the weights before their last use
+            torch.cuda.current_stream(self.model.device).wait_stream(self._stream)
         await self._in_thread(self._casts.close)
 
     def _keep_casts(self) -> None:
@@ -182,8 +195,9 @@ class InProcessBackend(ABC):
             row.answer()
 
     def _compute(self, rows: list[DecodingRow], new: int) -> list[DecodingRow]:
-        # here, in the thread of the model: the gradient mode belongs to a thread
-        with torch.no_grad():
+        stream = torch.cuda.stream(self._stream) if self._stream else contextlib.nullcontext()
+        # here, in the thread of the model: gradient mode and current stream belong to a thread
+        with torch.no_grad(), stream:
             return self._advance(rows, new)
 
     def _chances(self, rows: list[DecodingRow]) -> Chances:

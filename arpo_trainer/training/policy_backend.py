@@ -118,6 +118,7 @@ def _transformers(trainer: Any, tokenizer: Any, entropy: dict[str, Any]) -> Back
         max_rows=args.max_rows,
         prefix_tokens=args.prefix_tokens,
         eos_token_ids=end_ids(trainer),
+        own_stream=bool(args.max_staleness),
         **entropy,
     )
     return FullCopyBackend(backend, model, trainer) if copied else backend
