@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 
 from arpo_env.adapters.peer import load_peer
 from arpo_env.tools.mcp_connections import McpServer
-from arpo_trainer import backends, packing
+from arpo_trainer import packing
 from arpo_trainer.cli.arpo_command import _parser, main
 from arpo_trainer.optional_dependencies import EXTRAS, naming_extras, require
 from envs_registry.install_line import install_line
@@ -67,7 +67,7 @@ PACKAGES = (
 )
 NEED_TORCH = {
     "arpo_trainer": {"ARPOConfig", "ARPOTrainer", "RunRecorder", "TransformersBackend", "env_reward", "evaluate"},
-    "arpo_trainer.backends": set(backends.__all__) - {"EndpointBackend", "RecordedBackend", "VLLMServerBackend"},
+    "arpo_trainer.backends": {"PaddedBackend", "TransformersBackend", "transformers_backend"},
     "arpo_trainer.evaluation": {"run_evaluation"},
     "arpo_trainer.packing": set(packing.__all__) - {"why_not_packable"},
 }
