@@ -17,7 +17,7 @@ PY := $(VENV)/bin/python
 CONFIG ?= arithmetic-cpu
 SANDBOX ?= auto
 TESTS ?= tests
-WORKERS ?= 2
+WORKERS ?= 3
 export SANDBOX
 # Images of containers often set it. The packages are installed without bytecode, so each of the many processes that the
 # tests start would compile PyTorch anew: 6 s.

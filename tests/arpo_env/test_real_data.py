@@ -95,7 +95,8 @@ def test_every_gold_answer_earns_exactly_one(gold_set: tuple[ToolEnv, int], monk
 
 def test_another_answer_earns_nothing(gold_set: tuple[ToolEnv, int]) -> None:
     env, _ = gold_set
-    outcomes = answered(env, [(task, "zzyzx 987654321") for task in all_tasks(env)])
+    tasks = all_tasks(env)
+    outcomes = answered(env, [(task, "zzyzx 987654321") for task in tasks[:: 1 + len(tasks) // 1000]])
     bad = [(task.id, task.answers, reward) for task, _, reward, parts in outcomes if reward or not parts["format"]]
     assert bad == []
 

@@ -20,7 +20,7 @@ from benchmarks.laboratory.turn_policy import ModelTurns, world_turns
 from tests.laboratory.forked_values import ForkPlayer, SampledValue, forked_value
 from tests.laboratory.scripted_policy import ScriptedPolicy
 
-WORLDS, FORKS = 50, 24
+WORLDS, FORKS = 20, 24
 
 
 def random_knobs(rng: random.Random) -> dict[str, Any]:
