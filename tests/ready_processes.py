@@ -10,6 +10,7 @@ import atexit
 import multiprocessing
 import os
 import runpy
+import socket
 import sys
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -34,6 +35,22 @@ def run(program: str, *arguments: str, folder: Path, said: Path, **variables: st
     process.join()
     assert process.exitcode == 0, errors_of(said)
     return said.read_text(encoding="utf-8")
+
+
+def run_ranks(program: str, *arguments: str, folder: Path, said: Path) -> None:
+    """Run a program as the two ranks of one group to their end; what they print is in the folder `said`."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    group |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    outputs = [said / f"rank{rank}.out" for rank in range(2)]
+    ranks = [
+        start(program, *arguments, folder=folder, said=output, RANK=str(rank), LOCAL_RANK=str(rank), **group)
+        for rank, output in enumerate(outputs)
+    ]
+    for process in ranks:
+        process.join(300)
+        process.kill()
+    assert [process.exitcode for process in ranks] == [0, 0], [errors_of(output) for output in outputs]
 
 
 def errors_of(said: Path) -> str:

@@ -80,6 +80,20 @@ def test_a_part_that_hangs_is_ended_and_counted(tmp_path: Path) -> None:
     assert (result["status"], result["why"].splitlines()[0]) == ("failed", "not done after 0 s")
 
 
+@pytest.mark.parametrize(("part", "visible", "seen"), [("train-lora", None, "0"), ("vllm-server", "4,6,7", "4,6")])
+def test_a_part_sees_as_many_gpus_as_it_needs(
+    part: str, visible: str | None, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho sees $CUDA_VISIBLE_DEVICES.\n")
+    python.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(python))
+    assert f"sees {seen}." in script.start_part(part, tmp_path, tiny=True, seconds=30)["why"]
+
+
 def test_parts_for_gpus_are_skipped_with_the_reason() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")

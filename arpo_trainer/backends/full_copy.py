@@ -110,7 +110,7 @@ def whole_weights(model: Any, device: torch.device) -> Iterator[tuple[str, torch
         return
     for name, value in model.named_parameters():
         if hasattr(value, "ds_id"):
-            from deepspeed.zero import GatheredParameters  # type: ignore[import-not-found]
+            from deepspeed.runtime.zero import GatheredParameters  # type: ignore[import-not-found]
 
             with GatheredParameters([value]):
                 yield _plain(name), value.data

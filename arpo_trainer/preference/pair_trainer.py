@@ -26,6 +26,7 @@ from trl import DPOConfig, DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
 from arpo_trainer.preference.pairs import PreferencePair, check_shared_losses
+from arpo_trainer.training.devices import OneDevice
 from arpo_trainer.training.rows_resume import ResumesOnRows
 
 _COLUMNS = ("prompt_ids", "chosen_ids", "chosen_mask", "rejected_ids", "rejected_mask")
@@ -50,7 +51,7 @@ class MaskedPreferenceCollator(DataCollatorForPreference):  # type: ignore[misc]
         return batch
 
 
-class PairTrainer(ResumesOnRows, DPOTrainer):  # type: ignore[misc]  # TRL is untyped
+class PairTrainer(ResumesOnRows, OneDevice, DPOTrainer):  # type: ignore[misc]  # TRL is untyped
     """`DPOTrainer` on rows of ids and masks, with exact resume."""
 
     state_name = "dpo"

@@ -24,13 +24,14 @@ from arpo_trainer.packing import packed_logps
 from arpo_trainer.packing.support import why_not_packable, why_not_proven
 from arpo_trainer.rollout.distributed import rank_count
 from arpo_trainer.sft.tokenised_traces import IGNORED, Example
+from arpo_trainer.training.devices import OneDevice
 from arpo_trainer.training.rows_resume import ResumesOnRows
 from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD
 
 _PLAIN_LOSSES = ("nll", "chunked_nll")
 
 
-class TraceTrainer(ResumesOnRows, SFTTrainer):  # type: ignore[misc]  # TRL is untyped
+class TraceTrainer(ResumesOnRows, OneDevice, SFTTrainer):  # type: ignore[misc]  # TRL is untyped
     """`SFTTrainer` on rows of ids and labels.
 
     Args:

@@ -41,6 +41,7 @@ from accelerate.utils import send_to_device
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+from arpo_trainer.training.devices import OneDevice
 from arpo_trainer.training.forward_request import Forward
 
 logger = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ GRPOConfig = trl.GRPOConfig
 HAS_FUSED_HEAD = hasattr(trl.trainer.utils, "add_fused_lm_head")  # since 1.16, on a CPU; packing asks it
 
 
-class HookedGRPOTrainer(trl.GRPOTrainer):  # type: ignore[misc]  # trl is untyped
+class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # trl is untyped
     """TRL's `GRPOTrainer` with the hooks `play`, ..., `logps_seen`. All but `play` change nothing by default.
 
     Attributes:

@@ -86,8 +86,13 @@ def start_part(name: str, folder: Path, tiny: bool, seconds: float) -> dict[str,
     file, log = folder / f"{name}.new.json", folder / f"{name}.log"
     file.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.gpu", name, "--inside", str(file), *(["--tiny"] if tiny else [])]
+    # a part sees the GPUs that it needs, so that its numbers are not those of a machine with more
+    seen = ",".join(os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")[: PARTS[name].gpus])
+    surroundings = os.environ | {"CUDA_VISIBLE_DEVICES": seen}
     with log.open("wb") as output:
-        child = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True)
+        child = subprocess.Popen(
+            command, cwd=ROOT, stdout=output, stderr=output, start_new_session=True, env=surroundings
+        )
         try:
             why = f"exit status {child.wait(seconds)}"
         except subprocess.TimeoutExpired:

@@ -233,7 +233,8 @@ def _server(policy: Path) -> Iterator[dict[str, Any]]:
         "--weight-transfer-config",
         '{"backend": "nccl"}',
     ]
-    surroundings = {**os.environ, "CUDA_VISIBLE_DEVICES": "1", "VLLM_SERVER_DEV_MODE": "1"}
+    second = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")[1]
+    surroundings = {**os.environ, "CUDA_VISIBLE_DEVICES": second, "VLLM_SERVER_DEV_MODE": "1"}
     server = subprocess.Popen(command, env=surroundings)
     try:
         _wait_for(f"http://127.0.0.1:{port}/health", server)

@@ -11,7 +11,6 @@ import dataclasses
 import json
 import os
 import re
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -189,29 +188,7 @@ def leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Any], Path]:
     """What one process found, what each of two found, and the folder with the weights."""
     folder = tmp_path_factory.mktemp("ranks")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    outputs = [folder / f"rank{rank}.out" for rank in range(2)]
-    pair = [
-        ready_processes.start(
-            __name__,
-            str(tiny_policy),
-            str(folder),
-            folder=Path(__file__).parents[3],
-            said=said,
-            RANK=str(rank),
-            LOCAL_RANK=str(rank),
-            WORLD_SIZE="2",
-            LOCAL_WORLD_SIZE="2",
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
-        )
-        for rank, said in enumerate(outputs)
-    ]
-    for process in pair:
-        process.join(300)
-        process.kill()
-    assert [process.exitcode for process in pair] == [0, 0], [ready_processes.errors_of(said) for said in outputs]
+    ready_processes.run_ranks(__name__, str(tiny_policy), str(folder), folder=Path(__file__).parents[3], said=folder)
     both = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
     alone = folder / "alone"
     alone.mkdir()

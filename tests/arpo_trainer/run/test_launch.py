@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -93,6 +94,14 @@ def test_the_command_is_this_one_without_the_launch_flags() -> None:
     assert command[-8:] == ["-m", "arpo_trainer.cli", "--traceback", "train", "--config", "x", "--set", "a=1"]
     assert command[1:5] == ["-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / "ddp.yaml")]
     assert command[command.index("--num_processes") + 1] == "2"
+
+
+def test_the_command_starts_the_processes() -> None:
+    words = ["-n1", "-r1", "import os; print('rank', *map(os.environ.get, ('RANK', 'WORLD_SIZE')))"]
+    command = launch_command(parsed("--accelerate_config", "ddp", "--num_processes", "2"), words, "timeit")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert {line for line in done.stdout.splitlines() if line.startswith("rank")} == {"rank 0 2", "rank 1 2"}
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ def fsdp(version: int) -> Iterator[None]:
         if fsdp_plugin is not None:
             self.distributed_type, self.fsdp_plugin = DistributedType.FSDP, fsdp_plugin
             PartialState._shared_state["distributed_type"] = DistributedType.FSDP  # where accelerate keeps it, too
+            if self._mixed_precision != "no":
+                fsdp_plugin.set_mixed_precision(self._mixed_precision)
 
     with mock.patch.dict(os.environ, settings), mock.patch.object(AcceleratorState, "__init__", with_plugin):
         AcceleratorState._reset_state()

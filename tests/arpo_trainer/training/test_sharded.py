@@ -1,16 +1,14 @@
 """Sharded weights: two real processes with FSDP do what one does with whole weights.
 
-The pair is started once, by our launcher with its `ddp`: `experiment` runs in each of its processes and, without FSDP,
-in this one. FSDP is real, over gloo on the CPU; see `fsdp_on_cpu` for the one thing that is pretended.
+The pair is started once: `experiment` runs in each of its processes and, without FSDP, in this one. FSDP is real, over
+gloo on the CPU; see `fsdp_on_cpu` for the one thing that is pretended.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,15 +22,19 @@ from arpo_env import ToolEnv
 from arpo_env.event_loop import run
 from arpo_trainer import ARPOTrainer
 from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structure, whole_weights
+from arpo_trainer.preference.pair_trainer import make_pair_trainer
+from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.rollout.distributed import play_groups, this_rank
-from arpo_trainer.run.launch import add_launch_flags, launch_command
+from arpo_trainer.sft.sft_trainer import make_trainer
 from arpo_trainer.training.policy_backend import SyncedBackend
+from tests import ready_processes
 from tests.arpo_trainer.rollout.test_distributed import OneAtATime, trees
 from tests.arpo_trainer.training.fsdp_on_cpu import fsdp
 from tests.arpo_trainer.training.test_trainer import config
 
 GROUP, GROUPS, MICRO = 4, 2, 2
 STEPS = 2
+ROOT = Path(__file__).parents[3]
 # both ways through the model score gold answers, too, which every process has to take part in
 RUNS: dict[str, dict[str, Any]] = {
     "flat": {"packing": False, "attribution": "igpo"},
@@ -45,10 +47,17 @@ def varied(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return [sum(ids) % 97 / 97 for ids in completion_ids]
 
 
-def experiment(policy: Path, folder: Path, name: str, sharded: bool) -> dict[str, Any]:
+def experiment(policy: Path, folder: Path, name: str, sharded: bool, **settings: Any) -> dict[str, Any]:
     """Roll out, take steps, and say what came of it; every rank does. The checkpoint and the weights are in `folder`.
 
     The rollout of the second step shows whether the copy has the weights of after the first.
+
+    Args:
+        policy: the model's folder.
+        folder: for what is written.
+        name: of `RUNS`.
+        sharded: whether no process has all weights.
+        settings: of the trainer.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -72,6 +81,7 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool) -> dict[str
         save_strategy="steps",
         save_steps=STEPS,
         lr_scheduler_type="constant",
+        **settings,
     )
     model = copy.deepcopy(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32))  # see test_ranks
     kept: list[list[str]] = []
@@ -94,7 +104,7 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool) -> dict[str
         "before": [tree.to_json() for tree in before],
         "steps": kept,
         "held": held,
-        "shards": [type(value).__name__ for value in trainer.model.parameters()],
+        "shards": sorted({"ZeRO-3" if hasattr(p, "ds_id") else type(p).__name__ for p in trainer.model.parameters()}),
     }
 
 
@@ -102,6 +112,58 @@ def _keep(model: Any, file: Path) -> None:
     weights = {key: value.clone() for key, value in whole_weights(model, torch.device("cpu"))}
     if this_rank() == 0:
         torch.save(weights, file)
+
+
+# trainers whose numbers are looked at under FSDP and bf16; "grpo" with packed trees, too
+IN_BF16 = ("grpo", "grpo, packed", "sft", "dpo")
+
+
+def outputs_in_bf16(policy: Path, folder: Path, name: str, **more: Any) -> dict[str, Any]:
+    """Take a step with `bf16`, and say in which precision the outputs of the sharded models reach the loss."""
+    import trl
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
+    settings = {"bf16": True, "max_steps": 1, "model_init_kwargs": {"dtype": "float32"}, **more}
+    short = {"num_generations": 2, "max_turn_length": 6, "max_completion_length": 12}
+    grpo = config(folder, per_device_train_batch_size=2, gradient_accumulation_steps=1, **short, **settings)
+    plain = {name: getattr(grpo, name) for name in ("output_dir", "use_cpu", "save_strategy", "report_to")}
+    plain |= {"per_device_train_batch_size": 1, "max_length": None, "gradient_checkpointing": False, **settings}
+    ids = list(range(5, 25))
+    trainer: Any
+    if name == "sft":
+        trainer = make_trainer(str(policy), tokenizer, [{"input_ids": ids, "labels": ids}] * 2, trl.SFTConfig(**plain))
+    elif name == "dpo":
+        pair = PreferencePair("t", ids[:8], 0, ids[8:], [1] * 12, ids[:8], [1] * 8, 1.0, 0.0)
+        trainer = make_pair_trainer(str(policy), tokenizer, [pair] * 2, trl.DPOConfig(**plain))
+    else:
+        grpo.packing = name.endswith("packed")
+        env = ToolEnv("arpo/Arithmetic-v0", level=3)
+        trainer = ARPOTrainer(str(policy), env, varied, grpo, processing_class=tokenizer)
+    found: dict[str, list[Any]] = {}
+
+    def see(module: Any, inputs: Any, output: Any) -> None:
+        for key, value in output.items():
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                rounded = bool((value == value.bfloat16().float()).all())
+                found.setdefault(key, []).append((str(value.dtype), rounded))
+
+    loss = trainer.compute_loss
+
+    def watched(model: Any, *args: Any, **kwargs: Any) -> Any:
+        hooks = [one.register_forward_hook(see) for one in (model, getattr(trainer, "ref_model", None)) if one]
+        try:
+            return loss(model, *args, **kwargs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    trainer.compute_loss = watched
+    trainer.train()
+    fsdp = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    kept = fsdp and fsdp.mixed_precision_policy
+    weights = sorted({str(value.dtype) for value in trainer.model.parameters()})
+    return {"outputs": found, "fsdp": kept and [str(kept.param_dtype), str(kept.reduce_dtype)], "weights": weights}
 
 
 def gather_fsdp1(policy: Path) -> dict[str, bool]:
@@ -142,27 +204,17 @@ def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFact
     """By name of the run: what one process found, and each of two; and the folder."""
     pytest.importorskip("peft")
     folder = tmp_path_factory.mktemp("sharded")
-    parser = argparse.ArgumentParser()
-    add_launch_flags(parser)
-    flags = parser.parse_args(["--accelerate_config", "ddp", "--num_processes", "2"])  # what it is for is the test's
-    pair = subprocess.Popen(
-        launch_command(flags, [str(tiny_policy), str(folder)], __name__),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
-    try:
-        said, _ = pair.communicate(timeout=600)
-    finally:
-        pair.terminate()
-        pair.wait()
-    assert pair.returncode == 0, said
+    ready_processes.run_ranks(__name__, str(tiny_policy), str(folder), folder=ROOT, said=folder)
+    return compared(tiny_policy, folder)
+
+
+def compared(policy: Path, folder: Path) -> tuple[Any, Any, Path]:
+    """Do in this process what two have done, and read what these have found."""
     one = {}
     for name in RUNS:
         (folder / f"alone-{name}").mkdir()
         torch.manual_seed(0)  # of the adapters
-        one[name] = experiment(tiny_policy, folder / f"alone-{name}", name, sharded=False)
+        one[name] = experiment(policy, folder / f"alone-{name}", name, sharded=False)
     both = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
     return one, both, folder
 
@@ -190,6 +242,20 @@ def test_the_update_is_that_of_one_process(ran: Any, name: str) -> None:
     assert apart < 1e-3 * moved
 
 
+@pytest.mark.parametrize("name", IN_BF16)
+def test_what_the_loss_reads_is_not_rounded_to_bfloat16(ran: Any, name: str) -> None:
+    """Log-probabilities whose last 16 bits are lost have ratios of 1 where the step is small."""
+    _, both, _ = ran
+    for rank in both:
+        assert rank[name]["fsdp"] in (None, ["torch.bfloat16", "torch.float32"])
+        outputs = rank[name]["outputs"]
+        assert {dtype for values in outputs.values() for dtype, _ in values} == {"torch.float32"}
+        read = [key for key in ("log_probs", "entropy", "loss") if key in outputs]
+        assert read
+        assert not any(rounded for key in read for _, rounded in outputs[key])
+        assert name != "dpo" or len(outputs["log_probs"]) == 2  # those of the reference, too
+
+
 def test_a_checkpoint_is_an_ordinary_folder(ran: Any) -> None:
     from transformers import AutoModelForCausalLM
 
@@ -214,7 +280,7 @@ def test_the_weights_were_sharded_and_the_copy_is_empty_between_rollouts(ran: An
     _, both, _ = ran
     for rank in both:
         assert [rank[name]["held"] for name in RUNS] == [0] * len(RUNS)
-        assert set(rank["flat"]["shards"]) == {"DTensor"}
+        assert rank["flat"]["shards"] == ["DTensor"]
 
 
 def test_weights_sharded_by_fsdp1_are_gathered(ran: Any) -> None:
@@ -286,4 +352,7 @@ if __name__ == "__main__":
         torch.manual_seed(0)  # of the adapters
         with fsdp(2):
             found[name] = experiment(policy, own, name, sharded=True)
+    for name in IN_BF16:
+        with fsdp(2):
+            found[name] = outputs_in_bf16(policy, top / f"bf16-{name}", name)
     (top / f"rank{this_rank()}.json").write_text(json.dumps(found | {"fsdp1": gather_fsdp1(policy)}))

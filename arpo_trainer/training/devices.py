@@ -1,0 +1,104 @@
+"""How all trainers here use GPUs: one process has one, and what a sharded model computes reaches the loss in float32.
+
+    class TraceTrainer(ResumesOnRows, OneDevice, SFTTrainer): ...
+
+Of TRL's, transformers' and accelerate's internals this module uses `args._n_gpu`, `create_accelerator_and_postprocess`
+and the policy of accelerate's FSDP plugin.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from arpo_trainer.training.process_count import planned_processes
+
+logger = logging.getLogger(__name__)
+
+
+class OneDevice:
+    """Comes before TRL's trainer among the bases of a trainer.
+
+    Raises:
+        ValueError: this GPU has no bfloat16, see `check_devices`.
+    """
+
+    accelerator: Any
+
+    def __init__(self, model: Any, *given: Any, **kwargs: Any) -> None:
+        args = kwargs.get("args")
+        if args is None:
+            super().__init__(model, *given, **kwargs)
+            return
+        check_devices(args)
+        loading = args.model_init_kwargs
+        if args.n_gpu > 1:
+            args._n_gpu = 1  # more is nn.DataParallel, whose copies TRL's forward would leave out
+            # a model that is loaded already, without a reference model beside it, needs no options of loading
+            if isinstance(model, str) or getattr(args, "beta", 0):
+                # TRL's own choice is "auto", which spreads the layers over all GPUs
+                args.model_init_kwargs = {"device_map": {"": str(args.device)}, **(loading or {})}
+        try:
+            super().__init__(model, *given, **kwargs)
+        finally:
+            args.model_init_kwargs = loading  # as given: checkpoints compare them, whatever machine a run goes on on
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Make the accelerator, and let FSDP2 leave outputs as the model has computed them.
+
+        accelerate asks FSDP2 to cast whatever the model returns to bfloat16: log-probabilities and entropies, too, of
+        which 8 bits are left then. Most ratios of a small step are exactly 1, and the others are off by more than they
+        differ from 1. Gradients of all processes would be added up in bfloat16 as well. The weights that layers compute
+        with stay bfloat16. This is before the reference model is sharded with the same policy.
+        """
+        base: Any = super()
+        base.create_accelerator_and_postprocess()
+        plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
+        policy = getattr(plugin, "mixed_precision_policy", None)
+        if hasattr(policy, "output_dtype"):  # FSDP1's policy has none
+            # None and not float32: each layer has this policy, and would hand on float32 to the next one
+            plugin.mixed_precision_policy = replace(policy, reduce_dtype=torch.float32, output_dtype=None)
+
+
+def check_devices(args: Any) -> None:
+    """Refuse a precision that the GPU here lacks, and say which GPU a single process uses of several.
+
+    Args:
+        args: settings of one of TRL's trainers; those of a dry run are for another machine.
+
+    Raises:
+        ValueError: bfloat16 on a GPU that only emulates it; the error names the setting.
+    """
+    if args.use_cpu or planned_processes() or not torch.cuda.is_available():
+        return
+    dtype = str((args.model_init_kwargs or {}).get("dtype", "")).removeprefix("torch.")
+    asked = "bf16=True" if args.bf16 else "dtype=bfloat16" if dtype == "bfloat16" else ""
+    if asked and lacks_bfloat16():
+        version = ".".join(map(str, torch.cuda.get_device_capability()))
+        raise ValueError(
+            f"{asked}: {torch.cuda.get_device_name()} (compute capability {version}) has no bfloat16, which begins "
+            "with 8.0: PyTorch would emulate it slowly, and vLLM refuse it. Set bf16=False and fp16=True, with dtype "
+            "float32"
+        )
+    if args.n_gpu > 1:
+        _say_once(
+            f"{args.n_gpu} GPUs are visible, and one process uses one of them: {args.device} "
+            f"({torch.cuda.get_device_name()}). To use all, start one process for each: arpo train "
+            "--accelerate-config ddp ... (sft and dpo, too; or fsdp2, zero2, zero3), or accelerate launch --multi_gpu "
+            f"--num_processes {args.n_gpu} YOUR_SCRIPT.py. CUDA_VISIBLE_DEVICES=N chooses another GPU; see "
+            "docs/how-to/gpus.md"
+        )
+
+
+def lacks_bfloat16() -> bool:
+    """Return whether there is a GPU that only emulates bfloat16, which PyTorch and transformers count as having it."""
+    return torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    logger.warning("%s", text)
