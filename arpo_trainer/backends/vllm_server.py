@@ -118,6 +118,14 @@ class VLLMServerBackend:
         self.servers.forget_groups()
         await self._meet()
 
+    async def served(self) -> list[dict[str, Any]]:
+        """Return the description of the model on each server: its `id`; `root` and `max_model_len` if it says them.
+
+        Raises:
+            GenerationError: a server does not answer, or serves another model than was asked for, or several.
+        """
+        return await self.servers.ask_all(self._served)
+
     async def end(self) -> None:
         """Close the connections."""
         await self._http.close()
@@ -174,20 +182,20 @@ class VLLMServerBackend:
         """Check every server once: what it serves, and of which distribution it gives log-probabilities."""
         if self._model:
             return
-        names = await self.servers.ask_all(self._served)
-        self._model = self._asked_model or names[0]
+        self._model = str((await self.served())[0]["id"])
         self._raw = [url for url in await self.servers.ask_all(self._if_raw) if url]
 
-    async def _served(self, url: str) -> str:
+    async def _served(self, url: str) -> dict[str, Any]:
         answer = await self._http.get(f"{url}/v1/models")
         try:
-            names = [str(card["id"]) for card in answer["data"]]
+            cards: dict[str, dict[str, Any]] = {str(card["id"]): card for card in answer["data"]}
         except (KeyError, TypeError):
             raise self._http.fault(f"is no vLLM server: /v1/models answered {str(answer)[:100]}") from None
-        if self._asked_model in names:
-            return self._asked_model
+        names = list(cards)
+        if self._asked_model in cards:
+            return cards[self._asked_model]
         if self._asked_model is None and len(names) == 1:
-            return names[0]
+            return cards[names[0]]
         wanted = "no `model` was named" if self._asked_model is None else f"not {self._asked_model!r}"
         raise self._http.fault(f"serves {names}, {wanted}. Give one of these as `model`")
 

@@ -90,7 +90,10 @@ def _gpu() -> Finding:
     except ImportError:
         return Finding("GPU", False, "unknown without torch", needed=False)
     if torch.cuda.is_available():
-        return Finding("GPU", True, torch.cuda.get_device_name())
+        names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+        several = "; each process uses one: --accelerate-config ddp starts one for each" if len(names) > 1 else ""
+        old = "" if torch.cuda.is_bf16_supported(including_emulation=False) else "; without bfloat16: set fp16: true"
+        return Finding("GPU", True, ", ".join(names) + old + several)
     return Finding("GPU", False, "none: training runs on the CPU", needed=False)
 
 

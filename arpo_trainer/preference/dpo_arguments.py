@@ -141,17 +141,16 @@ def configure_dpo(settings: dict[str, Any]) -> tuple[DPOArguments, DPOConfig]:
         UnknownEnvError: the environment is unknown; the error lists the nearest ids.
         FileNotFoundError: the model's folder is missing.
     """
-    import torch
     from trl import DPOConfig
+
+    from arpo_trainer.training.devices import check_devices
 
     run, values = split_rows_settings(settings, DPOArguments, DPOConfig, "dpo")
     known_id(run.env)
-    if not torch.cuda.is_available():
-        values = {"use_cpu": True, "bf16": False} | values  # bf16 is several times slower on most CPUs
-    values = {"report_to": [], "output_dir": "runs/dpo", "max_length": None, "logging_steps": 1} | values
     if values.get("remove_unused_columns"):
         raise ValueError("remove_unused_columns=true would remove the masks of tool results: leave it out")
     args = DPOConfig(**{**values, "remove_unused_columns": False})
+    check_devices(args)
     if run.algorithm != "grpo" and not run.pairs:  # pairs that share turns are on their way
         check_shared_losses(args)
     if args.precompute_ref_log_probs and process_count() > 1:

@@ -205,24 +205,24 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
     import torch
 
     from arpo_trainer.training.config import ARPOConfig
+    from arpo_trainer.training.devices import check_devices
 
     run, values = split_settings(settings)
     for env_id in (run.env, run.eval_env):
         if env_id is not None:
             known_id(env_id)
-    _warn_about_processes(run, values)
+    _warn_about_processes(run)
     if not torch.cuda.is_available():
         # without it transformers refuses the bf16 of settings that are written for a GPU
         values.setdefault("use_cpu", True)
     values.setdefault("report_to", [])
     args = ARPOConfig(**values)
+    check_devices(args)
     check_model_folder(run.model)
     return run, args
 
 
-def _warn_about_processes(run: RunArguments, values: dict[str, Any]) -> None:
-    import torch
-
+def _warn_about_processes(run: RunArguments) -> None:
     if process_count() < run.processes and os.environ.get("RANK", "0") == "0":
         logger.warning(
             "these settings are written for %d processes, one per GPU, and the run has %d: memory may not suffice. "
@@ -231,12 +231,4 @@ def _warn_about_processes(run: RunArguments, values: dict[str, Any]) -> None:
             run.processes,
             process_count(),
             run.processes,
-        )
-    gpus = 1 if values.get("use_cpu") else torch.cuda.device_count()
-    if gpus > 1 and process_count() == 1 and "device_map" not in (values.get("model_init_kwargs") or {}):
-        logger.warning(
-            "%d GPUs here and one process: TRL would spread the model over all of them, and only one would work at a "
-            "time. Train on one with CUDA_VISIBLE_DEVICES=0, or on all with --accelerate-config ddp; "
-            "see docs/how-to/gpus.md",
-            gpus,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
 from arpo_trainer.costs.cost_table import cost_summary
 from arpo_trainer.costs.estimate import Costs, estimate
+from arpo_trainer.costs.memory import MemoryNeeds, format_bytes
 from arpo_trainer.costs.model_shape import ModelShape, model_shape
 from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.demo_model import DEMO_MODEL, has_demo_model, resolve_model
@@ -37,6 +39,15 @@ from envs_registry.install_line import install_line
 from envs_registry.sources import ListSource
 
 logger = logging.getLogger(__name__)
+_SHARD = "more processes that share them (--accelerate-config fsdp2 or zero3), or adapters (lora_rank)"
+# settings that make parts of the memory smaller, by how the names of the parts begin
+_SMALLER = {
+    **dict.fromkeys(("weights", "16-bit copies", "gradients", "optimizer"), _SHARD),
+    "activations": "gradient_checkpointing: true, or less per_device_train_batch_size or max_completion_length",
+    **dict.fromkeys(("keys and values of shared", "logits of a tile"), "less per_device_train_batch_size"),
+    "keys and values of kept": "less prefix_tokens",
+    **dict.fromkeys(("keys and values of running", "logits of running"), "less max_rows"),
+}
 
 
 @dataclass(frozen=True)
@@ -96,12 +107,51 @@ def log_estimate(run: RunArguments, args: ARPOConfig, environments: RunEnvironme
     """Log a summary of what a starting run will cost, and return the whole estimate for run.json.
 
     Raises:
-        ValueError: the run would train nothing.
+        ValueError: the run would train nothing, or the GPU is too small for the model.
     """
     layout = ProcessLayout.of(args.world_size)
     costs = _estimate(run, args, environments, layout, not torch.cuda.is_available())
     logger.info("%s", cost_summary(costs))
+    if costs.memory and torch.cuda.is_available() and not args.use_cpu:
+        check_memory(costs.memory, args, torch.cuda.get_device_properties(args.device).total_memory)
     return costs.as_dict()
+
+
+def check_memory(needs: MemoryNeeds, args: ARPOConfig, has: int) -> None:
+    """Compare the estimate with the memory of the GPU, before weights are loaded.
+
+    Args:
+        needs: the estimate.
+        args: the settings of the run.
+        has: the bytes of the GPU.
+
+    Raises:
+        ValueError: weights and optimizer states alone do not fit. What a micro-batch takes is an estimate, and only
+            warned about, with the settings that lower the largest parts.
+    """
+    vllm = args.vllm_gpu_memory_utilization if args.use_vllm and args.vllm_mode == "colocate" else 0.0
+    beside = round(has * (1 - vllm))  # what is left while an engine generates
+    share = f", of which vLLM takes {vllm:.0%}" if vllm else ""
+    fixed = sum(size for name, size in needs.kept.items() if name in ("weights", "optimizer"))
+    # the estimate knows nothing of a DeepSpeed file and of quantised weights
+    known = not (args.deepspeed or args.fsdp or os.environ.get("ACCELERATE_DEEPSPEED_CONFIG_FILE"))
+    if fixed > beside and known and not (args.model_init_kwargs or {}).get("quantization_config"):
+        raise ValueError(
+            f"weights and optimizer states take {format_bytes(fixed)} in each process, and its GPU has "
+            f"{format_bytes(has)}{share}. Take {_SHARD}" + ", or less vllm_gpu_memory_utilization" * bool(vllm)
+        )
+    parts = needs.kept | max(needs.training, needs.rollout, key=lambda parts: sum(parts.values()))
+    # an engine that sleeps gives its share back for the update
+    if (peak := sum(parts.values())) > (has if args.vllm_enable_sleep_mode else beside):
+        largest = sorted(parts, key=lambda name: -parts[name])[:3]
+        cures = dict.fromkeys(_SMALLER[start] for name in largest for start in _SMALLER if name.startswith(start))
+        logger.warning(
+            "an estimated %s of memory in each process, and its GPU has %s%s: it may run out of memory. Most is for "
+            "%s. To lower it take %s",
+            *(format_bytes(peak), format_bytes(has), share),
+            ", ".join(f"{name} ({format_bytes(parts[name])})" for name in largest),
+            "; ".join(cures),
+        )
 
 
 class UnloadedEnv(ToolEnv):

@@ -23,6 +23,7 @@ from arpo_trainer.costs.sharding import SHARDINGS
 from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES
 from arpo_trainer.run.dry_run import PlannedRun
 from arpo_trainer.run.launch import refused_machines
+from arpo_trainer.training.policy_backend import server_urls
 from sandbox.backends.http_address import http_addresses, is_http_address
 
 _THIS_MACHINE = ("localhost", "0.0.0.0", "::1")
@@ -83,8 +84,7 @@ class Placement:
         args = self.planned.args
         if not args.use_vllm or args.vllm_mode != "server":
             return []
-        one = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
-        return args.vllm_server_urls or [one]
+        return server_urls(args)
 
     def _training(self) -> Iterator[Line]:
         layout, each = self.planned.costs.layout, self.processes // self.machines

@@ -9,10 +9,12 @@ from typing import Any
 from arpo_env import ToolEnv
 from arpo_trainer.make_env import known_id, make_env
 from arpo_trainer.rollout.concurrency import check_limits
+from arpo_trainer.rollout.distributed import this_rank
 from arpo_trainer.run.arguments import RunArguments
 from arpo_trainer.run.cold_start import check_solvable
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.config_checks import check_vllm_length
+from arpo_trainer.training.policy_backend import check_served_model
 from arpo_trainer.training.task_data import training_tasks
 from envs_registry.contamination import keep_apart
 from envs_registry.sources import LimitedSource
@@ -65,12 +67,14 @@ class RunEnvironments:
 
         Raises:
             ValueError: the settings or the tasks cannot work, or a judge model is missing.
-            RuntimeError: no search is configured where one is needed.
+            RuntimeError: no search is configured where one is needed, or a vLLM server does not answer.
         """
         for env in self.played():
             env.check()
         self.check_settings(args)
         self.check_tasks(args)
+        if this_rank() == 0:
+            check_served_model(args, self._run.model, self.train.budget.tokens)
 
     def check_settings(self, args: ARPOConfig) -> None:
         """Check the settings that depend on the tools and the token budget.

@@ -151,14 +151,13 @@ def configure_sft(settings: dict[str, Any]) -> tuple[SFTArguments, SFTConfig]:
         ValueError: a setting is unknown or cannot work.
         FileNotFoundError: the model's folder is missing.
     """
-    import torch
     from trl import SFTConfig
 
+    from arpo_trainer.training.devices import check_devices
+
     run, values = split_rows_settings(settings, SFTArguments, SFTConfig, "sft")
-    if not torch.cuda.is_available():
-        values = {"use_cpu": True, "bf16": False} | values  # bf16 is several times slower on most CPUs
-    values = {"report_to": [], "output_dir": "runs/sft", "max_length": None, "logging_steps": 1} | values
     args = SFTConfig(**values)
+    check_devices(args)
     if args.packing and args.max_length is None:
         raise ValueError("packing=true needs max_length: the length of the packed rows")
     if args.packing and args.packing_strategy == "wrapped":
@@ -172,6 +171,8 @@ def split_rows_settings(
 ) -> tuple[Arguments, dict[str, Any]]:
     """Divide settings into our arguments and fields of TRL's configuration; a batch in rows becomes TRL's settings.
 
+    Of TRL's defaults those are replaced that do not fit the command or this machine.
+
     Args:
         settings: by name.
         ours: a dataclass with `rows_per_update`.
@@ -181,6 +182,10 @@ def split_rows_settings(
     Raises:
         ValueError: a name is neither; the error lists the nearest ones. Or a setting or the batch cannot work.
     """
+    import torch
+
+    from arpo_trainer.training.devices import lacks_bfloat16
+
     own = {entry.name for entry in dataclasses.fields(ours)}
     others = {entry.name for entry in dataclasses.fields(theirs) if entry.init}
     for name in settings:
@@ -195,6 +200,11 @@ def split_rows_settings(
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     run = ours(**{name: value for name, value in settings.items() if name in own})
     values = {name: value for name, value in settings.items() if name in others}
+    values = {"report_to": [], "output_dir": f"runs/{command}", "max_length": None, "logging_steps": 1} | values
+    if not torch.cuda.is_available() or lacks_bfloat16():
+        values = {"bf16": False} | values  # bf16 is several times slower there
+    if not torch.cuda.is_available():
+        values = {"use_cpu": True} | values
     return run, values | _batch(run.rows_per_update, values)
 
 

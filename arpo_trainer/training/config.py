@@ -26,6 +26,7 @@ from arpo_trainer.training.config_checks import (
     check_trl_loss,
     check_vllm,
 )
+from arpo_trainer.training.devices import lacks_bfloat16
 from arpo_trainer.training.entropy_advantage import Moments, entropy_factor
 from arpo_trainer.training.process_count import planned_processes, process_count
 from arpo_trainer.training.trl_hooks import GRPOConfig
@@ -315,7 +316,8 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
     def __post_init__(self) -> None:
         check_types(self, {**_READ, **ARPOConfig.__annotations__, "packing": ""})
         if self.bf16 is None and not planned_processes():  # type: ignore[has-type]  # TRL's default fails without a GPU
-            self.bf16 = not (self.fp16 or self.use_cpu) and is_torch_bf16_gpu_available()
+            there = is_torch_bf16_gpu_available() and not lacks_bfloat16()
+            self.bf16 = there and not (self.fp16 or self.use_cpu)
         if self.eval_steps is None and self.logging_steps == ARPOConfig.logging_steps:  # type: ignore[has-type]
             self.eval_steps = GRPOConfig.logging_steps
         if self.initial_rollouts is None:

@@ -82,13 +82,18 @@ def check_vllm_length(args: Any, tokens: int | None) -> None:
     Raises:
         ValueError: names the setting to raise.
     """
-    room = args.max_completion_length if tokens is None else min(args.max_completion_length, tokens)
+    room = most_tokens(args, tokens)
     # None cannot be checked yet: vLLM takes the length of the model, which is not loaded
     if args.use_vllm and args.vllm_mode == "colocate" and (args.vllm_max_model_length or room + 1) <= room:
         raise ValueError(
             f"vllm_max_model_length={args.vllm_max_model_length} has no place for a prompt and {room} tokens after it: "
             "raise it to their sum, or lower max_completion_length"
         )
+
+
+def most_tokens(args: Any, tokens: int | None) -> int:
+    """Return the most tokens after a prompt; `tokens` is the environment's own limit, or None."""
+    return int(args.max_completion_length if tokens is None else min(args.max_completion_length, tokens))
 
 
 def check_group_sizes(args: Any, processes: int) -> None:

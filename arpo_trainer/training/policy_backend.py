@@ -11,14 +11,21 @@ TRL makes the engine, `trainer.vllm_generation`, and pushes the weights (see `we
 from __future__ import annotations
 
 import copy
+import logging
 import pickle
+from pathlib import Path
 from typing import Any
 
+from arpo_env.event_loop import run
+from arpo_env.net.redaction import strip_credentials
 from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
 from arpo_trainer.backends.process_sync import Lockstep
 from arpo_trainer.backends.thread_device import device_of
+from arpo_trainer.training.config_checks import most_tokens
 from arpo_trainer.training.trl_hooks import end_ids, tokenizer_of
 from arpo_trainer.training.weight_push import connect_servers, push_weights, put_to_sleep, weights_are_old
+
+logger = logging.getLogger(__name__)
 
 
 def rollout_tokenizer(trainer: Any) -> Any:
@@ -155,8 +162,7 @@ def _server(trainer: Any, tokenizer: Any, entropy: dict[str, Any]) -> Backend:
     from arpo_trainer.backends.vllm_server import VLLMServerBackend
 
     args = trainer.args
-    one = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
-    urls = args.vllm_server_urls or [one]
+    urls = server_urls(args)
     connect_servers(trainer, urls)
     return VLLMServerBackend(
         urls,
@@ -165,3 +171,51 @@ def _server(trainer: Any, tokenizer: Any, entropy: dict[str, Any]) -> Backend:
         patience=args.vllm_server_timeout,
         **entropy,
     )
+
+
+def server_urls(args: Any) -> list[str]:
+    """Return the addresses of the vLLM servers of an `ARPOConfig`."""
+    one = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
+    return args.vllm_server_urls or [one]
+
+
+def check_served_model(args: Any, model: str, tokens: int | None) -> None:
+    """Compare what the vLLM servers serve with the run, before weights are loaded here; does nothing without servers.
+
+    Args:
+        args: an `ARPOConfig`.
+        model: the policy's folder or hub id. A server with another name gets a warning: names prove nothing, but
+            weights of another shape can only be refused when they are first sent.
+        tokens: most tokens after the prompt in an episode of the environment; None is no limit.
+
+    Raises:
+        GenerationError: a server does not answer, or serves several models.
+        ValueError: the context of a server has no room for a prompt before a full completion.
+    """
+    if not args.use_vllm or args.vllm_mode != "server":
+        return
+    from arpo_trainer.backends.vllm_server import VLLMServerBackend
+
+    urls, room = server_urls(args), most_tokens(args, tokens)
+    asked = VLLMServerBackend(urls, tokenizer=None, eos_token_ids={0}, patience=args.vllm_server_timeout)
+
+    async def cards() -> list[dict[str, Any]]:
+        try:
+            return await asked.served()
+        finally:
+            await asked.end()
+
+    for url, card in zip(map(strip_credentials, urls), run(cards()), strict=True):
+        length = card.get("max_model_len")
+        if length is not None and length <= room:
+            raise ValueError(
+                f"the vLLM server {url} has a context of {length} tokens, which has no place for a prompt and {room} "
+                "tokens after it: start it with a larger --max-model-len, or lower max_completion_length"
+            )
+        name, root = str(card["id"]), str(card.get("root") or card["id"])
+        if Path(model).name not in (Path(name).name, Path(root).name):
+            logger.warning(
+                "the vLLM server %s serves %s, and the policy is %s: the policy's weights are sent to it, and have to "
+                "fit, as its tokenizer has. Serve the policy; if it is the same, --served-model-name can say so",
+                *(url, root, model),
+            )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +12,19 @@ from typing import Any
 import pytest
 
 from arpo_trainer import ARPOConfig
+from arpo_trainer.costs.memory import MemoryNeeds
+from arpo_trainer.preference.dpo_arguments import configure_dpo
 from arpo_trainer.run.arguments import RunArguments, batch_settings, configure
+from arpo_trainer.run.dry_run import check_memory
 from arpo_trainer.run.launch import add_launch_flags, check_launch_flags
 from arpo_trainer.run.recipes import read_settings
+from arpo_trainer.run.run_environments import RunEnvironments
+from arpo_trainer.run.sft_arguments import configure_sft
 from arpo_trainer.training.config_checks import check_vllm_length
+from arpo_trainer.training.devices import check_devices
 from arpo_trainer.training.process_count import planning
 from envs_registry.spec import UnknownEnvError
+from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
 
 
 @pytest.mark.parametrize(
@@ -117,12 +126,109 @@ def test_only_fewer_processes_than_written_for_are_warned_about(
     assert ("written for 8 processes" in caplog.text) == warned
 
 
-def test_one_process_on_several_gpus_is_warned(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def old_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that only emulates bfloat16; PyTorch on it is still that of this machine."""
+    told = {"is_available": True, "get_device_capability": (7, 5), "get_device_name": "Old", "current_device": 0}
+    for name, value in told.items():
+        monkeypatch.setattr(f"torch.cuda.{name}", lambda value=value: value)
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation=True: including_emulation)
+
+
+def device_settings(**settings: Any) -> Any:
+    """Settings of one of TRL's trainers, as far as they are about devices."""
+    usual = {"use_cpu": False, "bf16": False, "model_init_kwargs": None, "n_gpu": 1, "device": "cuda:0"}
+    return SimpleNamespace(**usual | settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({"bf16": True}, "bf16=True"), ({"model_init_kwargs": {"dtype": "bfloat16"}}, "dtype=bfloat16")],
+)
+def test_bfloat16_on_a_gpu_without_it_is_refused(old_gpu: None, settings: dict[str, Any], named: str) -> None:
+    cure = rf"{named}: Old \(compute capability 7\.5\) has no bfloat16.*Set bf16=False and fp16=True"
+    with pytest.raises(ValueError, match=cure):
+        check_devices(device_settings(**settings))
+    with planning(1):  # for another machine
+        check_devices(device_settings(**settings))
+
+
+@pytest.mark.parametrize("configured", [configure, configure_sft, configure_dpo])
+def test_commands_look_at_the_devices_and_take_bfloat16_where_it_is(
+    configured: Any, old_gpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    configure(read_settings("arithmetic-cpu", []))
-    assert "2 GPUs here and one process" in caplog.text
+    looked: list[Any] = []
+    monkeypatch.setattr("arpo_trainer.training.devices.check_devices", looked.append)
+    args = configured({"use_cpu": True})[1]
+    assert looked == [args]
+    assert args.bf16 is False
+
+
+def test_one_process_on_several_gpus_is_told_how_to_use_them(old_gpu: None, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):  # as by a cold start and by the training after it
+        check_devices(device_settings(n_gpu=3))
+    assert [record.getMessage().count("--num_processes 3") for record in caplog.records] == [1]
+    assert "3 GPUs are visible, and one process uses one of them: cuda:0 (Old)" in caplog.text
+    assert "--accelerate-config ddp" in caplog.text
+
+
+NEEDS = MemoryNeeds(
+    {"weights": 6 << 30, "gradients": 6 << 30, "optimizer": 12 << 30},
+    {"activations of a micro-batch": 30 << 30},
+    {"logits of running requests": 1 << 30},
+)
+
+
+@pytest.mark.parametrize(
+    ("gib", "settings", "refused", "warned"),
+    [
+        (80, {}, None, None),
+        (40, {}, None, r"an estimated 54.0 GiB .* has 40.0 GiB: .*activations .*gradient_checkpointing: true"),
+        (
+            16,
+            {},
+            "take 18.0 GiB in each process, and its GPU has 16.0 GiB. Take more processes .*fsdp2.*lora_rank",
+            None,
+        ),
+        (16, {"model_init_kwargs": {"quantization_config": 4}}, None, "an estimated 54.0 GiB"),
+        (60, {"use_vllm": True}, None, "60.0 GiB, of which vLLM takes 30%"),
+        (60, {"use_vllm": True, "vllm_enable_sleep_mode": True}, None, None),
+        (24, {"use_vllm": True, "vllm_enable_sleep_mode": True}, "takes 30%.*less vllm_gpu_memory_utilization", None),
+    ],
+)
+def test_too_little_memory_is_named_with_the_setting_that_lowers_it(
+    gib: int,
+    settings: dict[str, Any],
+    refused: str | None,
+    warned: str | None,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with planning(1):  # of vLLM, which is not here
+        args = ARPOConfig(str(tmp_path), use_cpu=True, vllm_gpu_memory_utilization=0.3, **settings)
+    with pytest.raises(ValueError, match=refused) if refused else contextlib.nullcontext():
+        check_memory(NEEDS, args, gib << 30)
+    assert re.search(warned, caplog.text) if warned else not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("model", "length", "refused", "warned"),
+    [
+        ("hub/tiny", 500, None, False),
+        ("hub/other", 500, None, True),
+        ("hub/tiny", 2000, "a context of 1024 tokens, which has no place for a prompt and 2000 tokens", False),
+    ],
+)
+def test_a_server_of_another_model_or_length_is_named_before_anything_is_loaded(
+    model: str, length: int, refused: str | None, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FakeVLLM(None, None) as server, planning(1):
+        more = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": server.url}
+        args = ARPOConfig(str(tmp_path), use_cpu=True, max_completion_length=length, **more)
+        environments = RunEnvironments(RunArguments(model=model, env_kwargs={"tools": []}, eval_tasks=0))
+        with pytest.raises(ValueError, match=refused) if refused else contextlib.nullcontext():
+            environments.check(args)
+    assert ("serves tiny, and the policy is hub/other" in caplog.text) == warned
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, (1, 10)), ({"logging_steps": 5}, (5, 5))])
