@@ -126,6 +126,14 @@ def keep(result: dict[str, Any], folder: Path) -> None:
         file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
+def shown(result: dict[str, Any]) -> str:
+    """Return what is printed of a result: its report if there is one, all of an error, the beginning of numbers."""
+    if result["status"] != "ok":
+        return str(result["why"])
+    report = result["results"].get("report")
+    return "\n  ".join(["", *report]) if report else json.dumps(result["results"])[:400]
+
+
 def is_ok(file: Path) -> bool:
     """Say whether a file holds a result of a part that ran to its end."""
     return file.is_file() and json.loads(file.read_text(encoding="utf-8"))["status"] == "ok"
@@ -166,8 +174,7 @@ def main() -> int:
         result = start_part(name, folder, arguments.tiny, arguments.seconds)
         keep(result, folder)
         failed += result["status"] == "failed"
-        shown = result.get("why") or json.dumps(result["results"])
-        print(f"{name:<18}{result['status']:<9}{shown if result['status'] == 'failed' else shown[:400]}", flush=True)
+        print(f"{name:<18}{result['status']:<9}{shown(result)}", flush=True)
     return int(failed > 0)
 
 

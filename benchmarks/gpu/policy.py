@@ -52,7 +52,7 @@ def write_policy(folder: Path, tiny: bool) -> None:
     env, count = search_env(), 16 if tiny else 48
     texts = [message["content"] for number in range(48) for message in env.messages(env.tasks.task(number))]
     tokenizer = small_tokenizer(texts)
-    cuda = torch.cuda.is_available() and not tiny
+    cuda = torch.cuda.is_available()
     # a head of its own and large weights: two layers learn the format in 48 steps
     ways = {"vocab_size": len(tokenizer), "initializer_range": 0.2, "tie_word_embeddings": False} if tiny else {}
     ways["eos_token_id"] = tokenizer.eos_token_id

@@ -34,7 +34,7 @@ SPEED = 2.0  # the tools' seconds are divided by it, so that both engines fit in
 
 def measure(shape: str, tiny: bool) -> dict[str, Any]:
     """Return the numbers of both engines for a model of this shape."""
-    device = "cuda" if torch.cuda.is_available() and not tiny else "cpu"
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     model, tokenizer = make_model("tiny" if tiny else shape, device), small_tokenizer()
     size, speed = ((2, 4), 20.0) if tiny else ((16, 8), SPEED)
     return {"speed": speed} | {engine: rollout(model, tokenizer, engine, 0, size, speed) for engine in ENGINES}

@@ -1,7 +1,7 @@
-"""Three ARPO steps of a 0.5B model, in each of the ways that need a GPU, and three checks that hold for all of them.
+"""Three ARPO steps of a 0.5B model in each of the ways that need a GPU, and three checks that hold for all of them.
 
 Checks: (1) log-probabilities of the sampled tokens, as the rollout stored them, beside those of the training model on
-the same rows (large values mean that rollouts use other weights or another precision); (2) three updates moved the
+the same rows (large values mean that rollouts use other weights or another precision); (2) the updates moved the
 weights and left them finite; (3) the saved model loads as an ordinary folder with weights of the same names.
 
 The environment is MultiHop with its local search, which needs neither sandbox nor network; the policy is a random model
@@ -47,29 +47,38 @@ KINDS: dict[str, dict[str, Any]] = {
     "server": {"use_vllm": True, "vllm_mode": "server", "vllm_server_timeout": 300.0},
 }
 LAUNCHED = ("fsdp2", "zero2", "zero3")
+GPU_ONLY = (*LAUNCHED, "colocate", "server")
 
 
-def measure(kind: str, tiny: bool) -> dict[str, Any]:
-    """Train three steps in one of the ways of `KINDS`; return times, memory, and the checks' numbers."""
+def measure(kind: str, tiny: bool, steps: int = STEPS, policy: Path | None = None) -> dict[str, Any]:
+    """Train in one of the ways of `KINDS`; return times, memory, and the checks' numbers.
+
+    Args:
+        kind: name of the way.
+        tiny: two layers and one group a step.
+        steps: of training.
+        policy: folder of the model to train; by default it is made.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        write_policy(folder / "policy", tiny)
+        if policy is None:
+            write_policy(policy := folder / "policy", tiny)
         if kind in LAUNCHED:
-            _launch(kind, folder)
+            _launch(kind, folder, policy, tiny, steps)
         else:
-            with _server(folder / "policy") if kind == "server" else contextlib.nullcontext({}) as settings:
-                train(kind, folder, tiny, settings)
+            with _server(policy) if kind == "server" else contextlib.nullcontext({}) as settings:
+                train(kind, folder, policy, tiny, steps, settings)
         result: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        return result | {"saved model": _check_saved(folder, adapters=kind == "lora")}
+        return result | {"saved model": _check_saved(folder, policy, adapters=kind == "lora")}
 
 
-def train(kind: str, folder: Path, tiny: bool, more: dict[str, Any]) -> None:
+def train(kind: str, folder: Path, policy: Path, tiny: bool, steps: int, more: dict[str, Any]) -> None:
     """Train in this process, or as one rank of several; rank 0 writes result.json and the model."""
     from transformers import AutoTokenizer
 
     from arpo_trainer import ARPOConfig
 
-    cuda = torch.cuda.is_available() and not tiny
+    cuda = torch.cuda.is_available()
     groups, members, micro = (1, 4, 4) if tiny else (8, 8, 8)
     args = ARPOConfig(
         output_dir=str(folder / "out"),
@@ -80,7 +89,7 @@ def train(kind: str, folder: Path, tiny: bool, more: dict[str, Any]) -> None:
         branch_alpha=1.0,  # every result branches while there is budget
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=groups * members // micro,
-        max_steps=STEPS,
+        max_steps=steps,
         max_turn_length=96,
         max_completion_length=512 if tiny else 1024,
         gradient_checkpointing=False,
@@ -93,18 +102,18 @@ def train(kind: str, folder: Path, tiny: bool, more: dict[str, Any]) -> None:
         model_init_kwargs={"dtype": "bfloat16" if kind == "lora" and cuda else "float32"},
     )
     trainer = _timed_trainer()(
-        str(folder / "policy"),
+        str(policy),
         search_env(),
         ids_reward,
         args,
         peft_config=_lora() if kind == "lora" else None,
-        processing_class=AutoTokenizer.from_pretrained(folder / "policy", padding_side="left"),
+        processing_class=AutoTokenizer.from_pretrained(policy, padding_side="left"),
     )
     if cuda:
         torch.cuda.reset_peak_memory_stats()
     trainer.train()
     trainer.save_model(str(folder / "saved"))
-    result = _summary(trainer, cuda)
+    result = _summary(trainer, steps, cuda)
     if trainer.accelerator.is_main_process:
         (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
 
@@ -150,15 +159,15 @@ def _timed_trainer() -> Any:
     return TimedTrainer
 
 
-def _summary(trainer: Any, cuda: bool) -> dict[str, Any]:
+def _summary(trainer: Any, steps: int, cuda: bool) -> dict[str, Any]:
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
     names = ("loss", "grad_norm")
     found: dict[str, Any] = {name: [entry[name] for entry in logs if name in entry] for name in names}
     for name in ("branches", "tool_calls", "seconds_rollout", "tokens_per_second", "model_idle", "packing", "invalid"):
         found[name] = [entry[f"arpo/{name}"] for entry in logs if f"arpo/{name}" in entry]
-    per_step = len(trainer.seconds) // STEPS
+    per_step = len(trainer.seconds) // steps
     found["seconds of a step, rollout included"] = [
-        sum(trainer.seconds[n * per_step : (n + 1) * per_step]) for n in range(STEPS)
+        sum(trainer.seconds[n * per_step : (n + 1) * per_step]) for n in range(steps)
     ]
     found["logps, rollout - training"] = (
         {
@@ -174,7 +183,7 @@ def _summary(trainer: Any, cuda: bool) -> dict[str, Any]:
     return found
 
 
-def _check_saved(folder: Path, adapters: bool) -> dict[str, float]:
+def _check_saved(folder: Path, policy: Path, adapters: bool) -> dict[str, float]:
     """Load what was saved, in float32 on the CPU, and compare it with the weights before training.
 
     Raises:
@@ -182,11 +191,11 @@ def _check_saved(folder: Path, adapters: bool) -> dict[str, float]:
     """
     from transformers import AutoModelForCausalLM
 
-    before = AutoModelForCausalLM.from_pretrained(folder / "policy", dtype=torch.float32)
+    before = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
     if adapters:
         from peft import PeftModel
 
-        base = AutoModelForCausalLM.from_pretrained(folder / "policy", dtype=torch.float32)
+        base = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
         after = PeftModel.from_pretrained(base, str(folder / "saved")).merge_and_unload()
     else:
         after = AutoModelForCausalLM.from_pretrained(folder / "saved", dtype=torch.float32)
@@ -200,7 +209,7 @@ def _check_saved(folder: Path, adapters: bool) -> dict[str, float]:
     return {"weights' norm": size, "update's norm": moved}
 
 
-def _launch(kind: str, folder: Path) -> None:
+def _launch(kind: str, folder: Path, policy: Path, tiny: bool, steps: int) -> None:
     """Train under `accelerate launch` with our configuration of that name, on one GPU."""
     from arpo_trainer.run.launch import add_launch_flags, launch_command
 
@@ -208,7 +217,7 @@ def _launch(kind: str, folder: Path) -> None:
     add_launch_flags(parser)
     flags = parser.parse_args(["--accelerate_config", kind, "--num_processes", "1"])
     try:
-        command = launch_command(flags, [kind, str(folder)], __name__)
+        command = launch_command(flags, [kind, str(folder), str(policy), "tiny" if tiny else "", str(steps)], __name__)
     except ValueError as error:
         raise NotHereError(str(error)) from error
     subprocess.run(command, check=True, cwd=Path(__file__).resolve().parents[2])
@@ -256,4 +265,4 @@ def _wait_for(url: str, server: subprocess.Popen[bytes], seconds: float = 300.0)
 
 
 if __name__ == "__main__":  # one rank, started by `_launch`
-    train(sys.argv[1], Path(sys.argv[2]), False, {})
+    train(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), bool(sys.argv[4]), int(sys.argv[5]), {})

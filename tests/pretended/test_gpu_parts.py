@@ -1,0 +1,32 @@
+"""The first part of `make gpu` on a pretended GPU: it finds what is wrong, and says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from arpo_trainer import ARPOTrainer
+from arpo_trainer.run import cold_start
+from benchmarks.gpu import machine
+
+
+def test_a_machine_is_right_until_a_path_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy is a random one: that it walks through the world takes longer than all else."""
+    ordinary = ARPOTrainer._compute_loss
+
+    def broken(trainer: Any, model: Any, inputs: Any) -> Any:
+        if trainer.args.packing:
+            raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
+        return ordinary(trainer, model, inputs)
+
+    monkeypatch.setattr(cold_start, "cold_start", lambda *args, **settings: None)
+    monkeypatch.setattr(machine, "PATHS", {"bf16": "", "packed": ""})
+    monkeypatch.setattr(ARPOTrainer, "_compute_loss", broken)
+    found = machine.measure(tiny=True)
+    assert {name: one["status"] for name, one in found["paths"].items()} == {"bf16": "ok", "packed": "FAILED"}
+    assert found["paths"]["bf16"]["apart"]["tokens"] > 0
+    assert min(found["tokens_per_second"].values()) > 0
+    assert any(line.startswith("ok   GPU          Pretended") for line in found["report"])
+    assert found["report"][-1].startswith("NOT RIGHT: packed.")
+    assert any("packed" in line and "no kernel image" in line for line in found["report"])
