@@ -13,7 +13,6 @@ papers, for a part of the gold answer or a fuller name. The score is 0 if the an
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,17 +20,9 @@ from functools import lru_cache
 
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.qa_text import chinese
-from arpo_env.grading.qa_text.additions import (
-    TITLES,
-    additions,
-    asked_for,
-    fits,
-    is_acronym,
-    only_describes,
-    untitled,
-    without_kind,
-)
+from arpo_env.grading.qa_text.additions import fits, is_acronym, readings, untitled, without_kind
 from arpo_env.grading.qa_text.answer_tokens import has_digit, normalise_words, tokens, without_roman
+from arpo_env.grading.qa_text.choices import is_chosen, told_in_sentence
 from arpo_env.grading.qa_text.claims import (
     NEGATIONS,
     QuestionWords,
@@ -43,12 +34,16 @@ from arpo_env.grading.qa_text.claims import (
     without_frame,
 )
 from arpo_env.grading.qa_text.dates import date_agrees
-from arpo_env.grading.qa_text.descriptions import (
-    describes,
-    descriptions,
-    is_chosen,
+from arpo_env.grading.qa_text.kinds import TITLES, asked_for, only_describes
+from arpo_env.grading.qa_text.names import (
+    initials_stand_for,
+    is_confusable,
     is_fuller_name,
-    told_in_sentence,
+    is_joined,
+    is_last_name,
+    is_other_name,
+    romanised,
+    same_in_other_spelling,
 )
 from arpo_env.grading.qa_text.places import is_known, same_place, spelled_out
 from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, same_in_other_unit, units_in
@@ -64,10 +59,11 @@ _ITEMS = re.compile(r"[,;|/•\n&]|\band\b|和|、|与|(?:^|(?<=\s))\d[.)]\s", r
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
 _ROUGHLY = re.compile(r"\b(?:approximately|roughly|about how)\b|约")
 _CAMEL, _HYPHEN = re.compile(r"(?<=[a-z])(?=[A-Z])"), re.compile(r"(?<=[^\W\d])-(?=[^\W\d])")
-_NICKNAME = re.compile(r"((?:[A-Z][\w.]*\s)+)[\"“'‘][A-Z][\w .]{1,20}[\"”'’]\s(?=[A-Z])")
+_NICKNAME = re.compile(r"((?:[A-Z][\w.]*\s)+)[\"“'‘]([A-Z][\w .]{1,20})[\"”'’]\s([A-Z]\S+)")
 _SURNAME_FIRST = re.compile(r"([^\s,]+), ([^,]+)")
+_PLURAL_OWNER = re.compile(r"(?<!\w)\w{1,30}s['’] \w{1,30}")
 _STATE = re.compile(r",\s*([A-Z]{2,3})\b")
-_SHORT = re.compile(r"(?:[Tt]he )?(?:[A-Z]\.?){3,7}")
+_SHORT = re.compile(r"(?:[Tt]he )?(?:[A-Z]\.?){2,7}")
 _ASIDE = re.compile(r"^(.*\S)\s*[(（]([^()（）]*)[)）]\W*$", re.DOTALL)
 _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "å": "aa", "ø": "oe"})
 
@@ -99,7 +95,7 @@ def qa_scores(answer: str, golds: Sequence[str], question: str = "") -> tuple[fl
         question: the question; without it, words copied from it count as words of the answer.
     """
     answer = re.sub(r"\s*\n\s*|\s+", lambda blank: "\n" if "\n" in blank[0] else " ", answer[:_LONGEST].strip())
-    if re.search(r"s['’]\s+\w", answer):
+    if any(match[0] not in question for match in _PLURAL_OWNER.finditer(answer)):
         question = ""  # no word may be dropped from "James' father"
     # exactness is tried on every alias before partial credit
     if any(_is_exact(answer, gold, question) for gold in golds) or _names_aliases(answer, golds):
@@ -128,14 +124,16 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     asked, text = read_question(question), without_frame(answer)
     if is_chosen(text, other, asked) or ((told := told_in_sentence(text, asked)) and _is_exact(told, gold, question)):
         return True
-    if any(describes(more, head, asked) and _names(head, gold, question) for head, more in descriptions(text)):
-        return True
-    return any(fits(more, head, other, asked) and _names(head, gold, question) for head, more in additions(text))
+    return any(
+        _names(head, gold, question) and fits(text, head, last, other, asked) for head, last in readings(text, asked)
+    )
 
 
 def _names(answer: str, gold: str, question: str) -> bool:
     """Return whether an answer is the gold answer alone, in any form, perhaps within a sentence."""
     asked, other = read_question(question), tuple(tokens(gold))
+    if is_confusable(tuple(tokens(answer)), other):
+        return False
     forms = list(dict.fromkeys(_answer_forms(answer, other, asked)))
     if any(_same(form, one) for form in forms for one in _gold_forms(gold, question)):
         return True
@@ -148,7 +146,9 @@ def _names(answer: str, gold: str, question: str) -> bool:
     plain_forms = [plain for form in forms for plain in (form, *untitled(form, group))] if one_name else []
     if any(_same(plain, other) or is_fuller_name(plain, other, asked) for plain in plain_forms):
         return True
-    return any(_same(form, plain) for form in forms for plain in untitled(other, "other"))
+    if any(_same(form, plain) for form in forms for plain in untitled(other, "other")):
+        return True
+    return one_name and is_other_name(without_frame(answer).strip(), gold, asked)
 
 
 def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Iterator[tuple[str, ...]]:
@@ -186,7 +186,8 @@ def _texts(text: str, asked: QuestionWords) -> Iterator[str]:
     if "," in text and text != (full := _STATE.sub(lambda match: ", " + spelled_out(match[1]), text)):
         yield full
     if match := _NICKNAME.match(text):
-        yield match[1] + text[match.end() :]
+        yield match[1] + text[match.start(3) :]
+        yield f"{match[2]} {match[3]}"  # of 'James Earl "Jimmy" Carter Jr.'
     if match := _SURNAME_FIRST.fullmatch(text):
         yield f"{match[2]} {match[1]}"
     if "-" in text:
@@ -223,64 +224,17 @@ def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
     alike = len(mine) == len(gold) and all(
         one[0] == two[0] or one[-1] == two[-1] for one, two in zip(mine, gold, strict=True)
     )
-    if alike and list(map(_romanised, mine)) == list(map(_romanised, gold)):
+    if alike and list(map(romanised, mine)) == list(map(romanised, gold)):
+        return True
+    if same_in_other_spelling(mine, gold):
         return True
     if len(mine) == len(gold) == 1 and date_agrees(mine[0], gold[0]):
         return True
-    return _is_joined(mine, gold) or _initials_stand_for(mine, gold)
-
-
-def _romanised(word: str) -> str:
-    """Return a name from Cyrillic in one of its spellings: Dostoyevskiy, Dostoevsky."""
-    if len(word) < 5 or not word.isascii():
-        return word
-    word = word.replace("yev", "ev").replace("yov", "ev").replace("tsch", "ch").replace("tch", "ch")
-    return word.rstrip("iyj") + "y" if word[-1] in "iyj" else word
+    return is_joined(mine, gold) or initials_stand_for(mine, gold)
 
 
 def _is_chinese(words: Sequence[str]) -> bool:
     return all("\u3400" <= word <= "\u9fff" for word in words)
-
-
-def _is_joined(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
-    """Return whether an answer only writes words of the gold answer together ("Hongkong"), or initials apart."""
-    joined = "".join(gold)
-    if "".join(mine) != joined or len(joined) < 4 or any(map(has_digit, mine)):
-        return False
-    ours, theirs = ({*itertools.accumulate(map(len, words))} for words in (mine, gold))
-    initials = {end for end, word in zip(itertools.accumulate(map(len, mine)), mine, strict=True) if len(word) == 1}
-    return all(end in theirs or (end in initials and _is_short(end, gold)) for end in ours)
-
-
-def _is_short(end: int, words: tuple[str, ...]) -> bool:
-    """Return whether the word that a place is in has at most three letters."""
-    ends = itertools.accumulate(map(len, words))
-    return next(len(word) for word, last in zip(words, ends, strict=True) if end <= last) <= 3
-
-
-def _initials_stand_for(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
-    """Return whether two names differ only in initials: "J. R. R. Tolkien", "George W. Bush" and the full names.
-
-    A surname with one initial ("J. Smith") is not enough, since it would match both John and James.
-    """
-    if mine[-1] != gold[-1] or len(gold[-1]) < 3 or min(len(mine), len(gold)) < 2:
-        return False
-    first, second = _letters(mine, gold), _letters(gold, mine)
-    if len(first) != len(second) or len(first) < 3:
-        return False
-    pairs = list(zip(first, second, strict=True))
-    # each word must be equal or abbreviated to its first letter
-    if not all(one == two or (1 in (len(one), len(two)) and one[0] == two[0]) for one, two in pairs):
-        return False
-    full = sum(one == two and len(one) > 1 for one, two in pairs)
-    return full >= 2 or sum(len(one) == 1 or len(two) == 1 for one, two in pairs) >= 2
-
-
-def _letters(words: tuple[str, ...], others: tuple[str, ...]) -> list[str]:
-    found: list[str] = []
-    for word in words:
-        found += list(word) if len(word) <= 3 and word.isalpha() and word not in others else [word]
-    return found
 
 
 def _items(text: str) -> tuple[tuple[str, ...], ...]:
@@ -318,7 +272,7 @@ def _f1(answer: str, gold: str, question: str) -> float:
         return _overlap(whole, other) if part and not set(whole) <= asked.copied else 0.0
     if evades(extra, in_prose=in_prose) or not _numbers_match(extra, missing, other, in_prose):
         return 0.0
-    if not _adds_no_candidate(mine, other, in_prose) or _is_cut_up(answer, gold, extra):
+    if not _adds_no_candidate(mine, other, in_prose, asked) or _is_cut_up(answer, gold, extra):
         return 0.0
     # words of the question earn nothing: F1 is the smaller of all words and of the answer's own words
     own, due = ([word for word in words if word not in asked.copied] for words in (mine, other))
@@ -339,25 +293,30 @@ def _numbers_match(extra: Counter[str], missing: Counter[str], gold: Sequence[st
     return in_prose or not (told or (len(gold[-1]) == 1 and gold[-1].isascii() and gold[-1] in missing))
 
 
-def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool) -> bool:
-    """Return whether the additional words of an answer leave no room for another candidate.
+def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool, asked: QuestionWords) -> bool:
+    """Return whether what an answer lacks or adds leaves no room for another candidate.
 
     More than half of its words must be in the gold answer, so that no answer scores for two gold answers without common
-    words. Additional words of a name must be inside it ("Barack Hussein Obama"); only a title may precede it.
+    words. A name may lack what is before the last name of a person, or what a choice does not need; a part of a list or
+    of another name is another thing. Additional words must be inside a name ("Barack Hussein Obama"), or a title.
     """
     ours, theirs = ([word for word in words if is_content(word)] for words in (mine, gold))
     extra, missing = Counter(ours) - Counter(theirs), Counter(theirs) - Counter(ours)
     shared = len(ours) - extra.total()
-    if not extra:
-        return shared > 0
     # more own words than shared ones: another candidate
     if extra.total() >= shared:
         return False
-    if in_prose and missing:
-        return True
-    within = not missing and ours[0] == theirs[0] and ours[-1] == theirs[-1]
+    person = asked_for(asked.text)[0] in ("", "person")
+    if in_prose:
+        return bool(not extra or missing) or _is_within(ours, theirs)
+    if not extra:
+        return not missing or (person and is_last_name(mine, gold)) or any(asked.sides)
     titled = extra.total() == 1 and ours[0] in extra and ours[0] in TITLES and not missing.keys() & TITLES
-    return within or titled
+    return person and not missing and (titled or _is_within(ours, theirs))
+
+
+def _is_within(ours: Sequence[str], theirs: Sequence[str]) -> bool:
+    return ours[0] == theirs[0] and ours[-1] == theirs[-1]
 
 
 def _is_cut_up(answer: str, gold: str, extra: Counter[str]) -> bool:

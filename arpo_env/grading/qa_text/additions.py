@@ -1,12 +1,18 @@
-"""What an answer says beside the name that it gives: "Green Bay, Wisconsin", "the actor Tom Hanks (born 1956)".
+"""What an answer says beside the name that it gives: "the American singer Bob Dylan, who wrote it in 1963".
 
-An addition counts as harmless if every word of it is known to only describe: a region that the place may be in, years,
-titles and professions, kinds of works, a short form, the same amount in another unit. A name that is in no list could
-be another candidate and is never harmless.
+The evidence is in the writing, not in lists of what people are. A second candidate is a name, and names have capitals
+or digits. So words in lower case only describe, as do nationalities and words of the question. Another name may stand
+where a word in lower case says how it belongs to the answer: after a preposition ("CEO of Apple") or a naming word
+("born Samuel Clemens"). Also harmless are a region that the place may be in, years, short forms, symbols, measures and
+the name in another script. An answer in lower case has no capitals as evidence and has to use words of the question.
+
+Never harmless are words that negate, hedge, deny or join, a relation before the name ("the wife of Tom Hanks"), numbers
+that the question does not have, and what neither a comma, a bracket nor a verb divides from the name ("Titanic fan").
 """
 
 from __future__ import annotations
 
+import calendar
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -14,8 +20,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from arpo_env.grading.qa_text import chinese
-from arpo_env.grading.qa_text.answer_tokens import has_digit, tokens
-from arpo_env.grading.qa_text.claims import QuestionWords, word_set
+from arpo_env.grading.qa_text.answer_tokens import CJK, has_digit, normalise_words, tokens
+from arpo_env.grading.qa_text.claims import (
+    FOREIGN,
+    GRAMMAR,
+    HEDGES,
+    JOINTS,
+    NEGATIONS,
+    RELATIONS,
+    QuestionWords,
+    evades,
+    word_set,
+)
+from arpo_env.grading.qa_text.kinds import KINDS, QUALITIES, ROYAL, SITES, TITLES, WORK_SAME, asked_for, only_describes
 from arpo_env.grading.qa_text.places import (
     NATIONALITIES,
     Words,
@@ -31,56 +48,50 @@ from arpo_env.grading.qa_text.places import (
 )
 
 _TITLED = 12  # words before a name
-_LONGEST = 40  # pieces of an answer; a longer one is prose
-_DESCRIPTIONS = {
-    "person": """
-    actor actress singer songwriter musician rapper composer pianist guitarist drummer violinist conductor poet author
-    writer novelist playwright journalist historian philosopher painter artist sculptor architect photographer director
-    filmmaker producer screenwriter comedian dancer model politician statesman lawyer economist scientist physicist
-    chemist
-    biologist mathematician astronomer engineer inventor physician surgeon psychologist explorer astronaut businessman
-    businesswoman entrepreneur founder cofounder ceo chairman chairwoman footballer player quarterback cricketer golfer
-    boxer wrestler swimmer athlete sprinter cyclist coach manager driver jockey skater gymnast monarch ruler leader
-    activist theologian missionary general admiral soldier commander statesperson scholar linguist anthropologist
-    presenter broadcaster host star icon legend celebrity lyricist dramatist essayist critic editor publisher designer
-    illustrator cartoonist animator chef magician chair administrator dean billionaire naturalist professor student
-    dramatist navigator conqueror banker diplomat revolutionary nurse teacher attorney entertainer performer
-    """,
-    "title": """
-    mr mrs ms miss dr prof sir dame lord lady president king queen prince princess emperor empress pope rev reverend
-    captain capt gen colonel col lieutenant lt major maj sergeant sgt senator sen governor gov judge justice count
-    countess duke duchess earl baron baroness marquess tsar czar sultan emir shah pharaoh caliph chancellor minister
-    secretary mayor ambassador congressman congresswoman representative rep cardinal bishop archbishop st
-    """,
-    "work": """
-    film movie novel book novella story play musical opera ballet song single album ep poem painting sculpture series
-    show sitcom anime manga comic game documentary magazine newspaper journal symphony
-    """,
-    "place": """
-    city town village capital municipality borough suburb neighborhood neighbourhood district county province state
-    country nation island river lake mountain region area community settlement commune port airport stadium
-    """,
-    "group": """
-    band group duo trio team club company corporation university college school network channel bureau agency department
-    ministry institute association organization society party council committee office label
-    fund bank federation foundation commission board authority police service
-    """,
-    "event": "battle war treaty election tournament festival season episode",
-}
-_GROUP = {word: group for group, words in _DESCRIPTIONS.items() for word in words.split()}
-_WORK_SAME = {"movie": "film", "book": "novel", "show": "series", "sitcom": "series"}
-TITLES = word_set(_DESCRIPTIONS["title"])
-_ROYAL = word_set("king queen prince princess emperor empress pope tsar czar duke duchess sultan shah")
-_QUALITIES = word_set("""
-    former late famous professional retired vice prime first deputy current then british-born us royal majesty highness
-    his her hm hrh holiness excellency honorable hon tv television radio music rock pop jazz folk classical science
-    fantasy fiction short animated silent south north east west feature live studio football soccer basketball baseball
-    hockey tennis rugby cricket chess confederate union co legendary renowned celebrated hit best selling
-    american-born roman catholic theoretical renaissance
-    """)
-_LIFE = word_set("about c ca circa fl born b died d age aged released published founded built opened formed")
-_SMALL = word_set("of and the for in on to de la")
-_LINKS = word_set("of in from at for and who is was by on to as")
+_LONGEST = 48  # pieces of an answer; a longer one is prose
+_PIECE = re.compile(r"(?:[^\s,;:()（），。；：\"“”«»]|(?<=\d)[,:](?=\d))+|[,;:()（），。；：]")
+_MARKS = {"，": ",", "（": "(", "）": ")", "；": ";", "。": ".", "：": ":", "–": "-", "—": "-", "--": "-"}
+_BREAKS = frozenset(",;().-")
+_DENIALS = word_set(
+    """
+    contrary mistakenly mistaken myth misconception rumor rumors rumored alleged allegedly supposed supposedly disputed
+    denied refuted doubtful falsely erroneously incorrectly wrongly error lost loser failed refused rejected runner
+    nominated though although however yet whereas while despite until candidate alternative option choice guess answer
+    actually correction sorry wait similar so same opposite fictional fake confused apart aside near outside beyond
+    oder ou oppure vielleicht forse quizas nicht kein keine pas ni nie nao sondern mais pero sino ma
+    """
+)
+_JOINING = word_set("plus along together among alongside jointly including besides followed like later then too")
+_BLOCKED = (
+    NEGATIONS | HEDGES | _DENIALS | _JOINING | (JOINTS - {"and", "with", "as", "any", "some", "all", "would", "can"})
+)
+_QUESTIONS = word_set("who whom whose which what when where how why")
+_LOCATING = word_set("in at on")
+_PREPOSITIONS = word_set("of in at on from by for with to as into during within under since through via per against")
+_VERBS = word_set("is was are were has had who whose which where when made played wrote")
+_ARTICLES = word_set("a an the one his her its their")
+_OF = word_set("de du des di del della von do da")
+_BE = word_set("is was are were")
+_NAMING = word_set("born nee ne known called named now formerly originally previously nicknamed name symbol")
+_LIVES = word_set(
+    """
+    born died buried raised educated lived married baptised baptized killed executed murdered grew founded dissolved
+    started ended began opened closed
+    """
+)
+_BORN = word_set("born b fl c ca circa died d age aged reigned")
+_PEOPLED = re.compile(r"\w{2,}(?:er|or|ist|ian|man|woman|ess|ant|eer)")
+_TOLD = re.compile(r"\w{2,}(?:ed|ing)")
+_LANGUAGES = NATIONALITIES.keys() | {"latin", "greek", "hebrew", "arabic"}
+_PARTICLES = word_set("di da de del della van von der den du le la ibn bin al of the and")
+# what makes a number or date before it another one
+_QUALIFYING = word_set(
+    "about around circa before after over under least most twice half double late early mid almost nearly roughly until"
+)
+_ROLES = word_set("director author writer producer composer founder creator owner king queen mayor leader ceo capital")
+_SIZES = word_set("high long tall wide deep above sea level height elevation length altitude area about approximately")
+_PARTS = word_set("north south east west new sri costa puerto saudi")
+_MONTHS = frozenset(month.lower() for month in (*calendar.month_name, *calendar.month_abbr))
 _HONOURS = word_set(
     """
     pere ac ao am oam oc cc phd md obe mbe cbe kbe dbe gbe om ch kg kt qc kc mp frs esq dds jd mba rn usn usa ret bt gcb
@@ -89,162 +100,326 @@ _HONOURS = word_set(
 )
 _COMPANY = word_set("inc ltd llc plc gmbh corp ag limited incorporated")
 _CLUB = word_set("fc afc cf sc football club")
+_AFTER_NAMES = _HONOURS | _COMPANY | _CLUB
 _YEAR = re.compile(r"-?\d{3,4}(?:\.\.-?\d{3,4})?|(?:-?\d{4}|-)-\d\d(?:-\d\d)?(?:\.\.(?:-?\d{4}|-)-\d\d(?:-\d\d)?)?")
+_DATED = re.compile(
+    r"\b(?:film|movie|novel|book|album|song|play|battle|war|treaty|founded|released|published|election)"
+)
 _KIND_BEFORE = re.compile(
     r"(?:[Tt]he\s+)?((?:city|town|village|state|county|province|municipality|country|borough) of"
     r"|film|movie|novel|book|song|album|band|magazine|newspaper|play|series|poem|opera|company)\s+(?=[\"“'A-Z])"
 )
 _LANDFORM = re.compile(r"(?:[Tt]he\s)?(Mount|Mt|Lake|River|Cape)\.?\s(?=[A-Z])")
-_PIECE = re.compile(r"[^\s,()（），]+|[,()（），]")
-_SITES = word_set(
-    """
-    stadium arena university college school museum hospital theater park bridge castle palace street church cathedral
-    st ave rd lane
-    airport station hotel building tower library hall cemetery prison institute square gallery abbey house center
-    """
+_NAMED_IN_CHINESE = re.compile(
+    r"(?:字|号|名|原名|本名|又名|又称|别名|笔名|英文名?|拉丁学?名|学名|简称|全称|海拔|全?长|高|位于)[:：为是]?(?=.)"
 )
-_AFTER_NAMES = _HONOURS | _COMPANY | _CLUB
-_DAYS = word_set("monday tuesday wednesday thursday friday saturday sunday")
-_ASKED_WORDS = {
-    "person": """
-    man woman person people individual character member father mother brother sister son daughter wife husband surname
-    child spouse sibling grandfather grandmother uncle aunt parent winner owner
-    """,
-    "place": """
-    place birthplace hometown location headquarters venue site arena theater museum hospital building bridge castle
-    palace
-    street park church cemetery prison beach sea ocean desert valley hill peak hotel continent territory kingdom empire
-    """,
-    "other": "occupation profession job nationality genre language religion color term kind type instrument sport",
-    "time": "year date day month decade century",
-    "number": "number age population",
-}
-_ASKED = {word: group for group, words in _ASKED_WORDS.items() for word in words.split()}
-_NAME_END = re.compile(r"[\w.)）\"”'’!?》」]$")
-_PLAIN = re.compile(r"[\w .,()（），'’&/–—-]+")
-_JOINTS = (",", "(", "of", "in")
+_LIFE_IN_CHINESE = re.compile(
+    r"(?:约|生于|公元|前)*\d{1,4}年?[\d月日]*\s?[-－—–~至]{1,2}\s?(?:约|卒于|公元|前)*\d{1,4}年?[\d月日]*"
+)
+_LATIN = re.compile(r"[A-Z][a-z]+(?: [a-z]+(?:us|a|um|is|es|ae|i|eo|o|ns|ix|ex|ps)){1,2}")
+_SYMBOL, _SYMBOLIC = re.compile(r"[A-Z][a-z]?"), word_set("element symbol chemical metal gas atomic")
+_LIVING = word_set("animal species bird mammal fish insect reptile plant tree flower fruit")
+_SMALL = word_set("of and the for in on to de la")
 
 
 @dataclass(frozen=True)
-class Addition:
-    """What follows a name in an answer.
+class Piece:
+    """A word or mark of an answer.
 
     Attributes:
-        text: its text, without brackets.
-        link: what joins it: "," or "(", "of", "in", or "" for nothing.
-        places: the regions that it names, in order.
-        years: its years and dates.
-        words: its other words that are in a list.
-        named: the words after "of" and the like that are in no list.
-        known: whether all words are in a list, or in `named`.
+        text: as it is written.
+        word: its token, a mark for a mark, or "" for an article or sign.
+        start: its place in the answer.
+        end: the place after it.
     """
 
     text: str
-    link: str
-    places: tuple[Words, ...]
-    years: tuple[str, ...]
-    words: tuple[str, ...]
-    named: tuple[str, ...]
-    known: bool
+    word: str
+    start: int
+    end: int
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether it is a word in lower case: no name."""
+        return self.text[:1].islower() and not has_digit(self.word)
 
 
-@lru_cache(maxsize=4096)
-def additions(answer: str) -> tuple[tuple[str, Addition], ...]:
-    """Return the ways to read an answer as a name and what is said about it."""
-    pieces = list(_PIECE.finditer(answer))
-    if not 1 < len(pieces) <= _LONGEST:
-        return ()
+@lru_cache(maxsize=2048)
+def _pieces(answer: str) -> tuple[Piece, ...]:
     found = []
-    for before, piece in itertools.pairwise(pieces):
-        link = {"（": "(", "，": ","}.get(piece[0], piece[0].lower())
-        link, start = (link, piece.end()) if link in _JOINTS else ("", piece.start())
-        inner = answer[start:].strip(" 。")
-        if link == "(":
-            inner = inner.rstrip(".")
-            inner = inner[:-1] if inner[-1:] in (")", "）") else ""
-        # "Peters by Texas", "Peters | Texas" and "Peters:\nTexas" join two names
-        apart = answer[piece.end() : piece.end() + 1].isdigit() and link == ","  # 276,170,000
-        apart = apart or before[0].lower() in _LINKS or not _NAME_END.search(before[0]) or not _PLAIN.fullmatch(inner)
-        if not apart and (said := _read(inner, link)):
-            found.append((answer[: before.end()], said))
+    for match in itertools.islice(_PIECE.finditer(answer), _LONGEST + 1):
+        text = _MARKS.get(match[0], match[0])
+        bare = text.rstrip("!?") if "." in text[:-1] or len(text) < 4 else text.rstrip(".!?")
+        end = match.start() + len(bare)
+        word = text if text in _BREAKS else normalise_words(bare.strip(".'’*_`")).strip()
+        if bare:
+            found.append(Piece(bare, word, match.start(), end))
+        if bare != text:
+            found.append(Piece(".", ".", end, match.end()))
     return tuple(found)
 
 
-def _read(text: str, link: str) -> Addition | None:
-    """Return an addition, or None if it cannot be one."""
-    places: list[Words] = []
-    years: list[str] = []
-    words: list[str] = []
-    named: list[str] = []
-    known = text.count("(") == text.count(")")
-    marked = link in (",", "(")
-    for part in re.split(r"[,()（），]", re.sub(r"\b(?:present|modern)[- ]day ", "", text)):
-        if chinese.is_country(part.strip()):
-            places.append((part.strip(),))
+@lru_cache(maxsize=2048)
+def readings(answer: str, asked: QuestionWords) -> tuple[tuple[str, int], ...]:
+    """Return the names that an answer may give, each with the first piece after it."""
+    pieces = _pieces(answer)
+    if not 1 < len(pieces) <= _LONGEST:
+        return ()
+    found: list[tuple[str, int]] = []
+    for first in list(_starts(pieces, asked))[-4:]:
+        found += [
+            (answer[pieces[first].start : pieces[last - 1].end], last)
+            for last in range(first + 1, len(pieces) + 1)
+            if (first or last < len(pieces)) and pieces[last - 1].word not in _BREAKS
+        ]
+    return tuple(found[:_LONGEST])
+
+
+def _starts(pieces: Sequence[Piece], asked: QuestionWords) -> Iterator[int]:
+    """Yield the places where a name may start: 0, and after words that only lead to it."""
+    yield 0
+    told = any(asked.sides)
+    for place, (piece, after) in enumerate(itertools.pairwise(pieces)):
+        word = piece.word
+        if told or word in _BLOCKED or not _leads(pieces, place, asked):
+            return
+        number = has_digit(after.word) or after.word in _MONTHS
+        if number and any(_qualifies(piece, asked) for piece in pieces[: place + 1]):
             continue
-        mine, place = tokens(spelled_out(part.strip()) if marked else part), 0
-        while place < len(mine):
-            word = mine[place]
-            cities = marked or link == "in"
-            if length := region_at(mine, place) or (city_at(mine, place) if cities else 0):
-                places.append(tuple(mine[place : place + length]))
-                place += length - 1
-            elif _YEAR.fullmatch(word):
-                years.append(word)
-            elif _describes(word):
-                words.append(word)
-            elif place and words and (mine[place - 1] in _LINKS or mine[place - 1] in named[-1:]):
-                named.append(word)
-            else:
-                known = False
-            place += 1
-    # without a comma or bracket, only a region or a short form can be told from the name: "Green Bay Wisconsin"
-    if not marked and (not known or years or named or not set(words) <= _AFTER_NAMES):
-        return None
-    return Addition(text, link, tuple(places), tuple(years), tuple(words), tuple(named), known)
+        national = NATIONALITIES.get(word) in asked.nations  # "Japanese yen"
+        named = number or after.text[:1].isupper() or after.text[:1] > "\u0370" or (national and place < 2)
+        if named and _may_end(pieces[: place + 1], asked):
+            yield place + 1
 
 
-@lru_cache(maxsize=4096)
-def asked_for(question: str) -> tuple[str, str]:
-    """Return what a question asks for and its word for it.
-
-    The first is a group of `_DESCRIPTIONS`, "time", "number", "other" for a thing in no list, or "" if that is unclear.
-    """
-    words = re.findall(r"[a-z]+", question.lower().replace("country music", "music"))
-    for place, word in enumerate(words):
-        if word in ("who", "whom", "whose") and not (place and words[place - 1] in _GROUP):
-            return "person", ""
-        if word in ("where", "when", "how"):
-            return {"where": "place", "when": "time", "how": "number"}[word], ""
-        if word in ("which", "what"):
-            nouns = [noun if noun in _GROUP else noun.removesuffix("s") for noun in words[place + 1 : place + 9]]
-            for noun in nouns:
-                if noun in _GROUP or noun in _ASKED:
-                    group = _ASKED.get(noun) or _GROUP[noun]
-                    return "person" if group == "title" else group, _WORK_SAME.get(noun, noun)
-            return "other", ""
-    if re.search(r"谁|哪位|什么人", question):
-        return "person", ""
-    return ("place" if re.search(r"哪里|哪儿|何地|地方|哪个(?:国家|城市|省|县|州)", question) else ""), ""
-
-
-def fits(said: Addition, head: str, gold: Sequence[str], asked: QuestionWords) -> bool:
-    """Return whether an addition only says more about a gold answer that stands before it."""
-    one, other = asked.sides
-    told = set(tokens(said.text))
-    if told & ((one ^ other) - set(gold)):
-        return False  # the other alternative of the question
-    if said.link in (",", "(") and _is_short_form(said.text, head):
-        return True
-    if not said.known or not set(said.named) <= asked.words:
+def _leads(pieces: Sequence[Piece], place: int, asked: QuestionWords) -> bool:
+    """Return whether a word before a name is none itself."""
+    piece, word = pieces[place], pieces[place].word
+    if word == ",":
+        return place > 0 and not asked.words.isdisjoint(piece.word for piece in pieces[:place])
+    if word in _BREAKS:
         return False
-    words = frozenset(said.words) - _LINKS
-    if all(map(has_digit, gold)):  # a date or an amount
-        return not (said.places or said.years) and bool(words) and words <= _DAYS
-    if said.places and not words and not said.years:
-        return _places_fit(said, head, gold, asked)
-    born = bool(said.years) and words <= _LIFE
-    return _years_fit(said, gold, asked) and (born or _words_fit(words, gold, asked))
+    if word in _QUESTIONS or (word in _LIVES and not asked.has(word) and any(map(asked.has, _LIVES))):
+        return False
+    if asked.has(word) or word in GRAMMAR or (asked.is_foreign and word in FOREIGN) or piece.is_small:
+        return True
+    if re.fullmatch(r"[12]\d{3}", word):  # "the 1997 film Titanic"
+        return pieces[place + 1].word in KINDS and not any(re.fullmatch(r"[12]\d{3}", one) for one in asked.words)
+    nation = NATIONALITIES.get(word) or (word in _PARTS and NATIONALITIES.get(pieces[place + 1].word))
+    if nation:
+        return _agrees(nation, asked) and pieces[place + 1].word not in GRAMMAR
+    return word in _ARTICLES or word in TITLES or (place == 0 and word in KINDS)
+
+
+def _qualifies(piece: Piece, asked: QuestionWords) -> bool:
+    """Return whether a word makes the number after it another one: "about", "before", "the sequel came out in"."""
+    word = piece.word
+    known = asked.has(word) or word in GRAMMAR or word in _ARTICLES or _TOLD.fullmatch(word)
+    return word in _QUALIFYING or not (known or (asked.is_foreign and word in FOREIGN) or word in _BREAKS)
+
+
+def _agrees(nation: Words, asked: QuestionWords) -> bool:
+    return not asked.nations or nation in asked.nations
+
+
+def _may_end(before: Sequence[Piece], asked: QuestionWords) -> bool:
+    """Return whether a name may follow words directly, and is what they say: not "the wife of", "near" or "beat"."""
+    words = [piece.word for piece in before if piece.word not in _ARTICLES]
+    if not words:
+        return True
+    *rest, last = words
+    related = any(word in RELATIONS - _ROLES and not asked.has(word) for word in rest)
+    if (
+        before[-1].word not in (last, "the", "a", "an")
+        or related
+        or not (before[-1].is_small or last in GRAMMAR or (last in KINDS and not rest))
+    ):
+        return last == "," and not related
+    if last == "of" or (asked.is_foreign and last in _OF):
+        kind = next(piece for piece in before if piece.word == rest[-1]) if rest else None
+        known = kind and last != "of" and re.search(r"(?:en|t)$", kind.word)
+        known = known or (kind and (asked.has(kind.word) or (KINDS.get(kind.word) == "place" and kind.is_small)))
+        return bool(known) and rest[-1] not in RELATIONS
+    if last in ("by", "par", "por"):
+        return bool(rest) and (asked.has(rest[-1]) or re.search(r"(?:ed|en|wn|t|[eéi])$", rest[-1]) is not None)
+    if last in _PREPOSITIONS | {"and", "than", "that"} and last not in _LOCATING:
+        return last in asked.words and last not in ("as", "and")
+    if last in _VERBS or last in GRAMMAR or (asked.is_foreign and last in FOREIGN) or asked.has(last):
+        return True
+    # a noun before a name is one with it, a verb is not: "it defeated France"
+    return before[-1].word == last and before[-1].is_small and not re.search(r"(?:ed|ing|s|ly)$", last)
+
+
+def fits(answer: str, head: str, last: int, gold: Sequence[str], asked: QuestionWords) -> bool:
+    """Return whether what follows a gold answer, from a piece on, says nothing else.
+
+    Args:
+        answer: the answer.
+        head: the gold answer as it is written there.
+        last: the first piece after it.
+        gold: the tokens of the gold answer.
+        asked: the words of the question.
+    """
+    pieces = _pieces(answer)[last:]
+    if not any(piece.word not in _BREAKS for piece in pieces):
+        return True
+    told, (one, other) = set(tokens(answer[pieces[0].start :])), asked.sides
+    if told & ((one ^ other) - set(gold)) or (only_describes(gold) and not asked.has("occupation")):
+        return False  # the other alternative of the question, "director (actor)"
+    if pieces[0].word == "(" and is_acronym(head, answer[pieces[0].end :]):
+        return True
+    places: list[Words] = []
+    link = pieces[0].word if pieces[0].word in (",", "(", "of", "in") else ""
+    for part in _parts(pieces):
+        if not part:
+            continue
+        text = answer[part[0].start : part[-1].end]
+        if any(piece.word in _BLOCKED and (piece.is_small or piece.word != "may") for piece in part):
+            return False
+        if link in (",", "(") and (_is_short_form(text, head) or _is_other_form(text, tokens(text), head, asked)):
+            continue
+        if found := _regions(text, link, part):
+            places += found
+        elif not _is_harmless(text, part, link, head, gold, asked):
+            return False
+        link = link or ","
+    return not places or _places_fit(places, pieces[0].word, answer, head, gold, asked)
+
+
+def _parts(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Yield the words between marks."""
+    part: list[Piece] = []
+    for place, piece in enumerate(pieces):
+        dated = piece.word == "," and part and has_digit(part[-1].word) and len(pieces) > place + 1
+        if dated and re.fullmatch(r"\d{4}", pieces[place + 1].word):
+            continue  # "August 4, 1961"
+        if piece.word in _BREAKS:
+            yield part
+            part = []
+        else:
+            part.append(piece)
+    yield part
+
+
+def _regions(text: str, link: str, part: Sequence[Piece]) -> list[Words]:
+    """Return the regions and cities that a part consists of; [] if it has anything else."""
+    marked = link in (",", "(")
+    if chinese.is_country(text):
+        return [(text,)]
+    text = re.sub(r"\b(?:present|modern)[- ]day ", "", text)
+    words, found, place = tokens(spelled_out(text) if marked else text), [], 0
+    while place < len(words):
+        length = region_at(words, place)
+        length = length or (city_at(words, place) if marked or part[0].word in ("in", "of") else 0)
+        if length:
+            found.append(tuple(words[place : place + length]))
+        elif words[place] not in ("in", "of") and not words[place].endswith("ern"):
+            return []
+        place += length or 1
+    return found
+
+
+def _is_harmless(
+    text: str, part: Sequence[Piece], link: str, head: str, gold: Sequence[str], asked: QuestionWords
+) -> bool:
+    """Return whether a part of what follows a name only says more about it."""
+    words, marked = tokens(text), link in (",", "(")
+    if set(words) <= _AFTER_NAMES:
+        return _suffix_fits(frozenset(words), gold, asked)
+    digits = [word for word in words if has_digit(word)]
+    if all(map(has_digit, gold)):  # a date may have a name: "8 May 1945 (V-E Day)"
+        named = re.search(r"(?:day|eve)$", words[-1]) and marked and not digits
+        return len(gold) == 1 and bool(named and re.fullmatch(r"-?\d{4}-\d\d-\d\d", gold[0]))
+    first = part[0].word
+    led = part[0].is_small and (
+        first in _VERBS
+        or first == "for"
+        or (first in _LOCATING and digits)
+        or (asked.has(first) and first not in GRAMMAR | _PREPOSITIONS)
+    )
+    led = led and not any(asked.sides)
+    if not marked and not led:
+        return False
+    years = tuple(word for word in digits if _YEAR.fullmatch(word))
+    for word in digits:
+        ordinal = re.fullmatch(r"\d{1,2}(?:st|nd|rd|th)", word)
+        if not (word in years or ordinal or word in asked.words or word in gold or "|" in word):
+            return False
+    if years and not _years_fit(years, part, link == "(", gold, asked):
+        return False
+    if {word for word in words if not has_digit(word)} <= _BORN | _SIZES | {"in", "on", "of", "at"}:
+        return bool(digits)
+    return _describes(part, marked, head, gold, asked)
+
+
+def _describes(part: Sequence[Piece], marked: bool, head: str, gold: Sequence[str], asked: QuestionWords) -> bool:
+    """Return whether a part is a description: in lower case, other names only where they are told to belong to it."""
+    first, person = part[0].word, asked_for(asked.text)[0] == "person"
+    described = first in _BE and len(part) > 1 and part[1].text in ("a", "an", "the")
+    known = marked or described or first == "for"  # else only names of the question may follow: "directed Jaws"
+    located = asked_for(asked.text)[0] == "place"
+    telling, opened, name = not marked or first in _ARTICLES, False, []
+    for place, piece in enumerate(part):
+        word, small = piece.word, piece.is_small
+        if has_digit(word) or not word or word in _ARTICLES or (asked.is_foreign and word in FOREIGN):
+            continue
+        if word == ":":
+            if not (place and part[place - 1].word in _LANGUAGES | _NAMING):
+                return False
+            telling = opened = True
+        elif word in ("and", "as") and not place:
+            return False
+        elif opened and word in _PARTICLES | _BE and place and part[place - 1].word not in _PREPOSITIONS:
+            continue
+        elif small:
+            told = word in KINDS or asked.has(word) or word in _VERBS or word in _NAMING or word in _PREPOSITIONS
+            telling = telling or told or (person and _PEOPLED.fullmatch(word) is not None)
+            telling = telling or (len(part) > 1 and _TOLD.fullmatch(word) is not None)
+            leading = place > 0 or word in ("from", "by", "for") or (not located and word in _PREPOSITIONS)
+            opened = word in _NAMING or (leading and (word in _PREPOSITIONS or asked.has(word)))
+            opened = opened or (word in _VERBS and word not in _BE)
+        elif word.partition("-")[0] in _LANGUAGES or (word in _PARTS and place + 1 < len(part)):
+            if not opened and word in NATIONALITIES and not _agrees(NATIONALITIES[word], asked):
+                return False
+        elif word in TITLES or word in KINDS or word in _MONTHS or (word in QUALITIES and place + 1 < len(part)):
+            telling = True
+        elif asked.has(word) and place + 1 < len(part) and part[place + 1].is_small and piece.text[-2:] in ("'s", "’s"):
+            telling = True  # "Titan, Saturn's largest moon"
+        elif not opened or not (known or word in asked.words):
+            return False
+        else:
+            name.append(word)
+    if name and is_known(tuple(name)) and any(piece.word in _NAMING for piece in part):
+        return False  # "Istanbul (formerly Ankara)"
+    nouns = any(
+        (piece.is_small and piece.word not in GRAMMAR | _PREPOSITIONS | _VERBS) or piece.word in TITLES | KINDS.keys()
+        for piece in part
+    )
+    nations = any(piece.word in NATIONALITIES for piece in part)
+    if not telling or (nations and not name and not nouns and place > 0) or not _kind_agrees(part, gold, asked):
+        return False
+    clear = first in _PREPOSITIONS | _NAMING | _VERBS or any(piece.word in _LANGUAGES | _NAMING for piece in part)
+    small = head[:1].islower() and not has_digit(head) and not clear
+    return not small or any(asked.has(piece.word) and piece.word not in GRAMMAR for piece in part)
+
+
+def _kind_agrees(part: Sequence[Piece], gold: Sequence[str], asked: QuestionWords) -> bool:
+    """Return whether the kind that a description names is what the question asks for: no novel for a film."""
+    group, noun = asked_for(asked.text)
+    words = list(itertools.takewhile(lambda word: word not in _PREPOSITIONS | _VERBS, (piece.word for piece in part)))
+    kinds = {WORK_SAME.get(word, word) for word in words if word in KINDS}
+    groups = {"person" if KINDS[kind] == "title" else KINDS[kind] for kind in kinds}
+    if not groups:
+        return True
+    if group == "work" and "work" in groups:
+        return noun in kinds
+    if "person" in groups:
+        return group == "person" or (group in ("", "other") and len(gold) > 1)
+    if part[0].word in _ARTICLES and "work" not in groups:
+        return True
+    if group == "person":
+        return not kinds.isdisjoint(asked.words)
+    return group in groups | {""} and (not noun or noun in kinds)
 
 
 def _is_short_form(text: str, name: str) -> bool:
@@ -255,6 +430,8 @@ def _is_short_form(text: str, name: str) -> bool:
 def is_acronym(short: str, name: str) -> bool:
     """Return whether a text consists of the initials of a name, of all words or of those in capitals."""
     letters = re.sub(r"^\W*[Tt]he\s+|[^A-Za-z]", "", short)
+    mixed = letters[:1].isupper() and letters[-1:].isupper() and len(letters) < 8
+    letters = letters.upper() if mixed else letters  # MoMA
     words = re.findall(r"[A-Za-z]+", name)
     capitals = [word[0] for word in words if word[0].isupper() or word not in _SMALL]  # all but "of the"
     initials = ("".join(word[0] for word in words), "".join(capitals))
@@ -263,71 +440,90 @@ def is_acronym(short: str, name: str) -> bool:
     )
 
 
-def _years_fit(said: Addition, gold: Sequence[str], asked: QuestionWords) -> bool:
+def _is_other_form(text: str, words: Sequence[str], name: str, asked: QuestionWords) -> bool:
+    """Return whether a part is the name in another script, a symbol, a Latin name, or a name that the question has."""
+    own = re.search(f"[{CJK}]", name) is not None
+    if own and (match := _NAMED_IN_CHINESE.match(text)):
+        told = tokens(text[match.end() :])
+        return 0 < len(told) <= 12 and not evades(told)
+    if has_digit(name):
+        return False
+    if own and (chinese.is_role(text) or _LIFE_IN_CHINESE.fullmatch(text)):
+        return asked_for(asked.text)[0] == "person"
+    latin = [re.search("[a-zA-Z]", one) is not None for one in (name, text)]
+    foreign = [re.search("[\u0370-\u1cff\u3040-\ud7af]", one) is not None for one in (name, text)]
+    if latin != foreign and latin[0] != latin[1] and foreign[0] != foreign[1]:
+        return len(words) <= 7 and not any(map(has_digit, words))  # another script
+    if _SYMBOL.fullmatch(text):
+        return not _SYMBOLIC.isdisjoint(asked.words)
+    if _LATIN.fullmatch(text):
+        living = asked_for(asked.text)[0] in ("", "other") or not _LIVING.isdisjoint(asked.words)
+        return living and not only_describes(words)
+    mine = set(tokens(name))
+    if len(words) == 1 and text.isupper() and words[0] in asked.words:
+        return len(mine) > 1  # "deoxyribonucleic acid (DNA)"
+    fuller = tokens(name)[-1:] == list(words[-1:]) and text[0] == name[0] and len(words) > len(mine) > 1
+    if fuller and not evades(words) and all(map(str.isalpha, words)):
+        return words[-1] not in TITLES  # "Leo Tolstoy (Lev Nikolayevich Tolstoy)"
+    if set(words) <= asked.words | mine and (mine < set(words) or not asked.words.isdisjoint(("born", "name"))):
+        return not evades(words)  # the name that the question has
+    return text == text.lower() and set(words) <= asked.common - asked.sides[0] - asked.sides[1] - JOINTS
+
+
+def _suffix_fits(words: frozenset[str], gold: Sequence[str], asked: QuestionWords) -> bool:
+    club = not asked.words.isdisjoint(_CLUB | {"team", "soccer", "league", "plays", "played"})
+    group = asked_for(asked.text)[0]
+    company = words <= _COMPANY and (group != "person" or (len(gold) > 1 and gold[-1] in KINDS))
+    return words <= _HONOURS or company or (words <= _CLUB and club)
+
+
+def _years_fit(
+    years: Sequence[str], part: Sequence[Piece], bracketed: bool, gold: Sequence[str], asked: QuestionWords
+) -> bool:
+    """Return whether years are those of a work, an event, a life or a reign, not another candidate."""
     own = {word for word in gold if _YEAR.fullmatch(word)}
-    if own and said.years:
-        return set(said.years) <= own
-    # the year of a film or battle; a life or reign does not have to be in the year of the question
-    single = len(said.years) == 1 and re.fullmatch(r"\d{4}", said.years[0]) and not _LIFE & set(said.words)
-    if single and asked_for(asked.text)[0] == "person":
-        return False
-    years = {word for word in asked.words if re.fullmatch(r"1\d{3}|20\d\d", word)}
-    return not (single and years) or said.years[0] in years
+    if own:
+        return set(years) <= own
+    words = {piece.word for piece in part}
+    if len(years) > 1 or ".." in years[0] or words & _BORN or any(piece.is_small for piece in part):
+        single = False
+    else:
+        single = re.fullmatch(r"\d{4}", years[0]) is not None
+    known = {word for word in asked.words if re.fullmatch(r"1\d{3}|20\d\d", word)}
+    if not single or years[0] in known:
+        return True
+    group = asked_for(asked.text)[0]
+    if group == "work" and not bracketed:
+        return False  # "Parasite, 1917"
+    dated = group in ("work", "event") or any(KINDS.get(word) == "event" for word in gold) or _DATED.search(asked.text)
+    return not known and group not in ("person", "time", "number") and bool(dated)
 
 
-def _words_fit(words: frozenset[str], gold: Sequence[str], asked: QuestionWords) -> bool:
-    group, noun = asked_for(asked.text)
-    if only_describes(gold):
-        return False  # "director (actor)"
-    if words <= _AFTER_NAMES:
-        club = not asked.words.isdisjoint(_CLUB | {"team", "soccer", "league", "plays", "played"})
-        company = words <= _COMPANY and (group != "person" or (len(gold) > 1 and gold[-1] in _GROUP))
-        return words <= _HONOURS or company or (words <= _CLUB and club)
-    kinds = {_WORK_SAME.get(word, word) for word in words if word in _GROUP}
-    groups = {"person" if _GROUP[kind] == "title" else _GROUP[kind] for kind in kinds}
-    if "person" in groups:
-        groups = {"person"}  # a "film director"
-    if not kinds:
-        return False  # "American" alone is another answer
-    if group == "work":
-        return groups == {"work"} and noun in kinds  # not the novel, where the film is asked for
-    if groups == {"person"} or (groups == {"group"} and group == "person" and not kinds.isdisjoint(asked.words)):
-        nations = {NATIONALITIES[word] for word in words if word in NATIONALITIES}
-        agrees = not nations or not asked.nations or bool(nations & asked.nations)
-        return agrees and (group == "person" or (group in ("", "other") and len(gold) > 1))
-    return group in groups | {""} and (not noun or group == "person" or noun in kinds)
-
-
-def _places_fit(said: Addition, head: str, gold: Sequence[str], asked: QuestionWords) -> bool:
+def _places_fit(
+    places: Sequence[Words], first: str, answer: str, head: str, gold: Sequence[str], asked: QuestionWords
+) -> bool:
     place, own = tuple(gold), [tuple(gold[start:]) for start in range(1, len(gold)) if region_at(gold, start)]
-    inside = [place, *own[:1], *said.places]
-    if said.link == "of":
-        royal = not asked.words.isdisjoint(_ROYAL | {"monarch", "ruler"})
-        ruler = gold[-1].isdigit() or not _ROYAL.isdisjoint(tokens(head)) or (royal and len(gold) == 1)
+    inside, link = [place, *own[:1], *places], first if first in (",", "(", "of", "in") else ""
+    if first == "of":
+        royal = not asked.words.isdisjoint(ROYAL | {"monarch", "ruler"})
+        ruler = gold[-1].isdigit() or not ROYAL.isdisjoint(tokens(head)) or (royal and len(gold) == 1)
         ruler = ruler and asked_for(asked.text)[0] in ("", "person")
-        known = len(said.places) == 1 and not is_vague(said.places[0]) and not any(asked.sides)
-        return ruler and known and (not asked.nations or bool(nations_in(tokens(said.text)) & asked.nations))
+        known = len(places) == 1 and not is_vague(places[0]) and not any(asked.sides)
+        nations = nations_in([word for name in places for word in name])
+        return ruler and known and (not asked.nations or bool(nations & asked.nations))
     # "Wembley Stadium, London", but not "Green Bay, Milwaukee"
-    if not _SITES.intersection(gold) and not all(is_region(outer) for outer in said.places):
+    sites, cities = SITES.intersection(gold), not all(is_region(outer) for outer in places)
+    if (not sites and cities) or (sites and not sites.intersection(tokens(head))):
+        return False  # nor "Cambridge, Massachusetts" for the university
+    if cities and re.search(r",\s*the\s", answer):
         return False
-    if chinese.is_country("".join(gold)) or (not said.link and (not is_known(place) or said.places[0] == place)):
+    if chinese.is_country("".join(gold)) or (not link and (not is_known(place) or places[0] == place)):
         return False
     # a county alone could be any; an unknown name is a place if the question asks for one
-    group, vague = asked_for(asked.text)[0], all(is_vague(outer) for outer in said.places)
+    group, vague = asked_for(asked.text)[0], all(is_vague(outer) for outer in places)
     located = group in ("place", "group", "event") or not asked.words
     fine = group not in ("person", "work", "time", "number") if is_known(place) else located and not vague
     return fine and not only_describes(gold) and agree(inside)
-
-
-def _describes(word: str) -> bool:
-    known = word in _GROUP or word in _QUALITIES or word in _LIFE or word in _LINKS or word in NATIONALITIES
-    known = known or word in _HONOURS or word in _COMPANY or word in _CLUB
-    return known or word in _DAYS or re.fullmatch(r"\d{1,2}(?:st|nd|rd|th)|\d\d", word) is not None
-
-
-def only_describes(words: Sequence[str]) -> bool:
-    """Return whether words name nothing: "university", "American actor"."""
-    return all(word in _GROUP or word in NATIONALITIES or word in _QUALITIES or word == "and" for word in words)
 
 
 def untitled(words: Words, group: str) -> Iterator[Words]:
@@ -344,14 +540,14 @@ def untitled(words: Words, group: str) -> Iterator[Words]:
         title = word in TITLES
         if not title and not (group in ("", "person") and (length or _belongs_before(word))):
             break
-        if word in _ROYAL and not _ROYAL.isdisjoint(words[:place]):
+        if word in ROYAL and not ROYAL.isdisjoint(words[:place]):
             break
-        told = word in ("is", "was") and any(_GROUP.get(before) == "person" for before in words[:place])
+        told = word in ("is", "was") and any(KINDS.get(before) == "person" for before in words[:place])
         titles += title
         if titles > 2:
             break
         place += max(length, 1)
-        named = title or _GROUP.get(word) == "person" or (length and words[place - length - 1] == "of")
+        named = title or KINDS.get(word) == "person" or (length and words[place - length - 1] == "of")
         left = words[place:]
         named = named or told or (bool(left) and left[0] in TITLES)
         if named and not only_describes(left) and (len(left) > 1 or group == "person"):
@@ -359,7 +555,7 @@ def untitled(words: Words, group: str) -> Iterator[Words]:
 
 
 def _belongs_before(word: str) -> bool:
-    known = _GROUP.get(word) in ("person", "work") or word in _QUALITIES or word in NATIONALITIES
+    known = KINDS.get(word) in ("person", "work") or word in QUALITIES or word in NATIONALITIES
     return known or word in ("of", "and", "is", "was", "born")
 
 
@@ -371,5 +567,5 @@ def without_kind(text: str, question: str) -> str:
     if not match:
         return text
     kind, (group, noun) = match[1].removesuffix(" of"), asked_for(question)
-    same = _WORK_SAME.get(kind, kind) == _WORK_SAME.get(noun, noun) or noun == "capital" or not noun
-    return text[match.end() :] if same and group in ("", _GROUP[kind]) else text
+    same = WORK_SAME.get(kind, kind) == WORK_SAME.get(noun, noun) or noun == "capital" or not noun
+    return text[match.end() :] if same and group in ("", KINDS[kind]) else text

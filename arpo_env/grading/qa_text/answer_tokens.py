@@ -114,30 +114,8 @@ _TOKEN = re.compile(
     rf"(?<!\w)[a-z]-(?![\w-])|[^\W{CJK}]+|\w+|\+"
 )
 _SYMBOLS = re.compile(r"[^\s\w!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f]+")
-_ROMAN = {
-    "ii": "2",
-    "iii": "3",
-    "iv": "4",
-    "vi": "6",
-    "vii": "7",
-    "viii": "8",
-    "ix": "9",
-    "xi": "11",
-    "xii": "12",
-    "xiii": "13",
-    "xiv": "14",
-    "xv": "15",
-    "xvi": "16",
-    "xvii": "17",
-    "xviii": "18",
-    "xix": "19",
-    "xx": "20",
-    "xxi": "21",
-    "xxii": "22",
-    "xxiii": "23",
-}
-# single letters are numerals only at the end of a name
-_LAST_ROMAN = {"i": "1", "v": "5", "x": "10"}
+
+_ROMAN = re.compile(r"x{0,2}(?:ix|iv|v?i{1,3}|v)|x|xx")  # up to 23; a single letter only at the end of a name
 
 
 @lru_cache(maxsize=8192)
@@ -191,6 +169,14 @@ def without_roman(words: Sequence[str]) -> list[str]:
     """Replace Roman numerals of kings and wars by digits; a first word is a name or a pronoun and is kept."""
     last = len(words) - 1
     return [
-        word if place == 0 else _ROMAN.get(word) or (_LAST_ROMAN.get(word) if place == last else None) or word
+        str(roman(word)) if place and _ROMAN.fullmatch(word) and (len(word) > 1 or place == last) else word
         for place, word in enumerate(words)
     ]
+
+
+def roman(word: str) -> int:
+    """Return the value of a Roman numeral in lower case; 0 if a word is none."""
+    if not re.fullmatch(r"(?=.)m{0,3}(?:cm|cd|d?c{0,3})(?:xc|xl|l?x{0,3})(?:ix|iv|v?i{0,3})", word):
+        return 0
+    values = [{"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}[letter] for letter in word]
+    return sum(-one if one < after else one for one, after in zip(values, [*values[1:], 0], strict=True))

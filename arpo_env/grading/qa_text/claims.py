@@ -68,7 +68,7 @@ _CONFIRMED = re.compile(
     r"|no (?:thats|(?:that|this|it) (?:is|was)) (?:incorrect|wrong|false|untrue|not (?:correct|right|true|so))"
 )
 _SUBJECTS = _PRONOUNS | word_set("all neither none only just one 1 each 2 there since because")
-_RELATIONS = word_set(
+RELATIONS = word_set(
     """
     father mother parent parents son daughter child children brother sister sibling wife husband spouse uncle aunt
     grandfather grandmother grandson granddaughter nephew niece cousin friend teacher student pupil successor wives
@@ -76,6 +76,22 @@ _RELATIONS = word_set(
     member sequel prequel capital part half rival enemy partner 父亲 母亲
     """
 )
+# articles, prepositions and verbs of German, French, Spanish, Italian and Portuguese
+FOREIGN = word_set(
+    """
+    der die das den dem des ein eine ist war wurde liegt heisst im am auf von vom zu zum und er sie es
+    le la les un une de du des en au aux est etait fut il elle c l d dans sur a par et qui
+    el los las una en del al es fue era se por y lo
+    il lo gli i uno di da dal della nel nella nell e ed o os as um uma do na no em foi
+    """
+) - {"no", "a"}
+_ASKED_ELSEWHERE = word_set(
+    """
+    wer wie wo wann welche welcher welches welchem welchen qui quel quelle quels quelles ou quand combien comment quien
+    que cual donde cuando cuantos cuanto chi quale dove quando quanti quem qual onde quantos
+    """
+)
+_ASKING = word_set("which what who whose whom where when how the is are was were did")
 _CHANGING = word_set("by from into")
 _PLACING = word_set("in on at by from during of for")
 _VERBS = word_set("is are was were do does did has have had can will")
@@ -185,6 +201,7 @@ class QuestionWords:
         common: words in lower case, which are not names.
         sides: the words before and after an "or".
         nations: the countries that it names or whose nationality it names.
+        inflected: words of `common` in another number or tense.
     """
 
     text: str
@@ -192,6 +209,16 @@ class QuestionWords:
     common: frozenset[str]
     sides: tuple[frozenset[str], frozenset[str]]
     nations: frozenset[tuple[str, ...]]
+    inflected: frozenset[str]
+
+    @property
+    def is_foreign(self) -> bool:
+        """Return whether it is in another European language."""
+        return not self.words.isdisjoint(_ASKED_ELSEWHERE) and self.words.isdisjoint(_ASKING)
+
+    def has(self, word: str) -> bool:
+        """Return whether the question has a word, perhaps in another number or tense."""
+        return word in self.words or word in self.inflected
 
     @property
     def copied(self) -> frozenset[str]:
@@ -216,7 +243,8 @@ class QuestionWords:
         """
         if not self.closed(gold):
             people = _PEOPLE if self.words & _PEOPLED else frozenset()
-            return GRAMMAR | people | (self.common - NEGATIONS - HEDGES - JOINTS)
+
+            return GRAMMAR | people | self.inflected | (self.common - NEGATIONS - HEDGES - JOINTS)
         one, other = self.sides
         outside = self.common - one - other if one else frozenset()
         own = next((mine - others for mine, others in ((one, other), (other, one)) if set(gold) <= mine), frozenset())
@@ -243,7 +271,7 @@ class QuestionWords:
         start = _count_uninformative(words, fillers, names)
         if start < len(words) and words[start - 1] in _CHANGING and has_digit(words[start]):
             start = 0  # "by 1990" is not 1990
-        if 2 <= start < len(words) and words[start - 1] == "of" and words[start - 2] in _RELATIONS:
+        if 2 <= start < len(words) and words[start - 1] == "of" and words[start - 2] in RELATIONS:
             start = 0  # nor is "the father of John" John
         end = len(words) - _count_uninformative(words[::-1], fillers, names)
         return list(words[start:end])
@@ -267,7 +295,19 @@ def read_question(question: str) -> QuestionWords:
     common = frozenset(token for word in small for token in tokens(word))
     common |= frozenset(re.findall(f"[{CJK}]", question))
     words = tokens(question)
-    return QuestionWords(normalise_words(question), frozenset(words), common, _sides(question), nations_in(words))
+    return QuestionWords(
+        normalise_words(question), frozenset(words), common, _sides(question), nations_in(words), _inflected(common)
+    )
+
+
+def _inflected(words: Iterable[str]) -> frozenset[str]:
+    """Return the regular plurals and past forms of words, and what they are forms of."""
+    found = set()
+    for word in words:
+        if len(word) > 2 and word.isascii() and word.isalpha():
+            found |= {f"{word}s", f"{word}ed", f"{word}d", f"{word}ing"}
+            found |= {word.removesuffix(end) for end in ("s", "es", "ed", "d", "ing") if len(word) > len(end) + 2}
+    return frozenset(found) - GRAMMAR - NEGATIONS - HEDGES - JOINTS
 
 
 def _sides(question: str) -> tuple[frozenset[str], frozenset[str]]:

@@ -7,6 +7,7 @@ the large cities and those with namesakes. Of a place that is in no table, any r
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 
 Words = tuple[str, ...]
@@ -311,7 +312,7 @@ _OTHER_NAMES = {
     "russia": "russian-federation",
     "south korea": "republic-of-korea",
     "north korea": "democratic-peoples-republic-of-korea dprk",
-    "germany": "federal-republic-of-germany",
+    "germany": "federal-republic-of-germany deutschland allemagne alemania",
     "east germany": "german-democratic-republic gdr",
     "iran": "islamic-republic-of-iran",
     "taiwan": "republic-of-china",
@@ -337,6 +338,12 @@ _OTHER_NAMES = {
     "ho chi minh city": "saigon",
     "munich": "munchen muenchen",
     "cologne": "koln koeln",
+    "spain": "espana spanien espagne spagna",
+    "austria": "osterreich autriche",
+    "switzerland": "schweiz suisse svizzera",
+    "france": "frankreich francia franca",
+    "italy": "italia italien italie",
+    "geneva": "geneve genf",
     "vienna": "wien",
     "prague": "praha",
     "florence": "firenze",
@@ -489,6 +496,26 @@ def city_at(words: Sequence[str], start: int) -> int:
 def is_region(place: Words) -> bool:
     """Return whether a place is a region or country, not a city."""
     return place not in _IN or region_at(place, 0) == len(place)
+
+
+def is_in_america(place: Words) -> bool:
+    """Return whether a place is known to be in the United States or Canada."""
+    return not {("united", "states"), ("canada",)}.isdisjoint(_around(same_place(place)) | {place})
+
+
+def nation_of(words: Words) -> Words | None:
+    """Return the country that words name, or whose nationality they name: Swiss, South Korean, Icelander."""
+    name = same_place(words)
+    if name in _NATIONS or not words:
+        return name if words else None
+    nation = NATIONALITIES.get(words[-1]) or NATIONALITIES.get(re.sub(r"(?:wo)?m[ae]n$", "", words[-1]))
+    if nation and len(words) == 2:  # "South Korean" and "North Korean" by the last word
+        nation = (words[0], nation[-1])
+    elif nation and len(nation) > 1 and words[-1] in ("african", "rican", "lankan", "zealander"):
+        return None
+    name = nation if len(words) < 3 else None
+    name = name or (same_place((words[0].removesuffix("er"),)) if len(words) == 1 else None)
+    return name if name in _NATIONS else None
 
 
 def nations_in(words: Sequence[str]) -> frozenset[Words]:

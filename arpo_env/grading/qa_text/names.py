@@ -1,0 +1,255 @@
+"""Whether two names are one: spellings, initials, middle names, nationalities for countries, parts in another order."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from arpo_env.grading.qa_text.answer_tokens import has_digit, roman, tokens
+from arpo_env.grading.qa_text.claims import HEDGES, JOINTS, NEGATIONS, QuestionWords, word_set
+from arpo_env.grading.qa_text.kinds import SITES, TITLES, asked_for, only_describes
+from arpo_env.grading.qa_text.places import Words, agree, is_in_america, is_known, nation_of
+
+_LONGEST = 7  # words of a name
+_PARTICLES = word_set("di da de del della van von der den du le la ibn bin al")
+# the family names that belong to people who are known by one name
+_KNOWN_BY_ONE_NAME = word_set("buonarroti simoni galilei alighieri bonaparte sanzio vecellio ciccone louise nascimento")
+# other people who have the first and the last name of a well-known one
+_NAMESAKES = frozenset(
+    {
+        "john quincy adams",
+        "michael b jordan",
+        "james earl jones",
+        "paul thomas anderson",
+        "george w bush",
+        "george hw bush",
+        "george herbert walker bush",
+        "johann christian bach",
+        "johann sebastian bach",
+    }
+)
+# first names and their short forms
+_NICKNAMES = """
+bill-william bob-robert joe-joseph jim-james jimmy-james mike-michael tom-thomas dan-daniel dave-david steve-steven
+steve-stephen ben-benjamin sam-samuel tony-anthony ted-edward ted-theodore nick-nicholas chris-christopher matt-matthew
+alex-alexander andy-andrew ed-edward ron-ronald ken-kenneth don-donald tim-timothy greg-gregory kate-katherine
+liz-elizabeth dick-richard larry-lawrence charlie-charles will-william lev-leo
+"""
+_SHORT_NAMES = frozenset(frozenset(pair.split("-")) for pair in _NICKNAMES.split())
+_RELATIVES = word_set("father mother son daughter brother sister grandfather grandmother grandson nephew uncle cousin")
+_SUFFIXES = word_set("jr sr 2 3 4 younger elder st")
+_NATIONAL = word_set("nationality country nation citizen citizenship nationalities countries from")
+_OFFICES = word_set(
+    "department ministry congress senate party navy army force government court parliament embassy corps house cabinet"
+)
+_SUBTITLE = re.compile(
+    r"^(.{2,}?)\s*(?:[,;:]?\s+or[,:;]?\s+(?=The |A |How |An )|:\s+(?=(?:A|An|How|Why|My|Inside|In|From)\s))(.+)$"
+)
+_SERIES = re.compile(r"\b(?:films?|movies?|games?|episode|series)\b")
+_BELIEFS = word_set("religion faith ideology belief philosophy")
+_OF = word_set("of in for")
+
+
+def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
+    """Return whether a text is the gold answer with less, in another order, or in a form that the question allows."""
+    mine, other = tuple(tokens(text)), tuple(tokens(gold))
+    if not mine or not other:
+        return False
+    if is_confusable(mine, other):
+        return False
+    group = asked_for(asked.text)[0]
+    nation = nation_of(other) if not asked.words.isdisjoint(_NATIONAL) else None
+    return (
+        (nation is not None and nation_of(mine) == nation)
+        or _is_reordered(mine, other)
+        or _is_reordered(other, mine)
+        or _is_clipped(text, gold)
+        or (group in ("place", "") and _is_in_region(text, gold))
+        or (group == "person" and _lacks_middle_name(mine, other, asked))
+        or (group == "group" and len(mine) == 1 < len(other) and asked.has("team") and mine[0] == other[-1][:-1] + "s")
+        or {_without_nation(mine), _without_nation(other)} < {mine, other}
+        or ({mine, other} == {("new", "york"), ("new", "york", "city")} and group == "place" and not asked.has("state"))
+        or _lacks_subtitle(mine, gold, asked)
+        or (not asked.words.isdisjoint(_BELIEFS) and _stem(mine) == _stem(other))
+    )
+
+
+def is_confusable(mine: Words, other: Words) -> bool:
+    """Return whether two American universities differ in the order of their words: Miami University, of Miami."""
+    if "university" not in mine or "university" not in other:
+        return False
+    one, two = (("university", "of") in itertools.pairwise(words) for words in (mine, other))
+    if one == two:
+        return False
+    place = tuple(word for word in other if word not in ("university", "of"))
+    return not is_known(place) or is_in_america(place)
+
+
+def _is_reordered(plain: Words, linked: Words) -> bool:
+    """Return whether one name has a preposition for the other's order: "Nobel Physics Prize", "Prize in Physics"."""
+    for place in range(1, len(linked) - 1):
+        if linked[place] not in _OF:
+            continue
+        one, other = linked[:place], linked[place + 1 :]
+        bare = tuple(word for word in plain if word not in _OF)
+        if set(other) <= {"st"} or any(map(has_digit, other)):
+            continue
+        if plain == bare and plain in (other + one, one[:-1] + other + one[-1:]):
+            return True
+        if len(plain) == len(linked) and plain[place] in _OF and plain[:place] == one and plain[place + 1 :] == other:
+            return True
+    return False
+
+
+def _is_clipped(text: str, gold: str) -> bool:
+    """Return whether every word is a beginning of the gold answer's word: "sci-fi", "rom-com"."""
+    mine, other = re.findall(r"[a-z]+", text.lower()), re.findall(r"[a-z]+", gold.lower())
+    if not re.fullmatch(r"[A-Za-z]{2,4}(?:-[A-Za-z]{2,4})+", text.strip(" .")) or len(mine) != len(other):
+        return False
+    return all(whole.startswith(part) and len(whole) > len(part) + 1 for part, whole in zip(mine, other, strict=True))
+
+
+def _is_in_region(text: str, gold: str) -> bool:
+    """Return whether a place is told without the gold answer's region and cannot be another: not "Paris" for Texas."""
+    parts, mine = gold.split(","), tokens(text)
+    for place in range(1, len(parts)):
+        own = tokens(",".join(parts[:place]))
+        if mine != own or not SITES.isdisjoint(own):
+            continue
+        regions = [tuple(tokens(part)) for part in parts[1:]]
+        return not is_known(tuple(tokens(parts[0]))) or agree(
+            [tuple(tokens(parts[0])), *(region for region in regions if is_known(region))]
+        )
+    return False
+
+
+def _lacks_middle_name(mine: Words, gold: Words, asked: QuestionWords) -> bool:
+    if len(mine) != 2 or not 2 < len(gold) < 5 or not _RELATIVES.isdisjoint(asked.words) or any(asked.sides):
+        return False
+    between = gold[1:-1]
+    known = TITLES | _SUFFIXES | _PARTICLES | {"and", "y"}
+    plain = all(word.isalpha() for word in (*mine, *gold)) and known.isdisjoint((*between, *mine, gold[-1]))
+    return plain and mine == (gold[0], gold[-1]) and " ".join(gold) not in _NAMESAKES and not only_describes(gold)
+
+
+def _without_nation(words: Words) -> Words:
+    """Return an office of a country without the country: Department of Justice."""
+    for length in (2, 1):
+        rest = words[length:]
+        if len(rest) > 1 and not _OFFICES.isdisjoint(rest) and nation_of(words[:length]):
+            return rest
+    return words
+
+
+def _lacks_subtitle(mine: Words, gold: str, asked: QuestionWords) -> bool:
+    match = _SUBTITLE.match(gold)
+    if not match or mine != tuple(tokens(match[1])):
+        return False
+    return " or" in gold[match.end(1) : match.start(2)] or not _SERIES.search(asked.text)
+
+
+def _stem(words: Words) -> tuple[str, ...]:
+    return tuple(re.sub(r"(?:ism|ity|ist|ian|ic)$", "", word.removesuffix("ity")) for word in words)
+
+
+def is_last_name(mine: Sequence[str], gold: Sequence[str]) -> bool:
+    """Return whether an answer is the end of a person's name."""
+    plain = all(word.isalpha() for word in gold) and _SUFFIXES.isdisjoint(gold) and "and" not in gold
+    return plain and 1 < len(gold) < 5 and 0 < len(mine) < len(gold) and list(gold[-len(mine) :]) == list(mine)
+
+
+def romanised(word: str) -> str:
+    """Return a name from Cyrillic in one of its spellings: Dostoyevskiy, Dostoevsky."""
+    if len(word) < 5 or not word.isascii():
+        return word
+    word = word.replace("yev", "ev").replace("yov", "ev").replace("tsch", "ch").replace("tch", "ch")
+    return word.rstrip("iyj") + "y" if word[-1] in "iyj" else word
+
+
+def same_in_other_spelling(mine: Words, gold: Words) -> bool:
+    """Return whether names differ in a short first name, a Roman numeral, or the spelling of Arabic and the like."""
+    if len(mine) != len(gold):
+        bare = [tuple(word for word in words if word not in ("al", "el")) for words in (mine, gold)]
+        return bare != [mine, gold] and len(bare[0]) == len(bare[1]) > 1 and same_in_other_spelling(*bare)
+    if len(mine) < 2:
+        return False
+    if mine[:-1] == gold[:-1]:
+        one, other = mine[-1], gold[-1]
+        if any(first.isdigit() and str(roman(second)) == first for first, second in ((one, other), (other, one))):
+            return True
+    if mine[1:] == gold[1:] and frozenset((mine[0], gold[0])) in _SHORT_NAMES:
+        return True
+    return any(one == two for one, two in zip(mine, gold, strict=True)) and [*map(_folded, mine)] == [
+        *map(_folded, gold)
+    ]
+
+
+def _folded(word: str) -> str:
+    """Return a name from Arabic, Persian or Hindi in one of its spellings: Qaddafi, Gadhafi; Husayn, Hussein."""
+    if len(word) < 6 or not word.isalpha():
+        return word
+    for old, new in (("ou", "u"), ("oo", "u"), ("ee", "i"), ("ay", "e"), ("ai", "e"), ("ei", "e"), ("ey", "e")):
+        word = word.replace(old, new)
+    word = re.sub(r"(?<=[dgkb])h", "", re.sub(r"^(?:q|g|kh?)", "k", word))
+    return re.sub(r"(.)\1", r"\1", word).replace("q", "k")
+
+
+def is_joined(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
+    """Return whether an answer only writes words of the gold answer together ("Hongkong"), or initials apart."""
+    joined = "".join(gold)
+    if "".join(mine) != joined or len(joined) < 4 or any(map(has_digit, mine)):
+        return False
+    ours, theirs = ({*itertools.accumulate(map(len, words))} for words in (mine, gold))
+    initials = {end for end, word in zip(itertools.accumulate(map(len, mine)), mine, strict=True) if len(word) == 1}
+    return all(end in theirs or (end in initials and _is_short(end, gold)) for end in ours)
+
+
+def _is_short(end: int, words: tuple[str, ...]) -> bool:
+    """Return whether the word that a place is in has at most three letters."""
+    ends = itertools.accumulate(map(len, words))
+    return next(len(word) for word, last in zip(words, ends, strict=True) if end <= last) <= 3
+
+
+def initials_stand_for(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
+    """Return whether two names differ only in initials: "J. R. R. Tolkien", "George W. Bush" and the full names.
+
+    A surname with one initial ("J. Smith") is not enough, since it would match both John and James.
+    """
+    if mine[-1] != gold[-1] or len(gold[-1]) < 3 or min(len(mine), len(gold)) < 2:
+        return False
+    first, second = _letters(mine, gold), _letters(gold, mine)
+    if len(first) != len(second) or len(first) < 3:
+        return False
+    pairs = list(zip(first, second, strict=True))
+    # each word must be equal or abbreviated to its first letter
+    if not all(one == two or (1 in (len(one), len(two)) and one[0] == two[0]) for one, two in pairs):
+        return False
+    full = sum(one == two and len(one) > 1 for one, two in pairs)
+    return full >= 2 or sum(len(one) == 1 or len(two) == 1 for one, two in pairs) >= 2
+
+
+def _letters(words: tuple[str, ...], others: tuple[str, ...]) -> list[str]:
+    found: list[str] = []
+    for word in words:
+        found += list(word) if len(word) <= 3 and word.isalpha() and word not in others else [word]
+    return found
+
+
+def is_fuller_name(words: Sequence[str], gold: Sequence[str], asked: QuestionWords) -> bool:
+    """Return whether an answer is a person's fuller name: with names between the first and the last, or after the only.
+
+    Relatives share names, so this does not hold where the question asks for one, or has the inserted name.
+    """
+    if not all(word.isalpha() for word in (*words, *gold)) or not len(gold) < len(words) <= _LONGEST:
+        return False
+    if asked_for(asked.text)[0] != "person" or not _RELATIVES.isdisjoint(asked.words) or any(asked.sides):
+        return False
+    more = words[1 : len(words) - len(gold) + 1]
+    known = NEGATIONS | HEDGES | JOINTS | TITLES | _SUFFIXES | asked.words | set(gold)
+    if words[0] != gold[0] or known.intersection(more) or only_describes(gold):
+        return False
+    if len(gold) == 1:
+        return len(gold[0]) > 3 and (set(more) <= _KNOWN_BY_ONE_NAME or (more[0] in _PARTICLES and len(more) > 1))
+    whole = len(gold) == 2 and min(map(len, gold)) > 1 and words[-1] == gold[1] and gold[1] not in _SUFFIXES
+    return whole and len(more) <= 2 and " ".join(words) not in _NAMESAKES
