@@ -52,14 +52,14 @@ def test_in_a_folder_on_the_path_the_folder_is_named(monkeypatch: pytest.MonkeyP
 
 
 def test_all_texts_name_the_place_that_the_package_is_installed_from() -> None:
-    """Pages by `SOURCE`, code by `install_line`; an address of a repository is for the page "Install"."""
+    """Pages by `SOURCE`, code by `install_line`; the page "Install" also names a repository and a folder of wheels."""
     texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     texts += [path for folder in ("examples", "benchmarks", "scripts") for path in (ROOT / folder).rglob("*.py")]
     right = re.compile(rf"{re.escape(SOURCE)}(\[([\w,]+)\])?|arpo-gym\[train\] @ git\+.*")
     stale, named = [], set[str]()
     for path in texts:
         for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            for command in re.findall(r"pip install ([^`]*)", text):
+            for command in re.findall(r"pip install (?!--no-index)([^`]*)", text):
                 for word in re.findall(r"(?:^|[ '])((?:arpo-gym|\.)(?:\[[^' ]*)?(?: @ [^']*)?)(?=[' ]|$)", command):
                     found = right.fullmatch(word)
                     if not found:
@@ -99,3 +99,19 @@ def test_a_vllm_that_trl_does_not_support_is_named(
     else:
         assert line.split() == ["ok", "vLLM", version]
         assert not caplog.text
+
+
+def test_the_dockerfile_takes_all_packages_and_the_set_for_gpus_and_gives_up_root() -> None:
+    """What it does with them is for `scripts/check_dockerfile.sh`, which builds and uses it."""
+    text = re.sub(r"^#.*\n|\\\n", "", (ROOT / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    steps = [line.partition(" ")[::2] for line in text.splitlines() if line]
+    let_in = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
+    packages = {path.parent.name for path in ROOT.glob("*/py.typed")}
+    assert packages <= set(let_in)
+    for words in [rest.split()[:-1] for step, rest in steps if step == "COPY"]:
+        assert all((ROOT / word).exists() and (word == "." or any(map(Path(word).match, let_in))) for word in words)
+    [extras] = [rest.removeprefix("EXTRAS=") for step, rest in steps if step == "ARG" and rest.startswith("EXTRAS=")]
+    assert {"vllm", "lora"} <= set(extras.split(",")) <= set(EXTRAS)
+    assert [rest for step, rest in steps if step == "RUN" and "-c /opt/source/constraints-gpu.txt" in rest]
+    assert [rest for step, rest in steps if step == "USER"] == ["arpo"]
+    assert any(rest.startswith("BASE=nvidia/cuda:13.0") for step, rest in steps if step == "ARG")

@@ -28,11 +28,12 @@ from arpo_trainer.training.run_fingerprint import deciding_settings
 
 logger = logging.getLogger(__name__)
 # how long, in which batches and on what: these change with the machine, or are why a run goes on
-_MAY_CHANGE = (
+MAY_CHANGE = (
     *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("auto_find_batch_size", "use_cpu", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "tf32"),
     *("deepspeed", "fsdp", "fsdp_config", "accelerator_config", "parallelism_config"),
     *("gradient_checkpointing", "gradient_checkpointing_kwargs", "activation_offloading"),
+    *("activation_checkpointing", "activation_checkpointing_kwargs"),  # their names since transformers 5.23
     *("torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"),
     *("dataset_num_proc", "precompute_ref_batch_size"),
 )
@@ -107,7 +108,7 @@ class ResumesOnRows:
         # another release of TRL may have other settings
         changed = {name: f"{name}: {before[name]!r} -> {now[name]!r}" for name in now
                    if name in before and before[name] != now[name]}  # fmt: skip
-        if refused := [words for name, words in changed.items() if name not in _MAY_CHANGE]:
+        if refused := [words for name, words in changed.items() if name not in MAY_CHANGE]:
             raise ValueError(
                 f"{checkpoint} was trained with other settings: {', '.join(refused)}. Set them back, or start a new "
                 "run with --set output_dir=FOLDER"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import logging
 import re
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, Trainer
-from trl import GRPOTrainer, SFTTrainer
+from trl import GRPOTrainer, SFTConfig, SFTTrainer
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
 from arpo_trainer.training.rollout_batch import trim_padding
+from arpo_trainer.training.rows_resume import MAY_CHANGE
 from arpo_trainer.training.trl_hooks import (
     REQUIREMENT,
     TESTED,
@@ -264,3 +266,8 @@ def test_masked_tokens_get_no_gradient(probe: Probe) -> None:
         plain = GRPOTrainer._compute_loss(probe, probe.model, inputs)
         other = GRPOTrainer._compute_loss(probe, probe.model, {**inputs, "advantages": changed})
     assert plain.item() == pytest.approx(other.item(), abs=1e-6)
+
+
+def test_a_resumed_run_may_checkpoint_activations_by_each_of_the_names_that_this_transformers_has() -> None:
+    names = {each.name for each in dataclasses.fields(SFTConfig) if "_checkpointing" in each.name}
+    assert {"gradient_checkpointing", "gradient_checkpointing_kwargs"} <= names <= set(MAY_CHANGE)
