@@ -5,7 +5,9 @@ One of them is visible, where a test does not ask for both.
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,18 @@ if os.environ.get("PRETENDED_GPUS"):
     torch.backends.cuda.enable_flash_sdp(False)
 else:
     collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(autouse=True)
+def ordered() -> Iterator[list[str]]:
+    """Streams that use the same memory wait for each other; a test that plants a race empties the list."""
+    from tests.pretended.streams import races
+
+    races.clear()
+    yield races
+    gc.collect()
+    found, races[:] = races[:], []
+    assert not found
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,8 @@
 
 Everything is computed, so a whole training runs, and its results can be compared with those of a CPU. What CUDA refuses
 is refused: tensors of two devices in one operation. What CUDA waits for is noted with the line that asked for it: where
-the host needs a number of the device, it waits until all that was queued is done. Nothing is known of speed, memory,
-kernels, or what happens between streams.
+the host needs a number of the device, it waits until all that was queued is done. So is what two streams do to the same
+memory without waiting for each other (`streams`). Nothing is known of speed, memory and kernels.
 
 `start` makes "cuda" a device of this process, for good. The only kernels of the device are `empty` and `empty_strided`:
 all else goes through `Pretended.__torch_dispatch__`, which lies below autograd and autocast, to the kernels of the CPU.
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
-import itertools
 import os
 import subprocess
 import sys
@@ -29,6 +29,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 import torch._dynamo  # it looks at more of CUDA where there is some: it has to come first
 from torch.utils._pytree import tree_leaves, tree_map
+
+from tests.pretended import streams
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = 80 << 30  # bytes that a device says it has
@@ -82,13 +84,16 @@ def _wait(kind: str, operation: str, depth: int = 4) -> None:
 
 
 class Pretended(torch.Tensor):
-    """A tensor on a pretended GPU; `inner` holds its numbers."""
+    """A tensor on a pretended GPU; `inner` holds its numbers, and views share their `memory`."""
 
     inner: torch.Tensor
+    memory: streams.Memory
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor, device: torch.device) -> Pretended:
+    def __new__(
+        cls, inner: torch.Tensor, device: torch.device, memory: streams.Memory | None = None, what: str = "empty"
+    ) -> Pretended:
         made = torch.Tensor._make_wrapper_subclass(
             cls,
             inner.size(),
@@ -98,6 +103,7 @@ class Pretended(torch.Tensor):
             device=device,
         )
         made.inner = inner
+        made.memory = memory or streams.Memory(_stream(device), what)
         return made
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
@@ -114,7 +120,8 @@ class Pretended(torch.Tensor):
             f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy it to the host"
         )
 
-    def record_stream(self, stream: Any) -> None: ...
+    def record_stream(self, stream: Any) -> None:
+        self.memory.kept.add(streams.key(stream))
 
     def untyped_storage(self) -> torch.UntypedStorage:
         return self.inner.untyped_storage()
@@ -126,7 +133,7 @@ class Pretended(torch.Tensor):
     @data.setter
     def data(self, value: Pretended) -> None:
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
-        self.inner = value.inner
+        self.inner, self.memory = value.inner, value.memory
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -135,21 +142,36 @@ class Pretended(torch.Tensor):
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         ours = {id(tensor.inner): tensor for tensor in tensors if isinstance(tensor, Pretended)}
         device = next(iter(ours.values())).device if ours else torch.device("cuda", current())
-        _refuse_mixes(func, args, kwargs, tensors)
-        _note_waits(name, args, kwargs, device)
+        written = {
+            id(leaf) for n, key in _writes(func) for leaf in tree_leaves(args[n] if n < len(args) else kwargs.get(key))
+        }
+        _refuse_mixes(func, args, kwargs, tensors, written)
+        waits, stream = _note_waits(name, args, kwargs, device), _stream(device)
+        for other in {tensor.device for tensor in ours.values()} - {
+            device
+        }:  # a copy between two, which wait for each other
+            streams.wait(stream, streams.reached(_stream(other)))
+        streams.launch(stream)
+        for tensor in ours.values():
+            tensor.memory.use(stream, name, id(tensor) in written)
         if kwargs.get("device") is not None:
             device, kwargs["device"] = _indexed(torch.device(kwargs["device"])), torch.device("cpu")
         # where autocast is on for both, what is computed for the GPU follows the GPU's
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)):
             out = _CUDA_ONLY.get(str(func), func)(*tree_map(_inner, list(args)), **tree_map(_inner, kwargs))
+        if waits:
+            streams.wait_on_host(streams.reached(stream))
+        memories = {tensor.inner.untyped_storage()._cdata: tensor.memory for tensor in ours.values()}
         for tensor in ours.values():
             if tensor.inner.shape != tensor.shape:  # it was resized or reshaped in place
-                tensor.data = Pretended(tensor.inner, tensor.device)
+                tensor.data = Pretended(tensor.inner, tensor.device, tensor.memory)
 
         def outer(value: Any) -> Any:
             if not isinstance(value, torch.Tensor) or device.type == "cpu":
                 return value
-            return ours[id(value)] if id(value) in ours else Pretended(value, device)
+            if id(value) in ours:
+                return ours[id(value)]
+            return Pretended(value, device, memories.get(value.untyped_storage()._cdata), name)
 
         return tree_map(outer, out)
 
@@ -162,7 +184,17 @@ def _indexed(device: torch.device) -> torch.device:
     return torch.device("cuda", current()) if device.type == "cuda" and device.index is None else device
 
 
-def _refuse_mixes(func: Any, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> None:
+def _stream(device: torch.device) -> streams.Stream:
+    return device.index, int(_guard.pretended_stream(device.index, -1))
+
+
+@functools.cache
+def _writes(func: Any) -> list[tuple[int, str]]:
+    """Return the places and names of the arguments that an operation writes."""
+    return [(place, one.name) for place, one in enumerate(func._schema.arguments) if one.is_write]
+
+
+def _refuse_mixes(func: Any, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor], written: set[int]) -> None:
     """Raise what CUDA raises where two devices meet. A single number of the CPU may meet tensors of a GPU."""
     name, generator = func._schema.name, kwargs.get("generator")
     if generator is not None and _Generator.known.get(generator._cdata, generator).device.type != "cuda":
@@ -176,7 +208,6 @@ def _refuse_mixes(func: Any, args: Any, kwargs: dict[str, Any], tensors: list[to
                 f"indices should be either on cpu or on the same device as the indexed tensor ({args[0].device})"
             )
         tensors = [args[0], *(value for value in args[2:3] if isinstance(value, torch.Tensor))]
-    written = {id(args[n]) for n, one in enumerate(func._schema.arguments[: len(args)]) if one.is_write}
     met = {one.device for one in tensors if one.dim() or one.device.type != "cpu" or id(one) in written}
     if len(met) > 1:
         raise RuntimeError(
@@ -185,7 +216,9 @@ def _refuse_mixes(func: Any, args: Any, kwargs: dict[str, Any], tensors: list[to
         )
 
 
-def _note_waits(name: str, args: Any, kwargs: dict[str, Any], device: torch.device) -> None:
+def _note_waits(name: str, args: Any, kwargs: dict[str, Any], device: torch.device) -> bool:
+    """Note the waits of an operation, and return whether there are any."""
+    before = len(_waits)
     if name in _VALUES:
         _wait("value", name)
     elif name in _INDEXING:
@@ -201,6 +234,7 @@ def _note_waits(name: str, args: Any, kwargs: dict[str, Any], device: torch.devi
         source = args[1].device if name == "aten::copy_" else args[0].device
         if source.type != target.type:
             _wait("upload" if source.type == "cpu" else "download", name)
+    return len(_waits) > before
 
 
 def _matmul(out_of: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -226,7 +260,6 @@ _CUDA_ONLY: dict[str, Callable[..., torch.Tensor]] = {
 
 _library: Any = None  # its kernels live as long as it does
 _guard: Any = None
-_numbers = itertools.count(1)  # of streams
 
 
 def current() -> int:
@@ -309,9 +342,13 @@ def _fill_in_what_a_cpu_build_lacks(devices: int) -> None:
     def exchange(index: int) -> int:
         return int(_guard.pretended_device(index))
 
+    def synchronize() -> None:
+        _wait("value", "synchronize")
+        streams.wait_on_host(streams.given(current()))
+
     def stream_data(device: int, stream: int | None = None) -> tuple[int, int, int]:
         device = current() if device is None or device < 0 else device
-        return (int(_guard.pretended_stream(device, -1)) if stream is None else stream, device, _CUDA)
+        return (int(_guard.pretended_stream(device, -1)) if stream is None else stream, device, streams.CUDA)
 
     c: dict[str, Any] = {
         "_has_cuda": True,
@@ -322,7 +359,7 @@ def _fill_in_what_a_cpu_build_lacks(devices: int) -> None:
         "_cuda_setDevice": exchange,
         "_cuda_exchangeDevice": exchange,
         "_cuda_maybeExchangeDevice": exchange,
-        "_cuda_synchronize": lambda: _wait("value", "synchronize"),
+        "_cuda_synchronize": synchronize,
         "_cuda_emptyCache": lambda *_: None,
         "_cuda_memoryStats": lambda device: {},
         "_cuda_resetPeakMemoryStats": lambda device: None,
@@ -348,13 +385,10 @@ def _fill_in_what_a_cpu_build_lacks(devices: int) -> None:
     for name, value in cuda.items():
         setattr(torch.cuda, name, value)
     torch.Generator = _Generator  # type: ignore[misc]
-    for base, ours in ((torch._C._CudaStreamBase, _Stream), (torch._C._CudaEventBase, _Event)):
+    for base, ours in ((torch._C._CudaStreamBase, streams.StreamBase), (torch._C._CudaEventBase, streams.EventBase)):
         for name, value in vars(ours).items():
             if callable(value) or isinstance(value, (property, staticmethod)):
                 setattr(base, name, value)
-
-
-_CUDA = 1  # c10's number of the device type
 
 
 class _Generator(torch.Generator):
@@ -371,50 +405,3 @@ class _Generator(torch.Generator):
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         return self.place  # type: ignore[no-any-return, has-type]
-
-
-class _Stream:
-    """What is put into the base of `torch.cuda.Stream`: a number. Work is done when it has been called."""
-
-    @staticmethod
-    def __new__(cls: Any, priority: int = 0, stream_id: int | None = None, device_index: int = -1, **_: Any) -> Any:
-        made = object.__new__(cls)
-        made.stream_id = next(_numbers) if stream_id is None else stream_id
-        made.device_index = device_index if device_index >= 0 else current()
-        made.device_type, made.priority, made.cuda_stream = _CUDA, priority, made.stream_id
-        made.device = torch.device("cuda", made.device_index)
-        return made
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def __eq__(self, other: Any) -> bool:
-        return (self.stream_id, self.device_index) == (other.stream_id, other.device_index)  # type: ignore[attr-defined]
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        _wait("value", "Stream.synchronize")
-
-
-class _Event:
-    """What is put into the base of `torch.cuda.Event`."""
-
-    @staticmethod
-    def __new__(cls: Any, **_: Any) -> Any:
-        return object.__new__(cls)
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def record(self, stream: Any) -> None: ...
-
-    def wait(self, stream: Any) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, end: Any) -> float:
-        return 0.0
-
-    def synchronize(self) -> None:
-        _wait("value", "Event.synchronize")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -116,3 +117,44 @@ def test_threads_and_streams_have_a_device_of_their_own(x: torch.Tensor) -> None
     assert seen == [torch.device("cuda:1"), True, True]
     assert torch.cuda.current_device() == 0
     assert x.device == torch.device("cuda:0")
+
+
+def _half(x: torch.Tensor, before: bool, after: bool, keep: bool = False) -> torch.Tensor:
+    """Halve on a stream of its own; say whether it waits, is waited for, and keeps the memory of what it reads."""
+    stream = torch.cuda.Stream()
+    if before:
+        stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        half = x / 2
+    if keep:
+        x.record_stream(stream)
+    if after:
+        torch.cuda.current_stream().wait_event(stream.record_event())
+    return half
+
+
+@pytest.mark.parametrize(
+    ("use", "race"),
+    [
+        (lambda x: ((half := _half(x + 1, before=True, after=True)), half + 1), None),
+        (
+            lambda x: ((y := x + 1), _half(y, before=False, after=True)),
+            "div on stream .* does not wait for .* on stream",
+        ),
+        (lambda x: _half(x, before=True, after=False) + 1, "add on stream .* does not wait for aten::div"),
+        (lambda x: _half(x, before=True, after=False).tolist() and x.add_(1), "to_copy on stream .* does not wait"),
+        (lambda x: (_half(x, before=True, after=False), x.add_(1)), "add_ on stream .* does not wait for aten::div"),
+        (lambda x: (_half(x, before=True, after=False), torch.cuda.synchronize(), x.add_(1)), None),
+        (lambda x: _half(x + 1, before=True, after=False), "div on stream .* may still run when"),
+        (lambda x: _half(x + 1, before=True, after=False, keep=True), None),
+    ],
+)
+def test_streams_that_do_not_wait_for_each_other_are_noticed(
+    x: torch.Tensor, use: Maker, race: str | None, ordered: list[str]
+) -> None:
+    kept = use(x)
+    assert (race is None) == (not ordered), ordered
+    assert race is None or any(re.search(race, one) for one in ordered)
+    ordered.clear()
+    del kept
+    ordered.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,13 @@ def test_trees_in_blocks_are_flat_rows(blocks: list[int], policy: Path, tmp_path
     assert packed.words() == flat.words()
     assert [log["loss"] for log in packed.logs] == pytest.approx([log["loss"] for log in flat.logs], abs=1e-6)
     assert (packed.weights() - flat.weights()).norm() <= 1e-5 * flat.weights().norm()
+
+
+def test_an_overlap_whose_streams_do_not_wait_is_noticed(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: list[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda.Stream, "wait_stream", lambda *_: None)
+    Run(policy, tmp_path, max_staleness=1)
+    assert any("does not wait for aten::_to_copy on stream (0, 0)" in race for race in ordered), ordered[:5]
+    gc.collect()
+    ordered.clear()
