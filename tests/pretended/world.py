@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.cold_start import cold_start
-from arpo_trainer.sft.tokenised_traces import tokenised
+from arpo_trainer.sft.tokenised_traces import Example, tokenised
 from arpo_trainer.training.recorder import RunRecorder
 from benchmarks.laboratory.lab_policy import walk, world_env
 from benchmarks.laboratory.tiny_model import tiny_tokenizer
@@ -32,13 +31,18 @@ def world() -> ToolEnv:
     return world_env("short", KNOBS)
 
 
-def learn_to_walk(folder: Path, epochs: int = 6, **settings: Any) -> Path:
+def walks(count: int) -> list[Example]:
+    """Return walks from a door to a key, as ids and labels."""
+    env, rng = world_env("short", KNOBS, spare=100), random.Random(0)
+    renderer = Renderer(tiny_tokenizer(), env.protocol)
+    return [tokenised(walk(env, task, rng), renderer, env.schemas, end_token=False) for task in range(count)]
+
+
+def learn_to_walk(folder: Path, epochs: int = 6) -> Path:
     """Write a policy that has seen walks, by the cold start on the device that is there."""
-    env, tokenizer, rng = world_env("short", KNOBS, spare=100), tiny_tokenizer(), random.Random(0)
-    renderer = Renderer(tokenizer, env.protocol)
-    walks = [tokenised(walk(env, task, rng), renderer, env.schemas, end_token=False) for task in range(32)]
+    tokenizer = tiny_tokenizer()
     model = tiny_llama(len(tokenizer), seed=0)
-    cold_start(model, tokenizer, walks, folder, epochs=epochs, learning_rate=2e-2, bf16=False, **settings)
+    cold_start(model, tokenizer, walks(32), folder, epochs=epochs, learning_rate=2e-2, bf16=False)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -119,11 +123,9 @@ class Run:
         ]
 
     def weights(self) -> torch.Tensor:
-        """All weights in one row, on the CPU."""
-        return torch.cat([value.detach().float().cpu().flatten() for value in self.trainer.model.parameters()])
+        return weights_of(self.trainer.model)
 
 
-def reloaded(folder: Path) -> torch.Tensor:
-    """Return the weights of a saved model, as `Run.weights` does."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    return torch.cat([value.detach().flatten() for value in model.parameters()])
+def weights_of(model: Any) -> torch.Tensor:
+    """Return all weights in one row, in float32 on the CPU."""
+    return torch.cat([value.detach().float().cpu().flatten() for value in model.parameters()])

@@ -1,0 +1,85 @@
+"""One process on a machine with two GPUs: every trainer uses one of them, and does what it does where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from trl import DPOConfig, SFTConfig
+
+from arpo_trainer.backends import TransformersBackend
+from arpo_trainer.backends.base import Request
+from arpo_trainer.backends.sampling import Sampler
+from arpo_trainer.preference.pair_trainer import make_pair_trainer
+from arpo_trainer.preference.pairs import PreferencePair
+from arpo_trainer.sft.sft_trainer import make_trainer
+from benchmarks.laboratory.tiny_model import tiny_tokenizer
+from tests.pretended.world import Run, learn_to_walk, walks, weights_of
+
+QUICK: dict[str, Any] = {"max_steps": 2, "learning_rate": 1e-3, "bf16": False, "gradient_checkpointing": False}
+QUICK |= {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "model_init_kwargs": {"dtype": "float32"}}
+
+
+def trained(policy: Path, folder: Path) -> list[Any]:
+    run = Run(policy, folder, beta=0.04, packing=False)
+    return [run.trainer.model, run.trainer.ref_model]
+
+
+def cold_started(policy: Path, folder: Path) -> list[Any]:
+    learn_to_walk(folder, epochs=1)
+    return [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to("cuda")]
+
+
+def fine_tuned(policy: Path, folder: Path) -> list[Any]:
+    args = SFTConfig(str(folder), max_length=None, per_device_train_batch_size=4, **QUICK)
+    trainer = make_trainer(str(policy), tiny_tokenizer(), walks(8), args)
+    trainer.train()
+    return [trainer.model]
+
+
+def preferred(policy: Path, folder: Path) -> list[Any]:
+    pairs = [PreferencePair("t", [1, 5, 6], 0, [7, 8 + n, 9], [1, 0, 1], [10, 11], [1, 1], 1.0, 0.0) for n in range(8)]
+    args = DPOConfig(str(folder), max_length=None, per_device_train_batch_size=4, remove_unused_columns=False, **QUICK)
+    trainer = make_pair_trainer(str(policy), tiny_tokenizer(), pairs, args)
+    trainer.train()
+    return [trainer.model, trainer.ref_model]
+
+
+@pytest.mark.parametrize("way", [trained, cold_started, fine_tuned, preferred])
+def test_a_process_trains_on_one_of_two_gpus(
+    way: Callable[[Path, Path], list[Any]], policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = way(policy, tmp_path / "one")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert torch.cuda.device_count() == 2
+    two = way(policy, tmp_path / "two")
+    for alone, beside in zip(one, two, strict=True):
+        assert {value.device for value in beside.parameters()} == {torch.device("cuda:0")}
+        assert torch.equal(weights_of(alone), weights_of(beside))
+
+
+def test_a_process_generates_on_the_gpu_of_its_rank(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    ordinary, devices = Sampler.draw, list[int]()
+
+    def draw(*args: Any) -> Any:
+        devices.append(torch.cuda.current_device())
+        return ordinary(*args)
+
+    async def generate(device: int) -> list[int]:
+        model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).to(device)
+        with torch.cuda.device(device):
+            backend = TransformersBackend(model, tiny_tokenizer(), eos_token_ids={-1})
+            await backend.begin()
+            generation = await backend.generate(Request((1, 5), 6, seed=3))
+            await backend.end()
+        return list(generation.ids)
+
+    monkeypatch.setattr(Sampler, "draw", draw)
+    assert asyncio.run(generate(0)) == asyncio.run(generate(1))
+    assert devices == [0] * 6 + [1] * 6
