@@ -283,6 +283,8 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
             text = text[: match.start()]  # "150 minutes in 2.5 hours"
     if len(same := _SAME.split(text)) > 1:
         # "1/2, i.e. 0.5" gives the number in several ways, all of which must be correct
+        if not all(same):
+            return False
         if len({side[0] for part in same if (side := equation_sides(part)) and is_name(side[0])}) > 1:
             return False  # "a = 27 or b = 27"
         verdicts = [_decide_number(part.strip(" ,()"), gold, number, question, known) for part in same]

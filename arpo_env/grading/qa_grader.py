@@ -21,7 +21,7 @@ from functools import lru_cache
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.qa_text import chinese
 from arpo_env.grading.qa_text.additions import fits, is_acronym, readings, untitled, without_kind
-from arpo_env.grading.qa_text.answer_tokens import has_digit, normalise_words, tokens, without_roman
+from arpo_env.grading.qa_text.answer_tokens import ADDRESS, has_digit, normalise_words, tokens, without_roman
 from arpo_env.grading.qa_text.choices import is_chosen, told_in_sentence
 from arpo_env.grading.qa_text.claims import (
     NEGATIONS,
@@ -46,7 +46,8 @@ from arpo_env.grading.qa_text.names import (
     same_in_other_spelling,
 )
 from arpo_env.grading.qa_text.places import is_known, same_place, spelled_out
-from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, same_in_other_unit, units_in
+from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, same_amount, same_in_other_unit, units_in
+from arpo_env.grading.qa_text.values import are_scores, is_value, same_code, same_formula, same_score, tells_value
 from envs_registry import Task
 
 __all__ = ["ExactGrader", "QaGrader", "qa_scores", "tokens"]
@@ -55,12 +56,12 @@ _LONGEST = 1_500  # characters of an answer that are considered
 _PROSE = 8  # a gold answer with more content words is prose, not a name
 _CLOSED = ("yes", "no", "noanswer")
 _SEPARATORS = re.compile(r"[,;|/•\n(（]|\s-\s")
-_ITEMS = re.compile(r"[,;|/•\n&]|\band\b|和|、|与|(?:^|(?<=\s))\d[.)]\s", re.IGNORECASE)
+_ITEMS = re.compile(r"[,，；;|/•\n&]|\band\b|和|、|与|(?:^|(?<=\s))\d[.)]\s", re.IGNORECASE)
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
 _ROUGHLY = re.compile(r"\b(?:approximately|roughly|about how)\b|约")
 _CAMEL, _HYPHEN = re.compile(r"(?<=[a-z])(?=[A-Z])"), re.compile(r"(?<=[^\W\d])-(?=[^\W\d])")
 _NICKNAME = re.compile(r"((?:[A-Z][\w.]*\s)+)[\"“'‘]([A-Z][\w .]{1,20})[\"”'’]\s([A-Z]\S+)")
-_SURNAME_FIRST = re.compile(r"([^\s,]+), ([^,]+)")
+_SURNAME_FIRST = re.compile(r"([^\s,\d]+), ([^,\d]+)")
 _PLURAL_OWNER = re.compile(r"(?<!\w)\w{1,30}s['’] \w{1,30}")
 _STATE = re.compile(r",\s*([A-Z]{2,3})\b")
 _SHORT = re.compile(r"(?:[Tt]he )?(?:[A-Z]\.?){2,7}")
@@ -97,6 +98,10 @@ def qa_scores(answer: str, golds: Sequence[str], question: str = "") -> tuple[fl
     answer = re.sub(r"\s*\n\s*|\s+", lambda blank: "\n" if "\n" in blank[0] else " ", answer[:_LONGEST].strip())
     if any(match[0] not in question for match in _PLURAL_OWNER.finditer(answer)):
         question = ""  # no word may be dropped from "James' father"
+    decided = [(same_formula(without_frame(answer), gold, question), gold) for gold in golds]
+    if any(same for same, _ in decided):
+        return 1.0, 1.0
+    golds = [gold for same, gold in decided if same is None]
     # exactness is tried on every alias before partial credit
     if any(_is_exact(answer, gold, question) for gold in golds) or _names_aliases(answer, golds):
         return 1.0, 1.0
@@ -116,6 +121,8 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
         return False
     if _is_chinese(mine) and sorted(mine) == sorted(other) and not _ITEMS.search(answer):
         return False  # characters in another order are another word
+    if chinese.belongs(answer, gold):
+        return False
     items = _items(gold)
     if _names(answer, gold, question) or (items and _items(without_frame(answer)) == items):
         return True
@@ -137,7 +144,14 @@ def _names(answer: str, gold: str, question: str) -> bool:
     forms = list(dict.fromkeys(_answer_forms(answer, other, asked)))
     if any(_same(form, one) for form in forms for one in _gold_forms(gold, question)):
         return True
-    if chinese.same_name(without_frame(answer), gold, question):
+    text = without_frame(answer)
+    if not gold.isascii() and any(
+        chinese.same_name(form, gold, question) for form in (text, *("".join(form) for form in forms))
+    ):
+        return True
+    if same_score(text, gold, asked) or same_code(text, gold, question):
+        return True
+    if is_value(other) and tells_value(text, other[0], asked, lambda one, two: _same((one,), (two,))):
         return True
     # titles may be missing on one side only: "Queen Victoria" is not "King Victoria"
     if _SHORT.fullmatch(short := without_frame(answer).strip(" .")) and len(other) > 2 and is_acronym(short, gold):
@@ -154,7 +168,7 @@ def _names(answer: str, gold: str, question: str) -> bool:
 def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Iterator[tuple[str, ...]]:
     """Yield the readings of an answer: unchanged, without its frame, and without words of the question."""
     closed, fillers = asked.closed(gold), asked.fillers(gold)
-    units = units_in(asked.words)
+    units = units_in(asked.text)
     for text in _texts(without_frame(answer), asked):
         words = tokens(text)
         yield tuple(words)
@@ -202,16 +216,22 @@ def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
     if match := _ASIDE.match(gold):
         texts += [match[1], *(part for part, of in (match.groups(), match.groups()[::-1]) if is_acronym(part, of))]
         texts += [match[2]] if is_acronym(match[2], match[1]) or is_acronym(match[1], match[2]) else []
-    units = units_in(asked.words)
+    units = units_in(asked.text)
     found: dict[tuple[str, ...], None] = {}
     for text in texts:
         words = tokens(text)
+        if len(words) > 1 and (number := [word for word in words if has_digit(word)]) and _told(words, number, asked):
+            found[tuple(number)] = None  # "Python 3.8" where the question is about Python
         plain = [word for word in words if word not in QUALIFIERS]
         core = asked.core(plain, asked.gold_fillers(words, text), closed=True)
         for form in (words, plain, core, [bare_number(word, units) for word in core]):
             if any(map(is_content, form)):
                 found[tuple(form)] = None
     return tuple(found)
+
+
+def _told(words: Sequence[str], number: Sequence[str], asked: QuestionWords) -> bool:
+    return len(number) == 1 and all(word in asked.words for word in words if word not in number)
 
 
 def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
@@ -228,7 +248,7 @@ def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
         return True
     if same_in_other_spelling(mine, gold):
         return True
-    if len(mine) == len(gold) == 1 and date_agrees(mine[0], gold[0]):
+    if len(mine) == len(gold) == 1 and (date_agrees(mine[0], gold[0]) or same_amount(mine[0], gold[0])):
         return True
     return is_joined(mine, gold) or initials_stand_for(mine, gold)
 
@@ -239,8 +259,13 @@ def _is_chinese(words: Sequence[str]) -> bool:
 
 def _items(text: str) -> tuple[tuple[str, ...], ...]:
     """Return the sorted items of a list; () if the text is not a list. Dates and numbers keep their commas."""
-    parts = [tuple(tokens(re.sub(r"^\s*both\b", "", part, flags=re.IGNORECASE))) for part in _ITEMS.split(text)]
+    if any(word.startswith(ADDRESS) for word in tokens(text)):
+        return ()
+    parts = [re.sub(r"^\s*both\b", "", part, flags=re.IGNORECASE) for part in _ITEMS.split(text)]
+    parts = [tuple(tokens(chinese.plain_name(part))) for part in parts]
     parts = [part for part in parts if part]
+    if all(are_scores(" ".join(part)) for part in parts):
+        return tuple(parts) if len(parts) > 1 else ()
     return tuple(sorted(parts)) if len(parts) > 1 and not re.search(r"\d\s*[,/]\s*\d", text) else ()
 
 
@@ -262,13 +287,14 @@ def _f1(answer: str, gold: str, question: str) -> float:
     # prose is compared as a whole, names without the words of the question
     if not in_prose:
         mine = asked.core(mine, asked.fillers(other), asked.closed(other))
-    if not other or _is_closed(mine) or _is_closed(other) or (len(other) == 1 and has_digit(other[0])):
+    if not other or _is_closed(mine) or _is_closed(other) or all(is_value([word]) for word in other):
         return 0.0
     extra, missing = Counter(mine) - Counter(other), Counter(other) - Counter(mine)
     if not in_prose and _is_chinese(mine) and _is_chinese(other):
         # a part has to be a part as it is written, with no character of the question left out
         whole = tokens(without_frame(answer))
-        part = 2 * len(whole) >= len(other) > max(len(whole), 3) and "".join(whole) in "".join(other)
+        part = 2 * len(whole) >= len(other) > max(len(whole), 3) and "".join(other).endswith("".join(whole))
+        part = part and not _ITEMS.search(gold)
         return _overlap(whole, other) if part and not set(whole) <= asked.copied else 0.0
     if evades(extra, in_prose=in_prose) or not _numbers_match(extra, missing, other, in_prose):
         return 0.0

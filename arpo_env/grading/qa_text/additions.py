@@ -116,6 +116,7 @@ _NAMED_IN_CHINESE = re.compile(
 _LIFE_IN_CHINESE = re.compile(
     r"(?:约|生于|公元|前)*\d{1,4}年?[\d月日]*\s?[-－—–~至]{1,2}\s?(?:约|卒于|公元|前)*\d{1,4}年?[\d月日]*"
 )
+_ORGANISATION = re.compile("[\u4e00-\u9fff]{2,12}(?:大学|学院|公司|研究所|研究院|医院|集团|中学|银行|实验室|系)")
 _LATIN = re.compile(r"[A-Z][a-z]+(?: [a-z]+(?:us|a|um|is|es|ae|i|eo|o|ns|ix|ex|ps)){1,2}")
 _SYMBOL, _SYMBOLIC = re.compile(r"[A-Z][a-z]?"), word_set("element symbol chemical metal gas atomic")
 _LIVING = word_set("animal species bird mammal fish insect reptile plant tree flower fruit")
@@ -448,7 +449,7 @@ def _is_other_form(text: str, words: Sequence[str], name: str, asked: QuestionWo
         return 0 < len(told) <= 12 and not evades(told)
     if has_digit(name):
         return False
-    if own and (chinese.is_role(text) or _LIFE_IN_CHINESE.fullmatch(text)):
+    if own and (chinese.is_role(text) or _LIFE_IN_CHINESE.fullmatch(text) or _ORGANISATION.fullmatch(text)):
         return asked_for(asked.text)[0] == "person"
     latin = [re.search("[a-zA-Z]", one) is not None for one in (name, text)]
     foreign = [re.search("[\u0370-\u1cff\u3040-\ud7af]", one) is not None for one in (name, text)]

@@ -17,6 +17,7 @@ from arpo_env.grading.answer_text.normalize_latex import unwrap
 from arpo_env.grading.qa_text.chinese import simplified, with_digits
 from arpo_env.grading.qa_text.dates import mark_dates
 from arpo_env.grading.qa_text.quantities import mark_quantities, with_ordinals
+from arpo_env.grading.qa_text.units import spelled_prefixes
 
 CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -95,19 +96,38 @@ _UNITED_STATES = re.compile(r"(?<![\w$])USA?(?![\w$])")
 _THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d,]*\d)")
 _ESCAPED, _RESERVED = re.compile(r"\\([%$&#_])"), re.compile("[\ue000\ue001]")
 _THIN_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
-_POWER, _ACCENTS = re.compile(r"(?<=\d)([⁰¹²³⁴-⁹]+)"), re.compile("[\u0300-\u036f]")
+_POWER, _ACCENTS = re.compile(r"(?<=\d)(⁻?[⁰¹²³⁴-⁹]+)"), re.compile("[\u0300-\u036f]")
+_TIMES = re.compile(r"\\(?:times|cdot)(?![a-z])\s?")
 _CAPITAL_MILLION = re.compile(r"(?<=\d)M(?!\w)")
-_CLEANED: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
+_DIGIT = re.compile(r"\d")
+_Rules = list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]
+_CLEANED: _Rules = [
     (re.compile(r"(?<=[\w\ue001])\s*[‐‑‒–—]\s*(?=\w)"), lambda m: "-" if m[0] == m[0].strip() else " - "),
     (re.compile(r"(?<=[^\W\d])'(?=\w)|(?<=\w)'(?=[^\W\d])"), ""),
     (re.compile(r"(?<=[^\W\d])\.(?=[^\W\d])"), ""),
-    (re.compile(r"[<≤>≥±](?=\s*[$€£¥]?\d)"), lambda match: _BOUNDS[match[0]]),
     (re.compile(r"(?<!\w)!(?=\w)"), " not "),
-    (re.compile(r"^\s*\+(?=\d)"), ""),
-    (re.compile(r"(?<![\w#])(?:#|no\.|nr\.|number)\s*(?=\d)"), ""),
     (re.compile(r"(?<![\w])([a-g]) sharp(?!\w)"), r"\1#"),
     (re.compile(r"(?<![\w])([a-f]) (plus|minus)(?!\w)"), lambda m: m[1] + {"plus": "+", "minus": "-"}[m[2]]),
 ]
+_CLEANED_NUMBERS: _Rules = [
+    (re.compile(r"[<≤>≥±](?=\s*[$€£¥]?\d)"), lambda match: _BOUNDS[match[0]]),
+    (re.compile(r"^\s*\+(?=\d)"), ""),
+    (re.compile(r"(?<=\d)\s?[:∶]\s?(?=\d)"), ":"),
+    (re.compile(r"(?<!\w)(?:v|ver\.?|version|release)\s?(?=\d+(?:\.\d|\s?$))"), ""),
+    (re.compile(r"(?<=[a-z)])_\{?(\d+)\}?|\^\{?(\d*[+-])\}?(?![\w(])"), lambda match: match[1] or match[2]),
+    (re.compile(r"(?<![\w#])(?:#|no\.|nr\.|number)\s*(?=\d)"), ""),
+]
+ADDRESS = "ǀ"  # begins the token of an address; a letter, so that it is part of the word
+_PATH, _AT = "ǀ", "ǁ"
+_PUBLISHED = re.compile(
+    r"(?:https?://)?(?:www\.|dx\.)?(?:doi\.org/|arxiv\.org/(?:abs|pdf)/)|(?<!\w)(?:doi|arxiv):\s?", re.IGNORECASE
+)
+_LINK = re.compile(r"\[[^\[\]]{1,100}\]\(((?:https?://|www\.)[^\s()]{1,300})\)")
+_ADDRESS = re.compile(
+    r"(?:(?:https?://|mailto:)(?:www\.)?|www\.)(?P<long>[^\s<>()\"“”\u3000-\u9fff\uff00-\uffef]{1,300})"
+    r"|(?<![A-Za-z0-9@._/-])(?P<short>(?:[A-Za-z0-9._+-]{1,60}@)?(?:[A-Za-z0-9-]{1,40}\.){1,4}"
+    r"(?:com|org|net|edu|gov|int|info|dev|app|[a-z]{2})(?:/[A-Za-z0-9/_.~?=&%+-]{0,200})?)(?![A-Za-z0-9@])"
+)
 _MARK = r"\ue000[^\ue000\ue001]*\ue001"
 _TOKEN = re.compile(
     rf"{_MARK}|[{CJK}]|[\U0001f1e6-\U0001f1ff]{{2}}|(?:(?<![\w.])-)?\d++(?:[./:\-]\d++)*+(?![^\W\d_{CJK}])|[^\W{CJK}]+(?:\++|#)(?!\w)|"
@@ -138,26 +158,39 @@ def tokens(text: str) -> list[str]:
 def normalise_words(text: str) -> str:
     """Return a text in lower case, without accents, markup and the points of initials."""
     text = " ".join(simplified(text).split())  # long runs of spaces slow the patterns down
-    boxed = _BOX.match(text)
-    text = _MATH.sub(r"\1", unwrap(_RESERVED.sub("", _ESCAPED.sub(r"\1", boxed[1] if boxed else text))))
-    text = _POWER.sub(r"^\1", _THIN_SPACE.sub(",", text)).translate(_SIGNS)
+    if "." in text or ":" in text:
+        text = _ADDRESS.sub(_address, _LINK.sub(r"\1", _PUBLISHED.sub("", text)))
+    if "\\" in text:
+        boxed = _BOX.match(text)
+        text = _TIMES.sub("×", unwrap(_ESCAPED.sub(r"\1", boxed[1] if boxed else text)))
+    text = _MATH.sub(r"\1", text) if "$" in text else text
     if not text.isascii():
+        text = _POWER.sub(r"^\1", _THIN_SPACE.sub(",", _RESERVED.sub("", text))).translate(_SIGNS)
         # NFKD separates accents, which are removed; NFKC then unifies the remaining forms
         text = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
-        text = unicodedata.normalize("NFKC", text).translate(_SIGNS)
+        text = unicodedata.normalize("NFKC", text)
+    text = text.translate(_SIGNS)
     text = _INITIALS.sub(_joined, text)
     text = _SPACED_INITIALS.sub(lambda match: match[0].replace(" ", ""), text)
+    numbers = _DIGIT.search(text) is not None
     # the capitals tell these from metres and from "us"
-    text = _UNITED_STATES.sub("United States", _CAPITAL_MILLION.sub("mn", text))
-    text = text.casefold().translate(_LETTERS).replace("_", " ").replace("&", " and ")
-    for pattern, new in _CLEANED:
+    text = _CAPITAL_MILLION.sub("mn", spelled_prefixes(text)) if numbers else text
+    text = _UNITED_STATES.sub("United States", text).casefold().translate(_LETTERS)
+    text = text.replace("_", " ").replace("&", " and ")
+    for pattern, new in (*_CLEANED, *_CLEANED_NUMBERS) if numbers else _CLEANED:
         text = pattern.sub(new, text)
-    return _THOUSANDS.sub(lambda match: match[1] + match[2].replace(",", ""), text)
+    return _THOUSANDS.sub(lambda match: match[1] + match[2].replace(",", ""), text) if numbers else text
 
 
 def has_digit(token: str) -> bool:
     """Return whether a token contains a digit: a number, a date, or a name with a number."""
     return any(letter.isdigit() for letter in token)
+
+
+def _address(match: re.Match[str]) -> str:
+    """Return a web or mail address as one word, without its protocol."""
+    text = (match["long"] or match["short"]).rstrip("/.,;:!?'").replace("/", _PATH).replace("@", _AT)
+    return f" {ADDRESS}{re.sub(rf'[^A-Za-z0-9{_PATH}{_AT}]', '', text)} "
 
 
 def _joined(match: re.Match[str]) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 
 from arpo_env.grading.answer_text.number_words import read_words
+from arpo_env.grading.qa_text.units import UNITS
 
 # the official simplification of the common characters
 _TRADITIONAL = (
@@ -67,10 +69,50 @@ _SIMPLIFIED = (
 _SCRIPT = str.maketrans(_TRADITIONAL, _SIMPLIFIED)
 _NUMERAL = "〇零一二三四五六七八九十百千万亿两"
 _MEASURE = "个部名位座条次本种家所集首支枚场张届篇幢款台辆艘架颗项件步卷期级层门栋"
-_COUNTED = f"年月日号岁人天%{_MEASURE}"
-_WORDS = re.compile(rf"[{_NUMERAL}]{{1,20}}(?=[{_COUNTED}]|公[里斤]|[米吨秒]|分钟|小时)|^[{_NUMERAL}]{{1,20}}$")
+_COUNTED = f"年月日号岁人天世点时分比届季{_MEASURE}"
+_UNIT_NAMES = "|".join(sorted((name for name in UNITS if name > "\u4e00"), key=len, reverse=True))
+_DIGIT = "[零〇一二三四五六七八九]"
+_WORDS = re.compile(
+    rf"(?:(?<=分之)|(?<=[第比]))[{_NUMERAL}]{{1,12}}(?:点{_DIGIT}{{1,9}})?|^[{_NUMERAL}]{{1,20}}$"
+    rf"|(?<![{_NUMERAL}])[{_NUMERAL}]{{1,20}}(?:点{_DIGIT}{{1,9}})?(?=[{_COUNTED}]|{_UNIT_NAMES})"
+)
+_SEASONS, _CENTURIES = (
+    dict(zip("春夏秋冬", ("spring", "summer", "autumn", "winter"), strict=True)),
+    {"上": 20, "本": 21},
+)
+_AFTERNOON, _FORENOON = (
+    ("中午", "下午", "傍晚", "晚上", "夜里", "夜间", "深夜"),
+    ("凌晨", "早上", "早晨", "清晨", "上午"),
+)
+# what is written as in English, in this order
+_IN_ENGLISH: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
+    (re.compile(r"百分之\s?(\d[\d.]*)"), lambda match: f"{match[1]}%"),
+    (re.compile(r"千分之\s?(\d[\d.]*)"), lambda match: f"{match[1]}‰"),
+    (re.compile(r"(\d{1,4})\s?分之\s?(\d{1,4})"), lambda match: f"{match[2]}/{match[1]}"),
+    (re.compile(r"(?<!\d)(\d{1,3})\s?比\s?(\d{1,3})(?!\d)"), lambda match: f"{match[1]}:{match[2]}"),
+    (
+        re.compile(r"(公元前?)?(前)?\s?第?\s?(?:(\d{1,2})|([上本]))\s?世纪(?:\s?(\d0)\s?年代)?"),
+        lambda match: _century(match),
+    ),
+    (re.compile(r"(?<!\d)(\d\d)?(\d0)\s?年代"), lambda match: f"{match[1] or 19}{match[2]}s"),
+    (
+        re.compile(r"(?:公元前\s?(\d{1,4})\s?年?|前\s?(\d{3,4})(?:\s?年|(?=$)))"),
+        lambda match: f" {match[1] or match[2]} bc ",
+    ),
+    (re.compile(r"公元(?=\s?\d)"), lambda match: ""),
+    (re.compile(r"(\d{4})\s?年?\s?第?\s?([1-4])\s?季度"), lambda match: f" q{match[2]} {match[1]} "),
+    (re.compile(r"(\d{4})\s?年的?([春夏秋冬])[天季]?"), lambda match: f" {_SEASONS[match[2]]} {match[1]} "),
+    (
+        re.compile(
+            rf"(?P<when>{'|'.join(_AFTERNOON + _FORENOON)})?\s?(?<!\d)(?P<hour>\d{{1,2}})\s?(?P<sign>[点时:])"
+            r"(?![间代期])"
+            r"(?:\s?(?P<minute>\d{1,2})\s?分?|(?P<half>半)|1?(?P<quarter>刻)|整|钟)?"
+        ),
+        lambda match: _clock(match),
+    ),
+]
 _MYRIADS = re.compile(r"(?<![\d.])(\d{1,12}(?:\.\d{1,6})?)\s?(万亿|万|亿)")
-_MEASURES = re.compile(rf"(?<=\d)\s?[{_MEASURE}]")
+_MEASURES = re.compile(rf"(?<=\d)\s?(?:[{_MEASURE}]|人(?!民))")
 _TOTAL = re.compile(r"(?:总|一)?共有?\s?(?=\d)")
 _SIZES = {"万": 10**4, "亿": 10**8, "万亿": 10**12}
 _COUNTRY_NAMES = """
@@ -88,6 +130,15 @@ _TITLE_NAMES = """
 """
 _COUNTRIES, _ROLES, _TITLES = _COUNTRY_NAMES.split(), _ROLE_NAMES.split(), _TITLE_NAMES.split()
 _KINDS = ("特别行政区", "自治区", "市", "省", "县", "区", "镇", "村", "州", "公司", "集团")
+_RANKS = "第一二三四五六七八九十副前非"
+_PROVINCES = """
+河北 山西 辽宁 吉林 黑龙江 江苏 浙江 安徽 福建 江西 山东 河南 湖北 湖南 广东 海南 四川 贵州 云南 陕西 甘肃 青海 台湾
+内蒙古 广西 西藏 宁夏 新疆
+"""
+_OF_PROVINCE = rf"(?:中国)?(?:(?:{'|'.join(_PROVINCES.split())})(?:省|\w{{0,3}}自治区)?)"
+_PROVINCE = re.compile(rf"^{_OF_PROVINCE}(?=[\u4e00-\u9fff]{{2}})(?!人民|大学|农业|师范|省|市|话|菜)")
+_PLACE = re.compile(r"(?<=[\u4e00-\u9fff]{2})[省市](?=[\u4e00-\u9fff]{2,6}[市区县镇]$)")
+_COMPANIES = ("公司", "集团")
 _PREFIX = re.compile("|".join(_COUNTRIES))
 _ROLE = "[\u4e00-\u9fff]{1,3}(?:[员家者]|[诗词商]人|[教大]师|皇帝)|医生|将军"
 _BEFORE_NAME = re.compile(
@@ -96,38 +147,11 @@ _BEFORE_NAME = re.compile(
 _AFTER_NAME = re.compile(f"(?:{'|'.join(_TITLES)})$")
 
 
-_UNITS = {
-    "平方公里": "km2",
-    "平方千米": "km2",
-    "平方米": "m2",
-    "立方米": "m3",
-    "公里": "km",
-    "千米": "km",
-    "厘米": "cm",
-    "毫米": "mm",
-    "米": "m",
-    "英里": "mi",
-    "英尺": "ft",
-    "公斤": "kg",
-    "千克": "kg",
-    "毫克": "mg",
-    "克": "g",
-    "吨": "t",
-    "毫升": "ml",
-    "升": "l",
-    "小时": "hr",
-    "分钟": "min",
-    "秒": "sec",
-    "美元": "usd",
-    "欧元": "eur",
-    "英镑": "gbp",
-    "日元": "jpy",
-}
-_UNIT = re.compile(rf"(?:(?<=\d)|(?<=[几少\d])\s?|(?<=\d[万亿]))({'|'.join(_UNITS)})(?![/每])")
-_AD = re.compile(r"公元(?=\d)")
+_BESIDE_DIGITS = re.compile(r"(?<=[\u4e00-\u9fff])(?=\d)|(?<=\d)(?=[\u4e00-\u9fff])")
 _ABOUT = re.compile(r"(?:大约|约为|约|大概)\s?(?=\d)")
 _YES = re.compile(r"(?:是的?|对的?|没错|正确)(?:[,，。.;；:：!！]+(.*))?")
 _NO = re.compile(r"(?:不是的?|不|否|不对|没有|并非如此)(?:[,，。.;；:：!！]+(.*))?")
+_REPEATED = re.compile(r"([不没](?:是|有)?|并不是?|并非|并没有)?([\u4e00-\u9fff]{1,40}?)[。.！!]?")
 _UNSURE = re.compile("但|可能|也许|或|大概|吗|是不是|不一定|也是|也不")
 
 
@@ -141,6 +165,10 @@ def is_yes(text: str, question: str) -> bool | None:
         return None
     yes = _YES.fullmatch(text)
     match = yes or _NO.fullmatch(text)
+    if not match and (said := _REPEATED.fullmatch(text)):
+        asked = re.sub(r"\W|是否|吗|呢", "", simplified(question))
+        told = len(said[2]) > 2 and (asked.endswith(said[2]) or asked.replace("是不是", "是").endswith(said[2]))
+        return (not said[1]) if told else None
     if not match or _UNSURE.search(rest := match[1] or ""):
         return None
     if yes:
@@ -155,34 +183,63 @@ def simplified(text: str) -> str:
 
 
 def with_digits(text: str) -> str:
-    """Write Chinese numerals before what they count as digits: 四月十四日, 十二部, 12万."""
+    """Write Chinese numerals before what they count as digits, and dates and times in words as in English."""
     if text.isascii():
         return text
-    text = _ABOUT.sub(
-        " about ", _UNIT.sub(lambda match: f" {_UNITS[match[1]]} ", _WORDS.sub(_digits, _AD.sub("", text)))
-    )
+    text = _ABOUT.sub(" about ", _WORDS.sub(_digits, text))
+    for pattern, written in _IN_ENGLISH:
+        text = pattern.sub(written, text)
     text = _MYRIADS.sub(lambda match: _plain(Fraction(match[1]) * _SIZES[match[2]]) or match[0], text)
-    return _TOTAL.sub("", _MEASURES.sub(" ", text))
+    return _BESIDE_DIGITS.sub(" ", _TOTAL.sub("", _MEASURES.sub(" ", text)))
+
+
+def _century(match: re.Match[str]) -> str:
+    before = " bc" if match[2] or (match[1] or "").endswith("前") else ""
+    century = int(match[3]) if match[3] else _CENTURIES[match[4]]
+    return f" {century - 1}{match[5]}s{before} " if match[5] else f" {century}th century{before} "
+
+
+def _clock(match: re.Match[str]) -> str:
+    hour, when = int(match["hour"]), match["when"]
+    if hour > 24 or (match["sign"] == ":" and not (when and match["minute"])):
+        return match[0]
+    minute = 30 if match["half"] else 15 if match["quarter"] else int(match["minute"] or 0)
+    late = when in _AFTERNOON and not (when == "中午" and hour > 10)
+    hour = hour % 12 + 12 if late and hour < 12 else hour % 12 if when == "凌晨" else hour
+    return f" {hour:02}:{minute:02} "
 
 
 def same_name(answer: str, gold: str, question: str) -> bool:
-    """Return whether two Chinese names differ in the country before them or the kind of place or title after them."""
+    """Return whether two Chinese names differ in what is before them or after them: a country, province, or title.
+
+    The last place of an address is enough, since the province is known from the city: 广东省深圳市 is 深圳.
+    """
     if gold.isascii() or answer.isascii():
         return False
-    mine, theirs = (_name("".join(simplified(text).split())) for text in (answer, gold))
-    if mine[0] != theirs[0] or len(mine[0]) < 2:
+    mine, theirs = ("".join(simplified(text).split()).rstrip("。") for text in (answer, gold))
+    mine, theirs = _last_place(mine), _last_place(theirs)
+    one, other = _name(mine, question), _name(theirs, question)
+    if one[0] != other[0] or len(one[0]) < 2:
         return False
-    asked = [kind for kind in _KINDS if kind in question]
-    kinds = {mine[2], theirs[2]} - {""}
+    asked = [kind for kind in _KINDS if kind in question and (kind in _COMPANIES) == (one[2] in _COMPANIES)]
+    kinds = {one[2], other[2]} - {""}
     # a province is not its capital: 吉林省, 吉林市
-    if len(kinds) > 1 or (mine[2] and not theirs[2] and asked and mine[2] not in asked):
+    if len(kinds) > 1 or (one[2] and not other[2] and asked and one[2] not in asked):
         return False
-    return len({mine[1], theirs[1]} - {""}) < 2
+    return len({one[1], other[1]} - {""}) < 2
 
 
-def _name(text: str) -> tuple[str, str, str]:
+def _last_place(text: str) -> str:
+    """Return an address without its province, and without the kinds of what is around its last place."""
+    return _PLACE.sub("", _PROVINCE.sub("", text, count=1) or text)
+
+
+def _name(text: str, question: str = "") -> tuple[str, str, str]:
     """Return the name, the country before it and the kind of place after it."""
     before = _BEFORE_NAME.match(text)
+    # "第二作者" is not "第一作者"
+    if before and any(letter in _RANKS and letter not in question for letter in before[0]):
+        before = None
     name = text[before.end() :] if before and len(text) - before.end() > 1 else text
     name = text if name in _ROLES else name
     country = _PREFIX.search(text[: len(text) - len(name)])
@@ -197,15 +254,29 @@ def is_role(text: str) -> bool:
 
 
 def is_country(text: str) -> bool:
-    """Return whether a text is the name of a country."""
-    return simplified(text) in _COUNTRIES
+    """Return whether a text is the name of a country, or of a Chinese province."""
+    return simplified(text) in _COUNTRIES or re.fullmatch(_OF_PROVINCE, simplified(text)) is not None
+
+
+def plain_name(text: str) -> str:
+    """Return a name without titles and kinds of places."""
+    return _name("".join(simplified(text).split()))[0] if re.search("[\u4e00-\u9fff]", text) else text
+
+
+def belongs(answer: str, gold: str) -> bool:
+    """Return whether an answer names something of the gold answer: 李白的诗."""
+    rest = "" if gold.isascii() else answer.partition(gold)[2]
+    return rest[:1] in tuple("的之") and rest[1:2] > "\u4e00"
 
 
 def _digits(match: re.Match[str]) -> str:
     if len(match[0]) == 2 and not set(match[0]) & set("十百千万亿"):
         return match[0]  # "二三个" is two or three
-    value = read_words(match[0])
-    return match[0] if value is None else _plain(value) or match[0]
+    whole, _, rest = match[0].partition("点")
+    value = read_words(whole)
+    if value is None or not _plain(value):
+        return match[0]
+    return _plain(value) + (f".{_plain(read_words('一' + rest) or Fraction())[1:]}" if rest else "")
 
 
 def _plain(value: Fraction) -> str:

@@ -26,7 +26,7 @@ GRAMMAR = word_set(
     """
     it its is was are were be been has have had he she they his her their this that these those thats
     hes shes theyre there who which what where when in on at by of for from during into did does do located born
-    died called named known written directed founded made held created released published 的 是 在 为 于 了
+    died called named known written directed founded made held created released published 的 是 在 为 于 了 位 设 由
     """
 )
 NEGATIONS = word_set(

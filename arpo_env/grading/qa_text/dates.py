@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 # private-use characters cannot occur in an answer, from which they are removed
 OPEN, CLOSE = "\ue000", "\ue001"
+_DIGIT = re.compile(r"\d")
+_MARKED = re.compile(f"({OPEN}[^{CLOSE}]*{CLOSE})")
 _NAMES = [name.lower() for name in calendar.month_name[1:]]
 _SHORT = {
     "jan": 1,
@@ -45,8 +47,10 @@ _DAYS = r"(?P<from>\d{1,2})(?:st|nd|rd|th)?\s*(?:-|to|and|through|until)\s*(?P<d
 _ERA = r"(?:\s*(?P<era>bce|bc|ce|ad)\b)?"
 _YEAR = rf"(?P<year>(?<!\d)(?:\d{{3,4}}|\d\d(?=\s*(?:bc|ad))))(?![\d\w]){_ERA}"
 _ANY_YEAR = rf"(?P<year>(?<!\d)\d{{2,4}})(?![\d\w]){_ERA}"
+_TO = r"(?:-|~|至|到)"
 _GAP = r"\s*[,-]?\s*(?:(?:of|de|del)\s+)?"
-_PATTERNS = [
+_MONTH_NAME = re.compile(rf"\b{_MONTH}")
+_NAMED_MONTHS = [
     re.compile(pattern)
     for pattern in (
         rf"{_WEEKDAY}\b{_DAYS}{_GAP}{_MONTH}(?:{_GAP}{_YEAR})?",
@@ -59,11 +63,19 @@ _PATTERNS = [
         rf"{_WEEKDAY}\b{_MONTH}\s*{_DAY}(?![\w])",
         rf"\b{_MONTH}{_GAP}{_YEAR}",
         rf"\b{_YEAR}{_GAP}{_MONTH}(?!\w)",
+    )
+]
+_PATTERNS = [
+    re.compile(pattern)
+    for pattern in (
         r"(?<![\d./-])(?P<year>\d{4})(?P<sep>[-/.])(?P<month>\d{1,2})(?P=sep)(?P<day>\d{1,2})(?![\d/-])(?:t[\d:.z+]+)?",
+        rf"(?:(?P<year>\d{{4}})\s*年\s*)?(?<!\d)(?P<month>\d{{1,2}})\s*月\s*(?P<from>\d{{1,2}})\s*[日号]?\s*{_TO}\s*"
+        r"(?P<day>\d{1,2})\s*[日号]",
         r"(?P<year>\d{4})\s*年\s*(?P<month>\d{1,2})\s*月\s*(?P<day>\d{1,2})\s*[日号]",
         r"(?P<year>\d{4})\s*年\s*(?P<month>\d{1,2})\s*月(?:份)?(?!\d)",
         r"(?<!\d)(?P<month>\d{1,2})\s*月\s*(?P<day>\d{1,2})\s*[日号]",
-        r"(?<!\d)(?P<year>\d{4})\s*年",
+        r"(?<!\d)(?P<year>\d{4})\s*年(?!代)",
+        r"(?<![\d./-])(?P<month>0?[1-9]|1[0-2])/(?P<year>[12]\d{3})(?![\d/-])",
     )
 ]
 _NUMBERS = re.compile(r"(?<![\d./-])(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?![\d/-])")
@@ -73,7 +85,23 @@ _CENTURY = re.compile(
 _BEFORE_CHRIST = re.compile(
     r"(?<!\w)(?<!(?<!\w)-)(?:(?P<before>ad|ce)\s+)?(?P<year>\d{1,4})(?!\w)\s*(?P<era>bce|bc|ce|ad)(?!\w)"
 )
-_AFTER = re.compile(r"(?<![\w-])ad\s+(?P<year>\d{1,4})(?![\w-])")
+_AFTER = re.compile(r"(?<![\w-])(?P<era>ad|bce?)\s+(?P<year>\d{1,4})(?![\w-])")
+_SEASON = "(?P<season>spring|summer|autumn|fall|winter)"
+_QUARTER = r"(?:q(?P<q>[1-4])|(?P<quarter>[1-4])(?:st|nd|rd|th)\s+quarter)"
+_PART = rf"(?<!\w)(?:{_SEASON}|{_QUARTER})"
+_PART_OF_YEAR = (
+    re.compile(rf"{_PART}(?:\s+of|\s+in|,)?(?:\s+the\s+year)?\s+(?P<year>\d{{4}})(?!\w)"),
+    re.compile(rf"(?<!\w)(?P<year>\d{{4}})(?:,|'?s)?\s+{_PART}(?!\w)"),
+)
+_TENS = "twenties thirties forties fifties sixties seventies eighties nineties"
+_DECADE = re.compile(rf"(?<![\w.])(?:(?P<name>{_TENS.replace(' ', '|')})|'?(?P<tens>[2-9]0)s)(?!\w)")
+_CLOCK = re.compile(
+    r"(?<![\w:./-])(?P<hour>[01]?\d|2[0-4])(?:(?P<sign>[:.h])(?P<minute>[0-5]\d)(?:(?<=:..):00)?)?(?![\d:./-]*\d)\s?"
+    r"(?P<half>o'?clock|(?:(?:o'?clock )?(?:[ap]m|in the (?:morning|afternoon|evening)|at night))(?!\w))?"
+)
+_SPOKEN_CLOCK = re.compile(r"(?<!\w)(half past|quarter past|quarter to) (\d{1,2})(?!\w)")
+_NOON = re.compile(r"^\W*(?:at )?(?:12 |12:00 )?(noon|midday|midnight)\W*$")
+_ZONE = re.compile(r"(?<=\d\d:\d\d) ?(?:(?P<utc>gmt|z|utc)|(?:[a-z]+ )?(?:time|hours?|hrs|uhr))(?!\w)")
 _YEAR_WORD = re.compile(
     r"(?<!\w)month\s+of\s+(?=[^\W\d])|(?<!\w)(?<!\d )year\s+(?:of\s+)?(?=\d{3,4}(?!\w)|\d{1,4}\s*(?:bce?|ce|ad)(?!\w))"
 )
@@ -87,24 +115,34 @@ _RANGE = re.compile(
 
 def mark_dates(text: str) -> str:
     """Replace each date in a text (lower case, no accents) by one token, enclosed in private-use characters."""
-    if not any(letter.isdigit() for letter in text):
+    if match := _NOON.match(text):
+        return "00:00" if match[1] == "midnight" else "12:00"
+    text = _DECADE.sub(_decade, text) if "0s" in text or "ties" in text else text
+    if not _DIGIT.search(text):
         return text
+    for pattern in _PART_OF_YEAR:
+        text = pattern.sub(_part_of_year, text)
     text = _MONTH_RANGE.sub(_month_range, _YEAR_WORD.sub("", text))
     # more specific patterns first; each skips what an earlier one has marked
-    for pattern in _PATTERNS:
+    for pattern in (*(_NAMED_MONTHS if _MONTH_NAME.search(text) else ()), *_PATTERNS):
         text = outside_marks(text, lambda piece, pattern=pattern: pattern.sub(_date_token, piece))  # type: ignore[misc]
     text = outside_marks(text, _mark_years)
-    return _RANGE.sub(_date_range, text)
+    text = outside_marks(
+        _RANGE.sub(_date_range, text), lambda piece: _CLOCK.sub(_clock, _SPOKEN_CLOCK.sub(_spoken, piece))
+    )
+    return _ZONE.sub(lambda match: " utc" if match["utc"] else "", text)
 
 
 def outside_marks(text: str, change: Callable[[str], str]) -> str:
     """Apply a change to the parts of a text that are not marked as tokens."""
-    pieces = re.split(f"({OPEN}[^{CLOSE}]*{CLOSE})", text)
+    if OPEN not in text:
+        return change(text)
+    pieces = _MARKED.split(text)
     return "".join(piece if piece.startswith(OPEN) else change(piece) for piece in pieces)
 
 
 def _mark_years(text: str) -> str:
-    text = _AFTER.sub(lambda match: f" {OPEN}{match['year']}{CLOSE} ", _NUMBERS.sub(_from_numbers, text))
+    text = _AFTER.sub(lambda match: f" {OPEN}{_year(match)}{CLOSE} ", _NUMBERS.sub(_from_numbers, text))
     text = _CENTURY.sub(lambda match: f" {OPEN}{_year(match)}{match[2]}{CLOSE} ", text)
     text = _SHORT_RANGE.sub(_short_range, text)
     return _BEFORE_CHRIST.sub(lambda match: f" {OPEN}{_year(match)}{CLOSE} ", text)
@@ -114,6 +152,11 @@ def is_date(token: str) -> bool:
     """Return whether a token is a date with more than a year."""
     found = re.fullmatch(r"(?:-?\d{4}|-)-(\d\d)(?:-(\d\d))?", token)
     return found is not None and 1 <= int(found[1]) <= 12 and 1 <= int(found[2] or 1) <= 31
+
+
+def is_time(token: str) -> bool:
+    """Return whether a token is a year, a date, or a range of these."""
+    return re.fullmatch(r"-?(?:[12]\d{3}|\d{1,4}-|-)[\d.-]*(?:q\d|[a-z]+)?|\d{4}s", token) is not None
 
 
 def date_agrees(answer: str, gold: str) -> bool:
@@ -166,9 +209,9 @@ def _days(month: int, year: str | None) -> int:
 
 def _from_numbers(match: re.Match[str]) -> str:
     first, second, year = int(match[1]), int(match[3]), match[4]
-    days = {
-        (day, month) for day, month in ((first, second), (second, first)) if month <= 12 and 1 <= day <= 31 and month
-    }
+    # with points, the day is first
+    orders = ((first, second), (second, first))[: 1 if match[2] == "." else 2]
+    days = {(day, month) for day, month in orders if month <= 12 and 1 <= day <= 31 and month}
     # exactly one reading is a date
     if len(days) == 1:
         ((day, month),) = days
@@ -197,4 +240,37 @@ def _date_range(match: re.Match[str]) -> str:
         return match[0]
     if first.startswith("--") and not last.startswith("-"):
         first = last[:4] + first[1:]
+    elif last.startswith("--") and is_date(first) and not first.startswith("-"):
+        last = first[:4] + last[1:]
     return f" {OPEN}{first}..{last}{CLOSE} "
+
+
+def _part_of_year(match: re.Match[str]) -> str:
+    part = (match["season"] or "").replace("fall", "autumn") or f"q{match['q'] or match['quarter']}"
+    return f" {OPEN}{match['year']}-{part}{CLOSE} "
+
+
+def _decade(match: re.Match[str]) -> str:
+    return f"19{match['tens'] or 10 * (_TENS.split().index(match['name']) + 2)}s"
+
+
+def _clock(match: re.Match[str]) -> str:
+    """Return a time of day in 24 hours."""
+    hour, half = int(match["hour"]), match["half"] or ""
+    if not half and match["sign"] not in (":", "h"):
+        return match[0]
+    told = re.sub("^o'?clock ?", "", half)[-7:]
+    if told and not 1 <= hour <= 12:
+        return match[0]
+    if told in ("am", "morning") or (told == "t night" and hour == 12):
+        hour %= 12
+    elif told:
+        hour = hour % 12 + 12
+    return f"{hour:02}:{match['minute'] or '00'}" + (
+        "" if match.end() == len(match.string) or half else match[0][len(match[0].rstrip()) :]
+    )
+
+
+def _spoken(match: re.Match[str]) -> str:
+    hour = int(match[2])
+    return f"{hour - 1}:45" if match[1].endswith("to") else f"{hour}:{30 if match[1].startswith('half') else 15}"

@@ -100,7 +100,7 @@ def asked_for(question: str) -> tuple[str, str]:
             return {"where": "place", "when": "time", "how": "number"}[word], ""
         if word in ("which", "what"):
             return _noun_after(words, place + 1)
-    if re.search(r"谁|哪位|什么人", question):
+    if re.search(r"谁|哪一?位|什么人|哪[^,，。?？]{0,6}[人家员者师手帝王]", question):
         return "person", ""
     return ("place" if re.search(r"哪里|哪儿|何地|地方|哪个(?:国家|城市|省|县|州)", question) else ""), ""
 

@@ -65,7 +65,7 @@ def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
         or _is_reordered(mine, other)
         or _is_reordered(other, mine)
         or _is_clipped(text, gold)
-        or (group in ("place", "") and _is_in_region(text, gold))
+        or (group in ("place", "") and gold < "\u3000" and _is_in_region(text, gold))
         or (group == "person" and _lacks_middle_name(mine, other, asked))
         or (group == "group" and len(mine) == 1 < len(other) and asked.has("team") and mine[0] == other[-1][:-1] + "s")
         or {_without_nation(mine), _without_nation(other)} < {mine, other}
@@ -198,6 +198,10 @@ def _folded(word: str) -> str:
 def is_joined(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
     """Return whether an answer only writes words of the gold answer together ("Hongkong"), or initials apart."""
     joined = "".join(gold)
+    if any(map(has_digit, gold)):  # "ISO9001", "F-16"
+        runs = [[run for word in words for run in re.findall(r"\d[\d.]*|\D+", word)] for words in (mine, gold)]
+        apart = len(mine) > len(gold) and len(gold[0]) < 3  # "U2" is not "U-2"
+        return runs[0] == runs[1] and len(runs[0]) > 1 and not apart and not any("|" in word for word in gold)
     if "".join(mine) != joined or len(joined) < 4 or any(map(has_digit, mine)):
         return False
     ours, theirs = ({*itertools.accumulate(map(len, words))} for words in (mine, gold))

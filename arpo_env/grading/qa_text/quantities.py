@@ -8,9 +8,12 @@ kilometres. Numbers in words are read up to the trillions, ordinals up to the ni
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 from arpo_env.grading.qa_text.dates import CLOSE, OPEN, outside_marks
+from arpo_env.grading.qa_text.units import CURRENCIES, UNITS, in_metric, unit_at
 
 _ONES = """
 zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
@@ -28,118 +31,38 @@ sixteenth seventeenth eighteenth nineteenth twentieth
 """
 _NUMBER_WORD = "|".join(sorted((*_WORDS, *_SCALES), key=len, reverse=True))
 _IN_WORDS = re.compile(rf"(?<![\w'-])(?:{_NUMBER_WORD})(?:(?:\s+|-)(?:and\s+)?(?:{_NUMBER_WORD}))*(?![\w'])")
-_CURRENCIES = {
-    "USD": "$ us$ usd dollar dollars united-states-dollar united-states-dollars american-dollars bucks",
-    "EUR": "€ eur euro euros",
-    "GBP": "£ gbp pounds-sterling sterling british-pounds pound pounds",
-    "JPY": "¥ jpy yen",
-    "CNY": "rmb cny yuan renminbi 元",
-    "INR": "₹ inr rs rupee rupees",
-    "AUD": "a$ au$ aud australian-dollars",
-    "CAD": "c$ ca$ cad canadian-dollars",
-    "HKD": "hk$ hkd",
-    "NZD": "nz$ nzd",
-    "SGD": "s$ sgd",
-    "KRW": "₩ krw won",
-    "RUB": "₽ rub rubles roubles",
-    "CHF": "chf francs franc",
-    "BRL": "r$ brl reais",
-    "cent": "cents cent ¢",
-}
-_UNITS = {  # dimension: {names: factor}; a unit with a dimension of its own has no exact factor to others
-    "m": {"mm millimeter": "1/1000", "cm centimeter": "1/100", "m meter": "1", "km kilometer": "1000"},
-    "inch": {"inch inches ″": "1", "ft foot feet": "12", "yd yard": "36", "mi mile": "63360"},
-    "m2": {
-        "m2 square-meter sq-m sqm": "1",
-        "ha hectare": "10000",
-        "km2 square-kilometer sq-km": "1000000",
-        "cm2": "1/10000",
-    },
-    "ft2": {"ft2 sq-ft square-foot square-feet": "1"},
-    "acre": {"acre": "1"},
-    "mi2": {"mi2 square-mile sq-mi": "1"},
-    "m3": {"m3 cubic-meter": "1"},
-    "nmi": {"nmi nautical-mile": "1"},
-    "g": {"mg milligram": "1/1000", "g gram": "1", "kg kgs kilogram kilo": "1000", "t tonne metric-ton": "1000000"},
-    "lb": {"lb lbs pounds-weight": "1"},
-    "oz": {"oz ounce": "1"},
-    "ton": {"ton": "1"},
-    "l": {"ml milliliter": "1/1000", "l liter": "1"},
-    "gal": {"gal gallon": "1"},
-    "s": {"sec second": "1", "min minute": "60", "hr hrs hour": "3600", "day": "86400", "week": "604800"},
-    "month": {"month": "1", "yr yrs year 岁": "12", "decade": "120", "century centuries": "1200"},
-    "kmh": {"km/h kmh kph kilometers-per-hour kilometer-per-hour": "1"},
-    "mph": {"mph miles-per-hour mile-per-hour": "1"},
-    "Hz": {"hz hertz": "1", "khz kilohertz": "1000", "mhz megahertz": "1000000", "ghz gigahertz": "1000000000"},
-    "W": {"watt": "1", "kw kilowatt": "1000", "mw megawatt": "1000000", "gw gigawatt": "1000000000"},
-    "°C": {"°c celsius degrees-celsius degree-celsius degrees-c": "1"},
-    "K": {"kelvin": "1"},
-    "°F": {"°f fahrenheit degrees-fahrenheit degree-fahrenheit degrees-f": "1"},
-    "deg": {"° degree deg": "1"},
-    "%": {"% percent percentage per-cent pct": "1"},
-    "pp": {"percentage-point": "1"},
-    "天": {"天": "1"},
-    "人": {"人": "1"},
-}
-# what one of a dimension's own unit measures, for amounts that are told twice: "8 kilometers (5 miles)"
-_MEASURES = {
-    "length": {"m": 1, "inch": 0.0254, "nmi": 1852},
-    "area": {"m2": 1, "ft2": 0.09290304, "acre": 4046.856, "mi2": 2589988.11},
-    "mass": {"g": 1, "lb": 453.59237, "oz": 28.349523, "ton": 907184.74},
-    "volume": {"l": 1, "gal": 3.785411784, "m3": 1000},
-    "speed": {"kmh": 1, "mph": 1.609344},
-}
-_MEASURED = {dimension: (measure, factor) for measure, of in _MEASURES.items() for dimension, factor in of.items()}
-
-
-def _spellings(name: str) -> list[str]:
-    """Return the plural, American and British spellings of a unit's name; short forms have only one."""
-    if len(name) <= 2 or not name.isascii():
-        return [name]
-    british = name.replace("meter", "metre").replace("liter", "litre")
-    return [form.replace("-", " ") for form in (name, f"{name}s", british, f"{british}s")]
-
-
-_FACTORS: dict[str, tuple[str, Fraction]] = {
-    form: (dimension, Fraction(factor))
-    for dimension, units in _UNITS.items()
-    for names, factor in units.items()
-    for name in names.split()
-    for form in _spellings(name)
-}
-_MONEY = {form.replace("-", " "): code for code, names in _CURRENCIES.items() for form in names.split()}
 _NUMBER = r"\d{1,30}(?:\.\d{1,30})?(?:\^\d{1,2})?"
-_SCALE = rf"(?P<scale>\s*(?:{'|'.join(_SCALES)})s?(?!\w)|\s?(?:mn|mio|bn|tn)(?!\w)|[kmb](?!\w))?"
-_MONEY_WORD = "|".join(re.escape(form) for form in sorted(_MONEY, key=len, reverse=True))
-_CODES = ("usd", "eur", "gbp", "jpy", "rmb", "cny", "inr", "aud", "cad", "hkd", "nzd", "sgd", "krw", "chf", "brl")
+_POWER_OF_TEN = r"(?:\s?[x×*·]\s?10\s?\^\s?[{(]?(?P<power>-?\d{1,3})[)}]?|e(?P<exponent>[+-]?\d{1,3}))?"
+_WORD_SCALE = rf"\s*(?:{'|'.join(_SCALES)})s?(?!\w)"
 _SIGN = "|".join(
-    re.escape(form) for form in sorted(_MONEY, key=len, reverse=True) if form in _CODES or not form.isalnum()
+    re.escape(form)
+    for form in sorted(CURRENCIES, key=len, reverse=True)
+    if form in (CURRENCIES[form].lower(), "rmb") or not form.isalpha() or not form.isascii()
 )
-_UNIT = "|".join(re.escape(form) for form in sorted({**_FACTORS, **_MONEY}, key=len, reverse=True))
-_ALONE = r"(?<![\w.,:/$€£¥₹+-])"
-_PRICE = re.compile(
-    rf"(?<!\w)(?P<sign>{_SIGN})\s*(?P<number>{_NUMBER}){_SCALE}(?![\w.,:/]*\d)(?:\s?(?:{_MONEY_WORD})(?!\w))?"
-)
+_START = rf"(?:(?<!\w)(?P<sign>{_SIGN})\s*|(?<![\w.,:/$€£¥₹+-]))"
 _AMOUNT = re.compile(
-    rf"{_ALONE}(?P<minus>-?)(?P<number>{_NUMBER})(?:{_SCALE})(?:\s?-?\s?(?P<unit>{_UNIT})(?![\w²³]))?"
-    r"(?P<aside>\s+(?:old|long|tall|high|wide|deep)(?!\w))?(?![\w^]|[.,:/-]\d)"
+    rf"{_START}(?P<minus>-?)(?P<number>{_NUMBER}){_POWER_OF_TEN}"
+    rf"(?P<scale>{_WORD_SCALE}|\s?(?:mn|mio|bn|tn)(?!\w)|[kmb](?!\w))?(?!\d|\.\d)"
 )
-_HEIGHT = re.compile(
-    r"(?<![\w.])(\d+)(?:\s*(?:ft|feet|foot)\.?\s+|['′]\s*)(\d+(?:\.\d+)?)\s*(?:in|inch|inches|\"|″|'')(?!\w)"
+_SPAN = re.compile(
+    rf"(?:\b(?P<from>from|between)\s+)?{_START}(?P<first>\d{{1,15}}(?:\.\d{{1,9}})?)(?P<low>{_WORD_SCALE})?\s*(?P<joint>-|to|and)\s*(?:(?P=sign)\s*)?"
+    rf"(?P<last>\d{{1,15}}(?:\.\d{{1,9}})?)(?P<high>{_WORD_SCALE})?(?![\w^]|[.,:/-]\d)"
 )
+_END = re.compile(r"(?<=['′])|(?![a-z0-9_^]|[.,:/-]\d)")
+_NEXT = re.compile(r"[\s,-]*(?:and\s)?(\d{1,9}(?:\.\d{1,9})?)(?!\d|[.,:/-]\d)")
+_RATE = re.compile(r"\s?(?:/|per |an? |每)")
+_CURRENCY = re.compile(rf"\s?(?:{'|'.join(map(re.escape, sorted(CURRENCIES, key=len, reverse=True)))})(?!\w)")
 _GROUPED = re.compile(r"(?<![\w.,:/-])(?<!\d )\d{1,3}(?:(?: \d{3})+|(?:'\d{3})+)(?![ ,.']?\d|\w)")
+_NIL = re.compile(r"(?<=\d)[ -]nil(?!\w)")
+_DIGIT = re.compile(r"\d")
+_POINT = re.compile(r"(?<![\w.])(\d{1,9}) point (\d(?: \d){0,8})(?![\w.])")
 _ROUND = re.compile(r"^\s*(half )?an? (dozen|hundred|thousand|million|billion)(?=\W*(?:[a-z]+\W*)?$)")
-_TIME = re.compile(r"(?<![\w:.])(1[0-2]|0?[1-9])(?:[:.]([0-5]\d))?\s?([ap])m(?!\w)")
 _PLACE = re.compile(r"(?<!\w)(\d{1,3}(?:st|nd|rd|th)) (?:place|position)(?!\w)")
 _NEGATIVE = re.compile(r"(?<![\w.])(?<!\d )(?:minus|negative)\s+(?=\d)")
 _EXACT = re.compile(r"(?<!\w)(?:exactly|precisely|just|only|aged|(?:a )?(?:grand )?total of)\s+(?=[$€£¥₹]?\s?-?\d)")
 _SIZE = re.compile(r"(?<![\w.])(\d{1,9}(?:\s*(?:x|×|by)\s*\d{1,9})+)(?![\w.]\d|\w)(?:\s?(?:pixels?|px)(?!\w))?")
 _PART_NAMES = {f"{word}s": number for number, word in enumerate(_ORDINALS.split(), 1)} | {"halves": 2, "quarters": 4}
 _PARTS = re.compile(rf"(?<![\w.])(\d{{1,3}})[ -]({'|'.join(_PART_NAMES)})(?!\w)")
-_SPAN = re.compile(
-    rf"{_ALONE}(?:(?P<from>from|between)\s+)?(?P<first>\d{{1,15}}(?:\.\d{{1,9}})?)\s*(?P<joint>-|to|and)\s*"
-    rf"(?P<last>\d{{1,15}}(?:\.\d{{1,9}})?)(?:\s?(?P<unit>{_UNIT})(?![\w²³]))?(?![\w^]|[.,:/-]\d)"
-)
 _APPROXIMATE = {
     "about": r"about|approximately|approx\.?|around|roughly|circa|ca\.|c\.|some|~|≈",
     "over": r"more than|over|above|upwards of|in excess of|greater than",
@@ -151,11 +74,12 @@ _QUALIFIERS = [
     (re.compile(rf"(?<!\w)(?:{words})\s*(?=[$€£¥₹]?\s?\d|(?:us|a)\$)"), name) for name, words in _APPROXIMATE.items()
 ]
 QUALIFIERS = frozenset(_APPROXIMATE)
+_ALIKE = {("¥", "CNY"), ("¥", "JPY"), ("deg", "°C"), ("deg", "°F")}
 
 
 def with_ordinals(text: str) -> str:
     """Write "third" as 3rd, up to the ninety-ninth, and "one third" as 1/3."""
-    text = _ONE_PART.sub(lambda match: f"1/{_PART_NAMES.get(match[1] + 's') or 2}", text)
+    text = _HALF.sub("1/2", _ONE_PART.sub(lambda match: f"1/{_PART_NAMES.get(match[1] + 's') or 2}", text))
     return _ORDINAL.sub(lambda match: _DIGITS[re.sub(r"\s|-", " ", match[0])], text)
 
 
@@ -177,94 +101,131 @@ def same_in_other_unit(first: str, second: str) -> bool:
     if {its, others} == {"°C", "°F"}:
         celsius, fahrenheit = (one, other) if its == "°C" else (other, one)
         return abs(float(Fraction(celsius)) * 1.8 + 32 - float(Fraction(fahrenheit))) <= 1
-    if its not in _MEASURED or others not in _MEASURED or _MEASURED[its][0] != _MEASURED[others][0]:
+    (mine, kind), (theirs, its_kind) = in_metric(Fraction(one), its), in_metric(Fraction(other), others)
+    return kind == its_kind and abs(mine - theirs) <= 0.035 * max(abs(mine), abs(theirs))
+
+
+def same_amount(mine: str, gold: str) -> bool:
+    """Return whether two tokens are one amount: "75|%" and "3/4", "¥" for either of its currencies, "°" for "°C"."""
+    (value, _, its), (wanted, _, others) = mine.partition("|"), gold.partition("|")
+    if value == wanted:
+        return (its, others) in _ALIKE or (others, its) in _ALIKE
+    if {its, others} != {"%", ""} or "/" not in value + wanted:
         return False
-    mine, theirs = (float(Fraction(value)) * _MEASURED[of][1] for value, of in ((one, its), (other, others)))
-    # the token of "5 miles" is in inches
-    return abs(mine - theirs) <= 0.035 * max(abs(mine), abs(theirs))
+    percent, part = (value, wanted) if its else (wanted, value)
+    return re.fullmatch(r"\d{1,9}/\d{1,9}", part) is not None and Fraction(part) * 100 == _fraction(percent)
 
 
-def bare_number(token: str, units: frozenset[str]) -> str:
+def _fraction(value: str) -> Fraction | None:
+    return Fraction(value) if re.fullmatch(r"-?\d+(?:\.\d+)?(?:/[1-9]\d*)?", value) else None
+
+
+def bare_number(token: str, units: frozenset[tuple[Fraction, str]]) -> str:
     """Return the number of an amount without its unit if the question names that unit; else the token.
 
     Percent signs and currencies are kept, since a question rarely implies them.
     """
     value, _, dimension = token.partition("|")
-    for unit in units if dimension else ():
-        of, factor = _FACTORS[unit]
-        if of == dimension != "%":
+    for factor, of in units if dimension else ():
+        if of == dimension and of != "%" and of not in CURRENCIES.values():
             return "..".join(_decimal_text(Fraction(end) / factor) for end in value.split(".."))  # of a range, both
     return token
 
 
-def units_in(words: frozenset[str]) -> frozenset[str]:
-    """Return the words that are units; an age is in years."""
-    return words & _FACTORS.keys() | (frozenset({"year"}) if words & {"old", "age", "龄", "岁"} else frozenset())
+@lru_cache(maxsize=4096)
+def units_in(question: str) -> frozenset[tuple[Fraction, str]]:
+    """Return the units that a normalised question names; an age is in years."""
+    places = [match.end() for match in re.finditer(r"\b(?=[a-z])|[多少几](?=[\u4e00-\u9fff])", question)]
+    found = {(unit[0], unit[1]) for place in places if (unit := unit_at(question, place))}
+    return frozenset(found | ({UNITS["year"]} if re.search(r"\b(?:old|age)\b|[龄岁]|多大", question) else set()))
 
 
 def _mark(text: str) -> str:
     # words first, so that the patterns below only see digits
     text = _IN_WORDS.sub(_words_to_digits, text)
-    if not any(letter.isdigit() for letter in text):
+    if not _DIGIT.search(text):
         return text
-    text = _TIME.sub(_time, text)
+    text = _POINT.sub(lambda match: f"{match[1]}.{match[2].replace(' ', '')}", _NIL.sub("-0", text))
     text = _EXACT.sub("", _NEGATIVE.sub("-", _GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text)))
     text = _PLACE.sub(r"\1", text)
     text = _PARTS.sub(lambda match: f"{match[1]}/{_PART_NAMES[match[2]]}", text)
     text = _SIZE.sub(lambda match: re.sub(r"\s*(?:x|×|by)\s*", "x", match[1]), text)
     for pattern, name in _QUALIFIERS:
         text = pattern.sub(f"{name} ", text)
-    text = _HEIGHT.sub(lambda match: f"{_decimal_text(Fraction(match[1]) * 12 + Fraction(match[2]))} inch", text)
-    text = outside_marks(_PRICE.sub(_price, text), lambda piece: _SPAN.sub(_span, piece))
-    return outside_marks(text, lambda piece: _AMOUNT.sub(_amount, piece))
+    text = outside_marks(text, lambda piece: _replaced(piece, _SPAN, _span))
+    return outside_marks(text, lambda piece: _replaced(piece, _AMOUNT, _amount))
 
 
-def _time(match: re.Match[str]) -> str:
-    hour = int(match[1]) % 12 + (12 if match[3] == "p" else 0)
-    return f"{hour:02}:{match[2] or '00'}"
+def _replaced(text: str, pattern: re.Pattern[str], read: Callable[[re.Match[str]], tuple[str, int] | None]) -> str:
+    """Replace what a function reads from a match on: it returns the token and its end, or None."""
+    found, end = [], 0
+    for match in pattern.finditer(text):
+        if match.start() >= end and (token := read(match)):
+            found += [text[end : match.start()], f" {token[0]} "]
+            end = token[1]
+    return "".join((*found, text[end:]))
 
 
-def _span(match: re.Match[str]) -> str:
-    first, last, unit = match["first"], match["last"], match["unit"]
+def _span(match: re.Match[str]) -> tuple[str, int] | None:
     # "between 5 and 10"; without it, "and" joins two numbers
-    if (match["joint"] == "and") != (match["from"] == "between") or re.match(r"0\d", last):
-        return match[0]
-    if unit not in _FACTORS:
-        return f" {OPEN}{first}..{last}{CLOSE} " + (unit or "")
-    dimension, factor = _FACTORS[unit]
-    first, last = (_decimal_text(Fraction(value) * factor) for value in (first, last))
-    return f" {OPEN}{first}..{last}|{dimension}{CLOSE} "
+    joined = (match["joint"] == "and") != (match["from"] == "between")
+    if joined or re.match(r"0\d", match["first"]) or re.match(r"0\d", match["last"]):
+        return None
+    high = _SCALES.get((match["high"] or "").strip().rstrip("s"), 1)
+    low = _SCALES.get((match["low"] or "").strip().rstrip("s"), high)
+    ends, unit = (Fraction(match["first"]) * low, Fraction(match["last"]) * high), ""
+    end = match.end()
+    if match["sign"]:
+        unit = "|" + CURRENCIES[match["sign"]]
+    elif (found := unit_at(match.string, end)) and _END.match(match.string, found[2]):
+        ends, unit, end = (ends[0] * found[0], ends[1] * found[0]), "|" + found[1], found[2]
+    return f"{OPEN}{_decimal_text(ends[0])}..{_decimal_text(ends[1])}{unit}{CLOSE}", end
 
 
-def _price(match: re.Match[str]) -> str:
-    return f" {OPEN}{_decimal_text(_value(match, money=True))}|{_MONEY[match['sign']]}{CLOSE} "
-
-
-def _amount(match: re.Match[str]) -> str:
+def _amount(match: re.Match[str]) -> tuple[str, int] | None:
     """Return an amount as a token; a number with leading zeros is a name and is kept."""
-    unit, number = match["unit"], match["number"]
-    if not unit and not match["scale"] and (len(number) > 1 and number[0] == "0" and number[1] != "."):
-        return match[0]
-    money = _MONEY.get(unit or "")
-    scale = match["scale"] or ""
-    # "5 m" is five metres, "$5m" five million
-    if scale == "m" and not unit:  # metres; with a currency, millions
-        unit, scale = "m", ""
-    value = _value(match, money=bool(money), scale=scale)
-    value = -value if match["minus"] else value
-    if money:
-        return f" {OPEN}{_decimal_text(value)}|{money}{CLOSE} "
-    if unit in _FACTORS:
-        dimension, factor = _FACTORS[unit]
-        return f" {OPEN}{_decimal_text(value * factor)}|{dimension}{CLOSE} "
-    return f" {_decimal_text(value)} " + (match["aside"] or "")
+    text, end, sign, scale = match.string, match.end(), match["sign"], (match["scale"] or "").strip()
+    number, power = match["number"], match["power"] or match["exponent"]
+    if not (sign or scale or power) and len(number) > 1 and number[0] == "0" and number[1] != ".":
+        return None
+    if scale == "m" and not sign and not _CURRENCY.match(text, end):  # "5 m" is five metres, "$5m" five million
+        scale, end = "", match.start("scale")
+    base, _, raised = number.partition("^")
+    value = Fraction(base)
+    if raised or power or scale:
+        value = value ** int(raised or 1) * Fraction(10) ** int(power or 0)
+        value *= _SCALES.get(scale) or _SCALES.get(scale.rstrip("s")) or _SHORT_SCALES.get(scale) or 1
+    dimension = CURRENCIES[sign] if sign else ""
+    unit = None if sign else unit_at(text, end)
+    if unit and _END.match(text, unit[2]):
+        value, dimension, end = value * unit[0], unit[1], unit[2]
+        value, end = _with_rest(value, unit, text, end)
+    if dimension in CURRENCIES.values() and (again := _CURRENCY.match(text, end)):
+        other = CURRENCIES[again[0].strip()]  # "$5 USD", "港币500元", "3.5亿元人民币"
+        if other == dimension or "CNY" in (other, dimension):
+            dimension, end = other if dimension == "CNY" else dimension, again.end()
+    if sign and _RATE.match(text, end) and (rate := unit_at(text, end)):
+        value, dimension, end = value * rate[0], f"{dimension}·{rate[1]}", rate[2]
+    if not _END.match(text, end):
+        return None
+    told = _decimal_text(-value if match["minus"] else value)
+    return (f"{OPEN}{told}|{dimension}{CLOSE}" if dimension else told), end
 
 
-def _value(match: re.Match[str], money: bool, scale: str | None = None) -> Fraction:
-    scale = ((match["scale"] or "") if scale is None else scale).strip()
-    base, _, power = match["number"].partition("^")
-    value = Fraction(base) ** (int(power) if power and len(power) < 3 else 1)
-    return value * (_SCALES.get(scale) or _SCALES.get(scale.rstrip("s")) or _SHORT_SCALES.get(scale) or 1)
+def _with_rest(value: Fraction, unit: tuple[Fraction, str, int], text: str, end: int) -> tuple[Fraction, int]:
+    """Add the smaller unit of "5 feet 7 inches" and "3 h 20 min"."""
+    while (more := _NEXT.match(text, end)) and more.end() - end < 16:
+        inner = unit_at(text, more.end())
+        if inner and unit[:2] == UNITS["hour"] and text[more.end() : inner[2]].strip() == "m":
+            inner = (*UNITS["minute"], inner[2])  # "3h 20m"
+        if inner is None or not _END.match(text, inner[2]):
+            if unit[:2] != UNITS["foot"] or not re.match(r"\s*(?:$|[),;])", text[more.end() :]):
+                break
+            inner = (*UNITS["inch"], more.end())  # "5 ft 7"
+        if inner[1] != unit[1] or inner[0] >= unit[0]:
+            break
+        value, unit, end = value + Fraction(more[1]) * inner[0], inner, inner[2]
+    return value, end
 
 
 def _decimal_text(value: Fraction) -> str:
@@ -314,9 +275,10 @@ _DIGITS |= {
     for word in _ORDINALS.split()[:9]
 }
 _DIGITS |= {f"{ten[:-1]}ieth": f"{number}0th" for number, ten in enumerate(_TENS.split(), 2)}
+_HALF = re.compile(r"^\W*half(?= of |\W*$)")
 _ONE_PART = re.compile(
     rf"(?<![\w-])one[ -](half|{'|'.join(name[:-1] for name in _PART_NAMES if name != 'halves')})(?!\w)"
 )
 _ORDINAL = re.compile(
-    rf"(?<![\w-])(?:{'|'.join(sorted(_DIGITS, key=len, reverse=True)).replace(' ', '[ -]')})(?![\w-])"
+    rf"(?<![\w-])(?<!per )(?:{'|'.join(sorted(_DIGITS, key=len, reverse=True)).replace(' ', '[ -]')})(?![\w-])"
 )

@@ -1120,6 +1120,231 @@ RIGHT: dict[tuple[str, str], list[str]] = {
     ("Pablo Picasso", "Which artist painted Guernica?"): [
         "Spanish painter Pablo Picasso", "Pablo Ruiz Picasso",
     ],
+    ("4,812", "What is the population of the village as of the 2011 census?"): [
+        "The 2011 census recorded a population of 4 812.", "4812 inhabitants",
+        "According to the 2011 census, the village had 4,812 residents.",
+        "The village had a population of 4,812 in 2011.", "4812人",
+    ],
+    ("128", "How many rooms does the hotel have?"): [
+        "The hotel offers 128 rooms.", "The hotel has a total of 128 guest rooms.", "There are 128 of them",
+        "128 rooms in total", "one hundred and twenty-eight rooms",
+    ],
+    ("27", "How old was the singer when she died?"): [
+        "She died at the age of 27.", "She was 27 when she died", "at age 27", "She died aged 27", "Aged 27 years",
+    ],
+    ("299,792,458 m/s", "What is the speed of light in vacuum?"): [
+        "299792458 meters per second", "299,792.458 km/s", "299 792 458 metres per second", "2.99792458 × 10^8 m/s",
+        "299792458 m s^-1", "299792458 m·s⁻¹",
+    ],
+    ("9.81 m/s²", "What is the acceleration?"): ["9.81 m/s^2", "9.81 metres per second squared", "9.81 m s^-2"],
+    ("7.87 g/cm3", "What is the density of iron?"): [
+        "7.87 g/cm³", "7.87 grams per cubic centimetre", "7870 kg/m³", "7.87 g cm⁻³",
+    ],
+    ("120 people per square kilometre", "What is the population density?"): [
+        "120/km²", "120 per km2", "120 inhabitants per square kilometer", "120 people/km²",
+    ],
+    ("5 GB", "How large is the file?"): ["5 gigabytes", "5000 MB", "5GB"],
+    ("3.2 GHz", "What is the clock rate?"): ["3.2 gigahertz", "3200 MHz"],
+    ("450 nm", "What is the wavelength?"): ["450 nanometers", "450 nanometres", "0.45 μm", "0.45 micrometers"],
+    ("2,500 kWh", "How much energy does it use?"): ["2500 kilowatt hours", "2.5 MWh", "2500 kilowatt-hours"],
+    ("101.3 kPa", "What is the pressure?"): ["101.3 kilopascals", "101,300 Pa", "1013 hPa"],
+    ("9.11 × 10^-31 kg", "What is the mass of the electron?"): [
+        "9.11e-31 kg", "9.11×10⁻³¹ kg", "$9.11 \\times 10^{-31}$ kg", "9.11 x 10^(-31) kilograms", "9.11E-31 kg",
+        "9.11*10^-31 kg", "9.11 \\times 10^{-28} g",
+    ],
+    ("6.022 × 10^23", "What is Avogadro's number?"): [
+        "6.022e23", "6.022×10²³", "6.022 x 10^23", "6.022E+23", "$6.022\\times10^{23}$",
+    ],
+    ("15 °C", "What is the mean temperature?"): [
+        "15 degrees Celsius", "15℃", "15 degrees centigrade", "59 °F (15 °C)", "15 deg C", "15°",
+    ],
+    ("$12.5 million", "What was the budget?"): [
+        "12.5 million dollars", "USD 12.5 million", "$12,500,000", "US$ 12.5M", "12.5 million U.S. dollars",
+        "The budget was $12.5 million.",
+    ],
+    ("€3 billion", "How much?"): ["3 billion euros", "3bn euros", "EUR 3bn", "3,000 million euros", "€3,000,000,000"],
+    ("£250,000", "How much did it cost?"): ["250,000 pounds", "GBP 250,000", "250k pounds", "£250k", "£0.25 million"],
+    ("15.3%", "该公司2023年营收同比增长多少?"): [
+        "百分之十五点三", "15.3％", "增长15.3%", "同比增长15.3%", "增长了百分之15.3", "15.3 percent",
+    ],
+    ("75%", "What percentage of the vote did he receive?"): [
+        "75 percent", "three quarters", "75 per cent of the vote", "seventy-five percent", "75 pct",
+    ],
+    ("50%", "What share of the shares?"): ["half", "one half", "fifty percent", "50 percent"],
+    ("three quarters", "What proportion of the land?"): ["75%", "3/4", "¾"],
+    ("3.5亿元", "该项目的总投资额是多少?"): [
+        "人民币3.5亿元", "3.5亿元人民币", "35000万元", "RMB 350 million", "¥350,000,000", "总投资3.5亿元", "3.5 亿元",
+        "350,000,000元", "三亿五千万元",
+    ],
+    ("500港元", "票价是多少?"): ["500港币", "HK$500", "港币500元"],
+    ("20万日元", "奖金是多少?"): ["200,000日元", "二十万日元", "200,000 yen", "JPY 200,000"],
+    ("公元前221年", "秦始皇统一六国是在哪一年?"): [
+        "前221年", "公元前221年", "221 BC", "221 BCE", "前221", "公元前二二一年", "BC 221", "在公元前221年统一",
+    ],
+    ("221 BC", "In which year was China unified?"): ["221 B.C.E.", "B.C. 221", "公元前221年", "the year 221 BC"],
+    ("1970s", "In which decade was disco most popular?"): [
+        "the 1970's", "the seventies", "the '70s", "70s", "20世纪70年代", "The 1970s decade",
+    ],
+    ("20世纪80年代", "这部电影是什么时候拍的?"): ["1980年代", "二十世纪八十年代", "上世纪80年代", "1980s", "80年代"],
+    ("13世纪", "哪个世纪?"): ["十三世纪", "13th century", "第13世纪", "公元13世纪"],
+    ("公元前3世纪", "什么时候?"): ["前3世纪", "公元前三世纪", "3rd century BC"],
+    ("summer 1969", "When did it take place?"): [
+        "summer of 1969", "in the summer of 1969", "Summer, 1969", "the summer of 1969",
+    ],
+    ("1969年夏天", "什么时候?"): ["1969年夏", "1969年夏季"],
+    ("third quarter of 2020", "When did the company report it?"): [
+        "Q3 2020", "2020 Q3", "3rd quarter 2020", "the third quarter of 2020",
+    ],
+    ("8 May 1945", "When did the Second World War end in Europe?"): [
+        "8 May 1945 (V-E Day)", "8 May 1945 (VE Day)", "May 8, 1945, known as VE Day",
+        "On 8 May 1945 (Victory in Europe Day)", "08 May 1945", "8.5.1945", "The war in Europe ended on 8 May 1945.",
+        "8 May, 1945 - V-E Day", "1945-05-08T00:00:00", "8 May 1945, a Tuesday",
+    ],
+    ("1945", "When did the Second World War end?"): [
+        "It ended in 1945.", "1945 (the end of the war)", "ended 1945", "the year was 1945",
+    ],
+    ("November 1989", "When did the wall fall?"): [
+        "Nov 1989", "11/1989", "November of 1989", "1989年11月", "9 November 1989",
+    ],
+    ("11:40 pm", "What time did the ship strike the iceberg?"): [
+        "23:40", "at 11:40 p.m.", "11:40 in the evening", "11.40 pm", "23:40 ship's time", "11:40 PM local time",
+        "11:40 at night", "23h40", "23:40:00",
+    ],
+    ("10:00", "When does the shop open?"): ["10 a.m.", "10 o'clock", "10 am", "at 10:00", "10 in the morning"],
+    ("noon", "At what time does it ring?"): ["12 noon", "12:00", "12 pm", "12:00 p.m."],
+    ("14:30 UTC", "What time?"): ["2:30 pm UTC", "14:30 GMT", "14:30Z", "14:30 (UTC)"],
+    ("晚上10点", "图书馆几点关门?"): ["22:00", "22点", "晚上十点", "10 pm", "晚上10:00", "夜里10点", "22时"],
+    ("下午3点半", "会议几点开始?"): ["15:30", "下午3:30", "下午三点三十分", "15点30分", "3:30 pm"],
+    ("3比1", "该比赛的比分是多少?"): ["3:1", "3-1", "3–1", "三比一", "比分是3比1", "3：1", "3 - 1"],
+    ("2–0", "What was the final score?"): [
+        "2:0", "2-0", "2 to 0", "two nil", "2-nil", "two–nil", "2 – 0", "They won 2–0.", "The final score was 2-0.",
+        "2-0 victory",
+    ],
+    ("6–4, 6–3", "What was the score of the final?"): ["6-4, 6-3", "6:4, 6:3", "6-4 6-3", "6–4 and 6–3"],
+    ("16:9", "What is the aspect ratio?"): ["16 : 9", "16 to 9", "16∶9", "16/9"],
+    ("978-0-306-40615-7", "What is the ISBN of the first edition?"): [
+        "9780306406157", "ISBN 978-0-306-40615-7", "978 0 306 40615 7", "ISBN-13: 9780306406157",
+        "ISBN: 9780306406157",
+    ],
+    ("0-306-40615-2", "What is its ISBN?"): ["0306406152", "ISBN 0306406152", "ISBN-10: 0-306-40615-2"],
+    ("+1 555-123-4567", "What is the phone number?"): [
+        "+1 (555) 123-4567", "+15551234567", "1-555-123-4567", "(555) 123-4567", "Tel.: +1 555 123 4567",
+        "555.123.4567",
+    ],
+    ("010-62751234", "学院的联系电话是多少?"): [
+        "(010) 62751234", "01062751234", "010 6275 1234", "+86-10-62751234", "电话:010-62751234", "86-10-62751234",
+        "(010)6275-1234",
+    ],
+    ("10.1000/182", "What is the DOI?"): [
+        "https://doi.org/10.1000/182", "doi:10.1000/182", "DOI: 10.1000/182", "doi.org/10.1000/182",
+    ],
+    ("1706.03762", "What is the arXiv ID?"): [
+        "arXiv:1706.03762", "arxiv.org/abs/1706.03762", "https://arxiv.org/abs/1706.03762",
+    ],
+    ("2.7.1", "Which version introduced it?"): ["v2.7.1", "version 2.7.1", "Version 2.7.1", "V2.7.1", "release 2.7.1"],
+    ("Python 3.8", "Which version of Python introduced the walrus operator?"): [
+        "3.8", "Python 3.8", "version 3.8", "Python v3.8", "Python version 3.8",
+    ],
+    ("ISO 9001", "Which standard?"): ["ISO-9001", "ISO9001", "the ISO 9001 standard"],
+    ("https://www.example-conf.org/", "What is the official website of the conference?"): [
+        "www.example-conf.org", "example-conf.org", "http://example-conf.org", "https://example-conf.org/",
+        "<https://www.example-conf.org/>", "[www.example-conf.org](https://www.example-conf.org/)",
+        "The official website is https://www.example-conf.org/.",
+    ],
+    ("cs.stanford.edu", "What is the website of the department?"): [
+        "https://cs.stanford.edu", "https://cs.stanford.edu/", "http://cs.stanford.edu/", "CS.Stanford.edu",
+    ],
+    ("info@example.edu.cn", "该活动的联系邮箱是什么?"): [
+        "联系邮箱:INFO@example.edu.cn", "邮箱为info@example.edu.cn", "mailto:info@example.edu.cn",
+        "info@example.edu.cn。", "E-mail: info@example.edu.cn",
+    ],
+    ("\\pi/2", "What is the value of the integral?"): [
+        "$\\frac{\\pi}{2}$", "π/2", "\\frac{\\pi}{2}", "pi/2", "\\frac12\\pi", "0.5\\pi", "$\\pi/2$",
+        "The integral equals π/2.", "\\(\\frac{\\pi}{2}\\)",
+    ],
+    ("x^2+1", "What is the derivative?"): ["1+x^2", "x²+1", "$x^2 + 1$", "f'(x) = x^2+1"],
+    ("$\\sqrt{2}$", "What is the length?"): ["√2", "sqrt(2)", "\\sqrt2", "2^{1/2}"],
+    ("$O(n \\log n)$", "What is the complexity of merge sort?"): [
+        "O(n log n)", "$\\mathcal{O}(n\\log n)$", "O(n*log(n))",
+    ],
+    ("$E = mc^2$", "Which formula did Einstein find?"): ["E=mc²", "E = mc^2", "$E=mc^{2}$"],
+    ("H2O2", "What is the formula of hydrogen peroxide?"): [
+        "H₂O₂", "H_2O_2", "$H_2O_2$", "$\\mathrm{H_2O_2}$", "H2O2 (hydrogen peroxide)",
+    ],
+    ("Fe3+", "Which ion is formed?"): ["Fe³⁺", "Fe^{3+}", "$Fe^{3+}$", "the Fe3+ ion"],
+    ("128人", "该学院有多少名教职工?"): [
+        "128名教职工", "128名", "128", "一百二十八人", "共有128名教职工", "该学院有128名教职工。", "128位",
+        "教职工128人",
+    ],
+    ("55个", "中国有多少个少数民族?"): ["五十五", "55个少数民族", "55", "中国有55个少数民族"],
+    ("三百人", "有多少人参加了会议?"): ["300人", "300", "三百", "有300人参加了会议", "300名"],
+    ("12家", "公司有多少家分店?"): ["12", "十二家", "12家分店", "共12家"],
+    ("2万元", "奖金是多少?"): ["20000元", "两万元", "人民币2万元", "20,000元人民币", "2万元人民币"],
+    ("50公里", "全程多少公里?"): ["50", "50km", "50千米", "五十公里", "全程50公里"],
+    ("25岁", "她结婚时多大?"): ["25", "二十五岁", "25周岁", "当时25岁"],
+    ("广东省深圳市", "这家公司的总部在哪里?"): [
+        "深圳", "深圳市", "广东深圳", "中国广东省深圳市", "总部位于深圳市", "深圳（广东省）", "广东省深圳",
+    ],
+    ("深圳", "这家公司的总部在哪里?"): [
+        "广东省深圳市", "深圳市", "广东深圳", "中国深圳", "总部在深圳", "这家公司的总部位于广东省深圳市。",
+    ],
+    ("浙江省杭州市西湖区", "该馆位于哪里?"): ["杭州市西湖区", "杭州西湖区", "浙江杭州西湖区"],
+    ("李白", "哪一位诗人被称为\"诗仙\"?"): [
+        "李白(唐代诗人)", "李白（701年－762年）", "唐朝诗人李白", "诗仙李白", "李白，字太白", "李白被称为诗仙",
+        "是李白", "李白,唐代著名诗人",
+    ],
+    ("陈晓明", "该论文的第一作者是谁?"): [
+        "陳曉明", "陈晓明教授", "第一作者是陈晓明", "第一作者为陈晓明", "陈晓明(清华大学)", "陈晓明博士",
+        "陈晓明（第一作者）",
+    ],
+    ("自强不息,厚德载物", "该校的校训是什么?"): [
+        "“自强不息 厚德载物”", "自强不息、厚德载物", "校训是“自强不息，厚德载物”", "自強不息,厚德載物",
+        "自强不息;厚德载物",
+    ],
+    ("断背山", "李安凭哪部电影获得2006年奥斯卡最佳导演奖?"): [
+        "《斷背山》", "电影《断背山》", "凭《断背山》获奖", "《断背山》（Brokeback Mountain）",
+    ],
+    ("张伟、李娜、王强", "该课程由哪三位教授讲授?"): [
+        "王强,李娜和张伟", "张伟，李娜，王强", "张伟 李娜 王强", "王强教授、李娜教授和张伟教授",
+        "由张伟、李娜、王强讲授",
+    ],
+    ("北京和张家口", "2022年冬季奥运会在哪里举行?"): [
+        "张家口、北京", "北京、张家口", "北京市和张家口市", "在北京和张家口举行", "北京与张家口", "北京，张家口",
+    ],
+    ("不是", "这两部电影的导演是同一个人吗?"): [
+        "否", "不是同一个人", "不是，两部电影的导演不同", "不是的", "不，导演不同",
+    ],
+    ("是", "两家公司是否都成立于上海?"): [
+        "是的,两家公司都成立于上海。", "是的", "对", "都成立于上海", "两家公司都成立于上海",
+    ],
+    ("计算机学院", "该实验室隶属于哪个学院?"): [
+        "计算机学院。", "隶属于计算机学院", "該實驗室隸屬於計算機學院", "计算机学院（School of Computer Science）",
+    ],
+    ("2023年10月12日", "会议什么时候举行?"): [
+        "2023年10月12日（星期四）", "2023年10月12日上午", "会议于2023年10月12日举行", "二〇二三年十月十二日",
+        "2023.10.12", "2023-10-12",
+    ],
+    ("10月12日至15日", "会议什么时候举行?"): [
+        "10月12日-15日", "10月12-15日", "10月12日到10月15日", "10月12—15日", "October 12–15",
+    ],
+    ("1869–1877", "What years did Ulysses S. Grant serve as president?"): [
+        "from 1869 to 1877", "1869 to 1877", "between 1869 and 1877", "1869年至1877年", "He served from 1869 to 1877.",
+        "1869 through 1877",
+    ],
+    ("10 km", "How far?"): ["10,000 m", "10 kilometers (6.2 miles)", "10.0 km", "10公里"],
+    ("1,500 square miles", "What is the area?"): [
+        "1500 sq mi", "1,500 mi²", "1,500 square miles (3,900 km2)", "1,500 sq. mi.",
+    ],
+    ("31.5 square kilometres", "What is the area of the lake?"): [
+        "31.5 km²", "31.5 km2", "31.5 sq km", "31.5 square km", "3150 hectares", "31.5平方公里",
+    ],
+    ("5 feet 7 inches", "How tall is she?"): ["5'7\"", "5 ft 7 in", "170 cm (5 ft 7 in)", "5 ft 7", "67 inches"],
+    ("3 hours 20 minutes", "How long?"): ["3h 20m", "200 minutes", "3 hrs 20 min", "3 hours and 20 minutes"],
+    ("1 million", "How many?"): ["one million", "a million", "1,000,000", "10^6", "1M"],
+    ("two dozen", "How many?"): ["24", "twenty-four"],
+    ("1st", "Which place?"): ["first", "first place"],
+    ("第三名", "他得了第几名?"): ["3", "第3名", "第三", "三"],
+    ("第3届", "这是第几届?"): ["第三届", "3", "三"],
 }
 WRONG: dict[tuple[str, str], list[str]] = {
     ("Dwight", "In which year was the man of 30 years born?"): ["18-24 years", "5-10 km (3-6 miles)"],
@@ -1999,6 +2224,178 @@ WRONG: dict[tuple[str, str], list[str]] = {
     ("George Bush", "Who was the father of George Walker Bush?"): [
         "George Walker Bush",
     ],
+    ("4,812", "What is the population of the village as of the 2011 census?"): [
+        "The 2011 census recorded a population of 4 821.", "48.12", "4 812 km", "2011",
+        "The population was not 4,812.", "The 2011 census recorded 5,000, not 4,812.", "The population is over 4,812.",
+        "Half of 4,812 people", "between 4,000 and 4,812", "The village has 4,812 sheep and 200 people",
+        "It grew by 4,812 people", "4,812 thousand", "twice 4,812", "nearly 4,812", "4,812 square miles",
+    ],
+    ("128", "How many rooms does the hotel have?"): [
+        "The hotel has 128 rooms and suites 12", "The hotel has 12 rooms", "The hotel has more than 128 rooms",
+        "At most 128 rooms", "The hotel has 128% more rooms", "128 floors", "The hotel lost 128 rooms",
+    ],
+    ("27", "How old was the singer when she died?"): [
+        "She died at the age of 72", "27 days", "She died 27 years ago", "27 months old",
+    ],
+    ("299,792,458 m/s", "What is the speed of light in vacuum?"): [
+        "299,792,458 km/s", "299,792,458 m/h", "299,792,458 m", "299,792,458 mph", "299792.458 m/s", "299,792,458 s/m",
+        "299,792,458 m/s²",
+    ],
+    ("9.81 m/s²", "What is the acceleration?"): ["9.81 m/s", "9.81 m²/s", "8.91 m/s²", "9.81 cm/s²"],
+    ("7.87 g/cm3", "What is the density of iron?"): ["7.87 kg/m³", "7.87 g/m3", "7.87 g", "7.87 cm3/g"],
+    ("120 people per square kilometre", "What is the population density?"): [
+        "120 per square mile", "120 people", "120 km²", "12/km²",
+    ],
+    ("5 GB", "How large is the file?"): ["5 MB", "5 Gb", "5 gigabits", "5 TB", "50 GB"],
+    ("450 nm", "What is the wavelength?"): ["450 mm", "450 μm", "450 nautical miles", "4.5 nm"],
+    ("2,500 kWh", "How much energy does it use?"): ["2500 kW", "2500 MWh", "2.5 kWh", "2500 kJ"],
+    ("9.11 × 10^-31 kg", "What is the mass of the electron?"): [
+        "9.11e-30 kg", "9.11 × 10^31 kg", "9.11 × 10^-31 g", "9.11 × 10^-13 kg", "1.67 × 10^-27 kg", "9.11", "9.11 kg",
+    ],
+    ("6.022 × 10^23", "What is Avogadro's number?"): ["6.022 × 10^-23", "6.022", "6.022 × 10^22", "602.2", "6.022e32"],
+    ("15 °C", "What is the mean temperature?"): ["15 °F", "15 K", "-15 °C", "15 degrees Fahrenheit", "15%"],
+    ("$12.5 million", "What was the budget?"): [
+        "$12.5 billion", "€12.5 million", "$12.5", "12.5 million pounds", "$125 million", "12.5 million",
+        "over $12.5 million",
+    ],
+    ("15.3%", "该公司2023年营收同比增长多少?"): [
+        "百分之十五", "百分之三十五点一", "15.3亿元", "下降15.3%", "15.3", "增长1.53%", "千分之十五点三",
+        "减少百分之十五点三",
+    ],
+    ("75%", "What percentage of the vote did he receive?"): [
+        "25%", "75", "three quarters of a million", "one quarter", "7.5%", "75 votes",
+    ],
+    ("3.5亿元", "该项目的总投资额是多少?"): [
+        "3.5万元", "35亿元", "3.5亿美元", "人民币5.3亿元", "3.5亿港元", "3500万元", "约3.5亿元", "超过3.5亿元",
+        "3.5亿日元",
+    ],
+    ("500港元", "票价是多少?"): ["500元人民币", "500美元", "50港元", "500台币"],
+    ("公元前221年", "秦始皇统一六国是在哪一年?"): ["221年", "公元221年", "前212年", "公元前206年", "221 AD"],
+    ("1970s", "In which decade was disco most popular?"): [
+        "the 1980s", "1870s", "the sixties", "1970", "1970–1989", "17th century",
+    ],
+    ("20世纪80年代", "这部电影是什么时候拍的?"): ["19世纪80年代", "20世纪90年代", "80年", "1880年代", "20世纪"],
+    ("13世纪", "哪个世纪?"): ["公元前13世纪", "12世纪", "13年", "30世纪"],
+    ("summer 1969", "When did it take place?"): ["winter 1969", "summer 1996", "1969", "spring of 1969", "summer"],
+    ("third quarter of 2020", "When did the company report it?"): ["Q2 2020", "Q3 2021", "third of 2020", "2020"],
+    ("8 May 1945", "When did the Second World War end in Europe?"): [
+        "9 May 1945 (V-E Day)", "8 May 1945 (or 9 May)", "8 May 1945 (not certain)", "2 September 1945 (V-J Day)",
+        "V-E Day", "before 8 May 1945", "8 May 1945 BC", "8 May 1945 (perhaps)", "after 8 May 1945", "8 May",
+        "not on 8 May 1945 (V-E Day)", "1945",
+    ],
+    ("1945", "When did the Second World War end?"): [
+        "1945 (or 1946)", "by 1945", "after 1945", "1945 (unclear)", "not in 1945", "around 1945", "1945 BC",
+        "before 1945", "1945 (possibly later)",
+    ],
+    ("11:40 pm", "What time did the ship strike the iceberg?"): [
+        "11:40 am", "11:40", "23:04", "12:40 pm", "11:40 in the morning", "20:40",
+    ],
+    ("10:00", "When does the shop open?"): ["10 p.m.", "22:00", "1:00", "10:30", "10%"],
+    ("noon", "At what time does it ring?"): ["midnight", "12 am", "afternoon", "00:00"],
+    ("14:30 UTC", "What time?"): ["14:30 EST", "2:30 am UTC", "14:00 UTC", "4:30 UTC"],
+    ("晚上10点", "图书馆几点关门?"): ["上午10点", "晚上9点", "10:00", "早上10点", "22日", "晚上10点半"],
+    ("下午3点半", "会议几点开始?"): ["下午3点", "凌晨3点半", "3:30 am", "下午4点半", "13:30"],
+    ("3比1", "该比赛的比分是多少?"): ["1:3", "1比3", "3:2", "31", "3比1或3比2", "3:10", "不是3比1", "3"],
+    ("2–0", "What was the final score?"): ["0–2", "2–1", "20", "2", "2-0 or 3-0", "2:00 pm", "20-0", "nil-two"],
+    ("6–4, 6–3", "What was the score of the final?"): ["6-3, 6-4", "6-4, 6-2", "6-4", "4-6, 3-6", "6-4, 6-3, 6-1"],
+    ("16:9", "What is the aspect ratio?"): ["9:16", "4:3", "16:10", "169", "16"],
+    ("978-0-306-40615-7", "What is the ISBN of the first edition?"): [
+        "9780306406158", "978-0-306-40651-7", "978-0-306", "0-306-40615-2", "97803064061571",
+        "9780306406157 or 9780306406158",
+    ],
+    ("+1 555-123-4567", "What is the phone number?"): [
+        "+1 555-123-4576", "555-1234", "+44 555-123-4567", "123-4567", "+1 555 123 4567 and +1 555 123 4568",
+    ],
+    ("010-62751234", "学院的联系电话是多少?"): ["021-62751234", "010-62751243", "62751", "010"],
+    ("10.1000/182", "What is the DOI?"): ["10.1000/128", "10.1000", "https://doi.org/10.1001/182", "182"],
+    ("2.7.1", "Which version introduced it?"): ["v2.7", "2.7.10", "2.1.7", "27.1", "version 2", "2.7.1 or 2.7.2"],
+    ("Python 3.8", "Which version of Python introduced the walrus operator?"): [
+        "Python 3.7", "Python 3", "3.9", "Python 2.8", "Python", "Python 38",
+    ],
+    ("ISO 9001", "Which standard?"): ["ISO 9002", "ISO 14001", "ISO", "9001 pages", "IEC 9001"],
+    ("https://www.example-conf.org/", "What is the official website of the conference?"): [
+        "https://www.example-conf.com/", "https://www.example-conf.org/2019", "example.org", "https://conf.org",
+        "https://www.example-conf.org.uk", "info@example-conf.org",
+        "https://www.example-conf.org or https://example.com",
+    ],
+    ("https://example.org/a/b", "What is the URL?"): [
+        "https://example.org/a/c", "https://example.org", "https://example.org/a", "https://example.org/b/a",
+    ],
+    ("cs.stanford.edu", "What is the website of the department?"): [
+        "stanford.edu", "ee.stanford.edu", "cs.stanford.com", "https://cs.stanford.edu/people",
+    ],
+    ("info@example.edu.cn", "该活动的联系邮箱是什么?"): [
+        "info@example.edu", "admin@example.edu.cn", "example.edu.cn", "info@sample.edu.cn",
+    ],
+    ("\\pi/2", "What is the value of the integral?"): [
+        "2/\\pi", "\\pi", "2\\pi", "\\frac{2}{\\pi}", "\\pi/3", "-\\pi/2", "\\pi/2 or \\pi", "1.57", "\\pi^2",
+        "\\pi/2 + C",
+    ],
+    ("x^2+1", "What is the derivative?"): ["x^2-1", "x+1", "2x", "x^3+1", "1", "x^{2+1}"],
+    ("$\\sqrt{2}$", "What is the length?"): ["2", "\\sqrt{3}", "2\\sqrt{2}", "1.4"],
+    ("$O(n \\log n)$", "What is the complexity of merge sort?"): [
+        "O(n)", "O(n^2)", "O(\\log n)", "O(n^2 log n)", "log n",
+    ],
+    ("$E = mc^2$", "Which formula did Einstein find?"): ["E = mc", "E = m^2c", "F = ma", "E = mc^3"],
+    ("H2O2", "What is the formula of hydrogen peroxide?"): ["H2O", "HO2", "O2H", "H2O3", "H_2O", "H2SO4"],
+    ("Fe3+", "Which ion is formed?"): ["Fe2+", "Fe", "Fe3-", "Cu2+", "Fe²⁺", "Fe3"],
+    ("128人", "该学院有多少名教职工?"): [
+        "128家公司", "182名教职工", "128名学生", "128%", "128元", "不足128人", "128万人", "约128名教职工", "128多人",
+        "128人以上", "12名教职工8名学生",
+    ],
+    ("55个", "中国有多少个少数民族?"): ["56个", "55种语言", "5个", "55年", "五五"],
+    ("三百人", "有多少人参加了会议?"): ["三千人", "300多人", "三百万人", "约300人", "3人", "300年"],
+    ("2万元", "奖金是多少?"): ["20万元", "2万美元", "2000元", "2万欧元", "2亿元"],
+    ("25岁", "她结婚时多大?"): ["25天", "52岁", "25个月", "25年前", "25岁以上"],
+    ("广东省深圳市", "这家公司的总部在哪里?"): [
+        "广东省", "广州", "广东省广州市", "深圳大学", "湖南省", "不在深圳", "深圳或广州", "深圳和香港", "广东",
+    ],
+    ("深圳", "这家公司的总部在哪里?"): ["广东省", "广东省广州市", "深圳和广州", "不在深圳", "深州", "广州深圳路"],
+    ("李白", "哪一位诗人被称为\"诗仙\"?"): [
+        "李白(杜甫)", "杜甫(唐代诗人)", "李白的诗", "李黑", "李白、杜甫", "李白或杜甫", "不是李白", "诗仙",
+        "杜甫，与李白齐名", "李白之父",
+    ],
+    ("陈晓明", "该论文的第一作者是谁?"): [
+        "陈晓", "陈明晓", "陈晓明和李华", "李华（陈晓明的学生）", "第二作者陈晓明", "陈晓明的导师", "陈小明",
+        "第一作者不是陈晓明",
+    ],
+    ("自强不息,厚德载物", "该校的校训是什么?"): ["自强不息", "求是创新", "自强不止,厚德载物"],
+    ("断背山", "李安凭哪部电影获得2006年奥斯卡最佳导演奖?"): [
+        "《卧虎藏龙》", "《断臂山》", "《断背山》和《色戒》", "不是《断背山》", "《山背断》",
+    ],
+    ("张伟、李娜、王强", "该课程由哪三位教授讲授?"): [
+        "张伟、李娜", "张伟、李娜、赵强", "张伟、李娜、王强、赵六", "张娜、李伟、王强",
+    ],
+    ("北京和张家口", "2022年冬季奥运会在哪里举行?"): [
+        "北京", "北京和上海", "北京、张家口和延庆", "张家口", "北京或张家口",
+    ],
+    ("不是", "这两部电影的导演是同一个人吗?"): [
+        "是", "是同一个人", "可能不是", "不清楚", "是，导演相同", "不是不是同一个人",
+    ],
+    ("是", "两家公司是否都成立于上海?"): [
+        "不是", "否,一家成立于北京", "是否都成立于上海", "都不成立于上海", "只有一家成立于上海", "一家公司成立于上海",
+        "都成立于北京",
+    ],
+    ("2023年10月12日", "会议什么时候举行?"): [
+        "2023年12月10日", "2023年10月", "10月12日之前", "2023年10月12日或13日", "2022年10月12日",
+        "2023年10月12日至15日",
+    ],
+    ("10月12日至15日", "会议什么时候举行?"): ["10月12日", "10月15日至12日", "10月12日至16日", "11月12日至15日"],
+    ("1869–1877", "What years did Ulysses S. Grant serve as president?"): [
+        "1869", "1877–1869", "1869–1878", "1868 to 1877", "until 1877",
+    ],
+    ("10 km", "How far?"): ["10 miles", "10 m", "100 km", "1 km", "10", "over 10 km"],
+    ("31.5 square kilometres", "What is the area of the lake?"): [
+        "31.5 km", "31.5 square miles", "31.5 m²", "315 km²", "31.5 cubic kilometres",
+    ],
+    ("5 feet 7 inches", "How tall is she?"): [
+        "7 feet 5 inches", "5.7 feet", "57 inches", "5 feet", "7 inches", "5 m 7 cm",
+    ],
+    ("3 hours 20 minutes", "How long?"): [
+        "3 minutes 20 hours", "320 minutes", "3.2 hours", "20 minutes", "3 hours", "3:20 pm",
+    ],
+    ("1 million", "How many?"): ["1 billion", "1", "million", "10 million", "100,000"],
+    ("第三名", "他得了第几名?"): ["第一名", "第十三名", "前三名", "第三名或第四名"],
 }
 TRICKS = (
     "{g} or {h}", "{h} or {g}", "{g} and {h}", "{h} and {g}", "{g}, {h}", "{h}, {g}", "{g}; {h}", "{g}\n{h}",
