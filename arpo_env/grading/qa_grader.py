@@ -231,7 +231,7 @@ def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _told(words: Sequence[str], number: Sequence[str], asked: QuestionWords) -> bool:
-    return len(number) == 1 and all(word in asked.words for word in words if word not in number)
+    return len(number) == 1 and all(word in asked.words - asked.common for word in words if word not in number)
 
 
 def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
