@@ -7,7 +7,7 @@ small layers, but SmolLM2's 49,152 tokens: most of a step is sampling and stop s
 versions, one after the other, each in a new process with one thread:
 
 - ms: CPU milliseconds of the model's thread for one token of all rows, with four stop strings that never come
-- ms, no stop strings: the same without them
+- ms, ends: of these, those for finding out whether turns are over
 - operations, N rows: operations of PyTorch for one token of N rows; on a GPU each launches a kernel or so
 - bytes: the most memory that sampling takes beside the logits, for each of them
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import statistics
@@ -53,27 +54,29 @@ def measure(rows: int, tokens: int) -> dict[str, float]:
     # so large that few tokens are likely, as with a model that has learned
     config = LlamaConfig(vocab_size=len(tokenizer), num_hidden_layers=2, initializer_range=1.0, **sizes)
     model = LlamaForCausalLM(config).eval()
-    found = {
-        "ms": _milliseconds(model, tokenizer, rows, tokens, STOPS),
-        "ms, no stop strings": _milliseconds(model, tokenizer, rows, tokens, ()),
-    }
-    for count in (1, rows, 512):
+    found = {name: 1000 * seconds / (tokens - 2) for name, seconds in _seconds(model, tokenizer, rows, tokens).items()}
+    for count in (1, 512):
         found[f"operations, {count} rows"], _ = _metered(model, tokenizer, count, "_compute")
     found["bytes"] = _metered(model, tokenizer, rows, "_draw")[1] / (rows * len(tokenizer))
     return found
 
 
-def _milliseconds(model: Any, tokenizer: Any, rows: int, tokens: int, stop: tuple[str, ...]) -> float:
-    spent: list[float] = []
+def _seconds(model: Any, tokenizer: Any, rows: int, tokens: int) -> dict[str, float]:
+    """Return the CPU seconds of all steps but the first and the last, and of their search for ends."""
+    spent = {"ms": 0.0, "ms, ends": 0.0}
 
-    def timed(step: Any, *given: Any) -> Any:
-        begun = time.thread_time()
-        made = step(*given)
-        spent.append(time.thread_time() - begun)
-        return made
+    def timed(name: str) -> Any:
+        def around(plain: Any, *given: Any) -> Any:
+            begun = time.thread_time()
+            made = plain(*given)
+            spent[name] += time.thread_time() - begun
+            return made
 
-    _generate(model, tokenizer, rows, tokens, stop, "_compute", timed)
-    return 1000 * statistics.mean(spent)
+        return around
+
+    around = {"_compute": (1, timed("ms")), "_take": (rows, timed("ms, ends"))}
+    _generate(model, tokenizer, rows, tokens, around)
+    return spent
 
 
 def _metered(model: Any, tokenizer: Any, rows: int, method: str) -> tuple[int, int]:
@@ -106,28 +109,36 @@ def _metered(model: Any, tokenizer: Any, rows: int, method: str) -> tuple[int, i
         with Meter():
             return step(*given)
 
-    _generate(model, tokenizer, rows, 3, (), method, metered)
+    _generate(model, tokenizer, rows, 3, {method: (1, metered)})
     return operations, most
 
 
-def _generate(
-    model: Any, tokenizer: Any, rows: int, tokens: int, stop: tuple[str, ...], method: str, around: Any
-) -> None:
-    """Generate turns of `tokens` tokens; `around` makes the method's calls, but for the first and the last."""
+def _generate(model: Any, tokenizer: Any, rows: int, tokens: int, around: dict[str, tuple[int, Any]]) -> None:
+    """Generate turns of `tokens` tokens, but make some methods' calls of all steps but the first and the last in a way.
+
+    Args:
+        model: generates.
+        tokenizer: decodes.
+        rows: how many turns.
+        tokens: how many tokens of each.
+        around: method -> (calls in a step, what calls it).
+    """
     from arpo_trainer.backends import TransformersBackend
     from arpo_trainer.backends.base import Request
 
     backend = TransformersBackend(model, tokenizer, max_rows=rows, eos_token_ids={-1})
-    plain, numbers = getattr(backend, method), iter(range(tokens))
-    setattr(
-        backend,
-        method,
-        lambda *given: around(plain, *given) if 0 < next(numbers) < tokens - 1 else plain(*given),
-    )
+
+    def wrap(method: str, calls: int, way: Any) -> None:
+        plain, numbers = getattr(backend, method), itertools.count()
+        steps = range(calls, calls * (tokens - 1))
+        setattr(backend, method, lambda *given: way(plain, *given) if next(numbers) in steps else plain(*given))
+
+    for method, (calls, way) in around.items():
+        wrap(method, calls, way)
 
     async def main() -> None:
         await backend.begin()
-        await asyncio.gather(*(backend.generate(Request((5, 6, 7), tokens, stop, seed=row)) for row in range(rows)))
+        await asyncio.gather(*(backend.generate(Request((5, 6, 7), tokens, STOPS, seed=row)) for row in range(rows)))
         await backend.end()
 
     asyncio.run(main())
