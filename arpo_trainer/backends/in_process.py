@@ -85,7 +85,7 @@ class InProcessBackend(ABC):
         # one: a closed loop's last piece comes before the next
         self._thread = ThreadPoolExecutor(1, "arpo-model", *same_device())
         on_cuda = own_stream and model.device.type == "cuda"
-        self._stream = torch.cuda.Stream(model.device, priority=-1) if on_cuda else None
+        self._stream = torch.cuda.Stream(model.device, priority=-1) if on_cuda else None  # type: ignore[no-untyped-call]
         self._casts = contextlib.ExitStack()
 
     def __reduce__(self) -> tuple[Any, ...]:

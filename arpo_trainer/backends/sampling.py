@@ -126,7 +126,7 @@ class Sampler:
             # scrambled before the keys come in, or keys that are close would give the same numbers to other tokens
             tokens = np.arange(size, dtype=np.int32)
             self._tokens = torch.from_numpy(_scrambled(_scrambled(tokens, *_FIRST), *_SECOND)).to(device)
-        bits = _scrambled(self._tokens ^ keys[0], *_FIRST)
+        bits: torch.Tensor = _scrambled(self._tokens ^ keys[0], *_FIRST)
         bits ^= keys[1]
         bits = _scrambled(bits, *_SECOND)
         bits &= 2**31 - 1
