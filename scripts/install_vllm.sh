@@ -9,8 +9,8 @@ say() { printf '== %s\n' "$*"; }
 PYTHON=${PYTHON:-python3}
 venv=.venv-vllm
 stamp=$venv/.installed
-pins=$(cat pyproject.toml constraints.txt constraints-vllm.txt | cksum)
-install() { "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile -c "$venv/constraints.txt" "$@"; }
+pins=$(cat pyproject.toml constraints.txt constraints-gpu.txt | cksum)
+install() { "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile -c constraints-gpu.txt "$@"; }
 
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$pins" ]; then
     exit 0
@@ -29,8 +29,6 @@ if [ ! -x $venv/bin/pip ]; then
         exit 1
     fi
 fi
-# the project's pins, but for those that constraints-vllm.txt replaces
-awk -F== 'NR == FNR {own[$1]; print; next} !($1 in own)' constraints-vllm.txt constraints.txt > $venv/constraints.txt
 # torch alone and first: whatever is installed after it is content with the build that is there.
 say "installing PyTorch (a few minutes the first time)"
 install torch
