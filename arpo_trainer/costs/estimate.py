@@ -222,7 +222,7 @@ def estimate(
         group=group,
         services=service_use(env, episode, run.search_price),
         prompts=prompts,
-        prompts_computed=prompts_computed(args, will_pack(args, shape, layout, on_cpu)),
+        prompts_computed=prompts_computed(args, will_pack(args, shape, layout)),
         passes=_passes(args),
         evaluations=_evaluations(run, args, held_out, plan),
         demonstrations=run.cold_start_examples,

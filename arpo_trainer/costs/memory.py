@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from arpo_trainer.backends.continuous import PREFILL_TOKENS
 from arpo_trainer.costs.model_shape import ModelShape
 from arpo_trainer.costs.packed import prompts_computed, will_pack
 from arpo_trainer.costs.sharding import ProcessLayout
@@ -20,7 +21,7 @@ from arpo_trainer.training.config import ARPOConfig
 _KEPT = {"float32": (24, 16, 16, 8), "mixed": (21, 12, 8, 6), "bfloat16": (16, 8, 8, 6)}
 _CACHED = {"float32": 8, "mixed": 6, "bfloat16": 4}  # bytes of a key and its value, per unit of a layer's key width
 _TILE = (4096, 32_768)  # tokens and vocabulary rows of the head that TRL computes at once
-_CPU_TILES, _GPU_TILES = 8, 1  # tiles in memory: the GPU kernel works in place, PyTorch on the CPU does not
+_CPU_TILES = 8
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,18 @@ def memory(
         dtype: the type of the loaded weights.
         on_cpu: whether the run trains on the CPU.
     """
-    width = 4 if dtype == "float32" else 2
-    mixed = width == 4 and (args.bf16 or args.fp16)
-    kind = "mixed" if mixed else "float32" if width == 4 else "bfloat16"
+    width, half = 4 if dtype == "float32" else 2, args.bf16 or args.fp16
+    # FSDP and DeepSpeed cast the weights themselves, so that all in between is in 16 bits, too
+    kind = "bfloat16" if width == 2 or (half and layout.sharding != "ddp") else "mixed" if half else "float32"
     kept = _kept(shape, args, layout, width)
-    prompts = prompts_computed(args, will_pack(args, shape, layout, on_cpu))
-    rows = args.per_device_train_batch_size
-    training = _training(shape, args, layout, rows * room + prompts * prompt, kind, on_cpu)
-    if shared := (rows - prompts) * prompt:  # attention still reads the keys and values of a prompt in each row
-        width = 4 if kind == "float32" else 2
+    packs = will_pack(args, shape, layout)
+    rows, prompts = args.per_device_train_batch_size, prompts_computed(args, packs)
+    tokens = rows * room + prompts * prompt
+    # a rollout follows an update, which has dropped them
+    training = {"gradients": kept.pop("gradients")} | _update(shape, args, layout, tokens, rows * room, kind, on_cpu)
+    if packs and (read := _keys_again(shape, tokens, (rows - prompts) * prompt, on_cpu)):
         layers = 1 if args.gradient_checkpointing else shape.layers
-        training["keys and values of shared prompts"] = shared * 2 * shape.queries * width * layers
-    if layout.deepspeed and (args.bf16 or args.fp16):
-        kind = "bfloat16"
+        training["keys and values of packed rows"] = read * (4 if kind == "float32" else 2) * layers
     rollout, elsewhere = _rollout(shape, args, layout, prompt + room, kind)
     if args.max_staleness and not args.use_vllm:  # the next rollout is played beside the update
         training, rollout = {**training, **rollout}, {}
@@ -114,26 +114,71 @@ def _moments(args: ARPOConfig, width: int) -> float:
     return width if name.startswith(("lion", "rmsprop", "adagrad")) else 2 * width
 
 
-def _training(
-    shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, tokens: int, kind: str, on_cpu: bool
+def _update(
+    shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, tokens: int, scored: int, kind: str, on_cpu: bool
 ) -> dict[str, int]:
-    per_token = sum(
-        size * factor for size, factor in zip((shape.hidden, shape.queries, shape.inner, 0), _KEPT[kind], strict=True)
-    ) + (_KEPT[kind][3] * (shape.queries + shape.keys) if shape.normed else 0)
-    # checkpointing keeps the input of each layer, and the inside of one layer at a time
-    between = shape.hidden * (2 if kind == "bfloat16" else 4) * shape.layers
-    layers = between + per_token if args.gradient_checkpointing else shape.layers * per_token
-    tile = min(tokens, _TILE[0]) * min(shape.vocabulary, _TILE[1]) * 4
-    parts = {
-        "activations of a micro-batch": tokens * layers,
-        "logits of a tile": tile * (_CPU_TILES if on_cpu else _GPU_TILES),
-        "gradient of the head": shape.vocabulary * shape.hidden * 4 if not shape.adapted else 0,
-        "16-bit copies of the weights": 2 * shape.parameters if kind == "mixed" and layout.sharding == "ddp" else 0,
-    }
-    if layout.share("weights") < 1:
-        whole = layout.sharding == "fsdp-no-reshard"
-        parts["weights gathered for a layer"] = 2 * (shape.parameters if whole else 2 * shape.largest)
-    return {name: round(size) for name, size in parts.items() if size}
+    """Return the parts of an update at the moment when they need most together."""
+    width, stream = 4 if kind == "float32" else 2, 2 if kind == "bfloat16" else 4  # bytes: products; between layers
+    kept = _kept_by_a_layer(shape, kind)
+    # going back through a layer: with checkpointing also what it keeps, made again
+    working = 2 * width * shape.inner + 4 * shape.hidden
+    if shape.adapted:  # adapters compute with inputs in 32 bits
+        working += shape.hidden + shape.queries + 3 * shape.inner
+    if args.gradient_checkpointing:
+        activations, working = tokens * stream * shape.hidden * shape.layers, working + kept
+    else:
+        activations = tokens * kept * shape.layers
+    copies = 2 * shape.trained if kind == "mixed" else 0  # autocast keeps what it casts for the way back
+    layer_copies = min(copies, 2 * shape.largest) if args.gradient_checkpointing else copies
+    head = shape.vocabulary * shape.hidden
+    head_gradient = 0 if shape.adapted else 4 * head
+    outside = shape.parameters - shape.layers * shape.largest  # embedding and head
+    waiting = head_gradient if outside < 1.5 * head else 0  # the embedding is the head: its gradient comes last
+    # on a CPU untouched memory costs nothing, but a tile is copied in 32 bits where the GPU's kernel works in place
+    columns = min(shape.vocabulary, _TILE[1]) if on_cpu else _TILE[1]
+    tile = min(tokens, _TILE[0]) * columns * (width + 4 * _CPU_TILES * on_cpu)
+    gathered = 0 if layout.share("weights") == 1 else 4 * shape.largest
+    at_layer = at_end = 0
+    if layout.sharding.startswith("fsdp"):
+        # embedding and head are whole all the time, and the gradients of a group until they are shared out, in 32 bits
+        gathered = 2 * (shape.parameters if layout.sharding == "fsdp-no-reshard" else outside + shape.largest)
+        waiting, at_layer, at_end = head_gradient // 2, 6 * shape.largest, 6 * outside
+    moments: list[dict[str, float]] = [
+        {"activations of a micro-batch": activations, "16-bit copies of the weights": copies, "logits of a tile": tile},
+        {
+            "activations of a micro-batch": activations + scored * 20 * shape.hidden,
+            "16-bit copies of the weights": 0 if args.gradient_checkpointing else copies,
+            "logits of a tile": tile,
+            "gradient of the head": head_gradient,
+        },
+        {
+            "activations of a micro-batch": activations + tokens * working,
+            "16-bit copies of the weights": layer_copies,
+            "gradient of the head": waiting,
+            "gradients of a layer": at_layer,
+        },
+    ]
+    for moment in moments:
+        moment["weights gathered for a layer"] = gathered
+    moments.append({"gradients of embedding and head": at_end})
+    worst = max(moments, key=lambda moment: sum(moment.values()))
+    return {name: round(size) for name, size in worst.items() if size}
+
+
+def _keys_again(shape: ModelShape, tokens: int, shared: int, on_cpu: bool) -> int:
+    """Return how many numbers the attention of packed rows reads in a layer beside those of flat rows."""
+    if on_cpu:  # the keys and values of a shared prompt for each row
+        return shared * 2 * shape.queries
+    # transformers repeats them for each query head before FlexAttention, unless the heads are a power of two
+    return 0 if shape.heads & (shape.heads - 1) == 0 else tokens * 2 * (shape.queries - shape.keys)
+
+
+def _kept_by_a_layer(shape: ModelShape, kind: str) -> int:
+    """Return the bytes that a layer keeps for the backward pass, for each token."""
+    hidden, queries, inner, normed = _KEPT[kind]
+    hidden += 5 * shape.adapted
+    plain = hidden * shape.hidden + queries * shape.queries + inner * shape.inner
+    return plain + (normed * (shape.queries + shape.keys) if shape.normed else 0)
 
 
 def _rollout(
@@ -144,15 +189,24 @@ def _rollout(
     trajectories = -(-(args.generation_batch_size or 1) // layout.processes)
     rows = min(args.max_rows, trajectories)
     cached = shape.layers * shape.keys * _CACHED[kind]
-    parts = {
+    parts: dict[str, int] = {
         "keys and values of kept prefixes": min(args.prefix_tokens, trajectories * tokens) * cached,
         "keys and values of running requests": rows * tokens * cached,
+    }
+    # what may need most: attention over new contexts, for which transformers repeats what heads share; their MLP; the
+    # draw of a token
+    new, width = min(PREFILL_TOKENS, rows * tokens), 4 if kind == "float32" else 2
+    between = new * shape.hidden * (12 if kind == "bfloat16" else 20)
+    repeated = rows * tokens * shape.queries * (_CACHED[kind] + 2 * (kind == "mixed")) * (shape.queries > shape.keys)
+    steps = {
+        "keys and values for each query head": repeated + between,
+        "activations of new contexts": new * 3 * width * shape.inner + between,
         "logits of running requests": 4 * rows * shape.vocabulary * 4,
     }
+    name = max(steps, key=lambda step: steps[step])
+    parts[name] = steps[name]
     copied = layout.share("weights") < 1 or args.max_staleness > 0
-    if (
-        kind == "mixed" and layout.sharding == "ddp" and not copied
-    ):  # autocast keeps its casts of trained weights for a rollout
+    if kind == "mixed" and not copied:  # autocast keeps its casts of trained weights for a rollout
         parts["16-bit copies of the weights"] = 2 * shape.trained
     if copied:
         parts["weights of a whole copy"] = shape.parameters * (2 if args.bf16 or args.fp16 else 4)

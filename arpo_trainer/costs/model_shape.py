@@ -26,6 +26,7 @@ class ModelShape:
         queries: the width of all query heads.
         keys: the width of all key heads; values have the same width.
         vocabulary: rows of the head.
+        heads: query heads.
         dtype: the type of the checkpoint's weights.
         normed: whether queries and keys have norms of their own (Qwen3).
         packable: whether its rows can be packed (`why_not_packable`).
@@ -41,6 +42,7 @@ class ModelShape:
     queries: int
     keys: int
     vocabulary: int
+    heads: int = 1
     dtype: str = "float32"
     normed: bool = False
     packable: bool = True
@@ -107,6 +109,7 @@ def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
         trained=trained,
         largest=largest,
         vocabulary=config.vocab_size,
+        heads=heads,
         dtype=dtype,
         normed=normed,
         packable=why_not_packable(model) is None,

@@ -12,20 +12,19 @@ from arpo_trainer.packing.support import ATTENTION
 from arpo_trainer.training.config import ARPOConfig
 
 
-def will_pack(args: ARPOConfig, shape: ModelShape | None, layout: ProcessLayout, on_cpu: bool) -> bool:
+def will_pack(args: ARPOConfig, shape: ModelShape | None, layout: ProcessLayout) -> bool:
     """Return whether a run trains on packed rows, as `PackedGRPOTrainer.choose_packing` decides when it starts.
 
     Args:
         args: settings of the run.
         shape: shape of the model; None if its configuration is not available, which counts as not packed.
         layout: how the processes share the model.
-        on_cpu: whether it trains on a CPU.
     """
     packing: bool | str = args.packing
     attention = (args.model_init_kwargs or {}).get("attn_implementation") or "sdpa"
     if packing is False or shape is None or not shape.packable or attention not in ATTENTION:
         return False
-    plain = on_cpu and not (layout.deepspeed or args.torch_compile or args.use_liger_kernel)
+    plain = not (layout.deepspeed or args.torch_compile or args.use_liger_kernel)
     return packing is True or (plain and shape.proven)
 
 
