@@ -12,10 +12,11 @@ is the sum over its rows; autograd adds it up where the rows are gathered.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import torch
 
 from arpo_trainer.packing.layout import Layout, gather_index, idle_layout, lay_out
@@ -49,6 +50,7 @@ def packed_logps(
     *,
     budget: int | None = None,
     compute_entropy: bool = False,
+    share: bool = True,
     forwards: Callable[[int], int] | None = None,
 ) -> PackedLogps:
     """Compute the log-probabilities of all completion tokens.
@@ -60,6 +62,8 @@ def packed_logps(
         logits_to_keep: T.
         budget: most positions in one forward pass; by default all in one. A longer row is computed by itself.
         compute_entropy: whether to return entropies.
+        share: False computes each row in full, one behind the other, for attention that keeps them apart by their
+            lengths (FlashAttention) and takes no mask. It saves the padding.
         forwards: from the number of forward passes that these rows need to the number to make. With sharded weights
             (FSDP, ZeRO-3) and with DDP all processes must make the same number: return the maximum over processes.
 
@@ -68,16 +72,19 @@ def packed_logps(
         NotImplementedError: the model makes its own attention masks.
     """
     leaves = read_leaves(input_ids, attention_mask, logits_to_keep)
+    if not share:
+        leaves = replace(leaves, shared=[0] * len(leaves))
     cuts = split_leaves(leaves.lengths, leaves.shared, budget or max(1, sum(leaves.lengths)))
     layouts = [lay_out(leaves, cut.start, cut.stop) for cut in cuts]
     needed = sum(len(layout) for layout in layouts)
     wanted = max(1, forwards(len(layouts)) if forwards else 1)
     layouts += [idle_layout()] * (wanted - len(layouts))  # collective forward passes: all processes make as many
     accept_tree_masks()
-    if blocks := _in_blocks(input_ids.device):
+    mask = _lengths if not share else _blocks if _in_blocks(input_ids.device) else _branches
+    if mask is _blocks:
         # the masks of FlexAttention consist of whole blocks; `needed` does not count this padding
         layouts = [layout.padded(BLOCK) for layout in layouts]
-    outputs = [_score(model, layout, blocks, input_ids.device) for layout in layouts]
+    outputs = [_score(model, layout, mask, input_ids.device) for layout in layouts]
     index = torch.from_numpy(gather_index(leaves, layouts, (len(input_ids), logits_to_keep))).to(input_ids.device)
     logps = _rows([output.log_probs for output in outputs], index)
     entropies = _rows([output.entropy for output in outputs], index) if compute_entropy else None
@@ -89,23 +96,35 @@ def _in_blocks(device: torch.device) -> bool:
     return device.type == "cuda" and find_spec("triton") is not None
 
 
-def _score(model: Any, layout: Layout, blocks: bool, device: torch.device) -> Any:
+def _branches(layout: Layout, device: torch.device) -> dict[str, Any]:
+    return {"attention_mask": branch_mask(torch.from_numpy(layout.ends).to(device))}
+
+
+def _blocks(layout: Layout, device: torch.device) -> dict[str, Any]:
+    return {"attention_mask": block_mask(torch.from_numpy(layout.ends).to(device))}
+
+
+def _lengths(layout: Layout, device: torch.device) -> dict[str, Any]:
+    """Return what transformers' FlashAttention reads: where the rows begin and end, and the longest."""
+    edges = np.append(np.flatnonzero(layout.depths == 0), len(layout)).astype(np.int32)
+    ends, longest = torch.from_numpy(edges).to(device), int(np.diff(edges).max())
+    return {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": longest, "max_length_k": longest}
+
+
+def _score(
+    model: Any, layout: Layout, mask: Callable[[Layout, torch.device], dict[str, Any]], device: torch.device
+) -> Any:
     """Return the output of the fused head for a packed row: log_probs and entropy, (1, N) each.
 
     Raises:
         NotImplementedError: no layer of the model asked for attention under the mask of the tree.
     """
-    arrays = (layout.ids, layout.depths, layout.labels, layout.ends)
-    ids, depths, labels, ends = (torch.from_numpy(array).to(device) for array in arrays)
-    before = layers_met()  # a model that ignores the mask would mix the rows without an error
-    output = model(
-        input_ids=ids[None],
-        attention_mask=block_mask(ends) if blocks else branch_mask(ends),
-        position_ids=depths[None],
-        shift_labels=labels[None],
-        fused_lm_head=True,
+    ids, depths, labels = (
+        torch.from_numpy(array).to(device)[None] for array in (layout.ids, layout.depths, layout.labels)
     )
-    if layers_met() == before:
+    before, how = layers_met(), mask(layout, device)
+    output = model(input_ids=ids, position_ids=depths, shift_labels=labels, fused_lm_head=True, **how)
+    if "attention_mask" in how and layers_met() == before:  # it would mix the rows without an error
         raise NotImplementedError(
             f"{type(model).__name__} makes attention masks of its own, and its packed rows would see each other: "
             "set packing=False"

@@ -171,7 +171,7 @@ def cold_start(
         bf16: whether to compute in bfloat16; the weights keep their type.
         seed: the seed of the order.
         packing: False computes each example in full. Otherwise the shared part of a batch is computed once, if one
-            process trains on a CPU and `why_not_packable` and `why_not_proven` allow it.
+            process trains and `why_not_packable` and `why_not_proven` allow it.
         callbacks: transformers callbacks.
     """
     import torch

@@ -2,8 +2,8 @@
 
 Resume is that of `training.rows_resume`.
 
-In one process on a CPU the rows of a micro-batch can be packed as a prefix tree: demonstrations of one environment
-begin with the same system prompt, and it is computed once.
+In one process the rows of a micro-batch can be packed as a prefix tree: demonstrations of one environment begin with
+the same system prompt, and it is computed once.
 
     trainer = make_trainer(model, tokenizer, examples, SFTConfig("out", gradient_checkpointing=False))
     trainer.train()
@@ -21,7 +21,7 @@ from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
 from arpo_trainer.packing import packed_logps
-from arpo_trainer.packing.support import why_not_packable, why_not_proven
+from arpo_trainer.packing.support import PROVEN_ON, why_not_packable, why_not_proven
 from arpo_trainer.rollout.distributed import rank_count
 from arpo_trainer.sft.tokenised_traces import IGNORED, Example
 from arpo_trainer.training.devices import OneDevice
@@ -36,8 +36,8 @@ class TraceTrainer(ResumesOnRows, OneDevice, SFTTrainer):  # type: ignore[misc] 
 
     Args:
         args: as in `SFTTrainer`.
-        share_beginnings: "auto" computes what the rows of a micro-batch share once, where that is known to be right
-            and pays: in one process on a CPU. False computes each row in full.
+        share_beginnings: "auto" computes what the rows of a micro-batch share once, where that is known to be right:
+            in one process. False computes each row in full.
         kwargs: as in `SFTTrainer`.
     """
 
@@ -65,8 +65,8 @@ class TraceTrainer(ResumesOnRows, OneDevice, SFTTrainer):  # type: ignore[misc] 
 
 def can_share(model: Any) -> bool:
     """Return whether packed rows of a model are known to give the numbers of flat ones here."""
-    alone_on_cpu = rank_count() == 1 and not torch.cuda.is_available()
-    return alone_on_cpu and HAS_FUSED_HEAD and not (why_not_packable(model) or why_not_proven(model))
+    alone = rank_count() == 1 and model.device.type in PROVEN_ON
+    return alone and HAS_FUSED_HEAD and not (why_not_packable(model) or why_not_proven(model))
 
 
 def make_trainer(

@@ -206,7 +206,8 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         metadata={
             "help": "True computes what the rows of a micro-batch share once, with the same updates up to rounding; it "
             "fails where a model does not allow that. False computes each row in full. 'auto' packs where tests have "
-            "compared the two (kind of model, device, sharding), and else trains on full rows and logs why."
+            "compared the two (kind of model, device, sharding), and else trains on full rows, with FlashAttention "
+            "without their padding, and logs why."
         },
     )
     packing_tokens: int | None = field(

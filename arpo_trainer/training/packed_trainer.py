@@ -7,13 +7,14 @@ are computed here, those of the old and the reference policy too. Losses, accumu
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from arpo_trainer.packing.forward import packed_logps
 from arpo_trainer.packing.splitting import regroup
-from arpo_trainer.packing.support import why_not_packable, why_not_proven
+from arpo_trainer.packing.support import PROVEN_ON, why_not_packable, why_not_padding_free, why_not_proven
 from arpo_trainer.training.forward_request import Forward
 from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, HookedGRPOTrainer
 
@@ -24,47 +25,53 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
     """Adds `args.packing` (True, False or "auto") and `args.packing_tokens` to `GRPOTrainer`.
 
     Attributes:
-        packs: whether rows are packed.
+        packs: whether rows are packed as trees.
+        padding_free: whether rows that are not are computed one behind the other, without their padding.
     """
 
-    packs = False
+    packs = padding_free = False
 
     def choose_packing(self) -> None:
-        """Decide whether rows are packed from now on, and log the reason if "auto" decides against it.
+        """Decide how rows are computed from now on, and log why if they are not packed, or packed unproven.
 
         Raises:
             ValueError: `packing=True`, and this model or this TRL does not allow it.
         """
         if self.args.packing is False:
             return
-        reason = self._why_not_packable()
-        if reason and self.args.packing is True:
-            raise ValueError(f"packing=True: {reason}. Set packing='auto' or False to train on flat rows")
-        # True packs wherever it is possible, whether tests have compared it or not
-        if self.args.packing is not True:
-            reason = reason or self._why_not_proven()
-        if reason:
-            logger.info("packing='auto' trains on flat rows: %s", reason)
-        self.packs = reason is None
+        reason, unproven = self._why_not(why_not_packable), self._why_not_proven()
+        if self.args.packing is True:
+            if reason:
+                raise ValueError(f"packing=True: {reason}. Set packing='auto' or False to train on flat rows")
+            if unproven:
+                logger.warning("packing=True: %s. Compare a step with one of packing=False first", unproven)
+        self.packs = not reason and (self.args.packing is True or not unproven)
+        if not self.packs:
+            padded = self._why_not(why_not_padding_free)
+            self.padding_free = padded is None
+            rows = "padded rows" if padded else "flat rows without padding"
+            reasons = dict.fromkeys(filter(None, (reason or unproven, padded)))
+            logger.info("packing='auto' trains on %s: %s", rows, "; ".join(reasons))
 
-    def _why_not_packable(self) -> str | None:
+    def _why_not(self, of: Callable[[Any], str | None]) -> str | None:
+        """Return the first reason against a form of rows, of this TRL or of a model, or None."""
         if not HAS_FUSED_HEAD:
             return "this TRL puts no fused head on the model, which packed rows need; pip install 'trl>=1.16'"
-        return next(filter(None, map(why_not_packable, self._models())), None)
+        return next(filter(None, map(of, self._models())), None)
 
     def _why_not_proven(self) -> str | None:
         """Return what of this run is in no test that compares packed rows with flat ones, or None."""
         device, fsdp = self.accelerator.device.type, getattr(self.accelerator.state, "fsdp_plugin", None)
         where = ""
-        if device != "cpu":
+        if device not in PROVEN_ON:
             where = f"on {device}"
         elif self.is_deepspeed_enabled or (fsdp is not None and fsdp.fsdp_version == 1):
             where = "under DeepSpeed or FSDP1"
         elif self.args.torch_compile or self.args.use_liger_kernel:
             where = "under torch_compile or with Liger kernels"
         if where:
-            return f"packed rows have not been compared with flat ones {where}; packing=True packs all the same"
-        return next(filter(None, map(why_not_proven, self._models())), None)
+            return f"packed rows have not been compared with flat ones {where}"
+        return self._why_not(why_not_proven)
 
     def _models(self) -> list[Any]:
         models = [self.model] if self.ref_model is None else [self.model, self.ref_model]
@@ -77,8 +84,8 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         return regroup(micro_batches, torch.Generator().manual_seed(seed % 2**63))
 
     def own_logps(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        """Compute what rows share once."""
-        if not self.packs or forward.aux_loss:
+        """Compute what rows share once, or at least no padding."""
+        if not (self.packs or self.padding_free) or forward.aux_loss:
             return None
         budget = forward.batch_size * forward.input_ids.shape[1]  # what the flat rows would have taken
         budget = min(budget, self.args.packing_tokens or budget)
@@ -90,6 +97,7 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
                 forward.logits_to_keep,
                 budget=budget,
                 compute_entropy=forward.entropy,
+                share=self.packs,
                 forwards=self._forwards(),
             )
         if self._loss_inputs is not None:  # what is learned from, and not other passes over the same rows

@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers.integrations.flex_attention as integration
+from torch._dynamo.utils import counters
+from torch.nn.attention import flex_attention as flex
 
+import arpo_trainer.packing.forward as forward
 from arpo_trainer.packing import packed_logps
 from arpo_trainer.packing.support import PROVEN, why_not_packable
 from arpo_trainer.training.packed_trainer import PackedGRPOTrainer
@@ -42,10 +46,15 @@ def compare(model: Any, batch: tuple[torch.Tensor, torch.Tensor, int], tolerance
     return packed.computed
 
 
+def whole(kind: str) -> dict[str, Any]:
+    """What lets a kind attend to whole rows."""
+    return {"sliding_window": None} if kind in ("mistral", "phi3") else {}
+
+
 @pytest.mark.parametrize("kind", PROVEN)
 def test_packed_is_flat_on_random_trees(kind: str) -> None:
     """Whoever adds a kind to PROVEN gets this test with it."""
-    model = tiny_model(kind, **({"sliding_window": None} if kind in ("mistral", "phi3") else {}))
+    model = tiny_model(kind, **whole(kind))
     assert why_not_packable(model) is None
     for seed in TREES if kind in ("llama", "qwen2", "qwen3") else range(5):
         batch = random_batch(seed)
@@ -140,27 +149,83 @@ def test_other_masks_of_whole_numbers_are_still_refused() -> None:
         model(torch.ones(1, 6, dtype=torch.long), attention_mask=torch.ones(1, 1, 6, 6, dtype=torch.long))
 
 
-@pytest.mark.parametrize("mixed", [False, True])
-def test_block_masks_through_sdpa_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch, mixed: bool) -> None:
-    """The way of CUDA, as far as a CPU goes: FlexAttention without its compiler, forward only."""
-    import transformers.integrations.flex_attention as integration
-    from torch.nn.attention.flex_attention import flex_attention
-
-    import arpo_trainer.packing.forward as forward
-
+@pytest.fixture
+def as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block masks and FlexAttention on the CPU; its eager form has the gradients that it refuses to give there."""
     monkeypatch.setattr(forward, "_in_blocks", lambda device: True)
+    monkeypatch.setattr(flex, "_validate_device", lambda *_: None)
+
+
+@pytest.mark.parametrize("kind", PROVEN)
+def test_packed_is_flat_with_the_attention_of_cuda(
+    kind: str, as_on_cuda: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This makes a kind of model proven on GPUs: all but the compiler of FlexAttention is what runs there."""
+    monkeypatch.setattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    monkeypatch.setattr(
+        integration, "compile_friendly_flex_attention", lambda *qkv, training, **how: flex.flex_attention(*qkv, **how)
+    )
+    model = tiny_model(kind, hidden_size=64, head_dim=16, **whole(kind))
+    compare(model, random_batch(4), tolerance=3e-5)
+    if kind in ("llama", "qwen2", "qwen3"):
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for seed in range(3):
+            compare(model, random_batch(seed), tolerance=3e-5, budget=200)
+
+
+def test_flex_attention_gets_one_type_under_autocast(as_on_cuda: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel takes one; autocast leaves queries and keys in float32, and PyTorch casts them from 2.13 on."""
 
     def attend(*qkv: torch.Tensor, training: bool, **how: Any) -> Any:
-        # the kernel takes one type; autocast leaves queries and keys in float32, and PyTorch casts them from 2.13 on
-        assert {one.dtype for one in qkv} == {torch.bfloat16 if mixed else torch.float32}
-        return flex_attention(*qkv, **how)
+        assert {one.dtype for one in qkv} == {torch.bfloat16}
+        return flex.flex_attention(*qkv, **how)
 
     monkeypatch.setattr(integration, "compile_friendly_flex_attention", attend)
     model, batch = tiny_model("qwen2", hidden_size=64, head_dim=16), random_batch(4)
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         packed = packed_logps(model, *batch, budget=200)
-        near = 0.1 if mixed else 1e-5
-        torch.testing.assert_close(packed.logps, flat(model, *batch)[0], atol=near, rtol=near)
+        torch.testing.assert_close(packed.logps, flat(model, *batch)[0], atol=0.1, rtol=0.1)
+
+
+def test_flex_attention_is_compiled_for_a_few_shapes_only(as_on_cuda: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every micro-batch has another mask and another length: a graph for each would take minutes and then give up."""
+    compiled = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compiled(function, backend="eager"))
+    monkeypatch.setattr(integration.WrappedFlexAttention, "_instance", None)
+    torch._dynamo.reset()
+    counters["frames"].clear()
+    model = tiny_model("qwen2", hidden_size=64, head_dim=16)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    for length in (70, 310, 640):
+        batch = pad([([1, 5], [6, 7] + [8 + row] * (length // 4)) for row in range(4)])
+        for training in (False, True):
+            model.train(training)
+            with torch.set_grad_enabled(training):
+                logps = packed_logps(model, *batch).logps
+        logps.sum().backward()
+    assert counters["frames"]["ok"] <= 4
+
+
+@pytest.mark.parametrize("kind", PROVEN)
+def test_rows_without_padding_are_padded_rows(kind: str) -> None:
+    """The rows are told apart by their positions here, by their lengths in FlashAttention; windows stay windows."""
+    model = tiny_model(kind, **({"sliding_window": 6} if kind in ("mistral", "phi3") else {}))
+    for seed in range(2):
+        batch = random_batch(seed)
+        rows = [row.sum() - 1 for row in batch[1] if row[-batch[2] :].any()]
+        assert compare(model, batch, share=False) == sum(rows)
+
+
+def test_flash_attention_is_told_where_rows_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, Any] = {}
+    model, batch = tiny_model(), pad([([1, 5, 6], [7, 8]), ([1, 5], [6]), ([1, 5, 6], [7, 9, 3])])
+    inner = model.model.forward
+    monkeypatch.setattr(model.model, "forward", lambda *args, **how: told.update(how) or inner(*args, **how))
+    packed_logps(model, *batch, share=False)
+    assert told["cu_seq_lens_q"].tolist() == told["cu_seq_lens_k"].tolist() == [0, 2, 6, 11]
+    assert told["cu_seq_lens_q"].dtype == torch.int32  # the kernel takes no other
+    assert (told["max_length_q"], told["max_length_k"]) == (5, 5)
+    assert told.get("attention_mask") is None
 
 
 def test_special_rows() -> None:

@@ -17,7 +17,7 @@ from arpo_trainer import ARPOConfig
 from arpo_trainer.packing.setting import packing_setting
 from arpo_trainer.packing.support import why_not_proven
 from tests.arpo_trainer.byte_policy import write_byte_policy
-from tests.arpo_trainer.packing.batches import tiny_model
+from tests.arpo_trainer.packing.batches import pad, tiny_model
 from tests.arpo_trainer.training.test_trl_options import made
 
 
@@ -71,9 +71,10 @@ def test_auto_says_why_it_does_not_pack_and_true_insists(
     with caplog.at_level(logging.INFO, "arpo_trainer"):
         trainer, _ = made(other, tmp_path / "auto")
     assert not trainer.packs
-    [line] = [record for record in caplog.records if "flat rows" in record.message]
+    [line] = [record for record in caplog.records if "packing=" in record.message]
     assert line.levelno == logging.INFO
-    assert "packing='auto' trains on flat rows: it drops attention weights at random" in line.message
+    assert line.message.startswith("packing='auto' trains on padded rows: it drops attention weights at random")
+    assert line.message.endswith("need attn_implementation='flash_attention_2' or 'flash_attention_3'")
     with pytest.raises(ValueError, match=r"packing=True: it drops attention weights.*Set packing='auto' or False"):
         made(other, tmp_path / "true", packing=True)
     flat, _ = made(other, tmp_path / "false", packing=False)
@@ -83,7 +84,8 @@ def test_auto_says_why_it_does_not_pack_and_true_insists(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"device": "cuda"}, "compared with flat ones on cuda; packing=True packs all the same"),
+        ({"device": "cuda"}, None),
+        ({"device": "mps"}, "compared with flat ones on mps"),
         ({"deepspeed": True}, "under DeepSpeed or FSDP1"),
         ({"fsdp": 1}, "under DeepSpeed or FSDP1"),
         ({"fsdp": 2}, None),
@@ -102,10 +104,37 @@ def test_what_no_test_has_compared_is_not_packed_unasked(
             device=torch.device(change.get("device", "cpu")), state=SimpleNamespace(fsdp_plugin=plugin)
         ),
         is_deepspeed_enabled=change.get("deepspeed", False),
-        _models=trainer._models,
+        _why_not=trainer._why_not,
     )
     reason = type(trainer)._why_not_proven(like)  # type: ignore[arg-type]
     assert words in reason if words else reason is None
+
+
+def test_true_packs_what_is_not_proven_and_warns(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("arpo_trainer.packing.support.PROVEN", ())
+    with caplog.at_level(logging.WARNING, "arpo_trainer"):
+        trainer, _ = made(policy, tmp_path, packing=True)
+    assert trainer.packs
+    assert "have not been compared with flat ones in tests. Compare a step" in caplog.text
+
+
+def test_with_flash_attention_auto_leaves_out_the_padding(
+    policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer, _ = made(policy, tmp_path)
+    config = trainer.accelerator.unwrap_model(trainer.model).config
+    config._attn_implementation = "flash_attention_2"
+    with caplog.at_level(logging.INFO, "arpo_trainer"):
+        trainer.choose_packing()
+    assert (trainer.packs, trainer.padding_free) == (False, True)
+    assert "packing='auto' trains on flat rows without padding: its attention ('flash_attention_2')" in caplog.text
+    config._attn_implementation = "sdpa"  # which a CPU has; it tells the rows apart by their positions
+    batch, found = pad([([1, 5, 6], [7, 8]), ([1, 5], [6])]), []
+    for trainer.padding_free in (True, False):
+        found.append(trainer._get_per_token_logps_and_entropies(trainer.model, *batch)[0])
+    torch.testing.assert_close(found[0][batch[1][:, -batch[2] :] == 1], found[1][batch[1][:, -batch[2] :] == 1])
 
 
 @pytest.mark.parametrize("kind", ["persimmon", "gpt_neox"])

@@ -8,6 +8,7 @@ import pytest
 from transformers import AutoConfig, AutoModelForCausalLM, T5Config, T5ForConditionalGeneration
 
 from arpo_trainer.packing import why_not_packable
+from arpo_trainer.packing.support import why_not_padding_free
 from tests.arpo_trainer.packing.batches import SIZES, tiny_model
 
 
@@ -63,3 +64,22 @@ def test_attention_without_masks_is_refused() -> None:
         model.set_attn_implementation(attention)
         with pytest.raises(AssertionError, match=cure):
             raise AssertionError(why_not_packable(model))
+
+
+@pytest.mark.parametrize(
+    ("kind", "attention", "reason"),
+    [
+        ("llama", "flash_attention_2", None),
+        ("llama", "sdpa", "need attn_implementation='flash_attention_2'"),
+        ("gpt_neox", "flash_attention_2", "gpt_neox without padding have not been compared"),
+        ("qwen3_next", "flash_attention_2", "carry a state from token to token"),
+    ],
+)
+def test_rows_go_without_padding_where_attention_keeps_them_apart(
+    kind: str, attention: str, reason: str | None
+) -> None:
+    """A layer with a state carries it on: transformers reads the rows' lengths only in kernels that are not here."""
+    model = tiny_model(kind)
+    model.config._attn_implementation = attention
+    said = why_not_padding_free(model)
+    assert said is None if reason is None else reason in str(said)
