@@ -2,8 +2,8 @@
 
     class TraceTrainer(ResumesOnRows, OneDevice, SFTTrainer): ...
 
-Of TRL's, transformers' and accelerate's internals this module uses `args._n_gpu`, `create_accelerator_and_postprocess`
-and the policy of accelerate's FSDP plugin.
+Of TRL's, transformers' and accelerate's internals this module uses `args._n_gpu`, `create_accelerator_and_postprocess`,
+the policy of accelerate's FSDP plugin, and `gradient_state`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class OneDevice:
         ValueError: this GPU has no bfloat16, see `check_devices`.
     """
 
+    args: Any
     accelerator: Any
 
     def __init__(self, model: Any, *given: Any, **kwargs: Any) -> None:
@@ -54,10 +55,16 @@ class OneDevice:
         which 8 bits are left then. Most ratios of a small step are exactly 1, and the others are off by more than they
         differ from 1. Gradients of all processes would be added up in bfloat16 as well. The weights that layers compute
         with stay bfloat16. This is before the reference model is sharded with the same policy.
+
+        Between the micro-batches of an update FSDP2 would keep the gradients of all weights whole on each GPU, 28 GiB
+        for 7B. So they are shared out after each, as DeepSpeed does, unless `accelerator_config` asks otherwise.
         """
         base: Any = super()
         base.create_accelerator_and_postprocess()
         plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
+        if getattr(plugin, "fsdp_version", 1) == 2:
+            asked = self.args.accelerator_config.gradient_accumulation_kwargs or {}
+            self.accelerator.gradient_state.plugin_kwargs["sync_each_batch"] = asked.get("sync_each_batch", True)
         policy = getattr(plugin, "mixed_precision_policy", None)
         if hasattr(policy, "output_dtype"):  # FSDP1's policy has none
             # None and not float32: each layer has this policy, and would hand on float32 to the next one

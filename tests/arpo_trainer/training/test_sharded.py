@@ -17,6 +17,7 @@ from unittest import mock
 
 import pytest
 import torch
+from transformers import TrainerCallback
 
 from arpo_env import ToolEnv
 from arpo_env.event_loop import run
@@ -97,15 +98,28 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool, **settings:
     before = play_groups(trainer.engine, [env.tasks.task(0)], 7)[0]
     play = trainer.play
     trainer.play = lambda rows: (play(rows), kept.append([tree.to_json() for tree in trainer.trees]))[0]
+    shared = SharedOut()
+    trainer.add_callback(shared)
     trainer.train()
     _keep(trainer.model, folder / "end.pt")
     held = sum(value.numel() for value in trainer.backend.model.parameters()) if sharded else 0
     return {
         "before": [tree.to_json() for tree in before],
         "steps": kept,
+        "shared": shared.found,
         "held": held,
         "shards": sorted({"ZeRO-3" if hasattr(p, "ds_id") else type(p).__name__ for p in trainer.model.parameters()}),
     }
+
+
+class SharedOut(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
+    """Notes whether the gradients are there between two micro-batches; whole ones FSDP2 keeps to itself."""
+
+    def __init__(self) -> None:
+        self.found: list[bool] = []
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        self.found.append(all(p.grad is not None for p in model.parameters() if p.requires_grad))
 
 
 def _keep(model: Any, file: Path) -> None:
@@ -240,6 +254,13 @@ def test_the_update_is_that_of_one_process(ran: Any, name: str) -> None:
     apart = torch.cat([(found[key] - expected[key]).flatten() for key in start]).norm()
     assert moved > 0
     assert apart < 1e-3 * moved
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_gradients_are_shared_out_after_each_micro_batch(ran: Any, name: str) -> None:
+    """Else each GPU keeps those of all weights, as if nothing was sharded."""
+    _, both, _ = ran
+    assert all(rank[name]["shared"] == [True] * STEPS for rank in both)
 
 
 @pytest.mark.parametrize("name", IN_BF16)
