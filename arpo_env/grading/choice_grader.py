@@ -21,6 +21,9 @@ from envs_registry import Task
 __all__ = ["ChoiceGrader", "GaiaGrader", "gaia_match", "read_letter", "read_options"]
 
 
+_AND = re.compile(r"\s*(?:[,;、]\s*(?:and\s)?|\sand\s|&|[和与及])\s*")
+
+
 class ChoiceGrader(Grader):
     """Multiple choice: "B", "(B)", "答案是B", "B." with its text, only the text, or "A, B, D" if several are correct.
 
@@ -42,9 +45,10 @@ class ChoiceGrader(Grader):
         plain = strip_phrases(prepare(gold))
         if plain_text(answer) == plain_text(gold) or same_labels(strip_phrases(prepare(answer[:2000])), plain):
             return bool(answer.strip())
-        # several letters are all or nothing, and were compared above
         if is_several(plain):
-            return False
+            # all or nothing
+            letters = [read_letter(part, question) for part in _AND.split(answer[:300].strip(" []"))]
+            return None not in letters and same_labels("".join(map(str, letters)), plain)
         options = read_options(question)
         letter, content = split_option(plain) or (read_letter(gold), "")
         content = content or options.get(letter or "", "")

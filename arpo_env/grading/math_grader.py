@@ -20,6 +20,7 @@ from arpo_env.grading.answer_text.multiple_choice import read_letter, read_optio
 from arpo_env.grading.answer_text.normalize_latex import prepare
 from arpo_env.grading.answer_text.option_letters import same_labels, split_option
 from arpo_env.grading.answer_text.quantified_statements import matching_claims
+from arpo_env.grading.answer_text.said_in_words import rewritten, says_yes
 from arpo_env.grading.answer_text.same_words import is_words, same_words
 from arpo_env.grading.answer_text.strip_phrases import is_quantity, names_the_answer, strip_phrases
 from arpo_env.grading.answer_text.times_and_ratios import same_angle, same_clock, same_ratio
@@ -69,7 +70,10 @@ _EXCEPT = re.compile(
     r"(?:,|,?\s(?:where|for|with|if)\s|\()\s*([a-z])\s?"
     r"(?:\\neq?\s[^,()]{1,20}|\\in\s?(?:\\mathbb\{[A-Z]\}|[\[(][^\[\]()]{1,40}[\])]))\)?$"
 )
-_UNIT = re.compile(r"\\?\$|(?<=[\d)])\s?([A-Za-z]{2,}(?:\s[A-Za-z]{2,})?)(?=\s*[-+*/=)]|\s*\\|$)")
+# how many there are may be told as "2^{10}", "7!" or a binomial, unless that is what is to be computed
+_COUNTED_AS = re.compile(r"\d{1,3}\s?\^\s?\{?\d{1,3}\}?|\d{1,3}\s?!|\\binom\{\d{1,3}\}\{\d{1,3}\}")
+_COUNTS = re.compile(r"\bhow\s+many\b|\bnumber\s+of\b|多少种|几种|多少个", re.IGNORECASE)
+_UNIT = re.compile(r"\\?\$|(?<=[\d)}!])\s?([A-Za-z]{2,}(?:\s[A-Za-z]{2,})?)(?=\s*[-+*/=)]|\s*\\|$)")
 _TAIL = re.compile(r"(?<=[a-z])\s(?:in|of|for|from|with|if|when)\s(\S.*)$")
 _THUS = re.compile(
     r"\s?,?\s?(?:\\(?:Rightarrow|implies|Longrightarrow|therefore)(?![a-z])|(?<![a-z])so(?![a-z])|所以)\s*,?\s*"
@@ -148,6 +152,11 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
         or same_labels(plain, right.plain)
     ):
         return bool(plain)
+    if (yes := says_yes(plain)) is not None and same_words("yes" if yes else "no", right.plain):
+        return True
+    plain, meant = rewritten(plain, right.plain)
+    if meant != right.plain:
+        return _is_checkable(plain, right) and Undecided(plain, meant)
     known = question_words(question) if question else frozenset()
     text = strip_phrases(plain, known)
     lead = plain[: plain.rfind(text)]
@@ -317,6 +326,9 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
         return False
     if chain and gold.measure and is_measure(chain[0], gold=True) and _letters(chain[0]) != _letters(gold.measure):
         return False
+    if _COUNTS.search(question) and _COUNTED_AS.fullmatch(counted := _without_units(last, known)):
+        checked = f"{counted} = {_number_text(number)}"
+        return not is_in_question(counted, question) and Undecided(checked, _number_text(number))
     if not _equals(last, gold, number, question, known):
         return False
     if last.endswith("%") and not number.percent and asks_percent(question):

@@ -261,10 +261,9 @@ def _items(text: str) -> tuple[tuple[str, ...], ...]:
     """Return the sorted items of a list; () if the text is not a list. Dates and numbers keep their commas."""
     if any(word.startswith(ADDRESS) for word in tokens(text)):
         return ()
-    parts = [re.sub(r"^\s*both\b", "", part, flags=re.IGNORECASE) for part in _ITEMS.split(text)]
-    parts = [tuple(tokens(chinese.plain_name(part))) for part in parts]
-    parts = [part for part in parts if part]
-    if all(are_scores(" ".join(part)) for part in parts):
+    texts = [re.sub(r"^\s*both\b", "", part, flags=re.IGNORECASE) for part in _ITEMS.split(text)]
+    parts = [words for part in texts if (words := tuple(tokens(chinese.plain_name(part))))]
+    if all(map(are_scores, parts)):
         return tuple(parts) if len(parts) > 1 else ()
     return tuple(sorted(parts)) if len(parts) > 1 and not re.search(r"\d\s*[,/]\s*\d", text) else ()
 

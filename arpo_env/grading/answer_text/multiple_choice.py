@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from arpo_env.grading.answer_text.allowed_words import question_words
 from arpo_env.grading.answer_text.normalize_latex import prepare
+from arpo_env.grading.answer_text.strip_phrases import strip_phrases
 
 _SAID = (  # each word can be read in one way only and nothing is given back (*+): repeated words take linear time
-    r"(?:(?:so|thus|therefore|hence|因此|所以|故|综上)\s*+[,:]?+\s*+)?(?:(?:i\s+(?:choose|pick|select)|we\s+choose)\s+)?"
-    r"(?:(?:the\s++)?+(?:(?:best|final|correct|right)\s++)*+(?:option|choice|answer)\s*+(?:is|:|=)?+\s*+:?+\s*+"
-    r"|(?:(?:最终|正确)的?)?(?:答案|选项)\s*+(?:应该)?+(?:是|为)?+\s*+:?+\s*+|应?选(?!项)择?+\s*+(?:项\s*+)?+:?+\s*+|应选项\s*+:?+\s*+)*+"
+    r"(?:(?:so|thus|therefore|hence|因此|所以|故|综上|[本此该]题|解析)\s*+[,:]?+\s*+)?(?:(?:i\s+(?:choose|pick|select)|we\s+choose)\s+)?"
+    r"(?:(?:the\s++)?+(?:(?:best|final|correct|right)\s++)*+(?:option|choice|answer|letter|ans\.?)\s*+(?:is|:|=)?+\s*+:?+\s*+"
+    r"|\[?+(?:(?:最终|正确)的?)?(?:答案|选项)\]?+\s*+(?:应该?)?+(?:是|为)?+\s*+:?+\s*+|应?选(?!项)择?+\s*+(?:项\s*+)?+:?+\s*+|应选项\s*+:?+\s*+)*+"
 )
 _LETTER = r"\(?\[?\*{0,2}(?P<letter>[A-Z])\*{0,2}\]?\)?"
 _ALONE = re.compile(
-    rf"{_SAID}{_LETTER}(?:\s*(?:选项|项|is\s+(?:the\s+)?(?:correct|right)(?:\s+(?:answer|option|choice))?))?",
+    rf"{_SAID}{_LETTER}(?:\s*(?:(?:选项|项)(?:正确|是正确的|符合题意)?|正确|is\s+(?:the\s+)?(?:correct|right)(?:\s+(?:answer|option|choice))?))?",
     re.IGNORECASE,
 )
 _LED = re.compile(rf"{_SAID}{_LETTER}\s*[.:,)\]-]\s*(?P<rest>\S.*)", re.IGNORECASE | re.DOTALL)
+_REASON = re.compile(rf"{_SAID}{_LETTER},?\s+(?:because|since|as)\s+(?P<rest>\S.*)", re.IGNORECASE | re.DOTALL)
+_BEHIND = re.compile(r"(?P<rest>\S.*?)\s*\(\s*(?P<letter>[A-Z])\s*\)", re.DOTALL)
 _OPTION = re.compile(
     r"(?:^|(?<=[\s;(])|(?=\())\(?(?P<letter>[A-Z])\s*[.:)]\s*(?P<text>.+?)(?=\s*(?:[\n;]|(?<=\s)\(?[A-Z]\s*[.:)]\s|$))",
     re.DOTALL,
@@ -57,10 +61,16 @@ def read_letter(answer: str, question: str = "") -> str | None:
     if match := _ALONE.fullmatch(text):
         return match["letter"].upper()
     options = read_options(question)
-    match = _LED.fullmatch(text)
+    if (match := _REASON.fullmatch(text)) and not _names_another(match["rest"]):
+        others = [option for letter, option in options.items() if letter != match["letter"].upper()]
+        told = f" {plain_text(match['rest'])} "
+        return None if any(f" {plain_text(option)} " in told for option in others) else match["letter"].upper()
+    match = _LED.fullmatch(text) or (_BEHIND.fullmatch(text) if options else None)
     if match is None:
-        meant = [letter for letter, option in options.items() if same_option(text, option)]
-        return meant[0] if len(meant) == 1 else None
+        for said in (text, strip_phrases(text, question_words(question))) if options else ():
+            if len(meant := [letter for letter, option in options.items() if same_option(said, option)]) == 1:
+                return meant[0]
+        return None
     letter, rest = match["letter"].upper(), match["rest"]
     # a letter with the text of another option names two options
     if letter in options:

@@ -58,7 +58,7 @@ _REFUSED_LIST = """
     not no never isn't everyone everybody anyone half double twice opposite negative inverse reciprocal wrong incorrect
     """
 _REFUSED = frozenset(_REFUSED_LIST.split())
-_LABEL = re.compile(r"(?P<label>[A-Za-z][a-z]+(?:\s+[a-z]+){0,5}):\s*(?=\S)")
+_LABEL = re.compile(r"(?P<label>(?:[a-z]-)?[A-Za-z][a-z]+(?:\s+[a-z]+){0,5}):\s*(?=\S)")
 _ENDS = re.compile(
     r"\s*(?:\.?\s+I\s+hope\s+(?:it|this)\s+is\s+correct|,?\s+(?:is|as)\s+(?:the|my|our)\s+(?:(?:final|correct|required|right)\s+)?(?:answer|result|solution|value)"
     r"|\\(?:blacksquare|square|checkmark|qed|Box)(?![a-zA-Z])|[✓✔∎■]|为所求|即为所求"
@@ -139,6 +139,7 @@ def is_quantity(text: str, known: frozenset[str]) -> bool:
 def _is_subject(text: str, known: frozenset[str], counted: bool = False) -> bool:
     """Return whether words are the subject of an answer; if `counted`, a number of the question may begin it."""
     text = re.sub(r"(\d)\s?\^\s?\{?(\d+)\}?", r"\1 \2", text)
+    text = re.sub(r"(?<![A-Za-z-])([a-z])\s?-(?=[a-z]{3})", r"\1 ", text)  # "y-intercept"
     written = re.findall(r"[^\s,]+", text.replace("$", " ").replace("\\", " \\"))
     words = [word.lower().strip("\\") for word in written]
     if not words or len(words) > 25 or (words[0][:1].isdigit() and not counted):

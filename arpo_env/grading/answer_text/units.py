@@ -282,7 +282,7 @@ def _split_chinese(match: re.Match[str], text: str, unit: str, known: frozenset[
     value, words = match["value"].strip(), match["words"]
     for start in range(len(words)):  # the number itself may be in Chinese: 五个
         head, tail = (value + words[:start]).strip(), words[start:]
-        if as_value(head) is None and not (start == 0 and re.search(r"[\d})\]]$", head)):
+        if as_value(head) is None and not (start == 0 and re.search(r"[\d})\]]$|\\pi$", head)):
             continue
         if rate := _HAN_RATE.fullmatch(tail):
             over = _KNOWN.get(rate[1], "" if rate[1] not in _COUNTERS else COUNTED)

@@ -192,6 +192,8 @@ def _read_any(text: str) -> Shape:
     if len(parts) > 1 and all(parts):
         marks = "and" if _BOTH.search(text) else "or" if _EITHER.search(text) else ","
         return Shape("list", _flatten(map(_read_any, parts)), marks=(marks,))
+    if "\\pm" in text and (text[0] == "(" or ("=" in text and not is_name(text.partition("=")[0]))) and _is_whole(text):
+        return _of_both_signs(text)  # two points, or two lines
     return _relation(text) or _sets(text) or _group(text) or _formula(text)
 
 
@@ -297,9 +299,21 @@ def _formula(text: str) -> Shape:
     # \mp takes the opposite sign of \pm
     if "\\pm" not in text:
         return Shape("formula", text=text)
-    upper = re.sub(r"^\s*\+", "", text.replace("\\pm", "+").replace("\\mp", "-"))
-    lower = text.replace("\\pm", "-").replace("\\mp", "+")
-    return Shape("list", (Shape("formula", text=upper), Shape("formula", text=lower)), marks=("pm",))
+    return Shape("list", tuple(Shape("formula", text=signed) for signed in _with_signs(text)), marks=("pm",))
+
+
+def _with_signs(text: str) -> tuple[str, str]:
+    upper = re.sub(r"(^|[(,=])\s*\+", r"\1", text.replace("\\pm", "+").replace("\\mp", "-"))
+    return upper, text.replace("\\pm", "-").replace("\\mp", "+")
+
+
+def _is_whole(text: str) -> bool:
+    """Return whether a text is one equation, or one point with two or more coordinates."""
+    return text.count("=") == 1 if text[0] != "(" else _encloses(text) and "," in text and "=" not in text
+
+
+def _of_both_signs(text: str) -> Shape:
+    return Shape("list", tuple(map(_read_any, _with_signs(text))), marks=("pm",))
 
 
 def _flatten(items: object) -> tuple[Shape, ...]:

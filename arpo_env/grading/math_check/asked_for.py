@@ -54,6 +54,14 @@ _KINDS = {
     ),
 }
 
+_ASKING = re.compile(r"\b(?:find|what|compute|calculate|determine|how)\b|求|多少|是多", re.IGNORECASE)
+_POWERS = {
+    "^2": re.compile(r"\barea\b|面积", re.IGNORECASE),
+    "^3": re.compile(r"\bvolume\b|体积|容积", re.IGNORECASE),
+    "^": re.compile(
+        r"\b(?:perimeter|circumference|height|length|radius|diameter|width)\b|周长|[高宽长]|半径|直径|边长|距离", re.I
+    ),
+}
 _VALUE = re.compile(r"([A-Za-z])\s*\(\s*(-?[\d.]+)\s*\)")
 _DOTS = re.compile(r"\\[lc]?dots")
 
@@ -90,6 +98,8 @@ def expected_unit(text: str, unit: str, question: str) -> str | None:
         question: the question.
     """
     asked, nouns, kind, named = _asked_for(question)
+    if (power := _power_asked(question)) and kind_of_unit(unit) == "length" and unit.partition("^")[2] != power[1:]:
+        return None
     if asked == unit == COUNTED and nouns:
         said = set(re.findall("[a-z]{3,}", text.lower()))
         others = {word for word in said & question_words(question) if names_what_is_counted([word])}
@@ -101,7 +111,15 @@ def expected_unit(text: str, unit: str, question: str) -> str | None:
     if kind_of_unit(unit) in KINDS and _COUNTS.search(question) and unit not in named:
         return None
     alike = {name for name in named if kind_of_unit(name) == kind_of_unit(unit) != ""}
-    return unit if not alike or unit in alike else alike.pop() if len(alike) == 1 else None
+    return unit if not alike or unit.partition("^")[0] in alike else alike.pop() if len(alike) == 1 else None
+
+
+@lru_cache(maxsize=512)
+def _power_asked(question: str) -> str:
+    """Return "^2" if the question asks for an area, "^3" for a volume, "^" for a length, "" if that is unclear."""
+    last = _ASKING.split(question)[-1]
+    found = {power for power, pattern in _POWERS.items() if pattern.search(last)}
+    return found.pop() if len(found) == 1 else ""
 
 
 @lru_cache(maxsize=512)
@@ -127,7 +145,9 @@ def _asked_for(question: str) -> tuple[str, frozenset[str], str, frozenset[str]]
         units = (split_unit("1" + said[:count], letters=True)[1] for count in range(len(said), 0, -1))
         asked.add(next(filter(None, units), ""))
     asked.discard("")
-    found = re.findall(r"[a-z]{3,}|(?<=\d)\s*[A-Za-z]{1,2}(?![A-Za-z])|[¢€£¥₹]", question)
+    found = re.findall(
+        r"[a-z]{3,}|(?<=\d)\s*[\u4e00-\u9fff]{1,2}|(?<=\d)\s*[A-Za-z]{1,2}(?![A-Za-z])|[¢€£¥₹]", question
+    )
     if re.search(r"\$\s?\d[\d,.]*(?![^$]*\$)|\\\$", question):
         found.append("dollars")
     written = {split_unit(f"1 {word.strip()}", letters=True)[1] for word in found} - {"", COUNTED}

@@ -24,6 +24,7 @@ _ALWAYS = (
     rf"{_VECTOR}(?:\s*(?:\\times|\\cdot|[-+])\s*{_VECTOR})+",
     r"(?:\(?\\complement_?[A-Z]?\s*)?\(?[A-Z]\)?(?:\s*\\(?:cap|cup|setminus)\s*\(?(?:\\complement_?\{?[A-Z]?\}?\s*)?[A-Z]\)?)+",
     r"\\?(?:gcd|lcm|det|deg|arg|dim|rank|Var|tr|Pr)\s*(?:\(|\s)\s*[^=<>()]{1,40}\)?",
+    r"\\?(?:det|rank|dim|tr)",
     r"\\(?:sum|prod|int|lim)(?![a-z])\s*[_^][^=<>]*(?:=[^=<>{}]*\})?[^=<>]*",
     r"[CPA]\s*_\s*\{?\d+\}?\s*\^\s*\{?\d+\}?|\{\}_\{?\d+\}?\s*[CP]_\{?\d+\}?",
     r"[EPV](?:ar)?\s*[(\[][^=<>]{1,30}[)\]]",

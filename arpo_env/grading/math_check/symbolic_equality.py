@@ -70,6 +70,9 @@ class _Comparison:
                 pass  # not sets after all: "(2, 3)" is compared as a point below
         if gold.marks == ("or",) and answer.kind == "formula" and gold.items[0].kind == "formula":
             return all(self.same(answer, either) for either in gold.items)  # the same value written in two ways
+        if gold.kind == "relation" and gold.items[-1].marks == ("pm",) and answer.items[:1] and _are_relations(answer):
+            golds = (replace(gold, items=(*gold.items[:-1], item)) for item in gold.items[-1].items)
+            return self.unordered(answer.items, tuple(golds))
         if gold.kind == "relation":
             return self.relation(answer, gold)
         if answer.kind == "relation":
@@ -308,6 +311,10 @@ class _Comparison:
         if number is not None:
             return self.rounds(number.decimals, number.number, answer)
         return mine is not None and mine.decimals >= _DECIMALS and self.rounds(mine.decimals, mine.number, gold)
+
+
+def _are_relations(shape: Shape) -> bool:
+    return shape.kind == "list" and all(item.kind == "relation" for item in shape.items)
 
 
 def _with_i(node: Node) -> Node:

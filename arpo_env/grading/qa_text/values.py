@@ -130,9 +130,9 @@ def same_score(answer: str, gold: str, asked: QuestionWords) -> bool:
     return not (rest - asked.words - GRAMMAR - _ACCOMPANYING) and rest.isdisjoint(NEGATIONS | HEDGES)
 
 
-def are_scores(text: str) -> bool:
-    """Return whether a list is one of scores, which has an order."""
-    return all(_SCORE.fullmatch(word) for word in tokens(text))
+def are_scores(words: Sequence[str]) -> bool:
+    """Return whether words are scores, whose list has an order."""
+    return all(map(_SCORE.fullmatch, words))
 
 
 def same_formula(answer: str, gold: str, question: str) -> bool | None:
@@ -194,8 +194,10 @@ _FUNCTIONS: dict[str, Callable[..., complex]] = {
     "pi": lambda: complex(math.pi),
     "e": lambda: complex(math.e),
     "i": lambda: 1j,
-} | {
-    name: getattr(cmath, name) for name in ("sqrt", "exp", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh")
+}
+_FUNCTIONS |= {
+    name: getattr(cmath, name)
+    for name in ("sqrt", "exp", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
 }
 
 

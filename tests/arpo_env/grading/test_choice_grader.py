@@ -132,3 +132,47 @@ def test_the_grader_reads_the_question() -> None:
 def test_gold_answers_with_text_and_with_several_letters(gold: str, answers: list[str], value: int) -> None:
     task = Task("t", "Select.", (gold,), kind="mcq")
     assert [asyncio.run(ChoiceGrader().grade(answer, task)).value for answer in answers] == [value] * len(answers)
+
+
+# fmt: off
+FORMS = {
+    ("D", "计算 $\\sin 90^\\circ$ 的值( )\nA. 0\nB. 1/2\nC. √3/2\nD. 1"): (
+        ["【答案】D", "【答案】 D", "【答案】：D", "[答案]D", "答案:【D】", "答案：D", "故答案为D", "答案应为D",
+         "D选项正确", "选D项", "D正确", "D选项", "故选：D", "故选D", "正确选项是D", "本题选D", "D。", "（D）",
+         "D、1", "D. 1", "D．1", "1", "答案是1", "选项D正确", "应选D", "因此选择D", "所以正确答案是D",
+         "正确答案:D. 1", "综上,答案为D", "解析:选D"],
+        ["C", "【答案】C", "D或C", "不选D", "D错误", "D选项错误", "除D外", "选项C正确", "非D", "A、B、C", "D不正确",
+         "D. 0"],
+    ),
+    ("C", "The capital of Australia is\nA) Sydney\nB) Melbourne\nC) Canberra\nD) Perth"): (
+        ["C", "c", "(C)", "C)", "Answer: [C]", "Ans. (C)", "**Answer**: C", "Answer: **C**",
+         "The correct option is C", "C is correct", "C is the correct answer", "Option (C)", "Choice C.", "Canberra",
+         "C) Canberra", "C: Canberra", "C - Canberra", "C – Canberra", "Canberra (C)", "The answer is (C) Canberra.",
+         "The capital of Australia is Canberra.", "It's Canberra", "I choose C", "\\boxed{C}",
+         "\\boxed{\\text{(C) Canberra}}", "Correct answer: C", "Final answer: C",
+         "The answer is C because Canberra is the capital.", "(C) Canberra is the capital.", "option c", "Letter C",
+         "Answer C", "C, Canberra", "answer: c) Canberra", "C)Canberra"],
+        ["A", "Sydney", "Not C", "C or D", "Canberra or Sydney", "C) Sydney", "Sydney (C)", "A) Canberra",
+         "All except C", "C is wrong", "not Canberra", "Canberra is not the capital", "A, C", "The answer is not C",
+         "Either C or D", "None", "E", "C is incorrect", "Perth, not Canberra", "C? No, D"],
+    ),
+    ("BD", "Select all square numbers.\nA. 12\nB. 16\nC. 18\nD. 25"): (
+        ["B, D", "B and D", "BD", "D, B", "B,D", "(B)(D)", "B、D", "B & D", "B D", "Options B and D",
+         "The answers are B and D", "B. 16 and D. 25", "16 and 25", "B. 16, D. 25", "[B, D]", "\\boxed{BD}",
+         "\\boxed{B, D}", "B和D", "答案：BD", "选BD", "B;D", "BD."],
+        ["B", "D", "BCD", "A, B", "BC", "B or D", "B, not D", "16", "ABD", "B and C", "neither B nor D"],
+    ),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("gold", "question"), FORMS)
+def test_an_option_is_chosen_by_letter_text_or_sentence(gold: str, question: str) -> None:
+    right, wrong = FORMS[gold, question]
+    grader, task = ChoiceGrader(), Task("t", question, (gold,), kind="mcq")
+
+    async def values(answers: list[str]) -> list[float]:
+        return [(await grader.grade(answer, task)).value for answer in answers]
+
+    assert [one for one, value in zip(right, asyncio.run(values(right)), strict=True) if value != 1] == []
+    assert [one for one, value in zip(wrong, asyncio.run(values(wrong)), strict=True) if value != 0] == []
