@@ -4,6 +4,7 @@
 # make test-backends   those of the sandbox, all through every backend
 # make test-pretended   trains on a pretended GPU, in main memory: devices that mix, waits, equality with the CPU
 # make test-vllm   the tests that need a vLLM engine, in an environment of their own (.venv-vllm)
+# make test-deepspeed   the tests that need DeepSpeed, on the CPU, in an environment of their own (.venv-deepspeed)
 # make adapters   the tests of the adapters for other frameworks, each in an environment of its own (.venv-peers)
 # make site   builds the documentation into build/site; a warning or a broken link fails it
 # make gpu    on a machine with a GPU: measures what needs one, a JSON file for each part in docs/results/gpu
@@ -29,7 +30,7 @@ WITH_SANDBOX = ARPO_SANDBOX=$$(cat $(VENV)/.sandbox)
 # a run begins in no folder that holds another: the recipe's own run of the demo is written to the first one that is free
 FRESH = $(if $(wildcard $(CONFIG)),,$(shell n=1; d=runs/$(CONFIG); while [ -e $$d/run.json ]; do n=$$((n + 1)); d=runs/$(CONFIG)-$$n; done; echo --set output_dir=$$d))
 
-.PHONY: help setup setup-vllm sandbox model demo test test-tools test-backends test-pythons test-pretended test-vllm adapters check bench gpu docs site clean
+.PHONY: help setup setup-vllm sandbox model demo test test-tools test-backends test-pythons test-pretended test-vllm test-deepspeed adapters check bench gpu docs site clean
 
 help:
 	@sed -n 's/^# //p;/^\.DEFAULT/q' Makefile
@@ -74,6 +75,11 @@ test-vllm: sandbox model setup-vllm
 	@$(WITH_SANDBOX) $(ONE_THREAD) VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind \
 		.venv-vllm/bin/python -m pytest tests/vllm
 
+test-deepspeed: sandbox model
+	@scripts/install_deepspeed.sh
+	@echo "== running the tests of DeepSpeed"
+	@$(WITH_SANDBOX) $(ONE_THREAD) .venv-deepspeed/bin/python -m pytest tests/deepspeed
+
 adapters: sandbox
 	@$(WITH_SANDBOX) $(ONE_THREAD) PYTHON=$(abspath $(PY)) scripts/adapters.sh $(PEERS)
 
@@ -95,4 +101,4 @@ site: setup
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.site build/site && echo "== open build/site/index.html"
 
 clean:
-	rm -rf $(VENV) .venv-vllm .venv-pythons .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm .venv-deepspeed .venv-pythons .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache
