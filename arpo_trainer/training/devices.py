@@ -31,20 +31,21 @@ class OneDevice:
     accelerator: Any
 
     def __init__(self, model: Any, *given: Any, **kwargs: Any) -> None:
-        args = kwargs.get("args")
+        base: Any = super()
+        args: Any = kwargs.get("args")
         if args is None:
-            super().__init__(model, *given, **kwargs)
+            base.__init__(model, *given, **kwargs)
             return
         check_devices(args)
         loading = args.model_init_kwargs
         if args.n_gpu > 1:
             args._n_gpu = 1  # more is nn.DataParallel, whose copies TRL's forward would leave out
             # a model that is loaded already, without a reference model beside it, needs no options of loading
-            if isinstance(model, str) or getattr(args, "beta", 0):
+            if isinstance(model, str) or getattr(args, "beta", None):
                 # TRL's own choice is "auto", which spreads the layers over all GPUs
                 args.model_init_kwargs = {"device_map": {"": str(args.device)}, **(loading or {})}
         try:
-            super().__init__(model, *given, **kwargs)
+            base.__init__(model, *given, **kwargs)
         finally:
             args.model_init_kwargs = loading  # as given: checkpoints compare them, whatever machine a run goes on on
 
@@ -61,11 +62,11 @@ class OneDevice:
         """
         base: Any = super()
         base.create_accelerator_and_postprocess()
-        plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
+        plugin: Any = getattr(self.accelerator.state, "fsdp_plugin", None)
         if getattr(plugin, "fsdp_version", 1) == 2:
             asked = self.args.accelerator_config.gradient_accumulation_kwargs or {}
             self.accelerator.gradient_state.plugin_kwargs["sync_each_batch"] = asked.get("sync_each_batch", True)
-        policy = getattr(plugin, "mixed_precision_policy", None)
+        policy: Any = getattr(plugin, "mixed_precision_policy", None)
         if hasattr(policy, "output_dtype"):  # FSDP1's policy has none
             # None and not float32: each layer has this policy, and would hand on float32 to the next one
             plugin.mixed_precision_policy = replace(policy, reduce_dtype=torch.float32, output_dtype=None)

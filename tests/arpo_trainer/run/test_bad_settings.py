@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer import ARPOConfig
+from arpo_trainer.cli import doctor
 from arpo_trainer.costs.memory import MemoryNeeds
 from arpo_trainer.preference.dpo_arguments import configure_dpo
 from arpo_trainer.run.arguments import RunArguments, batch_settings, configure
@@ -131,7 +132,7 @@ def old_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that only emulates bfloat16; PyTorch on it is still that of this machine."""
     told = {"is_available": True, "get_device_capability": (7, 5), "get_device_name": "Old", "current_device": 0}
     for name, value in told.items():
-        monkeypatch.setattr(f"torch.cuda.{name}", lambda value=value: value)
+        monkeypatch.setattr(f"torch.cuda.{name}", lambda *_, value=value: value)
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation=True: including_emulation)
 
 
@@ -170,6 +171,11 @@ def test_one_process_on_several_gpus_is_told_how_to_use_them(old_gpu: None, capl
     assert [record.getMessage().count("--num_processes 3") for record in caplog.records] == [1]
     assert "3 GPUs are visible, and one process uses one of them: cuda:0 (Old)" in caplog.text
     assert "--accelerate-config ddp" in caplog.text
+
+
+def test_doctor_says_what_gpus_lack(old_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert re.search(r"Old, Old; without bfloat16: set fp16: true; each process uses one", str(doctor._gpu()))
 
 
 NEEDS = MemoryNeeds(
