@@ -77,7 +77,7 @@ def memory(
     rows, prompts = args.per_device_train_batch_size, prompts_computed(args, packs)
     tokens = rows * room + prompts * prompt
     # a rollout follows an update, which has dropped them
-    training = {"gradients": kept.pop("gradients")} | _update(shape, args, layout, tokens, rows * room, kind, on_cpu)
+    training = {"gradients": kept.pop("gradients", 0)} | _update(shape, args, layout, tokens, rows * room, kind, on_cpu)
     if packs and (read := _keys_again(shape, tokens, (rows - prompts) * prompt, on_cpu)):
         layers = 1 if args.gradient_checkpointing else shape.layers
         training["keys and values of packed rows"] = read * (4 if kind == "float32" else 2) * layers

@@ -42,11 +42,12 @@ logger = logging.getLogger(__name__)
 _SHARD = "more processes that share them (--accelerate-config fsdp2 or zero3), or adapters (lora_rank)"
 # settings that make parts of the memory smaller, by how the names of the parts begin
 _SMALLER = {
-    **dict.fromkeys(("weights", "16-bit copies", "gradients", "optimizer"), _SHARD),
-    "activations": "gradient_checkpointing: true, or less per_device_train_batch_size or max_completion_length",
-    **dict.fromkeys(("keys and values of shared", "logits of a tile"), "less per_device_train_batch_size"),
+    **dict.fromkeys(("weights", "16-bit copies", "gradient", "optimizer"), _SHARD),
+    "activations of a": "gradient_checkpointing: true, or less per_device_train_batch_size or max_completion_length",
+    **dict.fromkeys(("keys and values of packed", "logits of a tile"), "less per_device_train_batch_size"),
     "keys and values of kept": "less prefix_tokens",
-    **dict.fromkeys(("keys and values of running", "logits of running"), "less max_rows"),
+    **dict.fromkeys(("keys and values of running", "keys and values for", "logits of running"), "less max_rows"),
+    "activations of new": "less max_rows",
 }
 
 

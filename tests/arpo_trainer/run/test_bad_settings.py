@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +14,11 @@ import pytest
 
 from arpo_trainer import ARPOConfig
 from arpo_trainer.cli import doctor
-from arpo_trainer.costs.memory import MemoryNeeds
+from arpo_trainer.costs.memory import MemoryNeeds, memory
+from arpo_trainer.costs.sharding import SHARDINGS, ProcessLayout
 from arpo_trainer.preference.dpo_arguments import configure_dpo
 from arpo_trainer.run.arguments import RunArguments, batch_settings, configure
-from arpo_trainer.run.dry_run import check_memory
+from arpo_trainer.run.dry_run import _SMALLER, check_memory
 from arpo_trainer.run.launch import add_launch_flags, check_launch_flags
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.run.run_environments import RunEnvironments
@@ -26,6 +28,7 @@ from arpo_trainer.training.devices import check_devices
 from arpo_trainer.training.process_count import planning
 from envs_registry.spec import UnknownEnvError
 from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
+from tests.arpo_trainer.costs.test_costs import SMALL
 
 
 @pytest.mark.parametrize(
@@ -215,6 +218,19 @@ def test_too_little_memory_is_named_with_the_setting_that_lowers_it(
     with pytest.raises(ValueError, match=refused) if refused else contextlib.nullcontext():
         check_memory(NEEDS, args, gib << 30)
     assert re.search(warned, caplog.text) if warned else not caplog.records
+
+
+@pytest.mark.parametrize("offloaded", [(), SHARDINGS["fsdp"]])
+def test_every_part_of_the_memory_has_a_setting_that_lowers_it(offloaded: tuple[str, ...], tmp_path: Path) -> None:
+    parts: set[str] = set()
+    for sharding, checkpointing, packing in itertools.product(("ddp", "fsdp"), (True, False), (True, False)):
+        more = {"gradient_checkpointing": checkpointing, "packing": packing, "beta": 0.1}
+        with planning(8):
+            args = ARPOConfig(str(tmp_path), use_cpu=True, **more)
+            needs = memory(SMALL, args, ProcessLayout(8, sharding, frozenset(offloaded)), 100, 1000)
+        parts |= {*needs.kept, *needs.training, *needs.rollout}
+    assert not [name for name in parts if not name.startswith(tuple(_SMALLER))]
+    assert len(parts) > 8
 
 
 @pytest.mark.parametrize(
