@@ -182,11 +182,19 @@ def _merged(base: Any, layers: Sequence[Any]) -> Iterator[None]:
     """
     import torch
     from peft.tuners.lora import LoraLayer
+    from torch.distributed.tensor import DTensor
 
     own = dict(base._parameters) if layers else {}
     # a quantised parameter is left as it is: PEFT puts another one in its place
     plain = {leaf: value for leaf, value in own.items() if value is not None and value.is_floating_point()}
     wide = all(isinstance(layer, LoraLayer) for layer in layers)
+    if any(isinstance(value, DTensor) for value in plain.values()) and not all(
+        isinstance(layer, LoraLayer) and not layer.lora_variant for layer in layers
+    ):  # PEFT would set `data`, which changes nothing of a sharded parameter
+        raise GenerationError(
+            "vLLM cannot be given sharded weights with other adapters than plain LoRA (DoRA, for example): use LoRA, "
+            "weights that are not sharded (ddp or zero2), or use_vllm: false"
+        )
     try:
         for leaf, value in plain.items():
             copied = value.detach().to(torch.float32 if wide else value.dtype, copy=True)

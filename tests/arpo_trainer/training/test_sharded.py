@@ -22,12 +22,14 @@ from transformers import TrainerCallback
 from arpo_env import ToolEnv
 from arpo_env.event_loop import run
 from arpo_trainer import ARPOTrainer
+from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structure, whole_weights
 from arpo_trainer.preference.pair_trainer import make_pair_trainer
 from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.rollout.distributed import play_groups, this_rank
 from arpo_trainer.sft.sft_trainer import make_trainer
 from arpo_trainer.training.policy_backend import SyncedBackend
+from arpo_trainer.training.weight_push import push_weights
 from tests import ready_processes
 from tests.arpo_trainer.rollout.test_distributed import OneAtATime, trees
 from tests.arpo_trainer.training.fsdp_on_cpu import fsdp
@@ -209,10 +211,67 @@ def gather_fsdp1(policy: Path) -> dict[str, bool]:
     }
 
 
-def _lora() -> Any:
+def push_adapters(policy: Path) -> list[Any]:
+    """Shard adapted models with FSDP 2 and push them; return what became of base and engine, and of DoRA."""
+    from peft import get_peft_model
+    from torch.distributed.fsdp import fully_shard
+    from transformers import AutoModelForCausalLM
+
+    def pushed(**options: Any) -> list[bool]:
+        model = get_peft_model(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.bfloat16), _lora(**options))
+        whole = copy.deepcopy(model)
+        for layer in model.base_model.model.model.layers:
+            fully_shard(layer)
+        fully_shard(model)
+        trainer, loaded = _with_engine(model)
+        for _ in range(3):
+            push_weights(trainer)
+        expected = dict(whole.named_parameters())
+        kept = all(torch.equal(value.full_tensor(), expected[name]) for name, value in model.named_parameters())
+        whole.base_model.model.float()  # the sum is formed in float32, and rounded once
+        merged = dict(whole.merge_and_unload().bfloat16().named_parameters())
+        return [
+            kept,
+            loaded.keys() == merged.keys() and all(torch.equal(loaded[name], merged[name]) for name in merged),
+        ]
+
+    torch.manual_seed(0)  # of the adapters
+    found: list[Any] = pushed()
+    with pytest.raises(GenerationError) as refused:
+        pushed(use_dora=True)
+    return [*found, str(refused.value).partition(" (")[0]]
+
+
+def _with_engine(model: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+    """Return as much of a trainer under FSDP 2 as pushes weights, and what its engine, a double, is given."""
+    from trl.distributed import DistributedBackend
+    from trl.generation.vllm_generation import VLLMGeneration
+
+    loaded: dict[str, torch.Tensor] = {}
+    host = object.__new__(VLLMGeneration)
+    host.model, host.mode, host.enable_sleep_mode, host.tensor_parallel_size = model, "colocate", False, 1
+    host._dist = object.__new__(DistributedBackend)
+    host._dist.zero_stage, host._dist.fsdp_version = 0, 2
+    host.llm = mock.MagicMock()
+    host.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights = loaded.update
+    host.accelerator = SimpleNamespace(device=torch.device("cpu"))
+    trainer = SimpleNamespace(
+        vllm_generation=host,
+        model=model,
+        is_fsdp_enabled=True,
+        accelerator=host.accelerator,
+        state=SimpleNamespace(global_step=0),
+        _last_loaded_step=-1,
+        is_in_train=False,
+    )
+    return trainer, loaded
+
+
+def _lora(**options: Any) -> Any:
     from peft import LoraConfig
 
-    return LoraConfig(r=4, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM", init_lora_weights=False)
+    aimed = {"r": 4, "target_modules": ["q_proj", "down_proj"], "task_type": "CAUSAL_LM", "init_lora_weights": False}
+    return LoraConfig(**aimed, **options)
 
 
 @pytest.fixture(scope="module")
@@ -326,33 +385,24 @@ def test_a_copy_computes_what_the_model_does_and_leaves_it_alone(tiny_model: Any
 
 
 def test_vllm_gets_the_weights_before_they_are_sharded(tiny_model: Any) -> None:
-    """TRL's own walk, which asks every parameter for its shards under FSDP; only the engine is a double."""
-    from trl.distributed import DistributedBackend
-    from trl.generation.vllm_generation import VLLMGeneration
-
-    loaded: dict[str, torch.Tensor] = {}
-    host = object.__new__(VLLMGeneration)
-    host.model, host.mode, host.enable_sleep_mode, host.tensor_parallel_size = tiny_model, "colocate", False, 1
-    host._dist = object.__new__(DistributedBackend)
-    host._dist.zero_stage, host._dist.fsdp_version = 0, 2
-    host.llm = mock.MagicMock()
-    host.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights = loaded.update
-    host.accelerator = SimpleNamespace(device=torch.device("cpu"))
-    trainer = SimpleNamespace(
-        vllm_generation=host,
-        model=tiny_model,
-        is_fsdp_enabled=True,
-        accelerator=host.accelerator,
-        state=SimpleNamespace(global_step=0),
-        _last_loaded_step=-1,
-        is_in_train=False,
-    )
+    """TRL's own walk, which asks every parameter for its shards under FSDP."""
+    trainer, loaded = _with_engine(tiny_model)
     backend = SyncedBackend(mock.AsyncMock(), trainer)
     run(backend.begin())
     expected = dict(tiny_model.named_parameters())
     assert loaded.keys() == expected.keys()
     assert all(torch.equal(value, expected[name]) for name, value in loaded.items())
-    assert host._dist.is_fsdp
+    assert trainer.vllm_generation._dist.is_fsdp
+
+
+def test_vllm_gets_sharded_weights_with_their_adapters(ran: Any) -> None:
+    _, both, _ = ran
+    for rank in both:
+        assert rank["pushed"] == [
+            True,
+            True,
+            "vLLM cannot be given sharded weights with other adapters than plain LoRA",
+        ]
 
 
 def test_a_quantised_model_is_refused(tiny_model: Any) -> None:
@@ -378,4 +428,6 @@ if __name__ == "__main__":
     for name in IN_BF16:
         with fsdp(2):
             found[name] = outputs_in_bf16(policy, top / f"bf16-{name}", name)
-    (top / f"rank{this_rank()}.json").write_text(json.dumps(found | {"fsdp1": gather_fsdp1(policy)}))
+    (top / f"rank{this_rank()}.json").write_text(
+        json.dumps(found | {"fsdp1": gather_fsdp1(policy), "pushed": push_adapters(policy)})
+    )
