@@ -19,6 +19,7 @@ from arpo_trainer.timeline import Stopwatch
 
 Finish = Literal["stop", "eos", "length"]
 OnWindow = Callable[[Sequence[float]], None]
+_INTERVAL = 32  # tokens; the cost of an output does not depend on how many it has
 
 
 class GenerationError(RuntimeError):
@@ -70,6 +71,11 @@ class Request:
     def unfiltered(self) -> bool:
         """Whether tokens are drawn from softmax(logits / temperature) as it is."""
         return (self.top_p, self.top_k, self.min_p, self.repetition_penalty) == (1.0, 0, 0.0, 1.0)
+
+    @property
+    def interval(self) -> int:
+        """Tokens between two outputs of an engine that first gives one token alone: the second fills the window."""
+        return max(1, self.window - 1) if self.window else _INTERVAL
 
 
 @dataclass

@@ -8,6 +8,9 @@ done, with one limit for all.
 Log-probabilities are those of the engine (at temperature 0 those of temperature 1), of the distribution that it samples
 from: with `top_p` and the like, the filtered one. Entropies are estimated from its `topk` most likely tokens. New
 weights are pushed by `training.policy_backend`.
+
+The engine's Python runs in this process, between two steps of the GPU. By itself it would make an object of each of the
+`topk` tokens and decode it for every token generated, which takes longer than a step of a small model: `_keep_arrays`.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +41,7 @@ from arpo_trainer.backends.thread_device import same_device
 from arpo_trainer.timeline import Stopwatch
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 IDLE = 0.002  # seconds between two exchanges with the other processes while none has anything to generate
 
 
@@ -88,6 +93,7 @@ class VLLMEngineBackend:
         # requests in the engine, also of other processes; used by the engine's thread only
         self._inside: set[str] = set()
         self._over = True
+        self._arrays = True
         self._worker: Worker = None
 
     async def begin(self) -> None:
@@ -188,8 +194,16 @@ class VLLMEngineBackend:
                 engine.abort_request(tick.gone)
                 self._inside.difference_update(tick.gone)
             for name, request in tick.new:
-                engine.add_request(name, {"prompt_token_ids": list(request.ids)}, self._sampling(request))
+                # with its type, as vLLM's renderer returns it: a prompt without one is deprecated
+                prompt = {"type": "token", "prompt_token_ids": list(request.ids)}
+                inside = engine.add_request(name, prompt, self._sampling(request))
                 self._inside.add(name)
+                if self._arrays and not _keep_arrays(engine, inside, request.interval):
+                    self._arrays = False
+                    logger.warning(
+                        "this version of vLLM is made in another way than those known (0.22 to 0.32): its "
+                        "log-probabilities are right, but take several times as much CPU time"
+                    )
         over, began = all(tick.over for tick in ticks), time.perf_counter()
         outputs = engine.step() if engine.has_unfinished_requests() else []
         self._inside.difference_update(output.request_id for output in outputs if output.finished)
@@ -236,9 +250,9 @@ class VLLMEngineBackend:
         made, out = output.outputs[0], asked.out
         if not out.ids:
             out.queued, out.cached = max(0.0, began - asked.at), output.num_cached_tokens or 0
-        for token, entries in zip(made.token_ids, made.logprobs or (), strict=True):
-            sampled = entries[token].logprob  # by id, since the engine sorts entries by rank
-            top = sorted((entry.logprob for entry in entries.values()), reverse=True)[: self.topk]
+        rows = made.logprobs if made.token_ids else ()  # of no tokens vLLM hands out all rows that it has
+        for token, row in zip(made.token_ids, rows, strict=True):
+            sampled, top = self._logprobs(token, row)
             try:
                 out.add(token, sampled, estimated_entropy(top, sampled, self.estimator))
             except GenerationError as error:  # fails this request only: processes in lockstep have to go on
@@ -249,6 +263,13 @@ class VLLMEngineBackend:
             del self._running[asked.name]
             self._answer(asked, made.finish_reason, made.stop_reason)
 
+    def _logprobs(self, token: int, row: Any) -> tuple[float, list[float]]:
+        """Return the log-probability of a token, and those of the most likely ones in descending order."""
+        if isinstance(row, dict):  # vLLM's own form; by id, since it sorts by rank
+            return row[token].logprob, sorted((entry.logprob for entry in row.values()), reverse=True)[: self.topk]
+        sampled, *top = row.tolist()
+        return sampled, top[: self.topk]
+
     def _answer(self, asked: _EngineRequest, reason: str, stop: str | int | None) -> None:
         if asked.future.done():
             return
@@ -258,6 +279,40 @@ class VLLMEngineBackend:
         finish: Finish = "length" if reason == "length" else "stop" if isinstance(stop, str) else "eos"
         asked.out.finish = finish
         asked.future.set_result(asked.out)
+
+
+def _keep_arrays(engine: Any, name: str, interval: int) -> bool:
+    """Let vLLM hand out the log-probabilities of a request as it gets them from the model, and not at every token.
+
+    The entries of its `logprobs` are then arrays instead of dictionaries: the log-probability of the sampled token and
+    those of the most likely ones, in descending order, shape (1 + k,), k >= `topk`.
+
+    Args:
+        engine: of the request.
+        name: of the request inside the engine, as `add_request` returns it.
+        interval: tokens between two outputs of the request.
+
+    Returns:
+        Whether this version of vLLM is made as this needs it. If not, nothing was changed.
+    """
+    try:
+        from vllm.v1.outputs import LogprobsLists
+
+        state = engine.output_processor.request_states[name]
+        processor, interval = state.logprobs_processor, max(interval, state.stream_interval)
+        rows, known = processor.logprobs, callable(processor.update_from_output)
+    except (ImportError, AttributeError, KeyError):
+        return False
+    if not (known and isinstance(rows, list) and "logprobs" in LogprobsLists._fields):
+        return False
+
+    def update(output: Any) -> None:
+        if output.new_logprobs is not None:
+            del rows[:-interval]  # all but those that may not have been handed out
+            rows.extend(output.new_logprobs.logprobs)
+
+    processor.update_from_output, state.stream_interval = update, interval
+    return True
 
 
 def _check_engine(config: Any, topk: int, estimator: str) -> None:

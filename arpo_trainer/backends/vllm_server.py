@@ -49,7 +49,6 @@ _CURES = {
 }
 # switches off defaults of generation_config.json, so that what the request says is sampled; `_body` sends the others
 _PLAIN = {"presence_penalty": 0.0, "frequency_penalty": 0.0}
-_EVENT_TOKENS = 32  # tokens in a chunk of the stream; the cost of a chunk does not depend on it
 
 
 class VLLMServerBackend:
@@ -174,7 +173,7 @@ class VLLMServerBackend:
             "cache_salt": self._salt,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "stream_interval": max(1, request.window - 1) if request.window else _EVENT_TOKENS,  # the first comes alone
+            "stream_interval": request.interval,
             **_PLAIN,
         }
 

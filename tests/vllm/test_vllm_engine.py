@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 
 import torch
+from vllm.v1.engine import input_processor, logprobs
 
-from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend
+from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend, vllm_engine
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
 from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
 from tests.vllm.conftest import load_weights
@@ -81,11 +83,38 @@ def test_sampled_branches_have_the_models_log_probabilities(llm: Any, llama: Any
         assert got.logprobs == pytest.approx(expected(llama, request, got)[0], abs=BOUND)
 
 
-@pytest.mark.parametrize("estimator", ["tail", "nll", "raw10"])
-def test_every_estimator_sees_the_engines_best_tokens(llm: Any, llama: Any, estimator: str) -> None:
-    request = Request(CONTEXTS[2], 9, seed=4)
-    got = asyncio.run(rollout(VLLMEngineBackend(llm, estimator=estimator), [request]))[0]
-    assert got.entropies == pytest.approx(expected(llama, request, got, estimator)[1], abs=BOUND)
+@pytest.mark.parametrize("estimator", ["renormalised", "tail", "nll", "raw10"])
+def test_arrays_hold_what_the_engines_own_objects_say(
+    llm: Any, llama: Any, estimator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same numbers to the last bit, without a decoded string for any of the most likely tokens."""
+    requests = [Request(ids, 50, ("</search>",), seed=n, window=5 * n) for n, ids in enumerate(CONTEXTS)]
+    requests.append(Request(CONTEXTS[2], 9, seed=4, top_p=0.5))  # most tokens have probability 0
+
+    def play() -> tuple[list[Generation], list[list[float]]]:
+        told: list[list[float]] = []
+        backend = VLLMEngineBackend(llm, estimator=estimator)
+        got = asyncio.run(rollout(backend, requests, on_window=lambda first: told.append(list(first))))
+        return got, sorted(told)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vllm_engine, "_keep_arrays", lambda *_: False)
+        wanted, windows = play()
+    decoded = mock.Mock()
+    monkeypatch.setattr(logprobs, "convert_ids_list_to_tokens", decoded)
+    got, told = play()
+    assert not decoded.called
+    numbers = [[(one.ids, one.logprobs, one.entropies) for one in ones] for ones in (got, wanted)]
+    assert numbers[0] == numbers[1]
+    assert told == windows
+    assert got[2].entropies == pytest.approx(expected(llama, requests[2], got[2], estimator)[1], abs=BOUND)
+
+
+def test_the_engine_is_used_as_all_its_versions_like_it(llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    warn = mock.Mock()
+    monkeypatch.setattr(input_processor.logger, "warning_once", warn)
+    assert len(asyncio.run(rollout(VLLMEngineBackend(llm), [Request(CONTEXTS[0], 3)]))[0].ids) == 3
+    assert not any("deprecated" in call.args[0] for call in warn.call_args_list)
 
 
 def test_a_cancelled_request_leaves_the_engine(llm: Any) -> None:
@@ -137,9 +166,8 @@ def test_log_probabilities_that_are_none_are_named(llm: Any, monkeypatch: pytest
 
     def broken() -> list[Any]:
         outputs = step()
-        for entries in [entries for output in outputs for entries in output.outputs[0].logprobs]:
-            for entry in entries.values():
-                entry.logprob = float("nan")
+        for row in [row for output in outputs for row in output.outputs[0].logprobs]:
+            row.fill(float("nan"))
         return list(outputs)
 
     monkeypatch.setattr(llm.llm_engine, "step", broken)

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 
+from arpo_trainer.algorithms.entropy import estimated_entropy
 from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend, full_copy
-from arpo_trainer.backends.base import Backend, Request
+from arpo_trainer.backends.base import Backend, Generation, Request
 from arpo_trainer.training.policy_backend import trainer_backend
 from tests.arpo_trainer.backends.recording_engine import RecordingLLM
 from tests.conftest import tiny_llama
@@ -196,3 +197,16 @@ def test_a_server_may_be_away_as_long_as_trl_waits_for_it() -> None:
 def test_entropies_of_the_whole_vocabulary_are_refused_on_an_engine() -> None:
     with pytest.raises(ValueError, match="not the vocabulary"):
         trainer_backend(trainer(entropy_estimator="exact"))
+
+
+def test_an_engine_of_another_make_is_asked_in_its_own_way(caplog: pytest.LogCaptureFixture) -> None:
+    backend = VLLMEngineBackend(RecordingLLM())  # type: ignore[arg-type]
+    backend._sampling = lambda request: request  # type: ignore[method-assign]  # it takes requests as they are
+
+    async def main() -> list[Generation]:
+        return list(await asyncio.gather(*(backend.generate(Request((n, 3), 2)) for n in range(2))))
+
+    for made in asyncio.run(main()):
+        assert made.logprobs == [-1.0] * 2
+        assert made.entropies == [estimated_entropy([-0.5, -1.0], -1.0)] * 2
+    assert [record.message[:20] for record in caplog.records] == ["this version of vLLM"]
