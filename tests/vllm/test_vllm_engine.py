@@ -110,7 +110,7 @@ def test_arrays_hold_what_the_engines_own_objects_say(
     assert got[2].entropies == pytest.approx(expected(llama, requests[2], got[2], estimator)[1], abs=BOUND)
 
 
-def test_the_engine_is_used_as_all_its_versions_like_it(llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_have_a_form_that_vllm_does_not_deprecate(llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     warn = mock.Mock()
     monkeypatch.setattr(input_processor.logger, "warning_once", warn)
     assert len(asyncio.run(rollout(VLLMEngineBackend(llm), [Request(CONTEXTS[0], 3)]))[0].ids) == 3
