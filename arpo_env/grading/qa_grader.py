@@ -41,7 +41,10 @@ from arpo_env.grading.qa_text.names import (
     is_fuller_name,
     is_joined,
     is_last_name,
+    is_more_specific,
+    is_namesake,
     is_other_name,
+    is_place_within,
     romanised,
     same_in_other_spelling,
 )
@@ -61,6 +64,7 @@ _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
 _ROUGHLY = re.compile(r"\b(?:approximately|roughly|about how)\b|约")
 _CAMEL, _HYPHEN = re.compile(r"(?<=[a-z])(?=[A-Z])"), re.compile(r"(?<=[^\W\d])-(?=[^\W\d])")
 _NICKNAME = re.compile(r"((?:[A-Z][\w.]*\s)+)[\"“'‘]([A-Z][\w .]{1,20})[\"”'’]\s([A-Z]\S+)")
+_AUTHOR = re.compile(r"(?:[A-Z][\w.-]{0,20} ){0,3}[A-Z][\w.-]{0,20}['’]s (?=[A-Z\"“])")
 _SURNAME_FIRST = re.compile(r"([^\s,\d]+), ([^,\d]+)")
 _PLURAL_OWNER = re.compile(r"(?<!\w)\w{1,30}s['’] \w{1,30}")
 _STATE = re.compile(r",\s*([A-Z]{2,3})\b")
@@ -103,7 +107,7 @@ def qa_scores(answer: str, golds: Sequence[str], question: str = "") -> tuple[fl
         return 1.0, 1.0
     golds = [gold for same, gold in decided if same is None]
     # exactness is tried on every alias before partial credit
-    if any(_is_exact(answer, gold, question) for gold in golds) or _names_aliases(answer, golds):
+    if any(_is_exact(answer, gold, question) for gold in golds) or _names_aliases(answer, golds, question):
         return 1.0, 1.0
     return 0.0, max((_f1(answer, gold, question) for gold in golds), default=0.0)
 
@@ -112,6 +116,8 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     mine, other = tokens(answer), tokens(gold)
     if not other or mine == other:
         return bool(other)
+    if is_confusable(tuple(mine), tuple(other)):
+        return False
     # F1 of a yes-or-no answer would reward the wrong one
     if (due := chinese.is_yes(gold, question)) is not None:
         return chinese.is_yes(without_frame(answer), question) is due
@@ -129,18 +135,21 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     if set(mine).isdisjoint(other) and not is_known(tuple(other)) and answer < "\u3000":
         return False
     asked, text = read_question(question), without_frame(answer)
-    if is_chosen(text, other, asked) or ((told := told_in_sentence(text, asked)) and _is_exact(told, gold, question)):
+    if (
+        is_more_specific(text, gold, asked)
+        or is_chosen(text, other, asked)
+        or ((told := told_in_sentence(text, asked)) and _is_exact(told, gold, question))
+    ):
         return True
     return any(
-        _names(head, gold, question) and fits(text, head, last, other, asked) for head, last in readings(text, asked)
+        _names(head, gold, question) and fits(text, head, last, other, asked)
+        for head, last in readings(text, other, asked)
     )
 
 
 def _names(answer: str, gold: str, question: str) -> bool:
     """Return whether an answer is the gold answer alone, in any form, perhaps within a sentence."""
     asked, other = read_question(question), tuple(tokens(gold))
-    if is_confusable(tuple(tokens(answer)), other):
-        return False
     forms = list(dict.fromkeys(_answer_forms(answer, other, asked)))
     if any(_same(form, one) for form in forms for one in _gold_forms(gold, question)):
         return True
@@ -162,7 +171,8 @@ def _names(answer: str, gold: str, question: str) -> bool:
         return True
     if any(_same(form, plain) for form in forms for plain in untitled(other, "other")):
         return True
-    return one_name and is_other_name(without_frame(answer).strip(), gold, asked)
+    text = without_frame(answer).strip()
+    return (one_name and is_other_name(text, gold, asked)) or is_place_within(text, gold, asked)
 
 
 def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Iterator[tuple[str, ...]]:
@@ -202,6 +212,8 @@ def _texts(text: str, asked: QuestionWords) -> Iterator[str]:
     if match := _NICKNAME.match(text):
         yield match[1] + text[match.start(3) :]
         yield f"{match[2]} {match[3]}"  # of 'James Earl "Jimmy" Carter Jr.'
+    if (match := _AUTHOR.match(text)) and asked_for(asked.text)[0] == "work":
+        yield text[match.end() :]
     if match := _SURNAME_FIRST.fullmatch(text):
         yield f"{match[2]} {match[1]}"
     if "-" in text:
@@ -268,11 +280,17 @@ def _items(text: str) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted(parts)) if len(parts) > 1 and not re.search(r"\d\s*[,/]\s*\d", text) else ()
 
 
-def _names_aliases(answer: str, golds: Sequence[str]) -> bool:
-    """Return whether an answer consists of several gold answers, such as a name followed by its short form."""
-    parts = [part for part in re.split(r"[,;()/\n]|\baka\b|\balso known as\b", without_frame(answer)) if part.strip()]
+def _names_aliases(answer: str, golds: Sequence[str], question: str) -> bool:
+    """Return whether an answer consists of gold answers alone, such as a name and its short form, or of two joined."""
+    text = without_frame(answer)
+    parts = [part for part in re.split(r"[,;()/\n]|\baka\b|\balso known as\b", text) if part.strip()]
     known = {tuple(tokens(gold)) for gold in golds}
-    return len(parts) > 1 and all(tuple(tokens(part)) in known for part in parts)
+    if len(parts) > 1 and all(tuple(tokens(part)) in known for part in parts):
+        return True
+    words = list(filter(is_content, tokens(text)))
+    union = {word for gold in known for word in gold} | read_question(question).common
+    whole = any(len(gold) > 1 and set(filter(is_content, gold)) <= set(words) for gold in known)
+    return len(known) > 1 and whole and set(words) <= union and not evades(words) and len(words) == len(set(words))
 
 
 def _is_closed(words: Sequence[str]) -> bool:
@@ -331,7 +349,7 @@ def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool,
     # more own words than shared ones: another candidate
     if extra.total() >= shared:
         return False
-    person = asked_for(asked.text)[0] in ("", "person")
+    person = asked_for(asked.text)[0] in ("", "person") and not is_namesake(ours, theirs)
     if in_prose:
         return bool(not extra or missing) or _is_within(ours, theirs)
     if not extra:

@@ -33,21 +33,17 @@ _SAME = {
     "versus": "vs",
     "avenue": "ave",
     "road": "rd",
+    "drive": "dr",
+    "boulevard": "blvd",
+    "lane": "ln",
     "incorporated": "inc",
     "corporation": "corp",
     "company": "co",
     "limited": "ltd",
     "brothers": "bros",
-    "theatre": "theater",
-    "centre": "center",
-    "colour": "color",
     "grey": "gray",
-    "harbour": "harbor",
     "okay": "ok",
     "defence": "defense",
-    "honour": "honor",
-    "labour": "labor",
-    "neighbour": "neighbor",
     "programme": "program",
     "catalogue": "catalog",
     "aluminium": "aluminum",
@@ -135,6 +131,10 @@ _TOKEN = re.compile(
 )
 _SYMBOLS = re.compile(r"[^\s\w!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f]+")
 
+# British spellings; a word that only looks like one is changed on both sides
+_BRITISH = re.compile(
+    r"(?<=[a-z]{3})our(?=s?\b|ed|ing|ful|ite)|(?<=[a-z]{2}t)re\b|(?<=h)ae(?=m)|(?<=p)ae(?=d)|\boe(?=s)"
+)
 _ROMAN = re.compile(r"x{0,2}(?:ix|iv|v?i{1,3}|v)|x|xx")  # up to 23; a single letter only at the end of a name
 
 
@@ -146,13 +146,19 @@ def tokens(text: str) -> list[str]:
     """
     text = with_digits(normalise_words(text))
     text = mark_quantities(mark_dates(with_ordinals(text)))
-    found = [_SAME.get(word, word).replace("isation", "ization") for word in _TOKEN.findall(text)]
+    found = [
+        _SAME.get(word, word).replace("isation", "ization") for word in _TOKEN.findall(_BRITISH.sub(_american, text))
+    ]
     found = [word.strip("\ue000\ue001") for word in found]
     # a final "a" is part of a name: "Vitamin A", "Serie A"
     kept = [word for word in found[:-1] if word not in _ARTICLES] + found[-1:]
     # an answer of articles only ("The The") is kept
     kept = found if kept and set(found) <= _ARTICLES else kept
     return without_roman(kept) or _SYMBOLS.findall(text)
+
+
+def _american(match: re.Match[str]) -> str:
+    return {"our": "or", "re": "er"}.get(match[0], "e")
 
 
 def normalise_words(text: str) -> str:

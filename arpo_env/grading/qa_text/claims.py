@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from arpo_env.grading.qa_text.answer_tokens import CJK, has_digit, normalise_words, tokens
 from arpo_env.grading.qa_text.places import agree, nations_in, regions_in, same_place
@@ -67,6 +67,7 @@ _CONFIRMED = re.compile(
     r"(?:yes|yeah|yep) (?:thats|(?:that|this|it) (?:is|was)) (?:correct|right|true)"
     r"|no (?:thats|(?:that|this|it) (?:is|was)) (?:incorrect|wrong|false|untrue|not (?:correct|right|true|so))"
 )
+_CONTRACTED = re.compile(r"\b(they|we|both|it|he|she)['’](re|s)\b", re.IGNORECASE)
 _SUBJECTS = _PRONOUNS | word_set("all neither none only just one 1 each 2 there since because")
 RELATIONS = word_set(
     """
@@ -80,7 +81,7 @@ RELATIONS = word_set(
 FOREIGN = word_set(
     """
     der die das den dem des ein eine ist war wurde liegt heisst im am auf von vom zu zum und er sie es
-    le la les un une de du des en au aux est etait fut il elle c l d dans sur a par et qui
+    le la les un une de du des en au aux est etait fut il elle c cest l d dans sur a par et qui
     el los las una en del al es fue era se por y lo
     il lo gli i uno di da dal della nel nella nell e ed o os as um uma do na no em foi
     """
@@ -92,6 +93,14 @@ _ASKED_ELSEWHERE = word_set(
     """
 )
 _ASKING = word_set("which what who whose whom where when how the is are was were did")
+_ARTICLES = word_set("a an the")
+_VERB_FORMS = """
+    win-won write-wrote-written make-made give-gave-given take-took-taken find-found lead-led sing-sang-sung hold-held
+    build-built speak-spoke-spoken draw-drew-drawn shoot-shot begin-began-begun become-became teach-taught sell-sold
+    buy-bought get-got fly-flew-flown run-ran fight-fought beat-beaten choose-chose-chosen drive-drove-driven
+    grow-grew-grown wear-wore-worn eat-ate-eaten know-knew-known tell-told leave-left lose-lost marry-married
+    """
+_IRREGULAR = tuple(frozenset(forms.split("-")) for forms in _VERB_FORMS.split())
 _CHANGING = word_set("by from into")
 _PLACING = word_set("in on at by from during of for")
 _VERBS = word_set("is are was were do does did has have had can will")
@@ -128,7 +137,9 @@ def is_yes(answer: str, question: str = "") -> bool | None:
     The first word decides: "Yes, they are", "No, only one is". A sentence about "they", "both" or the subject of the
     question may follow, but must not take the first word back.
     """
-    words = tokens(without_frame(answer))
+    words = tokens(
+        _CONTRACTED.sub(lambda match: f"{match[1]} {'are' if match[2] == 're' else 'is'}", without_frame(answer))
+    )
     rest = words[1:]
     if _CONFIRMED.fullmatch(" ".join(words)):
         return words[0] in _YES
@@ -142,6 +153,9 @@ def is_yes(answer: str, question: str = "") -> bool | None:
     asked = read_question(question)
     if words[0] in _PRONOUNS and _asserts(words, asked):
         return True  # "They are both magazines."
+    denied = [word for word in words if word in ("not", "never") or (word in NEGATIONS and word.endswith("nt"))]
+    if len(denied) == 1 and words[0] not in _YES | _NO and _is_denial(words, denied[0], asked):
+        return False  # "They do not share a border."
     if words[0] not in _YES | _NO or (rest and not _is_sentence(rest, asked)):
         # "No, Berlin is the capital of Germany", where Munich is asked for
         other = words[0] == "no" and rest[-1:] != ["no"] and len(asked.topics.intersection(rest)) > 1
@@ -178,11 +192,20 @@ def _asserts(words: Sequence[str], asked: QuestionWords) -> bool:
     return bool(asked.words & _ALL | (said & topics)) and bool(whole) and told <= topics | {"because"}
 
 
+def _is_denial(words: Sequence[str], denial: str, asked: QuestionWords) -> bool:
+    """Return whether a sentence denies what a question asks, in its words."""
+    rest = [word for word in words if word != denial]
+    told = {word for word in rest if is_content(word)} - _PRONOUNS - _VERBS
+    subject = rest[:1] and (rest[0] in _PRONOUNS or rest[0] in asked.words)
+    return bool(subject and told) and all(map(asked.has, told)) and not any(asked.sides)
+
+
 def _is_sentence(words: Sequence[str], asked: QuestionWords) -> bool:
     """Return whether words are a sentence about "they", "both" or the question's subject, naming no candidate."""
     verbs = _VERBS | (asked.common - GRAMMAR)
     has_verb = any({word, word.removesuffix("nt"), word.removesuffix("d")} & verbs for word in words[1:])
-    return words[0] in ("both", "neither") or (words[0] in _SUBJECTS | asked.topics and has_verb)
+    plain = len(words) > 1 and words[0] in ("it", "he", "she", "they")
+    return words[0] in ("both", "neither") or plain or (words[0] in _SUBJECTS | asked.topics and has_verb)
 
 
 def _is_elliptic(words: Sequence[str]) -> bool:
@@ -218,7 +241,8 @@ class QuestionWords:
 
     def has(self, word: str) -> bool:
         """Return whether the question has a word, perhaps in another number or tense."""
-        return word in self.words or word in self.inflected
+        word = word.removeprefix("co-")
+        return word in self.words or word in self.inflected or (word[-1:] == "s" and word[:-1] in self.words)
 
     @property
     def copied(self) -> frozenset[str]:
@@ -242,14 +266,17 @@ class QuestionWords:
         correct alternative ("the town Ober").
         """
         if not self.closed(gold):
-            people = _PEOPLE if self.words & _PEOPLED else frozenset()
-
-            return GRAMMAR | people | self.inflected | (self.common - NEGATIONS - HEDGES - JOINTS)
+            return self._open_fillers
         one, other = self.sides
         outside = self.common - one - other if one else frozenset()
         own = next((mine - others for mine, others in ((one, other), (other, one)) if set(gold) <= mine), frozenset())
         told = (own & self.common) | outside
         return GRAMMAR | (COMPARED & self.words - one - other) | (told - NEGATIONS - HEDGES - JOINTS)
+
+    @cached_property
+    def _open_fillers(self) -> frozenset[str]:
+        people = _PEOPLE if self.words & _PEOPLED else frozenset()
+        return GRAMMAR | people | self.inflected | (self.common - NEGATIONS - HEDGES - JOINTS)
 
     def gold_fillers(self, gold: Sequence[str], text: str) -> frozenset[str]:
         """Return words that a gold answer may lack: the question's, and "in" before a place or time.
@@ -263,8 +290,8 @@ class QuestionWords:
 
     def core(self, words: Sequence[str], fillers: frozenset[str], closed: bool) -> list[str]:
         """Return an answer without uninformative words at both ends: fillers, and names of the question beyond them."""
-        other = {"born", "died"} - self.words
-        if len(other) == 1 and other & set(words):
+        other = {word for word in ("born", "died", "lived") if not self.has(word)}
+        if 0 < len(other) < 3 and other & set(words):
             return list(words)  # where somebody died is not where he was born
         # if the question names its candidates, its names are answers and must stay
         names = frozenset() if closed else self.words
@@ -292,7 +319,7 @@ def _count_uninformative(words: Sequence[str], fillers: frozenset[str], names: f
 def read_question(question: str) -> QuestionWords:
     """Parse a question; it may be empty."""
     small = [word for word in re.findall(r"[^\W\d_][\w'’]*", question) if word[0].islower()]
-    common = frozenset(token for word in small for token in tokens(word))
+    common = frozenset(tokens(" , ".join(small))) | (_ARTICLES & frozenset(small))  # commas, so that no words join
     common |= frozenset(re.findall(f"[{CJK}]", question))
     words = tokens(question)
     return QuestionWords(
@@ -303,11 +330,14 @@ def read_question(question: str) -> QuestionWords:
 def _inflected(words: Iterable[str]) -> frozenset[str]:
     """Return the regular plurals and past forms of words, and what they are forms of."""
     found = set()
+    for pair in _IRREGULAR:
+        found |= pair if not pair.isdisjoint(words) else set()
     for word in words:
         if len(word) > 2 and word.isascii() and word.isalpha():
-            found |= {f"{word}s", f"{word}ed", f"{word}d", f"{word}ing"}
-            found |= {word.removesuffix(end) for end in ("s", "es", "ed", "d", "ing") if len(word) > len(end) + 2}
-    return frozenset(found) - GRAMMAR - NEGATIONS - HEDGES - JOINTS
+            stems = {word.removesuffix(end) for end in ("s", "es", "ed", "d", "ing") if len(word) > len(end) + 2}
+            found |= {stem + end for stem in stems | {word} for end in ("", "s", "ed", "d", "ing")}
+    found |= {"national", "citizen"} if "nationality" in words else set()
+    return frozenset(found) - NEGATIONS - HEDGES - JOINTS
 
 
 def _sides(question: str) -> tuple[frozenset[str], frozenset[str]]:

@@ -59,7 +59,7 @@ SITES = word_set(
     """
     stadium arena university college school museum hospital theater park bridge castle palace st ave rd lane church
     cathedral airport station hotel building tower library hall cemetery prison institute square gallery abbey house
-    center
+    center gardens
     """
 )
 _ASKED_WORDS = {
@@ -74,7 +74,9 @@ _ASKED_WORDS = {
     canyon cave forest glacier bay gulf strait canal dam lighthouse temple statue hotel continent
     territory kingdom empire
     """,
-    "other": "occupation profession job nationality genre language religion color term kind type instrument sport",
+    "other": """
+    occupation profession job career position nationality genre language religion color term kind type instrument sport
+    """,
     "time": "year date day month decade century",
     "number": "number age population",
 }
@@ -100,6 +102,10 @@ def asked_for(question: str) -> tuple[str, str]:
             return {"where": "place", "when": "time", "how": "number"}[word], ""
         if word in ("which", "what"):
             return _noun_after(words, place + 1)
+    if words and words[0] in ("wo", "dove", "donde", "onde", "ou"):
+        return "place", ""
+    if words and words[0] in ("wer", "qui", "quien", "chi", "quem"):
+        return "person", ""
     if re.search(r"谁|哪一?位|什么人|哪[^,，。?？]{0,6}[人家员者师手帝王]", question):
         return "person", ""
     return ("place" if re.search(r"哪里|哪儿|何地|地方|哪个(?:国家|城市|省|县|州)", question) else ""), ""
@@ -113,7 +119,8 @@ def _noun_after(words: Sequence[str], start: int) -> tuple[str, str]:
         return _noun_after(words, start + 2)
     found = ("other", "")
     for word in words[start : start + 8]:
-        noun = word if word in KINDS else word.removesuffix("s")
+        verb = found[0] not in ("other", "work", "group")  # "which city hosts"
+        noun = word if word in KINDS or word in _ASKED or verb else word.removesuffix("s")
         group = _ASKED.get(noun) or KINDS.get(noun)
         if group:
             found = "person" if group == "title" else group, WORK_SAME.get(noun, noun)

@@ -8,8 +8,17 @@ from collections.abc import Sequence
 
 from arpo_env.grading.qa_text.answer_tokens import has_digit, roman, tokens
 from arpo_env.grading.qa_text.claims import HEDGES, JOINTS, NEGATIONS, QuestionWords, word_set
-from arpo_env.grading.qa_text.kinds import SITES, TITLES, asked_for, only_describes
-from arpo_env.grading.qa_text.places import Words, agree, is_in_america, is_known, nation_of
+from arpo_env.grading.qa_text.kinds import TITLES, asked_for, only_describes
+from arpo_env.grading.qa_text.places import (
+    Words,
+    agree,
+    is_in_america,
+    is_known,
+    is_region,
+    nation_of,
+    same_place,
+    spelled_out,
+)
 
 _LONGEST = 7  # words of a name
 _PARTICLES = word_set("di da de del della van von der den du le la ibn bin al")
@@ -43,10 +52,14 @@ _NATIONAL = word_set("nationality country nation citizen citizenship nationaliti
 _OFFICES = word_set(
     "department ministry congress senate party navy army force government court parliament embassy corps house cabinet"
 )
-_SUBTITLE = re.compile(
-    r"^(.{2,}?)\s*(?:[,;:]?\s+or[,:;]?\s+(?=The |A |How |An )|:\s+(?=(?:A|An|How|Why|My|Inside|In|From)\s))(.+)$"
-)
+_OCCUPATIONS = word_set("occupation profession job career occupations professions jobs work position living")
+_JUNIOR = word_set("vice assistant deputy co ex non student trainee junior associate sub under anti would former")
+_REGIONS = word_set("country state province county continent region nation island district territory kingdom")
+_PROPER = re.compile(r"[A-Z][\w.'’-]{1,30}(?: (?:of|de|la|del|upon|[A-Z][\w.'’-]{0,30})){0,3}")
+_SUBTITLE = re.compile(r"^(.{2,}?)(?:[,;:]\s+or[,:;]?\s+|\s+or:\s+|:\s+(?=(?:A|An|How|Why|My|Inside|In|From)\s))(.+)$")
 _SERIES = re.compile(r"\b(?:films?|movies?|games?|episode|series)\b")
+_CITIZENS = word_set("citizen citizenship national nationality")
+_SCHOOLS = word_set("school college university academy")
 _BELIEFS = word_set("religion faith ideology belief philosophy")
 _OF = word_set("of in for")
 
@@ -59,13 +72,23 @@ def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
     if is_confusable(mine, other):
         return False
     group = asked_for(asked.text)[0]
+    asked_school = asked_for(asked.text)[1] in _SCHOOLS and len(other) == 2
     nation = nation_of(other) if not asked.words.isdisjoint(_NATIONAL) else None
     return (
-        (nation is not None and nation_of(mine) == nation)
+        (nation is not None and nation_of(tuple(word for word in mine if word not in _CITIZENS)) == nation)
         or _is_reordered(mine, other)
         or _is_reordered(other, mine)
         or _is_clipped(text, gold)
-        or (group in ("place", "") and gold < "\u3000" and _is_in_region(text, gold))
+        or (group in ("place", "group", "") and gold < "\u3000" and _is_in_region(text, gold))
+        or (group == "person" and mine[-1].isdigit() and other[: len(mine)] == mine and _is_realm(other[len(mine) :]))
+        or (
+            group == "group"
+            and len(mine) == 1
+            and other[1:]
+            and other[1] in _SCHOOLS
+            and asked_school
+            and mine == other[:1]
+        )
         or (group == "person" and _lacks_middle_name(mine, other, asked))
         or (group == "group" and len(mine) == 1 < len(other) and asked.has("team") and mine[0] == other[-1][:-1] + "s")
         or {_without_nation(mine), _without_nation(other)} < {mine, other}
@@ -73,6 +96,10 @@ def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
         or _lacks_subtitle(mine, gold, asked)
         or (not asked.words.isdisjoint(_BELIEFS) and _stem(mine) == _stem(other))
     )
+
+
+def _is_realm(words: Words) -> bool:
+    return len(words) > 1 and words[0] == "of" and nation_of(words[1:]) is not None
 
 
 def is_confusable(mine: Words, other: Words) -> bool:
@@ -115,7 +142,7 @@ def _is_in_region(text: str, gold: str) -> bool:
     parts, mine = gold.split(","), tokens(text)
     for place in range(1, len(parts)):
         own = tokens(",".join(parts[:place]))
-        if mine != own or not SITES.isdisjoint(own):
+        if mine != own or own[:2] == ["university", "of"]:
             continue
         regions = [tuple(tokens(part)) for part in parts[1:]]
         return not is_known(tuple(tokens(parts[0]))) or agree(
@@ -128,8 +155,9 @@ def _lacks_middle_name(mine: Words, gold: Words, asked: QuestionWords) -> bool:
     if len(mine) != 2 or not 2 < len(gold) < 5 or not _RELATIVES.isdisjoint(asked.words) or any(asked.sides):
         return False
     between = gold[1:-1]
-    known = TITLES | _SUFFIXES | _PARTICLES | {"and", "y"}
-    plain = all(word.isalpha() for word in (*mine, *gold)) and known.isdisjoint((*between, *mine, gold[-1]))
+    known = _SUFFIXES | _PARTICLES | {"and", "y"}
+    plain = all(word.isalpha() for word in (*mine, *gold)) and known.isdisjoint((*between, gold[-1]))
+    plain = plain and gold[0] not in TITLES
     return plain and mine == (gold[0], gold[-1]) and " ".join(gold) not in _NAMESAKES and not only_describes(gold)
 
 
@@ -150,7 +178,40 @@ def _lacks_subtitle(mine: Words, gold: str, asked: QuestionWords) -> bool:
 
 
 def _stem(words: Words) -> tuple[str, ...]:
-    return tuple(re.sub(r"(?:ism|ity|ist|ian|ic)$", "", word.removesuffix("ity")) for word in words)
+    return tuple(re.sub(r"(?:ism|ist|ian|ic|ity)$", "", re.sub(r"(?:ism|ity)$", "", word)) for word in words)
+
+
+def is_namesake(*names: Sequence[str]) -> bool:
+    """Return whether one of the names belongs to somebody who is often taken for another."""
+    return any(" ".join(name) in _NAMESAKES for name in names)
+
+
+def is_more_specific(text: str, gold: str, asked: QuestionWords) -> bool:
+    """Return whether an answer tells an occupation more closely, or one more: "landscape photographer and author"."""
+    first, _, second = text.strip(" .").lower().partition(" and ")
+    wanted = asked_for(asked.text)[1] in _OCCUPATIONS and " and " not in gold and not has_digit(gold)
+    if not wanted or text[1:] != text[1:].lower() or not re.fullmatch(r"[\w ’'-]+", text.strip(" .")):
+        return False
+    words, other = tokens(first), tokens(gold)
+    more = words[: -len(other)]
+    blocked = NEGATIONS | HEDGES | JOINTS | _JUNIOR
+    told = (*more, *tokens(second))
+    return len(more) < 3 and len(told) < 5 and words[-len(other) :] == other and (blocked | set(other)).isdisjoint(told)
+
+
+def is_place_within(text: str, gold: str, asked: QuestionWords) -> bool:
+    """Return whether an answer has a smaller place before the gold answer, a region: "Athens, Georgia"."""
+    inner, comma, outer = text.strip(" .").rpartition(", ")
+    place, region = tuple(tokens(inner)), tuple(tokens(gold))
+    if not comma or asked_for(asked.text)[1] not in _REGIONS or not _PROPER.fullmatch(inner):
+        return False
+    known = is_known(place)
+    fits = same_place(tuple(tokens(spelled_out(outer)))) == same_place(region) and is_known(region)
+    return fits and (
+        not is_region(place) and (agree([place, region]) or is_in_america(region))
+        if known
+        else not set(place) & (JOINTS | HEDGES)
+    )
 
 
 def is_last_name(mine: Sequence[str], gold: Sequence[str]) -> bool:
@@ -251,9 +312,12 @@ def is_fuller_name(words: Sequence[str], gold: Sequence[str], asked: QuestionWor
         return False
     more = words[1 : len(words) - len(gold) + 1]
     known = NEGATIONS | HEDGES | JOINTS | TITLES | _SUFFIXES | asked.words | set(gold)
-    if words[0] != gold[0] or known.intersection(more) or only_describes(gold):
+    short = frozenset((words[0], gold[0])) in _SHORT_NAMES and len(gold) == 2
+    if not (words[0] == gold[0] or short) or known.intersection(more) or only_describes(gold):
         return False
     if len(gold) == 1:
         return len(gold[0]) > 3 and (set(more) <= _KNOWN_BY_ONE_NAME or (more[0] in _PARTICLES and len(more) > 1))
+    if len(gold) == 3 and gold[1] in _PARTICLES:
+        return len(words) == 4 and tuple(words[-2:]) == tuple(gold[1:])  # "Vincent Willem van Gogh"
     whole = len(gold) == 2 and min(map(len, gold)) > 1 and words[-1] == gold[1] and gold[1] not in _SUFFIXES
     return whole and len(more) <= 2 and " ".join(words) not in _NAMESAKES

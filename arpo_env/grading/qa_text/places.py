@@ -329,6 +329,7 @@ _OTHER_NAMES = {
     "united nations": "un",
     "european union": "eu",
     "district of columbia": "dc",
+    "new york city": "nyc",
     "mumbai": "bombay",
     "kolkata": "calcutta",
     "chennai": "madras",
@@ -474,7 +475,7 @@ def is_known(place: Words) -> bool:
 
 def is_vague(place: Words) -> bool:
     """Return whether a place is known by its kind alone, such as "Brown County"."""
-    return place[-1] in _KINDS or place[0] == "county"
+    return (place[-1] in _KINDS and place[:-1] not in _REGION_IN) or place[0] == "county"
 
 
 def regions_in(words: Sequence[str]) -> list[Words]:

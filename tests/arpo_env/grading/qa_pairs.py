@@ -1637,7 +1637,7 @@ WRONG: dict[tuple[str, str], list[str]] = {
     ("Psycho", "Which film?"): ["American Psycho", "Psycho II"],
     ("Michigan", "Which state is it in?"): ["Lake Michigan", "Michigan, Wisconsin"],
     ("actor", "What is his profession?"): [
-        "actor, director", "director (actor)", "actor (singer)", "actor and singer",
+        "actor, director", "director (actor)", "actor (singer)", "director and actor",
     ],
     ("American", "What nationality?"): [
         "American, British", "American (British)", "British American", "Canadian", "North American",
