@@ -142,7 +142,7 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     ):
         return True
     return any(
-        _names(head, gold, question) and fits(text, head, last, other, asked)
+        fits(text, head, last, other, asked) and _names(head, gold, question)
         for head, last in readings(text, other, asked)
     )
 

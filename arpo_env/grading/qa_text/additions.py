@@ -312,8 +312,11 @@ def fits(answer: str, head: str, last: int, gold: Sequence[str], asked: Question
     pieces = _pieces(answer)[last:]
     if not any(piece.word not in _BREAKS for piece in pieces):
         return True
-    told, (one, other) = set(tokens(answer[pieces[0].start :])), asked.sides
-    if told & ((one ^ other) - set(gold)) or (only_describes(gold) and not asked.has("occupation")):
+    one, other = asked.sides
+    chosen = (one ^ other) - set(gold)
+    if (chosen and not chosen.isdisjoint(tokens(answer[pieces[0].start :]))) or (
+        only_describes(gold) and not asked.has("occupation")
+    ):
         return False  # the other alternative of the question, "director (actor)"
     if pieces[0].word == "(" and is_acronym(head, answer[pieces[0].end :]):
         return True

@@ -91,6 +91,7 @@ _SPACED_INITIALS = re.compile(r"(?<![\w'.])[A-Z](?: [A-Z](?![\w'.]))+")
 _UNITED_STATES = re.compile(r"(?<![\w$])USA?(?![\w$])")
 _THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d,]*\d)")
 _ESCAPED, _RESERVED = re.compile(r"\\([%$&#_])"), re.compile("[\ue000\ue001]")
+_LETTERS_ONLY = re.compile(r"(?!.* (?:[sS]harp|[pP]lus|[mM]inus)\b)[A-Za-z ]+")
 _THIN_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
 _POWER, _ACCENTS = re.compile(r"(?<=\d)(⁻?[⁰¹²³⁴-⁹]+)"), re.compile("[\u0300-\u036f]")
 _TIMES = re.compile(r"\\(?:times|cdot)(?![a-z])\s?")
@@ -164,6 +165,9 @@ def _american(match: re.Match[str]) -> str:
 def normalise_words(text: str) -> str:
     """Return a text in lower case, without accents, markup and the points of initials."""
     text = " ".join(simplified(text).split())  # long runs of spaces slow the patterns down
+    if _LETTERS_ONLY.fullmatch(text):  # most names; none of the other patterns changes them
+        text = _SPACED_INITIALS.sub(lambda match: match[0].replace(" ", ""), text)
+        return _UNITED_STATES.sub("United States", text).lower()
     if "." in text or ":" in text:
         text = _ADDRESS.sub(_address, _LINK.sub(r"\1", _PUBLISHED.sub("", text)))
     if "\\" in text:
