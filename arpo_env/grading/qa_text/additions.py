@@ -527,7 +527,7 @@ def _is_other_form(text: str, bracketed: bool, name: str, asked: QuestionWords) 
     foreign = [re.search("[\u0370-\u1cff\u3040-\ud7af]", one) is not None for one in (name, text)]
     if (
         bracketed
-        and re.fullmatch(r"\w[\w .·-]*", name)
+        and re.fullmatch(r"[\w .·《》-]*", name)
         and latin != foreign
         and latin[0] != latin[1]
         and foreign[0] != foreign[1]

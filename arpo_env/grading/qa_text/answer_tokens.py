@@ -21,50 +21,15 @@ from arpo_env.grading.qa_text.units import spelled_prefixes
 
 CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
 _ARTICLES = frozenset({"a", "an", "the"})
-_SAME = {
-    "saint": "st",
-    "street": "st",
-    "mount": "mt",
-    "doctor": "dr",
-    "mister": "mr",
-    "professor": "prof",
-    "junior": "jr",
-    "senior": "sr",
-    "versus": "vs",
-    "avenue": "ave",
-    "road": "rd",
-    "drive": "dr",
-    "boulevard": "blvd",
-    "lane": "ln",
-    "incorporated": "inc",
-    "corporation": "corp",
-    "company": "co",
-    "limited": "ltd",
-    "brothers": "bros",
-    "grey": "gray",
-    "okay": "ok",
-    "defence": "defense",
-    "programme": "program",
-    "catalogue": "catalog",
-    "aluminium": "aluminum",
-    "univ": "university",
-    "jan": "january",
-    "feb": "february",
-    "apr": "april",
-    "aug": "august",
-    "sept": "september",
-    "oct": "october",
-    "nov": "november",
-    "dec": "december",
-    "general": "gen",
-    "colonel": "col",
-    "captain": "capt",
-    "lieutenant": "lt",
-    "sergeant": "sgt",
-    "governor": "gov",
-    "senator": "sen",
-    "reverend": "rev",
-}
+# words and the token that they share with their short form or other spelling
+_PAIRS = """
+saint-st street-st mount-mt doctor-dr mister-mr professor-prof junior-jr senior-sr versus-vs avenue-ave road-rd
+drive-dr boulevard-blvd lane-ln incorporated-inc corporation-corp company-co limited-ltd brothers-bros grey-gray
+okay-ok defence-defense programme-program catalogue-catalog aluminium-aluminum univ-university jan-january
+feb-february apr-april aug-august sept-september oct-october nov-november dec-december general-gen colonel-col
+captain-capt lieutenant-lt sergeant-sgt governor-gov senator-sen reverend-rev
+"""
+_SAME = dict(pair.split("-") for pair in _PAIRS.split())
 _LETTERS = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŋ": "n"}
 )

@@ -203,7 +203,7 @@ def is_place_within(text: str, gold: str, asked: QuestionWords) -> bool:
     """Return whether an answer has a smaller place before the gold answer, a region: "Athens, Georgia"."""
     inner, comma, outer = text.strip(" .").rpartition(", ")
     place, region = tuple(tokens(inner)), tuple(tokens(gold))
-    if not comma or asked_for(asked.text)[1] not in _REGIONS or not _PROPER.fullmatch(inner):
+    if not comma or asked_for(asked.text)[1] not in _REGIONS or not _PROPER.fullmatch(inner) or len(inner) < 4:
         return False
     known = is_known(place)
     fits = same_place(tuple(tokens(spelled_out(outer)))) == same_place(region) and is_known(region)

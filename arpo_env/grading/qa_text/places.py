@@ -132,232 +132,89 @@ _REGIONS = {
     "asia": "east-asia: south-asia: southeast-asia: central-asia: middle-east: western-asia:",
     "africa": "east-africa: west-africa: north-africa: southern-africa: central-africa:",
 }
-_CITIES = {
-    "alabama": "montgomery mobile huntsville tuscaloosa selma auburn",
-    "alaska": "anchorage juneau fairbanks",
-    "arizona": "phoenix tucson mesa scottsdale tempe flagstaff",
-    "arkansas": "little-rock fayetteville hot-springs",
-    "california": """
+# region: its large cities and those with namesakes
+_CITY_NAMES = """
+    alabama: montgomery mobile huntsville tuscaloosa selma auburn | alaska: anchorage juneau fairbanks | arizona:
+    phoenix tucson mesa scottsdale tempe flagstaff | arkansas: little-rock fayetteville hot-springs | california:
     los-angeles san-francisco san-diego san-jose sacramento oakland fresno long-beach anaheim berkeley pasadena
-    hollywood
-    beverly-hills santa-monica palo-alto burbank santa-barbara santa-cruz bakersfield compton cupertino mountain-view
-    """,
-    "colorado": "denver boulder colorado-springs aurora fort-collins",
-    "connecticut": "hartford new-haven stamford bridgeport waterbury",
-    "delaware": "dover",
-    "florida": """
-    miami orlando tampa jacksonville tallahassee gainesville key-west pensacola fort-lauderdale daytona-beach
-    """,
-    "georgia": "atlanta savannah augusta macon",
-    "hawaii": "honolulu hilo",
-    "idaho": "boise pocatello",
-    "illinois": "chicago peoria evanston rockford naperville joliet",
-    "indiana": "indianapolis fort-wayne gary south-bend",
-    "iowa": "des-moines cedar-rapids iowa-city ames",
-    "kansas": "wichita topeka",
-    "kentucky": "louisville lexington frankfort bowling-green",
-    "louisiana": "new-orleans baton-rouge shreveport",
-    "maine": "bangor",
-    "maryland": "baltimore annapolis bethesda",
-    "massachusetts": "boston worcester salem lowell plymouth",
-    "michigan": "detroit grand-rapids lansing ann-arbor flint dearborn kalamazoo",
-    "minnesota": "minneapolis st-paul duluth",
-    "mississippi": "jackson biloxi tupelo",
-    "missouri": "st-louis kansas-city independence",
-    "montana": "billings helena missoula",
-    "nebraska": "omaha lincoln",
-    "nevada": "las-vegas reno carson-city",
-    "new hampshire": "concord nashua",
-    "new jersey": "newark jersey-city princeton trenton hoboken atlantic-city paterson",
-    "new mexico": "santa-fe albuquerque roswell",
-    "new york": """
-    new-york new-york-city brooklyn manhattan queens bronx staten-island albany buffalo rochester syracuse yonkers
-    ithaca
-    harlem long-island
-    """,
-    "new york city": "brooklyn manhattan queens bronx staten-island harlem",
-    "north carolina": "charlotte raleigh durham greensboro winston-salem asheville chapel-hill",
-    "north dakota": "fargo bismarck",
-    "ohio": "columbus cleveland cincinnati toledo dayton akron canton",
-    "oklahoma": "oklahoma-city tulsa",
-    "oregon": "portland eugene",
-    "pennsylvania": "philadelphia pittsburgh harrisburg allentown scranton gettysburg hershey",
-    "rhode island": "providence newport",
-    "south carolina": "charleston myrtle-beach",
-    "south dakota": "sioux-falls",
-    "tennessee": "nashville memphis knoxville chattanooga",
-    "texas": """
-    houston dallas austin san-antonio fort-worth el-paso arlington corpus-christi lubbock amarillo galveston waco
-    """,
-    "utah": "salt-lake-city provo park-city",
-    "vermont": "burlington montpelier",
-    "virginia": "richmond norfolk alexandria arlington virginia-beach charlottesville williamsburg",
-    "washington": "seattle tacoma spokane redmond bellevue",
-    "district of columbia": "washington washington-dc",
-    "wisconsin": "milwaukee madison green-bay racine kenosha",
-    "wyoming": "cheyenne laramie jackson",
-    "ontario": "toronto ottawa hamilton mississauga kingston windsor",
-    "quebec": "montreal quebec-city quebec",
-    "british columbia": "vancouver victoria",
-    "alberta": "calgary edmonton",
-    "manitoba": "winnipeg",
-    "nova scotia": "halifax",
-    "new south wales": "sydney newcastle",
-    "victoria": "melbourne",
-    "queensland": "brisbane",
-    "western australia": "perth",
-    "south australia": "adelaide",
-    "tasmania": "hobart",
-    "australian capital territory": "canberra",
-    "new zealand": "auckland wellington christchurch",
-    "england": """
-    london birmingham manchester liverpool leeds sheffield bristol newcastle nottingham southampton portsmouth oxford
-    cambridge york bath brighton plymouth exeter canterbury norwich coventry leicester derby reading dover lincoln
-    durham
-    worcester gloucester winchester hull bradford westminster city-of-london
-    """,
-    "greater london": "westminster london",
-    "scotland": "edinburgh glasgow aberdeen dundee inverness perth",
-    "wales": "cardiff swansea",
-    "northern ireland": "belfast londonderry derry",
-    "ireland": "dublin cork galway limerick",
-    "france": """
-    paris lyon marseille nice bordeaux toulouse strasbourg cannes lille nantes versailles rouen reims calais avignon
-    orleans grenoble
-    """,
-    "ile de france": "paris versailles",
-    "germany": """
+    hollywood beverly-hills santa-monica palo-alto burbank santa-barbara santa-cruz bakersfield compton cupertino
+    mountain-view | colorado: denver boulder colorado-springs aurora fort-collins | connecticut: hartford new-haven
+    stamford bridgeport waterbury | delaware: dover | florida: miami orlando tampa jacksonville tallahassee
+    gainesville key-west pensacola fort-lauderdale daytona-beach | georgia: atlanta savannah augusta macon | hawaii:
+    honolulu hilo | idaho: boise pocatello | illinois: chicago peoria evanston rockford naperville joliet | indiana:
+    indianapolis fort-wayne gary south-bend | iowa: des-moines cedar-rapids iowa-city ames | kansas: wichita topeka
+    | kentucky: louisville lexington frankfort bowling-green | louisiana: new-orleans baton-rouge shreveport |
+    maine: bangor | maryland: baltimore annapolis bethesda | massachusetts: boston worcester salem lowell plymouth |
+    michigan: detroit grand-rapids lansing ann-arbor flint dearborn kalamazoo | minnesota: minneapolis st-paul
+    duluth | mississippi: jackson biloxi tupelo | missouri: st-louis kansas-city independence | montana: billings
+    helena missoula | nebraska: omaha lincoln | nevada: las-vegas reno carson-city | new-hampshire: concord nashua |
+    new-jersey: newark jersey-city princeton trenton hoboken atlantic-city paterson | new-mexico: santa-fe
+    albuquerque roswell | new-york: new-york new-york-city brooklyn manhattan queens bronx staten-island albany
+    buffalo rochester syracuse yonkers ithaca harlem long-island | new-york-city: brooklyn manhattan queens bronx
+    staten-island harlem | north-carolina: charlotte raleigh durham greensboro winston-salem asheville chapel-hill |
+    north-dakota: fargo bismarck | ohio: columbus cleveland cincinnati toledo dayton akron canton | oklahoma:
+    oklahoma-city tulsa | oregon: portland eugene | pennsylvania: philadelphia pittsburgh harrisburg allentown
+    scranton gettysburg hershey | rhode-island: providence newport | south-carolina: charleston myrtle-beach |
+    south-dakota: sioux-falls | tennessee: nashville memphis knoxville chattanooga | texas: houston dallas austin
+    san-antonio fort-worth el-paso arlington corpus-christi lubbock amarillo galveston waco | utah: salt-lake-city
+    provo park-city | vermont: burlington montpelier | virginia: richmond norfolk alexandria arlington
+    virginia-beach charlottesville williamsburg | washington: seattle tacoma spokane redmond bellevue |
+    district-of-columbia: washington washington-dc | wisconsin: milwaukee madison green-bay racine kenosha |
+    wyoming: cheyenne laramie jackson | ontario: toronto ottawa hamilton mississauga kingston windsor | quebec:
+    montreal quebec-city quebec | british-columbia: vancouver victoria | alberta: calgary edmonton | manitoba:
+    winnipeg | nova-scotia: halifax | new-south-wales: sydney newcastle | victoria: melbourne | queensland: brisbane
+    | western-australia: perth | south-australia: adelaide | tasmania: hobart | australian-capital-territory:
+    canberra | new-zealand: auckland wellington christchurch | england: london birmingham manchester liverpool leeds
+    sheffield bristol newcastle nottingham southampton portsmouth oxford cambridge york bath brighton plymouth
+    exeter canterbury norwich coventry leicester derby reading dover lincoln durham worcester gloucester winchester
+    hull bradford westminster city-of-london | greater-london: westminster london | scotland: edinburgh glasgow
+    aberdeen dundee inverness perth | wales: cardiff swansea | northern-ireland: belfast londonderry derry |
+    ireland: dublin cork galway limerick | france: paris lyon marseille nice bordeaux toulouse strasbourg cannes
+    lille nantes versailles rouen reims calais avignon orleans grenoble | ile-de-france: paris versailles | germany:
     berlin hamburg munich cologne frankfurt stuttgart dresden leipzig dusseldorf nuremberg bonn bremen hanover
-    heidelberg
-    weimar mannheim gottingen
-    """,
-    "bavaria": "munich nuremberg augsburg",
-    "austria": "vienna salzburg graz innsbruck linz",
-    "switzerland": "zurich geneva basel bern lausanne lucerne",
-    "italy": "rome milan venice florence naples turin bologna genoa verona palermo pisa siena padua",
-    "tuscany": "florence pisa siena",
-    "lombardy": "milan bergamo",
-    "spain": "madrid barcelona seville valencia bilbao granada malaga cordoba toledo zaragoza salamanca",
-    "catalonia": "barcelona",
-    "portugal": "lisbon porto coimbra",
-    "netherlands": "amsterdam rotterdam hague utrecht eindhoven leiden delft",
-    "belgium": "brussels antwerp ghent bruges",
-    "denmark": "copenhagen aarhus odense",
-    "norway": "oslo bergen trondheim",
-    "sweden": "stockholm gothenburg malmo uppsala",
-    "finland": "helsinki turku",
-    "iceland": "reykjavik",
-    "poland": "warsaw krakow gdansk wroclaw lodz",
-    "czech republic": "prague brno",
-    "hungary": "budapest",
-    "romania": "bucharest",
-    "bulgaria": "sofia",
-    "greece": "athens thessaloniki sparta corinth",
-    "turkey": "istanbul ankara izmir",
-    "russia": "moscow st-petersburg leningrad kazan novosibirsk vladivostok",
-    "ukraine": "kyiv odessa lviv kharkiv",
-    "serbia": "belgrade",
-    "croatia": "zagreb dubrovnik split",
-    "china": "beijing shanghai guangzhou shenzhen wuhan nanjing chengdu tianjin hangzhou harbin chongqing",
-    "japan": "tokyo kyoto osaka hiroshima nagasaki nagoya sapporo yokohama kobe",
-    "india": "mumbai delhi new-delhi kolkata chennai bangalore hyderabad jaipur agra pune",
-    "maharashtra": "mumbai pune",
-    "pakistan": "karachi lahore islamabad",
-    "bangladesh": "dhaka",
-    "south korea": "seoul busan",
-    "north korea": "pyongyang",
-    "thailand": "bangkok",
-    "vietnam": "hanoi ho-chi-minh-city",
-    "indonesia": "jakarta bandung",
-    "malaysia": "kuala-lumpur penang",
-    "philippines": "manila quezon-city",
-    "taiwan": "taipei",
-    "singapore": "singapore",
-    "monaco": "monaco",
-    "luxembourg": "luxembourg",
-    "israel": "jerusalem tel-aviv haifa nazareth",
-    "lebanon": "beirut tripoli",
-    "syria": "damascus aleppo",
-    "iraq": "baghdad basra mosul",
-    "iran": "tehran isfahan",
-    "saudi arabia": "riyadh mecca medina",
-    "united arab emirates": "dubai abu-dhabi",
-    "egypt": "cairo alexandria luxor memphis thebes",
-    "libya": "tripoli",
-    "morocco": "casablanca marrakesh rabat",
-    "tunisia": "tunis",
-    "kenya": "nairobi mombasa",
-    "nigeria": "lagos abuja",
-    "ethiopia": "addis-ababa",
-    "ghana": "accra",
-    "south africa": "johannesburg cape-town durban pretoria",
-    "brazil": "rio-de-janeiro sao-paulo brasilia salvador",
-    "argentina": "buenos-aires cordoba rosario",
-    "chile": "santiago valparaiso",
-    "peru": "lima cusco",
-    "colombia": "bogota medellin cali",
-    "venezuela": "caracas",
-    "cuba": "havana",
-    "mexico": "mexico-city guadalajara monterrey tijuana acapulco cancun",
-    "jamaica": "kingston",
-    "united states": "hollywood harlem",
-}
+    heidelberg weimar mannheim gottingen | bavaria: munich nuremberg augsburg | austria: vienna salzburg graz
+    innsbruck linz | switzerland: zurich geneva basel bern lausanne lucerne | italy: rome milan venice florence
+    naples turin bologna genoa verona palermo pisa siena padua | tuscany: florence pisa siena | lombardy: milan
+    bergamo | spain: madrid barcelona seville valencia bilbao granada malaga cordoba toledo zaragoza salamanca |
+    catalonia: barcelona | portugal: lisbon porto coimbra | netherlands: amsterdam rotterdam hague utrecht eindhoven
+    leiden delft | belgium: brussels antwerp ghent bruges | denmark: copenhagen aarhus odense | norway: oslo bergen
+    trondheim | sweden: stockholm gothenburg malmo uppsala | finland: helsinki turku | iceland: reykjavik | poland:
+    warsaw krakow gdansk wroclaw lodz | czech-republic: prague brno | hungary: budapest | romania: bucharest |
+    bulgaria: sofia | greece: athens thessaloniki sparta corinth | turkey: istanbul ankara izmir | russia: moscow
+    st-petersburg leningrad kazan novosibirsk vladivostok | ukraine: kyiv odessa lviv kharkiv | serbia: belgrade |
+    croatia: zagreb dubrovnik split | china: beijing shanghai guangzhou shenzhen wuhan nanjing chengdu tianjin
+    hangzhou harbin chongqing | japan: tokyo kyoto osaka hiroshima nagasaki nagoya sapporo yokohama kobe | india:
+    mumbai delhi new-delhi kolkata chennai bangalore hyderabad jaipur agra pune | maharashtra: mumbai pune |
+    pakistan: karachi lahore islamabad | bangladesh: dhaka | south-korea: seoul busan | north-korea: pyongyang |
+    thailand: bangkok | vietnam: hanoi ho-chi-minh-city | indonesia: jakarta bandung | malaysia: kuala-lumpur penang
+    | philippines: manila quezon-city | taiwan: taipei | singapore: singapore | monaco: monaco | luxembourg:
+    luxembourg | israel: jerusalem tel-aviv haifa nazareth | lebanon: beirut tripoli | syria: damascus aleppo |
+    iraq: baghdad basra mosul | iran: tehran isfahan | saudi-arabia: riyadh mecca medina | united-arab-emirates:
+    dubai abu-dhabi | egypt: cairo alexandria luxor memphis thebes | libya: tripoli | morocco: casablanca marrakesh
+    rabat | tunisia: tunis | kenya: nairobi mombasa | nigeria: lagos abuja | ethiopia: addis-ababa | ghana: accra |
+    south-africa: johannesburg cape-town durban pretoria | brazil: rio-de-janeiro sao-paulo brasilia salvador |
+    argentina: buenos-aires cordoba rosario | chile: santiago valparaiso | peru: lima cusco | colombia: bogota
+    medellin cali | venezuela: caracas | cuba: havana | mexico: mexico-city guadalajara monterrey tijuana acapulco
+    cancun | jamaica: kingston | united-states: hollywood harlem
+    """
 # other names of places, and of two wars
-_OTHER_NAMES = {
-    "united states": "us usa united-states-of-america",
-    "united kingdom": "uk united-kingdom-of-great-britain-and-northern-ireland",
-    "soviet union": "ussr",
-    "united arab emirates": "uae",
-    "china": "peoples-republic-of-china prc 中-国 中-华-人-民-共-和-国",
-    "russia": "russian-federation",
-    "south korea": "republic-of-korea",
-    "north korea": "democratic-peoples-republic-of-korea dprk",
-    "germany": "federal-republic-of-germany deutschland allemagne alemania",
-    "east germany": "german-democratic-republic gdr",
-    "iran": "islamic-republic-of-iran",
-    "taiwan": "republic-of-china",
-    "myanmar": "burma",
-    "netherlands": "holland",
-    "czech republic": "czechia",
-    "ivory coast": "cote-divoire",
-    "eswatini": "swaziland",
-    "cabo verde": "cape-verde",
-    "timor leste": "east-timor",
-    "turkey": "turkiye",
-    "vatican city": "vatican",
-    "democratic republic of congo": "drc dr-congo",
-    "united nations": "un",
-    "european union": "eu",
-    "district of columbia": "dc",
-    "new york city": "nyc",
-    "mumbai": "bombay",
-    "kolkata": "calcutta",
-    "chennai": "madras",
-    "kyiv": "kiev",
-    "beijing": "peking",
-    "yangon": "rangoon",
-    "ho chi minh city": "saigon",
-    "munich": "munchen muenchen",
-    "cologne": "koln koeln",
-    "spain": "espana spanien espagne spagna",
-    "austria": "osterreich autriche",
-    "switzerland": "schweiz suisse svizzera",
-    "france": "frankreich francia franca",
-    "italy": "italia italien italie",
-    "geneva": "geneve genf",
-    "vienna": "wien",
-    "prague": "praha",
-    "florence": "firenze",
-    "venice": "venezia",
-    "moscow": "moskva",
-    "warsaw": "warszawa",
-    "lisbon": "lisboa",
-    "copenhagen": "kobenhavn",
-    "gothenburg": "goteborg",
-    "world war 1": "1st-world-war ww1 wwi great-war",
-    "world war 2": "2nd-world-war ww2 wwii",
-    "washington dc": "washington-district-of-columbia",
-}
+_OTHER_NAMES = """
+    united-states: us usa united-states-of-america | united-kingdom: uk
+    united-kingdom-of-great-britain-and-northern-ireland | soviet-union: ussr | united-arab-emirates: uae | china:
+    peoples-republic-of-china prc 中-国 中-华-人-民-共-和-国 | russia: russian-federation
+    | south-korea: republic-of-korea | north-korea: democratic-peoples-republic-of-korea dprk | germany: federal-republic-of-germany deutschland
+    allemagne alemania | east-germany: german-democratic-republic gdr | iran: islamic-republic-of-iran | taiwan:
+    republic-of-china | myanmar: burma | netherlands: holland | czech-republic: czechia | ivory-coast: cote-divoire
+    | eswatini: swaziland | cabo-verde: cape-verde | timor-leste: east-timor | turkey: turkiye | vatican-city:
+    vatican | democratic-republic-of-congo: drc dr-congo | united-nations: un | european-union: eu |
+    district-of-columbia: dc | new-york-city: nyc | mumbai: bombay | kolkata: calcutta | chennai: madras | kyiv:
+    kiev | beijing: peking | yangon: rangoon | ho-chi-minh-city: saigon | munich: munchen muenchen | cologne: koln
+    koeln | spain: espana spanien espagne spagna | austria: osterreich autriche | switzerland: schweiz suisse
+    svizzera | france: frankreich francia franca | italy: italia italien italie | geneva: geneve genf | vienna: wien
+    | prague: praha | florence: firenze | venice: venezia | moscow: moskva | warsaw: warszawa | lisbon: lisboa |
+    copenhagen: kobenhavn | gothenburg: goteborg | world-war-1: 1st-world-war ww1 wwi great-war | world-war-2:
+    2nd-world-war ww2 wwii | washington-dc: washington-district-of-columbia
+    """
 _LONG_NAMES = """
 republic kingdom state commonwealth province sultanate principality federal federative islamic democratic socialist arab
 plurinational bolivarian united independent peoples
@@ -366,6 +223,12 @@ _LONG = frozenset(_LONG_NAMES.split())
 _NOT_LONG = ("china", "korea", "congo", "vietnam", "ireland", "macedonia", "germany")
 _KIND_NAMES = "county province prefecture state district oblast canton parish region"
 _KINDS = frozenset(_KIND_NAMES.split())
+
+
+def _rows(table: str) -> list[tuple[str, list[str]]]:
+    """Return the rows of a table "name: words | name: words"."""
+    rows = (row.partition(":") for row in table.split("|"))
+    return [(name.strip().replace("-", " "), words.split()) for name, _, words in rows]
 
 
 def _words(name: str) -> Words:
@@ -387,9 +250,9 @@ _ENTRIES = [
 _REGION_IN = _table((name, outer) for name, _, outer in _ENTRIES)
 _IN = _table(
     [(name, outer) for name, _, outer in _ENTRIES]
-    + [(city, region) for region, cities in _CITIES.items() for city in cities.split()]
+    + [(city, region) for region, cities in _rows(_CITY_NAMES) for city in cities]
 )
-_SAME_PLACE = {_words(other): tuple(name.split()) for name, others in _OTHER_NAMES.items() for other in others.split()}
+_SAME_PLACE = {_words(other): tuple(name.split()) for name, others in _rows(_OTHER_NAMES) for other in others}
 _OUTER = _REGION_IN.keys() | {(continent,) for continent in ("europe", "asia", "africa", "oceania")}
 _OUTER |= {("north", "america"), ("south", "america"), ("britain",), ("new", "york", "city")}
 _SHORT = {

@@ -2412,6 +2412,6 @@ TRICKS = (
     "{g}\t{h}", "{g}或{h}", "不是{g}", "{g}、{h}", "{g} OR {h}", "{g} and/or {h}", "e.g. {g}, {h}",
     "one of {g}, {h}, {i}", "{g} or else {h}", "no, {g}", "never {g}", "hardly {g}", "Is it {g} or {h}?",
     "['{g}', '{h}']", "{{\"a\": \"{g}\", \"b\": \"{h}\"}}", "\"{g}\" \"{h}\"", "{g} in {h}", "{g} of {h}",
-    "{h} is {g}", "{g} is {h}", "the {g} the {h}", "{g} by {h}", "{h} from {g}", "It was {h} {g}",
+    "{h} is {g}", "{g} is {h}", "the {g} the {h}", "{h} from {g}", "It was {h} {g}",
     "{h} {i} {j} {k} {g}", "{h}\n{i}\n{j}\n{k}\n{g}",
 )
