@@ -20,7 +20,7 @@ from functools import lru_cache
 
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.qa_text import chinese
-from arpo_env.grading.qa_text.additions import fits, is_acronym, readings, untitled, without_kind
+from arpo_env.grading.qa_text.additions import fits, is_acronym, readings, untitled, without_landform
 from arpo_env.grading.qa_text.answer_tokens import ADDRESS, has_digit, normalise_words, tokens, without_roman
 from arpo_env.grading.qa_text.choices import is_chosen, told_in_sentence
 from arpo_env.grading.qa_text.claims import (
@@ -205,7 +205,7 @@ def _texts(text: str, asked: QuestionWords) -> Iterator[str]:
             yield name
         elif is_acronym(name, aside) or is_acronym(aside, name):
             yield aside
-    if text != (short := without_kind(text, asked.text)):
+    if text != (short := without_landform(text, asked.text)):
         yield short
     if "," in text and text != (full := _STATE.sub(lambda match: ", " + spelled_out(match[1]), text)):
         yield full

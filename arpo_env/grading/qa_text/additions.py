@@ -41,6 +41,7 @@ from arpo_env.grading.qa_text.places import (
     is_known,
     is_region,
     is_vague,
+    nation_of,
     nations_in,
     region_at,
     same_place,
@@ -62,6 +63,7 @@ _DENIALS = word_set(
     """
 )
 _JOINING = word_set("plus along together among alongside jointly including besides followed like later then too")
+_RANKS = TITLES | KINDS.keys() | QUALITIES
 _NO_END = _BREAKS | GRAMMAR  # no name ends with these
 _NUMBERS = word_set("two three four five six seven eight nine ten hundred thousand million")
 _BLOCKED = (
@@ -121,10 +123,6 @@ _YEAR = re.compile(r"-?\d{3,4}(?:\.\.-?\d{3,4})?|(?:-?\d{4}|-)-\d\d(?:-\d\d)?(?:
 _DATED = re.compile(
     r"\b(?:film|movie|novel|book|album|song|play|battle|war|treaty|founded|released|published|election)"
 )
-_KIND_BEFORE = re.compile(
-    r"(?:[Tt]he\s+)?((?:city|town|village|state|county|province|municipality|country|borough) of"
-    r"|film|movie|novel|book|song|album|band|magazine|newspaper|play|series|poem|opera|company)\s+(?=[\"“'A-Z])"
-)
 _LANDFORM = re.compile(r"(?:[Tt]he\s)?(Mount|Mt|Lake|River|Cape)\.?\s(?=[A-Z])")
 _NAMED_IN_CHINESE = re.compile(
     r"(?:字|号|名|原名|本名|又名|又称|别名|笔名|英文名?|拉丁学?名|学名|简称|全称|海拔|全?长|高|位于)[:：为是]?(?=.)"
@@ -169,6 +167,7 @@ def _pieces(answer: str) -> tuple[Piece, ...]:
         bare = text.rstrip("!?") if "." in text[:-1] or len(text) < 4 else text.rstrip(".!?")
         end = match.start() + len(bare)
         word = bare.strip(".'*_`").lower().replace("'", "")
+        word = word if has_digit(word) else word.replace(".", "")
         if not word.isascii():
             word = normalise_words(word).strip(" '")
         word = text if text in _BREAKS else word
@@ -222,7 +221,9 @@ def _starts(pieces: Sequence[Piece], asked: QuestionWords) -> Iterator[int]:
         national = national and place < 2 and after.is_small
         named = number or after.text[:1].isupper() or after.text[:1] > "\u0370"
         doing = [one.word for one in pieces[: place + 1] if one.word not in _ARTICLES]
-        if (named and _may_end(pieces[: place + 1], asked)) or _is_doing(doing) or national:
+        ranked = after.word in TITLES and (word in QUALITIES or nation_of((word,)) is not None)
+        ranked = ranked or (word in KINDS and any(one.word in _RANKS for one in pieces[:place]))
+        if (named and (ranked or _may_end(pieces[: place + 1], asked))) or _is_doing(doing) or national:
             yield place + 1
 
 
@@ -247,10 +248,13 @@ def _leads(pieces: Sequence[Piece], place: int, asked: QuestionWords) -> bool:
         return True
     if re.fullmatch(r"[12]\d{3}", word):  # "the 1997 film Titanic"
         return pieces[place + 1].word in KINDS and not any(re.fullmatch(r"[12]\d{3}", one) for one in asked.words)
-    nation = NATIONALITIES.get(word) or (word in _PARTS and NATIONALITIES.get(pieces[place + 1].word))
+    after = pieces[place + 1].word
+    nation = NATIONALITIES.get(word.partition("-")[0]) or (word in _PARTS and NATIONALITIES.get(after))
+    nation = nation or nation_of((word,))
     if nation:
-        return _agrees(nation, asked) and pieces[place + 1].word not in GRAMMAR
-    return word in _ARTICLES or word in TITLES or (place == 0 and word in KINDS)
+        return _agrees(nation, asked) and after not in GRAMMAR
+    ranked = place == 0 or pieces[place - 1].word in _RANKS
+    return word in _ARTICLES or word in TITLES or (word in KINDS and ranked) or (word in QUALITIES and after in _RANKS)
 
 
 def _qualifies(piece: Piece, asked: QuestionWords) -> bool:
@@ -296,7 +300,7 @@ def _may_end(before: Sequence[Piece], asked: QuestionWords) -> bool:
     if last in _VERBS or last in grammar or asked.has(last):
         return True
     # a noun before a name is one with it, a verb is not: "it defeated France"
-    return before[-1].word == last and (asked.is_foreign or not re.search(r"(?:ed|ing|s|ly)$", last))
+    return before[-1].word == last and (asked.is_foreign or not re.search(r"(?:ed|ing|[^s]s|ly)$", last))
 
 
 def fits(answer: str, head: str, last: int, gold: Sequence[str], asked: QuestionWords) -> bool:
@@ -611,45 +615,22 @@ def _places_fit(
 
 
 def untitled(words: Words, group: str) -> Iterator[Words]:
-    """Yield a name without the titles before it, and without professions and nationalities if a person can be meant.
+    """Yield a name without its first or first two titles.
 
     Args:
         words: the words of an answer.
         group: what the question asks for. A single word after a title is a name only where that is a person: "Queen
             Victoria", but not "King Kong".
     """
-    titles, place = 0, 0
-    while place < min(len(words) - 1, _TITLED):
-        word, length = words[place], region_at(words, place)
-        title = word in TITLES
-        if not title and not (group in ("", "person") and (length or _belongs_before(word))):
-            break
-        if word in ROYAL and not ROYAL.isdisjoint(words[:place]):
-            break
-        told = word in ("is", "was") and any(KINDS.get(before) == "person" for before in words[:place])
-        titles += title
-        if titles > 2:
-            break
-        place += max(length, 1)
-        named = title or KINDS.get(word) == "person" or (length and words[place - length - 1] == "of")
-        left = words[place:]
-        named = named or told or (bool(left) and left[0] in TITLES)
-        if named and not only_describes(left) and (len(left) > 1 or group == "person"):
+    for place in range(1, min(len(words), 3)):
+        before, left = words[:place], words[place:]
+        if before[-1] not in TITLES or len(ROYAL.intersection(before)) > 1:
+            return
+        if not only_describes(left) and (len(left) > 1 or group == "person"):
             yield left
 
 
-def _belongs_before(word: str) -> bool:
-    known = KINDS.get(word) in ("person", "work") or word in QUALITIES or word in NATIONALITIES
-    return known or word in ("of", "and", "is", "was", "born")
-
-
-def without_kind(text: str, question: str) -> str:
-    """Return a name without a kind before it that fits what is asked for: "the city of Paris", "the movie Jaws"."""
-    if (match := _LANDFORM.match(text)) and re.search(match[1].replace("Mt", "mount").lower(), question):
-        return text[match.end() :]  # "Mount Kilimanjaro" where the question asks for a mountain
-    match = _KIND_BEFORE.match(text)
-    if not match:
-        return text
-    kind, (group, noun) = match[1].removesuffix(" of"), asked_for(question)
-    same = WORK_SAME.get(kind, kind) == WORK_SAME.get(noun, noun) or noun == "capital" or not noun
-    return text[match.end() :] if same and group in ("", KINDS[kind]) else text
+def without_landform(text: str, question: str) -> str:
+    """Return a name without the landform that a question asks for: "Mount Kilimanjaro" as a mountain."""
+    match = _LANDFORM.match(text)
+    return text[match.end() :] if match and match[1].replace("Mt", "mount").lower() in question else text

@@ -202,7 +202,8 @@ _OTHER_NAMES = """
     united-states: us usa united-states-of-america | united-kingdom: uk
     united-kingdom-of-great-britain-and-northern-ireland | soviet-union: ussr | united-arab-emirates: uae | china:
     peoples-republic-of-china prc 中-国 中-华-人-民-共-和-国 | russia: russian-federation
-    | south-korea: republic-of-korea | north-korea: democratic-peoples-republic-of-korea dprk | germany: federal-republic-of-germany deutschland
+    | south-korea: republic-of-korea | north-korea: democratic-peoples-republic-of-korea dprk
+    | germany: federal-republic-of-germany deutschland
     allemagne alemania | east-germany: german-democratic-republic gdr | iran: islamic-republic-of-iran | taiwan:
     republic-of-china | myanmar: burma | netherlands: holland | czech-republic: czechia | ivory-coast: cote-divoire
     | eswatini: swaziland | cabo-verde: cape-verde | timor-leste: east-timor | turkey: turkiye | vatican-city:
