@@ -329,7 +329,7 @@ def read_question(question: str) -> QuestionWords:
 
 def _inflected(words: Iterable[str]) -> frozenset[str]:
     """Return the regular plurals and past forms of words, and what they are forms of."""
-    found = set()
+    found: set[str] = set()
     for pair in _IRREGULAR:
         found |= pair if not pair.isdisjoint(words) else set()
     for word in words:

@@ -378,9 +378,9 @@ def nation_of(words: Words) -> Words | None:
         nation = (words[0], nation[-1])
     elif nation and len(nation) > 1 and words[-1] in ("african", "rican", "lankan", "zealander"):
         return None
-    name = nation if len(words) < 3 else None
-    name = name or (same_place((words[0].removesuffix("er"),)) if len(words) == 1 else None)
-    return name if name in _NATIONS else None
+    if not nation or len(words) > 2:
+        nation = same_place((words[0].removesuffix("er"),) if len(words) == 1 else words)
+    return nation if nation in _NATIONS else None
 
 
 def nations_in(words: Sequence[str]) -> frozenset[Words]:
