@@ -20,9 +20,8 @@ from arpo_trainer.costs.episode_usage import (
     group_tokens,
     service_use,
 )
-from arpo_trainer.costs.memory import MemoryNeeds, checkpoint_bytes, memory
+from arpo_trainer.costs.memory import MemoryNeeds, checkpoint_bytes, memory, prompts_computed, will_pack
 from arpo_trainer.costs.model_shape import ModelShape
-from arpo_trainer.costs.packed import prompts_computed, will_pack
 from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.costs.step_schedule import StepSchedule, checkpoint_count, occasions, step_interval, step_schedule
 from arpo_trainer.rollout.rendering import Renderer
@@ -222,7 +221,7 @@ def estimate(
         group=group,
         services=service_use(env, episode, run.search_price),
         prompts=prompts,
-        prompts_computed=prompts_computed(args, will_pack(args, shape, layout)),
+        prompts_computed=prompts_computed(args, will_pack(args, shape)),
         passes=_passes(args),
         evaluations=_evaluations(run, args, held_out, plan),
         demonstrations=run.cold_start_examples,

@@ -13,15 +13,15 @@ from typing import Any
 
 from arpo_trainer.backends.continuous import PREFILL_TOKENS
 from arpo_trainer.costs.model_shape import ModelShape
-from arpo_trainer.costs.packed import prompts_computed, will_pack
 from arpo_trainer.costs.sharding import ProcessLayout
+from arpo_trainer.packing.support import ATTENTION
 from arpo_trainer.training.config import ARPOConfig
 
 # bytes per token that a layer keeps, by the width that they grow with: (hidden, queries, inner, normed queries + keys)
 _KEPT = {"float32": (24, 16, 16, 8), "mixed": (21, 12, 8, 6), "bfloat16": (16, 8, 8, 6)}
 _CACHED = {"float32": 8, "mixed": 6, "bfloat16": 4}  # bytes of a key and its value, per unit of a layer's key width
 _TILE = (4096, 32_768)  # tokens and vocabulary rows of the head that TRL computes at once
-_CPU_TILES = 8
+_CPU_TILES = 7  # copies of one
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def memory(
     # FSDP and DeepSpeed cast the weights themselves, so that all in between is in 16 bits, too
     kind = "bfloat16" if width == 2 or (half and layout.sharding != "ddp") else "mixed" if half else "float32"
     kept = _kept(shape, args, layout, width)
-    packs = will_pack(args, shape, layout)
+    packs = will_pack(args, shape)
     rows, prompts = args.per_device_train_batch_size, prompts_computed(args, packs)
     tokens = rows * room + prompts * prompt
     # a rollout follows an update, which has dropped them
@@ -85,6 +85,38 @@ def memory(
     if args.max_staleness and not args.use_vllm:  # the next rollout is played beside the update
         training, rollout = {**training, **rollout}, {}
     return MemoryNeeds(kept, training, rollout, elsewhere)
+
+
+def will_pack(args: ARPOConfig, shape: ModelShape | None) -> bool:
+    """Return whether a run trains on packed rows, as `PackedGRPOTrainer.choose_packing` decides when it starts.
+
+    Args:
+        args: settings of the run.
+        shape: shape of the model; None if its configuration is not available, which counts as not packed.
+    """
+    packing: bool | str = args.packing
+    attention = (args.model_init_kwargs or {}).get("attn_implementation") or "sdpa"
+    if packing is False or shape is None or not shape.packable or attention not in ATTENTION:
+        return False
+    return packing is True or (shape.proven and not (args.torch_compile or args.use_liger_kernel))
+
+
+def prompts_computed(args: ARPOConfig, packs: bool) -> int:
+    """Return how many prompts one micro-batch computes at most: one for each row, or one for each group in it.
+
+    Only the prompt is sure to be shared by the rows of a group. What branches share depends on the run, so a bound does
+    not count it.
+    """
+    rows, group = int(args.per_device_train_batch_size), int(args.num_generations or 1)
+    if not packs:
+        return rows
+    whole_groups = rows * (args.steps_per_generation or 1) % group == 0  # in what a process rolls out
+    if whole_groups and rows % group == 0:
+        return rows // group
+    if whole_groups and group % rows == 0:
+        return 1
+    # groups may begin anywhere, so a micro-batch can hold a part of one at each end
+    return min(rows, (rows + group - 2) // group + 1)
 
 
 def _kept(shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, width: int) -> dict[str, int]:

@@ -65,8 +65,8 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         where = ""
         if device not in PROVEN_ON:
             where = f"on {device}"
-        elif self.is_deepspeed_enabled or (fsdp is not None and fsdp.fsdp_version == 1):
-            where = "under DeepSpeed or FSDP1"
+        elif fsdp is not None and fsdp.fsdp_version == 1:
+            where = "under FSDP1"
         elif self.args.torch_compile or self.args.use_liger_kernel:
             where = "under torch_compile or with Liger kernels"
         if where:

@@ -15,9 +15,8 @@ from arpo_trainer import ARPOConfig
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.costs.episode_usage import episode_limits, group_tokens, service_use
 from arpo_trainer.costs.estimate import Costs, estimate
-from arpo_trainer.costs.memory import memory
+from arpo_trainer.costs.memory import memory, prompts_computed, will_pack
 from arpo_trainer.costs.model_shape import ModelShape, model_shape, shape_of
-from arpo_trainer.costs.packed import prompts_computed, will_pack
 from arpo_trainer.costs.sharding import ProcessLayout
 from arpo_trainer.costs.step_schedule import step_schedule
 from arpo_trainer.run.arguments import RunArguments
@@ -202,7 +201,7 @@ def test_memory_counted_by_hand() -> None:
     assert needs.training == {
         "gradients": 4000,
         "activations of a micro-batch": 4 * 30 * 2 * LAYER + 4 * 20 * 20 * 8,
-        "logits of a tile": 9 * 120 * 10 * 4,
+        "logits of a tile": 8 * 120 * 10 * 4,
         "gradient of the head": 10 * 8 * 4,
     }
     assert needs.rollout == {
@@ -219,27 +218,25 @@ def test_packed_rows_compute_a_prompt_once_for_their_group() -> None:
     packed = memory(proven, config(), ProcessLayout(), prompt=10, room=20, on_cpu=True).training
     activations = "activations of a micro-batch"
     assert flat[activations] - packed[activations] == 3 * 10 * 2 * LAYER
-    assert packed["logits of a tile"] == 9 * 90 * 10 * 4
+    assert packed["logits of a tile"] == 8 * 90 * 10 * 4
     assert packed["keys and values of packed rows"] == 3 * 10 * 2 * 8 * 4 * 2
     assert "keys and values of packed rows" not in flat
 
 
 @pytest.mark.parametrize(
-    ("settings", "shape", "layout", "packs"),
+    ("settings", "shape", "packs"),
     [
-        ({}, {"proven": True}, ProcessLayout(), True),
-        ({}, {}, ProcessLayout(), False),
-        ({}, {"proven": True}, ProcessLayout(2, "zero2"), False),
-        ({"packing": True}, {}, ProcessLayout(2, "zero2"), True),
-        ({"packing": True}, {"packable": False}, ProcessLayout(), False),
-        ({"packing": False}, {"proven": True}, ProcessLayout(), False),
-        ({"model_init_kwargs": {"attn_implementation": "eager"}}, {"proven": True}, ProcessLayout(), False),
+        ({}, {"proven": True}, True),
+        ({}, {}, False),
+        ({"use_liger_kernel": True}, {"proven": True}, False),
+        ({"packing": True}, {}, True),
+        ({"packing": True}, {"packable": False}, False),
+        ({"packing": False}, {"proven": True}, False),
+        ({"model_init_kwargs": {"attn_implementation": "eager"}}, {"proven": True}, False),
     ],
 )
-def test_a_run_packs_where_its_trainer_would(
-    settings: dict[str, Any], shape: dict[str, Any], layout: ProcessLayout, packs: bool
-) -> None:
-    assert will_pack(config(**settings), replace(SMALL, **shape), layout) == packs
+def test_a_run_packs_where_its_trainer_would(settings: dict[str, Any], shape: dict[str, Any], packs: bool) -> None:
+    assert will_pack(config(**settings), replace(SMALL, **shape)) == packs
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,7 @@ def test_auto_says_why_it_does_not_pack_and_true_insists(
     [
         ({"device": "cuda"}, None),
         ({"device": "mps"}, "compared with flat ones on mps"),
-        ({"deepspeed": True}, "under DeepSpeed or FSDP1"),
-        ({"fsdp": 1}, "under DeepSpeed or FSDP1"),
+        ({"fsdp": 1}, "under FSDP1"),
         ({"fsdp": 2}, None),
         ({"torch_compile": True}, "under torch_compile"),
     ],
@@ -103,7 +102,6 @@ def test_what_no_test_has_compared_is_not_packed_unasked(
         accelerator=SimpleNamespace(
             device=torch.device(change.get("device", "cpu")), state=SimpleNamespace(fsdp_plugin=plugin)
         ),
-        is_deepspeed_enabled=change.get("deepspeed", False),
         _why_not=trainer._why_not,
     )
     reason = type(trainer)._why_not_proven(like)  # type: ignore[arg-type]
