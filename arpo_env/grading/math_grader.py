@@ -154,9 +154,9 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
         return bool(plain)
     if (yes := says_yes(plain)) is not None and same_words("yes" if yes else "no", right.plain):
         return True
-    plain, meant = rewritten(plain, right.plain)
-    if meant != right.plain:
-        return _is_checkable(plain, right) and Undecided(plain, meant)
+    plain, reading = rewritten(plain, right.plain)
+    if reading != right.plain:
+        return _is_checkable(plain, right) and Undecided(plain, reading)
     known = question_words(question) if question else frozenset()
     text = strip_phrases(plain, known)
     lead = plain[: plain.rfind(text)]
@@ -327,8 +327,8 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
     if chain and gold.measure and is_measure(chain[0], gold=True) and _letters(chain[0]) != _letters(gold.measure):
         return False
     if _COUNTS.search(question) and _COUNTED_AS.fullmatch(counted := _without_units(last, known)):
-        checked = f"{counted} = {_number_text(number)}"
-        return not is_in_question(counted, question) and Undecided(checked, _number_text(number))
+        told = f"{counted} = {_number_text(number)}"
+        return not is_in_question(counted, question) and Undecided(told, _number_text(number))
     if not _equals(last, gold, number, question, known):
         return False
     if last.endswith("%") and not number.percent and asks_percent(question):

@@ -130,7 +130,7 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     if chinese.belongs(answer, gold):
         return False
     items = _items(gold)
-    if _names(answer, gold, question) or (items and _items(without_frame(answer)) == items):
+    if _names(answer, gold, question) or (items and items in (_items(without_frame(answer)), _items(_told(answer)))):
         return True
     if set(mine).isdisjoint(other) and not is_known(tuple(other)) and answer < "\u3000":
         return False
@@ -232,7 +232,11 @@ def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
     found: dict[tuple[str, ...], None] = {}
     for text in texts:
         words = tokens(text)
-        if len(words) > 1 and (number := [word for word in words if has_digit(word)]) and _told(words, number, asked):
+        if (
+            len(words) > 1
+            and (number := [word for word in words if has_digit(word)])
+            and _is_named(words, number, asked)
+        ):
             found[tuple(number)] = None  # "Python 3.8" where the question is about Python
         plain = [word for word in words if word not in QUALIFIERS]
         core = asked.core(plain, asked.gold_fillers(words, text), closed=True)
@@ -242,7 +246,14 @@ def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
     return tuple(found)
 
 
-def _told(words: Sequence[str], number: Sequence[str], asked: QuestionWords) -> bool:
+def _told(answer: str) -> str:
+    """Return what a Chinese sentence lists: 三原色是红色、黄色和蓝色."""
+    return re.sub(
+        r"^(?:(?![不非没未])[\u4e00-\u9fff]){0,20}?(?:分别)?(?:是|为|包括|包含|有)(?=[\u4e00-\u9fff《“])", "", answer
+    )
+
+
+def _is_named(words: Sequence[str], number: Sequence[str], asked: QuestionWords) -> bool:
     return len(number) == 1 and all(word in asked.words - asked.common for word in words if word not in number)
 
 

@@ -38,9 +38,9 @@ _DENIES = re.compile(r"(?<![a-z])(?:not|never|isn't|doesn't|don't|aren't|diverge
 
 def rewritten(answer: str, gold: str) -> tuple[str, str]:
     """Return two prepared answers in one form, where the gold answer shows which."""
-    if "\\begin" in gold and (wanted := _pieces(gold)):
-        mine = _pieces(answer)
-        return (mine, wanted) if mine else (answer, gold)
+    if "\\begin" in gold and (pieces := _pieces(gold)):
+        own_pieces = _pieces(answer)
+        return (own_pieces, pieces) if own_pieces else (answer, gold)
     if (wanted := _FAMILY.fullmatch(gold)) and (mine := _FAMILY.fullmatch(answer)):
         name, own = (match["name"] or match["other"] for match in (wanted, mine))
         text = _without_link(mine["main"])

@@ -58,6 +58,7 @@ _THOUSANDS = re.compile(r"(?<![\d.,])(\d{1,3})((?:,\d{3})+)(?![\d,]*\d)")
 _ESCAPED, _RESERVED = re.compile(r"\\([%$&#_])"), re.compile("[\ue000\ue001]")
 _LETTERS_ONLY = re.compile(r"(?!.* (?:[sS]harp|[pP]lus|[mM]inus)\b)[A-Za-z ]+")
 _THIN_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))")
+_HALVES = re.compile(r"(?<=\d) ?([¼½¾])")
 _POWER, _ACCENTS = re.compile(r"(?<=\d)(⁻?[⁰¹²³⁴-⁹]+)"), re.compile("[\u0300-\u036f]")
 _TIMES = re.compile(r"\\(?:times|cdot)(?![a-z])\s?")
 _CAPITAL_MILLION = re.compile(r"(?<=\d)M(?!\w)")
@@ -140,6 +141,7 @@ def normalise_words(text: str) -> str:
         text = _TIMES.sub("×", unwrap(_ESCAPED.sub(r"\1", boxed[1] if boxed else text)))
     text = _MATH.sub(r"\1", text) if "$" in text else text
     if not text.isascii():
+        text = _HALVES.sub(lambda match: {"¼": ".25", "½": ".5", "¾": ".75"}[match[1]], text)
         text = _POWER.sub(r"^\1", _THIN_SPACE.sub(",", _RESERVED.sub("", text))).translate(_SIGNS)
         # NFKD separates accents, which are removed; NFKC then unifies the remaining forms
         text = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))

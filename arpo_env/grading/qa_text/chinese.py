@@ -80,6 +80,15 @@ _SEASONS, _CENTURIES = (
     dict(zip("春夏秋冬", ("spring", "summer", "autumn", "winter"), strict=True)),
     {"上": 20, "本": 21},
 )
+_WEEKDAYS = {
+    letter: f"{day}day"
+    for letters, day in zip(
+        ("一1", "二2", "三3", "四4", "五5", "六6", "日天"),
+        ("mon", "tues", "wednes", "thurs", "fri", "satur", "sun"),
+        strict=True,
+    )
+    for letter in letters
+}
 _AFTERNOON, _FORENOON = (
     ("中午", "下午", "傍晚", "晚上", "夜里", "夜间", "深夜"),
     ("凌晨", "早上", "早晨", "清晨", "上午"),
@@ -100,6 +109,10 @@ _IN_ENGLISH: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
         lambda match: f" {match[1] or match[2]} bc ",
     ),
     (re.compile(r"公元(?=\s?\d)"), lambda match: ""),
+    (
+        re.compile("(?:星期|周|礼拜)([1-6一二三四五六日天])(?![\u4e00-\u9fff]*年)"),
+        lambda match: f" {_WEEKDAYS[match[1]]} ",
+    ),
     (re.compile(r"(\d{4})\s?年?\s?第?\s?([1-4])\s?季度"), lambda match: f" q{match[2]} {match[1]} "),
     (re.compile(r"(\d{4})\s?年的?([春夏秋冬])[天季]?"), lambda match: f" {_SEASONS[match[2]]} {match[1]} "),
     (
@@ -130,17 +143,20 @@ _TITLE_NAMES = """
 """
 _COUNTRIES, _ROLES, _TITLES = _COUNTRY_NAMES.split(), _ROLE_NAMES.split(), _TITLE_NAMES.split()
 _KINDS = ("特别行政区", "自治区", "市", "省", "县", "区", "镇", "村", "州", "公司", "集团")
+_WORK = re.compile(
+    "[\u4e00-\u9fff]{0,6}(?:小说|电影|影片|剧|诗集?|散文|专辑|歌曲|著作|名著|作品|书)《([^《》]{1,30})》"
+)
 _RANKS = "第一二三四五六七八九十副前非"
 _PROVINCES = """
 河北 山西 辽宁 吉林 黑龙江 江苏 浙江 安徽 福建 江西 山东 河南 湖北 湖南 广东 海南 四川 贵州 云南 陕西 甘肃 青海 台湾
 内蒙古 广西 西藏 宁夏 新疆
 """
 _OF_PROVINCE = rf"(?:中国)?(?:(?:{'|'.join(_PROVINCES.split())})(?:省|\w{{0,3}}自治区)?)"
-_PROVINCE = re.compile(rf"^{_OF_PROVINCE}(?=[\u4e00-\u9fff]{{2}})(?!人民|大学|农业|师范|省|市|话|菜)")
+_PROVINCE = re.compile(rf"^{_OF_PROVINCE}(?=[\u4e00-\u9fff]{{2}})(?!人民|大学|农业|师范|省|市|话|菜|\w{{0,3}}自治区)")
 _PLACE = re.compile(r"(?<=[\u4e00-\u9fff]{2})[省市](?=[\u4e00-\u9fff]{2,6}[市区县镇]$)")
 _COMPANIES = ("公司", "集团")
 _PREFIX = re.compile("|".join(_COUNTRIES))
-_ROLE = "[\u4e00-\u9fff]{1,3}(?:[员家者]|[诗词商]人|[教大]师|皇帝)|医生|将军"
+_ROLE = "[\u4e00-\u9fff]{1,3}(?:[员家者]|[诗词商]人|[教大]师|皇帝|(?:创始|负责|领导|主持|发明|代表|传)人)|医生|将军"
 _BEFORE_NAME = re.compile(
     f"(?:(?:{'|'.join((*_COUNTRIES, *_ROLES))})的?)*(?:{_ROLE}|{'|'.join((*_COUNTRIES, *_ROLES))})的?"
 )
@@ -149,8 +165,8 @@ _AFTER_NAME = re.compile(f"(?:{'|'.join(_TITLES)})$")
 
 _BESIDE_DIGITS = re.compile(r"(?<=[\u4e00-\u9fff])(?=\d)|(?<=\d)(?=[\u4e00-\u9fff])")
 _ABOUT = re.compile(r"(?:大约|约为|约|大概)\s?(?=\d)")
-_YES = re.compile(r"(?:是的?|对的?|没错|正确)(?:[,，。.;；:：!！]+(.*))?")
-_NO = re.compile(r"(?:不是的?|不|否|不对|没有|并非如此)(?:[,，。.;；:：!！]+(.*))?")
+_YES = re.compile(r"(?:yes|有的?|是的?|对的?|没错|正确)(?:[,，。.;；:：!！]+(.*))?")
+_NO = re.compile(r"(?:no|不是的?|不|否|不对|没有|并非如此)(?:[,，。.;；:：!！]+(.*))?")
 _REPEATED = re.compile(r"([不没](?:是|有)?|并不是?|并非|并没有)?([\u4e00-\u9fff]{1,40}?)[。.！!]?")
 _UNSURE = re.compile("但|可能|也许|或|大概|吗|是不是|不一定|也是|也不")
 
@@ -161,14 +177,18 @@ def is_yes(text: str, question: str) -> bool | None:
     The first word decides. A reason may follow, but must not take it back or, after a yes, tell the subjects apart.
     """
     text = "".join(simplified(text).split())
-    if text.isascii() or not re.search("吗|是否|是不是", question):
+    text = text.lower().rstrip(".。") if text.isascii() else text
+    if (text.isascii() and text not in ("yes", "no")) or not re.search("吗|是否|是不是", question):
         return None
     yes = _YES.fullmatch(text)
     match = yes or _NO.fullmatch(text)
-    if not match and (said := _REPEATED.fullmatch(text)):
+    if not match and (said := _REPEATED.fullmatch(text)) and not _UNSURE.search(text):
         asked = re.sub(r"\W|是否|吗|呢", "", simplified(question))
-        told = len(said[2]) > 2 and (asked.endswith(said[2]) or asked.replace("是不是", "是").endswith(said[2]))
-        return (not said[1]) if told else None
+        asked = asked.replace("是不是", "是")
+        denied = re.sub("不(?!是不)|没(?=有)", "", said[2], count=1)
+        if len(said[2]) > 1 and asked.endswith(said[2]):
+            return not said[1]
+        return False if not said[1] and denied != said[2] and asked.endswith(denied) else None
     if not match or _UNSURE.search(rest := match[1] or ""):
         return None
     if yes:
@@ -217,7 +237,11 @@ def same_name(answer: str, gold: str, question: str) -> bool:
     if gold.isascii() or answer.isascii():
         return False
     mine, theirs = ("".join(simplified(text).split()).rstrip("。") for text in (answer, gold))
-    mine, theirs = _last_place(mine), _last_place(theirs)
+    if theirs.endswith("号") and len(mine) > 5 and re.sub("[省市]", "", theirs).endswith(re.sub("[省市]", "", mine)):
+        return True  # the end of an address
+    if match := _WORK.fullmatch(mine):
+        mine = match[1]
+    mine, theirs = _last_place(mine), _last_place(theirs).strip("《》")
     one, other = _name(mine, question), _name(theirs, question)
     if one[0] != other[0] or len(one[0]) < 2:
         return False
@@ -245,6 +269,8 @@ def _name(text: str, question: str = "") -> tuple[str, str, str]:
     country = _PREFIX.search(text[: len(text) - len(name)])
     name = _AFTER_NAME.sub("", name) or name
     kind = next((kind for kind in _KINDS if name.endswith(kind) and len(name) > len(kind) + 1), "")
+    if kind == "自治区":
+        name = re.sub("(?:维吾尔|壮族|回族)(?=自治区$)", "", name)
     return name.removesuffix(kind), country[0] if country else "", kind
 
 

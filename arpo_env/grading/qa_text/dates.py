@@ -96,10 +96,16 @@ _PART_OF_YEAR = (
 _TENS = "twenties thirties forties fifties sixties seventies eighties nineties"
 _DECADE = re.compile(rf"(?<![\w.])(?:(?P<name>{_TENS.replace(' ', '|')})|'?(?P<tens>[2-9]0)s)(?!\w)")
 _CLOCK = re.compile(
-    r"(?<![\w:./-])(?P<hour>[01]?\d|2[0-4])(?:(?P<sign>[:.h])(?P<minute>[0-5]\d)(?:(?<=:..):00)?)?(?![\d:./-]*\d)\s?"
-    r"(?P<half>o'?clock|(?:(?:o'?clock )?(?:[ap]m|in the (?:morning|afternoon|evening)|at night))(?!\w))?"
+    r"(?<![\w:./-])(?P<hour>[01]?\d|2[0-4])(?:(?P<sign>[:.h])(?P<minute>[0-5]\d)(?:(?<=:..):00)?)?(?![:./]?\d|-\d(?!\d?:\d))\s?"
+    r"(?P<half>(?:(?:o'?clock )?(?:[ap]m|in the (?:morning|afternoon|evening)|at night))(?!\w)|o'?clock)?"
 )
-_SPOKEN_CLOCK = re.compile(r"(?<!\w)(half past|quarter past|quarter to) (\d{1,2})(?!\w)")
+_SPOKEN_CLOCK = re.compile(r"(?<!\w)(half past|quarter past|quarter to) (\d{1,2}|[a-z]{3,6})(?!\w)")
+_HOURS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_DAYS_BETWEEN = re.compile(
+    r"(?:\bfrom )?\b((?:mon|tues|wednes|thurs|fri|satur|sun)day)s? ?(?:-|~|to|through|until|至|到)"
+    r" ?((?:mon|tues|wednes|thurs|fri|satur|sun)day)s?(?!\w)"
+)
+_HOURS_BETWEEN = re.compile(r"(?:\b(?:from|between)\s)?(\d\d:\d\d)\s*(?:-|~|to|until|and|至|到)\s*(\d\d:\d\d)(?![\d:])")
 _NOON = re.compile(r"^\W*(?:at )?(?:12 |12:00 )?(noon|midday|midnight)\W*$")
 _ZONE = re.compile(r"(?<=\d\d:\d\d) ?(?:(?P<utc>gmt|z|utc)|(?:[a-z]+ )?(?:time|hours?|hrs|uhr))(?!\w)")
 _YEAR_WORD = re.compile(
@@ -118,6 +124,8 @@ def mark_dates(text: str) -> str:
     if match := _NOON.match(text):
         return "00:00" if match[1] == "midnight" else "12:00"
     text = _DECADE.sub(_decade, text) if "0s" in text or "ties" in text else text
+    text = _SPOKEN_CLOCK.sub(_spoken, text) if " past " in text or "quarter to" in text else text
+    text = _DAYS_BETWEEN.sub(rf" {OPEN}\1..\2{CLOSE} ", text) if "day" in text else text
     if not _DIGIT.search(text):
         return text
     for pattern in _PART_OF_YEAR:
@@ -127,9 +135,8 @@ def mark_dates(text: str) -> str:
     for pattern in (*(_NAMED_MONTHS if _MONTH_NAME.search(text) else ()), *_PATTERNS):
         text = outside_marks(text, lambda piece, pattern=pattern: pattern.sub(_date_token, piece))  # type: ignore[misc]
     text = outside_marks(text, _mark_years)
-    text = outside_marks(
-        _RANGE.sub(_date_range, text), lambda piece: _CLOCK.sub(_clock, _SPOKEN_CLOCK.sub(_spoken, piece))
-    )
+    text = outside_marks(_RANGE.sub(_date_range, text), lambda piece: _CLOCK.sub(_clock, piece))
+    text = _HOURS_BETWEEN.sub(lambda match: f" {OPEN}{match[1]}..{match[2]}{CLOSE} ", text)
     return _ZONE.sub(lambda match: " utc" if match["utc"] else "", text)
 
 
@@ -272,5 +279,7 @@ def _clock(match: re.Match[str]) -> str:
 
 
 def _spoken(match: re.Match[str]) -> str:
-    hour = int(match[2])
+    if match[2] not in _HOURS and not match[2].isdigit():
+        return match[0]
+    hour = _HOURS.index(match[2]) + 1 if match[2] in _HOURS else int(match[2])
     return f"{hour - 1}:45" if match[1].endswith("to") else f"{hour}:{30 if match[1].startswith('half') else 15}"

@@ -53,6 +53,11 @@ _NEXT = re.compile(r"[\s,-]*(?:and\s)?(\d{1,9}(?:\.\d{1,9})?)(?!\d|[.,:/-]\d)")
 _RATE = re.compile(r"\s?(?:/|per |an? |每)")
 _CURRENCY = re.compile(rf"\s?(?:{'|'.join(map(re.escape, sorted(CURRENCIES, key=len, reverse=True)))})(?!\w)")
 _GROUPED = re.compile(r"(?<![\w.,:/-])(?<!\d )\d{1,3}(?:(?: \d{3})+|(?:'\d{3})+)(?![ ,.']?\d|\w)")
+_OFTEN = {"once": "1 times", "twice": "2 times", "thrice": "3 times"}
+_TIMES_IN_WORDS = re.compile(r"^\W*(once|twice|thrice)(?=\W*$)")
+_A_UNIT = re.compile(r"^\W*an? (?=(?:second|minute|hour|day|week|month|year|decade|century)\W*$)")
+_AND_A_HALF = re.compile(r"(?<!\w)an? ([a-z]{3,8}) and a half(?!\w)")
+_NUMBER_AND_A_HALF = re.compile(r"(?<![\w.])(\d{1,6}) and (?:a |one )?(?:half|1/2)(?!\w)")
 _NIL = re.compile(r"(?<=\d)[ -]nil(?!\w)")
 _DIGIT = re.compile(r"\d")
 _POINT = re.compile(r"(?<![\w.])(\d{1,9}) point (\d(?: \d){0,8})(?![\w.])")
@@ -71,8 +76,10 @@ _APPROXIMATE = {
     "most": r"at most|up to|less than|under|fewer than|below",
 }
 _QUALIFIERS = [
-    (re.compile(rf"(?<!\w)(?:{words})\s*(?=[$€£¥₹]?\s?\d|(?:us|a)\$)"), name) for name, words in _APPROXIMATE.items()
+    (re.compile(rf"(?<!\w)(?:{words})\s*(?=[$€£¥₹{OPEN}]?\s?-?\d|(?:us|a)\$)"), name)
+    for name, words in _APPROXIMATE.items()
 ]
+_CIRCA = (re.compile(rf"(?<!\w)ca?\.? ?(?= ?{OPEN}-?\d)"), "about")
 QUALIFIERS = frozenset(_APPROXIMATE)
 _ALIKE = {("¥", "CNY"), ("¥", "JPY"), ("deg", "°C"), ("deg", "°F")}
 
@@ -85,6 +92,12 @@ def with_ordinals(text: str) -> str:
 
 def mark_quantities(text: str) -> str:
     """Replace each amount in a text (lower case, dates marked) by one token."""
+    if " and a half" in text:
+        text = _AND_A_HALF.sub(r"1.5 \1", text)
+    if OPEN in text:
+        for pattern, name in (*_QUALIFIERS, _CIRCA):
+            text = pattern.sub(f"{name} ", text)
+    text = _A_UNIT.sub("1 ", _TIMES_IN_WORDS.sub(lambda match: _OFTEN[match[1]], text))
     return outside_marks(_ROUND.sub(lambda match: ("0.5 " if match[1] else "one ") + match[2], text), _mark)
 
 
@@ -110,6 +123,8 @@ def same_amount(mine: str, gold: str) -> bool:
     (value, _, its), (wanted, _, others) = mine.partition("|"), gold.partition("|")
     if value == wanted:
         return (its, others) in _ALIKE or (others, its) in _ALIKE
+    if its == others == "" and "/" in value + wanted:
+        return None is not _fraction(value) == _fraction(wanted)
     if {its, others} != {"%", ""} or "/" not in value + wanted:
         return False
     percent, part = (value, wanted) if its else (wanted, value)
@@ -117,7 +132,7 @@ def same_amount(mine: str, gold: str) -> bool:
 
 
 def _fraction(value: str) -> Fraction | None:
-    return Fraction(value) if re.fullmatch(r"-?\d+(?:\.\d+)?(?:/[1-9]\d*)?", value) else None
+    return Fraction(value) if re.fullmatch(r"-?\d{1,40}(?:\.\d{1,40}|/[1-9]\d{0,40})?", value) else None
 
 
 def bare_number(token: str, units: frozenset[tuple[Fraction, str]]) -> str:
@@ -146,6 +161,7 @@ def _mark(text: str) -> str:
     if not _DIGIT.search(text):
         return text
     text = _POINT.sub(lambda match: f"{match[1]}.{match[2].replace(' ', '')}", _NIL.sub("-0", text))
+    text = _NUMBER_AND_A_HALF.sub(r"\1.5", text)
     text = _EXACT.sub("", _NEGATIVE.sub("-", _GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text)))
     text = _PLACE.sub(r"\1", text)
     text = _PARTS.sub(lambda match: f"{match[1]}/{_PART_NAMES[match[2]]}", text)

@@ -35,14 +35,15 @@ nt - newton 牛顿 = 1000 g m s-2; b kMGTP byte 字节 = 8 bit; bit +kMG bit 比
 """
 _OTHERS = """
 inch inches in ″ " 英寸 = 1 inch; foot feet ft ′ ' 英尺 = 12 inch; yard yd 码 = 36 inch; mile mi 英里 = 63360 inch;
-nautical-mile nmi 海里 = 1 nmi; knot kn kt 节 = 1/3600 nmi s-1; acre 英亩 = 6272640 inch2; hectare ha 公顷 = 10000 m2;
+nautical-mile nmi 海里 = 1 nmi; knot kn kt = 1/3600 nmi s-1; acre 英亩 = 6272640 inch2; hectare ha 公顷 = 10000 m2;
 mph = 63360/3600 inch s-1; kmh kph = 1000/3600 m s-1;
 kbps = 1000 bit s-1; mbps = 1000000 bit s-1; gbps = 1000000000 bit s-1; percentage-point pp 个百分点 = 1 pp;
 pound-weight lb lbs 磅 = 1 lb; ounce oz 盎司 = 1/16 lb; stone = 14 lb; ton short-ton = 1 ton; metric-ton = 1000000 g;
 kilo kgs 公斤 = 1000 g; 公里 = 1000 m; 斤 = 500 g; 亩 = 2000/3 m2; gallon gal 加仑 = 1 gal; barrel bbl 桶 = 1 bbl;
-sec secs 秒钟 = 1 s; minute min mins 分钟 = 60 s; hour hr hrs h 小时 个小时 钟头 = 3600 s; day 天 = 86400 s;
+sec secs 秒钟 = 1 s; minute min mins 分钟 = 60 s; hour hr hrs h 小时 个小时 钟头 = 3600 s; day days 天 = 86400 s;
 week wk 周 星期 个星期 = 604800 s; month 个月 = 1 month; year yr yrs 岁 周岁 = 12 month; decade = 120 month;
-century centuries = 1200 month; light-year lightyear ly 光年 = 1 ly; astronomical-unit au 天文单位 = 1 AU; sqm = 1 m2;
+century centuries = 1200 month;
+fps = 1 s-1; rpm bpm = 1/60 s-1; light-year lightyear ly 光年 = 1 ly; astronomical-unit au 天文单位 = 1 AU; sqm = 1 m2;
 °c celsius degree-celsius degrees-celsius degree-centigrade degrees-centigrade degree-c degrees-c deg-c 摄氏度 = 1 °C;
 °f fahrenheit degree-fahrenheit degrees-fahrenheit degree-f degrees-f deg-f 华氏度 = 1 °F; kelvin 开尔文 = 1 K;
 ° degree deg 度 = 1 deg; % percent per-cent percentage pct = 1 %; ‰ permille per-mille = 1/10 %;
@@ -62,8 +63,8 @@ _SIZES = {
 }  # fmt: skip
 _POWERS = {"s": 2, "c": 3, "平": 2, "立": 3}
 _FACTOR = re.compile(
-    r"(?P<gap>[ -]?)(?:(?P<over>(?:(?:people|persons?|inhabitants|residents|人) ?)?"
-    r"(?:/|per (?!cent|mil)|每|(?<=[a-z] )a ))\s?|[·.*](?=[a-z]))?(?P<power>square[ -]|sq\.? ?|cubic[ -]|平方|立方)?"
+    r"(?P<gap>[ -]?)(?:(?P<over>(?:(?:people|persons?|inhabitants|residents|frames|beats|revolutions|人) ?)?"
+    r"(?:/|per (?!cent|mil)|每|(?<=[a-z\d] )a ))\s?|[·.*](?=[a-z]))?(?P<power>square[ -]|sq\.? ?|cubic[ -]|平方|立方)?"
     r"(?P<name>[a-z]{0,2}\$|[°%‰″\"′'€£¥₹₩₽¢][cf]?(?![a-z])|[a-zμ]+(?:[ -][a-z]+){0,2}|[\u4e00-\u9fff]{1,4})"
 )
 _EXPONENT = re.compile(

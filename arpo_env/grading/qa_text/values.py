@@ -33,8 +33,9 @@ _HARMLESS = word_set("as with all every may can would among")
 _ACCOMPANYING = word_set("""
     total all altogether overall people inhabitants residents persons age aged years year old exactly there them date
     day eve weekday local time morning afternoon evening night holiday am pm according note recorded population version
+    high tall long wide deep thick heavy magnitude m mw richter scale aet after extra penalties times
     tel phone fax telephone isbn issn doi arxiv email e mail website url homepage site number code won win victory
-    上 午 下 晚 早 中 星 期 周 有 共 总 计 达 该 这 那 其 他 她 它 们 已 即 就 为 至 名 位 人 当 时
+    每 上 午 下 晚 早 中 星 期 周 有 共 总 计 达 该 这 那 其 他 她 它 们 已 即 就 为 至 名 位 人 当 时
     """)
 _DAYS = re.compile(r"(?:[a-z]*day|christmas|easter|eve|halloween|new|year|holiday)s?")
 _WEEKDAY = re.compile("(?:星期|周)[一二三四五六日天]")
@@ -45,7 +46,7 @@ _CODE = re.compile(r"[+(]{0,2}\d[\d\s().+/-]{4,40}[\dXx]")
 _PHONE = re.compile(r"phone|\btel\b|\bfax\b|call|电话|传真|手机|联系方式", re.IGNORECASE)
 _LABEL = re.compile(r"^[^\d+(]{0,40}?(?:-1[03])?[\s:：]*(?=[+(\d])")
 _SCORES = re.compile(r"scores?|result|ratio|odds|scale|final|beat|defeat|win|won|lose|lost|finish|比", re.IGNORECASE)
-_SCORE = re.compile(r"(\d{1,3})(?:\.\.|[-:/])(\d{1,3})")
+_SCORE = re.compile(r"(\d{1,3})(?:\.\.|[-:/])(\d{1,7})")
 _FORMULA = re.compile(r"\\(?!text|math|boxed|[$%&#_])[a-z]+|[\^=√π∫∑∞≤≥]")
 _LONGEST_FORMULA = 200
 
@@ -76,11 +77,12 @@ def tells_value(answer: str, gold: str, asked: QuestionWords, same: Callable[[st
     refused = NEGATIONS | HEDGES | (JOINTS - _HARMLESS) | _CHANGING
     if not refused.isdisjoint(word for word in others if word not in asked.words or word in NEGATIONS):
         return False
+    dated = is_time(gold)
+    known |= {"年"} if dated else frozenset()
     roots = {_root(word) for word in asked.words if len(word) > 2}
     unknown = [word for word in others if word not in known and _root(word) not in roots]
     told = [word for word in others if word not in GRAMMAR | JOINTS and (word in asked.words or _root(word) in roots)]
     names = set(tokens(" ".join(re.findall(r"(?:(?<=\s)|^)[^\w\s]*[A-Z][\w'’-]*", answer))))
-    dated = is_time(gold)
     if dated and any(_DAYS.fullmatch(word) for word in others):
         return len(unknown) <= _MOST_UNKNOWN + 1  # "8 May 1945 (V-E Day)"
     if len(unknown) > (_MOST_UNKNOWN if told else 0) or not names.isdisjoint(unknown):
@@ -147,8 +149,9 @@ def same_formula(answer: str, gold: str, question: str) -> bool | None:
     mine = _sides(verdict.answer)
     if mine is None or len(mine) > len(wanted) + 1:
         return False
-    return all(_equal(one, two) for one, two in zip(mine[::-1], wanted[::-1], strict=False)) and len(mine) >= len(
-        wanted
+    orders = (mine[::-1], mine) if len(mine) == len(wanted) == 2 else (mine[::-1],)
+    return len(mine) >= len(wanted) and any(
+        all(_equal(one, two) for one, two in zip(order, wanted[::-1], strict=False)) for order in orders
     )
 
 

@@ -1618,6 +1618,144 @@ RIGHT: dict[tuple[str, str], list[str]] = {
     ("Granada", "¿Dónde está la Alhambra?"): ["En Granada, España", "La Alhambra está en Granada."],
     ("Roma", "Dove si trova il Colosseo?"): ["A Roma", "Si trova a Roma, Italia."],
     ("Luís de Camões", "Quem escreveu Os Lusíadas?"): ["Os Lusíadas foi escrito por Luís de Camões."],
+    ("1,776 feet", "How tall is One World Trade Center?"): [
+        "1776 ft", "1,776 ft (541 m)", "It is 1,776 feet tall.", "541 m (1,776 ft)", "1776 feet high",
+    ],
+    ("5.5%", "What was the unemployment rate?"): [
+        "5.5 percent", "five and a half percent", "5.50%", "5½%", "5.5 per cent", "The unemployment rate was 5.5%.",
+    ],
+    ("$2.50 per gallon", "How much did gas cost?"): [
+        "$2.50/gallon", "$2.5 a gallon", "2.50 dollars per gallon", "US$2.50 per gallon",
+    ],
+    ("60 frames per second", "What is the frame rate?"): ["60 fps", "60fps", "60 frames/s"],
+    ("24 hours", "How long did it last?"): ["24h", "1 day", "one day", "24 hrs", "twenty-four hours", "a day"],
+    ("18 months", "How long was the sentence?"): [
+        "1.5 years", "one and a half years", "a year and a half", "1 year and 6 months", "1 year 6 months",
+    ],
+    ("6 weeks", "How long did the strike last?"): ["six weeks", "42 days", "It lasted six weeks."],
+    ("250 million years", "How old is the rock?"): ["250 million years old", "0.25 billion years"],
+    ("7.9", "What was the magnitude of the earthquake?"): [
+        "magnitude 7.9", "M 7.9", "7.9 magnitude", "7.9 on the Richter scale", "Mw 7.9",
+    ],
+    ("-89.2 °C", "What is the lowest temperature recorded?"): [
+        "−89.2 °C", "minus 89.2 degrees Celsius", "-89.2°C (-128.6°F)", "−89.2 degrees C",
+    ],
+    ("1.4 billion", "What is the population of China?"): [
+        "1,400,000,000", "1.4 billion people", "14亿", "1400 million", "1.4bn",
+    ],
+    ("3/4", "What fraction of the seats?"): ["three quarters", "three-fourths", "0.75", "75%"],
+    ("twice", "How many times did he win?"): ["2 times", "two times", "2", "two"],
+    ("once", "How many times?"): ["one time", "1", "one", "1 time"],
+    ("a pair", "How many?"): ["a pair"],
+    ("2:03:59", "What was his marathon time?"): ["2:03:59 hours"],
+    ("9.58 seconds", "What was the winning time?"): ["9.58 s", "9.58 sec", "a time of 9.58 seconds"],
+    ("c. 570 BC", "When was Pythagoras born?"): ["around 570 BC", "570 BCE", "circa 570 BC", "about 570 B.C."],
+    ("between 1880 and 1885", "When was it built?"): ["1880-1885", "1880 to 1885", "from 1880 to 1885"],
+    ("1990s", "When did it become popular?"): [
+        "the 1990s", "the nineties", "in the 90s", "during the 1990s", "20世纪90年代",
+    ],
+    ("the 5th of November", "When is Guy Fawkes Night?"): [
+        "5 November", "November 5", "November 5th", "Nov. 5", "11月5日", "5th November",
+    ],
+    ("25 December", "When is Christmas Day?"): [
+        "December 25", "25th of December", "December 25th (Christmas Day)", "Dec 25",
+    ],
+    ("Monday", "What day of the week was it?"): ["on Monday", "a Monday", "It was a Monday.", "星期一"],
+    ("March 2020", "When did the lockdown begin?"): [
+        "in March 2020", "March of 2020", "2020-03", "Mar 2020", "03/2020", "2020年3月", "March, 2020",
+    ],
+    ("23 June 2016", "When was the referendum held?"): [
+        "June 23, 2016", "Thursday, 23 June 2016", "2016年6月23日", "23/06/2016", "June 23rd, 2016",
+        "The referendum was held on 23 June 2016.", "23 June 2016 (Thursday)", "23. Juni 2016",
+    ],
+    ("1812", "When did Napoleon invade Russia?"): [
+        "in 1812", "June 1812", "24 June 1812", "Napoleon invaded Russia in 1812.", "the year 1812",
+    ],
+    ("1066", "When was the Battle of Hastings?"): [
+        "14 October 1066", "1066 AD", "The Battle of Hastings took place in 1066.", "AD 1066", "in October 1066",
+        "1066年",
+    ],
+    ("8:30 a.m.", "What time does school start?"): [
+        "8:30", "8:30am", "08:30", "8:30 in the morning", "half past eight", "8.30 am", "at 8:30 a.m.",
+    ],
+    ("midnight", "When does the curfew begin?"): ["12 a.m.", "00:00", "12 midnight", "at midnight", "0:00"],
+    ("3 p.m.", "When did it happen?"): [
+        "15:00", "3:00 pm", "3 o'clock in the afternoon", "at 3 PM", "下午3点", "3pm local time",
+    ],
+    ("4–2", "What was the score of the 1966 World Cup final?"): [
+        "4-2", "4:2", "4–2 (a.e.t.)", "4 to 2", "four to two", "4–2 after extra time",
+    ],
+    ("21–17", "What was the final score?"): ["21-17", "21:17", "21 to 17"],
+    ("1:50,000", "What is the scale of the map?"): ["1:50000", "1/50,000", "1 to 50,000"],
+    ("192.168.0.1", "What is the default IP address?"): ["192.168.0.1", "http://192.168.0.1", "IP: 192.168.0.1"],
+    ("90210", "What is the ZIP code?"): ["ZIP 90210", "90210", "zip code 90210"],
+    ("SW1A 1AA", "What is the postcode of Buckingham Palace?"): ["SW1A1AA", "sw1a 1aa", "SW1A 1AA"],
+    ("CS 229", "What is the course number?"): ["CS229", "CS-229", "cs 229"],
+    ("B737", "Which aircraft?"): ["B737"],
+    ("RFC 2616", "Which RFC defines HTTP/1.1?"): ["RFC2616", "2616", "RFC-2616"],
+    ("Windows 10", "Which Windows version?"): ["Windows 10", "10"],
+    ("iOS 14.5", "Which iOS version introduced it?"): ["14.5", "iOS v14.5", "version 14.5", "iOS 14.5"],
+    ("github.com/pytorch/pytorch", "What is the URL of the repository?"): [
+        "https://github.com/pytorch/pytorch", "https://github.com/pytorch/pytorch/",
+        "http://www.github.com/pytorch/pytorch",
+    ],
+    ("http://nlp.stanford.edu/projects/glove/", "Where can it be downloaded?"): [
+        "https://nlp.stanford.edu/projects/glove", "nlp.stanford.edu/projects/glove/",
+        "It can be downloaded at https://nlp.stanford.edu/projects/glove/.",
+    ],
+    ("\\frac{3}{4}", "What is the probability?"): ["3/4", "0.75", "$\\frac34$", "\\dfrac{3}{4}", "3/4 or 0.75"],
+    ("$2^{10}$", "How many states?"): ["1024", "2^10", "2¹⁰"],
+    ("$x = 3$", "What is the solution?"): ["3", "x=3", "x = 3", "The solution is x = 3."],
+    ("$a^2+b^2=c^2$", "What is the theorem?"): ["a²+b²=c²", "a^2 + b^2 = c^2", "c^2=a^2+b^2"],
+    ("\\sqrt{3}/2", "What is sin 60?"): ["√3/2", "\\frac{\\sqrt{3}}{2}", "sqrt(3)/2", "0.5√3"],
+    ("e^{i\\pi} + 1 = 0", "What is Euler's identity?"): ["e^{iπ}+1=0", "$e^{i\\pi}+1=0$", "e^(iπ) + 1 = 0"],
+    ("$\\alpha$", "Which symbol?"): ["α", "alpha", "\\alpha"],
+    ("CO2", "Which gas?"): ["CO₂", "$CO_2$", "CO_2", "CO2 gas"],
+    ("二十四", "一年有多少个节气?"): ["24", "24个", "二十四个节气", "24个节气", "一年有24个节气"],
+    ("五四运动", "1919年爆发的是什么运动?"): [
+        "“五四运动”", "五四運動", "五四运动(1919年)", "是五四运动", "1919年的五四运动",
+    ],
+    ("9600万", "抖音日活跃用户数是多少?"): ["9600万人", "96,000,000", "0.96亿", "九千六百万", "9600 万"],
+    ("1.2万亿元", "GDP是多少?"): ["12000亿元", "1.2 trillion yuan", "人民币1.2万亿元", "1.2万亿人民币"],
+    ("35%", "占比是多少?"): ["百分之三十五", "35％", "占35%", "占比35%", "占比为35%"],
+    ("第12位", "排名第几?"): ["12", "第12", "第十二位", "第12名", "排名第12"],
+    ("3月15日", "消费者权益日是哪天?"): ["三月十五日", "3月15号", "每年3月15日", "March 15", "3月15日。"],
+    ("周一至周五", "办公时间是哪几天?"): ["星期一至星期五", "周一到周五", "星期一到星期五", "周一至周五。"],
+    ("8:30-17:30", "办公时间是几点到几点?"): [
+        "8:30至17:30", "08:30-17:30", "8:30~17:30", "上午8:30到下午5:30", "8:30 - 17:30", "8点半到17点半",
+    ],
+    ("浙江省杭州市", "阿里巴巴总部在哪?"): [
+        "杭州", "浙江杭州", "杭州市", "中国杭州", "中国浙江省杭州市", "位于浙江省杭州市", "总部设在杭州",
+    ],
+    ("成都", "大熊猫基地在哪个城市?"): [
+        "成都市", "四川成都", "四川省成都市", "在成都", "位于四川省成都市", "成都(四川省)",
+    ],
+    ("四川省", "大熊猫基地在哪个省?"): ["四川", "中国四川省", "四川省。", "在四川省", "位于四川"],
+    ("新疆维吾尔自治区", "哪个自治区?"): ["新疆", "新疆自治区", "新疆维吾尔自治区。"],
+    ("香港特别行政区", "在哪里?"): ["香港", "中国香港", "香港特别行政区"],
+    ("北京市海淀区中关村南大街5号", "学校地址是什么?"): [
+        "海淀区中关村南大街5号", "北京海淀区中关村南大街5号", "北京市海淀区中关村南大街5号。",
+        "地址是北京市海淀区中关村南大街5号", "中关村南大街5号",
+    ],
+    ("王小明教授", "该实验室的负责人是谁?"): [
+        "王小明", "负责人是王小明", "王小明老师", "王小明(教授)", "王小明，教授", "负责人为王小明教授",
+    ],
+    ("张三丰", "太极拳的创始人是谁?"): ["張三豐", "张三丰(武当派创始人)", "创始人是张三丰", "是张三丰"],
+    ("《三国演义》", "罗贯中的代表作是什么?"): [
+        "三国演义", "三國演義", "长篇小说《三国演义》", "《三国演义》。", "罗贯中的代表作是《三国演义》",
+    ],
+    ("计算机科学与技术", "他读的是什么专业?"): [
+        "计算机科学与技术专业", "計算機科學與技術", "计算机科学与技术。", "专业是计算机科学与技术",
+    ],
+    ("清华大学", "他毕业于哪所大学?"): ["清华大学(Tsinghua University)", "清华", "毕业于清华大学", "清华大学。"],
+    ("红色、黄色、蓝色", "三原色是哪三种?"): [
+        "红色、蓝色和黄色", "黄色、红色、蓝色", "红色，黄色，蓝色", "红色 黄色 蓝色", "三原色是红色、黄色和蓝色",
+    ],
+    ("是", "上海是直辖市吗?"): ["是的", "是直辖市", "对", "上海是直辖市", "是的,上海是直辖市。", "正确", "yes"],
+    ("否", "苏州是省会吗?"): [
+        "不是", "不是省会", "苏州不是省会", "不,南京才是省会", "否,省会是南京", "no", "不是，江苏省的省会是南京",
+    ],
+    ("有", "该专业有硕士点吗?"): ["有的", "有。", "该专业有硕士点", "有硕士点"],
 }
 WRONG: dict[tuple[str, str], list[str]] = {
     ("Dwight", "In which year was the man of 30 years born?"): ["18-24 years", "5-10 km (3-6 miles)"],
@@ -2901,6 +3039,96 @@ WRONG: dict[tuple[str, str], list[str]] = {
         "Dead Heat", "Heat 2", "Heat, Collateral", "the remake of Heat", "a parody of the film Heat", "Heat (novel)",
     ],
     ("The Insider", "Which film did he direct?"): ["Insider Trading"],
+    ("1,776 feet", "How tall is One World Trade Center?"): [
+        "1776 m", "1,776 inches", "1,767 feet", "1776 meters tall", "over 1,776 feet", "1776",
+        "1,776 feet and 5 inches",
+    ],
+    ("5.5%", "What was the unemployment rate?"): [
+        "5.5", "55%", "5.5 percentage points", "0.55%", "5.5 per mille", "five percent", "5%",
+    ],
+    ("$2.50 per gallon", "How much did gas cost?"): [
+        "$2.50 per liter", "$2.50", "$25 per gallon", "2.50 gallons per dollar", "€2.50 per gallon",
+    ],
+    ("24 hours", "How long did it last?"): ["24 minutes", "24 days", "2 days", "12 hours"],
+    ("18 months", "How long was the sentence?"): ["18 years", "18 weeks", "1.8 years", "8 months", "1 year"],
+    ("250 million years", "How old is the rock?"): ["250 years", "250 billion years", "25 million years"],
+    ("7.9", "What was the magnitude of the earthquake?"): ["9.7", "7.8", "79", "7.9 km", "7.9 million"],
+    ("-89.2 °C", "What is the lowest temperature recorded?"): ["89.2 °C", "-89.2 °F", "-98.2 °C", "-89.2 K"],
+    ("1.4 billion", "What is the population of China?"): [
+        "1.4 million", "14 billion", "1.4", "140 million", "1.3 billion", "1.4 billion dollars", "1.4亿",
+    ],
+    ("3/4", "What fraction of the seats?"): ["4/3", "3:4", "34", "1/4", "three", "75"],
+    ("twice", "How many times did he win?"): ["once", "three times", "2nd", "twice as much", "2 years"],
+    ("2:03:59", "What was his marathon time?"): ["2:03:58", "2:30:59", "2:03", "203:59", "2:03:59 pm or 2:04"],
+    ("c. 570 BC", "When was Pythagoras born?"): ["570 AD", "around 750 BC", "570", "c. 570", "57 BC"],
+    ("between 1880 and 1885", "When was it built?"): ["1880", "1885", "1880 and 1885", "1885-1880", "1880-1886"],
+    ("25 December", "When is Christmas Day?"): [
+        "December 24", "25 November", "December", "25", "December 2025", "26 December",
+    ],
+    ("Monday", "What day of the week was it?"): [
+        "Tuesday", "Sunday or Monday", "not Monday", "Mondays and Fridays", "Friday",
+    ],
+    ("March 2020", "When did the lockdown begin?"): [
+        "March 2021", "May 2020", "2020", "March", "before March 2020", "after March 2020", "March or April 2020",
+        "03/2002",
+    ],
+    ("23 June 2016", "When was the referendum held?"): [
+        "24 June 2016", "June 2016", "23 July 2016", "23 June 2015", "2016", "23 June 2016 or later",
+        "The referendum was not held on 23 June 2016.", "23 June", "since 23 June 2016",
+    ],
+    ("1812", "When did Napoleon invade Russia?"): [
+        "1821", "1812 or 1813", "before 1812", "War of 1812", "1,812 men", "1812 BC", "not 1812", "1812–1815", "18.12",
+        "1812 km",
+    ],
+    ("8:30 a.m.", "What time does school start?"): [
+        "8:30 p.m.", "20:30", "8:00 a.m.", "9:30", "8:30 days", "half past nine", "3:80",
+    ],
+    ("3 p.m.", "When did it happen?"): ["3 a.m.", "3", "03:00", "13:00", "3 days", "凌晨3点"],
+    ("4–2", "What was the score of the 1966 World Cup final?"): [
+        "2–4", "4–3", "42", "4.2", "4–2 or 3–2", "West Germany lost", "4 goals",
+    ],
+    ("1:50,000", "What is the scale of the map?"): ["50,000:1", "1:5,000", "1:500,000", "50,000", "1:25,000"],
+    ("192.168.0.1", "What is the default IP address?"): ["192.168.1.1", "192.168.0.10", "192.168.0", "10.0.0.1"],
+    ("90210", "What is the ZIP code?"): ["90211", "9021", "902100", "09210", "90210-90213"],
+    ("CS 229", "What is the course number?"): ["CS 230", "CS 22", "EE 229", "CS"],
+    ("iOS 14.5", "Which iOS version introduced it?"): [
+        "14", "iOS 15.4", "Android 14.5", "iOS 14", "14.50.1", "iPadOS 13",
+    ],
+    ("github.com/pytorch/pytorch", "What is the URL of the repository?"): [
+        "https://github.com/pytorch", "https://github.com/pytorch/vision", "https://gitlab.com/pytorch/pytorch",
+        "pytorch.org", "https://github.com",
+    ],
+    ("\\frac{3}{4}", "What is the probability?"): ["4/3", "0.7", "3/5", "\\frac{4}{3}", "34", "1/4"],
+    ("$2^{10}$", "How many states?"): ["10^2", "20", "2^{11}", "210"],
+    ("$x = 3$", "What is the solution?"): ["x = -3", "y = 3", "x = 13", "x \\ne 3", "x > 3", "x=3 or x=4"],
+    ("$a^2+b^2=c^2$", "What is the theorem?"): ["a+b=c", "a^2-b^2=c^2", "a^2+b^2=c", "a^2+b^2"],
+    ("e^{i\\pi} + 1 = 0", "What is Euler's identity?"): ["e^{i\\pi} - 1 = 0", "e^{\\pi} + 1 = 0", "e^{i} + 1 = 0"],
+    ("CO2", "Which gas?"): ["CO", "C2O", "SO2", "CO3", "CO2 and CO", "O2"],
+    ("二十四", "一年有多少个节气?"): ["二十五", "12", "24小时", "四十二", "24%", "二四", "24多个", "约24个"],
+    ("9600万", "抖音日活跃用户数是多少?"): ["9600", "9600亿", "960万", "超过9600万", "9600万元", "近9600万"],
+    ("1.2万亿元", "GDP是多少?"): ["1.2亿元", "1.2万元", "12万亿元", "1.2万亿美元", "约1.2万亿元"],
+    ("35%", "占比是多少?"): ["百分之五十三", "3.5%", "35", "不到35%", "35个百分点", "65%", "超过35%"],
+    ("第12位", "排名第几?"): ["第2位", "第21位", "前12位", "12%", "第十位"],
+    ("周一至周五", "办公时间是哪几天?"): ["周一至周六", "周五", "周一", "周一和周五", "周五至周一"],
+    ("8:30-17:30", "办公时间是几点到几点?"): ["8:30-17:00", "17:30-8:30", "8:30", "8:00-17:30", "9:30-17:30"],
+    ("浙江省杭州市", "阿里巴巴总部在哪?"): [
+        "浙江省", "浙江省宁波市", "杭州湾", "上海市", "不在杭州", "杭州或上海", "浙江大学", "杭州师范大学",
+    ],
+    ("成都", "大熊猫基地在哪个城市?"): ["四川省", "四川省绵阳市", "重庆", "成都和雅安", "成都大学", "四川"],
+    ("四川省", "大熊猫基地在哪个省?"): ["陕西省", "四川大学", "成都市", "四川和陕西", "不在四川", "四川路"],
+    ("北京市海淀区中关村南大街5号", "学校地址是什么?"): [
+        "北京市海淀区中关村南大街15号", "北京市海淀区", "中关村北大街5号", "北京市朝阳区中关村南大街5号", "5号",
+    ],
+    ("王小明教授", "该实验室的负责人是谁?"): [
+        "王明教授", "王小明的学生", "李教授", "王大明教授", "教授", "王小明和李华", "副负责人王小明",
+    ],
+    ("《三国演义》", "罗贯中的代表作是什么?"): [
+        "《水浒传》", "《三国志》", "三国", "《三国演义》和《水浒传》", "不是《三国演义》",
+    ],
+    ("红色、黄色、蓝色", "三原色是哪三种?"): ["红色、黄色", "红色、黄色、绿色", "红色、黄色、蓝色、绿色", "红色"],
+    ("是", "上海是直辖市吗?"): ["不是", "不是直辖市", "是省会", "上海不是直辖市", "是不是直辖市", "可能是", "no"],
+    ("否", "苏州是省会吗?"): ["是", "是省会", "苏州是省会", "可能不是", "是的,苏州是省会", "yes"],
+    ("有", "该专业有硕士点吗?"): ["没有", "没有硕士点", "不清楚", "无"],
 }
 TRICKS = (
     "{g} or {h}", "{h} or {g}", "{g} and {h}", "{h} and {g}", "{g}, {h}", "{h}, {g}", "{g}; {h}", "{g}\n{h}",
