@@ -101,4 +101,4 @@ site: setup
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.site build/site && echo "== open build/site/index.html"
 
 clean:
-	rm -rf $(VENV) .venv-vllm .venv-deepspeed .venv-pythons .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm .venv-deepspeed .venv-pythons .venv-peers .venv-install build *.egg-info .pytest_cache .mypy_cache .ruff_cache

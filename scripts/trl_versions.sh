@@ -18,9 +18,9 @@ if [ $# -eq 0 ]; then
     oldest=$(sed -n 's/^train = .*"transformers>=\([0-9.]*\),.*/\1.0/p' pyproject.toml)
     set -- "${tested[0]}/$oldest" "${tested[@]:1}" "${tested[-1]}/5.24.0"
 fi
-overlay() {  # package, version: its folder
+overlay() {  # package, version, options of pip: its folder
     if [ ! -d "$overlays/$1-$2/$1" ]; then
-        "$PY" -m pip install --quiet --disable-pip-version-check --no-deps --target "$overlays/$1-$2" "$1==$2" >&2
+        "$PY" -m pip install --quiet --disable-pip-version-check --target "$overlays/$1-$2" "$1==$2" "${@:3}" >&2
     fi
     echo "$overlays/$1-$2"
 }
@@ -29,10 +29,10 @@ table="TRL       transformers  result"
 failed=0
 for pair in "$@"; do
     version=${pair%/*} transformers=$here
-    path=$(overlay trl "$version"):$PWD
+    path=$(overlay trl "$version" --no-deps):$PWD
     if [[ $pair == */* ]]; then
         transformers=${pair#*/}
-        path=$(overlay transformers "$transformers"):$path
+        path=$(overlay transformers "$transformers"):$path # with what it needs: before 5.18 another huggingface_hub
     fi
     log=$overlays/$version-$transformers.log
     echo "== TRL $version, transformers $transformers"
