@@ -1,4 +1,4 @@
-"""Is this machine right? What `arpo doctor` finds, one training step of each path, and tokens a second: three minutes.
+"""Is this machine right? What `arpo doctor` finds, one training step of each path, and tokens a second.
 
 Steps are of a model of two layers, which meets the same kernels and libraries as a large one: what cannot run at all
 shows here. Speeds are of the 0.5B shape with random weights. The report says what to do with what it found.

@@ -60,7 +60,7 @@ class Part:
 
 
 PARTS: dict[str, Part] = {
-    "machine": Part("Is this machine right? What doctor finds, one step of each path, tokens/s: 3 minutes.", "machine"),
+    "machine": Part("Is this machine right? What doctor finds, one step of each path, tokens/s.", "machine"),
     "packing-equal": Part("Do packed trees give the values and gradients of flat rows under FlexAttention?", "equal"),
     "packing-speed": Part("What does packing save in time and memory, 0.5B, 8 rows of 2,048 tokens?", "speed", (2048,)),
     "packing-speed-8k": Part("The same with 4 rows of 8,192 tokens.", "speed", (8192,)),

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
@@ -147,10 +147,8 @@ class Pretended(torch.Tensor):
         }
         _refuse_mixes(func, args, kwargs, tensors, written)
         waits, stream = _note_waits(name, args, kwargs, device), _stream(device)
-        for other in {tensor.device for tensor in ours.values()} - {
-            device
-        }:  # a copy between two, which wait for each other
-            streams.wait(stream, streams.reached(_stream(other)))
+        for other in {tensor.device for tensor in ours.values()} - {device}:
+            streams.wait(stream, streams.reached(_stream(other)))  # as copies between two devices do
         streams.launch(stream)
         for tensor in ours.values():
             tensor.memory.use(stream, name, id(tensor) in written)
@@ -158,7 +156,9 @@ class Pretended(torch.Tensor):
             device, kwargs["device"] = _indexed(torch.device(kwargs["device"])), torch.device("cpu")
         # where autocast is on for both, what is computed for the GPU follows the GPU's
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)):
-            out = _CUDA_ONLY.get(str(func), func)(*tree_map(_inner, list(args)), **tree_map(_inner, kwargs))
+            wider = name in ("aten::mm", "aten::addmm") and "dtype" in func._overloadname
+            run = functools.partial(_widening, func) if wider else func
+            out = run(*tree_map(_inner, list(args)), **tree_map(_inner, kwargs))
         if waits:
             streams.wait_on_host(streams.reached(stream))
         memories = {tensor.inner.untyped_storage()._cdata: tensor.memory for tensor in ours.values()}
@@ -237,23 +237,12 @@ def _note_waits(name: str, args: Any, kwargs: dict[str, Any], device: torch.devi
     return len(_waits) > before
 
 
-def _matmul(out_of: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return a product of 16-bit matrices that is added up in another type, which the CPU has no kernel for."""
-
-    def product(*args: Any, out: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
-        *matrices, dtype = args
-        made = out_of(*(matrix.to(dtype) for matrix in matrices), **kwargs)
-        return made if out is None else out.copy_(made)
-
-    return product
-
-
-_CUDA_ONLY: dict[str, Callable[..., torch.Tensor]] = {
-    "aten.addmm.dtype": _matmul(torch.addmm),
-    "aten.addmm.dtype_out": _matmul(torch.addmm),
-    "aten.mm.dtype": _matmul(torch.mm),
-    "aten.mm.dtype_out": _matmul(torch.mm),
-}
+def _widening(func: Any, *args: Any, out: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
+    """Multiply 16-bit matrices into a wider type (`mm.dtype`, `addmm.dtype_out`), for which the CPU has no kernel."""
+    *matrices, dtype = args
+    product = getattr(torch, func._schema.name.removeprefix("aten::"))
+    made: torch.Tensor = product(*(matrix.to(dtype) for matrix in matrices), **kwargs)
+    return made if out is None else out.copy_(made)
 
 
 # ---- the device itself
