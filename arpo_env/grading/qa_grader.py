@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from functools import lru_cache
 
 from arpo_env.grading.grader import Grader, Score
@@ -178,7 +179,8 @@ def _names(answer: str, gold: str, question: str) -> bool:
 def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Iterator[tuple[str, ...]]:
     """Yield the readings of an answer: unchanged, without its frame, and without words of the question."""
     closed, fillers = asked.closed(gold), asked.fillers(gold)
-    units = units_in(asked.text)
+    measured = any("|" in word for word in tokens(without_frame(answer)))
+    units = units_in(asked.text) if measured else frozenset[tuple[Fraction, str]]()
     for text in _texts(without_frame(answer), asked):
         words = tokens(text)
         yield tuple(words)
@@ -228,7 +230,8 @@ def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
     if match := _ASIDE.match(gold):
         texts += [match[1], *(part for part, of in (match.groups(), match.groups()[::-1]) if is_acronym(part, of))]
         texts += [match[2]] if is_acronym(match[2], match[1]) or is_acronym(match[1], match[2]) else []
-    units = units_in(asked.text)
+    measured = any("|" in word for word in tokens(gold))
+    units = units_in(asked.text) if measured else frozenset[tuple[Fraction, str]]()
     found: dict[tuple[str, ...], None] = {}
     for text in texts:
         words = tokens(text)

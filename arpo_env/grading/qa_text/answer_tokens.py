@@ -85,6 +85,7 @@ _PATH, _AT = "ǀ", "ǁ"
 _PUBLISHED = re.compile(
     r"(?:https?://)?(?:www\.|dx\.)?(?:doi\.org/|arxiv\.org/(?:abs|pdf)/)|(?<!\w)(?:doi|arxiv):\s?", re.IGNORECASE
 )
+_DOTTED = re.compile(r"[.@]\w|[:/]/|(?:doi|arxiv):", re.IGNORECASE)
 _LINK = re.compile(r"\[[^\[\]]{1,100}\]\(((?:https?://|www\.)[^\s()]{1,300})\)")
 _ADDRESS = re.compile(
     r"(?:(?:https?://|mailto:)(?:www\.)?|www\.)(?P<long>[^\s<>()\"“”\u3000-\u9fff\uff00-\uffef]{1,300})"
@@ -134,7 +135,7 @@ def normalise_words(text: str) -> str:
     if _LETTERS_ONLY.fullmatch(text):  # most names; none of the other patterns changes them
         text = _SPACED_INITIALS.sub(lambda match: match[0].replace(" ", ""), text)
         return _UNITED_STATES.sub("United States", text).lower()
-    if "." in text or ":" in text:
+    if _DOTTED.search(text):
         text = _ADDRESS.sub(_address, _LINK.sub(r"\1", _PUBLISHED.sub("", text)))
     if "\\" in text:
         boxed = _BOX.match(text)

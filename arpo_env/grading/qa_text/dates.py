@@ -89,6 +89,7 @@ _AFTER = re.compile(r"(?<![\w-])(?P<era>ad|bce?)\s+(?P<year>\d{1,4})(?![\w-])")
 _SEASON = "(?P<season>spring|summer|autumn|fall|winter)"
 _QUARTER = r"(?:q(?P<q>[1-4])|(?P<quarter>[1-4])(?:st|nd|rd|th)\s+quarter)"
 _PART = rf"(?<!\w)(?:{_SEASON}|{_QUARTER})"
+_SOME_PART = re.compile(_PART)
 _PART_OF_YEAR = (
     re.compile(rf"{_PART}(?:\s+of|\s+in|,)?(?:\s+the\s+year)?\s+(?P<year>\d{{4}})(?!\w)"),
     re.compile(rf"(?<!\w)(?P<year>\d{{4}})(?:,|'?s)?\s+{_PART}(?!\w)"),
@@ -128,8 +129,9 @@ def mark_dates(text: str) -> str:
     text = _DAYS_BETWEEN.sub(rf" {OPEN}\1..\2{CLOSE} ", text) if "day" in text else text
     if not _DIGIT.search(text):
         return text
-    for pattern in _PART_OF_YEAR:
-        text = pattern.sub(_part_of_year, text)
+    if _SOME_PART.search(text):
+        for pattern in _PART_OF_YEAR:
+            text = pattern.sub(_part_of_year, text)
     text = _MONTH_RANGE.sub(_month_range, _YEAR_WORD.sub("", text))
     # more specific patterns first; each skips what an earlier one has marked
     for pattern in (*(_NAMED_MONTHS if _MONTH_NAME.search(text) else ()), *_PATTERNS):
