@@ -37,7 +37,8 @@ def facts(folder: Path) -> dict[str, Any]:
 def test_a_round_that_was_killed_while_it_sampled_is_the_unbroken_one(
     algorithm: str, tiny_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = ("samples=4", f"algorithm={algorithm}", "max_steps=2", "per_device_train_batch_size=2")
+    # a seed with which a pair of the trees shares turns
+    given = ("samples=4", f"algorithm={algorithm}", "seed=3", "max_steps=2", "per_device_train_batch_size=2")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert main(command(tiny_policy, whole, *given)) == 0
     add, left = EpisodeStore.add, [2]
