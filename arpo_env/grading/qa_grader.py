@@ -167,8 +167,9 @@ def _names(answer: str, gold: str, question: str) -> bool:
     if _SHORT.fullmatch(short := without_frame(answer).strip(" .")) and len(other) > 2 and is_acronym(short, gold):
         return True
     group, one_name = asked_for(asked.text)[0], not re.search(r"[,;/|:\n]", answer)
+    names = (other,) if gold.isascii() else (other, tuple(tokens(gold.translate(_SPELLED_OUT))))
     plain_forms = [plain for form in forms for plain in (form, *untitled(form, group))] if one_name else []
-    if any(_same(plain, other) or is_fuller_name(plain, other, asked) for plain in plain_forms):
+    if any(_same(plain, other) or any(is_fuller_name(plain, one, asked) for one in names) for plain in plain_forms):
         return True
     if any(_same(form, plain) for form in forms for plain in untitled(other, "other")):
         return True

@@ -57,6 +57,7 @@ _DENIALS = word_set(
     """
     contrary mistakenly mistaken myth misconception rumor rumors rumored alleged allegedly supposed supposedly disputed
     denied refuted doubtful falsely erroneously incorrectly wrongly error lost loser failed refused rejected runner
+    defeated beaten withdrew outbid fired
     nominated though although however yet whereas while despite until candidate alternative option choice guess answer
     actually correction sorry wait similar so same opposite fictional fake confused apart aside near outside beyond
     oder ou oppure vielleicht forse quizas nicht kein keine pas ni nie nao sondern mais pero sino ma
@@ -81,7 +82,7 @@ _LOCATING = word_set("in at on")
 _PREPOSITIONS = word_set(
     """
     of in at on from by for with to as into during within under since through via per against after before behind over
-    than towards upon about around
+    than towards upon about around off
     """
 )
 _VERBS = word_set("is was are were has had who whose which where when made played wrote")

@@ -156,6 +156,9 @@ def is_yes(answer: str, question: str = "") -> bool | None:
     denied = [word for word in words if word in ("not", "never") or (word in NEGATIONS and word.endswith("nt"))]
     if len(denied) == 1 and words[0] not in _YES | _NO and _is_denial(words, denied[0], asked):
         return False  # "They do not share a border."
+    told = re.match(r"\W*no[,;]\s", without_frame(answer), re.IGNORECASE) and len(rest) > 3 and set(rest[1:-1]) & _VERBS
+    if told and not set(rest) & (_YES | _ALL | {"no", "they"}) and not _asserts(rest, asked):
+        return False  # "No, the Volga is in Europe"
     if words[0] not in _YES | _NO or (rest and not _is_sentence(rest, asked)):
         # "No, Berlin is the capital of Germany", where Munich is asked for
         other = words[0] == "no" and rest[-1:] != ["no"] and len(asked.topics.intersection(rest)) > 1

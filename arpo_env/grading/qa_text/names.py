@@ -43,7 +43,7 @@ _NICKNAMES = """
 bill-william bob-robert joe-joseph jim-james jimmy-james mike-michael tom-thomas dan-daniel dave-david steve-steven
 steve-stephen ben-benjamin sam-samuel tony-anthony ted-edward ted-theodore nick-nicholas chris-christopher matt-matthew
 alex-alexander andy-andrew ed-edward ron-ronald ken-kenneth don-donald tim-timothy greg-gregory kate-katherine
-liz-elizabeth dick-richard larry-lawrence charlie-charles will-william lev-leo
+liz-elizabeth dick-richard larry-lawrence charlie-charles will-william lev-leo pyotr-peter
 """
 _SHORT_NAMES = frozenset(frozenset(pair.split("-")) for pair in _NICKNAMES.split())
 _RELATIVES = word_set("father mother son daughter brother sister grandfather grandmother grandson nephew uncle cousin")
@@ -72,6 +72,7 @@ def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
     if is_confusable(mine, other):
         return False
     group = asked_for(asked.text)[0]
+    bare = mine[1:] if mine[0] in TITLES and len(mine) > 1 else mine
     asked_school = asked_for(asked.text)[1] in _SCHOOLS and len(other) == 2
     nation = nation_of(other) if not asked.words.isdisjoint(_NATIONAL) else None
     return (
@@ -80,7 +81,7 @@ def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
         or _is_reordered(other, mine)
         or _is_clipped(text, gold)
         or (group in ("place", "group", "") and gold < "\u3000" and _is_in_region(text, gold))
-        or (group == "person" and mine[-1].isdigit() and other[: len(mine)] == mine and _is_realm(other[len(mine) :]))
+        or (group == "person" and bare[-1].isdigit() and _is_realm(bare, other))
         or (
             group == "group"
             and len(mine) == 1
@@ -98,8 +99,13 @@ def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
     )
 
 
-def _is_realm(words: Words) -> bool:
-    return len(words) > 1 and words[0] == "of" and nation_of(words[1:]) is not None
+def _is_realm(mine: Words, gold: Words) -> bool:
+    """Return whether a monarch is told without the realm: "Nicholas II" of Russia."""
+    realm, size = gold[len(mine) :], len(mine)
+    numbered = gold[size - 1 : size] == mine[-1:] or (realm and str(roman(gold[size - 1])) == mine[-1])
+    return (
+        bool(numbered) and gold[: size - 1] == mine[:-1] and realm[:1] == ("of",) and nation_of(realm[1:]) is not None
+    )
 
 
 def is_confusable(mine: Words, other: Words) -> bool:
@@ -158,7 +164,8 @@ def _lacks_middle_name(mine: Words, gold: Words, asked: QuestionWords) -> bool:
     known = _SUFFIXES | _PARTICLES | {"and", "y"}
     plain = all(word.isalpha() for word in (*mine, *gold)) and known.isdisjoint((*between, gold[-1]))
     plain = plain and gold[0] not in TITLES
-    return plain and mine == (gold[0], gold[-1]) and " ".join(gold) not in _NAMESAKES and not only_describes(gold)
+    first = mine[0] == gold[0] or frozenset((mine[0], gold[0])) in _SHORT_NAMES
+    return plain and first and mine[1] == gold[-1] and " ".join(gold) not in _NAMESAKES and not only_describes(gold)
 
 
 def _without_nation(words: Words) -> Words:
@@ -248,6 +255,8 @@ def same_in_other_spelling(mine: Words, gold: Words) -> bool:
 
 def _folded(word: str) -> str:
     """Return a name from Arabic, Persian or Hindi in one of its spellings: Qaddafi, Gadhafi; Husayn, Hussein."""
+    if re.fullmatch(r"abd[aeu]l", word):
+        return "abdul"
     if len(word) < 6 or not word.isalpha():
         return word
     for old, new in (("ou", "u"), ("oo", "u"), ("ee", "i"), ("ay", "e"), ("ai", "e"), ("ei", "e"), ("ey", "e")):

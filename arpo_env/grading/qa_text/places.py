@@ -208,7 +208,8 @@ _OTHER_NAMES = """
     republic-of-china | myanmar: burma | netherlands: holland | czech-republic: czechia | ivory-coast: cote-divoire
     | eswatini: swaziland | cabo-verde: cape-verde | timor-leste: east-timor | turkey: turkiye | vatican-city:
     vatican | democratic-republic-of-congo: drc dr-congo | united-nations: un | european-union: eu |
-    district-of-columbia: dc | new-york-city: nyc | mumbai: bombay | kolkata: calcutta | chennai: madras | kyiv:
+    district-of-columbia: dc | new-york-city: nyc | dr-of-philosophy: phd
+    | bachelor-of-science: bsc | master-of-science: msc | mumbai: bombay | kolkata: calcutta | chennai: madras | kyiv:
     kiev | beijing: peking | yangon: rangoon | ho-chi-minh-city: saigon | munich: munchen muenchen | cologne: koln
     koeln | spain: espana spanien espagne spagna | austria: osterreich autriche | switzerland: schweiz suisse
     svizzera | france: frankreich francia franca | italy: italia italien italie | geneva: geneve genf | vienna: wien
