@@ -51,6 +51,7 @@ from arpo_env.grading.qa_text.places import (
 _TITLED = 12  # words before a name
 _LONGEST = 48  # pieces of an answer; a longer one is prose
 _PIECE = re.compile(r"(?:[^\s,;:()（），。；：\"“”«»]|(?<=\d)[,:](?=\d))+|[,;:()（），。；：]")
+_RECENT = re.compile(r"[12]\d{3}")  # a year
 _MARKS = {"，": ",", "（": "(", "）": ")", "；": ";", "。": ".", "：": ":", "–": "-", "—": "-", "--": "-"}
 _BREAKS = frozenset(",;().-")
 _DENIALS = word_set(
@@ -65,6 +66,7 @@ _DENIALS = word_set(
 )
 _JOINING = word_set("plus along together among alongside jointly including besides followed like later then too")
 _RANKS = TITLES | KINDS.keys() | QUALITIES
+_SLASHES = re.compile(r"[/|、]")
 _NO_END = _BREAKS | GRAMMAR  # no name ends with these
 _NUMBERS = word_set("two three four five six seven eight nine ten hundred thousand million")
 _BLOCKED = (
@@ -190,14 +192,15 @@ def readings(answer: str, gold: Sequence[str], asked: QuestionWords) -> Iterator
     pieces = _pieces(answer)
     if not 1 < len(pieces) <= _LONGEST:
         return
-    known = set(gold)
+    known, numbered = set(gold), any(map(has_digit, gold))
     for first in _starts_of(answer, asked):
         for last in range(first + 1, len(pieces) + 1):
             words = [piece.word for piece in pieces[first:last]]
             if first and len(words) > len(gold) + 6:
                 break
-            ended = re.split(r"[/|、]", words[-1])[-1] not in _NO_END and (first or last < len(pieces))
-            if ended and (len(words) < 3 or not known.isdisjoint(words) or any(map(has_digit, known))):
+            end = words[-1] if words[-1].isalnum() else _SLASHES.split(words[-1])[-1]
+            ended = end not in _NO_END and (first or last < len(pieces))
+            if ended and (len(words) < 3 or numbered or not known.isdisjoint(words)):
                 yield answer[pieces[first].start : pieces[last - 1].end], last
 
 
@@ -240,15 +243,15 @@ def _leads(pieces: Sequence[Piece], place: int, asked: QuestionWords) -> bool:
         return place > 0 and not asked.words.isdisjoint(piece.word for piece in pieces[:place])
     if word in _BREAKS:  # "Psycho (1960) was directed by"
         around = pieces[max(place - 1, 0)].word if word == ")" else pieces[place + 1].word
-        return word in ("(", ")") and re.fullmatch(r"[12]\d{3}", around) is not None
-    if re.fullmatch(r"[12]\d{3}", word) and place and pieces[place - 1].word == "(":
+        return word in ("(", ")") and _RECENT.fullmatch(around) is not None
+    if _RECENT.fullmatch(word) and place and pieces[place - 1].word == "(":
         return True
     if word in _QUESTIONS or (word in _LIVES and not asked.has(word) and any(map(asked.has, _LIVES))):
         return False
     if asked.has(word) or word in GRAMMAR or (asked.is_foreign and word in FOREIGN) or piece.is_small:
         return True
-    if re.fullmatch(r"[12]\d{3}", word):  # "the 1997 film Titanic"
-        return pieces[place + 1].word in KINDS and not any(re.fullmatch(r"[12]\d{3}", one) for one in asked.words)
+    if _RECENT.fullmatch(word):  # "the 1997 film Titanic"
+        return pieces[place + 1].word in KINDS and not any(_RECENT.fullmatch(one) for one in asked.words)
     after = pieces[place + 1].word
     nation = NATIONALITIES.get(word.partition("-")[0]) or (word in _PARTS and NATIONALITIES.get(after))
     nation = nation or nation_of((word,))

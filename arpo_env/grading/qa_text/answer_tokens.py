@@ -162,7 +162,7 @@ def normalise_words(text: str) -> str:
 
 def has_digit(token: str) -> bool:
     """Return whether a token contains a digit: a number, a date, or a name with a number."""
-    return any(letter.isdigit() for letter in token)
+    return not token.isalpha() and any(map(str.isdigit, token))
 
 
 def _address(match: re.Match[str]) -> str:
