@@ -203,7 +203,7 @@ def test_flex_attention_is_compiled_for_a_few_shapes_only(as_on_cuda: None, monk
             with torch.set_grad_enabled(training):
                 logps = packed_logps(model, *batch).logps
         logps.sum().backward()
-    assert counters["frames"]["ok"] <= 4
+    assert 0 < counters["frames"]["ok"] <= 4
 
 
 @pytest.mark.parametrize("kind", PROVEN)
