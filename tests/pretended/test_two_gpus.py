@@ -31,7 +31,7 @@ def trained(policy: Path, folder: Path) -> list[Any]:
 
 
 def cold_started(policy: Path, folder: Path) -> list[Any]:
-    learn_to_walk(folder, epochs=1)
+    learn_to_walk(folder, epochs=1, packing="auto")
     return [AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to("cuda")]
 
 

@@ -38,11 +38,11 @@ def walks(count: int) -> list[Example]:
     return [tokenised(walk(env, task, rng), renderer, env.schemas, end_token=False) for task in range(count)]
 
 
-def learn_to_walk(folder: Path, epochs: int = 6) -> Path:
+def learn_to_walk(folder: Path, epochs: int = 6, packing: bool | str = False) -> Path:
     """Write a policy that has seen walks, by the cold start on the device that is there."""
     tokenizer = tiny_tokenizer()
     model = tiny_llama(len(tokenizer), seed=0)
-    cold_start(model, tokenizer, walks(32), folder, epochs=epochs, learning_rate=2e-2, bf16=False)
+    cold_start(model, tokenizer, walks(32), folder, epochs=epochs, learning_rate=2e-2, bf16=False, packing=packing)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
