@@ -81,6 +81,8 @@ _THUS = re.compile(
 _RATIO = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _CIRCLE = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?")
 _AND = re.compile(r",?\s*(?<![A-Za-z])and(?![A-Za-z])")
+_ABSOLUTE = re.compile(r"\|\s*[A-Za-z]\s*\|")
+_ASKS_ABSOLUTE = re.compile(r"modulus|absolute value|magnitude|的模", re.IGNORECASE)
 _MEMBER = re.compile(r"(?P<name>[^=<>]+?)\s*\\in\s*\\\{(?P<value>[^,{}]+)\\\}")
 
 
@@ -154,7 +156,7 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
         return bool(plain)
     if (yes := says_yes(plain)) is not None and same_words("yes" if yes else "no", right.plain):
         return True
-    plain, reading = rewritten(plain, right.plain)
+    plain, reading = rewritten(plain, right.plain, question)
     if reading != right.plain:
         return _is_checkable(plain, right) and Undecided(plain, reading)
     known = question_words(question) if question else frozenset()
@@ -298,7 +300,11 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
             return False  # "a = 27 or b = 27"
         verdicts = [_decide_number(part.strip(" ,()"), gold, number, question, known) for part in same]
         return all(verdict is True for verdict in verdicts)
-    if gold.unit == "degree" and (match := re.fullmatch(r"(.*\\pi.*?)\s*rad(?:ians?)?", text)):
+    if (
+        gold.unit == "degree"
+        and (match := re.fullmatch(r"(?!.*\\circ)(.*\\pi.*?)\s*(rad(?:ians?)?)?", text))
+        and (match[2] or not re.search(r"degree|度数", question))
+    ):
         return Undecided(match[1], rf"{_number_text(number)} \cdot \frac{{\pi}}{{180}}")
     if "=" in text:
         text = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
@@ -394,7 +400,9 @@ def _sides_to_check(chain: list[str], gold: Gold, question: str, known: frozense
         )
         name = name or without_spaces(side) == gold.measure or is_quantity(side, known)
         name = name or asks_formula(side, question) or ("_" in side and is_in_question(side, question))
-        name = name or abbreviates(side, question)
+        name = (
+            name or abbreviates(side, question) or bool(_ABSOLUTE.fullmatch(side) and _ASKS_ABSOLUTE.search(question))
+        )
         named = named or name
         if side.startswith("(") or not (name or (named and _is_rule(side, chain[0]))):
             yield side

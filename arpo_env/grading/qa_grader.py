@@ -19,8 +19,9 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
+from arpo_env.grading.answer_text.multiple_choice import read_letter, read_options
 from arpo_env.grading.grader import Grader, Score
-from arpo_env.grading.qa_text import chinese
+from arpo_env.grading.qa_text import chinese, names
 from arpo_env.grading.qa_text.additions import fits, is_acronym, readings, untitled, without_landform
 from arpo_env.grading.qa_text.answer_tokens import ADDRESS, has_digit, normalise_words, tokens, without_roman
 from arpo_env.grading.qa_text.choices import is_chosen, told_in_sentence
@@ -36,19 +37,6 @@ from arpo_env.grading.qa_text.claims import (
 )
 from arpo_env.grading.qa_text.dates import date_agrees
 from arpo_env.grading.qa_text.kinds import TITLES, asked_for, only_describes
-from arpo_env.grading.qa_text.names import (
-    initials_stand_for,
-    is_confusable,
-    is_fuller_name,
-    is_joined,
-    is_last_name,
-    is_more_specific,
-    is_namesake,
-    is_other_name,
-    is_place_within,
-    romanised,
-    same_in_other_spelling,
-)
 from arpo_env.grading.qa_text.places import is_known, same_place, spelled_out
 from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, same_amount, same_in_other_unit, units_in
 from arpo_env.grading.qa_text.values import are_scores, is_value, same_code, same_formula, same_score, tells_value
@@ -58,7 +46,6 @@ __all__ = ["ExactGrader", "QaGrader", "qa_scores", "tokens"]
 
 _LONGEST = 1_500  # characters of an answer that are considered
 _PROSE = 8  # a gold answer with more content words is prose, not a name
-_CLOSED = ("yes", "no", "noanswer")
 _SEPARATORS = re.compile(r"[,;|/•\n(（]|\s-\s")
 _ITEMS = re.compile(r"[,，；;|/•\n&]|\band\b|和|、|与|(?:^|(?<=\s))\d[.)]\s", re.IGNORECASE)
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
@@ -103,6 +90,9 @@ def qa_scores(answer: str, golds: Sequence[str], question: str = "") -> tuple[fl
     answer = re.sub(r"\s*\n\s*|\s+", lambda blank: "\n" if "\n" in blank[0] else " ", answer[:_LONGEST].strip())
     if any(match[0] not in question for match in _PLURAL_OWNER.finditer(answer)):
         question = ""  # no word may be dropped from "James' father"
+    letters = [gold for gold in golds if len(gold) == 1 and "A" <= gold <= "Z"]
+    if letters and read_options(question) and read_letter(answer, question) in letters:
+        return 1.0, 1.0  # "C. Argon"
     decided = [(same_formula(without_frame(answer), gold, question), gold) for gold in golds]
     if any(same for same, _ in decided):
         return 1.0, 1.0
@@ -117,7 +107,7 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     mine, other = tokens(answer), tokens(gold)
     if not other or mine == other:
         return bool(other)
-    if is_confusable(tuple(mine), tuple(other)):
+    if names.is_confusable(tuple(mine), tuple(other)):
         return False
     # F1 of a yes-or-no answer would reward the wrong one
     if (due := chinese.is_yes(gold, question)) is not None:
@@ -137,7 +127,7 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
         return False
     asked, text = read_question(question), without_frame(answer)
     if (
-        is_more_specific(text, gold, asked)
+        names.is_more_specific(text, gold, asked)
         or is_chosen(text, other, asked)
         or ((told := told_in_sentence(text, asked)) and _is_exact(told, gold, question))
     ):
@@ -164,17 +154,18 @@ def _names(answer: str, gold: str, question: str) -> bool:
     if is_value(other) and tells_value(text, other[0], asked, lambda one, two: _same((one,), (two,))):
         return True
     # titles may be missing on one side only: "Queen Victoria" is not "King Victoria"
-    if _SHORT.fullmatch(short := without_frame(answer).strip(" .")) and len(other) > 2 and is_acronym(short, gold):
+    if _SHORT.fullmatch(short := text.strip(" .")) and len(other) > 2 and is_acronym(short, gold):
         return True
-    group, one_name = asked_for(asked.text)[0], not re.search(r"[,;/|:\n]", answer)
-    names = (other,) if gold.isascii() else (other, tuple(tokens(gold.translate(_SPELLED_OUT))))
+    group, one_name = asked_for(asked.text)[0], not re.search(r"[,;/|:\n](?! [JS]r\b)", answer)
+    wanted = (other,) if gold.isascii() else (other, tuple(tokens(gold.translate(_SPELLED_OUT))))
     plain_forms = [plain for form in forms for plain in (form, *untitled(form, group))] if one_name else []
-    if any(_same(plain, other) or any(is_fuller_name(plain, one, asked) for one in names) for plain in plain_forms):
+    full = any(names.is_fuller_name(plain, one, asked) for plain in plain_forms for one in wanted)
+    if full or any(_same(plain, other) for plain in plain_forms):
         return True
     if any(_same(form, plain) for form in forms for plain in untitled(other, "other")):
         return True
-    text = without_frame(answer).strip()
-    return (one_name and is_other_name(text, gold, asked)) or is_place_within(text, gold, asked)
+    text = text.strip()
+    return (one_name and names.is_other_name(text, gold, asked)) or names.is_place_within(text, gold, asked)
 
 
 def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Iterator[tuple[str, ...]]:
@@ -189,7 +180,7 @@ def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Ite
         yield tuple(core)
         yield tuple(without_roman(core))
         yield tuple(bare_number(word, units) for word in core)
-        if core[:1] == ["about"] and _ROUGHLY.search(asked.text):
+        if core[:1] == ["about"] and (_ROUGHLY.search(asked.text) or core[-1].endswith("|%")):
             yield from (tuple(core[1:]), tuple(bare_number(word, units) for word in core[1:]))
         # an amount that is told twice: "8 kilometers (5 miles)", "five (5)"
         core = [word for word in core[:1] + core[1:] if word != "about" or word == core[0]]
@@ -271,13 +262,13 @@ def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
     alike = len(mine) == len(gold) and all(
         one[0] == two[0] or one[-1] == two[-1] for one, two in zip(mine, gold, strict=True)
     )
-    if alike and list(map(romanised, mine)) == list(map(romanised, gold)):
+    if alike and list(map(names.romanised, mine)) == list(map(names.romanised, gold)):
         return True
-    if same_in_other_spelling(mine, gold):
+    if names.same_in_other_spelling(mine, gold):
         return True
     if len(mine) == len(gold) == 1 and (date_agrees(mine[0], gold[0]) or same_amount(mine[0], gold[0])):
         return True
-    return is_joined(mine, gold) or initials_stand_for(mine, gold)
+    return names.is_joined(mine, gold) or names.initials_stand_for(mine, gold)
 
 
 def _is_chinese(words: Sequence[str]) -> bool:
@@ -309,7 +300,7 @@ def _names_aliases(answer: str, golds: Sequence[str], question: str) -> bool:
 
 
 def _is_closed(words: Sequence[str]) -> bool:
-    return "".join(words) in _CLOSED
+    return "".join(words) in ("yes", "no", "noanswer")
 
 
 def _f1(answer: str, gold: str, question: str) -> float:
@@ -364,11 +355,11 @@ def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool,
     # more own words than shared ones: another candidate
     if extra.total() >= shared:
         return False
-    person = asked_for(asked.text)[0] in ("", "person") and not is_namesake(ours, theirs)
+    person = asked_for(asked.text)[0] in ("", "person") and not names.is_namesake(ours, theirs)
     if in_prose:
         return bool(not extra or missing) or _is_within(ours, theirs)
     if not extra:
-        return not missing or (person and is_last_name(mine, gold)) or any(asked.sides)
+        return not missing or (person and names.is_last_name(mine, gold)) or any(asked.sides)
     titled = extra.total() == 1 and ours[0] in extra and ours[0] in TITLES and not missing.keys() & TITLES
     return person and not missing and (titled or _is_within(ours, theirs))
 

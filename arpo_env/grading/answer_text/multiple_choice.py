@@ -21,6 +21,10 @@ _ALONE = re.compile(
 )
 _LED = re.compile(rf"{_SAID}{_LETTER}\s*[.:,)\]-]\s*(?P<rest>\S.*)", re.IGNORECASE | re.DOTALL)
 _REASON = re.compile(rf"{_SAID}{_LETTER},?\s+(?:because|since|as)\s+(?P<rest>\S.*)", re.IGNORECASE | re.DOTALL)
+_THEREFORE = re.compile(
+    rf"(?P<rest>\S.*?),?\s+(?:so|thus|hence|therefore),?\s+{_ALONE.pattern}", re.IGNORECASE | re.DOTALL
+)
+_NOT_ANOTHER = re.compile(r"(?<=[a-z]{2}), not \(?([A-Z])\)?\.?$")
 _BEHIND = re.compile(r"(?P<rest>\S.*?)\s*\(\s*(?P<letter>[A-Z])\s*\)", re.DOTALL)
 _OPTION = re.compile(
     r"(?:^|(?<=[\s;(])|(?=\())\(?(?P<letter>[A-Z])\s*[.:)]\s*(?P<text>.+?)(?=\s*(?:[\n;]|(?<=\s)\(?[A-Z]\s*[.:)]\s|$))",
@@ -61,7 +65,12 @@ def read_letter(answer: str, question: str = "") -> str | None:
     if match := _ALONE.fullmatch(text):
         return match["letter"].upper()
     options = read_options(question)
-    if (match := _REASON.fullmatch(text)) and not _names_another(match["rest"]):
+    if (other := _NOT_ANOTHER.search(text)) and other[1] in options:
+        rest = re.sub(r"^it(?:'s| is) ", "", text[: other.start()], flags=re.IGNORECASE)
+        return letter if (letter := read_letter(rest, question)) != other[1] else None
+    if (match := _REASON.fullmatch(text) or (_THEREFORE.fullmatch(text) if options else None)) and not _names_another(
+        match["rest"]
+    ):
         others = [option for letter, option in options.items() if letter != match["letter"].upper()]
         told = f" {plain_text(match['rest'])} "
         return None if any(f" {plain_text(option)} " in told for option in others) else match["letter"].upper()

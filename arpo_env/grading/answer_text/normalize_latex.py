@@ -151,7 +151,7 @@ _PLAIN = (
     (r"(?<![A-Za-z\\])([a-z])(\d)(?=\s?=)", r"\1_\2"),
     (r"_\s*\{\s*\(\s*(\d+)\s*\)\s*\}", r"_{\1}"),
     (r"\\(?:vec|hat|overrightarrow)\s*\{\s*([a-z])\s*\}", r"\1"),
-    (r"^([A-Z])\s*(?=\(\s*[^()A-Za-z]+,[^()A-Za-z]+\)\s*$)", r"\1 = "),  # the point D(0,2)
+    (r"^([A-Z]'*)\s*(?=\(\s*[^()A-Za-z]+,[^()A-Za-z]+\)\s*$)", r"\1 = "),  # the point D(0,2)
     (rf"(?<=\d)\s*\(?\s*(?:in\s+)?base[\s-]+(\d+|{_BASES})\s*\)?$", r"_{\1}"),
 )
 _RAW_RULES = tuple((re.compile(pattern), replacement) for pattern, replacement in _RAW)

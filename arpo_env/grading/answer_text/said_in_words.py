@@ -24,6 +24,11 @@ _FAMILY = re.compile(
     rf"(?P<main>.*\S)\s*(?:,|;|\()?\s*(?:(?:where|for|with)\s+)?(?<![A-Za-z])(?:(?P<name>[kmn])\s*{_WHOLE}"
     r"|(?:any|all|every|some)?\s*integers?\s+(?P<other>[kmn]))\s*\)?"
 )
+_CONSTANT = re.compile(
+    r"(?P<main>[a-z]\([a-z]\)\s*=.*[^\s,]),?\s+(?:where|for|with)\s+(?:(?:any|all|every)\s+)?(?P<name>[a-z])\s+is\s+(?:an?\s+|any\s+)?"
+    r"(?:arbitrary\s+|real\s+|free\s+)*(?:constant|number)"
+)
+_CONGRUENCE = re.compile(r"([a-z])\s*\\equiv\s*(\d+)\s*\\pmod\s*\{(\d+)\}")
 _LINK = re.compile(r"(?<![A-Za-z\\])(?:where|for|with|any|all|every|some)$")
 _YES = re.compile(
     r"(?P<word>yes|no|true|false|是的?|不是|否|对|正确|错误?)\s*(?:[,.;:!-]+|\s(?=because|since))\s*(?P<why>\S.*)", re.I
@@ -36,11 +41,22 @@ _UNSURE = re.compile(
 _DENIES = re.compile(r"(?<![a-z])(?:not|never|isn't|doesn't|don't|aren't|diverge\w*)(?![a-z])|不|否|非")
 
 
-def rewritten(answer: str, gold: str) -> tuple[str, str]:
+def rewritten(answer: str, gold: str, question: str = "") -> tuple[str, str]:
     """Return two prepared answers in one form, where the gold answer shows which."""
     if "\\begin" in gold and (pieces := _pieces(gold)):
         own_pieces = _pieces(answer)
         return (own_pieces, pieces) if own_pieces else (answer, gold)
+    if (mine := _CONSTANT.fullmatch(answer)) and mine["name"] not in _letters(gold):
+        given = _letters(gold) - _letters(mine["main"]) - _letters(question)  # a constant that only the gold answer has
+        text = re.sub(
+            rf"(?<![A-Za-z\\]){mine['name']}(?![a-z(])",
+            "".join(given),
+            mine["main"].replace(mine["name"], f"{mine['name']} "),
+        )
+        return (text, gold) if len(given) == 1 else (answer, gold)
+    if congruent := _CONGRUENCE.fullmatch(gold):
+        name, rest, modulus = congruent.groups()
+        gold = f"{name} = {modulus}k + {rest}, k \\in Z" if _FAMILY.fullmatch(answer) else gold
     if (wanted := _FAMILY.fullmatch(gold)) and (mine := _FAMILY.fullmatch(answer)):
         name, own = (match["name"] or match["other"] for match in (wanted, mine))
         text = _without_link(mine["main"])
@@ -50,6 +66,11 @@ def rewritten(answer: str, gold: str) -> tuple[str, str]:
     if match := _ABOUT.fullmatch(answer):
         return f"{match['exact'].rstrip(' ,(')} \\approx {match['decimal']}", gold
     return answer, gold
+
+
+def _letters(text: str) -> set[str]:
+    """Return the unknowns of a text: single letters, and those written together after a number or a sign."""
+    return {letter for run in re.findall(r"(?<![A-Za-z\\])[A-Za-z]{1,2}(?![A-Za-z])", text) for letter in run}
 
 
 def _without_link(text: str) -> str:

@@ -61,7 +61,7 @@ _REFUSED = frozenset(_REFUSED_LIST.split())
 _LABEL = re.compile(r"(?P<label>(?:[a-z]-)?[A-Za-z][a-z]+(?:\s+[a-z]+){0,5}):\s*(?=\S)")
 _ENDS = re.compile(
     r"\s*(?:\.?\s+I\s+hope\s+(?:it|this)\s+is\s+correct|,?\s+(?:is|as)\s+(?:the|my|our)\s+(?:(?:final|correct|required|right)\s+)?(?:answer|result|solution|value)"
-    r"|\\(?:blacksquare|square|checkmark|qed|Box)(?![a-zA-Z])|[✓✔∎■]|为所求|即为所求"
+    r"|,?\s+for\s+(?:all|every|any)\s+real\s+(?:numbers?\s+|values\s+of\s+)?[a-z]|\\(?:blacksquare|square|checkmark|qed|Box)(?![a-zA-Z])|[✓✔∎■]|为所求|即为所求"
     r"|,?\s*\(?(?:the\s+)?only(?:\s+(?:real\s+)?(?:solution|answer|value|root))?\)?)\Z"
 )
 _LONGEST_END = 80  # characters

@@ -206,7 +206,8 @@ def asks_another(name: str, question: str) -> bool:
     if value := _VALUE.fullmatch(name):
         values = re.findall(rf"{_ASKS}\s*(?-i:{value[1]})\s*\(\s*(-?[\d.]+)\s*\)", asked, re.IGNORECASE)
         return bool(values) and value[2] not in values
-    pattern = rf"{_ASKS}\s*\\(?:sin|cos|tan|cot|sec|csc)\s*\(?\s*{re.escape(name)}"
+    image = rf"|coordinates\s+of\s+(?-i:{re.escape(name)}')"  # A' is another point than A
+    pattern = rf"{_ASKS}\s*\\(?:sin|cos|tan|cot|sec|csc)\s*\(?\s*{re.escape(name)}{image}"
     return re.search(pattern, asked, re.IGNORECASE) is not None
 
 

@@ -43,6 +43,8 @@ def is_copied(answer: str, gold: str, question: str) -> bool:
     # an integer of the question is copied if the gold answer is a formula
     if number is not None and number.form == "integer" and as_value(gold) is None:
         return any(number.number == other.number for other in _numbers(question))
+    if (shape := read_shape(answer)).marks == ("or",) and all(item.kind == "relation" for item in shape.items):
+        return is_in_question(answer, question)  # "x < 0 or x > 4" solves what it may have the numbers of
     found, wanted = _leaves(answer), _leaves(gold)
     return any(
         (asked == found and asked != wanted)

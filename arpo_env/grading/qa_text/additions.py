@@ -54,39 +54,29 @@ _PIECE = re.compile(r"(?:[^\s,;:()（），。；：\"“”«»]|(?<=\d)[,:](?=
 _RECENT = re.compile(r"[12]\d{3}")  # a year
 _MARKS = {"，": ",", "（": "(", "）": ")", "；": ";", "。": ".", "：": ":", "–": "-", "—": "-", "--": "-"}
 _BREAKS = frozenset(",;().-")
-_DENIALS = word_set(
-    """
+_DENIALS = word_set("""
     contrary mistakenly mistaken myth misconception rumor rumors rumored alleged allegedly supposed supposedly disputed
     denied refuted doubtful falsely erroneously incorrectly wrongly error lost loser failed refused rejected runner
     defeated beaten withdrew outbid fired
     nominated though although however yet whereas while despite until candidate alternative option choice guess answer
-    actually correction sorry wait similar so same opposite fictional fake confused apart aside near outside beyond
-    oder ou oppure vielleicht forse quizas nicht kein keine pas ni nie nao sondern mais pero sino ma
-    """
-)
+    actually correction sorry wait similar so same opposite fictional fake confused apart aside near outside beyond oder
+    ou oppure vielleicht forse quizas nicht kein keine pas ni nie nao sondern mais pero sino ma
+    """)
 _JOINING = word_set("plus along together among alongside jointly including besides followed like later then too")
 _RANKS = TITLES | KINDS.keys() | QUALITIES
 _SLASHES = re.compile(r"[/|、]")
 _NO_END = _BREAKS | GRAMMAR  # no name ends with these
 _NUMBERS = word_set("two three four five six seven eight nine ten hundred thousand million")
-_BLOCKED = (
-    _NUMBERS
-    | NEGATIONS
-    | HEDGES
-    | _DENIALS
-    | _JOINING
-    | (JOINTS - {"and", "with", "as", "any", "some", "all", "would", "can"})
-)
+_BLOCKED = JOINTS - {"and", "with", "as", "any", "some", "all", "would", "can"}
+_BLOCKED |= _NUMBERS | NEGATIONS | HEDGES | _DENIALS | _JOINING
 _PRONOUNS = word_set("he she it they")
 _DOING = word_set("plays played play works worked uses used speaks spoke studied studies practiced became won earned")
 _QUESTIONS = word_set("who whom whose which what when where how why")
 _LOCATING = word_set("in at on")
-_PREPOSITIONS = word_set(
-    """
+_PREPOSITIONS = word_set("""
     of in at on from by for with to as into during within under since through via per against after before behind over
     than towards upon about around off
-    """
-)
+    """)
 _VERBS = word_set("is was are were has had who whose which where when made played wrote")
 _ARTICLES = word_set("a an the one his her its their")
 _OF = word_set("de du des di del della von do da")
@@ -94,12 +84,10 @@ _BE = word_set("is was are were")
 _ARTICLES_ELSEWHERE = word_set("le la les el los las il lo gli l der die das dem den o os as")
 _BE_ELSEWHERE = word_set("wurde ist war fu fue foi e es stata stato est")
 _NAMING = word_set("born nee ne known called named now formerly originally previously nicknamed name symbol")
-_LIVES = word_set(
-    """
+_LIVES = word_set("""
     born died buried raised educated lived married baptised baptized killed executed murdered grew founded dissolved
     started ended began opened closed
-    """
-)
+    """)
 _BORN = word_set("born b fl c ca circa died d age aged reigned")
 _PEOPLED = re.compile(r"\w{2,}(?:er|or|ist|ian|man|woman|ess|ant|eer)")
 _TOLD = re.compile(r"\w{2,}(?:ed|ing)")
@@ -113,15 +101,14 @@ _ROLES = word_set("director author writer producer composer founder creator owne
 _SIZES = word_set("high long tall wide deep above sea level height elevation length altitude area about approximately")
 _PARTS = word_set("north south east west new sri costa puerto saudi")
 _MONTHS = frozenset(month.lower() for month in (*calendar.month_name, *calendar.month_abbr))
-_HONOURS = word_set(
-    """
+_HONOURS = word_set("""
     pere ac ao am oam oc cc phd md obe mbe cbe kbe dbe gbe om ch kg kt qc kc mp frs esq dds jd mba rn usn usa ret bt gcb
     kcb dsc dso vc
-    """
-)
+    """)
 _COMPANY = word_set("inc ltd llc plc gmbh corp ag limited incorporated")
 _CLUB = word_set("fc afc cf sc football club")
-_AFTER_NAMES = _HONOURS | _COMPANY | _CLUB
+_FIRM = _COMPANY | word_set("group company co holdings")
+_AFTER_NAMES = _HONOURS | _FIRM | _CLUB
 _YEAR = re.compile(r"-?\d{3,4}(?:\.\.-?\d{3,4})?|(?:-?\d{4}|-)-\d\d(?:-\d\d)?(?:\.\.(?:-?\d{4}|-)-\d\d(?:-\d\d)?)?")
 _DATED = re.compile(
     r"\b(?:film|movie|novel|book|album|song|play|battle|war|treaty|founded|released|published|election)"
@@ -412,8 +399,7 @@ def _is_harmless(
         or (first in _LOCATING and digits)
         or (asked.has(first) and first not in GRAMMAR | _PREPOSITIONS | _ARTICLES)
     )
-    led = led and not any(asked.sides)
-    if not marked and not led:
+    if not marked and (not led or any(asked.sides)):
         return False
     years = tuple(word for word in digits if _YEAR.fullmatch(word))
     for word in digits:
@@ -551,6 +537,11 @@ def _is_other_form(text: str, bracketed: bool, name: str, asked: QuestionWords) 
     fuller = tokens(name)[-1:] == list(words[-1:]) and text[0] == name[0] and len(words) > len(mine) > 1
     if fuller and not evades(words) and all(map(str.isalpha, words)):
         return words[-1] not in TITLES  # "Leo Tolstoy (Lev Nikolayevich Tolstoy)"
+    if bracketed and asked_for(asked.text)[1] == "surname" and mine < set(words) and len(words) < len(mine) + 3:
+        return not evades(words)  # "Curie (Marie Curie)"
+    formula = not name[1:].islower() or len(name) < 3
+    if bracketed and text.islower() and formula and not asked.words.isdisjoint(("formula", "symbol")):
+        return not evades(words)  # "NaCl (sodium chloride)"
     if set(words) <= asked.words | mine and (mine < set(words) or not asked.words.isdisjoint(("born", "name"))):
         return not evades(words)  # the name that the question has
     return text == text.lower() and set(words) <= asked.common - asked.sides[0] - asked.sides[1] - JOINTS
@@ -559,7 +550,8 @@ def _is_other_form(text: str, bracketed: bool, name: str, asked: QuestionWords) 
 def _suffix_fits(words: frozenset[str], gold: Sequence[str], asked: QuestionWords) -> bool:
     club = not asked.words.isdisjoint(_CLUB | {"team", "soccer", "league", "plays", "played"})
     group = asked_for(asked.text)[0]
-    company = words <= _COMPANY and (group != "person" or (len(gold) > 1 and gold[-1] in KINDS))
+    company = words <= (_FIRM if group == "group" else _COMPANY)
+    company = company and (group != "person" or (len(gold) > 1 and gold[-1] in KINDS))
     return words <= _HONOURS or company or (words <= _CLUB and club)
 
 
@@ -571,10 +563,8 @@ def _years_fit(
     if own:
         return set(years) <= own
     words = {piece.word for piece in part}
-    if len(years) > 1 or ".." in years[0] or words & _BORN or any(piece.is_small for piece in part):
-        single = False
-    else:
-        single = re.fullmatch(r"\d{4}", years[0]) is not None
+    plain = len(years) == 1 and not words & _BORN and not any(piece.is_small for piece in part)
+    single = plain and re.fullmatch(r"\d{4}", years[0])
     known = {word for word in asked.words if re.fullmatch(r"1\d{3}|20\d\d", word)}
     if not single or years[0] in known:
         return True

@@ -33,21 +33,7 @@ _SAME = dict(pair.split("-") for pair in _PAIRS.split())
 _LETTERS = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŋ": "n"}
 )
-_SIGNS = str.maketrans(
-    {
-        "♯": "#",
-        "♭": " flat",
-        "⁄": "/",
-        "−": "-",
-        "＋": "+",
-        "’": "'",
-        "‘": "'",
-        "`": "'",
-        "ʻ": "'",
-        "≠": " not ",
-        "¬": " not ",
-    }
-)
+_SIGNS = str.maketrans(dict(zip("♯⁄−＋’‘`ʻ", "#/-+''''", strict=True)) | {"♭": " flat", "≠": " not ", "¬": " not "})
 _BOUNDS = {"<": " most ", "≤": " most ", ">": " over ", "≥": " least ", "±": " about "}
 _BOX = re.compile(r"^\s*\$*\s*\\f?boxed\s*\{(.*)\}\s*\$*\s*\.?\s*$", re.DOTALL)
 _MATH = re.compile(r"\$(?=\S)([^$]*?\S)\$(?!\d)")

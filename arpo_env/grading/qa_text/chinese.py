@@ -76,33 +76,22 @@ _WORDS = re.compile(
     rf"(?:(?<=分之)|(?<=[第比]))[{_NUMERAL}]{{1,12}}(?:点{_DIGIT}{{1,9}})?|^[{_NUMERAL}]{{1,20}}$"
     rf"|(?<![{_NUMERAL}])[{_NUMERAL}]{{1,20}}(?:点{_DIGIT}{{1,9}})?(?=[{_COUNTED}]|{_UNIT_NAMES})"
 )
-_SEASONS, _CENTURIES = (
-    dict(zip("春夏秋冬", ("spring", "summer", "autumn", "winter"), strict=True)),
-    {"上": 20, "本": 21},
-)
+_SEASONS = {"春": "spring", "夏": "summer", "秋": "autumn", "冬": "winter"}
+_CENTURIES = {"上": 20, "本": 21}
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _WEEKDAYS = {
-    letter: f"{day}day"
-    for letters, day in zip(
-        ("一1", "二2", "三3", "四4", "五5", "六6", "日天"),
-        ("mon", "tues", "wednes", "thurs", "fri", "satur", "sun"),
-        strict=True,
-    )
-    for letter in letters
+    letter: day for letters in ("一二三四五六日", "123456天") for letter, day in zip(letters, _DAYS, strict=True)
 }
-_AFTERNOON, _FORENOON = (
-    ("中午", "下午", "傍晚", "晚上", "夜里", "夜间", "深夜"),
-    ("凌晨", "早上", "早晨", "清晨", "上午"),
-)
+_AFTERNOON = ["中午", "下午", "傍晚", "晚上", "夜里", "夜间", "深夜"]
+_FORENOON = ["凌晨", "早上", "早晨", "清晨", "上午"]
+_CENTURY = re.compile(r"(公元前?)?(前)?\s?第?\s?(?:(\d{1,2})|([上本]))\s?世纪(?:\s?(\d0)\s?年代)?")
 # what is written as in English, in this order
 _IN_ENGLISH: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     (re.compile(r"百分之\s?(\d[\d.]*)"), lambda match: f"{match[1]}%"),
     (re.compile(r"千分之\s?(\d[\d.]*)"), lambda match: f"{match[1]}‰"),
     (re.compile(r"(\d{1,4})\s?分之\s?(\d{1,4})"), lambda match: f"{match[2]}/{match[1]}"),
     (re.compile(r"(?<!\d)(\d{1,3})\s?比\s?(\d{1,3})(?!\d)"), lambda match: f"{match[1]}:{match[2]}"),
-    (
-        re.compile(r"(公元前?)?(前)?\s?第?\s?(?:(\d{1,2})|([上本]))\s?世纪(?:\s?(\d0)\s?年代)?"),
-        lambda match: _century(match),
-    ),
+    (_CENTURY, lambda match: _century(match)),
     (re.compile(r"(?<!\d)(\d\d)?(\d0)\s?年代"), lambda match: f"{match[1] or 19}{match[2]}s"),
     (
         re.compile(r"(?:公元前\s?(\d{1,4})\s?年?|前\s?(\d{3,4})(?:\s?年|(?=$)))"),
@@ -125,7 +114,7 @@ _IN_ENGLISH: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
     ),
 ]
 _MYRIADS = re.compile(r"(?<![\d.])(\d{1,12}(?:\.\d{1,6})?)\s?(万亿|万|亿)")
-_MEASURES = re.compile(rf"(?<=\d)\s?(?:[{_MEASURE}]|人(?!民))")
+_MEASURES = re.compile(rf"(?<=\d)\s?(?:[{_MEASURE}]|人(?!民))|(?<=月)份")
 _TOTAL = re.compile(r"(?:总|一)?共有?\s?(?=\d)")
 _SIZES = {"万": 10**4, "亿": 10**8, "万亿": 10**12}
 _COUNTRY_NAMES = """
@@ -161,8 +150,6 @@ _BEFORE_NAME = re.compile(
     f"(?:(?:{'|'.join((*_COUNTRIES, *_ROLES))})的?)*(?:{_ROLE}|{'|'.join((*_COUNTRIES, *_ROLES))})的?"
 )
 _AFTER_NAME = re.compile(f"(?:{'|'.join(_TITLES)})$")
-
-
 _BESIDE_DIGITS = re.compile(r"(?<=[\u4e00-\u9fff])(?=\d)|(?<=\d)(?=[\u4e00-\u9fff])")
 _ABOUT = re.compile(r"(?:大约|约为|约|大概)\s?(?=\d)")
 _YES = re.compile(r"(?:yes|有的?|是的?|对的?|没错|正确)(?:[,，。.;；:：!！]+(.*))?")

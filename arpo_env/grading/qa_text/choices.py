@@ -15,23 +15,12 @@ _TOLD = re.compile(
     r"^[A-Z][^,;:()]{0,60}?(?:['’]s\s(?P<noun>[a-z]+)\s(?:is|was)|\s(?:is|was|were|are)\s(?P<verb>[a-z]+)\s(?:in|at|on)|"
     r"\s(?P<past>died|lived|grew up)\s(?:in|at|on))\s(?=\S)"
 )
-_DEGREES = {
-    word: degree
-    for degree, words in enumerate(
-        (
-            "first 1st earlier earliest before older oldest",
-            "last later latest after younger youngest newer newest recent",
-            "long longer longest",
-            "shorter shortest",
-            "larger largest bigger biggest",
-            "smaller smallest fewer fewest less",
-            "taller tallest higher highest",
-            "lower lowest",
-            "more most",
-        )
-    )
-    for word in words.split()
-}
+_SAME_DEGREE = """
+first 1st earlier earliest before older oldest | last later latest after younger youngest newer newest recent |
+long longer longest | shorter shortest | larger largest bigger biggest | smaller smallest fewer fewest less |
+taller tallest higher highest | lower lowest | more most
+"""
+_DEGREES = {word: degree for degree, words in enumerate(_SAME_DEGREE.split("|")) for word in words.split()}
 _THAN = word_set("than before after")
 _LINKS = word_set("is was were are had has have did came come out than it of in by on")
 
@@ -48,6 +37,8 @@ def is_chosen(answer: str, gold: Sequence[str], asked: QuestionWords) -> bool:
     """Return whether a sentence says of a gold answer what a choice asks for: "A came out before B (2009)"."""
     one, other = asked.sides
     words = tokens(re.sub(r"\([^()A-Z]*\d[^()A-Z]*\)", " ", answer))
+    if gold[-1] in one ^ other and words[:1] == list(gold[-1:]):
+        gold = gold[-1:]  # "Hanks is older"
     rest, size = words[len(gold) :], len(gold)
     if not any(asked.sides) or not rest or words[:size] != list(gold) or not (set(gold) <= one or set(gold) <= other):
         return False

@@ -22,39 +22,29 @@ def word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-GRAMMAR = word_set(
-    """
+GRAMMAR = word_set("""
     it its is was are were be been has have had he she they his her their this that these those thats
     hes shes theyre there who which what where when in on at by of for from during into did does do located born
     died called named known written directed founded made held created released published 的 是 在 为 于 了 位 设 由
-    """
-)
-NEGATIONS = word_set(
-    """
+    """)
+NEGATIONS = word_set("""
     not no never neither nor none nobody nothing isnt arent wasnt werent dont doesnt didnt hasnt havent hadnt
     cant cannot couldnt wont wouldnt shouldnt aint unlike except excluding instead rather anything opposite
     wrong false incorrect untrue hardly barely unless 不 没 非 未 否
-    """
-)
-HEDGES = word_set(
-    """
+    """)
+HEDGES = word_set("""
     or either maybe perhaps possibly probably alternatively might otherwise unsure uncertain unclear unknown
     whichever likely guess think believe suppose could doubt depends vs potentially presumably apparently
     seemingly 或 也许 可能 大概 多 余 几 约 近
-    """
-)
-JOINTS = word_set(
-    """
+    """)
+JOINTS = word_set("""
     and both without but plus also besides well another other others than then else if whether would can may any
     some all every everything everyone between among respectively etc with as aka 和 与 及
-    """
-)
-COMPARED = word_set(
-    """
-    older younger oldest youngest earlier later last larger smaller bigger taller longer shorter higher more
-    less most came out film movie band person happened lived 1st
-    """
-)
+    """)
+COMPARED = word_set("""
+    older younger oldest youngest earlier later last larger smaller bigger taller longer shorter higher more less most
+    came out film movie band person happened lived 1st
+    """)
 _YES = word_set("yes yeah yep true correct right indeed 对")
 _NO = word_set("no nope false incorrect wrong 否")
 _PRONOUNS = word_set("they it he she both we this that these those")
@@ -69,36 +59,30 @@ _CONFIRMED = re.compile(
 )
 _CONTRACTED = re.compile(r"\b(they|we|both|it|he|she)['’](re|s)\b", re.IGNORECASE)
 _SUBJECTS = _PRONOUNS | word_set("all neither none only just one 1 each 2 there since because")
-RELATIONS = word_set(
-    """
+RELATIONS = word_set("""
     father mother parent parents son daughter child children brother sister sibling wife husband spouse uncle aunt
     grandfather grandmother grandson granddaughter nephew niece cousin friend teacher student pupil successor wives
     predecessor director author writer producer composer founder creator owner president king queen mayor leader ceo
     member sequel prequel capital part half rival enemy partner 父亲 母亲
-    """
-)
+    """)
 # articles, prepositions and verbs of German, French, Spanish, Italian and Portuguese
-FOREIGN = word_set(
-    """
-    der die das den dem des ein eine ist war wurde liegt heisst im am auf von vom zu zum und er sie es
-    le la les un une de du des en au aux est etait fut il elle c cest l d dans sur a par et qui
-    el los las una en del al es fue era se por y lo
-    il lo gli i uno di da dal della nel nella nell e ed o os as um uma do na no em foi
-    """
-) - {"no", "a"}
-_ASKED_ELSEWHERE = word_set(
-    """
+FOREIGN = word_set("""
+    der die das den dem des ein eine ist war wurde liegt heisst im am auf von vom zu zum und er sie es le la les un une
+    de du des en au aux est etait fut il elle cest cetait dans sur a par et qui el los las una en del al es fue era se
+    por y lo il lo gli i uno di da dal della nel nella nell e ed o os as um uma do na no em foi
+    """) - {"no", "a"}
+_ASKED_ELSEWHERE = word_set("""
     wer wie wo wann welche welcher welches welchem welchen qui quel quelle quels quelles ou quand combien comment quien
     que cual donde cuando cuantos cuanto chi quale dove quando quanti quem qual onde quantos
-    """
-)
+    """)
 _ASKING = word_set("which what who whose whom where when how the is are was were did")
 _ARTICLES = word_set("a an the")
 _VERB_FORMS = """
     win-won write-wrote-written make-made give-gave-given take-took-taken find-found lead-led sing-sang-sung hold-held
     build-built speak-spoke-spoken draw-drew-drawn shoot-shot begin-began-begun become-became teach-taught sell-sold
     buy-bought get-got fly-flew-flown run-ran fight-fought beat-beaten choose-chose-chosen drive-drove-driven
-    grow-grew-grown wear-wore-worn eat-ate-eaten know-knew-known tell-told leave-left lose-lost marry-married
+    grow-grew-grown sink-sank-sunk wear-wore-worn eat-ate-eaten know-knew-known tell-told leave-left lose-lost
+    marry-married
     """
 _IRREGULAR = tuple(frozenset(forms.split("-")) for forms in _VERB_FORMS.split())
 _CHANGING = word_set("by from into")
@@ -146,8 +130,6 @@ def is_yes(answer: str, question: str = "") -> bool | None:
     # after a hedge or a contradiction, the first word no longer decides
     if not words or set(rest) & HEDGES or {"if", "wrong", "false", "incorrect"} & set(rest) or "but" in rest[:1]:
         return None
-    if "".join(words) in ("是", "是的", "不", "不是", "没有"):
-        return words[0] == "是"
     if _is_elliptic(words):
         return "not" not in words and not words[1].endswith("nt")
     asked = read_question(question)
@@ -289,6 +271,7 @@ class QuestionWords:
         placing = _PLACING if text[:1].islower() else frozenset()
         fillers = self.fillers(gold) - GRAMMAR
         # "Waterloo" where the question asks for a battle
+        placing |= FOREIGN if self.is_foreign else frozenset()  # "la Loire"
         return fillers | placing | (frozenset({"of"}) if gold[:1] and gold[0] in fillers else frozenset())
 
     def core(self, words: Sequence[str], fillers: frozenset[str], closed: bool) -> list[str]:

@@ -15,21 +15,6 @@ from collections.abc import Callable
 OPEN, CLOSE = "\ue000", "\ue001"
 _DIGIT = re.compile(r"\d")
 _MARKED = re.compile(f"({OPEN}[^{CLOSE}]*{CLOSE})")
-_NAMES = [name.lower() for name in calendar.month_name[1:]]
-_SHORT = {
-    "jan": 1,
-    "feb": 2,
-    "mar": 3,
-    "apr": 4,
-    "jun": 6,
-    "jul": 7,
-    "aug": 8,
-    "sep": 9,
-    "sept": 9,
-    "oct": 10,
-    "nov": 11,
-    "dec": 12,
-}
 # French, German, Spanish, Italian, Portuguese, Dutch and Russian, without accents
 _ELSEWHERE = """
 janvier januar enero gennaio janeiro januari января | fevrier februar febrero febbraio fevereiro februari февраля |
@@ -38,7 +23,8 @@ juin juni junio giugno junho июня | juillet juli julio luglio julho июля
 septembre septiembre settembre setembro сентября | octobre oktober octubre ottobre outubro октября |
 novembre noviembre novembro ноября | decembre dezember diciembre dicembre dezembro декабря
 """
-_MONTHS = {**{name: number for number, name in enumerate(_NAMES, 1)}, **_SHORT}
+_ENGLISH = (calendar.month_name, calendar.month_abbr)
+_MONTHS = {name.lower(): number for names in _ENGLISH for number, name in enumerate(names) if name} | {"sept": 9}
 _MONTHS |= {name: number for number, names in enumerate(_ELSEWHERE.split("|"), 1) for name in names.split()}
 _MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
 _WEEKDAY = rf"(?:\b(?:{'|'.join(day.lower() for day in calendar.day_name)}|mon|tue|wed|thu|fri|sat|sun),?\s+)?"
@@ -72,7 +58,7 @@ _PATTERNS = [
         rf"(?:(?P<year>\d{{4}})\s*年\s*)?(?<!\d)(?P<month>\d{{1,2}})\s*月\s*(?P<from>\d{{1,2}})\s*[日号]?\s*{_TO}\s*"
         r"(?P<day>\d{1,2})\s*[日号]",
         r"(?P<year>\d{4})\s*年\s*(?P<month>\d{1,2})\s*月\s*(?P<day>\d{1,2})\s*[日号]",
-        r"(?P<year>\d{4})\s*年\s*(?P<month>\d{1,2})\s*月(?:份)?(?!\d)",
+        r"(?P<year>\d{4})\s*年\s*(?P<month>\d{1,2})\s*月(?!\d)",
         r"(?<!\d)(?P<month>\d{1,2})\s*月\s*(?P<day>\d{1,2})\s*[日号]",
         r"(?<!\d)(?P<year>\d{4})\s*年(?!代)",
         r"(?<![\d./-])(?P<month>0?[1-9]|1[0-2])/(?P<year>[12]\d{3})(?![\d/-])",

@@ -25,19 +25,11 @@ _PARTICLES = word_set("di da de del della van von der den du le la ibn bin al")
 # the family names that belong to people who are known by one name
 _KNOWN_BY_ONE_NAME = word_set("buonarroti simoni galilei alighieri bonaparte sanzio vecellio ciccone louise nascimento")
 # other people who have the first and the last name of a well-known one
-_NAMESAKES = frozenset(
-    {
-        "john quincy adams",
-        "michael b jordan",
-        "james earl jones",
-        "paul thomas anderson",
-        "george w bush",
-        "george hw bush",
-        "george herbert walker bush",
-        "johann christian bach",
-        "johann sebastian bach",
-    }
-)
+_NAMESAKE_NAMES = """
+john-quincy-adams michael-b-jordan james-earl-jones paul-thomas-anderson george-w-bush george-hw-bush
+george-herbert-walker-bush johann-christian-bach johann-sebastian-bach
+"""
+_NAMESAKES = frozenset(name.replace("-", " ") for name in _NAMESAKE_NAMES.split())
 # first names and their short forms
 _NICKNAMES = """
 bill-william bob-robert joe-joseph jim-james jimmy-james mike-michael tom-thomas dan-daniel dave-david steve-steven
@@ -67,13 +59,11 @@ _OF = word_set("of in for")
 def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
     """Return whether a text is the gold answer with less, in another order, or in a form that the question allows."""
     mine, other = tuple(tokens(text)), tuple(tokens(gold))
-    if not mine or not other:
+    if not mine or not other or is_confusable(mine, other):
         return False
-    if is_confusable(mine, other):
-        return False
-    group = asked_for(asked.text)[0]
+    group, noun = asked_for(asked.text)
+    rest = other[len(mine) :] if other[: len(mine)] == mine else ()
     bare = mine[1:] if mine[0] in TITLES and len(mine) > 1 else mine
-    asked_school = asked_for(asked.text)[1] in _SCHOOLS and len(other) == 2
     nation = nation_of(other) if not asked.words.isdisjoint(_NATIONAL) else None
     return (
         (nation is not None and nation_of(tuple(word for word in mine if word not in _CITIZENS)) == nation)
@@ -82,15 +72,8 @@ def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
         or _is_clipped(text, gold)
         or (group in ("place", "group", "") and gold < "\u3000" and _is_in_region(text, gold))
         or (group == "person" and bare[-1].isdigit() and _is_realm(bare, other))
-        or (
-            group == "group"
-            and len(mine) == 1
-            and other[1:]
-            and other[1] in _SCHOOLS
-            and asked_school
-            and mine == other[:1]
-        )
-        or (group == "person" and _lacks_middle_name(mine, other, asked))
+        or (noun in _SCHOOLS and len(mine) == len(rest) == 1 and rest[0] in _SCHOOLS)
+        or (group == "person" and (_lacks_middle_name(mine, other, asked) or _is_half(mine, other, asked)))
         or (group == "group" and len(mine) == 1 < len(other) and asked.has("team") and mine[0] == other[-1][:-1] + "s")
         or {_without_nation(mine), _without_nation(other)} < {mine, other}
         or ({mine, other} == {("new", "york"), ("new", "york", "city")} and group == "place" and not asked.has("state"))
@@ -102,10 +85,8 @@ def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
 def _is_realm(mine: Words, gold: Words) -> bool:
     """Return whether a monarch is told without the realm: "Nicholas II" of Russia."""
     realm, size = gold[len(mine) :], len(mine)
-    numbered = gold[size - 1 : size] == mine[-1:] or (realm and str(roman(gold[size - 1])) == mine[-1])
-    return (
-        bool(numbered) and gold[: size - 1] == mine[:-1] and realm[:1] == ("of",) and nation_of(realm[1:]) is not None
-    )
+    numbered = realm and mine[-1] in (gold[size - 1], str(roman(gold[size - 1])))
+    return bool(numbered) and gold[: size - 1] == mine[:-1] and realm[0] == "of" and nation_of(realm[1:]) is not None
 
 
 def is_confusable(mine: Words, other: Words) -> bool:
@@ -168,6 +149,13 @@ def _lacks_middle_name(mine: Words, gold: Words, asked: QuestionWords) -> bool:
     return plain and first and mine[1] == gold[-1] and " ".join(gold) not in _NAMESAKES and not only_describes(gold)
 
 
+def _is_half(mine: Words, gold: Words, asked: QuestionWords) -> bool:
+    """Return whether a question has the other half of a name: "Janet" of the Jackson family."""
+    left = [word for word in gold if word not in asked.words]
+    plain = list(mine) == left and not only_describes(left) and not any(asked.sides)
+    return plain and len(gold) == 2 and len(left[0]) > 2
+
+
 def _without_nation(words: Words) -> Words:
     """Return an office of a country without the country: Department of Justice."""
     for length in (2, 1):
@@ -214,11 +202,8 @@ def is_place_within(text: str, gold: str, asked: QuestionWords) -> bool:
         return False
     known = is_known(place)
     fits = same_place(tuple(tokens(spelled_out(outer)))) == same_place(region) and is_known(region)
-    return fits and (
-        not is_region(place) and (agree([place, region]) or is_in_america(region))
-        if known
-        else not set(place) & (JOINTS | HEDGES)
-    )
+    inside = not is_region(place) and (agree([place, region]) or is_in_america(region))
+    return fits and (inside if known else set(place).isdisjoint(JOINTS | HEDGES))
 
 
 def is_last_name(mine: Sequence[str], gold: Sequence[str]) -> bool:

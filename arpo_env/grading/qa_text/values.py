@@ -19,7 +19,7 @@ from arpo_env.grading.math_check.complexity_guard import is_too_expensive
 from arpo_env.grading.math_check.parse_expression import Node, Unreadable, read_expression, symbols
 from arpo_env.grading.math_grader import decide
 from arpo_env.grading.qa_text.answer_tokens import ADDRESS, has_digit, tokens
-from arpo_env.grading.qa_text.claims import GRAMMAR, HEDGES, JOINTS, NEGATIONS, QuestionWords, word_set
+from arpo_env.grading.qa_text.claims import FOREIGN, GRAMMAR, HEDGES, JOINTS, NEGATIONS, QuestionWords, word_set
 from arpo_env.grading.qa_text.dates import is_time
 from arpo_env.grading.qa_text.quantities import QUALIFIERS, same_in_other_unit
 
@@ -74,14 +74,15 @@ def tells_value(answer: str, gold: str, asked: QuestionWords, same: Callable[[st
     if any(is_value([word]) and word not in asked.words and not same_in_other_unit(word, gold) for word in others):
         return False
     known = asked.words | GRAMMAR | _ACCOMPANYING | {word for word in others if is_value([word])}
+    known |= FOREIGN if asked.is_foreign else set()
     refused = NEGATIONS | HEDGES | (JOINTS - _HARMLESS) | _CHANGING
     if not refused.isdisjoint(word for word in others if word not in asked.words or word in NEGATIONS):
         return False
     dated = is_time(gold)
     known |= {"年"} if dated else frozenset()
-    roots = {_root(word) for word in asked.words if len(word) > 2}
-    unknown = [word for word in others if word not in known and _root(word) not in roots]
-    told = [word for word in others if word not in GRAMMAR | JOINTS and (word in asked.words or _root(word) in roots)]
+    roots = {_root(word) for word in asked.words if len(word) > 2} | asked.inflected
+    in_question = {word for word in others if not {word, _root(word)}.isdisjoint(asked.words | roots)}
+    unknown, told = [word for word in others if word not in known | in_question], in_question - GRAMMAR - JOINTS
     names = set(tokens(" ".join(re.findall(r"(?:(?<=\s)|^)[^\w\s]*[A-Z][\w'’-]*", answer))))
     if dated and any(_DAYS.fullmatch(word) for word in others):
         return len(unknown) <= _MOST_UNKNOWN + 1  # "8 May 1945 (V-E Day)"
