@@ -13,18 +13,17 @@ from arpo_env.registration import register, register_all
 
 if TYPE_CHECKING:
     from arpo_env.adapters.play import PlayedEpisode, aplay, play
-    from arpo_env.cache.cache import Cache, CacheMiss
+    from arpo_env.cache import Cache, CacheMiss
     from arpo_env.chat_model import ChatModel
     from arpo_env.env import ToolEnv
-    from arpo_env.env_factory import EnvFactory
     from arpo_env.errors import GradingError, ServiceError
     from arpo_env.grading import Grader, Score, make_grader
     from arpo_env.pages import PageReader
     from arpo_env.protocols import make_protocol, register_protocol
     from arpo_env.protocols.arpo_tags import ArpoTags
     from arpo_env.protocols.protocol import Protocol
-    from arpo_env.published_reward import reference_reward
-    from arpo_env.rewards import Rewards, RewardTerm, is_correct, paper_reward
+    from arpo_env.registration import EnvFactory
+    from arpo_env.rewards import Rewards, RewardTerm, is_correct, paper_reward, reference_reward
     from arpo_env.search import Hit, SearchBackend, build_index, open_search, register_backend
     from arpo_env.tools.function_tool import tool
     from arpo_env.tools.mcp_tools import mcp_tools
@@ -35,10 +34,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ArpoTags": "protocols.arpo_tags",
-    "Cache": "cache.cache",
-    "CacheMiss": "cache.cache",
+    "Cache": "cache",
+    "CacheMiss": "cache",
     "ChatModel": "chat_model",
-    "EnvFactory": "env_factory",
+    "EnvFactory": "registration",
     "Grader": "grading",
     "GradingError": "errors",
     "Hit": "search",
@@ -65,7 +64,7 @@ _HOMES = {
     "open_search": "search",
     "paper_reward": "rewards",
     "play": "adapters.play",
-    "reference_reward": "published_reward",
+    "reference_reward": "rewards",
     "register_backend": "search",
     "register_protocol": "protocols",
     "tool": "tools.function_tool",

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from arpo_env.budget import Budget
-from arpo_env.episode import FOLD, Call, Episode, Turn
-from arpo_env.memory_folding.fold import Folding, asks_for_fold, mentions_fold
-from arpo_env.memory_folding.memory import memory_text
+from arpo_env.episode import FOLD, Budget, Call, Episode, Turn
+from arpo_env.memory_folding import Folding, asks_for_fold, memory_text, mentions_fold
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
 from arpo_env.tools.execute_tool_call import call_tool
-from arpo_env.tools.function_schema import JsonSchema
-from arpo_env.tools.tool import Tool, ToolResult
+from arpo_env.tools.tool import JsonSchema, Tool, ToolResult
 
 
 async def act(

@@ -12,12 +12,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from arpo_env.cache.cache import SERVER, Cache
+from arpo_env.cache import SERVER, Cache
 from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run_on_loop
-from arpo_env.net.http import Http, Reply
-from arpo_env.net.redaction import redact
-from arpo_env.net.service_urls import canonical_address, checked_address
+from arpo_env.net import Http, Reply, canonical_address, checked_address, redact
 
 Message = Mapping[str, str]
 

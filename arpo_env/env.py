@@ -22,6 +22,7 @@ import copy
 import dataclasses
 import functools
 import inspect
+import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -30,20 +31,17 @@ import gymnasium
 from gymnasium.error import ResetNeeded
 
 from arpo_env.apply_turn import act
-from arpo_env.budget import Budget
-from arpo_env.env_factory import PicklesAsFactory
-from arpo_env.episode import Episode, Turn
+from arpo_env.episode import Budget, Episode, Turn
 from arpo_env.event_loop import run
 from arpo_env.grading import Grader, make_grader
 from arpo_env.grading.grader_registry import check_name
-from arpo_env.memory_folding.fold import context_messages, fold_counts, make_folding, undo_fold
+from arpo_env.memory_folding import context_messages, fold_counts, make_folding, undo_fold
 from arpo_env.option_checks import check_choice, check_positive, choose_task, load_tasks
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style
+from arpo_env.registration import PicklesAsFactory
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
-from arpo_env.task_checks import check_task, check_tasks
-from arpo_env.text_space import UnicodeText
 from arpo_env.tools.toolbox import (
     Toolbox,
     ToolName,
@@ -54,8 +52,92 @@ from arpo_env.tools.toolbox import (
     seed_tools,
     usable_tools,
 )
-from envs_registry import EnvSpec, Task, get_spec
+from envs_registry import EnvSpec, Task, TaskSource, get_spec
+from envs_registry.answer_leak_check import check_setup
 from sandbox import Sandbox, default_sandbox
+
+# `UnicodeText`: a Gymnasium space of arbitrary strings. Gymnasium's `Text` is limited to a given set of characters.
+
+_SAMPLED = string.ascii_letters + string.digits
+_SAMPLE_LENGTH = 40
+
+
+class UnicodeText(gymnasium.Space[str]):
+    """All strings of at most `max_length` characters, including the empty string.
+
+    `sample` draws short alphanumeric strings, which exercise an environment but are useless as a policy. Gymnasium's
+    `AsyncVectorEnv` supports this space with `shared_memory=False`.
+    """
+
+    def __init__(self, max_length: int = 1_000_000, *, seed: int | None = None) -> None:
+        self.max_length = max_length
+        super().__init__(shape=(), dtype=str, seed=seed)  # as Gymnasium's Text does
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """False: a text cannot be flattened into a fixed number of values."""
+        return False
+
+    def contains(self, x: Any) -> bool:
+        """Return whether `x` is a string of at most `max_length` characters."""
+        return isinstance(x, str) and len(x) <= self.max_length
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """Draw a short random string.
+
+        Raises:
+            ValueError: a mask or a probability was given.
+        """
+        if mask is not None or probability is not None:
+            raise ValueError("UnicodeText.sample takes neither mask nor probability")
+        length = min(self.max_length, int(self.np_random.integers(0, _SAMPLE_LENGTH + 1)))
+        return "".join(self.np_random.choice(list(_SAMPLED), size=length)) if length else ""
+
+    def __repr__(self) -> str:
+        return f"UnicodeText(max_length={self.max_length})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnicodeText) and other.max_length == self.max_length
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+# `check_task`: whether a task can be played: no answer in its setup, a web address as start page, files that exist.
+
+
+def check_tasks(source: TaskSource) -> bool:
+    """Check all tasks, and return whether one of them has files; each is made once, since some sources generate them.
+
+    The tasks of an endless source are not looked at.
+
+    Raises:
+        ValueError, FileNotFoundError: as `check_task`.
+    """
+    with_files = False
+    for number in range(source.size or 0):
+        task = source.task(number)
+        check_task(task)
+        with_files = with_files or bool(task.files)
+    return with_files
+
+
+def check_task(task: Task) -> None:
+    """Check a task before it is played.
+
+    Raises:
+        ValueError: the setup contains an answer, or the start page is no web address.
+        FileNotFoundError: a file of the task does not exist.
+    """
+    check_setup(task)
+    if task.start_url and not task.start_url.lower().startswith(("http://", "https://")):
+        raise ValueError(f"task {task.id!r}: start_url must begin with http:// or https://, not {task.start_url!r:.80}")
+    for file in task.files:
+        if not Path(file).is_file():
+            raise FileNotFoundError(
+                f"task {task.id!r}: its file {file!r} does not exist on this machine; put it there, or load the tasks "
+                "anew with data=... naming the folder that has the files now"
+            )
+
 
 _SERVICES = frozenset(field.name for field in dataclasses.fields(Services) if field.init)
 

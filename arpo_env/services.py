@@ -19,10 +19,10 @@ from arpo_env.search.search_backend import SearchBackend
 from envs_registry import TaskSource
 
 if TYPE_CHECKING:
-    from arpo_env.cache.cache import Cache
+    from arpo_env.cache import Cache
     from arpo_env.chat_model import ChatModel
-    from arpo_env.pages.cached_pages import CachedPages, PageSource
     from arpo_env.pages.page_summary import PageSummariser
+    from arpo_env.pages.reader import CachedPages, PageSource
 
 # Factories of tools take no arguments, so the cache reaches them through the context.
 _making: ContextVar[Cache | None] = ContextVar("arpo_env_record", default=None)
@@ -50,7 +50,7 @@ class Services:
         show_images: `read_file` shows pictures to the model, which has to see: a chat endpoint of a vision model.
         page_model: name of the model that summarises pages.
         judge_model: name of the model that judges answers.
-        tool_documents: what `tool_search` finds: a file of tool documents (see `arpo_env.tools.tool_document`), or a
+        tool_documents: what `tool_search` finds: a file of tool documents (see `arpo_env.tools.tool_search`), or a
             `ToolRegistry`; None means the tools of the task source.
         tool_results: maximum number of tools that a `tool_search` finds.
         tool_model: name of the model that answers calls of `tool_documents` in place of the tools themselves.
@@ -116,7 +116,7 @@ class Services:
                 return None
             raise ValueError(f"cache_mode={self.cache_mode!r} needs cache=..., the file of the record")
         # Imported at need, here and below: an environment without external services loads none of this.
-        from arpo_env.cache.cache import Cache
+        from arpo_env.cache import Cache
 
         if isinstance(self.cache, str | Path):
             return Cache(self.cache, self.cache_mode or "record")
@@ -151,7 +151,7 @@ class Services:
 
     def _world(self, source: Any) -> SearchBackend:
         if self._world_search is None:
-            from arpo_env.search.local.world_search import WorldSearch
+            from arpo_env.search.local_search import WorldSearch
 
             self._world_search = WorldSearch(source.passages, source.seed)
         return self._world_search
@@ -159,7 +159,7 @@ class Services:
     @functools.cached_property
     def _configured(self) -> SearchBackend:
         from arpo_env.search import default_search, open_search
-        from arpo_env.search.cached_search import CachedSearch
+        from arpo_env.search.search_backend import CachedSearch
 
         # A replay asks nobody, so it has to work without a key.
         asked = self.record is None or self.record.mode != "replay"
@@ -171,8 +171,7 @@ class Services:
         """The page reader; None if only snippets are used."""
         if self.pages == "snippets":
             return None
-        from arpo_env.pages.cached_pages import CachedPages
-        from arpo_env.pages.reader import PageReader
+        from arpo_env.pages.reader import CachedPages, PageReader
 
         reader = PageReader() if self.page_reader is None else self.page_reader
         return reader if self.record is None else CachedPages(reader, self.record)
@@ -180,8 +179,7 @@ class Services:
     @functools.cached_property
     def link_reader(self) -> PageSource | CachedPages:
         """The page reader of the tool `browse`, whose pages have links."""
-        from arpo_env.pages.cached_pages import CachedPages
-        from arpo_env.pages.reader import PageReader
+        from arpo_env.pages.reader import CachedPages, PageReader
 
         reader = PageReader(links=True) if self.page_reader is None else self.page_reader
         return reader if self.record is None else CachedPages(reader, self.record)

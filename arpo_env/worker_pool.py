@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from arpo_env.daemon_threads import DaemonThreads
+from arpo_env.event_loop import DaemonThreads
 
 _START = 120.0  # seconds for a process to come up, on a machine that is busy
 _STARTS = 3  # tries to start a process that something kills meanwhile

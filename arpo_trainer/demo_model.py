@@ -20,8 +20,7 @@ from pathlib import Path
 
 from arpo_trainer.optional_dependencies import require
 from envs_registry.datasets.hub import offline
-from sandbox.cache_directory import cache_directory
-from sandbox.images.find_pip import pip_environment
+from sandbox.images.profiles import cache_directory, pip_environment
 
 logger = logging.getLogger(__name__)
 

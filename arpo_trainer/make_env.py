@@ -36,7 +36,7 @@ def make_env(env_id: str, options: dict[str, Any]) -> ToolEnv:
     import gymnasium
 
     import arpo_env
-    from arpo_env.env_factory import without_checks
+    from arpo_env.registration import without_checks
 
     made = gymnasium.make(known_id(env_id), **options)
     env = made.unwrapped

@@ -56,7 +56,7 @@ async def serve() -> None:
 def measure(port: int, number: int) -> dict[str, float]:
     """Measure one round with the `arpo_env` that this process imports."""
     begun = time.process_time()
-    from arpo_env.net.http import Http
+    from arpo_env.net import Http
 
     http, url, body = Http("benchmark"), f"http://127.0.0.1:{port}/search", {"query": "who", "k": 10}
     most = 0

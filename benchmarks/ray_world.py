@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arpo_env import Tool, ToolEnv, ToolResult
-from arpo_env.tools.function_schema import function_schema
+from arpo_env.tools.tool import function_schema
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.timeline import Stopwatch

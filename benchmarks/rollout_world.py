@@ -18,10 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from arpo_env.tools.function_schema import function_schema
 from arpo_env.tools.python import python
 from arpo_env.tools.search_tool import search
-from arpo_env.tools.tool import Tool, ToolResult
+from arpo_env.tools.tool import Tool, ToolResult, function_schema
 from arpo_trainer.timeline import Stopwatch
 
 _NINETY_NINE = 2.3263  # standard deviations of a normal distribution up to its 99th percentile

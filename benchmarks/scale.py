@@ -38,7 +38,7 @@ from benchmarks.scale_world import KINDS
 
 PARTS = ("costs", "check", "workers", "limits", "sizing", "steps")
 RESULTS = Path(__file__).resolve().parent / "results" / "scale.json"
-SEARCHES = 50.0  # per second: Serper's smallest plan (arpo_env/search/web/provider_table.py)
+SEARCHES = 50.0  # per second: Serper's smallest plan (arpo_env/search/web.py)
 WORKERS = (8, 64, 256, 1024)
 IN_FLIGHT = (32, 64, 128, 256)  # trajectories per server
 ENOUGH = 0.85  # of the best throughput

@@ -1,6 +1,6 @@
 """Sandboxes of `scale.py`: the queue is that of a real sandbox (`Pool`), its containers are simulated.
 
-with mock.patch("sandbox.pool.pool.Container", SimulatedContainer):
+with mock.patch("sandbox.pool.Container", SimulatedContainer):
     ...  # sessions are opened through `SandboxTool`
 """
 
@@ -13,10 +13,9 @@ from typing import Any
 
 from arpo_env.tools.tool import Tool, ToolResult
 from benchmarks.rollout_world import DelayedTool, Delays, FixedTool
-from sandbox.config.options import PoolPlan, ServerOptions
-from sandbox.docker_engine.hosts import Host
-from sandbox.pool.pool import Pool
-from sandbox.pool.session_group import SessionGroup
+from sandbox.docker_engine import Host
+from sandbox.options import PoolPlan, ServerOptions
+from sandbox.pool import Pool, SessionGroup
 from sandbox.sync_async import finish_async
 
 CONTAINER_SECONDS = 2.0  # until a container runs; assumed
@@ -43,7 +42,7 @@ class Sessions:
 
 
 class SimulatedContainer:
-    """Stands in for `sandbox.pool.container.Container`: it opens after some seconds and holds slots."""
+    """Stands in for `sandbox.pool.Container`: it opens after some seconds and holds slots."""
 
     lost, isolation, connection = "", "none", None
 

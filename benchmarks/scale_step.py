@@ -211,7 +211,7 @@ async def _played(load: Load, measured: Mapping[str, Any], tokenizer: Any) -> di
 def simulate(load: Load, measured: Mapping[str, Any], tokenizer: Any, real: bool = False) -> dict[str, Any]:
     """Play a step in virtual time, or on the real clock, and return its numbers and the CPU seconds that this took."""
     began, run = time.process_time(), asyncio.run if real else run_virtual
-    with mock.patch("sandbox.pool.pool.Container", SimulatedContainer):
+    with mock.patch("sandbox.pool.Container", SimulatedContainer):
         numbers: dict[str, Any] = run(_played(load, measured, tokenizer))
     shown = {name: value for name, value in vars(load).items() if value not in (None, ())}
     print(f"{shown}: {numbers['seconds']:.0f} s, {numbers['trajectories_per_second']:.3g} trajectories/s", flush=True)

@@ -18,7 +18,7 @@ from unittest import mock
 
 from arpo_env import ToolEnv
 from arpo_env.errors import ServiceError
-from arpo_env.net.rate_limit import RateLimited, RateLimiter
+from arpo_env.net import RateLimited, RateLimiter
 from arpo_env.tools.tool import Tool, ToolResult
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.backends.server_pool import ServerPool

@@ -24,12 +24,10 @@ from pathlib import Path
 from typing import Any
 
 sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]  # our own name
-from arpo_env.search.dense_search import DenseSearch  # noqa: E402
-from arpo_env.search.embeddings import EmbeddingModel  # noqa: E402
-from arpo_env.search.local.world_search import WorldSearch  # noqa: E402
+from arpo_env.search.dense_search import DenseSearch, EmbeddingModel  # noqa: E402
+from arpo_env.search.local_search import WorldSearch  # noqa: E402
 from arpo_env.search.search_backend import SearchBackend  # noqa: E402
-from arpo_env.tools.tool_document import read_documents  # noqa: E402
-from arpo_env.tools.tool_registry import passages_of  # noqa: E402
+from arpo_env.tools.tool_search import passages_of, read_documents  # noqa: E402
 from envs_registry.generated.toolworld import ToolWorldSource  # noqa: E402
 
 RESULT = Path(__file__).parent / "results" / "tool_search.json"

@@ -44,7 +44,7 @@ from arpo_env import ToolEnv
 from arpo_trainer.demo_model import ensure_model
 from arpo_trainer.training.recorder import versions
 from envs_registry import Task
-from sandbox.cache_directory import cache_directory
+from sandbox.images.profiles import cache_directory
 
 RESULTS = Path(__file__).parent / "results"
 SIDES = ("trl", "flat", "packed")

@@ -9,9 +9,8 @@ from envs_registry.datasets.data_files import DataFileError
 from envs_registry.datasets.data_set import DataSet, Play
 from envs_registry.datasets.hub import HubError
 from envs_registry.datasets.loading import DataSetSource, register_data_sets
-from envs_registry.module_ids import resolve_id
 from envs_registry.sources import TaskSource, load_source, register_source
-from envs_registry.spec import EnvSpec, UnknownEnvError, all_specs, get_spec, register
+from envs_registry.spec import EnvSpec, UnknownEnvError, all_specs, get_spec, register, resolve_id
 from envs_registry.task import Task
 
 __all__ = [

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from envs_registry.datasets.api_bank import register_api_bank
-from envs_registry.datasets.deep_search_sets import DEEP_SEARCH_SETS
 from envs_registry.datasets.loading import register_data_sets
-from envs_registry.datasets.math_sets import MATH_SETS
-from envs_registry.datasets.multihop_sets import MULTIHOP_SETS
-from envs_registry.datasets.tool_sets import register_tool_sets
-from envs_registry.datasets.toolhop import register_toolhop
-from envs_registry.datasets.training_sets import TRAINING_SETS
-from envs_registry.generated.bifurcation_world import key_quality
+from envs_registry.datasets.question_sets import DEEP_SEARCH_SETS, MATH_SETS, MULTIHOP_SETS, TRAINING_SETS
+from envs_registry.datasets.tool_sets import register_tool_sets, register_toolhop
+from envs_registry.generated.bifurcation import key_quality
 from envs_registry.generated.toolworld import right_calls
 from envs_registry.spec import EnvSpec, register
 

@@ -17,13 +17,11 @@ that it cannot reach. `Sandbox.isolation` says which of these were found to work
 the threat model.
 """
 
-from sandbox.config.limits import Limits
-from sandbox.docker_engine.check import DockerDiagnosis, check_docker
+from sandbox.docker_engine import DockerDiagnosis, check_docker
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionEnded, SessionLost
-from sandbox.execution import Execution, Status
-from sandbox.files.directory_listing import FileInfo
 from sandbox.images.build import build_image
-from sandbox.interpreter import Interpreter, SyncInterpreter
+from sandbox.interpreter import Execution, FileInfo, Interpreter, Status, SyncInterpreter
+from sandbox.options import Limits
 from sandbox.sandbox import Sandbox, default_sandbox
 
 __all__ = [

@@ -1,26 +1,350 @@
-"""A live Python session, with asynchronous and with blocking methods."""
+"""A live Python session, with asynchronous and with blocking methods: cells, files and forks, and how it is opened."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import errno
 import itertools
 import logging
+import os
+import stat
+import struct
 import weakref
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from pathlib import PurePath
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, Literal, NoReturn
 
-from sandbox.config.limits import Limits
-from sandbox.errors import SessionLost
-from sandbox.execution import Execution
-from sandbox.files.directory_listing import FileInfo, list_directory
-from sandbox.files.file_transfer import read_file, write_file
-from sandbox.pool.connection import Reply
-from sandbox.pool.session_group import RemoteSession
-from sandbox.server.wire import FORK, RUN
-from sandbox.session_opener import SessionOpener
+from sandbox.connection import Reply
+from sandbox.errors import SandboxError, SessionLost
+from sandbox.options import Limits, checked_cell, checked_directory, checked_forks, checked_name, checked_seed
+from sandbox.pool import Pool, RemoteSession
+from sandbox.server.wire import ENTRY, FORK, LIST, MOST_PICTURES, OPEN, PICTURE_BYTES, READ, RUN, RUN_ONCE, WRITE
 from sandbox.sync_async import Steps, finish, finish_async
-from sandbox.validation import checked_cell, checked_forks, checked_seed
+
+# The outcome of one cell of code.
+
+Status = Literal["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit", "interrupted"]
+# the signature and the head of the first chunk, which has to be an IHDR of 13 bytes
+_PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+_SIZE = struct.Struct(">II")
+# a file of 1 MiB can hold so many pixels of one colour that showing it takes gigabytes
+_MOST_PIXELS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Execution:
+    """The outcome of one cell.
+
+    Attributes:
+        stdout: what it wrote, including subprocesses and C libraries; bytes that are not UTF-8 are replaced.
+        stderr: the same for standard error.
+        value: `repr` of the last expression, None if there is none or it is None.
+        error: a traceback of the user's own frames, ending in a line such as "ValueError: boom"; or why the cell
+            was stopped.
+        status: "ok"; "error" (an exception); "timeout"; "output_limit"; "memory_limit" (the kernel killed it for
+            memory; a MemoryError is an "error"); "killed" (its process ended: crash, os._exit, a signal);
+            "exit" (it called exit()); "interrupted" (by `Interpreter.interrupt`).
+        duration: seconds from dispatch to the end.
+        truncated: the middle of stdout, stderr, value or error was left out.
+        alive: the session can go on, with its variables.
+        isolation: what separated the code from the machine, as in `Sandbox.isolation`.
+        pictures: PNG files: figures of matplotlib that were open at the end of a cell without an error, and a last
+            value that is a picture. At most 8, of 1 MiB together and 16 million pixels each. Their content is not
+            checked, and the code can forge it like any output.
+        pictures_left_out: how many more there were.
+    """
+
+    stdout: str
+    stderr: str
+    value: str | None
+    error: str | None
+    status: Status
+    duration: float
+    truncated: bool
+    alive: bool
+    isolation: str
+    pictures: tuple[bytes, ...] = ()
+    pictures_left_out: int = 0
+
+    @classmethod
+    def from_reply(cls, reply: dict[str, Any], isolation: str) -> Execution:
+        """Return the outcome in a server's reply; files that are not PNG pictures are left out."""
+        files = [base64.b64decode(picture) for picture in reply.get("pictures", ())]
+        pictures = tuple(file for file in files if png_size(file) is not None)
+        left_out = reply.get("pictures_left_out", 0) + len(files) - len(pictures)
+        return cls(**{**reply, "pictures": pictures, "pictures_left_out": left_out}, isolation=isolation)
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it was stopped because it took too long."""
+        return self.status == "timeout"
+
+    @property
+    def text(self) -> str:
+        """The text for a model: stdout, value, stderr, error, notes about pictures; without a newline at the end."""
+        parts = (self.stdout, self.value, self.stderr, self.error, *self._picture_notes())
+        return "\n".join(part.rstrip("\n") for part in parts if part and part.strip("\n"))
+
+    def _picture_notes(self) -> Iterator[str]:
+        for number, picture in enumerate(self.pictures, 1):
+            width, height = png_size(picture) or (0, 0)
+            yield f"[picture {number}: {width}x{height} PNG]"
+        if self.pictures_left_out:
+            most = f"at most {MOST_PICTURES} are kept, of {PICTURE_BYTES >> 20} MiB together"
+            yield f"[pictures left out: {self.pictures_left_out}; {most}]"
+
+
+def png_size(file: bytes) -> tuple[int, int] | None:
+    """Return width and height from the header of a PNG file; None if it is not one, or too large to show."""
+    if not file.startswith(_PNG) or len(file) < len(_PNG) + _SIZE.size:
+        return None
+    width, height = _SIZE.unpack_from(file, len(_PNG))
+    return (width, height) if 0 < width * height <= _MOST_PIXELS else None
+
+
+# Writes files of a session and reads them, in pieces of 1 MiB.
+#
+# Each piece is a request of its own. The code, or another caller, may change the file between two of them.
+
+_PIECE = 1 << 20
+SendRequest = Callable[..., Future[Reply]]
+"""Sends a request to a session: kind, and fields by name."""
+
+
+def write_file(send: SendRequest, name: str | PurePath, data: bytes, most: int) -> Steps[None]:
+    """Write a file of at most `most` bytes; see `Interpreter.put`."""
+    name = checked_name(name)
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"data has to be bytes, not {type(data).__name__}; encode text first, such as text.encode()")
+    content = bytes(data)
+    check_size(name, len(content), most)
+    for kind, fields in write_pieces(name, content):
+        check_reply((yield send(kind, **fields)), name)
+
+
+def write_pieces(name: str, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the requests that write a file."""
+    for offset in range(0, max(1, len(content)), _PIECE):  # an empty file is one empty piece
+        piece = base64.b64encode(content[offset : offset + _PIECE]).decode()
+        yield WRITE, {"path": name, "offset": offset, "data": piece}
+
+
+def read_file(send: SendRequest, name: str | PurePath, limit: int | None, default: int) -> Steps[bytes]:
+    """Return the content of a file of at most `limit` bytes, or `default` if that is None; see `Interpreter.get`."""
+    name = checked_name(name)
+    most = default if limit is None else limit
+    if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+        raise ValueError(f"limit={limit!r}; it has to be a number of bytes")
+    content = bytearray()
+    while True:
+        reply: Reply = yield send(READ, path=name, offset=len(content), length=_PIECE)
+        check_reply(reply, name)
+        check_size(name, reply["size"], most)
+        piece = base64.b64decode(reply["data"])
+        content += piece
+        # once more, since the session may send more than the size that it has reported
+        check_size(name, len(content), most)
+        if len(piece) < _PIECE or len(content) >= reply["size"]:  # a short piece is the last one
+            return bytes(content)
+
+
+def check_reply(reply: Reply, name: str) -> None:
+    """Raise the OSError that a session has reported for the file of this name, if any."""
+    if "errno" in reply:
+        raise OSError(reply["errno"], os.strerror(reply["errno"]), name)
+
+
+def check_size(name: str, size: int, most: int) -> None:
+    """Raise an OSError (EFBIG) for a file of more bytes than `most`."""
+    if size > most:
+        raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: {size} bytes; the limit is {most}", name)
+
+
+# Lists a directory of a session.
+
+_LARGEST = 1 << 62
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """One entry of a directory.
+
+    Attributes:
+        name: without its parent directories. Bytes that are not UTF-8 are shown as hexadecimal escapes.
+        size: in bytes; for a symbolic link, the size of the link itself.
+        is_dir: whether it is a directory; False for a symbolic link.
+    """
+
+    name: str
+    size: int
+    is_dir: bool
+
+
+def list_directory(send: SendRequest, path: str | PurePath) -> Steps[list[FileInfo]]:
+    """Return the entries of a directory; see `Interpreter.ls`."""
+    path = checked_directory(path)
+    reply: Reply = yield send(LIST, path=path)
+    check_reply(reply, path)
+    return sorted(_entries(base64.b64decode(reply["data"]), path), key=lambda entry: entry.name)
+
+
+def _entries(data: bytes, path: str) -> list[FileInfo]:
+    """Parse what the session has sent. It is not trusted, since the code may have written anything."""
+    entries, at = [], 0
+    while at < len(data):
+        if len(data) - at < ENTRY.size:
+            raise _malformed(path)
+        size, is_dir, length = ENTRY.unpack_from(data, at)
+        name = data[at + ENTRY.size : at + ENTRY.size + length]
+        at += ENTRY.size + length
+        # a name with "/" or ".." would lead a caller who joins paths out of the directory
+        if len(name) < length or name in (b"", b".", b"..") or b"/" in name or b"\0" in name or size > _LARGEST:
+            raise _malformed(path)
+        entries.append(FileInfo(name.decode("utf-8", "backslashreplace"), size, is_dir))
+    return entries
+
+
+def _malformed(path: str) -> OSError:
+    return OSError(errno.EIO, "the session has sent a malformed list of files", path)
+
+
+# Files that a session has from the start: checks them, and yields the requests that write them.
+
+Files = Mapping[str | PurePath, bytes | str | Path]
+"""Names, relative to the session's directory, and contents: bytes, a text (as UTF-8), or the path of a local file."""
+
+
+def checked_files(files: Files | None, limits: Limits) -> dict[str, bytes]:
+    """Return the contents by normalized name; local files are read now.
+
+    Raises:
+        TypeError: `files` is not a mapping, or a content has another type.
+        ValueError: a name leaves the directory, is given twice, or is also a directory of another file.
+        OSError: a local file cannot be read; EFBIG for a file above `Limits.file_size`, and for all files together
+            above `Limits.disk`.
+    """
+    if files is None:
+        return {}
+    if not isinstance(files, Mapping):
+        raise TypeError(f"files has to be a mapping of names to contents, not {type(files).__name__}")
+    contents: dict[str, bytes] = {}
+    for given, content in files.items():
+        name = PurePosixPath(checked_name(given)).as_posix()
+        if name in contents:
+            raise ValueError(f"the file {name!r} is given twice")
+        contents[name] = _content(name, content, limits.file_size)
+    for name in contents:
+        for parent in PurePosixPath(name).parents:
+            if str(parent) in contents:
+                raise ValueError(f"{str(parent)!r} cannot be both a file and the directory of {name!r}")
+    check_size("all files together", sum(map(len, contents.values())), limits.disk)
+    return contents
+
+
+def _content(name: str, content: bytes | str | Path, most: int) -> bytes:
+    if isinstance(content, Path):
+        content = _read(name, content, most)
+    elif isinstance(content, str):
+        content = content.encode()
+    elif not isinstance(content, (bytes, bytearray, memoryview)):
+        kinds = "bytes, a str or a pathlib.Path"
+        raise TypeError(f"the content of the file {name!r} has to be {kinds}, not {type(content).__name__}")
+    content = bytes(content)
+    check_size(name, len(content), most)
+    return content
+
+
+def _read(name: str, path: Path, most: int) -> bytes:
+    # O_NONBLOCK: opening a FIFO must not wait for a writer
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"the content of the file {name!r}: {str(path)!r} is not a regular file")
+        # one byte more tells that it is too large; the reported size alone does not, since files of /proc have none
+        content = file.read(most + 1)
+        check_size(name, max(len(content), os.fstat(file.fileno()).st_size), most)
+        return content
+
+
+def write_requests(files: Mapping[str, bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the requests that write files, in pieces."""
+    for name, content in files.items():
+        yield from write_pieces(name, content)
+
+
+# Opens sessions: takes a slot, opens the session, writes its first files and runs the setup in it.
+
+_TRIES = 3
+
+
+class SessionOpener:
+    """Opens sessions in the containers of a pool.
+
+    Args:
+        pool: the pool.
+        limits: of the sandbox.
+    """
+
+    def __init__(self, pool: Pool, limits: Limits) -> None:
+        self.pool = pool
+        self.limits = limits
+
+    def open(self, setup: str, files: dict[str, bytes]) -> Steps[RemoteSession]:
+        """Open a session, write its files and run the setup in it.
+
+        Raises:
+            OSError: a file cannot be written.
+            SandboxError: no session can be opened, or the setup fails.
+        """
+        fields = checked_cell(setup, None, self.limits)
+        session = yield from self._open_empty()
+        try:  # files first, since the setup may read them
+            for kind, piece in write_requests(files):
+                check_reply((yield session.request(kind, **piece)), piece["path"])
+            if setup:
+                check_setup((yield session.request(RUN, setup=True, **fields)))
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _open_empty(self) -> Steps[RemoteSession]:
+        for _ in range(_TRIES):
+            session = yield from self.reserve()
+            try:
+                yield session.request(OPEN)
+            except BaseException as error:
+                session.close()
+                if session.lost and isinstance(error, SandboxError):
+                    continue  # no code has run in it yet, so another container can take its place
+                raise
+            return session
+        raise SessionLost(f"{_TRIES} containers in a row ended before a session was opened in them")
+
+    def reserve(self) -> Steps[RemoteSession]:
+        """Wait for a slot; returns a session in it that the server does not know yet."""
+        return self.pool.first_session((yield from self.pool.acquire()))
+
+
+def check_setup(reply: Reply) -> None:
+    """Raise a SandboxError for setup code that has failed."""
+    execution = Execution.from_reply(reply, "")
+    if execution.status != "ok":
+        raise SandboxError(f"the setup code failed ({execution.status}):\n{execution.text}")
+
+
+def check_step(kind: int, fields: dict[str, Any], reply: Reply) -> None:
+    """Raise an exception for a step before the code that has failed.
+
+    A setup that has ended its session is not an error of the machinery: the run reports it as its result.
+    """
+    if kind != RUN:
+        check_reply(reply, fields["path"])
+    elif reply["alive"]:
+        check_setup(reply)
+
 
 _log = logging.getLogger(__name__)
 _cells = itertools.count(1)
@@ -311,3 +635,104 @@ class SyncInterpreter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+# An interpreter without memory: each cell runs in a session of its own.
+
+
+class FreshInterpreter(Interpreter):
+    """Runs each cell in a new session, which starts from the setup and is closed afterwards.
+
+    It holds no session between two runs. Runs may happen at the same time; each waits for a slot. Forking returns more
+    interpreters of this kind; there are no files to put or get. A setup that fails is an error of each run. A setup
+    that ends its session is a result of each run ("killed"), as if the code had ended it. `interrupt` stops all runs,
+    except those that are still being opened or prepared.
+
+    Args:
+        opener: of the sandbox.
+        setup: code that runs first in each session.
+        files: that each session has from the start.
+    """
+
+    def __init__(self, opener: SessionOpener, setup: str, files: dict[str, bytes]) -> None:
+        # not by `Interpreter.__init__`, which attaches a session
+        self.lost_on_fork = {}
+        self._opener = opener
+        self._setup = setup
+        self._files = files
+        self._closed = False
+        self._running: set[RemoteSession] = set()
+        # checked here, so that a setup of a wrong type or size is refused before the first run
+        self._setup_cell = checked_cell(setup, None, opener.limits)
+
+    def __repr__(self) -> str:
+        return f"<FreshInterpreter in {self._opener.pool.plan.backend}{', closed' if self._closed else ''}>"
+
+    def _request(self, kind: int, **fields: Any) -> NoReturn:
+        raise ValueError(
+            "a fresh interpreter keeps no files from run to run; give it files=, write them in the code or in the "
+            "setup, or open an interpreter without fresh=True"
+        )
+
+    def _run(self, code: str, timeout: float | None) -> Steps[Execution]:
+        fields = checked_cell(code, timeout, self.limits)
+        self._check_open()
+        session = yield from self._opener.reserve()
+        session.count("runs")
+        try:
+            reply = yield from self._run_in(session, (RUN, {**fields, "setup": False}))
+        finally:
+            self._running.discard(session)
+            session.close()
+        return Execution.from_reply(reply, session.container.isolation)
+
+    def _run_in(self, session: RemoteSession, run: tuple[int, dict[str, Any]]) -> Steps[Reply]:
+        """Run the setup and the code with one request; files need one more request for each piece."""
+        setup = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
+        if self._files:
+            steps = [*write_requests(self._files), *setup]
+            # sent together: the server serves them in order, and nothing waits for a reply in between
+            opened, *prepared, ran = session.request_all((OPEN, {}), *steps, run)
+            self._running.add(session)
+            yield opened
+            for (kind, step), future in zip(steps, prepared, strict=True):
+                check_step(kind, step, (yield future))
+            reply: Reply = yield ran
+            return reply
+        future = session.request(RUN_ONCE, steps=setup, **run[1])
+        self._running.add(session)
+        reply = yield future
+        # the server has closed it with this reply
+        session.mark_closed()
+        if reply.pop("step", 0):
+            check_step(*setup[0], reply)
+        return reply
+
+    def _interrupt(self) -> Steps[bool]:
+        found = False
+        for session in list(self._running):
+            with contextlib.suppress(SessionLost):
+                reply: Reply = yield session.interrupt(None)
+                found = found or reply["interrupted"]
+        return found
+
+    def _fork(self, n: int, reseed: bool | int) -> Steps[list[Interpreter]]:
+        checked_seed(reseed)
+        self._check_open()
+        return [FreshInterpreter(self._opener, self._setup, self._files) for _ in range(checked_forks(n))]
+        yield  # makes this a generator, as the methods of `Interpreter` are; it never waits
+
+    def _close(self) -> Steps[None]:
+        self._closed = True
+        return
+        yield
+
+    def _restart(self) -> Steps[None]:
+        self._closed = False
+        return
+        yield
+
+    def _check_open(self) -> None:
+        self._opener.pool.state.check_process()
+        if self._closed:
+            raise SessionLost("this interpreter is closed; open a new one")

@@ -12,17 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypedDict, Unpack
 
-from sandbox.backends.http_address import http_addresses, is_http_address, without_password
+from sandbox.backends.http_backend import http_addresses, is_http_address, without_password
 from sandbox.backends.registry import check_backend
-from sandbox.config.limits import Limits
-from sandbox.config.options import PoolPlan, ServerOptions, command_words, package_names
-from sandbox.docker_engine.hosts import Host, hosts_of
-from sandbox.execution import Execution
-from sandbox.files.initial_files import Files, checked_files
-from sandbox.fresh_interpreter import FreshInterpreter
-from sandbox.interpreter import Interpreter, SyncInterpreter
-from sandbox.pool.pool import Pool
-from sandbox.session_opener import SessionOpener
+from sandbox.docker_engine import Host, hosts_of
+from sandbox.interpreter import (
+    Execution,
+    Files,
+    FreshInterpreter,
+    Interpreter,
+    SessionOpener,
+    SyncInterpreter,
+    checked_files,
+)
+from sandbox.options import Limits, PoolPlan, ServerOptions, command_words, package_names
+from sandbox.pool import Pool
 from sandbox.sync_async import Steps, finish, finish_async
 
 BACKEND_VARIABLE = "ARPO_SANDBOX"

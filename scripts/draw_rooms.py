@@ -49,42 +49,38 @@ FLOORS: dict[str, list[str]] = {
         "protocols",
         "tools",
         "services rewards",
-        "published_reward",
         "grading pages task_files",
         "search chat_model",
-        "net",
-        "cache worker_pool registration event_loop budget",
-        "env_factory task_checks option_checks",
-        "episode daemon_threads errors lazy_names text text_space",
+        "net cache",
+        "sqlite_store worker_pool registration",
+        "event_loop option_checks episode errors lazy_names text",
     ],
     "envs_registry": [
-        "catalogue user_tasks named_sources",
+        "catalogue user_tasks",
         "generated",
         "datasets",
         "contamination answer_leak_check",
         "sources",
         "spec task",
-        "module_ids",
         "nearest_name install_line",
     ],
     "sandbox": [
         "http",
         "sandbox",
-        "fresh_interpreter",
         "interpreter",
-        "session_opener",
-        "files",
         "pool",
+        "connection",
         "backends",
-        "images pods",
-        "docker_engine cache_directory validation execution server.supervisor server.session",
-        "config server server.kernel errors sync_async",
+        "images",
+        "docker_engine",
+        "options server.supervisor server.session",
+        "errors server server.kernel sync_async",
     ],
 }
 
 
 def room_of(module: str) -> str:
-    """Return the room of a module, such as "arpo_env.net" for "arpo_env.net.http"."""
+    """Return the room of a module, such as "arpo_env.net" for "arpo_env.net"."""
     parts = module.split(".")
     depth = 3 if ".".join(parts[:2]) in NESTED and (ROOT / Path(*parts[:3])).is_dir() else 2
     return ".".join(parts[:depth])

@@ -109,14 +109,13 @@ TURNS = ("<think>I compute.</think><python>6 * 7</python>", "<think>So.</think><
 def tables_as_before(own_names: None) -> Iterator[None]:
     """Takes out of all tables what a test has put in, and its modules own_*."""
     from arpo_env.grading import grader_registry
-    from arpo_env.search import backend_registry
-    from arpo_env.search.web import providers
+    from arpo_env.search import backend_registry, web
 
     tables: list[dict[Any, Any]] = [
         grader_registry.GRADERS,
         backend_registry._factories,
         backend_registry._unasked,
-        providers._BY_NAME,
+        web._BY_NAME,
     ]
     if importlib.util.find_spec("torch"):
         tables += _tables_of_algorithms()
@@ -255,10 +254,15 @@ def test_a_data_set_is_one_row(user: User, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_search_provider_is_one_row(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row as those of `provider_table`: asked with its key, recorded, and replayed without one."""
     pytest.importorskip("requests")
-    from arpo_env.search.web.provider_table import ProviderRow
-    from arpo_env.search.web.providers import provider_table, register_provider
-    from arpo_env.search.web.request_formats import ProviderRequest, SearchQuery
-    from arpo_env.search.web.response_parsing import HitFields, ReplyShape
+    from arpo_env.search.web import (
+        HitFields,
+        ProviderRequest,
+        ProviderRow,
+        ReplyShape,
+        SearchQuery,
+        provider_table,
+        register_provider,
+    )
 
     def request(query: SearchQuery) -> ProviderRequest:
         return ProviderRequest({"X-Own-Key": query.keys["OWN_SEARCH_KEY"]}, params={"q": query.text, "n": query.k})

@@ -23,7 +23,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from arpo_env.adapters.peer import load_peer
-from arpo_env.tools.mcp_connections import McpServer
+from arpo_env.tools.mcp_tools import McpServer
 from arpo_trainer import packing
 from arpo_trainer.cli.arpo_command import _parser, main
 from arpo_trainer.optional_dependencies import EXTRAS, naming_extras, require

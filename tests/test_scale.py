@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from arpo_env.net.rate_limit import RateLimiter
+from arpo_env.net import RateLimiter
 from arpo_trainer.backends.base import Request
 from benchmarks.rollout_world import small_tokenizer
 from benchmarks.scale_servers import BLOCK, MODELS, TOKENS_PER_ID, BlockCache, SimulatedServer, block_keys

@@ -12,7 +12,7 @@ import torch
 
 from arpo_env import paper_reward
 from arpo_env.grading import published_metrics as published
-from arpo_env.published_reward import reference_reward
+from arpo_env.rewards import reference_reward
 from arpo_trainer import RolloutSettings, branch_score
 from arpo_trainer.algorithms.branching import BRANCHES, Point, chain_length
 from arpo_trainer.algorithms.budgets import balanced_roots, generated_tokens, probed_roots

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from sandbox.http.token_rules import NO_PAGES, NO_TOKEN, check_token, sends_token
+from sandbox.http.json_server import NO_PAGES, NO_TOKEN, check_token, sends_token
 
 TOKEN_VARIABLE = "ARPO_SERVE_TOKEN"
 IDLE_SECONDS = 600.0

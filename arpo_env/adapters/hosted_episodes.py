@@ -6,24 +6,223 @@ if the operator allows it, `episode_reward`. An episode without a task has the t
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from gymnasium.error import ResetNeeded
 
-from arpo_env.adapters.chat_episode import ChatEpisode
-from arpo_env.adapters.one_conversation import check_one_conversation
-from arpo_env.adapters.served_episode import ServedEpisode
-from arpo_env.adapters.split_tasks import SplitTasks
-from arpo_env.env_factory import EnvFactory
+from arpo_env.adapters.chat_episode import ChatEpisode, check_one_conversation
+from arpo_env.adapters.peer import FAULTS
+from arpo_env.chat_messages import Message
+from arpo_env.env import ToolEnv
 from arpo_env.errors import ServiceError
-from arpo_env.protocols.parse_tool_calls import UnreadableCall, checked_call
+from arpo_env.event_loop import run_on_loop
+from arpo_env.net import redact_urls
+from arpo_env.protocols.protocol import UnreadableCall, checked_call
+from arpo_env.registration import EnvFactory
 from arpo_env.tools.execute_tool_call import INFRASTRUCTURE_ERRORS, call_tool
-from arpo_env.tools.function_schema import JsonSchema, function_schema
+from arpo_env.tools.tool import JsonSchema, function_schema
 from arpo_env.tools.toolbox import usable_schemas, usable_tools
+from envs_registry import Task, TaskSource, get_spec
+from envs_registry.nearest_name import nearest_hint
+
+# `ServedEpisode`: an episode that a client plays over a network.
+#
+#     served = ServedEpisode(factory(), idle_seconds=600)
+#     messages = await served.start(index=3)
+#     messages = await served.use(lambda episode: episode.reply("<think>So.</think><python>1 + 1</python>"))
+#     await served.close()
+#
+# It may be used from any event loop. Calls run one after another, on the background loop. If the client stays away for
+# `idle_seconds`, the tools are closed, so that an abandoned episode holds no session of the sandbox.
+
+T = TypeVar("T")
+
+
+class EpisodeVoid(RuntimeError):
+    """Raised when an episode has no reward and cannot go on, through no fault of the policy; start another one."""
+
+
+class ServedEpisode:
+    """One client's episode.
+
+    Args:
+        env: the environment; this object uses it alone.
+        idle_seconds: how long the client may stay away.
+
+    Attributes:
+        episode: the episode.
+        open: whether the environment may hold resources.
+    """
+
+    def __init__(self, env: ToolEnv, idle_seconds: float) -> None:
+        self.episode = ChatEpisode(env)
+        self.open = True
+        self._idle_seconds = idle_seconds
+        self._void = ""
+        self._lock = asyncio.Lock()
+        self._clock: asyncio.TimerHandle | None = None
+
+    async def start(self, **choice: Any) -> list[Message]:
+        """Start an episode, also after one that was void; `choice` is that of `ChatEpisode.start`.
+
+        Raises:
+            EpisodeVoid: the infrastructure failed.
+        """
+        return await run_on_loop(self._use(lambda episode: episode.start(**choice), anew=True))
+
+    async def use(self, work: Callable[[ChatEpisode], Awaitable[T]]) -> T:
+        """Do some work with the episode after the work before it.
+
+        Raises:
+            EpisodeVoid: the infrastructure failed, now or before, or the client stayed away for too long.
+            ResetNeeded: there is no running episode.
+        """
+        return await run_on_loop(self._use(work))
+
+    async def close(self) -> None:
+        """Close the environment after the work in progress; may be called twice."""
+        await run_on_loop(self._close("the episode was closed"))
+
+    async def _use(self, work: Callable[[ChatEpisode], Awaitable[T]], anew: bool = False) -> T:
+        async with self._lock:
+            self._stop_clock()
+            if anew:
+                self._void, self.open = "", True
+            had_failed = self._failed
+            try:
+                if self._void:
+                    raise EpisodeVoid(self._void)
+                return await work(self.episode)
+            except EpisodeVoid:
+                raise
+            except Exception as error:
+                # tools of a user's own whose failures void the sample raise what they like
+                if isinstance(error, FAULTS) or (self._failed and not had_failed):
+                    # remembered, or a new session without the old variables would answer the next call
+                    why = redact_urls(f"{type(error).__name__}: {error}")
+                    self._void = f"the environment failed, not the policy, so there is no reward ({why})"
+                    raise EpisodeVoid(self._void) from error
+                raise
+            except BaseException:  # what a call did until it was broken off is not known
+                self._void = "a call was broken off, so the episode cannot go on; start another"
+                raise
+            finally:
+                if self.open:  # void episodes too, since their sessions may live on
+                    self._start_clock()
+
+    @property
+    def _failed(self) -> bool:
+        running = self.episode.env._episode
+        return running is not None and running.outcome == "failed"
+
+    async def _close(self, why: str) -> None:
+        async with self._lock:
+            self._stop_clock()
+            self.open, self._void = False, self._void or why
+            with contextlib.suppress(*FAULTS):  # what is broken needs no closing
+                await self.episode.close()
+
+    def _start_clock(self) -> None:
+        self._clock = asyncio.get_running_loop().call_later(self._idle_seconds, self._expire)
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+
+    def _expire(self) -> None:
+        if not self._lock.locked():
+            why = f"the episode was closed after {self._idle_seconds:g} s without a call; start another"
+            self._closing = asyncio.ensure_future(self._close(why))  # kept, or the task could be collected
+
+
+# `SplitTasks`: the tasks of an environment by split and number, in the form of OpenEnv's task API.
+#
+# Questions are shown, answers are not.
+
+ENDLESS = 2**31
+_PREVIEW = 1000
+
+
+class SplitTasks:
+    """The tasks of an environment.
+
+    Args:
+        factory: the environment. If it is made for one split, only this one is there.
+
+    Attributes:
+        names: names of the splits.
+        default: the split of the environment itself.
+    """
+
+    def __init__(self, factory: EnvFactory) -> None:
+        self._factory, self._spec = factory, get_spec(factory.id)
+        given = factory.options.get("split")
+        self.names: tuple[str, ...] = (given,) if given else self._spec.splits or ("train",)
+        if "data" in factory.options:  # a file of the user's own has one split
+            self.names = self.names[:1]
+        self.default = self.names[0]
+
+    def task(self, split: str, index: int) -> Task:
+        """Return a task.
+
+        Raises:
+            ValueError: there is no such split.
+            IndexError: there is no such task.
+        """
+        source, size = self._source(split), self.num_tasks(split)
+        if not isinstance(index, int) or not 0 <= index < size:
+            raise IndexError(f"there is no task {index!r}: the split {split!r} has the numbers 0 to {size - 1}")
+        return source.task(index)
+
+    def list_splits(self) -> list[str]:
+        """Return the names of the splits."""
+        return list(self.names)
+
+    def num_tasks(self, split: str) -> int:
+        """Return the number of tasks; of generated ones there are `ENDLESS`."""
+        return self._source(split).size or ENDLESS
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        """Return a task without its answer."""
+        task = self.task(split, index)
+        return {"id": task.id, "index": index, "split": split, "question": task.question}
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """Return the first tasks, at most 1000."""
+        return self.get_task_range(split, 0, min(_PREVIEW, self.num_tasks(split)))
+
+    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+        """Return the tasks of a slice.
+
+        Raises:
+            ValueError: there is no such split, or the slice has more than 1000 tasks.
+        """
+        numbers = range(self.num_tasks(split))[start:stop]
+        if len(numbers) > _PREVIEW:
+            raise ValueError(f"ask for at most {_PREVIEW} tasks at a time, not {len(numbers)}")
+        return [self.get_task(split, index) for index in numbers]
+
+    def metadata(self) -> dict[str, str]:
+        """Return what describes the environment."""
+        return {"name": self._spec.id, "description": self._spec.description}
+
+    def _source(self, split: str) -> TaskSource:
+        if split not in self.names:
+            hint = nearest_hint(split, self.names, " Did you mean {!r}?")
+            raise ValueError(f"there is no split {split!r}; the splits are {', '.join(self.names)}.{hint}")
+        options = self._factory.options
+        # the sources of an environment without splits do not take the option
+        if split != self.default and self._spec.splits:
+            options = {**options, "split": split}
+        source: TaskSource = EnvFactory(self._factory.id, **options)().tasks
+        return source
+
 
 NATIVE = "hermes"
 

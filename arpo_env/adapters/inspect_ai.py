@@ -16,8 +16,8 @@ from typing import Any
 from arpo_env.adapters.chat_episode import ChatEpisode, close_tag
 from arpo_env.adapters.peer import load_peer
 from arpo_env.chat_messages import Message
-from arpo_env.env_factory import EnvFactory
 from arpo_env.errors import ServiceError
+from arpo_env.registration import EnvFactory
 
 load_peer("inspect_ai")
 

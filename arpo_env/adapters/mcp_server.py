@@ -18,10 +18,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from arpo_env.adapters.asgi_server import Receive, Scope, Send, TokenGuard
-from arpo_env.adapters.hosted_episodes import ANSWER, END, REWARD, START, HostedEpisodes, ToolReply
+from arpo_env.adapters.hosted_episodes import ANSWER, END, REWARD, START, EpisodeVoid, HostedEpisodes, ToolReply
 from arpo_env.adapters.peer import load_peer
-from arpo_env.adapters.served_episode import EpisodeVoid
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
 
 PATH = "/mcp"
 _HERE = "stdio"  # the handle of the one episode over standard input and output

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from arpo_env.adapters.one_conversation import check_one_conversation
+from arpo_env.adapters.chat_episode import check_one_conversation
 from arpo_env.env import ToolEnv
-from arpo_env.env_factory import EnvFactory
+from arpo_env.registration import EnvFactory
 from envs_registry import Task
 from envs_registry.install_line import install_line
 from envs_registry.nearest_name import nearest_hint

@@ -10,16 +10,298 @@ forks here, and no trees: `arpo_trainer.ARPOTrainer` has them.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
-from collections.abc import Mapping
-from typing import Any
+import inspect
+import json
+import logging
+import operator
+import re
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, cast
 
-from arpo_env.adapters.json_schema_methods import method_class
-from arpo_env.adapters.peer import load_peer
-from arpo_env.adapters.task_rows import FORMATS, task_rows, unwritable
-from arpo_env.adapters.trl_episode import TRLEpisode, environment_reward
+from arpo_env.adapters.chat_episode import ChatEpisode
+from arpo_env.adapters.peer import FAULTS, load_peer
+from arpo_env.adapters.task_rows import FORMATS, find_task, task_rows, unwritable
+from arpo_env.chat_messages import Message, text_of
 from arpo_env.env import ToolEnv
-from arpo_env.env_factory import EnvFactory
+from arpo_env.event_loop import background_loop, run
+from arpo_env.protocols.protocol import Answer, Malformed, NativeProtocol, Nothing
+from arpo_env.registration import EnvFactory
+from arpo_env.tools.tool import JsonSchema
+from arpo_env.tools.toolbox import usable_schemas
+
+# `TRLEpisode`, in which TRL plays a trajectory, and `environment_reward`, which grades it; `trl_spec` makes both.
+#
+# TRL holds the conversation and calls methods for tools. What the model wrote besides its calls comes only with the
+# reward function, so the environment takes the calls while they happen, and all else at the end.
+
+logger = logging.getLogger(__name__)
+
+
+class TRLEpisode:
+    """The environment of one trajectory at a time; TRL uses it again for other ones.
+
+    Attributes:
+        episode: the running or last episode, for reward functions of your own.
+        fault: the failure of the infrastructure that ended it, or None.
+    """
+
+    def __init__(self, factory: EnvFactory, env: ToolEnv) -> None:
+        self._factory, self._schemas = factory, env.schemas
+        self._objects = {name: factory.options[name] for name in unwritable(factory.options)}
+        self.fault: Exception | None = None
+        # The finalizer must not refer to `self`; the sandbox itself ends with the process.
+        self._held = [ChatEpisode(env)]
+        weakref.finalize(self, _close_soon, self._held).atexit = False
+
+    @property
+    def episode(self) -> ChatEpisode:
+        """The running or last episode."""
+        return self._held[0]
+
+    def reset(self, **row: Any) -> None:
+        """Start the task that a row names.
+
+        Raises:
+            ValueError: the row names no task, another one than when it was written, or an environment with other tools.
+        """
+        factory, task = find_task(row, **self._objects)
+        self.fault = None
+        try:
+            run(self._start(factory, task))
+        except FAULTS as fault:
+            self._remember(fault)
+
+    async def _start(self, factory: EnvFactory, task: Any) -> None:
+        await self._close()
+        if factory != self._factory:
+            env: ToolEnv = factory()
+            if env.schemas != self._schemas or not env.protocol.native:
+                raise ValueError(f"a row is for {factory}, whose tools are not those of {self._factory}")
+            self._factory, self._held[0] = factory, ChatEpisode(env)
+        await self.episode.start(task=task)
+
+    def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Execute a call of the model; whatever this raises, TRL shows to the model."""
+        if self.fault is None:
+            try:
+                return run(self.episode.call(name, arguments))
+            except Exception as fault:  # a policy's own mistakes do not raise
+                self._remember(fault)
+        raise RuntimeError("the tools are not available")
+
+    def _remember(self, fault: Exception) -> None:
+        self.fault = fault
+        logger.warning("a trajectory has no reward, since the infrastructure failed: %r", fault)
+
+    async def _grade(self, completion: Sequence[Message]) -> float | None:
+        """Return the reward of a finished trajectory, None if it cannot be known, and close the interpreter."""
+        try:
+            if self.fault is None:
+                await self._finish(completion)
+        except Exception as fault:  # graders and reward terms of the user raise what they like
+            self._remember(fault)
+        finally:
+            await self._close()
+        return None if self.fault is not None else self.episode.reward
+
+    async def _close(self) -> None:
+        # A session that cannot be closed makes neither the last reward nor the next episode void.
+        with contextlib.suppress(Exception):
+            await self.episode.close()
+
+    async def _finish(self, completion: Sequence[Message]) -> None:
+        env, episode = self.episode.env, self.episode
+        if episode.done:
+            return
+        said = [message for message in completion if message["role"] == "assistant"]
+        texts = [_as_text(env, message) for message in said]
+        actions = [env.protocol.parse(text, usable_schemas(env.tools)) for text in texts]
+        # TRL answers unknown tools and wrong arguments itself, and the calls do not come with the model's thoughts.
+        env.episode.malformed += sum(isinstance(action, Malformed) for action in actions)
+        env.episode.malformed += not env.protocol.well_formed(texts)
+        if said and said[-1] is completion[-1] and isinstance(actions[-1], Answer | Nothing):
+            await episode.reply(texts[-1])
+        else:
+            await episode.truncate()
+
+
+def environment_reward(
+    completions: Sequence[Any], environments: Sequence[Any] | None = None, **rest: Any
+) -> list[float | None]:
+    """Return the rewards of the environments, as a reward function of TRL.
+
+    None marks a trajectory whose infrastructure failed: TRL leaves it out of its group's mean, and its advantage is 0.
+    The metric `void` is the share of these.
+
+    Args:
+        completions: the messages of each trajectory after its prompt.
+        environments: the object of each trajectory.
+        rest: what else TRL passes.
+
+    Raises:
+        ValueError: TRL did not pass the environments.
+    """
+    if environments is None:
+        raise ValueError(
+            "TRL did not pass the environments: give GRPOTrainer the environment_factory too, as in **spec.kwargs "
+            "(AsyncGRPOTrainer never passes them)"
+        )
+    rewards = run(_grade_all(completions, environments))
+    void = [each.fault is not None for each in environments if isinstance(each, TRLEpisode)]
+    if void and "log_metric" in rest:
+        rest["log_metric"]("void", sum(void) / len(void))
+    return rewards
+
+
+async def _grade_all(completions: Sequence[Any], environments: Sequence[Any]) -> list[float | None]:
+    return list(await asyncio.gather(*map(_grade, environments, completions)))
+
+
+async def _grade(environment: Any, completion: Sequence[Message]) -> float | None:
+    # other environments of the same run have rewards of their own
+    return await environment._grade(completion) if isinstance(environment, TRLEpisode) else None
+
+
+def _as_text(env: ToolEnv, message: Message) -> str:
+    """Return a message that TRL has parsed as the environment's protocol writes it."""
+    thought = message.get("reasoning_content") or message.get("thinking")
+    text = f"<think>{thought}</think>{text_of(message.get('content'))}" if thought else text_of(message.get("content"))
+    functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
+    protocol = cast("NativeProtocol", env.protocol)
+    calls = [(each.get("name"), each.get("arguments")) for each in functions]
+    return protocol.write_calls(text, calls) if calls else text
+
+
+def _close_soon(held: Sequence[ChatEpisode]) -> None:
+    for episode in held:
+        # Garbage may be collected on the thread of the loop, so this does not wait.
+        asyncio.run_coroutine_threadsafe(episode.close(), background_loop())
+
+
+# Classes whose methods are made of JSON schemas, for frameworks that read tools from signatures and docstrings.
+#
+# `method_class(Base, schemas)` returns a subclass of `Base` with a method for each schema. Signature, type hints and
+# Google docstring describe the schema so that `get_json_schema` of transformers reads it again. A method calls
+# `self._call(name, arguments)`.
+
+T = TypeVar("T")
+_HINTS: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "object": dict,
+    "array": list,
+    "null": type(None),
+}
+_SECTIONS = re.compile(r"(Args|Returns|Raises):")  # where `get_json_schema` ends a description
+_PLAIN = {"type", "enum", "items", "description", "title"}  # keys that a hint and a docstring convey, or nobody needs
+
+
+def method_class(base: type[T], schemas: Sequence[JsonSchema], reserved: Sequence[str] = ()) -> type[T]:
+    """Return a subclass with a method for each tool; the same class for the same schemas.
+
+    Args:
+        base: has a method `_call(name, arguments)`, which the methods call.
+        schemas: the tools, in OpenAI's form.
+        reserved: names that tools may not have.
+
+    Raises:
+        ValueError: the name of a tool or of a parameter cannot be used.
+    """
+    kind: Any = base  # a type is hashable, which its checker does not know
+    made: type[T] = _made(kind, json.dumps(schemas), tuple(reserved))
+    return made
+
+
+@functools.cache
+def _made(base: type, schemas: str, reserved: tuple[str, ...]) -> Any:
+    tools = [schema["function"] for schema in json.loads(schemas)]
+    for tool in tools:
+        name = tool["name"]
+        if name in reserved or name.startswith("_"):
+            raise ValueError(f"a tool cannot be named {name!r} here, rename it; taken: {', '.join(reserved)}, _...")
+    methods = {tool["name"]: _method(tool, base) for tool in tools}
+    return type(base.__name__, (base,), {"__module__": base.__module__, "__doc__": base.__doc__, **methods})
+
+
+def _method(tool: Mapping[str, Any], base: type) -> Callable[..., str]:
+    name, schema = tool["name"], tool.get("parameters") or {}
+    properties: dict[str, Any] = schema.get("properties") or {}
+
+    def method(self: Any, /, **arguments: Any) -> str:
+        result: str = self._call(name, arguments)
+        return result
+
+    method.__name__, method.__qualname__ = name, f"{base.__qualname__}.{name}"
+    method.__module__, method.__doc__ = base.__module__, _docstring(tool, properties)
+    hints = {key: _hint(value) for key, value in properties.items()}
+    # no hint for the result, which would become part of the schema
+    method.__annotations__ = hints
+    try:
+        # Arguments that the model leaves out are not passed on, so that their defaults are the tool's own.
+        parameters = [
+            inspect.Parameter(
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                annotation=hints[key],
+                default=inspect.Parameter.empty if key in schema.get("required", ()) else None,
+            )
+            for key in properties
+        ]
+        receiver = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        vars(method)["__signature__"] = inspect.Signature([receiver, *parameters])
+    except ValueError as error:
+        raise ValueError(f"the tool {name!r} cannot be a method: {error}") from error
+    return method
+
+
+def _docstring(tool: Mapping[str, Any], properties: Mapping[str, Any]) -> str:
+    said = _plain(" ".join(str(tool.get("description") or tool["name"]).split()))
+    lines = [f"    {key}: {_plain(_described(key, value))}" for key, value in properties.items()]
+    return "\n".join([said, "", "Args:", *lines]) if lines else said
+
+
+def _plain(text: str) -> str:
+    """Return a description without what `get_json_schema` gives a meaning."""
+    said = _SECTIONS.sub(r"\1 :", text)
+    # it reads "(choices: ...)" at the end as JSON
+    return f"{said}." if said.endswith(")") and "(choices:" in said.lower() else said
+
+
+def _described(key: str, schema: Mapping[str, Any]) -> str:
+    # A docstring without a description of each parameter is refused.
+    said = " ".join(str(schema.get("description") or key).split())
+    rest = {name: value for name, value in schema.items() if name != "description"}
+    return said if _conveyed(schema) else f"{said} JSON schema: {json.dumps(rest, ensure_ascii=False)}"
+
+
+def _conveyed(schema: Mapping[str, Any]) -> bool:
+    """Return whether a type hint says everything that the schema says."""
+    kinds = schema.get("type")
+    known = set(kinds if isinstance(kinds, list) else [kinds]) <= set(_HINTS)
+    enum_known = "enum" not in schema or _has_literals(schema)
+    return known and enum_known and set(schema) <= _PLAIN and ("items" not in schema or _conveyed(schema["items"]))
+
+
+def _has_literals(schema: Mapping[str, Any]) -> bool:
+    return bool(schema.get("enum")) and all(isinstance(value, str | int | None) for value in schema["enum"])
+
+
+def _hint(schema: Mapping[str, Any]) -> Any:
+    if _has_literals(schema):
+        return Literal[tuple(schema["enum"])]
+    kinds = schema.get("type")
+    if isinstance(kinds, list):
+        return functools.reduce(operator.or_, (_hint({**schema, "type": kind}) for kind in kinds))
+    if kinds == "array" and schema.get("items"):
+        return list[_hint(schema["items"])]  # type: ignore[misc]
+    return _HINTS.get(str(kinds), Any)
+
 
 # what TRL calls itself (other public methods are tools), and the attributes of `TRLEpisode`
 RESERVED = ("reset", "get_reward", "episode", "fault")

@@ -19,7 +19,7 @@ from typing import Any
 
 from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.adapters.peer import load_peer
-from arpo_env.env_factory import EnvFactory
+from arpo_env.registration import EnvFactory
 
 load_peer("verifiers.v1")
 

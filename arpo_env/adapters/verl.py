@@ -28,9 +28,9 @@ from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.adapters.peer import load_peer
 from arpo_env.adapters.task_rows import find_task
 from arpo_env.env import ToolEnv
-from arpo_env.env_factory import EnvFactory
 from arpo_env.episode import Call, Turn
 from arpo_env.protocols.protocol import Malformed, ToolCalls
+from arpo_env.registration import EnvFactory
 
 USED = "arpo_tools"  # in verl's extra fields of a trajectory: names of the tools that were executed
 # what precedes the last message in a decoded response: the last result, and the name of the role

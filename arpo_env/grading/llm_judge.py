@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from arpo_env.cache.cache import Cache, CacheError
+from arpo_env.cache import Cache, CacheError
 from arpo_env.chat_model import ChatModel, Message
 from arpo_env.errors import GradingError, ServiceError
 from arpo_env.grading.grader import Grader, Score

@@ -7,29 +7,402 @@ for the parser, Jina's service) is another exception, which voids the sample.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import functools
+import itertools
 import os
 import re
+import threading
+import time
 import weakref
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from arpo_env.daemon_threads import DaemonThreads
-from arpo_env.net.http import ServiceError
-from arpo_env.net.rate_limit import RateLimited, RateLimiter
-from arpo_env.net.service_urls import without_login
-from arpo_env.pages import jina_reader as jina_service
-from arpo_env.pages.charset import decode
-from arpo_env.pages.deadline import TooSlow
-from arpo_env.pages.fetch import FetchLimits, FetchResult, explain_status, fetch
+from arpo_env.cache import Cache
+from arpo_env.errors import ServiceError
+from arpo_env.event_loop import DaemonThreads
+from arpo_env.net import Http, RateLimited, RateLimiter, Reply, without_login
+from arpo_env.pages.fetch import (
+    PORTS,
+    Address,
+    AddressRefused,
+    FetchLimits,
+    FetchResult,
+    TooSlow,
+    explain_status,
+    fetch,
+    parse_address,
+    resolve,
+)
 from arpo_env.pages.page import Kind, Page, PageError, shown
 from arpo_env.pages.parser_pool import PageParser, ParsingFailed
-from arpo_env.pages.robots_txt import MAX_BYTES, RobotsCache
-from arpo_env.pages.url_safety import PORTS, Address, AddressRefused, parse_address, resolve
+
+if TYPE_CHECKING:
+    import protego
+
+
+# Pages through Jina's reader service, which fetches and renders them: with JINA_API_KEY, or 20 pages per minute.
+#
+# The service has its own rules for robots.txt and for where an address may lead; our checks of the address still apply.
+
+JINA_ADDRESS = "https://r.jina.ai"
+_PER_MINUTE = {False: 20, True: 500}  # without and with a key (Jina's documentation of 2026)
+_PATIENCE = 120.0  # seconds
+_FAULTS_OF_THE_PAGE = frozenset({400, 404, 409, 410, 422, 451})
+_CURES = {
+    401: "Set JINA_API_KEY to a valid key.",
+    402: "The key's credit is used up.",
+    429: "Set JINA_API_KEY for a higher limit.",
+}
+_IMAGE = re.compile(r"!\[([^\[\]]{0,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)")
+_LINK = re.compile(r"\[([^\[\]]{0,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)")
+_HEADING = re.compile(r"Title: (?P<title>[^\n]*)\n.*?Markdown Content:\n(?P<text>.*)", re.DOTALL)
+
+
+class JinaReader:
+    """Client of the service.
+
+    Args:
+        address: of the service, or of a copy that the user runs.
+        timeout: seconds for one page.
+        max_bytes: of an answer.
+    """
+
+    def __init__(self, address: str = JINA_ADDRESS, timeout: float = 20.0, max_bytes: int = 5_000_000) -> None:
+        key = os.environ.get("JINA_API_KEY", "").strip()
+        self.address = address.rstrip("/")
+        self._headers = {"X-Return-Format": "markdown", "Accept": "application/json"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._limiter = RateLimiter(_PER_MINUTE[bool(key)] / 60)
+        self._http = Http(
+            "jina", timeout=timeout, max_bytes=max_bytes, retries=2, cures=_CURES, secrets=(key,) if key else ()
+        )
+
+    async def read(self, address: Address, max_characters: int) -> Page:
+        """Return a page.
+
+        Raises:
+            PageError: the service could not read it.
+            ServiceError: the service failed.
+        """
+        try:
+            await self._limiter.acquire(_PATIENCE)
+            reply = await self._http.request("GET", f"{self.address}/{address.url}", headers=self._headers)
+        except RateLimited as error:
+            raise ServiceError("jina", f"too many pages are waiting for it ({error}). {_CURES[429]}", 429) from error
+        except ServiceError as error:
+            if error.status in _FAULTS_OF_THE_PAGE:
+                raise PageError(address.url, f"the page could not be read (status {error.status})") from error
+            raise
+        title, date, text = _content(reply)
+        # Addresses of links are removed, so more is taken first; four times as much bounds the work of the patterns.
+        text = strip_targets(text[: 4 * max_characters])[:max_characters].strip()
+        if not text:
+            raise PageError(address.url, "the page holds no text")
+        return Page(address.url, title[:300], text, date[:10], "html")
+
+
+def _content(reply: Reply) -> tuple[str, str, str]:
+    """Return title, date and markdown of an answer, which is JSON, or text with or without a heading."""
+    if reply.headers.get("Content-Type", "").startswith("application/json"):
+        answer = reply.json()
+        data = answer.get("data") if isinstance(answer, dict) else None
+        if not isinstance(data, dict):
+            raise ServiceError("jina", "answered JSON without the field 'data'", reply.status)
+        return tuple(str(data.get(name) or "") for name in ("title", "publishedTime", "content"))  # type: ignore[return-value]
+    text = reply.body.decode("utf-8", "replace")
+    headed = _HEADING.match(text)
+    return (headed["title"], "", headed["text"]) if headed else ("", "", text)
+
+
+def strip_targets(markdown: str) -> str:
+    """Replace links and images of markdown by their texts."""
+    return _LINK.sub(r"\1", _IMAGE.sub(r"\1", markdown))
+
+
+# robots.txt (RFC 9309): which addresses of a site may be read, and how fast. Protego reads the files.
+
+MAX_BYTES = 500_000
+_MOST_LINES = 5_000
+_KEPT = 3600.0  # seconds; RFC 9309 allows at most a day
+_KEPT_FAULT = 60.0
+_MANY = 5_000
+_REDIRECTS = 5
+_PRODUCT = re.compile(r"[a-z_-]+(?:/[\w.]*)?", re.IGNORECASE)
+_VERSION = re.compile(r"^(\s*user-?\s?agent\s*:\s*[^\s/#]+)/\S*", re.IGNORECASE)
+_GENERIC = frozenset({"mozilla", "compatible", "http", "https"})
+
+
+@dataclass(frozen=True)
+class RobotsRules:
+    """What a site allows one reader.
+
+    Attributes:
+        file: the parsed file, or None if the site has none.
+        user_agent: names of the reader, which are looked up in the file.
+        fault: why nothing may be read at all, or "".
+    """
+
+    file: protego.Protego | None = None
+    user_agent: str = ""
+    fault: str = ""
+
+    def allows(self, url: str) -> bool:
+        """Return whether an address of the site may be read."""
+        return self.file is None or self.file.can_fetch(url, self.user_agent)
+
+    @property
+    def delay(self) -> float:
+        """Seconds between two requests that the site asks for, or 0."""
+        return (self.file.crawl_delay(self.user_agent) or 0.0) if self.file is not None else 0.0
+
+
+def parse_robots(text: str, user_agent: str) -> RobotsRules:
+    """Read the rules for a user agent.
+
+    Args:
+        text: of the file.
+        user_agent: as it is sent. Names that every browser sends are left out, so that a group for "Mozilla" is not
+            taken for ours.
+    """
+    from protego import Protego
+
+    names = (name.partition("/")[0] for name in _PRODUCT.findall(user_agent))
+    products = [name for name in names if name.lower() not in _GENERIC]
+    lines = (line for line in text.removeprefix("\ufeff").splitlines() if line.partition("#")[0].strip())
+    # RFC 9309 compares product tokens only: a group for another version of a product binds it as well.
+    lines = (_VERSION.sub(r"\1", line) for line in lines)
+    # Looking an address up takes time in proportion to the rules, and happens on the event loop.
+    file = Protego.parse("\n".join(itertools.islice(lines, _MOST_LINES)))
+    return RobotsRules(file, " ".join(products))
+
+
+class RobotsCache:
+    """The rules of many sites. Each file is fetched once an hour, by whoever comes first.
+
+    Args:
+        fetch: requests one address, in a thread; raises `PageError`.
+        ports: the allowed ports; None allows all.
+        user_agent: whose rules are wanted.
+        threads: where files are fetched.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[Address], FetchResult],
+        ports: Sequence[int] | None,
+        user_agent: str,
+        threads: Executor,
+    ) -> None:
+        self._fetch, self._ports, self._user_agent, self._threads = fetch, ports, user_agent, threads
+        self._known: OrderedDict[str, tuple[float, Future[RobotsRules]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def rules(self, address: Address) -> Future[RobotsRules]:
+        """Return a future with the rules of an address's site."""
+        with self._lock:
+            until, known = self._known.get(address.origin, (0.0, None))
+            # A file that is still being fetched is shared by all who wait for it.
+            if known is not None and (not known.done() or (time.monotonic() < until and not known.cancelled())):
+                return known
+            future = self._threads.submit(self._load, address)
+            self._known[address.origin] = (time.monotonic() + _KEPT, future)
+            while len(self._known) > _MANY:
+                self._known.popitem(last=False)
+        future.add_done_callback(functools.partial(self._keep_shorter, address.origin))
+        return future
+
+    def _keep_shorter(self, origin: str, future: Future[RobotsRules]) -> None:
+        """Keep a fault for a shorter time, since the site may come back."""
+        if future.cancelled() or (future.exception() is None and not future.result().fault):
+            return
+        with self._lock:
+            if origin in self._known:
+                self._known[origin] = (time.monotonic() + _KEPT_FAULT, future)
+
+    def _load(self, address: Address) -> RobotsRules:
+        try:
+            return self._read(parse_address(address.origin + "/robots.txt", self._ports))
+        except PageError as error:
+            return RobotsRules(fault=error.reason)
+
+    def _read(self, address: Address) -> RobotsRules:
+        for _ in range(_REDIRECTS + 1):
+            fetched = self._fetch(address)
+            if fetched.location is None:
+                break
+            address = parse_address(fetched.location, self._ports)
+        # RFC 9309: a site that fails is not read at all; one without the file may be read.
+        if fetched.status >= 500:
+            return RobotsRules(fault=f"the site cannot say what may be read (robots.txt: status {fetched.status})")
+        if fetched.status >= 300:
+            return RobotsRules()
+        return parse_robots(fetched.body.decode("utf-8", "replace"), self._user_agent)
+
+
+# `decode`: the text of a page, by byte order mark, header, the page's own declaration, or a guess, in this order.
+#
+# The guess looks at what the text would contain in each charset: kana, Hangul, or the most frequent Chinese characters.
+# Statistical detection alone takes a short page in GBK for Korean.
+
+# Charsets that Python reads more narrowly than browsers do.
+_WIDER = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "big5": "big5hkscs",
+    "utf-8-sig": "utf-8",
+    "utf-16": "utf-16-le",
+}
+# Python also has codecs that are not charsets, some of them slow; a page must not choose one of those.
+_KNOWN = re.compile(
+    r"utf-8|utf-16-[lb]e|gb18030|hz|big5|big5hkscs|cp(874|932|949|950|866|125\d)|euc_jp|iso2022_(jp|kr).*"
+    r"|shift_jis.*|iso8859-\d+|koi8-[ru]|mac-(roman|cyrillic)|johab"
+)
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_DECLARED = re.compile(
+    rb"""<meta[^>]{0,300}?charset\s*+=\s*+["']?\s*+([\w.:-]{2,40})|<\?xml[^>]{0,100}?encoding\s*=\s*["']([\w.:-]{2,40})""",
+    re.IGNORECASE,
+)
+_HEAD = 4096
+_SAMPLE = 100_000
+_TAGS = re.compile(r"<[^<>]{0,2000}>")
+_KANA = re.compile(r"[\u3041-\u3096\u30a1-\u30fa\u30fc]")
+_HANGUL = re.compile(r"[\uac00-\ud7a3]")
+_IDEOGRAPH = re.compile(r"[\u4e00-\u9fff]")
+_FREQUENT = {
+    "gb18030": "的一是不了在人有我他这中大来上国个到说们为子和你地出道也时年得就要下以生会自过学对可里后小多天而能"
+    "好都然没于起发成事只作想看文无开手十用主行方又如前所本见经头面公同三长高首京万口千与及市区，。、",
+    "big5hkscs": "的一是不了在人有我他這中大來上國個到說們為子和你地出道也時年得就要下以生會自過學對可裡後小多天而能"
+    "好都然沒於起發成事只作想看文無開手十用主行方又如前所本見經頭面公同三長高首京萬口千與及市區灣台，。、",
+}
+_ASIAN = ("gb18030", "cp932", "euc_jp", "euc_kr", "big5hkscs")  # cp949 would take Shift-JIS for rare Hangul
+_PLAUSIBLE = 0.2
+_WESTERN = frozenset("àâäáãåæçéèêëíìîïñóòôöõøœúùûüßÀÂÄÁÅÆÇÉÈÊËÍÎÑÓÔÖØŒÚÛÜ‘’“”„–—…«»°©®·¿¡€£§\xa0")
+
+
+def decode(body: bytes, header: str = "") -> str:
+    """Return the text of a page.
+
+    Args:
+        body: its bytes.
+        header: the charset that the Content-Type header names, or "".
+    """
+    for mark, name in _MARKS:
+        if body.startswith(mark):
+            return body[len(mark) :].decode(name, "replace")
+    for name in (_codec(header), _codec(_declared(body))):
+        text = _fitting(body, name)
+        if text is not None:
+            return text
+    guess = _guess(body)
+    return body.decode(guess, "replace")
+
+
+def _fitting(body: bytes, name: str) -> str | None:
+    """Return the text if a declared charset fits the bytes, except for a few broken characters; else None."""
+    if not name:
+        return None
+    if name.startswith("cp125") and not body.isascii():
+        try:
+            return body.decode("utf-8")  # valid UTF-8 is never an accident; servers claim latin-1 by default
+        except UnicodeDecodeError:
+            pass
+    text = body.decode(name, "replace")
+    foreign = len(text) - len(text.encode("ascii", "ignore"))
+    return text if text.count("\ufffd") <= 0.05 * foreign else None
+
+
+def _codec(name: str) -> str:
+    """Return Python's name of a charset, or "" if there is no such charset."""
+    try:
+        found = codecs.lookup(name.strip().lower().removeprefix("x-")).name if name else ""
+    except (LookupError, ValueError, UnicodeError):
+        return ""
+    found = _WIDER.get(found, found)
+    return found if _KNOWN.fullmatch(found) else ""
+
+
+def _declared(body: bytes) -> str:
+    found = _DECLARED.search(body, 0, _HEAD)
+    if found is None:
+        return ""
+    name = (found.group(1) or found.group(2)).decode("ascii", "replace")
+    # A declaration that is readable as ASCII cannot be in UTF-16.
+    return "utf-8" if name.lower().startswith("utf-16") else name
+
+
+def _guess(body: bytes) -> str:
+    wide = _wide(body)
+    if wide:
+        return wide
+    if b"\x1b$B" in body:
+        return "iso2022_jp"
+    try:
+        body.decode("utf-8")
+        return "utf-8"
+    except UnicodeDecodeError:
+        pass
+    plausible = {name: _plausibility(body, name) for name in _ASIAN}
+    best = max(plausible, key=lambda name: plausible[name])
+    if plausible[best] >= _PLAUSIBLE:
+        return _WIDER.get(best, best)
+    return "cp1252" if _western(body[:_SAMPLE]) else _by_statistics(body[:_SAMPLE])
+
+
+def _wide(body: bytes) -> str:
+    """Recognise UTF-16 without a byte order mark: in markup every second byte is zero."""
+    for name, start in (("utf-16-le", 1), ("utf-16-be", 0)):
+        zeros = body[start:400:2]
+        if len(zeros) >= 4 and zeros.count(0) > 0.4 * len(zeros) and not body[1 - start : 400 : 2].count(0):
+            return name
+    return ""
+
+
+def _plausibility(body: bytes, name: str) -> float:
+    """Return the share of the non-ASCII characters that is typical of the charset's language."""
+    text = _fitting(body[:_SAMPLE], name)
+    if text is None:
+        return 0.0
+    text = _TAGS.sub(" ", text)
+    foreign = sum(1 for character in text if character > "\x7f")
+    ideographs = len(_IDEOGRAPH.findall(text))
+    if name in _FREQUENT:
+        frequent = set(_FREQUENT[name])
+        usual = sum(1 for character in text if character in frequent)
+    elif name == "euc_kr":
+        usual = len(_HANGUL.findall(text)) - 3 * ideographs
+    else:
+        usual = len(_KANA.findall(text))
+    return usual / foreign if foreign else 0.0
+
+
+def _western(body: bytes) -> bool:
+    """Recognise languages of western Europe, which statistics take for Polish: few non-ASCII letters, all western."""
+    text = _TAGS.sub(" ", body.decode("cp1252", "replace"))
+    foreign = [character for character in text if character > "\x7f"]
+    letters = sum(map(str.isalpha, text))
+    return len(foreign) < 0.25 * letters and sum(each in _WESTERN for each in foreign) >= 0.95 * len(foreign)
+
+
+def _by_statistics(body: bytes) -> str:
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(body).best()
+    return _codec(best.encoding) if best is not None and _codec(best.encoding) else "cp1252"
+
 
 USER_AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"
-_REDIRECTS = 5
 _ROBOTS_SECONDS = 10.0
 _PARSER_PATIENCE = 60.0  # seconds that a page waits for others to be parsed
 _PDF = re.compile(rb"%PDF-\d")
@@ -85,7 +458,7 @@ class PageReader:
         ports: Sequence[int] | None = PORTS,
         proxy: str | None = None,
         jina: bool = False,
-        jina_address: str = jina_service.ADDRESS,
+        jina_address: str = JINA_ADDRESS,
         parse_seconds: float = 15.0,
         links: bool = False,
     ) -> None:
@@ -96,7 +469,7 @@ class PageReader:
         self._ports, self._concurrency, self._obeys_robots = ports, concurrency, robots
         self._per_host_per_second, self._parse_seconds = per_host_per_second, parse_seconds
         self._limits = FetchLimits(max_bytes, allow_private, proxy, user_agent)
-        self._jina = jina_service.JinaReader(jina_address, timeout, max_bytes) if jina else None
+        self._jina = JinaReader(jina_address, timeout, max_bytes) if jina else None
         self._begin()
         _readers.add(self)
 
@@ -158,7 +531,7 @@ class PageReader:
 
     async def _check_for_jina(self, address: Address) -> None:
         """Refuse private addresses for a copy of Jina's service that runs in the user's own network."""
-        if self._limits.allow_private or (self._jina and self._jina.address == jina_service.ADDRESS):
+        if self._limits.allow_private or (self._jina and self._jina.address == JINA_ADDRESS):
             return
         look_up = functools.partial(resolve, address.host, address.port, self.timeout, False)
         try:
@@ -325,3 +698,86 @@ def _clean(text: str) -> str:
     text = _NOT_TEXT.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n"))
     lines = "\n".join(line.rstrip() for line in text.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", lines).strip()
+
+
+# Pages that are recorded and replayed: `CachedPages` around a reader.
+#
+# That a page is gone, refused, or not text is kept for a short time (forever in a replay). Time-outs and failures of
+# the site are not kept; the page is fetched again. They are only noted for a replay, where the episode went on without
+# it.
+
+# The words are those of the reasons in this package. Statuses 408, 425 and 429 pass with time.
+_LASTING = re.compile(
+    r"\(status 4(?!08|25|29)\d\d\)|holds no text|is no page of text|is larger than|robots\.txt does not allow"
+)
+
+
+class PageSource(Protocol):
+    """Anything that reads pages, such as `PageReader`."""
+
+    @property
+    def name(self) -> str:
+        """Names the reader in the cache."""
+
+    @property
+    def version(self) -> int:
+        """Recorded pages of another version are not used."""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What determines the text besides the address, as JSON."""
+
+    async def read(self, url: str) -> Page:
+        """Return a page, or raise `PageError`."""
+
+    async def close(self) -> None:
+        """Release connections and processes."""
+
+
+class CachedPages:
+    """A reader whose pages go through a cache.
+
+    Args:
+        reader: is closed together with this one; the cache is not, since others may use it.
+        cache: its mode decides whether the page is fetched.
+    """
+
+    def __init__(self, reader: PageSource, cache: Cache) -> None:
+        self.reader, self.cache = reader, cache
+
+    async def read(self, url: str) -> Page:
+        """Return the recorded page, or read it. The fragment of the address is ignored.
+
+        Raises:
+            PageError: the page cannot be read, or could not when it was recorded; the reason is for the model.
+            CacheMiss: the page was not recorded, and the cache is in replay mode.
+            ServiceError: a failure on our side.
+        """
+        address = url.strip().partition("#")[0]
+        request = {"url": address, "parameters": self.reader.parameters}
+        what = ("page", self.reader.name, self.reader.version, request)
+        try:
+            found = await self.cache.through(*what, lambda: self._read(address), negative=_failed)
+        except PageError as error:
+            # A replay has to fail here as well, or its episode would go another way.
+            await self.cache.note(*what, {"reason": error.reason})
+            raise
+        if _failed(found):
+            raise PageError(url, found["reason"])
+        return Page.from_dict(found)
+
+    async def _read(self, url: str) -> dict[str, Any]:
+        try:
+            return (await self.reader.read(url)).as_dict()
+        except PageError as error:
+            if _LASTING.search(error.reason):
+                return {"reason": error.reason}
+            raise
+
+    async def close(self) -> None:
+        """Close the reader."""
+        await self.reader.close()
+
+
+def _failed(value: dict[str, Any]) -> bool:
+    return "reason" in value

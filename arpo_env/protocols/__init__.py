@@ -59,9 +59,8 @@ def make_protocol(name: str | Protocol) -> Protocol:
     """
     # imported at first use, which keeps `import arpo_env` cheap
     from arpo_env.protocols.arpo_tags import ArpoTags, ArpoTagsReference
-    from arpo_env.protocols.chat_template import Hermes, Llama3
+    from arpo_env.protocols.chat_template import Hermes, Llama3, WebSailor
     from arpo_env.protocols.deepagent import DeepAgentTags
-    from arpo_env.protocols.websailor import WebSailor
 
     if not isinstance(name, str) and any(hasattr(name, attribute) for attribute in _ATTRIBUTES):
         return _check_members(name() if isinstance(name, type) else name, "protocol=")

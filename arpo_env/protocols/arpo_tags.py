@@ -15,15 +15,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from arpo_env.protocols.parse_tool_calls import (
-    UnreadableCall,
-    checked_call,
-    find_tool,
-    read_object,
-    tag_parameter,
-    text_arguments,
-    tool_names,
-)
 from arpo_env.protocols.protocol import (
     Action,
     Answer,
@@ -33,10 +24,17 @@ from arpo_env.protocols.protocol import (
     Style,
     ToolCall,
     ToolCalls,
+    UnreadableCall,
+    checked_call,
+    find_tool,
     last_boxed,
+    read_object,
+    tag_parameter,
+    text_arguments,
+    tool_names,
 )
 from arpo_env.protocols.system_prompts import tag_prompt
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
 
 _RESERVED = ("think", "answer", "result")
 _LONGEST_TAG = 64

@@ -13,15 +13,6 @@ import json
 import re
 from collections.abc import Sequence
 
-from arpo_env.protocols.parse_tool_calls import (
-    UnreadableCall,
-    checked_call,
-    find_tool,
-    read_object,
-    tag_parameter,
-    text_arguments,
-    tool_names,
-)
 from arpo_env.protocols.protocol import (
     Action,
     Answer,
@@ -31,9 +22,16 @@ from arpo_env.protocols.protocol import (
     Style,
     ToolCall,
     ToolCalls,
+    UnreadableCall,
+    checked_call,
+    find_tool,
     last_boxed,
+    read_object,
+    tag_parameter,
+    text_arguments,
+    tool_names,
 )
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
 
 _SEARCH = "tool_search"
 _RESULT = "<tool_call_result>"

@@ -1,4 +1,4 @@
-r"""The interface of a protocol, which parses turns and renders results: `Protocol` and the actions of a turn.
+"""The interface of a protocol, which parses turns and renders results: `Protocol` and the actions of a turn.
 
 The protocols themselves are in `arpo_env.protocols`. They parse only what the model wrote in this one turn, so that a
 tag in the example of a prompt or in a tool result is neither executed nor counted.
@@ -6,13 +6,16 @@ tag in the example of a prompt or in a tool result is neither executed nor count
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from typing import Protocol as TypingProtocol
 
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
+from envs_registry.nearest_name import nearest_hint
 
 Language = Literal["en", "zh"]
 Style = Literal["short", "paper"]
@@ -116,3 +119,201 @@ def last_boxed(text: str) -> str | None:
             if is_box and (best is None or start > best[0]):
                 best = (start, match.start())
     return None if best is None else text[best[0] : best[1]].strip()
+
+
+# Parses calls that a model wrote: strict JSON, checked against the tool's schema. All faults are `UnreadableCall`.
+#
+# Parsing never fails otherwise and takes linear time: deep nesting, NaN, numbers out of range, duplicate keys and
+# halves of surrogate pairs are faults like any other. One exception to strict JSON: line breaks may be unescaped in
+# strings, since models write code that way.
+
+_LONGEST_NAME = 64
+_MOST_NAMES = 50  # an episode may have found hundreds of tools
+_SPACE = re.compile(r"\s*")
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+class UnreadableCall(ValueError):
+    """Raised for text that is meant as a call but cannot be parsed; the message is shown to the model."""
+
+
+def read_object(text: str, start: int) -> tuple[dict[str, Any], int]:
+    """Parse one JSON object that begins at `start`, after white space.
+
+    Returns:
+        The object, and the position after the object and the following white space.
+
+    Raises:
+        UnreadableCall: the text is not a JSON object.
+    """
+    begin = _space_end(text, start)
+    if text[begin : begin + 1] != "{":
+        raise UnreadableCall(f"a call is a JSON object, this begins with {text[begin : begin + 20]!r}")
+    try:
+        value, end = _DECODER.raw_decode(text, begin)
+        # lone surrogates parse as JSON but could not be sent to a tool
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise UnreadableCall("the JSON is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise UnreadableCall("the JSON holds half of a surrogate pair") from None
+    except json.JSONDecodeError as error:
+        raise UnreadableCall(f"the JSON cannot be read: {error.msg} at character {error.pos - begin}") from None
+    except UnreadableCall:
+        raise
+    except ValueError:  # Python limits the number of digits
+        raise UnreadableCall("the JSON holds a number that is too long") from None
+    return value, _space_end(text, end)
+
+
+def checked_call(name: object, arguments: object, tools: Sequence[JsonSchema]) -> ToolCall:
+    """Return the call if the tool exists and accepts these arguments.
+
+    Raises:
+        UnreadableCall: the tool is unknown or an argument is wrong; the message names what was expected.
+    """
+    schema = find_tool(name, tools)
+    if not isinstance(arguments, dict):
+        raise UnreadableCall(f"the arguments of {name} must be a JSON object, not {_kind(arguments)}")
+    parameters = schema["function"].get("parameters") or {}
+    properties, required = parameters.get("properties") or {}, parameters.get("required") or []
+    missing = [key for key in required if key not in arguments]
+    # a misspelt optional argument would otherwise be ignored silently
+    unknown = [] if parameters.get("additionalProperties") else [key for key in arguments if key not in properties]
+    if missing:
+        raise UnreadableCall(f"{name} needs {', '.join(missing)}; it takes {_signature(properties)}")
+    if unknown:
+        raise UnreadableCall(
+            f"{name} has no argument {unknown[0][:_LONGEST_NAME]!r}; it takes {_signature(properties)}"
+        )
+    for key, value in arguments.items():
+        if not _fits(value, properties.get(key)):
+            expected = _type_name(properties[key])
+            raise UnreadableCall(f"the argument {key} of {name} must be {expected}, not {_kind(value)}")
+    return ToolCall(schema["function"]["name"], arguments)
+
+
+def find_tool(name: object, tools: Sequence[JsonSchema]) -> JsonSchema:
+    """Return the schema of a tool.
+
+    Raises:
+        UnreadableCall: there is no such tool; the message suggests a similar name.
+    """
+    names = tool_names(tools)
+    if not isinstance(name, str):
+        raise UnreadableCall(f"the name of a tool is a string, not {_kind(name)}; the tools are: {_listed(names)}")
+    if name in names:
+        return tools[names.index(name)]
+    shown = name[:_LONGEST_NAME]
+    hint = nearest_hint(shown.lower(), names, "did you mean {}? ", likeness=0.5)
+    raise UnreadableCall(f"there is no tool {shown!r}; {hint}The tools are: {_listed(names)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return (", ".join(names[:_MOST_NAMES]) or "none") + more
+
+
+def tool_names(tools: Sequence[JsonSchema]) -> list[str]:
+    """Return the names of the tools, in order."""
+    return [tool["function"]["name"] for tool in tools]
+
+
+def tag_parameter(tool: JsonSchema) -> str | None:
+    """Return the parameter that plain text can fill: the first string if nothing else is required; else None."""
+    parameters = tool["function"].get("parameters") or {}
+    for key, schema in (parameters.get("properties") or {}).items():
+        if "string" in _allowed(schema):
+            return key if set(parameters.get("required") or []) <= {key} else None
+    return None
+
+
+def text_arguments(text: str, parameter: str, tool: JsonSchema) -> dict[str, Any]:
+    """Return the arguments of a call by plain text, where `parameter` is the tool's `tag_parameter`.
+
+    The text is the value of that parameter, unless it is a JSON object with the names of several parameters.
+    """
+    parameters = tool["function"]["parameters"]
+    names, required = set(parameters["properties"]), set(parameters.get("required") or [])
+    # with a single parameter, the text may itself be JSON (code, a dict) and stays one value
+    if len(names) > 1 and text.startswith("{"):
+        try:
+            value, end = read_object(text, 0)
+        except UnreadableCall:
+            return {parameter: text}
+        if value and end == len(text) and required <= value.keys() <= names:
+            return value
+    return {parameter: text}
+
+
+def _no_constant(text: str) -> Any:
+    raise UnreadableCall(f"{text} is no JSON number")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise UnreadableCall("the JSON holds a number that is out of range")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise UnreadableCall("a key stands twice in the JSON; give each once")
+    return value
+
+
+# strict=False accepts control characters in strings, that is line breaks in code
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_number, parse_constant=_no_constant, strict=False)
+
+
+def _space_end(text: str, position: int) -> int:
+    match = _SPACE.match(text, position)
+    return match.end() if match else position
+
+
+def _fits(value: object, schema: Any) -> bool:
+    # the enum applies in addition to the type
+    if isinstance(schema, dict) and isinstance(schema.get("enum"), list) and value not in schema["enum"]:
+        return False
+    allowed = _allowed(schema)
+    if not allowed:  # another kind of schema (anyOf, $ref), which the tool must check itself
+        return True
+    kinds = {kind for kind in allowed if isinstance(value, _TYPES.get(kind, ()))}
+    if isinstance(value, bool):  # bool is a subclass of int in Python
+        kinds &= {"boolean"}
+    if kinds == {"array"} and isinstance(value, list):
+        return all(_fits(item, schema.get("items")) for item in value)
+    return bool(kinds)
+
+
+def _allowed(schema: Any) -> list[str]:
+    kinds = schema.get("type") if isinstance(schema, dict) else None
+    return [kinds] if isinstance(kinds, str) else list(kinds or [])
+
+
+def _type_name(schema: JsonSchema) -> str:
+    if isinstance(schema.get("enum"), list):
+        return "one of " + ", ".join(map(repr, schema["enum"]))
+    name = " or ".join(_allowed(schema))
+    return f"{name} of {_type_name(schema['items'])}" if name == "array" and _allowed(schema.get("items")) else name
+
+
+def _signature(properties: dict[str, Any]) -> str:
+    return ", ".join(f"{key} ({_type_name(schema) or 'anything'})" for key, schema in properties.items()) or "nothing"
+
+
+def _kind(value: object) -> str:
+    for name in ("boolean", "integer", "number", "string", "array", "object"):
+        if isinstance(value, _TYPES[name]):
+            return name
+    return "null"

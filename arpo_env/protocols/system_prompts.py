@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arpo_env.protocols.parse_tool_calls import tag_parameter, tool_names
-from arpo_env.protocols.protocol import Language, Style
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.protocols.protocol import Language, Style, tag_parameter, tool_names
+from arpo_env.tools.tool import JsonSchema
 
 _SHORT: dict[Language, dict[str, str]] = {
     "en": {

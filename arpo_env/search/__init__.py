@@ -13,9 +13,8 @@ from arpo_env.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from arpo_env.search.backend_registry import backend_names, default_search, open_search, register_backend
-    from arpo_env.search.local.corpus import CorpusError, Passage, read_corpus
-    from arpo_env.search.local.index_folder import build_index
-    from arpo_env.search.local.local_search import LocalSearch
+    from arpo_env.search.local_index import CorpusError, Passage, build_index, read_corpus
+    from arpo_env.search.local_search import LocalSearch
     from arpo_env.search.search_backend import Hit, SearchBackend
 
 __all__ = [
@@ -33,16 +32,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CorpusError": "local.corpus",
+    "CorpusError": "local_index",
     "Hit": "search_backend",
-    "LocalSearch": "local.local_search",
-    "Passage": "local.corpus",
+    "LocalSearch": "local_search",
+    "Passage": "local_index",
     "SearchBackend": "search_backend",
     "backend_names": "backend_registry",
-    "build_index": "local.index_folder",
+    "build_index": "local_index",
     "default_search": "backend_registry",
     "open_search": "backend_registry",
-    "read_corpus": "local.corpus",
+    "read_corpus": "local_index",
     "register_backend": "backend_registry",
 }
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from arpo_env.net.service_urls import printable_address
-from arpo_env.search.local.corpus import SUFFIXES
+from arpo_env.net import printable_address
+from arpo_env.search.local_index import SUFFIXES
 from arpo_env.search.search_backend import SearchBackend
 from envs_registry.nearest_name import nearest_hint
 
@@ -106,7 +106,7 @@ def _unknown(where: str, name: str) -> Exception:
 
 
 def _local(address: str | None) -> SearchBackend:
-    from arpo_env.search.local.local_search import open_local
+    from arpo_env.search.local_search import open_local
 
     if address is None:
         raise ValueError("'local' needs the folder of an index or a corpus, as in local:FOLDER")
@@ -121,7 +121,7 @@ def _make(maker: str, name: str, address: str | None, **options: Any) -> SearchB
 
 
 def _recorded(provider: str | None) -> SearchBackend:
-    from arpo_env.search.cached_search import RecordedSearch
+    from arpo_env.search.search_backend import RecordedSearch
 
     return RecordedSearch(provider or "bing-arpo")
 
@@ -129,7 +129,7 @@ def _recorded(provider: str | None) -> SearchBackend:
 _factories: dict[str, Factory] = {
     "local": _local,
     "recorded": _recorded,
-    **{name: functools.partial(_make, "arpo_env.search.web.providers:make_provider", name) for name in _PROVIDERS},
+    **{name: functools.partial(_make, "arpo_env.search.web:make_provider", name) for name in _PROVIDERS},
     **{name: functools.partial(_make, "arpo_env.search.http_retrievers:make_retriever", name) for name in _RETRIEVERS},
 }
 _unasked: dict[Factory, Factory] = {

@@ -13,11 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arpo_env.net.http import Http, Reply
-from arpo_env.net.service_urls import checked_address, with_path, without_login
+from arpo_env.net import Http, Reply, checked_address, with_path, without_login
 from arpo_env.search.search_backend import Hit, SearchBackend
-from arpo_env.search.web.request_formats import clean_query
-from arpo_env.search.web.response_parsing import SNIPPET, error_in, json_kind, json_text, number, one_line
+from arpo_env.search.web import SNIPPET, clean_query, error_in, json_kind, json_text, number, one_line
 from envs_registry.nearest_name import nearest_hint
 
 _ELASTIC_FIELDS = ("title^0.5", "text", "contents")

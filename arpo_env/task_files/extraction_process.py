@@ -21,8 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from arpo_env.task_files.document import Document, KeptLines, view
-from arpo_env.task_files.file_kinds import LABELS, UnreadableFile, contradiction, kind_of
+from arpo_env.task_files.document import LABELS, Document, KeptLines, UnreadableFile, contradiction, kind_of, view
 from arpo_env.task_files.office_text import pdf_document, sheet_document, slide_document, word_document
 from arpo_env.task_files.plain_files import (
     DEEPEST,

@@ -10,12 +10,16 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path, PurePath
 from typing import Any
 
 from arpo_env.errors import ServiceError
 from arpo_env.worker_pool import PoolClosed, WorkerDied, WorkerError, WorkerPool, WorkerStartError, WorkerTimeout
 from envs_registry.install_line import install_line
+from sandbox import Limits
+from sandbox.interpreter import Files
 
 SECONDS = 20.0  # of CPU time, for one call
 MEMORY = 1 << 30  # bytes of address space of a process
@@ -172,3 +176,29 @@ def shared_extractor() -> FileExtractor:
 
 # In a forked process its threads do not exist, and its processes belong to the parent.
 os.register_at_fork(after_in_child=shared_extractor.cache_clear)
+
+
+# `load_files`: the contents of a task's files, for the directory of an interpreter.
+
+
+def load_files(paths: Sequence[str], limits: Limits) -> tuple[Files, str]:
+    """Return the contents by name, and a note for the model about files that are too large ("" if there are none).
+
+    Args:
+        paths: of the files; blocks while they are read.
+        limits: of the sandbox: bytes of one file and of all together.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    contents: dict[str | PurePath, bytes | str | Path] = {}
+    left_out, room = [], limits.disk
+    for path in map(Path, paths):
+        size = path.stat().st_size
+        if size > min(limits.file_size, room):
+            left_out.append(f"{path.name} ({size:,} bytes)")
+            continue
+        contents[path.name] = path.read_bytes()
+        room -= size
+    note = f"(too large for the working directory, and not in it: {', '.join(left_out)})" if left_out else ""
+    return contents, note

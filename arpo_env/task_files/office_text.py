@@ -12,8 +12,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from arpo_env.task_files.document import Document
-from arpo_env.task_files.file_kinds import UnreadableFile
+from arpo_env.task_files.document import Document, UnreadableFile
 
 _LONGEST_CELL = 1000  # characters
 _LONGEST_TITLE = 100  # characters

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import random
 
-from arpo_env.tools.function_schema import function_schema
-from arpo_env.tools.tool import Tool, ToolResult
-from envs_registry.generated.bifurcation_world import NO_DOOR, DoorWorld, State, world_of
+from arpo_env.tools.tool import Tool, ToolResult, function_schema
+from envs_registry.generated.bifurcation import NO_DOOR, DoorWorld, State, world_of
 
 
 def go(door: str) -> str:

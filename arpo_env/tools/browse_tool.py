@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 from arpo_env.errors import ServiceError
 from arpo_env.pages.page import Page, PageError, shown
-from arpo_env.tools.function_schema import function_schema
-from arpo_env.tools.tool import Tool, ToolResult
+from arpo_env.tools.tool import Tool, ToolResult, function_schema
 
 MOST_CHARACTERS = 8000  # of one result
 LINKS = 40  # listed with each part of a page

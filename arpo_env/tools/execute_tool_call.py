@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from arpo_env.daemon_threads import run_in_daemon_thread
 from arpo_env.errors import ServiceError
-from arpo_env.net.redaction import redact_urls
+from arpo_env.event_loop import run_in_daemon_thread
+from arpo_env.net import redact_urls
 from arpo_env.tools.tool import Tool, ToolResult, shorten
 from sandbox import SandboxError
 

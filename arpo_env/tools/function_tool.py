@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from arpo_env.tools.execute_tool_call import as_result, invoke
-from arpo_env.tools.function_schema import function_name, function_schema, needs_arguments, type_hints
-from arpo_env.tools.tool import Tool, ToolResult, shorten
+from arpo_env.tools.tool import Tool, ToolResult, function_name, function_schema, needs_arguments, shorten, type_hints
 
 F = TypeVar("F", bound=Callable[..., Any])
 # The settings are stored on the function itself, so that a decorated function stays an ordinary function.

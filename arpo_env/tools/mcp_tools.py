@@ -11,27 +11,435 @@ With a cache, tool lists and answers are recorded, and replayed without a connec
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import copy
+import functools
+import hashlib
 import json
 import os
 import re
+import shlex
+import tempfile
 import time
+import urllib.parse
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from typing import IO, TYPE_CHECKING, Any
 
 from arpo_env import event_loop
+from arpo_env.cache import Cache
+from arpo_env.errors import ServiceError
+from arpo_env.net import canonical_address, redact_logs, strip_credentials
 from arpo_env.services import current_record
-from arpo_env.tools.function_schema import JsonSchema
-from arpo_env.tools.mcp_connections import ConnectionLost, McpServer, close_all, connection
-from arpo_env.tools.mcp_record import McpAnswer, RemoteTool, ServerRecord
-from arpo_env.tools.tool import Tool, ToolResult, shorten
+from arpo_env.sqlite_store import canonical
+from arpo_env.tools.tool import JsonSchema, Status, Tool, ToolResult, shorten
+from envs_registry.install_line import install_line
 from envs_registry.nearest_name import nearest_hint
 
 if TYPE_CHECKING:
     import mcp
 
-    from arpo_env.cache.cache import Cache
+    from arpo_env.cache import Cache
+
+
+# The name of an MCP server in a cache: its command line or URL, environment variables and headers, without secrets.
+#
+# A value is redacted if its name says that it is secret (`--api-key VALUE`, `?token=VALUE`, a variable
+# `SERVICE_PASSWORD`, a header `Authorization`), if it is the login part of a URL, or if it looks like the key of a
+# known service. A secret without a name cannot be recognised; give such a server a name of your own with
+# `mcp_tools(..., record_as=...)`.
+
+_HIDDEN = "***"
+_SECRET_NAME = re.compile(
+    r"(?:key|token|secret|password|passwd|pwd|passphrase|auth|authorization|bearer|credential|cookie|signature|jwt)s?\Z",
+    re.IGNORECASE,
+)
+_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_KNOWN_KEY = re.compile(r"\b(?:sk|pk|rk|hf|gh[a-z]|github_pat|glpat|xox[a-z]|AKIA|AIza|tvly)[-_]?[\w-]{16,}")
+_NAMED = re.compile(r"(--?)?([\w.-]+)([=:]\s*)(.*)", re.DOTALL)
+
+
+def identity(
+    command: Sequence[str], url: str, variables: Iterable[tuple[str, str]], headers: Iterable[tuple[str, str]]
+) -> str:
+    """Return the name of a server that is started by a command or reached at a URL."""
+    shown = [f"{name}={shlex.quote(_redact(value))}" for name, value in variables if not _is_secret(name)]
+    if command:
+        return " ".join([*shown, shlex.join(_redact_command(command))])
+    return " ".join(
+        [_redact_url(url), *(f"{name}: {_redact(value)}" for name, value in headers if not _is_secret(name))]
+    )
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
+
+
+def _redact(text: str) -> str:
+    return _KNOWN_KEY.sub(_HIDDEN, _LOGIN.sub(_HIDDEN, text))
+
+
+def _redact_command(command: Sequence[str]) -> list[str]:
+    words: list[str] = []
+    for number, word in enumerate(command):
+        before = command[number - 1] if number else ""
+        named = _NAMED.fullmatch(word)
+        # `--api-key VALUE`: the name is in the word before the value
+        if before.startswith("-") and _is_secret(before) and not word.startswith("-"):
+            words.append(_HIDDEN)
+        elif named and _is_secret(named[2]):  # `TOKEN=VALUE` or `--token=VALUE`
+            words.append(f"{named[1] or ''}{named[2]}{named[3]}{_HIDDEN}")
+        elif "://" in word:
+            words.append(_redact(_without_secret_fields(word)))
+        else:
+            words.append(_redact(word))
+    return words
+
+
+def _redact_url(url: str) -> str:
+    try:
+        return _redact(canonical_address(_without_secret_fields(url.partition("#")[0])))
+    except ValueError:  # invalid port; the error is raised when connecting
+        return _redact(url.partition("?")[0])
+
+
+def _without_secret_fields(url: str) -> str:
+    address, mark, query = url.partition("?")
+    fields = [field for field in query.split("&") if not _is_secret(urllib.parse.unquote(field.partition("=")[0]))]
+    return address.rstrip("/") + (mark + "&".join(fields) if fields and query else "")
+
+
+# Connections to MCP servers: one per server and process, opened at first use and closed at exit.
+#
+# Everything here runs on the background event loop. The `mcp` client must be opened and closed in the same task, so
+# each connection has its own task. The calls of all episodes share the connection and run concurrently.
+
+_CONNECT = 60.0  # seconds; `npx` and the like download the server at the first start
+_CLOSE = 10.0
+_SSE_READ = 600.0  # seconds without data on a stream; calls have their own, shorter time limit
+
+
+class ConnectionLost(ServiceError):
+    """Raised when the connection broke; the next call opens a new one."""
+
+
+@dataclass(frozen=True)
+class McpServer:
+    """An MCP server: a command to start with its environment variables, or a URL with its headers."""
+
+    command: tuple[str, ...] = field(default=(), repr=False)  # may contain an API key, as may all fields
+    url: str = field(default="", repr=False)
+    env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        return f"MCP server {strip_credentials(self.url) if self.url else identity(self.command, '', (), ())}"
+
+    @property
+    def identity(self) -> str:
+        """Name of the server in a cache, without secrets."""
+        return identity(self.command, self.url, self.env, self.headers)
+
+    @classmethod
+    def parse(cls, text: str, env: Mapping[str, str], headers: Mapping[str, str]) -> McpServer:
+        """Parse a command line or a URL.
+
+        Raises:
+            ValueError: the text is neither, or `env` was given for a URL, or `headers` for a command.
+        """
+        if text.lower().startswith(("http://", "https://")):
+            if env:
+                raise ValueError(f"{strip_credentials(text)} is a URL, which takes `headers`, not `env`")
+            return cls(url=text, headers=tuple(sorted(headers.items())))
+        if headers:
+            raise ValueError(f"{text!r} is a command, which takes `env`, not `headers`; a URL begins with http")
+        try:
+            command = shlex.split(text)
+        except ValueError as error:
+            raise ValueError(f"{text} is not a valid command line: {error}") from error
+        if not command:
+            raise ValueError("give an MCP server as a command line, or as a URL that begins with http")
+        return cls(command=tuple(command), env=tuple(sorted(env.items())))
+
+    @asynccontextmanager
+    async def client(self, errors: IO[str]) -> AsyncIterator[mcp.Client]:
+        """Connect to the server; the stderr of a started server is written to `errors`."""
+        try:
+            import httpx2
+            import mcp
+            from mcp import Client
+            from mcp.client.streamable_http import streamable_http_client
+        except ImportError as error:  # `Client` is new in version 2
+            raise RuntimeError(f"MCP servers need mcp 2: {install_line('mcp')}") from error
+        if self.command:
+            program, *arguments = self.command
+            parameters = mcp.StdioServerParameters(command=program, args=arguments, env=dict(self.env))
+            async with Client(mcp.stdio_client(parameters, errlog=errors)) as client:  # type: ignore[arg-type]
+                yield client
+            return
+        redact_logs()
+        limits = httpx2.Timeout(30.0, read=_SSE_READ)
+        async with (
+            httpx2.AsyncClient(headers=dict(self.headers), timeout=limits) as http,
+            Client(streamable_http_client(self.url, http_client=http)) as client,
+        ):
+            yield client
+
+
+class McpConnection:
+    """An open connection. Must be created on the background event loop."""
+
+    def __init__(self, server: McpServer) -> None:
+        self._server = server
+        # The future lets callers wait for the connection, which the task below opens and closes.
+        self._client: asyncio.Future[mcp.Client] = asyncio.get_running_loop().create_future()
+        self._closing = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def usable(self) -> bool:
+        """Whether calls can still use this connection."""
+        return not (self._task.done() or self._closing.is_set())
+
+    async def tools(self) -> list[mcp.Tool]:
+        """List the server's tools."""
+        client = await self._wait_until_open()
+        tools, cursor = [], None
+        while True:
+            page = await self._wait_for(client.list_tools(cursor=cursor), _CONNECT)
+            if page is None:
+                raise ServiceError(str(self._server), f"no list of tools within {_CONNECT:g} s")
+            tools += page.tools
+            if (cursor := page.next_cursor) is None:
+                return tools
+
+    async def call(self, tool: str, arguments: dict[str, Any], timeout: float) -> mcp.types.CallToolResult | None:
+        """Call a tool; return None if it took longer than `timeout` seconds."""
+        client = await self._wait_until_open()
+        result: mcp.types.CallToolResult | None = await self._wait_for(client.call_tool(tool, arguments), timeout)
+        return result
+
+    async def close(self) -> None:
+        """Close the connection, and stop the server if it was started here."""
+        self._closing.set()
+        await asyncio.wait({self._task}, timeout=_CLOSE)
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        with tempfile.TemporaryFile("w+", errors="replace") as errors:
+            try:
+                async with self._server.client(errors) as client:
+                    self._client.set_result(client)
+                    await self._closing.wait()
+            except Exception as error:  # the exceptions of a transport are not documented
+                if not self._client.done():
+                    self._client.set_exception(self._connection_error(error, errors))
+            finally:
+                self._closing.set()
+                self._client.cancel()
+
+    async def _wait_until_open(self) -> mcp.Client:
+        await asyncio.wait({self._client}, timeout=_CONNECT)
+        if not self._client.done():
+            self._task.cancel()
+            raise ServiceError(str(self._server), f"no connection within {_CONNECT:g} s")
+        if self._client.cancelled():
+            raise ConnectionLost(str(self._server), "the connection was closed")
+        return self._client.result()
+
+    async def _wait_for(self, request: Any, seconds: float) -> Any:
+        """Wait until the request is done, the connection ends, or the time limit is reached (returns None)."""
+        asked = asyncio.ensure_future(request)
+        try:
+            # A lost connection ends the task, while the request may never be answered.
+            await asyncio.wait({asked, self._task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return self._result(asked)
+            if self._task.done():
+                raise ConnectionLost(str(self._server), "the connection was lost")
+            return None
+        finally:
+            asked.cancel()
+
+    def _result(self, asked: asyncio.Future[Any]) -> Any:
+        import mcp
+
+        try:
+            return asked.result()
+        except mcp.MCPError as error:
+            return self._handle_mcp_error(error)
+        except Exception as error:  # as above; also a result that violates the tool's output schema
+            raise ServiceError(str(self._server), f"{type(error).__name__}: {error}") from error
+
+    def _handle_mcp_error(self, error: mcp.MCPError) -> Any:
+        from mcp.types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, CallToolResult, TextContent
+
+        if error.code == INVALID_PARAMS:  # a mistake of the model, not an infrastructure failure
+            return CallToolResult(content=[TextContent(type="text", text=error.message)], is_error=True)
+        if error.code in (
+            CONNECTION_CLOSED,
+            INVALID_REQUEST,
+        ):  # servers send INVALID_REQUEST when the session has expired
+            self._closing.set()
+            raise ConnectionLost(str(self._server), f"the connection was lost ({error.message})") from error
+        raise ServiceError(str(self._server), f"error {error.code}: {error.message}") from error
+
+    def _connection_error(self, error: Exception, errors: IO[str]) -> Exception:
+        if isinstance(error, RuntimeError) and "pip install" in str(error):
+            return error
+        # task groups inside the client wrap the cause several times
+        while isinstance(error, BaseExceptionGroup) and isinstance(error.exceptions[0], Exception):
+            error = error.exceptions[0]
+        errors.seek(0)
+        said = " ".join(errors.read()[-500:].split())
+        wrote = f" Its stderr ends with: {said}" if said else ""
+        failed = ServiceError(str(self._server), f"no connection ({type(error).__name__}: {error}).{wrote}")
+        failed.__cause__ = error
+        return failed
+
+
+_connections: dict[
+    tuple[int, McpServer], McpConnection
+] = {}  # keyed by process id, since a forked child cannot use its parent's connections
+
+
+async def connection(server: McpServer) -> McpConnection:
+    """Return the connection to a server; opens one if there is none or it was lost. Runs on the background loop."""
+    key = (os.getpid(), server)
+    if key not in _connections or not _connections[key].usable:
+        _connections[key] = McpConnection(server)
+        _close_at_exit()
+    return _connections[key]
+
+
+async def close_all() -> None:
+    """Close the connections of this process. Runs on the background loop."""
+    mine = [key for key in _connections if key[0] == os.getpid()]
+    await asyncio.gather(*(_connections.pop(key).close() for key in mine))
+
+
+@functools.lru_cache(1)
+def _close_at_exit() -> None:
+    atexit.register(lambda: event_loop.run(close_all()))
+
+
+# Records and replays an MCP server: the list of its tools and the answers of its calls.
+#
+# A replay starts no process, opens no connection, and does not need the `mcp` package.
+#
+# The cache key of a call depends on the server. If calls do not depend on each other (`stateless`), the key is the tool
+# and its arguments. Otherwise the key also contains all earlier calls of the episode to this server, in order, so that
+# branches of an episode have different keys after their first different call. In record mode, every call to a stateful
+# server is executed even if it is already recorded, because the call may change the state of the server.
+
+VERSION = 1  # format of the requests below; part of the cache key
+KIND = "mcp"
+
+
+@dataclass(frozen=True)
+class RemoteTool:
+    """A tool as listed by its server."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class McpAnswer:
+    """The result of a call: the text for the model and the status."""
+
+    text: str
+    status: Status
+
+
+class _Failed(Exception):
+    """Carries the answer of a failed stateless call past the cache, so that it is not stored as a success."""
+
+    def __init__(self, answer: McpAnswer) -> None:
+        super().__init__(answer.text)
+        self.answer = answer
+
+
+class ServerRecord:
+    """The recorded tools and answers of one server.
+
+    Args:
+        server: name of the server in the cache.
+        cache: where answers are stored; None disables recording.
+    """
+
+    def __init__(self, server: str, cache: Cache | None) -> None:
+        self.server = server
+        self.cache = None if cache is None or cache.mode == "live" else cache
+
+    @property
+    def replayed(self) -> bool:
+        """Whether all answers come from the cache."""
+        return self.cache is not None and self.cache.mode == "replay"
+
+    async def tools(self, ask: Callable[[], Awaitable[list[RemoteTool]]]) -> list[RemoteTool]:
+        """Return the tools of the server. Record mode always asks the server and keeps the latest list."""
+        if self.cache is None:
+            return await ask()
+
+        async def rows() -> list[dict[str, Any]]:
+            return [asdict(tool) for tool in await ask()]
+
+        listed = await self.cache.through(KIND, self.server, VERSION, {"list": "tools"}, rows, always=True)
+        return [RemoteTool(**row) for row in listed]
+
+    async def call(
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        ask: Callable[[], Awaitable[McpAnswer]],
+        history: Sequence[tuple[str, dict[str, Any]]] | None,
+    ) -> McpAnswer:
+        """Return the answer of a tool.
+
+        Args:
+            tool: name of the tool at the server.
+            arguments: JSON object.
+            ask: executes the call.
+            history: earlier calls to this server (name and arguments); None if they do not matter.
+
+        Raises:
+            CacheMiss: the cache is in replay mode and the call was not recorded.
+        """
+        if self.cache is None:
+            return await ask()
+        request: dict[str, Any] = {"tool": tool, "arguments": arguments}
+        if history is None:
+            return await self._call_stateless(request, ask)
+        # A hash keeps keys short, since every call of an episode repeats its whole history.
+        digest = hashlib.sha256(canonical([list(call) for call in history]).encode()).hexdigest()
+        request |= {"calls before": len(history), "history": digest}
+
+        async def row() -> dict[str, Any]:
+            return asdict(await ask())
+
+        return McpAnswer(**await self.cache.through(KIND, self.server, VERSION, request, row, always=True))
+
+    async def _call_stateless(self, request: dict[str, Any], ask: Callable[[], Awaitable[McpAnswer]]) -> McpAnswer:
+        """Return the answer of a stateless call. Errors and time-outs are stored for replays only."""
+        assert self.cache is not None
+
+        async def row() -> dict[str, Any]:
+            answer = await ask()
+            if answer.status != "ok":
+                raise _Failed(answer)
+            return asdict(answer)
+
+        try:
+            return McpAnswer(**await self.cache.through(KIND, self.server, VERSION, request, row))
+        except _Failed as failure:
+            await self.cache.note(KIND, self.server, VERSION, request, asdict(failure.answer))
+            return failure.answer
+
 
 RESERVED = ("reset", "step", "state", "close")  # methods of an environment
 

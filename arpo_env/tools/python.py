@@ -7,9 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from arpo_env.task_files.load_files import load_files
-from arpo_env.tools.function_schema import function_schema
-from arpo_env.tools.tool import Status, Tool, ToolResult, shorten
+from arpo_env.task_files.file_extractor import load_files
+from arpo_env.tools.tool import Status, Tool, ToolResult, function_schema, shorten
 from sandbox import Interpreter, Sandbox, SessionEnded, default_sandbox
 
 

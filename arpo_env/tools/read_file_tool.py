@@ -13,8 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from arpo_env.task_files.file_extractor import Extract, ExtractionFailed, FileExtractor, shared_extractor
-from arpo_env.tools.function_schema import function_schema
-from arpo_env.tools.tool import Tool, ToolResult
+from arpo_env.tools.tool import Tool, ToolResult, function_schema
 from envs_registry.nearest_name import nearest_hint
 
 MOST_CHARACTERS = 8000  # of one result; what follows is read by further calls

@@ -16,12 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from arpo_env.daemon_threads import run_in_daemon_thread
 from arpo_env.errors import ServiceError
+from arpo_env.event_loop import run_in_daemon_thread
 from arpo_env.search.backend_registry import default_search, open_search
 from arpo_env.search.search_backend import Hit, SearchBackend
-from arpo_env.tools.function_schema import function_schema
-from arpo_env.tools.tool import Tool, ToolResult
+from arpo_env.tools.tool import Tool, ToolResult, function_schema
 
 NOTHING = "No search results found."
 LONGEST_QUERY = 2000  # characters

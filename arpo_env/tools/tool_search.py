@@ -11,20 +11,433 @@ found tool.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import logging
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from arpo_env.daemon_threads import run_in_daemon_thread
+from arpo_env.chat_model import ChatModel
 from arpo_env.episode import FOLD, Call
-from arpo_env.tools.execute_tool_call import as_result
-from arpo_env.tools.function_schema import function_schema
-from arpo_env.tools.result_condenser import ResultCondenser
-from arpo_env.tools.tool import Tool, ToolResult, shorten
-from arpo_env.tools.tool_document import ToolDocument
-from arpo_env.tools.tool_registry import ToolRegistry
+from arpo_env.event_loop import run_in_daemon_thread
+from arpo_env.search.search_backend import SearchBackend
+from arpo_env.text import Fence, cut_middle
+from arpo_env.tools.execute_tool_call import as_result, invoke
+from arpo_env.tools.tool import JsonSchema, Tool, ToolResult, function_schema, shorten
+from envs_registry.datasets.tool_sets import rapid_function
+from envs_registry.nearest_name import nearest_hint
+
+# `ToolDocument`, which describes a tool that can be found, and the reading of documents in the formats that exist.
+#
+#     documents, faults = read_documents("tools.jsonl")
+#
+# Read are OpenAI's function format, bare functions (`name`, `description`, `parameters`, as in ToolHop), MCP's tools
+# (`inputSchema`) and RapidAPI's documents (ToolBench). A document that cannot be read is left out and named in the list
+# of faults; it is never an error of the whole file.
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
+_SHOWN = 3  # faults that a warning names
+_DEEPEST = 50  # levels of a schema; JSON encoders give up at some hundreds
+
+
+@dataclass(frozen=True)
+class ToolDocument:
+    """One tool that can be found.
+
+    Attributes:
+        name: name for calls.
+        description: what it does, for the search and for the model.
+        parameters: JSON schema of its arguments.
+        category: the collection that it belongs to, or "".
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    category: str = ""
+
+    @property
+    def schema(self) -> JsonSchema:
+        """The schema in OpenAI's function format."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+    @property
+    def title(self) -> str:
+        """The words of its name."""
+        return _spaced(self.name)
+
+    @property
+    def text(self) -> str:
+        """What the search reads: words of the name, category, description and parameters."""
+        properties: Mapping[str, Any] = self.parameters.get("properties") or {}
+        parameters = [f"{_spaced(name)} {_text(schema, 'description')}" for name, schema in properties.items()]
+        return " ".join(filter(None, [self.title, self.category, self.description, *parameters]))
+
+
+@dataclass(frozen=True)
+class DocumentFault:
+    """A document that could not be read.
+
+    Attributes:
+        where: its place: "line 12", "document 12".
+        name: its name, as far as it can be told, or "".
+        reason: what is wrong.
+    """
+
+    where: str
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.where}{f' ({self.name})' if self.name else ''}: {self.reason}"
+
+
+def read_documents(
+    source: str | Path | Iterable[Any], warn: bool = True
+) -> tuple[list[ToolDocument], list[DocumentFault]]:
+    """Return the documents of a file or a collection, and the faults of those that cannot be read.
+
+    Args:
+        source: a file of JSON (a list, or an object of lists) or JSON Lines, or the documents themselves as data.
+        warn: log how many documents have faults, and the first of them.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: no document can be read.
+    """
+    rows = _file_rows(Path(source)) if isinstance(source, str | Path) else _numbered(source, "document")
+    documents: dict[str, ToolDocument] = {}
+    faults: list[DocumentFault] = []
+    for where, row in rows:
+        try:
+            document = as_document(row)
+            if document.name in documents:
+                raise ValueError(f"there is another tool named {document.name!r}")
+            documents[document.name] = document
+        except ValueError as error:
+            faults.append(DocumentFault(where, _name_of(row), str(error)))
+    if not documents:
+        raise ValueError(f"no tool document can be read: {'; '.join(map(str, faults[:_SHOWN])) or 'there is none'}")
+    if faults and warn:
+        shown = "; ".join(map(str, faults[:_SHOWN]))
+        logger.warning("%d of %d tool documents are left out: %s", len(faults), len(documents) + len(faults), shown)
+    return list(documents.values()), faults
+
+
+def as_document(row: Any) -> ToolDocument:
+    """Return the document of a row in any of the formats.
+
+    Raises:
+        ValueError: it cannot be read; the message says why.
+    """
+    if isinstance(row, ToolDocument):
+        return row
+    if isinstance(row, ValueError):
+        raise row
+    if not isinstance(row, Mapping):
+        raise ValueError(f"a tool document is an object, not {type(row).__name__}")
+    if "api_name" in row:
+        row = rapid_function(row)
+    function = row["function"] if isinstance(row.get("function"), Mapping) else row
+    name = _text(function, "name")
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"its name {name[:80]!r} is not a name: letters, digits, '_', '-' and '.'")
+    given: Any = next((function[key] for key in ("parameters", "inputSchema") if function.get(key) is not None), {})
+    parameters = _checked_parameters(given)
+    document = ToolDocument(name, _text(function, "description"), parameters, _text(row, "category"))
+    _check_json([parameters, document.text])
+    return document
+
+
+def _checked_parameters(given: Any) -> dict[str, Any]:
+    """Return a schema of arguments that calls can be checked against."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"its parameters are a JSON schema, not {type(given).__name__}")
+    properties, required = given.get("properties") or {}, given.get("required") or []
+    if given.get("type", "object") != "object" or not isinstance(properties, Mapping):
+        raise ValueError("its parameters are a JSON schema of type 'object' with 'properties'")
+    if not all(isinstance(name, str) for name in properties):
+        raise ValueError("the names of its parameters are not all text")
+    if not isinstance(required, list | tuple) or not all(
+        isinstance(name, str) and name in properties for name in required
+    ):
+        raise ValueError("'required' names parameters that are not in 'properties'")
+    for name, schema in properties.items():
+        kinds = schema.get("type", "string") if isinstance(schema, Mapping) else None
+        listed = kinds if isinstance(kinds, list) else [kinds]
+        if not all(isinstance(kind, str) and kind in _TYPES for kind in listed):
+            raise ValueError(f"the parameter {str(name)[:80]!r} has no JSON type: {kinds!r:.80}")
+    return {**given, "type": "object", "properties": dict(properties), "required": list(required)}
+
+
+def _check_json(value: Any) -> None:
+    """Refuse what cannot be shown as JSON, as one such document would fail every search that finds it."""
+    _check_depth(value, _DEEPEST)
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds half of a surrogate pair") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"it cannot be written as JSON: {error}") from None
+
+
+def _check_depth(value: Any, room: int) -> None:
+    if not room:
+        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    for one in inner:
+        _check_depth(one, room - 1)
+
+
+def _file_rows(path: Path) -> Iterable[tuple[str, Any]]:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):
+        return [(f"line {number}", _row(line)) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if isinstance(whole, Mapping) and "name" not in whole and any(isinstance(one, list) for one in whole.values()):
+        whole = [row for rows in whole.values() if isinstance(rows, list) for row in rows]
+    return _numbered(whole if isinstance(whole, list) else [whole], "document")
+
+
+def _row(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return ValueError(f"it is not JSON: {error}")
+
+
+def _numbered(rows: Iterable[Any], what: str) -> Iterable[tuple[str, Any]]:
+    return ((f"{what} {number}", row) for number, row in enumerate(rows, 1))
+
+
+def _name_of(row: Any) -> str:
+    if not isinstance(row, Mapping):
+        return ""
+    inner = row.get("function")
+    return (_text(row, "name") or _text(row, "api_name") or (_text(inner, "name") if inner else ""))[:80]
+
+
+def _text(row: Any, key: str) -> str:
+    value = row.get(key) if isinstance(row, Mapping) else None
+    return " ".join(value.split()) if isinstance(value, str) else ""
+
+
+def _spaced(name: str) -> str:
+    """Split snake case, camel case and dots into words."""
+    return " ".join(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[_.-]+", " ", name).split())
+
+
+# `ToolRegistry`: thousands of tools that can be found by a search, and what runs them.
+#
+#     registry = ToolRegistry.from_functions([weather, timetable, ...])
+#     registry = ToolRegistry(documents, run)          # `run(name, arguments)` answers every call
+#
+# A registry is shared by all episodes of an environment and keeps no state of an episode.
+
+Run = Callable[[str, Mapping[str, Any]], Any]
+
+
+class ToolRegistry:
+    """Documents of tools, an index over them, and a function that runs them.
+
+    Args:
+        documents: what `read_documents` takes: a file, or documents in any of its formats; those that cannot be read
+            are left out.
+        run: called with a name and arguments, on a thread or awaited; returns a text or a value that is shown as JSON.
+            It raises `ValueError` for a mistake of the caller, which the model is told.
+        index: finds documents; the `url` of its hits is the name of a tool. None is BM25 over names, descriptions and
+            parameters.
+        repeatable: calling a tool twice does no harm outside the episode (see `Tool.repeatable`).
+
+    Attributes:
+        faults: rows that could not be read.
+
+    Raises:
+        ValueError: there is no document that can be read.
+    """
+
+    def __init__(
+        self,
+        documents: str | Path | Iterable[Any],
+        run: Run,
+        index: SearchBackend | None = None,
+        repeatable: bool = False,
+    ) -> None:
+        every, self.faults = read_documents(documents)
+        self._documents = {document.name: document for document in every}
+        self._run, self.repeatable = run, repeatable
+        self.index = _bm25(every) if index is None else index
+
+    @classmethod
+    def from_functions(cls, functions: Iterable[Callable[..., Any]]) -> ToolRegistry:
+        """Return a registry of typed functions, whose documents come from their signatures and docstrings.
+
+        Raises:
+            ValueError: two functions have the same name.
+        """
+        by_name: dict[str, Callable[..., Any]] = {}
+        rows = []
+        for function in functions:
+            schema = function_schema(function)
+            name = schema["function"]["name"]
+            if name in by_name:
+                raise ValueError(f"two functions are named {name!r}; rename one of them")
+            by_name[name] = function
+            rows.append(as_document(schema))
+
+        async def run(name: str, arguments: Mapping[str, Any]) -> Any:
+            return await invoke(by_name[name], arguments)
+
+        return cls(rows, run)
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    @property
+    def documents(self) -> Sequence[ToolDocument]:
+        """All documents, in order."""
+        return list(self._documents.values())
+
+    def document(self, name: str) -> ToolDocument:
+        """Return the document of a tool.
+
+        Raises:
+            KeyError: there is no such tool; the message suggests a similar name.
+        """
+        if name not in self._documents:
+            raise KeyError(f"no tool {name!r}{nearest_hint(name, list(self._documents), otherwise='')}")
+        return self._documents[name]
+
+    async def find(self, query: str, k: int, among: Sequence[str] | None = None) -> list[ToolDocument]:
+        """Return at most k documents, best first.
+
+        Args:
+            query: any text.
+            k: number of documents.
+            among: names of the only tools that may be found; None for all.
+
+        Raises:
+            ServiceError: the index failed.
+        """
+        # with few candidates, the index is asked for all, since the best of all may not be among them
+        allowed = None if among is None else {name for name in among if name in self._documents}
+        hits = await self.index.search(query, k if allowed is None else len(self._documents))
+        names = [hit.url for hit in hits if hit.url in self._documents and (allowed is None or hit.url in allowed)]
+        return [self._documents[name] for name in dict.fromkeys(names)][:k]
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Run a tool.
+
+        Raises:
+            ValueError: a mistake of the caller.
+            Exception: the tool failed.
+        """
+        # by position, since parameters may be named otherwise
+        return await invoke(functools.partial(self._run, name, arguments), {})
+
+
+@dataclass(frozen=True)
+class ToolPassage:
+    """A document in the form that indexes take: its name, the words of the name, and its whole text."""
+
+    id: str
+    title: str
+    text: str
+
+
+def passages_of(documents: str | Path | Iterable[Any]) -> list[ToolPassage]:
+    """Return documents, as `ToolRegistry` takes them, in the form that indexes take."""
+    every, _ = read_documents(documents, warn=False)
+    return [ToolPassage(document.name, document.title, document.text) for document in every]
+
+
+def _bm25(documents: Sequence[ToolDocument]) -> SearchBackend:
+    from arpo_env.search.local_search import WorldSearch
+
+    return WorldSearch(passages_of(documents))
+
+
+# `ResultCondenser`: another model condenses a long result of a tool to what the agent needs.
+#
+# The auxiliary model of DeepAgent (arXiv 2510.21618) first says what the agent is after, from its last ten steps, and
+# then chooses from the result. Here one request does both. With a cache the replies are recorded, and equal requests,
+# as those of branches that saw the same, get the same reply.
+
+_STEPS, _STEP_CHARACTERS = 10, 2_000
+_CHARACTERS = 100_000  # of the result; more is cut in the middle
+_PROMPT = """\
+An agent called a tool. The result is too long for the agent, so you condense it. Work out from the agent's last steps \
+what it needs the result for. Then write down what serves that, in at most {limit} characters. Copy names, numbers, \
+identifiers, units and dates exactly as they stand. Add nothing that is not in the result, and do not go on in the \
+agent's place. If nothing serves, say in one sentence what the result holds.
+
+{rule}
+
+The agent's last steps:
+{steps}
+
+The call:
+{call}
+
+The result:
+{result}
+
+Write the condensed result and nothing else."""
+
+
+class ResultCondenser:
+    """Condenses results with a chat model. Many episodes may share it.
+
+    Args:
+        chat: the model; with a cache its replies are recorded.
+        limit: results with more characters are condensed.
+        max_tokens: of a reply, reasoning included.
+    """
+
+    def __init__(self, chat: ChatModel, limit: int, max_tokens: int = 4096) -> None:
+        self.chat, self.limit, self.max_tokens = chat, limit, max_tokens
+
+    async def condense(self, name: str, arguments: Mapping[str, object], steps: Sequence[str], text: str) -> str:
+        """Return a result as the agent is shown it; one that is not too long stays as it is.
+
+        Args:
+            name: of the tool.
+            arguments: of the call.
+            steps: what the agent wrote and read before the call.
+            text: the result.
+
+        Raises:
+            ServiceError: the model failed or wrote nothing; the sample is void then.
+        """
+        if len(text) <= self.limit:
+            return text
+        prompt = self._prompt(name, arguments, steps, text)
+        reply = await self.chat.complete([{"role": "user", "content": prompt}], max_tokens=self.max_tokens)
+        note = f"(condensed by another model from {len(text):,} characters)"
+        return f"{cut_middle(reply, self.limit)}\n{note}"
+
+    def _prompt(self, name: str, arguments: Mapping[str, object], steps: Sequence[str], text: str) -> str:
+        last = "\n\n".join(cut_middle(step.strip(), _STEP_CHARACTERS) for step in steps[-_STEPS:]) or "-"
+        call = json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False, sort_keys=True, default=str)
+        result = cut_middle(text, _CHARACTERS)
+        fence = Fence([last, call, result])
+        return _PROMPT.format(
+            limit=self.limit,
+            rule=fence.rule,
+            steps=fence.around(last),
+            call=fence.around(call),
+            result=fence.around(result),
+        )
+
 
 NAME = "tool_search"
 TOP_TOOLS = 10  # DeepAgent's

@@ -12,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.services import Services
 from arpo_env.tools.bifurcation_tool import BifurcationTool
-from arpo_env.tools.function_schema import JsonSchema
 from arpo_env.tools.function_tool import tools_from_entry
 from arpo_env.tools.python import PythonTool
-from arpo_env.tools.tool import Tool
+from arpo_env.tools.tool import JsonSchema, Tool
 from envs_registry import EnvSpec, Task, TaskSource
 from envs_registry.nearest_name import nearest_hint
 from sandbox import Sandbox, default_sandbox
 
 if TYPE_CHECKING:
-    from arpo_env.tools.result_condenser import ResultCondenser
-    from arpo_env.tools.tool_registry import ToolRegistry
+    from arpo_env.tools.tool_search import ResultCondenser, ToolRegistry
 
 ToolName = str | Callable[..., Any]
 MCP = "mcp:"
@@ -140,8 +138,7 @@ class Toolbox:
     @functools.cached_property
     def condenser(self) -> ResultCondenser | None:
         """What condenses long results of found tools, shared by all episodes; None if no model is named."""
-        from arpo_env.tools.result_condenser import ResultCondenser
-        from arpo_env.tools.tool_search import LONGEST_RESULT
+        from arpo_env.tools.tool_search import LONGEST_RESULT, ResultCondenser
 
         chat = self.services.result_chat
         return ResultCondenser(chat, LONGEST_RESULT) if chat else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod
 from arpo_trainer.algorithms.budgets import BUDGETS, Budget
 from arpo_trainer.validation import check_name
-from envs_registry.module_ids import load_object, resolve_id
+from envs_registry.spec import load_object, resolve_id
 
 
 @dataclass(frozen=True)

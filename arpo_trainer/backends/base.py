@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from arpo_env.protocols.protocol import Protocol as TurnFormat
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.timeline import Stopwatch
 
 Finish = Literal["stop", "eos", "length"]

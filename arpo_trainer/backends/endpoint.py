@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arpo_env.chat_messages import TOOL_CURE, TOOL_REFUSALS, reply_message, turn_text
-from arpo_env.net.service_urls import checked_address
+from arpo_env.net import checked_address
 from arpo_trainer.algorithms.entropy import estimated_entropy
 from arpo_trainer.backends.base import Finish, Generation, OnWindow, Request, check_request
 from arpo_trainer.backends.generation_http import ModelHttp

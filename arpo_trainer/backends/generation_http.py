@@ -13,8 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.net.http_errors import RETRIED, retry_after
-from arpo_env.net.redaction import redact, redact_logs, strip_credentials
+from arpo_env.net import RETRIED, redact, redact_logs, retry_after, strip_credentials
 
 if TYPE_CHECKING:
     import httpx2

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from arpo_env.cache.cache import Cache
+from arpo_env.cache import Cache
 from arpo_trainer.backends.base import Backend, EntropyWindow, Generation, OnWindow, Request, check_request
 from arpo_trainer.timeline import Stopwatch
 

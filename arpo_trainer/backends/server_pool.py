@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from arpo_env.net.redaction import strip_credentials
+from arpo_env.net import strip_credentials
 from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.backends.generation_http import RequestFault
 

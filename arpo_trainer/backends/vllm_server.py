@@ -22,8 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from arpo_env.net.redaction import strip_credentials
-from arpo_env.net.service_urls import checked_address
+from arpo_env.net import checked_address, strip_credentials
 from arpo_trainer.algorithms.entropy import estimated_entropy
 from arpo_trainer.backends.base import (
     EntropyWindow,

@@ -139,7 +139,7 @@ class _ShowVersion(argparse.Action):
 
 def _envs(arguments: argparse.Namespace) -> int:
     from envs_registry import all_specs
-    from envs_registry.module_ids import import_module
+    from envs_registry.spec import import_module
 
     for module in arguments.module:
         import_module(module)

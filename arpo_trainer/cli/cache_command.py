@@ -41,7 +41,7 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    from arpo_env.cache.cache import Cache
+    from arpo_env.cache import Cache
 
     rows: list[Sequence[str]] = [
         ("KIND", "PROVIDER", "VERSION", "RECORDS", "NOTHING", "EXPIRED", "MB", "OLDEST", "NEWEST")
@@ -59,8 +59,7 @@ def _day(seconds: float) -> str:
 
 
 def _import(arguments: argparse.Namespace) -> int:
-    from arpo_env.cache.cache import Cache
-    from arpo_env.cache.import_export import import_jsonl
+    from arpo_env.cache import Cache, import_jsonl
     from arpo_env.search.published_cache import ARPO_PROVIDER, import_arpo_json
 
     cache, exported = Cache(arguments.file), arguments.source.suffix == ".jsonl"
@@ -84,8 +83,7 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    from arpo_env.cache.cache import Cache
-    from arpo_env.cache.import_export import export_jsonl
+    from arpo_env.cache import Cache, export_jsonl
 
     count = export_jsonl(Cache(arguments.file, mode="replay"), arguments.target)
     sys.stdout.write(f"{count} records in {arguments.target}\n")

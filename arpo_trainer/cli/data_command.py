@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from arpo_env.adapters.task_rows import FORMATS, row_format, task_rows, write_rows
-from arpo_env.env_factory import EnvFactory
+from arpo_env.registration import EnvFactory
 from arpo_trainer.cli.command_options import (
     ENV_HELP,
     add_command,
@@ -26,7 +26,7 @@ from arpo_trainer.cli.command_options import (
 )
 from arpo_trainer.cli.text_table import write_table
 from envs_registry import DataSetSource, EnvSpec, Task, TaskSource, get_spec, load_source
-from envs_registry.named_sources import OF_ENDLESS, named_source
+from envs_registry.sources import OF_ENDLESS, named_source
 
 EXAMPLES = 3
 _WHERE = (

@@ -106,7 +106,7 @@ async def _rescore(run: Any, chosen: _Chosen, concurrency: int) -> Rescored:
 
 def _chosen(arguments: argparse.Namespace, components: Collection[str]) -> _Chosen:
     from arpo_trainer.evaluation import stored_episodes as stored
-    from envs_registry.module_ids import load_object
+    from envs_registry.spec import load_object
 
     if arguments.function:
         function = load_object(arguments.function, "--function")

@@ -233,7 +233,7 @@ def _facts(
     arguments: argparse.Namespace, options: dict[str, Any], given: dict[str, Any], limits: dict[str, int]
 ) -> dict[str, Any]:
     """Return the contents of run.json, without the passwords and keys that URLs may contain."""
-    from arpo_env.net.redaction import strip_credentials
+    from arpo_env.net import strip_credentials
 
     # the command line itself is not kept: it holds the URLs as they were typed
     shown = {name: strip_credentials(v) if isinstance(v, str) and "://" in v else v for name, v in options.items()}

@@ -94,7 +94,7 @@ def _add_pods(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_backend(parser: argparse.ArgumentParser) -> None:
-    from sandbox.backends.http_address import without_password
+    from sandbox.backends.http_backend import without_password
 
     default = os.environ.get("ARPO_SANDBOX") or "auto"
     shown = without_password(default).replace("%", "%%")  # argparse fills in what follows a "%"
@@ -103,7 +103,7 @@ def _add_backend(parser: argparse.ArgumentParser) -> None:
 
 
 def _backend(text: str) -> str:
-    from sandbox.backends.http_address import is_http_address, without_password
+    from sandbox.backends.http_backend import is_http_address, without_password
 
     if text not in _BACKENDS and not is_http_address(text):
         raise argparse.ArgumentTypeError(
@@ -115,7 +115,7 @@ def _backend(text: str) -> str:
 
 def _check(arguments: argparse.Namespace) -> int:
     from sandbox import Sandbox
-    from sandbox.docker_engine.admin import describe_unenforced_limits
+    from sandbox.docker_engine import describe_unenforced_limits
 
     clock = _Clock()
     with Sandbox(arguments.backend, containers=1, command=arguments.command) as sandbox:
@@ -153,8 +153,8 @@ class _Clock:
 
 
 def _ps(arguments: argparse.Namespace) -> int:
-    from sandbox.docker_engine.admin import containers
-    from sandbox.pods.pod_admin import pods
+    from sandbox.backends.kubernetes import pods
+    from sandbox.docker_engine import containers
 
     what = ("POD", "NAMESPACE") if arguments.pods else ("CONTAINER", "HOST")
     rows: list[Sequence[str]] = [(what[0], "STATE", "AGE", "MEMORY", "CLIENT", "IMAGE", what[1])]
@@ -174,8 +174,8 @@ def _span(seconds: float) -> str:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    from sandbox.docker_engine.admin import prune
-    from sandbox.pods.pod_admin import prune_pods
+    from sandbox.backends.kubernetes import prune_pods
+    from sandbox.docker_engine import prune
 
     images, host = arguments.images, arguments.docker_host
     removed = prune_pods(arguments.all) if arguments.pods else prune(arguments.all, images, host)

@@ -73,8 +73,7 @@ def _add_limits(parser: argparse.ArgumentParser, what: str) -> None:
 
 def _openenv(arguments: argparse.Namespace) -> int:
     from arpo_env.adapters.asgi_server import bind
-    from arpo_env.adapters.openenv import make_app
-    from arpo_env.adapters.openenv_space import write_space
+    from arpo_env.adapters.openenv import make_app, write_space
 
     factory = _factory(arguments)
     if arguments.write_space:

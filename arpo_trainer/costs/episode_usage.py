@@ -12,7 +12,7 @@ from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_env.search.backend_registry import VARIABLE, backend_names
-from arpo_env.search.prices import search_price
+from arpo_env.search.search_backend import search_price
 from arpo_trainer.algorithms.budgets import generated_tokens
 from arpo_trainer.training.config import ARPOConfig
 

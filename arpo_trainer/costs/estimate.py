@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from arpo_env import ToolEnv
-from arpo_env.budget import BYTES_A_TOKEN
+from arpo_env.episode import BYTES_A_TOKEN
 from arpo_trainer.costs.episode_usage import (
     EpisodeLimits,
     GroupTokens,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from arpo_env.net.redaction import strip_credentials
+from arpo_env.net import strip_credentials
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.optional_dependencies import warn_of_vllm
 from arpo_trainer.validation import check_name

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arpo_env import ToolEnv
-from arpo_env.cache.cache import Cache
-from arpo_env.net.redaction import strip_credentials
-from arpo_env.search.prices import search_price
+from arpo_env.cache import Cache
+from arpo_env.net import strip_credentials
+from arpo_env.search.search_backend import search_price
 from arpo_trainer.costs.episode_usage import search_backend
 from arpo_trainer.evaluation.episode_store import EpisodeStore
 from arpo_trainer.evaluation.eval_runner import Unit

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.cache.cache import Cache
+from arpo_env.cache import Cache
 from arpo_env.event_loop import run
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run

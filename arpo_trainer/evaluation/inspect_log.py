@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from arpo_env.memory_folding.memory import memory_text
+from arpo_env.memory_folding import memory_text
 from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.episode_values import episode_value
 from arpo_trainer.evaluation.eval_metrics import results

@@ -19,13 +19,13 @@ import yaml
 from arpo_env.episode import FOLD, Call, Episode, Outcome, Turn
 from arpo_env.errors import GradingError
 from arpo_env.grading import Grader, Score
-from arpo_env.memory_folding.memory import memory_text
+from arpo_env.memory_folding import memory_text
 from arpo_env.rewards import DeepAgentRewards, Rewards
 from arpo_trainer.evaluation.episode_store import EvalRun
 from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitRow
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
-from envs_registry.module_ids import load_object
+from envs_registry.spec import load_object
 
 _RIGHT_CALLS = "right_calls"
 

@@ -20,7 +20,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public by its documentation
 
-from arpo_env.net.redaction import redact_urls
+from arpo_env.net import redact_urls
 from arpo_trainer.demo_model import DEMO_MODEL
 from arpo_trainer.export.checkpoint_kinds import CheckpointFiles
 from arpo_trainer.report.run_data import lines_of

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from arpo_env.cache.cache import Cache
-from arpo_env.cache.sqlite_open import CacheError
+from arpo_env.cache import Cache
 from arpo_env.chat_model import ChatModel, without_thoughts
 from arpo_env.errors import ServiceError
+from arpo_env.sqlite_store import CacheError
 from arpo_trainer.backends.base import Backend, Request
 from arpo_trainer.inference_tools.inference_settings import InferenceSettings
 

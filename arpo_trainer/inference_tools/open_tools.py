@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arpo_env.cache.cache import Cache
+from arpo_env.cache import Cache
 from arpo_env.chat_model import ChatModel
 from arpo_trainer.inference_tools.helper_model import ChatHelper, InferenceTools
 from arpo_trainer.inference_tools.inference_settings import InferenceSettings

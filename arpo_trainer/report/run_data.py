@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from arpo_env.net.redaction import redact_urls
+from arpo_env.net import redact_urls
 from arpo_trainer.tree import RolloutTree
 
 TREES = 48

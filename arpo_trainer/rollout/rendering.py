@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from arpo_env.protocols.protocol import Action, Protocol
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
 
 if TYPE_CHECKING:
     from arpo_env import ToolEnv

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 from arpo_env import ToolEnv
-from arpo_env.cache.sqlite_open import CacheError
 from arpo_env.protocols.protocol import ToolCalls
+from arpo_env.sqlite_store import CacheError
 from arpo_trainer.backends.base import Generation
 from arpo_trainer.inference_tools.chain_refiner import shortened_turns
 from arpo_trainer.inference_tools.code_debugger import corrected_code

@@ -20,7 +20,7 @@ from arpo_trainer.run.arguments import RunArguments
 from arpo_trainer.run.cold_start import Example, cold_start, demonstrations
 from arpo_trainer.run.launch import shards
 from arpo_trainer.training.config import ARPOConfig
-from sandbox.cache_directory import cache_directory
+from sandbox.images.profiles import cache_directory
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from arpo_env.net.redaction import strip_credentials
+from arpo_env.net import strip_credentials
 from arpo_trainer.costs.cost_table import Line
 from arpo_trainer.costs.memory import format_bytes
 from arpo_trainer.costs.sharding import SHARDINGS
@@ -24,7 +24,7 @@ from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES
 from arpo_trainer.run.dry_run import PlannedRun
 from arpo_trainer.run.launch import refused_machines
 from arpo_trainer.training.policy_backend import server_urls
-from sandbox.backends.http_address import http_addresses, is_http_address
+from sandbox.backends.http_backend import http_addresses, is_http_address
 
 _THIS_MACHINE = ("localhost", "0.0.0.0", "::1")
 _PYTHON = "python"  # the tool that needs a sandbox

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from arpo_env.budget import BYTES_A_TOKEN
+from arpo_env.episode import BYTES_A_TOKEN
 from arpo_trainer.costs.compute_hours import PASS_AND_BACK, ComputeSpeed
 from arpo_trainer.costs.model_shape import ModelShape, model_shape
 from arpo_trainer.demo_model import resolve_model

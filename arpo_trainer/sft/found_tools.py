@@ -12,13 +12,11 @@ import json
 from collections.abc import Iterable, Sequence
 
 from arpo_env.episode import FOLD
-from arpo_env.memory_folding.fold import fold_schema
-from arpo_env.protocols.parse_tool_calls import tool_names
-from arpo_env.protocols.protocol import ToolCall, ToolCalls
-from arpo_env.tools.function_schema import JsonSchema, function_schema
-from arpo_env.tools.tool_document import as_document
+from arpo_env.memory_folding import fold_schema
+from arpo_env.protocols.protocol import ToolCall, ToolCalls, tool_names
+from arpo_env.tools.tool import JsonSchema, function_schema
 from arpo_env.tools.tool_search import NAME as TOOL_SEARCH
-from arpo_env.tools.tool_search import tool_search
+from arpo_env.tools.tool_search import as_document, tool_search
 
 SEARCH_SCHEMA: JsonSchema = function_schema(tool_search)
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from arpo_env.memory_folding.memory import check_memory, memory_text
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.memory_folding import check_memory, memory_text
+from arpo_env.tools.tool import JsonSchema
 from arpo_env.tools.tool_search import NAME as TOOL_SEARCH
 from arpo_trainer.sft.found_tools import action_schemas, shown_schemas
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, SampledIds, ToolResults, Trace, Turn

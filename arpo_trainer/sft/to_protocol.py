@@ -14,9 +14,17 @@ from dataclasses import replace
 from typing import Any
 
 from arpo_env.protocols import make_protocol
-from arpo_env.protocols.parse_tool_calls import find_tool, tag_parameter, tool_names
-from arpo_env.protocols.protocol import Action, Answer, Protocol, ToolCall, ToolCalls
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.protocols.protocol import (
+    Action,
+    Answer,
+    Protocol,
+    ToolCall,
+    ToolCalls,
+    find_tool,
+    tag_parameter,
+    tool_names,
+)
+from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace, Turn
 from arpo_trainer.sft.trace_checks import STREAM_TAGS, CheckedTurn, checked_turns
 

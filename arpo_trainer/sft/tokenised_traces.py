@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from arpo_env.episode import FOLD
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import ModelTurn, Trace
 

@@ -14,9 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arpo_env.protocols.parse_tool_calls import UnreadableCall, checked_call, tool_names
-from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.protocols.protocol import (
+    Answer,
+    Malformed,
+    Nothing,
+    Protocol,
+    ToolCall,
+    ToolCalls,
+    UnreadableCall,
+    checked_call,
+    tool_names,
+)
+from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.sft.found_tools import found_schemas, is_fold, with_found
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from arpo_env.episode import FOLD
-from arpo_env.memory_folding.fold import fold_schema
+from arpo_env.memory_folding import fold_schema
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Protocol
-from arpo_env.tools.function_schema import JsonSchema
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.search_tool import SearchTool
+from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.found_tools import SEARCH_SCHEMA, with_found
 from arpo_trainer.sft.own_traces import RejectionSampling

@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.sft.own_traces import read_tree
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace, Turn, text_of
 from arpo_trainer.validation import check_name

@@ -14,8 +14,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from arpo_env.protocols.parse_tool_calls import tool_names
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.protocols.protocol import tool_names
+from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.rollout.rendering import Renderer
 
 _UNCERTAIN = re.compile(

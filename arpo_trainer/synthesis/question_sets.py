@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from arpo_env import ToolEnv
-from arpo_env.cache.cache import Cache
+from arpo_env.cache import Cache
 from arpo_trainer.evaluation.eval_plan import PlannedEnv, task_count
 from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.make_env import make_env
@@ -16,8 +16,7 @@ from arpo_trainer.synthesis.synth_settings import SynthSettings
 from arpo_trainer.synthesis.training_rows import check_format
 from envs_registry import Task
 from envs_registry.contamination import overlap
-from envs_registry.named_sources import named_source
-from envs_registry.sources import LimitedSource
+from envs_registry.sources import LimitedSource, named_source
 
 # options of tools, which an environment without tools refuses
 _OF_TOOLS = ("tools", "tool_limits", "search")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arpo_env.protocols.protocol import Protocol, ToolCalls
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitRow
 from arpo_trainer.sft.own_traces import tree_traces
 from arpo_trainer.sft.plain_trace import CAUSES as FORMAT_CAUSES

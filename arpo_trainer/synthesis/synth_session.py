@@ -22,7 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.cache.cache import Cache
+from arpo_env.cache import Cache
 from arpo_env.event_loop import run
 from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun
 from arpo_trainer.evaluation.eval_models import SERVED, EvalModel, context_length, free_memory, labelled, load_tokenizer

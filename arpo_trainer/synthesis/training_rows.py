@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from arpo_env.protocols.protocol import Protocol
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace
 from arpo_trainer.sft.to_protocol import as_messages, rewritten
 from arpo_trainer.sft.trace_formats import read_row

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from arpo_env.protocols.protocol import Answer, Protocol
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.algorithms.answer_credit import answer_states
 from arpo_trainer.algorithms.tree_values import State
 from arpo_trainer.rollout.distributed import gather, rank_count, share

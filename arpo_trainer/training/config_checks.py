@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from arpo_env.net.redaction import strip_credentials
-from arpo_env.net.service_urls import checked_address
+from arpo_env.net import checked_address, strip_credentials
 from arpo_trainer.algorithms.credit_assignment import CREDITS
 from arpo_trainer.training.trl_losses import LOSS_TYPES, ratio_moves
 from arpo_trainer.validation import check_name

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from arpo_env.event_loop import run
-from arpo_env.net.redaction import strip_credentials
+from arpo_env.net import strip_credentials
 from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
 from arpo_trainer.backends.process_sync import Lockstep
 from arpo_trainer.backends.thread_device import device_of

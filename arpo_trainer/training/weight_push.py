@@ -22,7 +22,7 @@ from typing import Any
 import trl
 from accelerate.utils import is_peft_model
 
-from arpo_env.net.redaction import strip_credentials
+from arpo_env.net import strip_credentials
 from arpo_trainer.backends.base import GenerationError
 
 

@@ -41,8 +41,7 @@ from benchmarks.laboratory.logit_table import LogitTable, batch_cosines, cosine,
 from benchmarks.laboratory.training_run import SETTINGS, RunSpec, run_config, tree_costs
 from benchmarks.laboratory.true_credit import GivenCredit, TrueCredit, given_credit, true_credit
 from benchmarks.laboratory.turn_policy import ModelTurns
-from envs_registry.generated.bifurcation import LEVELS
-from envs_registry.generated.bifurcation_world import knob_names
+from envs_registry.generated.bifurcation import LEVELS, knob_names
 
 COSTS = ("sampled_tokens", "tool_calls")
 _MOST_LOST = 0.5

@@ -32,7 +32,7 @@ from arpo_env.episode import Turn as EpisodeTurn
 from arpo_trainer.rollout.rendering import Renderer
 from benchmarks.laboratory.turn_policy import Floats, Ids, ScoresTurns, WorldTurn, world_turns
 from envs_registry import Task
-from envs_registry.generated.bifurcation_world import DoorWorld, State, world_of
+from envs_registry.generated.bifurcation import DoorWorld, State, world_of
 
 SMALLEST = 1e-6
 LIMIT = 1000  # tokens after the prompt; that of `training_run.SETTINGS`

@@ -26,9 +26,8 @@ from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
 from arpo_trainer.sft.tokenised_traces import Example, tokenised
 from arpo_trainer.validation import check_name, check_types
 from benchmarks.laboratory.tiny_model import SIZES, tiny_model, tiny_tokenizer
-from envs_registry.generated.bifurcation import LEVELS, BifurcationSource
-from envs_registry.generated.bifurcation_world import WorldSettings
-from sandbox.cache_directory import cache_directory, locked
+from envs_registry.generated.bifurcation import LEVELS, BifurcationSource, WorldSettings
+from sandbox.images.profiles import cache_directory, locked
 
 WORLD_ID = "arpo/Bifurcation-v0"
 _VERSION = 3  # of what a policy is made of; a new number makes all policies anew

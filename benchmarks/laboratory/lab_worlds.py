@@ -14,8 +14,7 @@ from arpo_env import ToolEnv
 from arpo_trainer.validation import check_name
 from benchmarks.laboratory.cold_policy import TASKS, ColdPolicySettings, calls_of
 from benchmarks.laboratory.lab_policy import PolicySettings, StartSettings, world_env
-from envs_registry.generated.bifurcation import LEVELS, BifurcationSource
-from envs_registry.generated.bifurcation_world import knob_names
+from envs_registry.generated.bifurcation import LEVELS, BifurcationSource, knob_names
 
 Knobs = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from arpo_trainer.validation import check_name
-from envs_registry.generated.bifurcation_world import CUES, DETAILS, DOORS, KEYS
+from envs_registry.generated.bifurcation import CUES, DETAILS, DOORS, KEYS
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from arpo_trainer.rollout.rendering import Renderer
-from envs_registry.generated.bifurcation_world import DOORS, KEYS
+from envs_registry.generated.bifurcation import DOORS, KEYS
 
 Ids = tuple[int, ...]
 Floats = NDArray[numpy.float64]

@@ -19,9 +19,8 @@ from functools import cache
 from pathlib import Path, PurePath
 
 from sandbox.backends.local_process import ProcessStream, base_python, random_uids, server_config, shared_memory
-from sandbox.config.limits import warn_of_unenforced_limits
-from sandbox.config.options import ServerOptions
 from sandbox.images.profiles import packages_directory, preload
+from sandbox.options import ServerOptions, warn_of_unenforced_limits
 from sandbox.server.bundle import BOOTSTRAP
 
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")

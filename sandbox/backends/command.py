@@ -23,9 +23,9 @@ from pathlib import PurePath
 from typing import Any
 
 from sandbox.backends.local_process import ProcessStream, random_uids, server_config
-from sandbox.config.options import ServerOptions, command_words
 from sandbox.errors import SandboxUnavailable
 from sandbox.images.profiles import preload
+from sandbox.options import ServerOptions, command_words
 from sandbox.server.bundle import BOOTSTRAP
 
 COMMAND_VARIABLE = "ARPO_SANDBOX_COMMAND"

@@ -1,17 +1,591 @@
-"""Starts the backend "http": asks a sandbox server what it is, and compares that with what was asked for."""
+"""The backend "http": sessions of a sandbox server elsewhere (`arpo sandbox serve`).
+
+Before the first session it asks the server what it is, and compares that with what was asked for.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
+import os
+import re
+import secrets
 import shlex
+import socket
+import ssl
+import threading
+import time
 import warnings
+from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from sandbox.backends.http_calls import HttpCalls
-from sandbox.backends.http_stream import HttpStream
-from sandbox.config.limits import Limits
-from sandbox.config.options import PROFILES, ServerOptions
-from sandbox.errors import SandboxUnavailable
+from sandbox.backends.stream import START_SECONDS
+from sandbox.errors import BY_NAME, SandboxError, SandboxUnavailable, SessionLost
+from sandbox.options import PROFILES, Limits, ServerOptions
+from sandbox.server.wire import (
+    CLOSE,
+    FORK,
+    HELLO,
+    INTERRUPT,
+    LIST,
+    OPEN,
+    PING,
+    READ,
+    REPLY,
+    RUN,
+    RUN_ONCE,
+    WRITE,
+    Frames,
+    pack,
+)
+
+# Addresses of sandbox servers: "https://box:8443", several separated by commas, with a token or without.
+
+TOKEN_VARIABLE = "ARPO_SANDBOX_TOKEN"
+_EXAMPLE = "write http://host:8080 or https://host, several separated by commas"
+
+
+def is_http_address(backend: object) -> bool:
+    """Return whether the name of a backend is the address of a server."""
+    return isinstance(backend, str) and backend.lower().startswith(("http://", "https://"))
+
+
+def without_password(text: str) -> str:
+    """Return the name of a backend without a password, also if it is malformed, for messages."""
+    # as far as the last "@" of each address, since a password that was not quoted may contain "/" or ","
+    return re.sub(r"(?<=//)(?:(?!,\s*https?://).)*@", "", text, flags=re.IGNORECASE)
+
+
+def http_addresses(text: str, token: str | None = None) -> tuple[list[str], str]:
+    """Return the addresses without credentials, and the token.
+
+    Args:
+        text: the addresses; a password in one, as in http://user:TOKEN@host:8080, is the token.
+        token: takes precedence; without it and a password, the environment variable ARPO_SANDBOX_TOKEN counts.
+
+    Raises:
+        ValueError: an address or the token is malformed, or the addresses have different tokens.
+    """
+    urls: list[str] = []
+    passwords: set[str] = set()
+    for one in re.split(r",(?=\s*https?://)", text.strip(" ,"), flags=re.IGNORECASE):
+        part = _split(one.strip(" ,"))
+        urls.append(urlunsplit((part.scheme, part.netloc.rpartition("@")[2], part.path.rstrip("/"), "", "")))
+        passwords |= {unquote(part.password)} if part.password else set()
+    if len(passwords) > 1 and token is None:
+        raise ValueError("the addresses have different tokens; all servers of one sandbox take the same")
+    given = token if token is not None else next(iter(passwords), os.environ.get(TOKEN_VARIABLE, ""))
+    if not isinstance(given, str) or not re.fullmatch(r"[!-~]*", given):
+        raise ValueError("the token has to consist of visible ASCII characters, without spaces")
+    return urls, given
+
+
+def _split(address: str) -> SplitResult:
+    wrong = f"{without_password(address)!r} is not the address of a sandbox server; {_EXAMPLE}"
+    quoting = "; in a token, write / as %2F, ? as %3F, # as %23" if "@" in address else ""
+    try:
+        part = urlsplit(address)
+        good = part.scheme in ("http", "https") and bool(re.fullmatch(r"[^\s,]+", part.hostname or ""))
+        good = good and (part.port is None or part.port > 0)
+    except ValueError:
+        good = False
+    # an "@" in the path belongs to a token that was cut off there
+    if not good or part.query or part.fragment or "@" in part.path:
+        # without the cause, which may have the token
+        raise ValueError(wrong + quoting) from None
+    return part
+
+
+# Calls of a sandbox server: a connection for each thread, answers in JSON, and what a failed call means.
+#
+# A call whose answer was lost is sent again. That is safe, since every request names its session and has a number or a
+# key: a server that has served it gives the same answer, and a restarted server does not know the session.
+
+# longer than a server waits before it answers with 202
+_SECONDS = 60.0
+PAUSES = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds before each repetition. The first is at once: the server may have closed a connection that was idle."""
+Answer = tuple[int, dict[str, Any]]
+
+
+class ServerGone(SandboxUnavailable):
+    """There is no sandbox server at the address, or it refuses the token."""
+
+
+class HttpCalls:
+    """Sends requests to one server.
+
+    Args:
+        url: of the server, without credentials.
+        token: what requests send; empty for none.
+
+    Attributes:
+        closed: whether calls are given up without a repetition.
+    """
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url
+        self.closed = False
+        self._parts = urlsplit(url)
+        self._headers = {"Content-Type": "application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._mine = threading.local()
+        self._connections: list[http.client.HTTPConnection] = []
+        self._lock = threading.Lock()
+
+    def call(
+        self,
+        path: str,
+        fields: dict[str, Any],
+        pauses: tuple[float, ...] | None = None,
+        seconds: float = _SECONDS,
+    ) -> Answer:
+        """Return the status and the answer of a POST.
+
+        Args:
+            path: after the address of the server.
+            fields: of the JSON object.
+            pauses: seconds before each repetition of a call that has failed; None is PAUSES.
+            seconds: how long to wait for the answer of each.
+
+        Raises:
+            ServerGone: there is no sandbox server, or it refuses the token; the message says what to do.
+        """
+        body = json.dumps(fields).encode()
+        for pause in (*(PAUSES if pauses is None else pauses), None):
+            try:
+                return self._checked(*self._send(path, body, seconds))
+            except (OSError, http.client.HTTPException) as error:
+                self._drop()
+                if pause is None or self.closed or isinstance(error, ssl.SSLCertVerificationError):
+                    raise ServerGone(f"{self.url}: {_cure(error)}") from error
+                time.sleep(pause)
+        raise AssertionError("unreachable: the last pause is None")
+
+    def _send(self, path: str, body: bytes, seconds: float) -> tuple[int, bytes]:
+        connection = self._connection(seconds)
+        connection.request("POST", self._parts.path + path, body, self._headers)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+    def _checked(self, status: int, data: bytes) -> Answer:
+        if status in (401, 403):
+            raise ServerGone(
+                f"{self.url} refuses the token (HTTP {status}); set {TOKEN_VARIABLE}, or token=, to one that the "
+                "server was started with"
+            )
+        if status in (502, 504):  # of a proxy whose server is away
+            raise ConnectionRefusedError(f"HTTP {status}")
+        try:
+            answer = json.loads(data)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or (status == 404 and "failure" not in answer) or 300 <= status < 400:
+            raise ServerGone(
+                f"{self.url} answers with HTTP {status}, and not as a sandbox server; check the address, and that "
+                "`arpo sandbox serve` of this version runs there"
+            )
+        if status == 404:
+            raise ServerGone(f"{self.url}: {answer.get('message')}")
+        return status, answer
+
+    def _connection(self, seconds: float) -> http.client.HTTPConnection:
+        connection: http.client.HTTPConnection | None = getattr(self._mine, "connection", None)
+        if connection is None:
+            secure = self._parts.scheme == "https"
+            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+            connection = self._mine.connection = kind(self._parts.hostname or "", self._parts.port)
+            with self._lock:
+                self._connections.append(connection)
+        connection.timeout = seconds
+        # http.client connects with TCP_NODELAY
+        if connection.sock is not None:
+            connection.sock.settimeout(seconds)
+        return connection
+
+    def _drop(self) -> None:
+        connection = getattr(self._mine, "connection", None)
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the connections; calls that wait for an answer fail."""
+        self.closed = True
+        with self._lock:
+            connections, self._connections = self._connections, []
+        for connection in connections:
+            if connection.sock is not None:
+                with contextlib.suppress(OSError):  # it was closed by the server
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def abandon(self) -> None:
+        """In a forked process: close the descriptors, without a word to the server."""
+        self.closed = True
+        for connection in self._connections:
+            if connection.sock is not None:
+                connection.sock.close()
+
+
+def _cure(error: BaseException) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"there is no such host ({error.strerror}); check the address of the sandbox server"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}); set SSL_CERT_FILE to that of its authority"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS connection ({error.reason}); `arpo sandbox serve` itself speaks http:// only"
+    if isinstance(error, (ConnectionRefusedError, http.client.RemoteDisconnected, ConnectionResetError)):
+        return (
+            f"no sandbox server answers there ({error}); start one with `arpo sandbox serve`, and check host and port"
+        )
+    return f"the sandbox server cannot be reached: {type(error).__name__}: {error}"
+
+
+# The requests to one session of a sandbox server, in their order.
+
+
+class RemoteQueue:
+    """The requests of one session that have not been sent yet.
+
+    Attributes:
+        id: of the session on the server; empty until it is open.
+        number: of the last request.
+        requests: kind, number of the frame, and fields.
+        busy: whether a thread is sending them.
+        closing: whether it is to be closed, so that nothing more is run in it.
+        cell: the name of the cell whose answer is awaited; None if there is none.
+    """
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.number = 0
+        self.requests: deque[tuple[int, int, dict[str, Any]]] = deque()
+        self.busy = False
+        self.closing = False
+        self.cell: int | None = None
+
+
+# Daemon threads that run what blocks: as many as there is work at the same time, kept for the next.
+
+
+class WorkerThreads:
+    """Runs actions, each at once.
+
+    Unlike those of an executor, its threads do not keep Python from exiting.
+
+    Args:
+        name: of the threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._actions: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._idle = 0
+        self._threads = 0
+        self._lock = threading.Lock()
+
+    def run(self, action: Callable[[], object]) -> None:
+        """Run an action in a thread.
+
+        Raises:
+            SandboxError: no thread can be started, since the interpreter is exiting.
+        """
+        with self._lock:
+            new = self._idle == 0
+            self._idle -= not new
+            self._threads += new
+        self._actions.put(action)
+        if new:
+            try:
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            except RuntimeError as error:
+                raise SandboxError(f"Python is exiting: nothing can be asked of the sandbox ({error})") from error
+
+    def _work(self) -> None:
+        while (action := self._actions.get()) is not None:
+            action()
+            del action  # else it would be kept until the next one
+            with self._lock:
+                self._idle += 1
+
+    def end(self) -> None:
+        """Let the threads end when they have nothing to do."""
+        for _ in range(self._threads):
+            self._actions.put(None)
+
+
+# The backend "http": sessions of a sandbox server elsewhere (`arpo sandbox serve`).
+#
+# To the pool it is a stream to one more container: the frames of the pool become calls of the server, and answers
+# become frames. Requests of one session are sent one after the other, as a container serves them. If the server does
+# not answer any more, or was restarted, the stream ends, and its sessions are lost; no code is sent to another session
+# instead.
+
+_FULL_PAUSE, _RACE_PAUSE, _LAST_SECONDS = 0.5, 0.02, 5.0
+_LONGEST = 1e9  # seconds: JSON has no infinity
+_NAMELESS = -1  # the cell of a session that has only one
+_PATHS = {READ: "get", WRITE: "put", LIST: "ls"}
+_NOT_BEGUN = {
+    "stdout": "",
+    "stderr": "",
+    "value": None,
+    "error": "Interrupted: stopped on request, before the cell had begun",
+    "status": "interrupted",
+    "duration": 0.0,
+    "truncated": False,
+    "alive": True,
+}
+Fields = dict[str, Any]
+
+
+class HttpStream:
+    """Frames to and from a server that is reached by HTTP.
+
+    Args:
+        calls: of the server.
+        hello: its answer to the first call.
+        wait: seconds that a session may wait for a free slot there.
+    """
+
+    start_seconds = START_SECONDS
+
+    def __init__(self, calls: HttpCalls, hello: Fields, unenforced: tuple[str, ...], wait: float) -> None:
+        self.isolation = f"http+{hello['isolation']}"
+        self.unenforced = unenforced
+        self._calls = calls
+        self._server = hello["server"]
+        self._wait = wait
+        self._lease = secrets.token_urlsafe(18)
+        self._sessions: dict[int, RemoteQueue] = {}
+        self._incoming = Frames()
+        self._frames: SimpleQueue[bytes] = SimpleQueue()
+        self._workers = WorkerThreads("sandbox http")
+        self._lock = threading.Lock()
+        self._closing = threading.Lock()
+        self._why = ""
+        self._ended = False
+        facts = {"slots": hello["slots"], "separation": [], "python": "", "pid": 0}
+        self._frames.put(pack(HELLO, 0, json.dumps(facts).encode()))
+
+    def send(self, data: bytes) -> None:
+        """Send everything."""
+        for kind, number, payload in self._incoming.feed(data):
+            self._dispatch(kind, number, json.loads(payload))
+
+    def receive(self) -> bytes:
+        """Wait for bytes; empty at the end."""
+        return b"" if self._ended and self._frames.empty() else self._frames.get()
+
+    def post_mortem(self) -> str:
+        """Return why the stream has ended."""
+        return self._why or "the sandbox was closed"
+
+    def close(self) -> None:
+        """End the sessions and the stream."""
+        with self._closing:
+            if self._end(""):
+                # if this fails, the server closes them when they have been idle for long enough
+                with contextlib.suppress(SandboxError):
+                    self._calls.call("/v1/close", {"lease": self._lease, "final": True}, (), _LAST_SECONDS)
+                self._calls.close()
+                self._workers.end()
+
+    def kill(self) -> None:
+        """End the stream."""
+        self.close()
+
+    def finish(self) -> None:
+        """Release the threads."""
+        with self._closing:  # the reader comes here at once, while the server is still told
+            self._calls.close()
+            self._workers.end()
+
+    def abandon(self) -> None:
+        """In a forked process: close the descriptors."""
+        self._ended = True
+        self._calls.abandon()
+
+    def _end(self, why: str) -> bool:
+        """Let `receive` reach the end; returns False if it has before."""
+        with self._lock:
+            if self._ended:
+                return False
+            self._ended, self._why = True, why
+        self._frames.put(b"")
+        return True
+
+    # from frames to calls
+
+    def _dispatch(self, kind: int, number: int, fields: Fields) -> None:
+        if kind == PING:
+            self._run(number, self._ping)
+            return
+        key = fields.pop("session")
+        with self._lock:
+            if kind in (OPEN, RUN_ONCE):
+                self._sessions[key] = RemoteQueue()
+            queue = self._sessions.get(key)
+            if queue is not None and not self._is_beside(kind, queue):
+                queue.requests.append((kind, number, fields))
+                queue.closing = queue.closing or kind == CLOSE
+                if queue.busy:
+                    return
+                queue.busy = True
+        if queue is None:
+            self._fail(number, SessionLost("this session is closed; open a new interpreter"))
+        elif kind == INTERRUPT:
+            self._run(number, lambda: self._interrupt(queue, fields["cell"]))
+        elif self._is_beside(kind, queue):
+            self._run(number, lambda: self._close_session(key, queue))
+        else:
+            self._run(0, lambda: self._serve(key, queue))
+
+    def _is_beside(self, kind: int, queue: RemoteQueue) -> bool:
+        """Whether a request does not wait for its turn; before a session is open, there is nothing to close."""
+        return kind == INTERRUPT or (kind == CLOSE and bool(queue.id))
+
+    def _run(self, number: int, act: Callable[[], Fields | None]) -> None:
+        """Run in another thread what answers the frame of this number, or answers by itself (0)."""
+        try:
+            self._workers.run(lambda: self._answer(number, act))
+        except SandboxError as error:  # Python is exiting
+            self._fail(number, error)
+
+    def _answer(self, number: int, act: Callable[[], Fields | None]) -> None:
+        try:
+            fields = act()
+        except ServerGone as error:
+            self._end(str(error))
+        except SandboxError as error:
+            self._fail(number, error)
+        except Exception as error:  # else a caller would wait for ever
+            self._fail(number, SandboxError(f"{self._calls.url}: {type(error).__name__}: {error}"))
+        else:
+            if fields is not None:
+                self._frames.put(pack(REPLY, number, json.dumps(fields).encode()))
+
+    def _fail(self, number: int, error: SandboxError) -> None:
+        fields = {"failure": type(error).__name__, "message": str(error)}
+        self._frames.put(pack(REPLY, number, json.dumps(fields).encode()))
+
+    def _serve(self, key: int, queue: RemoteQueue) -> None:
+        """Send the requests of a session, one after the other."""
+        while True:
+            with self._lock:
+                if not queue.requests:
+                    queue.busy = False
+                    return
+                kind, number, fields = queue.requests.popleft()
+            self._answer(number, partial(self._request, kind, key, queue, fields))
+
+    def _request(self, kind: int, key: int, queue: RemoteQueue, fields: Fields) -> Fields:
+        if kind == CLOSE:
+            return self._close_session(key, queue)
+        if kind == OPEN:
+            return self._open(queue)
+        if kind == FORK:
+            return self._fork(queue, **fields)
+        if kind not in (RUN, RUN_ONCE):
+            return self._call(queue, _PATHS[kind], fields)
+        if kind == RUN_ONCE:
+            self._open(queue, once=True)
+            for _, step in fields.pop("steps"):
+                fields |= {"before": step["code"], "before_timeout": step["timeout"]}
+        queue.cell = None if fields["setup"] else fields.get("cell", _NAMELESS)
+        try:
+            return self._call(queue, "run", fields)
+        finally:
+            queue.cell = None
+
+    def _open(self, queue: RemoteQueue, once: bool = False) -> Fields:
+        asked = {"lease": self._lease, "server": self._server, "once": once}
+        deadline = time.monotonic() + self._wait
+        key = secrets.token_urlsafe(12)
+        while True:
+            left = min(max(0.0, deadline - time.monotonic()), _LONGEST)
+            status, answer = self._calls.call("/v1/sessions", {"key": key, "wait": left, **asked})
+            if status == 201:
+                queue.id = answer["session"]
+                return {}
+            if status == 409:
+                raise ServerGone(f"{self._calls.url}: {answer['message']}")
+            if status == 429 and time.monotonic() < deadline and not self._ended:
+                key = secrets.token_urlsafe(12)  # the old one stands for the failure
+                time.sleep(_FULL_PAUSE)
+            elif status != 202 or self._ended:
+                raise _error(answer)
+
+    def _call(self, queue: RemoteQueue, action: str, fields: Fields) -> Fields:
+        if not queue.id or queue.closing:
+            raise SessionLost("this session is closed; open a new interpreter")
+        queue.number += 1
+        path = f"/v1/sessions/{queue.id}/{action}"
+        while not self._ended:
+            status, answer = self._calls.call(path, {"number": queue.number, **fields})
+            if status == 202:  # it takes long; the same number waits on for the same answer
+                continue
+            if "errno" in answer:
+                return {"errno": answer["errno"]}
+            if status != 200:
+                raise _error(answer)
+            return answer
+        raise SessionLost(self.post_mortem())
+
+    def _fork(self, queue: RemoteQueue, children: list[int], reseed: int | None) -> Fields:
+        answer = self._call(queue, "fork", {"n": len(children), "reseed": reseed})
+        for key, identity in zip(children, answer["sessions"], strict=True):
+            copy = RemoteQueue()
+            copy.id = identity
+            self._sessions[key] = copy
+        return {"losses": answer["losses"]}
+
+    def _interrupt(self, queue: RemoteQueue, cell: int | None) -> Fields:
+        with self._lock:
+            waiting = [one for one in queue.requests if cell is not None and one[2].get("cell") == cell]
+            if waiting:
+                queue.requests.remove(waiting[0])
+        if waiting:
+            self._answer(waiting[0][1], lambda: dict(_NOT_BEGUN))
+            return {"interrupted": True}
+        running = queue.cell
+        if running is None or cell not in (None, running) or not queue.id:
+            return {"interrupted": False}
+        found = False
+        # the cell travels on another connection, and may arrive later than this
+        while not found and queue.cell == running and not self._ended:
+            name = None if running == _NAMELESS else running
+            _, answer = self._calls.call(f"/v1/sessions/{queue.id}/interrupt", {"cell": name})
+            found = answer.get("interrupted", False)
+            if running == _NAMELESS:  # its setup may be what runs, which is not interrupted
+                break
+            time.sleep(0 if found else _RACE_PAUSE)
+        return {"interrupted": found}
+
+    def _close_session(self, key: int, queue: RemoteQueue) -> Fields:
+        self._sessions.pop(key, None)
+        if queue.id:
+            self._calls.call(f"/v1/sessions/{queue.id}/close", {})  # a session that is lost is closed, too
+        return {}
+
+    def _ping(self) -> Fields:
+        _, answer = self._calls.call("/v1/keep", {"lease": self._lease})
+        if answer.get("server") != self._server:
+            raise ServerGone(f"{self._calls.url}: the server was restarted, and its sessions are lost")
+        slots, held = answer["slots"], answer["sessions"]
+        unknown = {"memory": 0, "memory_limit": 0, "processes": 0, "retired": 0}
+        return {**unknown, "slots": slots, "sessions": held, "free": max(0, slots - held)}
+
+
+def _error(answer: Fields) -> SandboxError:
+    kind = BY_NAME.get(answer.get("failure", ""), SandboxError)
+    return kind(str(answer.get("message", "the sandbox server gives no reason")))
+
 
 _FIELDS = {"server", "isolation", "slots", "profile", "packages", "limits"}
 

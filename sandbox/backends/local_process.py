@@ -19,10 +19,9 @@ from dataclasses import asdict
 from typing import Any
 
 from sandbox.backends.stream import START_SECONDS
-from sandbox.config.limits import parse_size, warn_of_unenforced_limits
-from sandbox.config.options import ServerOptions
 from sandbox.errors import SandboxError
 from sandbox.images.profiles import packages_directory, preload
+from sandbox.options import ServerOptions, parse_size, warn_of_unenforced_limits
 from sandbox.server.bundle import BOOTSTRAP, greeting
 
 _CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from sandbox.backends.bubblewrap import start_bubblewrap, why_no_bubblewrap
 from sandbox.backends.command import start_command
 from sandbox.backends.docker import start_docker
-from sandbox.backends.http_address import without_password
-from sandbox.backends.http_backend import start_http
+from sandbox.backends.http_backend import start_http, without_password
 from sandbox.backends.kubernetes import start_kubernetes
 from sandbox.backends.local_process import start_local
 from sandbox.backends.stream import Stream
-from sandbox.config.options import ServerOptions
-from sandbox.docker_engine.check import check_docker
+from sandbox.docker_engine import check_docker
 from sandbox.errors import SandboxUnavailable
+from sandbox.options import ServerOptions
 
 NAMES = ("auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local")
 _warned = False

@@ -12,16 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.backends.http_address import is_http_address
-from sandbox.config.limits import Limits
+from sandbox.backends.http_backend import is_http_address
+from sandbox.connection import daemon_thread, start_thread
 from sandbox.errors import SandboxFull
-from sandbox.http.client_table import Client, ClientTable, clients_of
-from sandbox.http.hosted_sessions import HostedSessions, check_idle_seconds
 from sandbox.http.json_server import JsonHandler, JsonServer
-from sandbox.http.openapi import openapi
-from sandbox.http.run_code_endpoint import BadRequest, run_code
-from sandbox.http.session_api import SessionApi
-from sandbox.pool.daemon_threads import daemon_thread, start_thread
+from sandbox.http.run_code_endpoint import BadRequest, openapi, run_code
+from sandbox.http.session_api import Client, ClientTable, HostedSessions, SessionApi, check_idle_seconds, clients_of
+from sandbox.options import Limits
 from sandbox.sandbox import PoolOptions, Sandbox
 
 IDLE_SECONDS = 900.0

@@ -1,7 +1,7 @@
 """Builds the image that the docker backend runs; needs no registry.
 
-Without a base, the image is a copy of the Python that runs this program (`from_host`). With a base, such as
-"python:3.12-slim", it is built from sandbox/images/Dockerfile (`from_base`). In both, /work is each session's own
+Without a base, the image is a copy of the Python that runs this program (`import_host`). With a base, such as
+"python:3.12-slim", it is built from sandbox/images/Dockerfile (`build_on_base`). In both, /work is each session's own
 directory, under the same name in every fork, and /tmp is the same place.
 
 The tag is a hash of everything that the image is made from. After an upgrade of this library, of Python or of the
@@ -10,17 +10,478 @@ pinned packages, the tag is another one, and a new image is built.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import logging
 import os
-from collections.abc import Sequence
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from sandbox.cache_directory import locked
-from sandbox.config.options import package_names
-from sandbox.docker_engine.check import check_docker, connect
+from sandbox.docker_engine import check_docker, connect
 from sandbox.errors import SandboxError, SandboxUnavailable
-from sandbox.images.from_base import base_tag, build_on_base
-from sandbox.images.from_host import host_tag, import_host
-from sandbox.images.image_store import exists
-from sandbox.images.profiles import requirements
+from sandbox.images import profiles
+from sandbox.images.profiles import announce, locked, requirements
+from sandbox.options import package_names
+
+# The images of an engine: names and labels of sandbox images, and whether an image can be used.
+
+REPOSITORY = "arpo-sandbox"
+PROFILE_LABEL = "arpo.sandbox.profile"
+PRELOAD_LABEL = "arpo.sandbox.preload"
+STAGE_LABEL = "arpo.sandbox.stage"
+
+
+def tag_of(*recipe: str) -> str:
+    """Return the tag of an image that is made from this recipe."""
+    # the zeros keep two parts from being taken for other two with the same text
+    return f"{REPOSITORY}:{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:12]}"
+
+
+def exists(client: Any, image: str) -> bool:
+    """Whether the engine has an image."""
+    import docker.errors
+
+    try:
+        client.api.inspect_image(image)
+    except docker.errors.ImageNotFound:
+        return False
+    return True
+
+
+def preload_of(client: Any, image: str) -> list[str]:
+    """Return the modules that a server in an image imports first; none if the image has no such label.
+
+    Raises:
+        SandboxError: there is no such image.
+    """
+    labels = _inspect(client, image)["Config"].get("Labels") or {}
+    return [name for name in labels.get(PRELOAD_LABEL, "").split(",") if name]
+
+
+def require_image(client: Any, image: str) -> None:
+    """Refuse an image that cannot be used. Problems that only appear when it runs are not found.
+
+    Raises:
+        SandboxError: it does not exist, is not for Linux, or declares volumes (they would be mounted writable, without
+            a limit on their size).
+    """
+    found = _inspect(client, image)
+    # an engine may leave this field out
+    if found.get("Os") not in ("linux", "", None):
+        raise SandboxError(f"the image {image!r} is for {found['Os']}; a sandbox needs one for linux")
+    if volumes := found["Config"].get("Volumes"):
+        raise SandboxError(
+            f"the image {image!r} declares the volumes {', '.join(sorted(volumes))}, which would be writable and "
+            "without a size limit; use an image without VOLUME"
+        )
+
+
+def _explain_missing(client: Any, image: str) -> str:
+    there = sorted({tag for one in client.api.images() for tag in one.get("RepoTags") or () if tag != "<none>:<none>"})
+    shown = f"it has {', '.join(there[:12])}{', ...' * (len(there) > 12)}" if there else "it has none"
+    return f"the engine has no image {image!r} ({shown}); to fix it: docker pull {image}, or leave image=None"
+
+
+def _inspect(client: Any, image: str) -> Any:
+    import docker.errors
+
+    try:
+        return client.api.inspect_image(image)
+    except docker.errors.ImageNotFound as error:
+        raise SandboxError(_explain_missing(client, image)) from error
+    except (docker.errors.DockerException, ValueError, OSError) as error:
+        raise SandboxError(f"the engine cannot inspect the image {image!r}: {error}") from error
+
+
+# Builds an image on a base with sandbox/images/Dockerfile and wheels that were downloaded before.
+#
+# The wheels are downloaded on this machine, with its pip and its configuration. The build itself has no network and
+# gets no secret: no address of an index, no certificate, no proxy.
+
+_RECIPE = ("Dockerfile", "prepare_root_filesystem.py")
+_OLDEST = (3, 9)
+_OLDEST_FOR_PACKAGES = (3, 11)
+_PROBE = (
+    "import importlib.util, json, platform, sys; "
+    "print(json.dumps([list(sys.version_info[:2]), platform.machine(), list(platform.libc_ver()), "
+    "importlib.util.find_spec('pip') is not None]))"
+)
+# manylinux_2_5, the same as manylinux1, is the oldest tag of PEP 600
+_MANYLINUX_SINCE = 5
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Python:
+    """The Python of a base: version, machine ("x86_64"), C library ("glibc", "2.36"), and whether it has pip."""
+
+    version: tuple[int, int]
+    machine: str
+    libc: tuple[str, str]
+    pip: bool
+
+    def platforms(self) -> list[str]:
+        """Return the platform tags of the wheels that it can use."""
+        name, number = self.libc
+        if name != "glibc":
+            return [f"musllinux_1_{minor}_{self.machine}" for minor in (1, 2)]
+        # wheels for an older glibc work with a newer one
+        minors = range(_MANYLINUX_SINCE, int(number.split(".")[1]) + 1)
+        return [f"manylinux2014_{self.machine}", *(f"manylinux_2_{minor}_{self.machine}" for minor in minors)]
+
+
+def base_tag(client: Any, base: str, profile: str, plain_tmp: bool) -> str:
+    """Return the tag of the image on a base; pulls the base if the engine does not have it.
+
+    Raises:
+        SandboxError: the base cannot be pulled, or cannot be used.
+    """
+    _pull(client, base)
+    require_image(client, base)
+    recipe = [(profiles.IMAGES / name).read_text() for name in _RECIPE]
+    pins = (profile, profiles.requirements(profile), ",".join(profiles.preload(profile)))
+    # the id of the base and not its name, which may come to mean a newer image
+    return tag_of(*recipe, client.api.inspect_image(base)["Id"], *pins, str(plain_tmp))
+
+
+def build_on_base(client: Any, tag: str, base: str, profile: str, plain_tmp: bool) -> None:
+    """Build the image on a base that the engine has.
+
+    Raises:
+        SandboxError: the base has no suitable Python, the wheels cannot be downloaded, or the build fails.
+    """
+    started = time.monotonic()
+    announce(_log, "building the sandbox image %s from %s (%s; once, up to a minute)", tag, base, profile)
+    python = _look_into(client, base)
+    with tempfile.TemporaryDirectory() as scratch:
+        # a folder of its own: the engine is sent all that is in it
+        context = Path(scratch)
+        for name in _RECIPE:
+            shutil.copy(profiles.IMAGES / name, context)
+        (context / f"{profiles.profile_label(profile)}.txt").write_text(profiles.requirements(profile))
+        if not profiles.is_empty(profile):
+            _require_wheels(base, python, profile)
+            profiles.download_wheels(profile, context, python.version, python.platforms(), not python.pip)
+        _build(client, context, tag, _arguments(base, profile, plain_tmp))
+    announce(_log, "built the sandbox image %s in %.1f s", tag, time.monotonic() - started)
+
+
+def _require_wheels(base: str, python: _Python, profile: str) -> None:
+    if python.version < _OLDEST_FOR_PACKAGES:
+        raise SandboxError(
+            f"the profile {profile!r} needs Python {_OLDEST_FOR_PACKAGES[0]}.{_OLDEST_FOR_PACKAGES[1]} or newer, the "
+            f"base image {base!r} has {python.version[0]}.{python.version[1]}; use a newer base, or "
+            'profile="minimal"'
+        )
+
+
+def _arguments(base: str, profile: str, plain_tmp: bool) -> dict[str, str]:
+    return {
+        "BASE_IMAGE": base,
+        "PROFILE": profiles.profile_label(profile),
+        "PRELOAD": ",".join(profiles.preload(profile)),
+        "PIP_ARGS": "--no-index --find-links=/context",
+        "PLAIN_TMP": "1" if plain_tmp else "",
+    }
+
+
+def _build(client: Any, context: Path, tag: str, arguments: dict[str, str]) -> None:
+    import docker.errors
+
+    # what earlier builds have left; not younger stages, which another program may be using
+    client.images.prune(filters={"dangling": True, "label": STAGE_LABEL, "until": "1h"})
+    try:
+        client.images.build(
+            path=str(context),
+            buildargs=arguments,
+            tag=tag,
+            rm=True,
+            forcerm=True,
+            network_mode="none",
+            use_config_proxy=False,
+        )
+    except docker.errors.BuildError as error:
+        log = "".join(line.get("stream", "") for line in error.build_log if isinstance(line, dict))
+        raise SandboxError(
+            f"the sandbox image cannot be built on {arguments['BASE_IMAGE']!r}: {error.msg}\n{log.strip()[-1000:]}"
+        ) from error
+
+
+def _pull(client: Any, base: str) -> None:
+    import docker.errors
+
+    # no second pull: it works without a registry, and the same name keeps its meaning
+    if exists(client, base):
+        return
+    announce(_log, "pulling the base image %s", base)
+    name = base if re.search(r"@|:[^/]*$", base) else f"{base}:latest"
+    try:
+        client.images.pull(name)
+    except (docker.errors.DockerException, OSError) as error:
+        raise SandboxError(
+            f"the base image {base!r} is not on the engine and cannot be pulled ({error}). To fix it: docker load it "
+            "there, name another, or leave base=None to use this machine's Python"
+        ) from error
+
+
+def _look_into(client: Any, base: str) -> _Python:
+    code, words = _run_once(client, base)
+    with contextlib.suppress(ValueError):
+        # only the last line, since the image's Python may print something of its own before
+        version, machine, libc, pip = json.loads(words.strip().rpartition("\n")[2])
+        if tuple(version) >= _OLDEST:
+            return _Python((version[0], version[1]), machine, (libc[0], libc[1]), pip)
+        words = f"its Python is {version[0]}.{version[1]}"
+    raise SandboxError(
+        f"the base image {base!r} has no python3 of version {_OLDEST[0]}.{_OLDEST[1]} or newer "
+        f"({words.strip()[-300:] or f'exit code {code}'}); use one that has, such as python:3.12-slim"
+    )
+
+
+def _run_once(client: Any, base: str) -> tuple[int, str]:
+    """Run the probe in a container of a base; returns exit code and output."""
+    import docker.errors
+
+    host_config = client.api.create_host_config(network_mode="none", cap_drop=["ALL"])
+    container = client.api.create_container(
+        base,
+        ["python3", "-I", "-c", _PROBE],
+        user="0:0",
+        entrypoint="",
+        host_config=host_config,
+        use_config_proxy=False,
+    )["Id"]
+    try:
+        client.api.start(container)
+        code = client.api.wait(container)["StatusCode"]
+        return code, client.api.logs(container).decode("utf-8", "replace")
+    except docker.errors.APIError as error:
+        # as a shell reports a program that is missing: usually there is no python3
+        return 127, str(error.explanation or error)
+    finally:
+        client.api.remove_container(container, force=True)
+
+
+# Finds the shared libraries that programs of this machine need, for an image made without a distribution.
+
+_WHEELS_NEED = (
+    "libstdc++.so.6",
+    "libgcc_s.so.1",
+    "libpthread.so.0",
+    "libdl.so.2",
+    "librt.so.1",
+    "libutil.so.1",
+    "libm.so.6",
+)
+"""Libraries that binary wheels (manylinux) expect on every system."""
+_STANDARD = re.compile(r"/(usr/)?lib(64|32)?(/[^/]+-linux-[^/]+)?")
+_LINE = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
+
+
+def closure(programs: Iterable[Path], packages: Path | None = None) -> dict[str, str]:
+    """Return the libraries that programs and extension modules need, directly or not.
+
+    Args:
+        programs: on this machine.
+        packages: a directory with installed wheels. Libraries of their extension modules are returned as well, except
+            those that the wheels contain.
+
+    Returns:
+        The file on this machine for each place in the image. Libraries from places where the loader does not search
+        are put beside libc.
+
+    Raises:
+        SandboxError: this machine has no ldd.
+    """
+    extensions = packages.rglob("*.so*") if packages else ()
+    found = {
+        path
+        for path in _needed([str(path) for path in (*programs, *extensions)])
+        if not (packages and Path(path).resolve().is_relative_to(packages.resolve()))
+    }
+    libc = next((path for path in found if os.path.basename(path).startswith("libc.so")), "/lib/libc.so.6")
+    beside = os.path.dirname(libc)
+    extras = [path for name in _WHEELS_NEED if (path := _find(name, beside))]
+    found |= set(extras) | _needed(extras)
+    places: dict[str, str] = {}
+    for path in sorted(found):
+        directory, name = os.path.split(path)
+        place = path if _STANDARD.fullmatch(directory) else os.path.join(beside, name)
+        places[place] = os.path.realpath(path)
+    return places
+
+
+def _needed(paths: list[str]) -> set[str]:
+    if not paths:
+        return set()
+    try:
+        listing = subprocess.run(["ldd", *paths], capture_output=True, text=True, check=False).stdout
+    except OSError as error:
+        raise SandboxError(
+            f"ldd does not run ({error}); set ARPO_SANDBOX_BASE_IMAGE to an image with Python instead"
+        ) from error
+    return set(_LINE.findall(listing))
+
+
+def _find(name: str, beside: str) -> str:
+    candidates = (os.path.join(directory, name) for directory in (beside, f"/usr{beside}", "/usr/lib64", "/usr/lib"))
+    return next((path for path in candidates if os.path.exists(path)), "")
+
+
+# Makes an image from the Python that runs this program, without a base and without a registry.
+#
+# It holds the standard library, the profile's packages, the shared libraries that these need, a shell, and nothing
+# else: no distribution, no pip, no compiler, and none of this machine's own packages, environment or configuration.
+
+_LEFT_OUT = {
+    *("__pycache__", "config", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages"),
+    *("test", "tests", "tkinter", "turtledemo"),
+}
+_FILES = {
+    "etc/passwd": "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/work:/bin/sh\n",
+    "etc/group": "root:x:0:\nnogroup:x:65534:\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+_EMPTY = ("proc", "sys", "dev", "root", "usr/bin", "usr/local/bin", "bin", "etc")
+_SESSION_DIRECTORY = "/proc/self/fd/200"
+
+
+def host_tag(profile: str, plain_tmp: bool) -> str:
+    """Return the tag of the image for a profile; it changes with anything that the image is made from."""
+    source = Path(__file__).read_text()
+    python = (sys.base_prefix, profiles.packages_digest(profile), ",".join(profiles.preload(profile)))
+    return tag_of(source, *python, profile, str(plain_tmp))
+
+
+def import_host(client: Any, tag: str, profile: str, plain_tmp: bool) -> None:
+    """Make the image of this machine's Python and import it into the engine.
+
+    Raises:
+        SandboxError: this is not Linux, the packages cannot be installed, or the engine refuses the image.
+    """
+    if not sys.platform.startswith("linux"):
+        raise SandboxError(
+            "an image can be made from this machine's own Python on Linux only; set ARPO_SANDBOX_BASE_IMAGE to an "
+            "image with Python, such as python:3.12-slim"
+        )
+    _same_machine(client)
+    started = time.monotonic()
+    python = platform.python_version()
+    announce(_log, "making the sandbox image %s from Python %s (%s; once, up to a minute)", tag, python, profile)
+    packages = profiles.packages_directory(profile)
+    with tempfile.TemporaryFile() as file, tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        _fill(root, packages, plain_tmp)
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            tar.add(root, ".", filter=_plain)
+            if packages is not None:
+                tar.add(packages, f".{profiles.SITE_PACKAGES}", filter=_plain)
+        announce(_log, "importing the image into the Docker engine (%.0f MB)", file.tell() / 1e6)
+        file.seek(0)
+        chunks = iter(
+            lambda: file.read(1 << 20), b""
+        )  # an iterator, since a file object would be sent with a wrong length
+        client.api.import_image_from_stream(
+            chunks, repository=REPOSITORY, tag=tag.partition(":")[2], changes=_settings(profile)
+        )
+    if not exists(client, tag):
+        raise SandboxError("the engine has not imported the image; see its log")
+    announce(_log, "made the sandbox image %s in %.1f s", tag, time.monotonic() - started)
+
+
+def _same_machine(client: Any) -> None:
+    theirs = client.version().get("Arch", "")
+    ours = platform.machine()
+    if theirs and theirs != {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}.get(ours, ours):
+        raise SandboxError(
+            f"the engine runs on {theirs}, this Python on {ours}: no image can be made of it; set "
+            "ARPO_SANDBOX_BASE_IMAGE to an image with Python, such as python:3.12-slim"
+        )
+
+
+def _settings(profile: str) -> list[str]:
+    modules = ",".join(profiles.preload(profile))
+    return [
+        "ENV PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8",
+        f'LABEL {PROFILE_LABEL}="{profiles.profile_label(profile)}" {PRELOAD_LABEL}="{modules}"',
+        'CMD ["python3"]',
+    ]
+
+
+def _fill(root: Path, packages: Path | None, plain_tmp: bool) -> None:
+    """Lay out the root file system without the packages, which are not copied."""
+    for name in _EMPTY:
+        (root / name).mkdir(parents=True)
+    for name, text in _FILES.items():
+        (root / name).write_text(text)
+    (root / "work").symlink_to(_SESSION_DIRECTORY)
+    if plain_tmp:
+        (root / "tmp").mkdir()
+    else:
+        (root / "tmp").symlink_to("/work")
+    programs = [*_copy_python(root), *_copy_shell(root)]
+    for place, path in closure(programs, packages).items():
+        _copy(Path(path), root / place.lstrip("/"))
+
+
+def _copy_python(root: Path) -> list[Path]:
+    """Copy the interpreter and the standard library with its bytecode; returns files that may need libraries."""
+    python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    _copy(python, root / "usr/local/bin" / version)
+    for name in ("python", "python3"):
+        (root / "usr/local/bin" / name).symlink_to(version)
+    source, library = Path(sysconfig.get_path("stdlib")), root / "usr/local/lib" / version
+    shutil.copytree(source, library, ignore=_useless)
+    profiles.compile_directory(library, f"/usr/local/lib/{version}")
+    (library / "dist-packages").symlink_to("site-packages")  # where Debian's Python looks
+    if sys.platlibdir != "lib":
+        (root / "usr/local" / sys.platlibdir).symlink_to("lib")  # where Fedora's looks
+    return [python, *(source / "lib-dynload" / path.name for path in library.glob("lib-dynload/*.so"))]
+
+
+def _copy_shell(root: Path) -> list[Path]:
+    shell = Path("/bin/sh").resolve()
+    _copy(shell, root / "bin/sh")
+    return [shell]
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, target)
+
+
+def _useless(directory: str, names: list[str]) -> Collection[str]:
+    """Return the names that are left out, among them links to sources, which are hooks of a distribution."""
+    return [
+        name
+        for name in names
+        if name in _LEFT_OUT
+        or name.startswith(("config-", "_tkinter.", "_test"))
+        or (name.endswith(".py") and os.path.islink(os.path.join(directory, name)))
+    ]
+
+
+def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Remove the owners that the files have on this machine."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    entry.mode |= 0o444 | (0o111 if entry.isdir() else 0)
+    entry.mode = 0o1777 if entry.name == "./tmp" and entry.isdir() else entry.mode & 0o755
+    return entry
+
 
 BASE_VARIABLE = "ARPO_SANDBOX_BASE_IMAGE"
 

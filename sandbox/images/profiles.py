@@ -8,23 +8,148 @@ each such text and each Python, into the user's cache; the image, bubblewrap and
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import importlib.util
 import logging
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sandbox.cache_directory import announce, locked
-from sandbox.config.options import PROFILES
 from sandbox.errors import SandboxError
-from sandbox.images.find_pip import pip_environment
+from sandbox.options import PROFILES
+
+# Finds a pip to run where the environment has none, such as one made by uv, without installing it there.
+
+_WHERE = "import os, pip; print(os.path.dirname(os.path.dirname(pip.__file__)))"
+
+
+@contextmanager
+def pip_environment() -> Iterator[dict[str, str]]:
+    """Yield environment variables with which `sys.executable -P -m pip` works.
+
+    Uses the first that exists: pip of this environment, the wheel of pip that `ensurepip` has, pip of the Python that
+    this environment was made from, or pip as uv downloads it, into a temporary folder.
+
+    Raises:
+        SandboxError: none of them exists.
+    """
+    if importlib.util.find_spec("pip"):
+        yield dict(os.environ)
+    elif path := _bundled_wheel() or _pip_of_base():
+        yield _with_path(path)
+    elif uv := _uv():
+        with tempfile.TemporaryDirectory(prefix="arpo-pip-") as folder:
+            _fetch(uv, folder)
+            yield _with_path(folder)
+    else:
+        raise SandboxError(
+            f"there is no pip for {sys.executable}: not in its environment, not in the Python that it was made from "
+            "(ensurepip), and there is no uv. To fix it: uv pip install pip, or install python3-pip with the package "
+            "manager of the system"
+        )
+
+
+def _with_path(path: str) -> dict[str, str]:
+    others = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{others}" if others else path}
+
+
+def _bundled_wheel() -> str | None:
+    """Return the wheel from which `ensurepip` installs pip; some distributions keep it in another folder."""
+    spec = importlib.util.find_spec("ensurepip")
+    folders = [Path(spec.origin).parent / "_bundled"] if spec and spec.origin else []
+    if kept := sysconfig.get_config_var("WHEEL_PKG_DIR"):
+        folders.append(Path(kept))
+    return next((str(wheel) for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))), None)
+
+
+def _pip_of_base() -> str | None:
+    """Return the folder with pip of the Python that this environment was made from."""
+    python = getattr(sys, "_base_executable", sys.executable)
+    # without a virtual environment, the base is this Python, which has no pip
+    if sys.prefix == sys.base_prefix or not os.path.exists(python):
+        return None
+    # isolated, so that neither PYTHONPATH nor the working directory can answer for that Python
+    found = subprocess.run([python, "-I", "-c", _WHERE], capture_output=True, text=True, check=False)
+    return found.stdout.strip() or None
+
+
+def _uv() -> str | None:
+    beside = Path(sys.executable).with_name("uv")
+    # uv sets this variable for the programs that it runs
+    return os.environ.get("UV") or shutil.which("uv") or (str(beside) if beside.exists() else None)
+
+
+def _fetch(uv: str, folder: str) -> None:
+    command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", folder, "pip"]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise SandboxError(
+            f"there is no pip for {sys.executable}, and uv cannot fetch it ({result.stderr.strip()[-600:]}). "
+            "To fix it: make sure that uv reaches an index (UV_DEFAULT_INDEX)"
+        )
+
+
+# The project's folder in the user's cache directory: where it is, locks and progress messages while it is filled.
+#
+# A first use may install packages and make an image for a minute; `announce` tells the user so.
+
+_log = logging.getLogger(__name__)
+
+
+def cache_directory() -> Path:
+    """Return the folder: `ARPO_CACHE`, else `$XDG_CACHE_HOME/arpo`, else `~/.cache/arpo`. It need not exist."""
+    if override := os.environ.get("ARPO_CACHE"):
+        return Path(override)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "arpo"
+
+
+def announce(log: logging.Logger, text: str, *values: object) -> None:
+    """Log at INFO; in a program that has not configured logging as WARNING, which Python then writes to stderr.
+
+    `logging.getLogger("sandbox").setLevel(logging.ERROR)` silences it in such a program.
+    """
+    log.log(logging.INFO if log.hasHandlers() else logging.WARNING, text, *values)
+
+
+@contextmanager
+def locked(name: str, folder: str = "sandbox-packages", work: str = "prepares the sandbox") -> Iterator[Path]:
+    """Hold a lock against all threads and processes of this user; yields a folder in the cache.
+
+    Args:
+        name: of the lock.
+        folder: name of the folder.
+        work: what is done under the lock; shown to whoever has to wait.
+
+    Raises:
+        SandboxError: the folder cannot be written.
+    """
+    path = cache_directory() / folder
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        # an open file of its own for each call: such locks hold between threads too, and end with the process
+        file = open(path / f".{name}.lock", "w")  # noqa: SIM115
+    except OSError as error:
+        raise SandboxError(f"{error}; set ARPO_CACHE to a writable folder") from error
+    with file:
+        try:
+            # tried without waiting first, so that a wait can be announced
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            announce(_log, "waiting for another process that %s", work)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield path
+
 
 IMAGES = Path(__file__).parent
 SITE_PACKAGES = f"/usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
@@ -35,7 +160,6 @@ _PRELOAD: dict[str, tuple[str, ...]] = {
     "math": ("numpy", "sympy"),
     "data": ("numpy", "sympy", "pandas"),
 }
-_log = logging.getLogger(__name__)
 
 
 def requirements(profile: str) -> str:

@@ -18,9 +18,9 @@ SUPPORTING = {
         "arpo_env.episode.Episode",
         "arpo_env.episode.Turn",
         "arpo_env.episode.Call",
-        "arpo_env.search.local.corpus.Passage",
+        "arpo_env.search.local_index.Passage",
         "arpo_env.pages.page.Page",
-        "arpo_env.adapters.chat_endpoint.ChatTurn",
+        "arpo_env.adapters.play.ChatTurn",
     ),
     "arpo_trainer": (
         "arpo_trainer.tree.Span",

@@ -8,11 +8,8 @@ import arpo_env  # noqa: F401  (registers the environments)
 from envs_registry import DataSet, EnvSpec, all_specs, get_spec
 from envs_registry.catalogue import GENERATED
 from envs_registry.datasets.api_bank import API_BANK
-from envs_registry.datasets.deep_search_sets import DEEP_SEARCH_SETS
-from envs_registry.datasets.math_sets import MATH_SETS
-from envs_registry.datasets.multihop_sets import MULTIHOP_SETS
+from envs_registry.datasets.question_sets import DEEP_SEARCH_SETS, MATH_SETS, MULTIHOP_SETS, TRAINING_SETS
 from envs_registry.datasets.tool_sets import TOOL_SETS
-from envs_registry.datasets.training_sets import TRAINING_SETS
 from scripts.site.markdown import anchor, code, table
 
 DATA_SETS: dict[str, Sequence[DataSet]] = {

@@ -24,7 +24,7 @@ from openenv import GenericEnvClient
 
 from arpo_env import EnvFactory
 from arpo_env.adapters import openenv as adapter
-from arpo_env.adapters.openenv_space import write_space
+from arpo_env.adapters.openenv import write_space
 from sandbox import Sandbox
 
 from .live_server import served, wait_for

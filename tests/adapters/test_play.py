@@ -14,7 +14,7 @@ import pytest
 import arpo_env
 from arpo_env import EnvFactory, PlayedEpisode, ToolEnv
 from arpo_env.adapters import FAULTS
-from arpo_env.adapters.chat_endpoint import ContextFull
+from arpo_env.adapters.play import ContextFull
 from arpo_env.errors import ServiceError
 from sandbox import SandboxError
 from tests.arpo_env.chat_server import Answer, chat_server, reply

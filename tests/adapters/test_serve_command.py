@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from arpo_env import EnvFactory
-from arpo_env.adapters.openenv_space import write_space
+from arpo_env.adapters.openenv import write_space
 from arpo_trainer.cli.arpo_command import main
 
 ENV = "arpo/Arithmetic-v0"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from arpo_env import EnvFactory, env_factory, register
+from arpo_env import EnvFactory, register, registration
 from arpo_env.adapters.task_rows import FORMATS, find_task, task_rows, write_rows
 from arpo_trainer.cli.arpo_command import main
 from envs_registry import Task
@@ -182,7 +182,7 @@ def test_a_row_whose_question_has_moved_is_refused(tmp_path: Path) -> None:
     lines = [json.dumps({"question": f"{n} + 1?", "answer": f"#### {n + 1}"}) + "\n" for n in range(3)]
     path.write_text("".join(lines))
     rows = list(task_rows(EnvFactory("arpo/GSM8K-v0", data=str(path)), "jsonl"))
-    env_factory._roots.clear()  # as in a new process
+    registration._roots.clear()  # as in a new process
     path.write_text("".join([lines[0], lines[2], lines[1]]))
     assert find_task(rows[0]["extra_info"])[1].question == "0 + 1?"
     with pytest.raises(ValueError, match="its data has changed"):

@@ -27,8 +27,7 @@ from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 
 from arpo_env import EnvFactory
-from arpo_env.adapters.trl import EpisodeFactory, TRLSpec, trl_spec
-from arpo_env.adapters.trl_episode import environment_reward
+from arpo_env.adapters.trl import EpisodeFactory, TRLSpec, environment_reward, trl_spec
 from arpo_env.grading.grader import Grader, Score
 from envs_registry import Task
 from sandbox import Sandbox
@@ -357,7 +356,7 @@ def test_methods_have_the_schemas_of_the_tools() -> None:
 
 
 def test_what_a_signature_cannot_say_is_in_the_description() -> None:
-    from arpo_env.adapters.json_schema_methods import method_class
+    from arpo_env.adapters.trl import method_class
 
     class Base:
         def _call(self, name: str, arguments: Any) -> str:
@@ -388,7 +387,7 @@ def test_what_a_signature_cannot_say_is_in_the_description() -> None:
 
 
 def test_descriptions_may_have_words_that_mean_something_to_transformers() -> None:
-    from arpo_env.adapters.json_schema_methods import method_class
+    from arpo_env.adapters.trl import method_class
 
     class Base:
         """Has no methods of its own."""

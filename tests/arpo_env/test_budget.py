@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from arpo_env.budget import Budget
-from arpo_env.episode import Call, Episode, Turn
+from arpo_env.episode import Budget, Call, Episode, Turn
 from envs_registry import Task
 
 TASK = Task("t", "Why?", ("because",))

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from arpo_env.cache.cache import Cache
+from arpo_env.cache import Cache
 from arpo_env.chat_model import ChatModel
-from arpo_env.net.http import ServiceError
+from arpo_env.net import ServiceError
 from tests.arpo_env.chat_server import Answer, chat_server, reply, saying
 
 HELLO = [{"role": "user", "content": "hello"}]

@@ -16,9 +16,9 @@ from gymnasium.utils.env_checker import check_env
 
 from arpo_env import ToolEnv
 from arpo_env.adapters.play import play
-from arpo_env.budget import NO_CALLS
-from arpo_env.env_factory import without_checks
-from arpo_env.text_space import UnicodeText
+from arpo_env.env import UnicodeText
+from arpo_env.episode import NO_CALLS
+from arpo_env.registration import without_checks
 from arpo_env.tools.tool import shorten
 from arpo_env.vector import ToolVectorEnv
 from envs_registry import Task

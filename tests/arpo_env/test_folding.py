@@ -10,7 +10,7 @@ import pytest
 
 import arpo_env
 from arpo_env import ServiceError, ToolEnv
-from arpo_env.memory_folding.memory import MEMORIES, MemoryFormatError, check_memory, memory_text
+from arpo_env.memory_folding import MEMORIES, MemoryFormatError, check_memory, memory_text
 from tests.arpo_env.chat_server import chat_server, reply
 
 MEMORY: dict[str, Any] = {

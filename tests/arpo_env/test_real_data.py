@@ -16,7 +16,7 @@ import gymnasium as gym
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_env.cache.cache import Cache, CacheMiss
+from arpo_env.cache import Cache, CacheMiss
 from arpo_env.event_loop import run
 from arpo_env.grading.math_check.check_pool import CheckPool
 from arpo_env.search.published_cache import import_arpo_json

@@ -10,8 +10,16 @@ import pytest
 
 from arpo_env.episode import FOLD, Call, Episode, Turn
 from arpo_env.grading import Grader, GradingError, Score, make_grader
-from arpo_env.published_reward import reference_reward
-from arpo_env.rewards import DeepAgentRewards, Grade, Rewards, RewardTerm, grade_episode, is_correct, paper_reward
+from arpo_env.rewards import (
+    DeepAgentRewards,
+    Grade,
+    Rewards,
+    RewardTerm,
+    grade_episode,
+    is_correct,
+    paper_reward,
+    reference_reward,
+)
 from envs_registry import Task
 
 MATH = Task("t", "q", ("1204",), kind="math")

@@ -16,8 +16,8 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_env import event_loop as background
-from arpo_env.cache.cache import Cache
-from arpo_env.net.http import ServiceError
+from arpo_env.cache import Cache
+from arpo_env.net import ServiceError
 from arpo_env.pages.reader import PageReader
 from arpo_env.search.search_backend import Hit, SearchBackend
 from arpo_env.services import Services

@@ -17,7 +17,7 @@ from benchmarks.laboratory import lab_policy as lab_policy_module
 from benchmarks.laboratory.cold_policy import ColdPolicySettings
 from benchmarks.laboratory.lab_policy import PolicySettings, lab_policy, walk, world_env
 from benchmarks.laboratory.tiny_model import parameters, tiny_model, tiny_tokenizer
-from envs_registry.generated.bifurcation_world import world_of
+from envs_registry.generated.bifurcation import world_of
 
 FEW: dict[str, Any] = {"demonstrations": 16, "batch_size": 8}
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from benchmarks.laboratory.tiny_model import SIZES, parameters, tiny_model, tiny_tokenizer, vocabulary
-from envs_registry.generated.bifurcation import BifurcationSource
-from envs_registry.generated.bifurcation_world import CUES, DEAD_END, DOORS, KEYS, NO_DOOR
+from envs_registry.generated.bifurcation import CUES, DEAD_END, DOORS, KEYS, NO_DOOR, BifurcationSource
 
 
 @pytest.fixture(scope="module")

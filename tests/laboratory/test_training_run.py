@@ -27,7 +27,7 @@ from benchmarks.laboratory.training_run import (
     training_run,
     tree_costs,
 )
-from envs_registry.generated.bifurcation_world import DOORS
+from envs_registry.generated.bifurcation import DOORS
 
 POLICY: dict[str, Any] = {"demonstrations": 32, "batch_size": 8}
 NOISY: dict[str, Any] = {"decisions": 4, "cues": 4, "noise": 0.5, "slip": 0.5}

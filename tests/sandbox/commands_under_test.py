@@ -18,10 +18,9 @@ from ssh_server import ssh_server
 from sandbox import Limits
 from sandbox.backends import bubblewrap
 from sandbox.backends.local_process import shared_memory
-from sandbox.config.limits import parse_size
-from sandbox.config.options import ServerOptions
 from sandbox.images.build import build_image
 from sandbox.images.profiles import packages_directory
+from sandbox.options import ServerOptions, parse_size
 
 CHOSEN = os.environ.get("ARPO_TEST_COMMAND", "")
 CHOSEN_BACKEND = "kubernetes" if CHOSEN == "kubernetes" else "command"

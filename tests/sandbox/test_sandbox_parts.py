@@ -12,12 +12,12 @@ import pytest
 
 import sandbox
 from sandbox import Execution, Limits, Sandbox
-from sandbox.config.limits import parse_size
-from sandbox.server.kernel.remove_tree import remove_tree
-from sandbox.server.session.open_files import copy_tree
-from sandbox.server.session.run_cell import shorten
-from sandbox.server.supervisor.cell_execution import outcome_fields
-from sandbox.server.supervisor.output_capture import OutputCapture
+from sandbox.options import parse_size
+from sandbox.server.kernel.processes import remove_tree
+from sandbox.server.session.fork import copy_tree
+from sandbox.server.session.session import shorten
+from sandbox.server.supervisor.requests import outcome_fields
+from sandbox.server.supervisor.session_handle import OutputCapture
 from sandbox.server.wire import Frames, WireError, pack
 
 

@@ -17,13 +17,17 @@ import signal
 import sys
 from typing import Any
 
-from sandbox.server.kernel.confine import Confinement, end_all_of_this_user
-from sandbox.server.kernel.remove_tree import remove_tree
-from sandbox.server.kernel.syscalls import collapse_heap, die_with_parent, drop_to, hide_memory
-from sandbox.server.session.blocking_channel import Channel
-from sandbox.server.session.python_environment import furnish
-from sandbox.server.session.session import current_directory, start
-from sandbox.server.wire import DIED, ENDED, HELLO, SPAWN, SWEEP
+from sandbox.server.kernel.confine import (
+    Confinement,
+    collapse_heap,
+    die_with_parent,
+    drop_to,
+    end_all_of_this_user,
+    hide_memory,
+)
+from sandbox.server.kernel.processes import remove_tree
+from sandbox.server.session.session import current_directory, furnish, start
+from sandbox.server.wire import DIED, ENDED, HELLO, SPAWN, SWEEP, Channel
 
 
 def serve_zygote(config: dict[str, Any]) -> None:

@@ -17,11 +17,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from sandbox.server.kernel.remove_tree import remove_tree
+from sandbox.server.kernel.processes import remove_tree
 from sandbox.server.supervisor.event_loop import EventLoop
+from sandbox.server.supervisor.memory import SHARED_MEMORY, used_inodes
 from sandbox.server.supervisor.session_handle import SessionHandle, Slot
 from sandbox.server.supervisor.session_table import SessionTable
-from sandbox.server.supervisor.shared_memory_limit import SHARED_MEMORY, used_inodes
 
 _MOST_TRIES = 3
 _AT_ONCE = 32

@@ -18,9 +18,7 @@ import tempfile
 import time
 from typing import Any
 
-from sandbox.server.kernel.processes import children, descendants, kill_trees
-from sandbox.server.kernel.remove_tree import remove_tree
-from sandbox.server.kernel.syscalls import (
+from sandbox.server.kernel.confine import (
     adopt_orphans,
     dump_no_core,
     hide_memory,
@@ -32,16 +30,18 @@ from sandbox.server.kernel.syscalls import (
     shorten_backlogs,
     surroundings,
 )
-from sandbox.server.supervisor.cgroup_usage import CgroupUsage
-from sandbox.server.supervisor.client_stream import ClientRequest, ClientStream
-from sandbox.server.supervisor.cpu_shares import CpuShares
-from sandbox.server.supervisor.event_loop import EventLoop
-from sandbox.server.supervisor.file_lock_limits import FileLockLimit
-from sandbox.server.supervisor.fit_to_container import UnfitContainerError, fit_to_container
-from sandbox.server.supervisor.memory_accounting import MemoryAccounting
-from sandbox.server.supervisor.memory_watchdog import MemoryWatchdog
+from sandbox.server.kernel.processes import children, descendants, kill_trees, remove_tree
+from sandbox.server.supervisor.event_loop import ClientRequest, ClientStream, EventLoop
+from sandbox.server.supervisor.memory import (
+    CgroupUsage,
+    MemoryAccounting,
+    MemoryWatchdog,
+    UnfitContainerError,
+    fit_to_container,
+)
 from sandbox.server.supervisor.requests import SessionRequests
 from sandbox.server.supervisor.session_table import SessionTable
+from sandbox.server.supervisor.shares import CpuShares, FileLockLimit
 from sandbox.server.supervisor.slots import Slots
 from sandbox.server.supervisor.zygote_client import Zygotes
 from sandbox.server.wire import HELLO, PING, pack

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from arpo_env.cache.cache import Cache, CacheMiss, normalise_query
-from arpo_env.net.http import ServiceError
-from arpo_env.search.cached_search import CachedSearch, RecordedSearch
-from arpo_env.search.search_backend import Hit, SearchBackend
+from arpo_env.cache import Cache, CacheMiss, normalise_query
+from arpo_env.net import ServiceError
+from arpo_env.search.search_backend import CachedSearch, Hit, RecordedSearch, SearchBackend
 
 
 class Counted:

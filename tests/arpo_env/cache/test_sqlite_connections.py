@@ -16,16 +16,13 @@ from typing import Any
 
 import pytest
 
-from arpo_env import ToolEnv
-from arpo_env.cache import sqlite_connections as cache_connection
-from arpo_env.cache import sqlite_open as cache_opening
-from arpo_env.cache.cache import Cache
-from arpo_env.cache.sqlite_connections import CHECKPOINT_SECONDS
-from arpo_env.cache.sqlite_open import CacheError, on_network
+from arpo_env import ToolEnv, sqlite_store
+from arpo_env.cache import Cache
+from arpo_env.sqlite_store import CHECKPOINT_SECONDS, CacheError, on_network
 
 RECORDER = """
 import asyncio, os, sys, time
-from arpo_env.cache.cache import Cache
+from arpo_env.cache import Cache
 
 def put(cache, number):
     cache.store.put([cache.record("search", "serper", 1, {"query": str(number)}, number)])
@@ -223,7 +220,7 @@ def test_a_log_that_does_not_fit_is_kept_and_the_file_stays_sound(file: Path, mo
     put(cache, 0)
     cache.close()
     with monkeypatch.context() as patch:
-        patch.setattr(cache_connection, "_has_room", lambda _: False)
+        patch.setattr(sqlite_store, "_has_room", lambda _: False)
         cache.store.put([cache.record("page", "web", 1, {"url": str(n)}, os.urandom(5000).hex()) for n in range(900)])
         put(cache, 1)
         with pytest.warns(RuntimeWarning, match=r"full: the latest records are in cache\.sqlite-wal"):
@@ -236,7 +233,7 @@ def test_a_log_that_does_not_fit_is_kept_and_the_file_stays_sound(file: Path, mo
 
 def test_on_a_network_disk_each_record_is_in_the_file_at_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(Cache(file), 0)  # as an older recorder did it, with a log
-    monkeypatch.setattr(cache_opening, "on_network", lambda _: True)
+    monkeypatch.setattr(sqlite_store, "on_network", lambda _: True)
     cache, beside = Cache(file), Cache(file)
     for number in (1, 2):
         put(cache if number == 1 else beside, number)

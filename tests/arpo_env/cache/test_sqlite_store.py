@@ -20,9 +20,8 @@ from typing import Any
 
 import pytest
 
-from arpo_env.cache.cache import Cache
-from arpo_env.cache.sqlite_connections import Connection
-from arpo_env.cache.sqlite_open import CacheError
+from arpo_env.cache import Cache
+from arpo_env.sqlite_store import CacheError, Connection
 
 VALUE = "word " * 300
 
@@ -259,8 +258,8 @@ def test_a_fork_waits_for_a_forgotten_connection_to_close(file: Path) -> None:
 def test_a_connection_that_is_forgotten_amid_a_fork_does_not_stop_it(file: Path) -> None:
     code = (
         "import os, sys, pathlib, faulthandler; faulthandler.dump_traceback_later(20, exit=True)\n"
-        "from arpo_env.cache.sqlite_connections import Connection\n"
-        "import arpo_env.cache.sqlite_connections as ours\n"
+        "from arpo_env.sqlite_store import Connection\n"
+        "import arpo_env.sqlite_store as ours\n"
         "real = list\n"
         "def listed(known):\n"
         "    found = real(known); kept[:] = []; return found\n"

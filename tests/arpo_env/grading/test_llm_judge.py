@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from arpo_env.cache.cache import Cache, CacheMiss
+from arpo_env.cache import Cache, CacheMiss
 from arpo_env.chat_model import ChatModel
 from arpo_env.errors import GradingError
 from arpo_env.grading.llm_judge import Judge, read_verdict

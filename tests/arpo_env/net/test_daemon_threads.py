@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from arpo_env.daemon_threads import DaemonThreads
+from arpo_env.event_loop import DaemonThreads
 from tests.arpo_env.local_server import LocalServer
 
 ENDS = """
 import asyncio, sys
-from arpo_env.net.http import Http
+from arpo_env.net import Http
 async def main():
     asked = asyncio.ensure_future(Http("slow", timeout=60).request("GET", sys.argv[1]))
     await asyncio.sleep(0.3)

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from arpo_env.event_loop import background_loop
-from arpo_env.net.http import Http, Reply, ServiceError
+from arpo_env.net import Http, Reply, ServiceError
 from tests.arpo_env.local_server import Call, LocalServer
 
 KEY = "sk-very secret/1234"
@@ -193,7 +193,7 @@ def test_retry_after_is_obeyed() -> None:
 
 
 def test_own_pauses_stop_growing_where_none_would_be_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arpo_env.net.http._LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr("arpo_env.net._LONGEST_PAUSE", 0.05)
 
     def answer(call: Call) -> None:
         call.reply({}, 503 if len(server.seen) < 6 else 200)

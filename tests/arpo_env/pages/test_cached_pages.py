@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from arpo_env.cache.cache import Cache, CacheMiss
-from arpo_env.pages.cached_pages import CachedPages
+from arpo_env.cache import Cache, CacheMiss
 from arpo_env.pages.page import Page, PageError
+from arpo_env.pages.reader import CachedPages
 
 
 class Shelf:

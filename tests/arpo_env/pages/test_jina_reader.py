@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from arpo_env.net.http import ServiceError
-from arpo_env.pages.jina_reader import strip_targets
+from arpo_env.net import ServiceError
+from arpo_env.pages.reader import strip_targets
 from tests.arpo_env.pages.conftest import Site, answer, read, reason
 
 PATH = "/https://example.com/a?b=c"

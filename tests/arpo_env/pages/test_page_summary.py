@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from arpo_env.cache.cache import Cache
+from arpo_env.cache import Cache
 from arpo_env.chat_model import ChatModel
-from arpo_env.net.http import ServiceError
+from arpo_env.net import ServiceError
 from arpo_env.pages.page import Page
 from arpo_env.pages.page_summary import PageSummariser, reasoning_context
 from tests.arpo_env.chat_server import ChatServer, chat_server, reply, saying

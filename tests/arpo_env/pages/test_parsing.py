@@ -16,9 +16,9 @@ import pytest
 
 from arpo_env.pages import PageReader
 from arpo_env.pages import parser_process as parsing
-from arpo_env.pages.charset import decode
 from arpo_env.pages.parser_pool import PageParser, ParsingFailed
 from arpo_env.pages.parser_process import MAX_TAGS, strip_tags
+from arpo_env.pages.reader import decode
 from envs_registry.install_line import install_line
 from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read, reason
 

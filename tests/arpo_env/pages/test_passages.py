@@ -7,7 +7,7 @@ import time
 import pytest
 
 from arpo_env.pages import passage
-from arpo_env.pages.passages import sentences, words
+from arpo_env.pages.page import sentences, words
 
 FILLER = "Nothing of interest is said in this line. " * 200
 CHINESE_FILLER = "这里没有什么有意思的内容。" * 500

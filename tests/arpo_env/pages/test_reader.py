@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from arpo_env.net.http import ServiceError
+from arpo_env.net import ServiceError
 from arpo_env.pages import PageReader
 from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read, reason
 

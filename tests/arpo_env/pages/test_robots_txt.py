@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from arpo_env.net.rate_limit import RateLimited, RateLimiter
+from arpo_env.net import RateLimited, RateLimiter
 from arpo_env.pages import PageError, PageReader
-from arpo_env.pages.robots_txt import parse_robots
+from arpo_env.pages.reader import parse_robots
 from tests.arpo_env.pages.conftest import Site, answer, read, reason
 
 AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from arpo_env.pages import PageError
-from arpo_env.pages import url_safety as addresses
-from arpo_env.pages.url_safety import parse_address, public
+from arpo_env.pages import fetch as addresses
+from arpo_env.pages.fetch import parse_address, public
 from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read, reason
 
 PRIVATE = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arpo_env.tools.function_schema import JsonSchema, function_schema
+from arpo_env.tools.tool import JsonSchema, function_schema
 
 
 def python(code: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from arpo_env import ToolEnv, reference_reward
 from arpo_env.protocols import PROTOCOLS, make_protocol
 from arpo_env.protocols.protocol import Answer, ToolCalls
-from arpo_env.tools.function_schema import JsonSchema, function_schema
+from arpo_env.tools.tool import JsonSchema, function_schema
 from envs_registry import Task
 from tests.arpo_env.protocols.schemas import ALL
 

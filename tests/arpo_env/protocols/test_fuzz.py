@@ -15,7 +15,7 @@ import pytest
 
 from arpo_env.protocols import PROTOCOLS, make_protocol
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
-from arpo_env.tools.function_schema import function_schema
+from arpo_env.tools.tool import function_schema
 from arpo_env.tools.tool_search import tool_search
 from tests.arpo_env.protocols.schemas import ALL
 

@@ -10,7 +10,7 @@ import pytest
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.arpo_tags import ArpoTags
 from arpo_env.protocols.protocol import Language, Malformed, Style
-from arpo_env.tools.function_schema import JsonSchema
+from arpo_env.tools.tool import JsonSchema
 from tests.arpo_env.protocols.schemas import ADD, BOTH, NOW, PYTHON, SEARCH
 
 SETS = [[], [PYTHON], [SEARCH], BOTH, [ADD, NOW]]

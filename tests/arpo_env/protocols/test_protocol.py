@@ -12,7 +12,7 @@ from arpo_env import ToolEnv
 from arpo_env.protocols import PROTOCOLS, make_protocol, register_protocol
 from arpo_env.protocols.arpo_tags import ArpoTags
 from arpo_env.protocols.protocol import Language, Nothing, Protocol, Style, ToolCall, ToolCalls, last_boxed
-from arpo_env.tools.function_schema import JsonSchema, function_schema
+from arpo_env.tools.tool import JsonSchema, function_schema
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_env.cache.cache import Cache
+from arpo_env.cache import Cache
 from arpo_env.errors import ServiceError
-from arpo_env.search.dense_search import DenseSearch
-from arpo_env.search.embeddings import EmbeddingModel
-from arpo_env.tools.tool_registry import ToolPassage
+from arpo_env.search.dense_search import DenseSearch, EmbeddingModel
+from arpo_env.tools.tool_search import ToolPassage
 from tests.arpo_env.local_server import Call, LocalServer
 
 WORDS = ("ship", "bread", "king", "river")

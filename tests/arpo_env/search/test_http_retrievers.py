@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from arpo_env.net.http import Http, ServiceError
+from arpo_env.net import Http, ServiceError
 from arpo_env.search.http_retrievers import RETRIEVERS, make_retriever, passage
 from arpo_env.search.search_backend import Hit
 from tests.arpo_env.local_server import Call, LocalServer

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from arpo_env.net.http import ServiceError
+from arpo_env.net import ServiceError
 from arpo_env.search import Hit, LocalSearch, SearchBackend, build_index
 from arpo_env.search.search_server import make_server
 from arpo_trainer.cli.arpo_command import main

@@ -17,9 +17,9 @@ from PIL import Image
 import arpo_env
 from arpo_env import ToolEnv
 from arpo_env.adapters.chat_episode import ChatEpisode
-from arpo_env.env_factory import EnvFactory
+from arpo_env.registration import EnvFactory
 from arpo_env.task_files.file_extractor import ExtractionFailed
-from arpo_env.task_files.shown_picture import LONGEST_SIDE, MOST_BYTES
+from arpo_env.task_files.plain_files import LONGEST_SIDE, MOST_PICTURE_BYTES
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_env.task_files.sample_files import FILES, saved, zipped
 
@@ -32,7 +32,7 @@ def decoded(url: str) -> Image.Image:
     picture = Image.open(io.BytesIO(content))
     picture.load()
     assert head == f"data:image/{picture.format.lower()};base64"
-    assert len(content) <= MOST_BYTES
+    assert len(content) <= MOST_PICTURE_BYTES
     assert picture.mode == "RGB"
     return picture
 

@@ -23,10 +23,9 @@ from pptx.enum.chart import XL_CHART_TYPE
 
 from arpo_env.errors import ServiceError
 from arpo_env.task_files import office_text
-from arpo_env.task_files.document import KeptLines
+from arpo_env.task_files.document import KeptLines, contradiction
 from arpo_env.task_files.extraction_process import extract
 from arpo_env.task_files.file_extractor import ExtractionFailed, FileExtractor
-from arpo_env.task_files.file_kinds import contradiction
 from arpo_env.tools.read_file_tool import ReadFileTool
 from envs_registry import Task
 from tests.arpo_env.task_files import sample_files

@@ -14,7 +14,7 @@ import pytest
 import arpo_env
 from arpo_env import ServiceError, Tool, ToolEnv
 from arpo_env.tools import execute_tool_call as calling
-from arpo_env.tools.function_schema import function_schema
+from arpo_env.tools.tool import function_schema
 from envs_registry import Task
 from sandbox import SandboxError
 

@@ -12,7 +12,7 @@ import pytest
 
 import arpo_env
 from arpo_env import Tool, ToolEnv, ToolResult
-from arpo_env.tools.function_schema import function_schema
+from arpo_env.tools.tool import function_schema
 from envs_registry import Task
 
 TASK = Task("t", "How warm is it?", ("12",), kind="math")

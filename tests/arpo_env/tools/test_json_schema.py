@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arpo_env import PythonTool
-from arpo_env.tools.function_schema import function_schema
+from arpo_env.tools.tool import function_schema
 
 
 def find(query: str, sites: list[str], top: int = 5, exact: bool = False) -> str:

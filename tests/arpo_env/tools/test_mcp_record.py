@@ -16,10 +16,8 @@ import pytest
 pytest.importorskip("mcp")
 
 from arpo_env import Tool, ToolEnv, mcp_tools
-from arpo_env.cache.cache import Cache, CacheMiss
-from arpo_env.tools.mcp_connections import McpServer
-from arpo_env.tools.mcp_record import McpAnswer, RemoteTool, ServerRecord
-from arpo_env.tools.mcp_tools import McpTool, close_connections
+from arpo_env.cache import Cache, CacheMiss
+from arpo_env.tools.mcp_tools import McpAnswer, McpServer, McpTool, RemoteTool, ServerRecord, close_connections
 from envs_registry import Task
 from tests.arpo_env.tools.test_mcp_tools import SCRIPT, free_port, start_http
 

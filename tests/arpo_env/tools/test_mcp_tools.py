@@ -20,9 +20,8 @@ pytest.importorskip("mcp")
 import httpx2
 
 from arpo_env import event_loop as background
-from arpo_env.net.http import ServiceError
-from arpo_env.tools.mcp_connections import McpServer
-from arpo_env.tools.mcp_tools import McpTool, close_connections, mcp_tools
+from arpo_env.net import ServiceError
+from arpo_env.tools.mcp_tools import McpServer, McpTool, close_connections, mcp_tools
 from arpo_env.tools.tool import ToolResult
 
 SCRIPT = Path(__file__).with_name("mcp_server.py")
@@ -233,7 +232,7 @@ def test_a_command_gets_the_variables_it_is_given_and_not_all_of_ours(monkeypatc
 
 
 def test_keys_are_not_shown() -> None:
-    from arpo_env.tools.mcp_connections import McpServer
+    from arpo_env.tools.mcp_tools import McpServer
 
     server = McpServer.parse("http://x/mcp", {}, {"Authorization": "Bearer hidden"})
     assert "hidden" not in repr(server) + str(server)

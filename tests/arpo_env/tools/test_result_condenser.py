@@ -10,9 +10,8 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_env.errors import ServiceError
-from arpo_env.tools.result_condenser import ResultCondenser
 from arpo_env.tools.tool import ToolResult
-from arpo_env.tools.tool_registry import ToolRegistry
+from arpo_env.tools.tool_search import ResultCondenser, ToolRegistry
 from envs_registry import Task
 from tests.arpo_env.chat_server import ChatServer, chat_server, saying
 

@@ -12,8 +12,8 @@ import pytest
 
 import arpo_env.pages
 from arpo_env import Hit, SearchBackend, SearchTool
-from arpo_env.cache.cache import normalise_query
-from arpo_env.net.http import ServiceError
+from arpo_env.cache import normalise_query
+from arpo_env.net import ServiceError
 from arpo_env.tools.search_tool import NOTHING, clean_query, render
 from arpo_env.tools.tool import ToolResult
 

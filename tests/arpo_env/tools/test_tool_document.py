@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from arpo_env.tools.tool_document import as_document, read_documents
+from arpo_env.tools.tool_search import as_document, read_documents
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 GOOD = {"name": "get_weather", "description": "Tells the weather.", "parameters": PARAMETERS}

@@ -15,18 +15,19 @@ import arpo_env
 from arpo_env import ToolEnv
 from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.episode import Call
-from arpo_env.protocols.parse_tool_calls import tool_names
+from arpo_env.protocols.protocol import tool_names
 from arpo_env.services import Services
 from arpo_env.tools.open_registry import open_registry
-from arpo_env.tools.tool_document import ToolDocument
-from arpo_env.tools.tool_registry import ToolRegistry, passages_of
 from arpo_env.tools.tool_search import (
     CALLED_BEFORE,
     NAME,
     NOTHING,
     SEARCHED_BEFORE,
     FoundTool,
+    ToolDocument,
+    ToolRegistry,
     ToolSearchTool,
+    passages_of,
     shown_documents,
 )
 from envs_registry import Task, load_source

@@ -12,10 +12,10 @@ from arpo_env import ToolEnv
 from arpo_env.episode import Call, Episode, Turn
 from arpo_env.tools.tool import Status
 from envs_registry import Task, load_source
-from envs_registry.datasets.api_bank_calls import right_call
+from envs_registry.datasets.api_bank import right_call
 from envs_registry.datasets.data_files import DataFileError
 from envs_registry.datasets.hub import HubError
-from envs_registry.datasets.tool_formats import openapi_functions
+from envs_registry.datasets.tool_sets import openapi_functions
 from tests.arpo_env.chat_server import chat_server, saying
 from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
@@ -284,7 +284,7 @@ HUB_ROWS = {
 def hub_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in the form of API-Bank's repository on the hub, in its place."""
     monkeypatch.delenv("ARPO_DATA", raising=False)
-    monkeypatch.setattr("envs_registry.datasets.api_bank_rows.HUB", str(tmp_path))
+    monkeypatch.setattr("envs_registry.datasets.api_bank.HUB", str(tmp_path))
     (tmp_path / "test-data").mkdir()
     for name, rows in HUB_ROWS.items():
         (tmp_path / "test-data" / name).write_text(json.dumps(rows))

@@ -15,7 +15,7 @@ from gymnasium.error import ResetNeeded
 from arpo_env import Tool, ToolEnv, ToolResult
 from arpo_env import event_loop as background
 from arpo_env.search.search_backend import Hit, SearchBackend
-from arpo_env.tools.function_schema import function_schema
+from arpo_env.tools.tool import function_schema
 from envs_registry import Task
 
 TASK = Task("t", "q", ("4",), kind="math")

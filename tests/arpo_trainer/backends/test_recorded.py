@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_env.cache.cache import Cache, CacheMiss
-from arpo_env.cache.import_export import export_jsonl, import_jsonl
+from arpo_env.cache import Cache, CacheMiss, export_jsonl, import_jsonl
 from arpo_trainer.backends import RecordedBackend, TransformersBackend
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings

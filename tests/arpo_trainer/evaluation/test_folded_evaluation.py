@@ -14,7 +14,7 @@ from arpo_env import EnvFactory, Rewards
 from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.adapters.hosted_episodes import HostedEpisodes
 from arpo_env.adapters.task_rows import task_rows
-from arpo_env.memory_folding.memory import memory_text
+from arpo_env.memory_folding import memory_text
 from arpo_trainer import tree_svg
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run

@@ -25,7 +25,7 @@ from arpo_trainer.evaluation.stored_episodes import (
     stored_episodes,
 )
 from envs_registry import Task
-from envs_registry.module_ids import load_object
+from envs_registry.spec import load_object
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_trainer.evaluation.made_rows import play
 

@@ -26,7 +26,7 @@ from arpo_trainer.training.evaluation import evaluate
 from benchmarks.ray_world import SleepingPolicy, counting_env, tree_settings, without_times
 from benchmarks.rollout_world import small_tokenizer
 from envs_registry.install_line import install_line
-from sandbox.docker_engine.admin import containers
+from sandbox.docker_engine import containers
 from tests.arpo_trainer.ray_rollouts.policies import FailingPolicy
 from tests.conftest import tiny_llama
 

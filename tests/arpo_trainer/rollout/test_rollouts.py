@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from arpo_env import ServiceError, Tool, ToolEnv, ToolResult
-from arpo_env.tools.function_schema import function_schema
+from arpo_env.tools.tool import function_schema
 from arpo_trainer.algorithms.branching import NO_DOUBT_LEVEL, branch_score
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT
 from arpo_trainer.algorithms.registry import ALGORITHMS

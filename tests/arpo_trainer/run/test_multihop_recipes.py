@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_env.search.local.world_search import WorldSearch
+from arpo_env.search.local_search import WorldSearch
 from arpo_trainer.run.recipes import read_settings
 from envs_registry.generated.multihop import MultiHopSource
 

@@ -32,7 +32,7 @@ from arpo_trainer.training.rewards import ROLLOUTS_WITHOUT_SIGNAL
 from arpo_trainer.training.task_data import task_rows
 from benchmarks.laboratory.lab_policy import world_env
 from benchmarks.laboratory.tiny_model import tiny_model, tiny_tokenizer
-from envs_registry.generated.bifurcation_world import DOORS, KEYS
+from envs_registry.generated.bifurcation import DOORS, KEYS
 from tests.arpo_trainer.algorithms.credit_trees import nested
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.rollout.test_engine import ScriptedPolicy

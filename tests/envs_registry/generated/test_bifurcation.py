@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from envs_registry import load_source
 from envs_registry.answer_leak_check import check_setup
-from envs_registry.generated.bifurcation import LEVELS, BifurcationSource
-from envs_registry.generated.bifurcation_world import (
+from envs_registry.generated.bifurcation import (
     DEAD_END,
+    LEVELS,
     NO_DOOR,
+    BifurcationSource,
     DoorWorld,
     State,
     WorldSettings,

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from envs_registry.generated.bifurcation_world import DoorWorld, State, WorldSettings, make_world
+from envs_registry.generated.bifurcation import DoorWorld, State, WorldSettings, make_world
 
 DRAWS = 400
 

@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from envs_registry import load_source
-from envs_registry.generated.multihop import MultiHopSource, _asked
-from envs_registry.generated.multihop_questions import Chain, Compare, Form, Meet
-from envs_registry.generated.multihop_relations import KINDS
-from envs_registry.generated.multihop_world import World
+from envs_registry.generated.multihop import Chain, Compare, Form, Meet, MultiHopSource, _asked
+from envs_registry.generated.multihop_world import KINDS, World
 
 ROOT = Path(__file__).resolve().parents[3]
 SOME = range(300)

@@ -10,9 +10,7 @@ import pytest
 
 from envs_registry import load_source
 from envs_registry.answer_leak_check import check_setup
-from envs_registry.generated.toolworld import LEVELS, ToolWorldSource, right_calls, steps_of
-from envs_registry.generated.toolworld_words import FACTS, PLACES
-from envs_registry.generated.toolworld_world import tool_world
+from envs_registry.generated.toolworld import FACTS, LEVELS, PLACES, ToolWorldSource, right_calls, steps_of, tool_world
 
 SOME = range(150)
 

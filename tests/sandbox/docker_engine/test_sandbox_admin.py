@@ -14,7 +14,7 @@ from sandbox_under_test import open_or_skip
 
 from arpo_trainer.cli.arpo_command import main
 from sandbox import Sandbox
-from sandbox.docker_engine import admin
+from sandbox import docker_engine as admin
 
 pytestmark = pytest.mark.docker
 

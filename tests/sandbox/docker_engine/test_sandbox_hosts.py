@@ -20,7 +20,7 @@ from sandbox_under_test import LIMITS, open_or_skip
 from ssh_server import free_port, ssh_server
 
 from sandbox import Sandbox, SandboxUnavailable, SessionLost
-from sandbox.docker_engine.hosts import Host, hosts_of
+from sandbox.docker_engine import Host, hosts_of
 
 _SOCKET = "/var/run/docker.sock"
 

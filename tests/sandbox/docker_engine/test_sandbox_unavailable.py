@@ -16,9 +16,9 @@ import pytest
 from docker.errors import DockerException
 
 from sandbox import Sandbox, SandboxUnavailable, check_docker
+from sandbox import docker_engine as docker_check
 from sandbox.backends import registry as backends
 from sandbox.backends.bubblewrap import why_no_bubblewrap
-from sandbox.docker_engine import check as docker_check
 
 
 @pytest.fixture

@@ -21,14 +21,12 @@ import requests
 from sandbox_under_test import LIMITS, fastest, open_or_skip, served
 
 from sandbox import Limits, Sandbox, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
-from sandbox.backends import http_calls
+from sandbox.backends import http_backend
 from sandbox.http import session_api
-from sandbox.http.client_table import Client, ClientTable, clients_of
-from sandbox.http.hosted_sessions import HostedSessions
 from sandbox.http.json_server import JsonHandler, JsonServer
-from sandbox.http.openapi import PATHS
+from sandbox.http.run_code_endpoint import PATHS
 from sandbox.http.sandbox_server import make_server, serve
-from sandbox.http.session_api import SessionApi
+from sandbox.http.session_api import Client, ClientTable, HostedSessions, SessionApi, clients_of
 
 CLIENTS = ClientTable([Client("ann", "ann-token"), Client("bob", "bob-token", sessions=1)])
 
@@ -122,7 +120,7 @@ def test_a_cell_that_takes_longer_than_an_answer_is_run_once(url: str, monkeypat
 
 
 def test_an_answer_that_was_lost_is_asked_for_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    send, failures = http_calls.HttpCalls._send, iter([True, False, True, False])
+    send, failures = http_backend.HttpCalls._send, iter([True, False, True, False])
 
     def losing(self: Any, path: str, *rest: Any) -> Any:
         answer = send(self, path, *rest)
@@ -131,7 +129,7 @@ def test_an_answer_that_was_lost_is_asked_for_again(url: str, monkeypatch: pytes
         return answer
 
     with Sandbox(url, LIMITS, token="ann-token") as sandbox, sandbox.interpreter_sync("n = 0") as python:
-        monkeypatch.setattr(http_calls.HttpCalls, "_send", losing)
+        monkeypatch.setattr(http_backend.HttpCalls, "_send", losing)
         assert [python.run("n += 1; n").value for _ in range(3)] == ["1", "2", "3"]
 
 
@@ -227,7 +225,7 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_that_goes_away_loses_its_sessions(inner: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_calls, "PAUSES", (0.0, 0.05))
+    monkeypatch.setattr(http_backend, "PAUSES", (0.0, 0.05))
     with served(inner) as url:
         sandbox = Sandbox(url, LIMITS)
         python = sandbox.interpreter_sync()
@@ -235,7 +233,7 @@ def test_a_server_that_goes_away_loses_its_sessions(inner: Sandbox, monkeypatch:
         def refused(*_: object) -> None:
             raise ConnectionRefusedError("nobody listens")
 
-        monkeypatch.setattr(http_calls.HttpCalls, "_send", refused)
+        monkeypatch.setattr(http_backend.HttpCalls, "_send", refused)
         with pytest.raises(SessionLost, match="arpo sandbox serve"):
             python.run("1")
         sandbox.close_sync()

@@ -18,11 +18,9 @@ import pytest
 from sandbox_under_test import open_or_skip
 
 from sandbox import Sandbox, SandboxError, SyncInterpreter, build_image, default_sandbox
-from sandbox.docker_engine.check import connect
+from sandbox.docker_engine import connect
 from sandbox.images import profiles
-from sandbox.images.from_host import host_tag
-from sandbox.images.image_store import preload_of, require_image
-from sandbox.images.shared_libraries import closure
+from sandbox.images.build import closure, host_tag, preload_of, require_image
 
 pytestmark = pytest.mark.docker
 SECRET = "hunter2-of-the-builder"

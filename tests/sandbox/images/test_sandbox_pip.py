@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from sandbox import SandboxError
-from sandbox.cache_directory import locked
+from sandbox.images.profiles import locked
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN_PIP = """
 import subprocess, sys
-import sandbox.images.find_pip as ways
+import sandbox.images.profiles as ways
 for name in {without}:
     setattr(ways, name, lambda: None)
 with ways.pip_environment() as environment:
@@ -85,7 +85,7 @@ def test_a_first_use_says_what_it_waits_for(configure: str, shown: bool, tmp_pat
 
 def test_who_waits_for_another_process_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARPO_CACHE", str(tmp_path))
-    code = "from sandbox.cache_directory import locked\nwith locked('image'): print('in')"
+    code = "from sandbox.images.profiles import locked\nwith locked('image'): print('in')"
     command = [sys.executable, "-c", code]
     with locked("image"):
         other = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
@@ -95,8 +95,8 @@ def test_who_waits_for_another_process_says_so(tmp_path: Path, monkeypatch: pyte
 
 
 def test_packages_without_any_pip_can_be_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandbox.images import find_pip as ways
     from sandbox.images import profiles
+    from sandbox.images import profiles as ways
 
     monkeypatch.setenv("ARPO_CACHE", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

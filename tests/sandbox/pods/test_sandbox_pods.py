@@ -19,11 +19,9 @@ from fake_kubectl import REFUSED
 from arpo_trainer.cli.arpo_command import main
 from sandbox import Limits, Sandbox, SandboxError, SandboxUnavailable
 from sandbox.backends import kubernetes
-from sandbox.config.options import ServerOptions
+from sandbox.backends.kubernetes import LEVELS, Kubectl, pod_manifest, pods, prune_pods
 from sandbox.images.build import build_image
-from sandbox.pods.kubectl import Kubectl
-from sandbox.pods.pod_admin import pods, prune_pods
-from sandbox.pods.pod_manifest import LEVELS, pod_manifest
+from sandbox.options import ServerOptions
 
 FAKE = str(Path(__file__).with_name("fake_kubectl.py"))
 LIMITS = Limits(memory="1g", disk=16 << 20)

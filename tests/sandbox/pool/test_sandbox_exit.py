@@ -13,8 +13,8 @@ OPEN = """
 import sys, warnings
 warnings.simplefilter("ignore", RuntimeWarning)
 from sandbox import Sandbox, SandboxError
-from sandbox.pool import health_monitor
-health_monitor.PING_INTERVAL = 0.01  # seconds from health check to health check
+from sandbox import pool
+pool.PING_INTERVAL = 0.01  # seconds from health check to health check
 sandbox = Sandbox(sys.argv[1])
 """
 RUN = """

@@ -15,7 +15,7 @@ import pytest
 from sandbox_under_test import LIMITS, fastest
 
 from sandbox import Sandbox, SandboxError, SandboxFull, SandboxUnavailable, SessionLost, SyncInterpreter
-from sandbox.pool import health_monitor
+from sandbox import pool as pool_module
 
 pytestmark = pytest.mark.filterwarnings("ignore:sandbox backend 'unsafe_local':RuntimeWarning")
 
@@ -43,8 +43,8 @@ def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Health checks at once rather than every few seconds."""
-    monkeypatch.setattr(health_monitor, "PING_INTERVAL", 0.2)
-    monkeypatch.setattr(health_monitor, "PING_TIMEOUT", 1.0)
+    monkeypatch.setattr(pool_module, "PING_INTERVAL", 0.2)
+    monkeypatch.setattr(pool_module, "PING_TIMEOUT", 1.0)
 
 
 @pytest.fixture(params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "unsafe_local"])
@@ -341,7 +341,7 @@ def test_a_sandbox_that_never_worked_fails_at_once(monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> object:
         raise SandboxError("no room at the inn")
 
-    monkeypatch.setattr("sandbox.pool.fleet.start", refuse)
+    monkeypatch.setattr("sandbox.pool.start", refuse)
     started = time.monotonic()
     with Sandbox("unsafe_local", wait=60) as sandbox:
         for _ in range(2):
@@ -351,9 +351,7 @@ def test_a_sandbox_that_never_worked_fails_at_once(monkeypatch: pytest.MonkeyPat
 
 
 def test_one_that_has_worked_tries_again_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sandbox.pool import fleet
-
-    real, tries = fleet.start, []
+    real, tries = pool_module.start, []
 
     def refuse_twice(*arguments: Any) -> Any:
         tries.append(time.monotonic())
@@ -361,7 +359,7 @@ def test_one_that_has_worked_tries_again_for_a_while(monkeypatch: pytest.MonkeyP
             raise SandboxUnavailable("the engine is being restarted")
         return real(*arguments)
 
-    monkeypatch.setattr(fleet, "start", refuse_twice)
+    monkeypatch.setattr(pool_module, "start", refuse_twice)
     with pool("unsafe_local", containers=1, wait=20) as sandbox:
         os.kill(_server_of(sandbox), 9)
         with sandbox.interpreter_sync("x = 1") as python:
@@ -375,7 +373,7 @@ def test_and_then_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         raise SandboxUnavailable("the engine does not come back")
 
     with pool("unsafe_local", containers=1, wait=1.5) as sandbox:
-        monkeypatch.setattr("sandbox.pool.fleet.start", refuse)
+        monkeypatch.setattr("sandbox.pool.start", refuse)
         os.kill(_server_of(sandbox), 9)
         wait_for(lambda: sandbox.stats()["containers"] == 0)
         with pytest.raises(SandboxUnavailable, match=r"within 1\.5 s: the engine does not come back"):

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from arpo_env.net.http import ServiceError
+from arpo_env.net import ServiceError
 from arpo_env.search import CorpusError, LocalSearch, Passage, build_index
-from arpo_env.search.local.index_folder import ENGINES
-from arpo_env.search.local.query_words import ParsedQuery
+from arpo_env.search.local_index import ENGINES, ParsedQuery
 
 PASSAGES = [
     Passage("gold", "黄金", "黄金是一种贵金属。2020年金价上涨。", "https://example.org/gold", "2020-01-02"),

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from arpo_env.search.local.snippet import best_window
+from arpo_env.search.local_search import best_window
 
 FILLER = "lorem ipsum dolor sit amet "
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import gymnasium as gym
 import pytest
 
-from arpo_env.search.local.world_search import WorldSearch
+from arpo_env.search.local_search import WorldSearch
 from arpo_env.search.search_backend import Hit
 from envs_registry.generated.multihop import MultiHopSource
 

@@ -13,10 +13,13 @@ import pytest
 ddgs = pytest.importorskip("ddgs")
 from ddgs.exceptions import DDGSException, RatelimitException  # noqa: E402
 
-from arpo_env.net.http import ServiceError  # noqa: E402
+from arpo_env.net import ServiceError  # noqa: E402
 from arpo_env.search.search_backend import Hit  # noqa: E402
-from arpo_env.search.web.ddgs_search import Ddgs  # noqa: E402
-from arpo_env.search.web.providers import make_provider, provider_table  # noqa: E402
+from arpo_env.search.web import (  # noqa: E402
+    Ddgs,
+    make_provider,
+    provider_table,
+)
 
 RECORDED = json.loads((Path(__file__).parents[1] / "recorded" / "ddgs.json").read_text())
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from arpo_env.net.http import Http, ServiceError
+from arpo_env.net import Http, ServiceError
 from arpo_env.search.search_backend import Hit, SearchBackend
-from arpo_env.search.web.provider_table import ROWS
-from arpo_env.search.web.providers import PROVIDERS, make_provider, provider_table
+from arpo_env.search.web import PROVIDERS, ROWS, make_provider, provider_table
 from tests.arpo_env.local_server import Call, LocalServer, Seen
 
 RECORDED = Path(__file__).parents[1] / "recorded"

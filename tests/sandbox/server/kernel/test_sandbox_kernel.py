@@ -12,7 +12,7 @@ import pytest
 from sandbox_under_test import open_or_skip
 
 from sandbox import Limits, Sandbox
-from sandbox.server.kernel import seccomp
+from sandbox.server.kernel import confine
 
 BACKENDS = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap"]
 LIMITS = Limits(memory="1g", timeout=20)
@@ -131,7 +131,7 @@ for option, value in ((26, filter), (50, 0), (51, filter), (52, 0), (44, 1), (7,
 
 def test_calls_that_are_not_on_the_list_are_refused_and_later_ones_are_unknown(sandbox: Sandbox) -> None:
     # x86-64's 335 and 336 are the kernel's own, for probes: they pass by every filter, and end who calls them
-    allowed = {machine: set(seccomp.allowed_calls(machine).values()) for machine in HEADERS}
+    allowed = {machine: set(confine.allowed_calls(machine).values()) for machine in HEADERS}
     code = f"""
 for number in set(range(600)) - {{335, 336}} - {allowed}[platform.machine()]:
     print(number, tried(call, number, *[0] * 6))
@@ -329,7 +329,7 @@ def test_numbers_of_calls_are_those_of_the_kernels_headers(machine: str) -> None
         pytest.skip("the kernel's headers are not installed")
     text = Path(HEADERS[machine]).read_text()
     known = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
-    calls = seccomp.allowed_calls(machine)
+    calls = confine.allowed_calls(machine)
     assert {name: known[name] for name in calls if name in known} == {
         name: number for name, number in calls.items() if name in known
     }

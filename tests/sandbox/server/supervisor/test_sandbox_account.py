@@ -15,11 +15,9 @@ import pytest
 
 from sandbox import Limits
 from sandbox.backends.docker import most_processes
-from sandbox.config.limits import unenforced_limits
-from sandbox.config.options import ServerOptions
+from sandbox.options import ServerOptions, unenforced_limits
 from sandbox.server.kernel.processes import ProcessUsage, out_of_memory_kills, roots_of
-from sandbox.server.supervisor.cgroup_usage import CgroupUsage
-from sandbox.server.supervisor.memory_accounting import GroupMemory, MemoryAccounting, charge
+from sandbox.server.supervisor.memory import CgroupUsage, GroupMemory, MemoryAccounting, charge
 from sandbox.server.supervisor.session_handle import SessionHandle, Slot
 
 MB = 1 << 20

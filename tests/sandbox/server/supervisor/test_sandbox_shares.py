@@ -16,7 +16,7 @@ from sandbox_under_test import open_or_skip, processes_of
 
 from arpo_trainer.cli.arpo_command import main
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
-from sandbox.config import limits as limits_module
+from sandbox import options as limits_module
 
 LIMITS = Limits(memory="1g", session_memory=1 << 30, processes=80, disk=32 << 20, timeout=30, grace=0.5)
 HOGS = """

@@ -1,0 +1,399 @@
+"""The action that folds the history: its schema, and `Folding`, which carries it out in an episode.
+
+The policy calls `fold_thought`. Either it writes the memories itself, as the arguments of the call, or a `MemoryWriter`
+does. Afterwards the turn holds the memory, and the episode goes on from the original prompt plus that memory
+(`ToolEnv.context`). A fold that fails leaves the history as it is, and the model is told why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from arpo_env.episode import FOLD, Call, Episode, Turn
+from arpo_env.protocols.protocol import ToolCall, UnreadableCall, read_object, tool_names
+from arpo_env.text import Fence, cut_middle
+from arpo_env.tools.tool import JsonSchema
+from envs_registry.nearest_name import nearest_hint
+
+if TYPE_CHECKING:
+    from arpo_env.chat_model import ChatModel
+
+
+# The three memories of a fold: their JSON schemas, a check against them, and their text in a prompt.
+#
+# The schemas are those of DeepAgent (arXiv 2510.21618): episodic, working and tool memory. Every key is required and no
+# other is allowed. `success_rate` and `step` may be texts or numbers, since models write both.
+
+Memory = dict[str, Any]
+"""The values of "episodic", "working" and "tool", each an object that fits its schema in `MEMORIES`."""
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_TEXT_OR_NUMBER: dict[str, Any] = {"type": ["string", "number"]}
+_TEXTS: dict[str, Any] = {"type": "array", "items": _TEXT}
+_HEADING = "Your earlier work on this question was folded into these memories. Go on from them."
+_LONGEST_TEXT = 64
+_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "number": (int, float), "array": (list,), "object": (dict,)}
+
+
+class MemoryFormatError(ValueError):
+    """Raised for a memory that breaks its schema; the message is shown to the model."""
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _list_of(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": _object(**properties)}
+
+
+MEMORIES: dict[str, dict[str, Any]] = {
+    "episodic": _object(
+        task_description=_TEXT,
+        key_events=_list_of(step=_TEXT_OR_NUMBER, description=_TEXT, outcome=_TEXT),
+        current_progress=_TEXT,
+    ),
+    "working": _object(
+        immediate_goal=_TEXT,
+        current_challenges=_TEXT,
+        next_actions=_list_of(type=_TEXT, description=_TEXT),
+    ),
+    "tool": _object(
+        tools_used=_list_of(
+            tool_name=_TEXT,
+            success_rate=_TEXT_OR_NUMBER,
+            effective_parameters=_TEXTS,
+            common_errors=_TEXTS,
+            response_pattern=_TEXT,
+            experience=_TEXT,
+        ),
+        derived_rules=_TEXTS,
+    ),
+}
+"""Name of a memory -> its JSON schema."""
+
+
+def check_memory(value: Mapping[str, Any]) -> Memory:
+    """Return the three memories in the order of `MEMORIES`.
+
+    Args:
+        value: the three memories by name, as they were parsed from JSON.
+
+    Raises:
+        MemoryFormatError: it breaks the schema; names the place, what was found and what is valid.
+    """
+    _check(dict(value), {"type": "object", "properties": MEMORIES, "required": list(MEMORIES)}, "")
+    return {name: value[name] for name in MEMORIES}
+
+
+def check_part(name: str, value: Any) -> Any:
+    """Return one of the three memories.
+
+    Raises:
+        MemoryFormatError: it breaks its schema.
+    """
+    _check(value, MEMORIES[name], name)
+    return value
+
+
+def memory_text(memory: Memory) -> str:
+    """Return the memories as the text that stands behind the question in the new prompt."""
+    parts = (f"{name}: {json.dumps(memory[name], ensure_ascii=False)}" for name in MEMORIES)
+    return "\n".join((_HEADING, *parts))
+
+
+def outline(schema: Mapping[str, Any]) -> str:
+    """Return a schema in a few words, such as {step, description, outcome}, for prompts."""
+    if "items" in schema:
+        return f"[{outline(schema['items']) or '...'}]"
+    if "properties" not in schema:
+        return ""
+    return "{" + ", ".join(f"{key}{_with_colon(outline(inner))}" for key, inner in schema["properties"].items()) + "}"
+
+
+def _with_colon(text: str) -> str:
+    return f": {text}" if text else ""
+
+
+def _check(value: Any, schema: Mapping[str, Any], place: str) -> None:
+    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+    # bool is a subclass of int in Python
+    if isinstance(value, bool) or not any(isinstance(value, _TYPES[kind]) for kind in kinds):
+        raise MemoryFormatError(f"{place} must be {_words(kinds)}, not {_short(value)}")
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            _check(item, schema["items"], f"{place}[{number}]")
+    if isinstance(value, dict):
+        _check_keys(value, schema, place)
+        for key, inner in schema["properties"].items():
+            _check(value[key], inner, f"{place}.{key}" if place else key)
+
+
+def _check_keys(value: dict[str, Any], schema: Mapping[str, Any], place: str) -> None:
+    known, place = schema["properties"], place or "the memory"
+    for key in value:
+        if key not in known:
+            shown = str(key)[:_LONGEST_TEXT]
+            hint = nearest_hint(shown, list(known), "; did you mean {!r}? It", "; it")
+            raise MemoryFormatError(f"{place} has no key {shown!r}{hint} takes {', '.join(known)}")
+    missing = [key for key in known if key not in value]
+    if missing:
+        raise MemoryFormatError(f"{place} lacks {', '.join(missing)}")
+
+
+def _words(kinds: list[str]) -> str:
+    articles = {"string": "a text", "number": "a number", "array": "a list", "object": "an object"}
+    return " or ".join(articles[kind] for kind in kinds)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
+
+
+# `MemoryWriter`: another model writes the memories of a fold, as in DeepAgent (arXiv 2510.21618).
+#
+# It sees the question, the documents of the tools, the memories so far and what happened since the last fold, and is
+# asked for the three memories at once. What the policy wrote and read is marked as data.
+
+_CHARACTERS = 100_000  # of the history; more is cut in the middle
+_ASKED = {
+    "episodic": "the episodic memory: what the task is, the events that matter with their outcomes, and how far the "
+    "work has come. Keep every fact that was found and may still be needed, with names and numbers",
+    "working": "the working memory: the goal at hand, what stands in its way, and the next actions",
+    "tool": "the tool memory: for each tool that was used, how often it worked, the parameters that worked, the errors "
+    "it gave, what its results look like, and what was learned about it; then rules for its use",
+}
+_PROMPT = """\
+You keep the memory of an agent that works on a question with tools. Its context is full: all that it will know from \
+now on is the question and what you write. Write {asked}.
+
+{rule}
+
+The question:
+{question}
+
+The tools, as JSON:
+{tools}
+
+The memories of the work before, as JSON:
+{memory}
+
+What the agent wants to keep above all:
+{focus}
+
+What the agent wrote and read since then:
+{history}
+
+Reply with one JSON object of exactly this schema, and nothing else:
+{schema}"""
+
+
+@dataclass(frozen=True)
+class FoldedHistory:
+    """What a memory is written from.
+
+    Attributes:
+        question: of the task.
+        tools: schemas of the tools.
+        memory: of the fold before; None if there is none.
+        text: what the policy wrote and read since then.
+        focus: what the policy wants to keep.
+    """
+
+    question: str
+    tools: Sequence[JsonSchema]
+    memory: Memory | None
+    text: str
+    focus: str = ""
+
+
+class MemoryWriter:
+    """Writes memories with a chat model.
+
+    Args:
+        chat: the model; its cache records the replies.
+        max_tokens: of each reply, reasoning included.
+    """
+
+    def __init__(self, chat: ChatModel, max_tokens: int = 4096) -> None:
+        self.chat, self.max_tokens = chat, max_tokens
+
+    async def write(self, history: FoldedHistory) -> Memory:
+        """Return the three memories.
+
+        Raises:
+            MemoryFormatError: a reply is not JSON or breaks its schema.
+            ServiceError: the model failed.
+        """
+        parts = await asyncio.gather(*(self._part(name, history) for name in MEMORIES))
+        return dict(zip(MEMORIES, parts, strict=True))
+
+    async def _part(self, name: str, history: FoldedHistory) -> Any:
+        messages = [{"role": "user", "content": _prompt(name, history)}]
+        reply = await self.chat.complete(messages, max_tokens=self.max_tokens, json_schema=MEMORIES[name])
+        # models like to put JSON into a code block, whatever they are told
+        start, end = reply.find("{"), reply.rfind("}") + 1
+        try:
+            value, _ = read_object(reply[:end], max(start, 0))
+        except UnreadableCall as error:
+            raise MemoryFormatError(f"the {name} memory is not a JSON object: {error}") from error
+        return check_part(name, value)
+
+
+def _prompt(name: str, history: FoldedHistory) -> str:
+    text, tools = cut_middle(history.text, _CHARACTERS), json.dumps(list(history.tools), ensure_ascii=False)
+    memory = json.dumps(history.memory, ensure_ascii=False) if history.memory else "none"
+    fence = Fence([history.question, tools, memory, history.focus, text])
+    return _PROMPT.format(
+        asked=_ASKED[name],
+        rule=fence.rule,
+        question=fence.around(history.question),
+        tools=fence.around(tools),
+        memory=fence.around(memory),
+        focus=fence.around(history.focus or "nothing in particular"),
+        history=fence.around(text),
+        schema=json.dumps(MEMORIES[name], ensure_ascii=False),
+    )
+
+
+ALONE = "Nothing was run: fold_thought must be the only call of its turn."
+NO_FOLDS = "No folds are left. Go on with what you have, or answer."
+TOO_LONG = "Error: nothing was folded, because the memories do not fit into the context. Make them shorter, or answer."
+_PURPOSE = "replaces everything after the question by memories, from which you go on"
+
+
+@dataclass(frozen=True)
+class Folding:
+    """Folds in the episodes of an environment.
+
+    Attributes:
+        limit: most folds in an episode.
+        tools: schemas of the tools, without that of the fold.
+        writer: writes the memories; None if the policy does.
+    """
+
+    limit: int
+    tools: Sequence[JsonSchema]
+    writer: MemoryWriter | None = None
+
+    @property
+    def schema(self) -> JsonSchema:
+        """The schema of the action, as one more tool."""
+        return fold_schema(by_model=self.writer is not None)
+
+    def left(self, episode: Episode) -> int:
+        """Return how many folds the episode may still make."""
+        return max(0, self.limit - episode.folds)
+
+    async def apply(self, calls: Sequence[ToolCall], turn: Turn, episode: Episode) -> list[str]:
+        """Carry out a turn that asks for a fold: set its memory, or return the texts that tell the model why not.
+
+        Args:
+            calls: of the turn; one of them at least asks for a fold.
+            turn: the last turn of the episode.
+            episode: the episode.
+
+        Returns:
+            One text per call; empty if the history was folded.
+
+        Raises:
+            ServiceError: the model that writes the memories failed.
+        """
+        started = time.perf_counter()
+        refusal = ALONE if len(calls) > 1 else NO_FOLDS if not self.left(episode) else ""
+        if refusal:
+            turn.calls += [Call(call.name, "refused") for call in calls]
+            return [refusal] * len(calls)
+        arguments = calls[0].arguments
+        try:
+            turn.memory, said = await self._memory(arguments, episode), []
+        except MemoryFormatError as error:
+            said = [f"Error: nothing was folded, because {error}."]
+        status = "error" if said else "ok"
+        turn.calls.append(Call(FOLD, status, time.perf_counter() - started, arguments))
+        return said
+
+    def undone(self, turn: Turn) -> list[str]:
+        """Undo the fold of a turn, whose memories do not fit, and return what tells the model so, as `apply` does."""
+        return [undo_fold(turn)]
+
+    async def _memory(self, arguments: dict[str, Any], episode: Episode) -> Memory:
+        if self.writer is None:
+            return check_memory(arguments)
+        since, focus = "".join(turn.text + turn.result for turn in episode.since_fold), arguments.get("focus") or ""
+        history = FoldedHistory(episode.task.question, self.tools, episode.memory, since, focus)
+        return await self.writer.write(history)
+
+
+def fold_schema(by_model: bool) -> JsonSchema:
+    """Return the schema of the action; `by_model` if another model writes the memories, not the policy."""
+    if by_model:
+        focus = {"type": "string", "description": "what the memories should keep above all"}
+        return _function(f"{_PURPOSE}; another model writes them.", {"focus": focus})
+    # not required: what is missing is reported by `check_memory`, together with everything else
+    fields = "; ".join(f"{name} {outline(schema)}" for name, schema in MEMORIES.items())
+    return _function(f"{_PURPOSE}: {fields}.", MEMORIES)
+
+
+def asks_for_fold(calls: Sequence[ToolCall]) -> bool:
+    """Return whether one of the calls asks for a fold."""
+    return any(call.name == FOLD for call in calls)
+
+
+def mentions_fold(text: str) -> bool:
+    """Return whether a turn that cannot be read was meant as a fold: it has the tag or names the tool."""
+    return f"</{FOLD}>" in text or f'"{FOLD}"' in text
+
+
+def context_messages(opening: list[dict[str, str]], episode: Episode) -> list[dict[str, str]]:
+    """Return the opening messages of an episode with the memory of its last fold behind the question."""
+    if episode.memory is None:
+        return opening
+    *before, question = opening
+    return [*before, {**question, "content": f"{question['content']}\n\n{memory_text(episode.memory)}"}]
+
+
+def fold_counts(episode: Episode) -> dict[str, float]:
+    """Return how often an episode was folded, and how often it was tried with a memory that could not be used."""
+    calls = [call.status for turn in episode.turns for call in turn.calls if call.name == FOLD]
+    return {"folds": float(episode.folds), "folds_failed": float(calls.count("error"))}
+
+
+def undo_fold(turn: Turn) -> str:
+    """Undo the fold of a turn, whose memories do not fit; return what to tell the model, or "" if there is no fold."""
+    if turn.memory is None:
+        return ""
+    turn.memory, turn.calls[-1].status = None, "error"
+    return TOO_LONG
+
+
+def make_folding(limit: int, tools: Sequence[JsonSchema], chat: ChatModel | None) -> Folding | None:
+    """Return the folding of an environment; None for a limit of 0.
+
+    Args:
+        limit: most folds in an episode.
+        tools: schemas of the tools.
+        chat: the model that writes the memories; None if the policy does.
+
+    Raises:
+        ValueError: a tool has the name of the action, or a model is given and no fold is allowed.
+    """
+    # also without folds: calls of this name are not counted as calls of a tool
+    if FOLD in tool_names(tools):
+        raise ValueError(f"a tool is named {FOLD!r}, as the action that folds= adds; rename the tool")
+    if not limit:
+        if chat is not None:
+            raise ValueError(f"fold_model={chat.model!r} writes the memories of folds; allow some with folds=3")
+        return None
+    return Folding(limit, list(tools), MemoryWriter(chat) if chat else None)
+
+
+def _function(description: str, properties: dict[str, Any]) -> JsonSchema:
+    parameters = {"type": "object", "properties": properties}
+    return {"type": "function", "function": {"name": FOLD, "description": description, "parameters": parameters}}

@@ -1,1 +1,0 @@
-"""HTTP towards services: time limits, retries, rate limits, redaction of keys, a chat client."""

@@ -1,1 +1,0 @@
-"""Search over local files: corpus, index folder, engines, snippets."""

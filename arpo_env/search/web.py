@@ -1,0 +1,850 @@
+"""Web search services as backends: `make_provider("serper")`, and a table of what there is.
+
+    backend = make_provider("serper")          # SERPER_API_KEY is set
+    hits = await backend.search("who wrote Solaris", 5)
+
+`provider_table` has one row for each service; ddgs has a module of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import html
+import importlib.util
+import json
+import math
+import os
+import re
+import urllib.parse
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from arpo_env.event_loop import run_in_daemon_thread
+from arpo_env.net import Http, RateLimited, RateLimiter, Reply, ServiceError, checked_address, with_path, without_login
+from arpo_env.search.backend_registry import register_backend
+from arpo_env.search.search_backend import Hit, SearchBackend
+from envs_registry.nearest_name import nearest_hint
+
+# The requests of the web search services: how a query is cleaned and sent, and how the reply is unwrapped.
+#
+# The fields are those of the services' own references (2026-11).
+
+_KANA = re.compile(r"[\u3040-\u30ff]")
+_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
+_CONTROL = re.compile(r"[\x00-\x20\x7f]+")
+
+
+@dataclass(frozen=True)
+class SearchQuery:
+    """One search, from which the request to a provider is made.
+
+    Attributes:
+        text: one line, short enough for the service.
+        k: number of results, within the service's limit.
+        language: "en", "zh", ...: chosen by the user, or guessed from the query.
+        chosen: whether the user chose the language.
+        country: two letters, or None; Tavily expects its English name.
+        full_text: whether page texts are wanted.
+        keys: environment variable of the provider -> its value.
+    """
+
+    text: str
+    k: int
+    language: str
+    chosen: bool
+    country: str | None
+    full_text: bool
+    keys: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ProviderRequest:
+    """What is sent to a provider's endpoint; parts that are None are left out."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Any] | None = None
+    json: Mapping[str, Any] | None = None
+
+    @property
+    def method(self) -> str:
+        """POST with a body, GET without."""
+        return "GET" if self.json is None else "POST"
+
+
+def clean_query(query: str, characters: int = 2000, words: int | None = None) -> str:
+    """Return the query as one line of valid Unicode, cut to so many characters and words.
+
+    Services refuse longer queries. A model that wrote too much still gets an answer to how its query began.
+    """
+    # Lone surrogates could not be sent.
+    line = _CONTROL.sub(" ", query.encode("utf-8", "replace").decode()).strip()
+    if words is not None:
+        line = " ".join(line.split(" ")[:words])
+    return line[:characters].strip()
+
+
+def query_language(query: str) -> str:
+    """Return "zh" for a query with Chinese characters and no Japanese ones, otherwise "en"."""
+    return "zh" if _HAN.search(query) and not _KANA.search(query) else "en"
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _capital(country: str | None) -> str | None:
+    return country.upper() if country else None
+
+
+def _small(country: str | None) -> str | None:
+    return country.lower() if country else None
+
+
+def _google_language(query: SearchQuery) -> str:
+    return "zh-cn" if query.language == "zh" else query.language
+
+
+def serper(query: SearchQuery) -> ProviderRequest:
+    """Google through Serper."""
+    body = _given(q=query.text, num=query.k, gl=_small(query.country), hl=_google_language(query))
+    return ProviderRequest({"X-API-KEY": query.keys["SERPER_API_KEY"]}, json=body)
+
+
+def tavily(query: SearchQuery) -> ProviderRequest:
+    """Tavily; its basic depth costs one credit."""
+    fixed = {"search_depth": "basic", "topic": "general", "include_raw_content": query.full_text}
+    body = {**_given(query=query.text, max_results=query.k, country=_small(query.country)), **fixed}
+    return ProviderRequest({"Authorization": f"Bearer {query.keys['TAVILY_API_KEY']}"}, json=body)
+
+
+def brave(query: SearchQuery) -> ProviderRequest:
+    """Brave's own index, without emphasis in the texts."""
+    language = "zh-hans" if query.language == "zh" else query.language  # Brave has no plain "zh"
+    params = _given(
+        q=query.text, count=query.k, search_lang=language, country=_capital(query.country), text_decorations="false"
+    )
+    headers = {"X-Subscription-Token": query.keys["BRAVE_API_KEY"], "Accept": "application/json"}
+    return ProviderRequest(headers, params=params)
+
+
+def serpapi(query: SearchQuery) -> ProviderRequest:
+    """Google through SerpAPI, whose key is a query parameter."""
+    params = _given(engine="google", q=query.text, num=query.k, gl=_small(query.country), hl=_google_language(query))
+    return ProviderRequest(params={**params, "api_key": query.keys["SERPAPI_API_KEY"]})
+
+
+def serpapi_reply(data: Any) -> Any:
+    """Accept a search without results, which SerpAPI reports as an error of a successful search."""
+    if not isinstance(data, dict):
+        return data
+    state = data.get("search_metadata")
+    status = state.get("status") if isinstance(state, dict) else None
+    # Nothing found is an answer, whereas an error would void the episode.
+    if status == "Success" and "hasn't returned any results" in str(data.get("error")):
+        return {key: value for key, value in data.items() if key != "error"}
+    if status not in ("Success", "Cached", None):
+        raise ValueError(f"the search ended as {status!r}: {data.get('error', '')}")
+    return data
+
+
+def exa(query: SearchQuery) -> ProviderRequest:
+    """Exa, with the passages that match the query."""
+    contents: dict[str, Any] = {"highlights": True, **({"text": True} if query.full_text else {})}
+    body = _given(
+        query=query.text, numResults=query.k, type="auto", contents=contents, userLocation=_capital(query.country)
+    )
+    return ProviderRequest({"x-api-key": query.keys["EXA_API_KEY"]}, json=body)
+
+
+def perplexity(query: SearchQuery) -> ProviderRequest:
+    """Perplexity's search without its model; a snippet is up to 512 tokens of the page."""
+    languages = [query.language] if query.chosen else None  # a filter: pages in other languages are left out
+    body = _given(
+        query=query.text, max_results=query.k, country=_capital(query.country), search_language_filter=languages
+    )
+    key = query.keys["PERPLEXITY_API_KEY"]
+    return ProviderRequest({"Authorization": f"Bearer {key}"}, json={**body, "max_tokens_per_page": 512})
+
+
+def searxng(query: SearchQuery) -> ProviderRequest:
+    """A SearXNG server, which decides itself how many results it returns."""
+    return ProviderRequest(params={"q": query.text, "format": "json", "language": query.language, "pageno": 1})
+
+
+def searxng_reply(data: Any) -> Any:
+    """Refuse an empty result if engines failed.
+
+    Raises:
+        ValueError: it is empty, and engines failed.
+    """
+    if isinstance(data, dict) and data.get("results") == [] and data.get("unresponsive_engines"):
+        raise ValueError(f"found nothing, and these engines failed: {str(data['unresponsive_engines'])[:200]}")
+    return data
+
+
+def bing(query: SearchQuery) -> ProviderRequest:
+    """Bing through Bright Data, as in the papers' search tool."""
+    # Without a market Bing chooses one by the address of the proxy, and results change from call to call.
+    market, language, country = ("zh-CN", "zh-CN", "cn") if query.language == "zh" else ("en-US", "en", "us")
+    if query.language not in ("en", "zh"):
+        market = language = query.language
+    parameters = {
+        "q": query.text,
+        "mkt": market,
+        "setLang": language,
+        "count": query.k,
+        "cc": _small(query.country) or country,
+    }
+    url = f"https://www.bing.com/search?{urllib.parse.urlencode(parameters)}"
+    return _brightdata(query, {"url": url, "format": "json", "data_format": "parsed_bing"})
+
+
+def google(query: SearchQuery) -> ProviderRequest:
+    """Google through Bright Data."""
+    parameters = _given(q=query.text, num=query.k, hl=_google_language(query), gl=_small(query.country), brd_json=1)
+    return _brightdata(
+        query, {"url": f"https://www.google.com/search?{urllib.parse.urlencode(parameters)}", "format": "raw"}
+    )
+
+
+def _brightdata(query: SearchQuery, body: dict[str, Any]) -> ProviderRequest:
+    headers = {"Authorization": f"Bearer {query.keys['BRIGHTDATA_API_KEY']}"}
+    return ProviderRequest(headers, json={"zone": query.keys["BRIGHTDATA_ZONE"], **body})
+
+
+def brightdata_reply(data: Any) -> Any:
+    """Return the result page that `format: json` wraps; `raw` does not wrap it.
+
+    Raises:
+        ValueError: the search engine failed, or its page was not parsed.
+    """
+    # An error of the search engine comes inside an answer with status 200.
+    if not isinstance(data, dict) or "body" not in data or "organic" in data:
+        return data
+    status = data.get("status_code", 200)
+    if not isinstance(status, int) or status >= 400:
+        raise ValueError(f"the search engine answered with status {status}")
+    body = data["body"]
+    try:
+        return json.loads(body) if isinstance(body, str) else body
+    except (ValueError, RecursionError):
+        raise ValueError(f"the result page was not parsed; it begins with {str(body)[:80]!r}") from None
+
+
+# Reads the JSON of search services into `Hit`s.
+#
+# A single odd result never raises, since models read on without it; a reply of another shape does.
+
+_TAG = re.compile(r"</?(?:strong|b|em|i|mark)>")
+SNIPPET = 500  # characters of a text that stand for a snippet where the service has none
+
+
+@dataclass(frozen=True)
+class HitFields:
+    """Names of the fields of one result. For title, url, date and text the first field that is not empty counts.
+
+    Attributes:
+        title: of the page.
+        url: of the page.
+        snippet: all fields that are not empty are joined.
+        date: as the service writes it.
+        text: the whole page.
+        score: a number.
+        markup: whether texts hold HTML entities and emphasis.
+    """
+
+    title: tuple[str, ...] = ("title",)
+    url: tuple[str, ...] = ("url",)
+    snippet: tuple[str, ...] = ("snippet",)
+    date: tuple[str, ...] = ("date",)
+    text: tuple[str, ...] = ()
+    score: str = ""
+    markup: bool = False
+
+    def hit(self, result: Mapping[str, Any]) -> Hit:
+        """Read one result; a missing or odd field is empty."""
+        text = self._first(result, self.text)
+        snippet = one_line(" ".join(filter(None, (self._words(result, name) for name in self.snippet))))
+        return Hit(
+            title=one_line(self._first(result, self.title)),
+            url=self._first(result, self.url),
+            snippet=snippet or one_line(text[:SNIPPET]),
+            date=one_line(self._first(result, self.date)),
+            text=text,
+            score=number(result.get(self.score)),
+        )
+
+    def _first(self, result: Mapping[str, Any], names: tuple[str, ...]) -> str:
+        return next(filter(None, (self._words(result, name) for name in names)), "")
+
+    def _words(self, result: Mapping[str, Any], name: str) -> str:
+        words = json_text(result.get(name))
+        return html.unescape(_TAG.sub("", words)) if self.markup else words
+
+
+@dataclass(frozen=True)
+class ReplyShape:
+    """Where the results are in a reply.
+
+    Attributes:
+        path: to the list of results.
+        columns: the fields of each result.
+        marker: a key whose presence in a reply without that list means that nothing was found.
+        leads: objects beside the list that answer the query directly: (key, fields).
+    """
+
+    path: tuple[str, ...]
+    columns: HitFields = HitFields()
+    marker: str = ""
+    leads: tuple[tuple[str, HitFields], ...] = ()
+
+    def hits(self, reply: Reply, data: Any) -> list[Hit]:
+        """Return the hits of a reply, whose unpacked JSON is `data`.
+
+        Raises:
+            ServiceError: the reply has another shape.
+        """
+        if not isinstance(data, dict):
+            raise reply.fault(f"answered {json_kind(data)}, expected an object with {self._place}")
+        found = self._list(reply, data)
+        results = [result for result in found if isinstance(result, dict)]
+        # Some odd results are skipped, but a list of nothing else is another format.
+        if found and not results:
+            raise reply.fault(f"answered {json_kind(found[0])} in {self._place}, expected objects")
+        # Direct answers come first, as on the page of the search engine.
+        leads = [columns.hit(data[key]) for key, columns in self.leads if isinstance(data.get(key), dict)]
+        return [lead for lead in leads if lead.snippet] + with_text(map(self.columns.hit, results))
+
+    def _list(self, reply: Reply, data: dict[str, Any]) -> list[Any]:
+        found: Any = data
+        for key in self.path:
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, list):
+            return found
+        # Before the marker: a reply can hold both, and an error must not look like an empty result.
+        said = error_in(data)
+        if said:
+            raise reply.fault(f"answered an error: {said}")
+        if found is None and self.marker and self.marker in data:
+            return []
+        raise reply.fault(f"answered an object without the list {self._place}; it has {sorted(data)[:8]}")
+
+    @property
+    def _place(self) -> str:
+        return ".".join(self.path)
+
+
+def with_text(hits: Iterable[Hit]) -> list[Hit]:
+    """Leave out hits without any text."""
+    return [hit for hit in hits if hit.title or hit.snippet or hit.text]
+
+
+def error_in(data: Mapping[str, Any]) -> str:
+    """Return the error that a reply reports, or ""."""
+    for key in ("error", "message", "detail"):
+        said = one_line(json_text(data.get(key)))
+        if said:
+            return said[:300]
+    return ""
+
+
+def json_text(value: Any) -> str:
+    """Return the text of a JSON value: strings and numbers, lists of them, and objects of them as `name: value`."""
+    if isinstance(value, str):  # lone surrogates could be neither sent nor recorded
+        return value.encode("utf-8", "replace").decode().strip()
+    if isinstance(value, list):
+        return " ".join(filter(None, (json_text(part) for part in value if isinstance(part, str | int | float))))
+    # Such as the attributes in a knowledge graph of Serper.
+    if isinstance(value, dict):
+        parts = ((key, json_text(part)) for key, part in value.items() if isinstance(part, str | int | float))
+        return "; ".join(f"{json_text(key)}: {part}" for key, part in parts if part)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return ""
+
+
+def one_line(text: str) -> str:
+    """Return the text with every run of white space as one space."""
+    return " ".join(text.split())
+
+
+def number(value: Any) -> float | None:
+    """Return a finite number, or None for anything else."""
+    # bool is a subclass of int; NaN and infinity are no valid JSON.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def json_kind(value: Any) -> str:
+    """Name the kind of a JSON value."""
+    kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+# `Ddgs`: web search through the `ddgs` package, which needs no key and asks several engines itself.
+#
+# It is good for trying things out. The engines soon refuse a machine that asks often, so do not train with it.
+
+DDGS = "ddgs"
+DDGS_INSTALL = "pip install ddgs"
+_DDGS_PER_SECOND = 1.0
+_DDGS_TAKES = frozenset({"country", "language"})
+_DDGS_COLUMNS = HitFields(url=("href",), snippet=("body",))
+_DDGS_COUNTRY = {"en": "us", "zh": "cn"}
+
+
+class Ddgs(SearchBackend):
+    """Web search through `ddgs`. Made by `make_provider`.
+
+    Args:
+        country: two letters; None is the usual one of the language.
+        language: two letters; None is the language of the query.
+        per_second: most searches per second; None is 1.
+        timeout: seconds for a search, without the wait for its turn.
+        patience: longest wait for a turn in seconds.
+
+    Raises:
+        ModuleNotFoundError: `ddgs` is not installed.
+    """
+
+    name = DDGS
+
+    def __init__(
+        self,
+        country: str | None = None,
+        language: str | None = None,
+        per_second: float | None = None,
+        timeout: float = 20.0,
+        patience: float = 60.0,
+    ) -> None:
+        if not ddgs_is_installed():
+            raise ModuleNotFoundError("ddgs is not installed: pip install ddgs")
+        self._country, self._language = country, language
+        self._timeout, self._patience = timeout, patience
+        self._limiter = RateLimiter(_DDGS_PER_SECOND if per_second is None else per_second)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What determines the result besides query and k."""
+        return {"language": self._language or "by query", "country": self._country or "by language"}
+
+    async def search(self, query: str, k: int) -> list[Hit]:
+        """Return at most k hits."""
+        line = clean_query(query, 500)
+        if not line or k < 1:
+            return []
+        try:
+            await self._limiter.acquire(self._patience)
+        except RateLimited:
+            rate = f"{self._limiter.per_second:g} per second"
+            raise ServiceError(DDGS, f"too many searches are waiting for their turn at {rate}") from None
+        # Nothing can interrupt ddgs, and an ordinary thread would keep the interpreter from exiting.
+        work = run_in_daemon_thread(lambda: self._found(line, k), "arpo-ddgs")
+        try:
+            found = await asyncio.wait_for(asyncio.wrap_future(work), self._timeout)
+        except TimeoutError:
+            raise ServiceError(DDGS, f"found nothing within {self._timeout:g} s") from None
+        return with_text(_DDGS_COLUMNS.hit(result) for result in found if isinstance(result, dict))[:k]
+
+    def _found(self, line: str, k: int) -> list[Any]:
+        import ddgs
+        from ddgs.exceptions import RatelimitException
+
+        language = self._language or query_language(line)
+        country = self._country or _DDGS_COUNTRY.get(language, language)
+        engines = ddgs.DDGS(timeout=max(1, int(self._timeout / 2)))  # per engine; time for a second one remains
+        try:
+            found = engines.text(line, region=f"{country.lower()}-{language.lower()}", max_results=k)
+        except RatelimitException:
+            message = "the engines refuse more searches from here: wait, or take a provider with a key"
+        except Exception as error:  # ddgs has a dozen engines, each with its own exceptions
+            if "No results found" in str(error):
+                return []
+            message = f"the search failed: {type(error).__name__}: {str(error)[:200]}"
+        else:
+            if isinstance(found, list):
+                return found
+            message = f"returned {type(found).__name__}, expected a list"
+        raise ServiceError(DDGS, message)
+
+
+def ddgs_is_installed() -> bool:
+    """Return whether the package is installed."""
+    return importlib.util.find_spec("ddgs") is not None
+
+
+# The web search services that are asked over HTTP: one row each. To add a service, add a row.
+
+
+@dataclass(frozen=True)
+class ProviderRow:
+    """One web search service.
+
+    Attributes:
+        name: for `make_provider`.
+        endpoint: official address; only a path where each user runs a server of their own (see `base`).
+        variables: environment variables that must be set; the first is the key.
+        page: where to get a key, or how to set the service up.
+        request: makes a request from a query.
+        shape: where the results are in a reply.
+        most: most results per request.
+        takes: options that the service has, of "country", "language", "full_text".
+        base: variable with the address of a self-hosted service.
+        unpack: returns the part of the reply's JSON that `shape` describes; raises ValueError if it reports a failure.
+        per_second: requests per second that the smallest plan allows, or None.
+        characters: length of the longest query.
+        words: most words of a query, or None.
+        timeout: seconds for one try.
+        cures: what to do about statuses that have a special meaning here.
+    """
+
+    name: str
+    endpoint: str
+    variables: tuple[str, ...]
+    page: str
+    request: Callable[[SearchQuery], ProviderRequest]
+    shape: ReplyShape
+    most: int
+    takes: frozenset[str]
+    base: str = ""
+    unpack: Callable[[Any], Any] = lambda data: data
+    per_second: float | None = None
+    characters: int = 2000
+    words: int | None = None
+    timeout: float = 20.0
+    cures: Mapping[int, str] = field(default_factory=dict)
+
+
+_ALL = frozenset({"country", "language", "full_text"})
+_GOOGLE = HitFields(url=("link",))
+_SERPER = ReplyShape(
+    ("organic",),
+    _GOOGLE,
+    marker="searchParameters",
+    leads=(
+        ("answerBox", HitFields(url=("link",), snippet=("answer", "snippet"))),
+        (
+            "knowledgeGraph",
+            HitFields(url=("descriptionLink", "website"), snippet=("type", "description", "attributes")),
+        ),
+    ),
+)
+_SERPAPI = ReplyShape(
+    ("organic_results",),
+    _GOOGLE,
+    marker="search_metadata",
+    leads=(
+        ("answer_box", HitFields(url=("link",), snippet=("answer", "result", "snippet", "list"))),
+        ("knowledge_graph", HitFields(url=("website",), snippet=("type", "description"))),
+    ),
+)
+# One service with two engines: the row is made once and varied at the end of the table.
+_BRIGHTDATA = ProviderRow(
+    name="brightdata",
+    endpoint="https://api.brightdata.com/request",
+    variables=("BRIGHTDATA_API_KEY", "BRIGHTDATA_ZONE"),
+    page="https://brightdata.com/cp/zones",
+    request=bing,
+    shape=ReplyShape(("organic",), HitFields(url=("link",), snippet=("description",), markup=True), marker="general"),
+    most=50,
+    # Bright Data returns a result page, not the pages behind it.
+    takes=_ALL - {"full_text"},
+    unpack=brightdata_reply,
+    timeout=40.0,
+    cures={400: "Is BRIGHTDATA_ZONE the name of a SERP zone of yours?"},
+)
+
+ROWS = (
+    ProviderRow(
+        name="serper",
+        endpoint="https://google.serper.dev/search",
+        variables=("SERPER_API_KEY",),
+        page="https://serper.dev/api-key",
+        request=serper,
+        shape=_SERPER,
+        most=100,
+        takes=_ALL - {"full_text"},
+        per_second=50,
+    ),
+    ProviderRow(
+        name="tavily",
+        endpoint="https://api.tavily.com/search",
+        variables=("TAVILY_API_KEY",),
+        page="https://app.tavily.com",
+        request=tavily,
+        shape=ReplyShape(
+            ("results",),
+            HitFields(snippet=("content",), date=("published_date",), text=("raw_content",), score="score"),
+        ),
+        most=20,
+        takes=_ALL - {"language"},
+        # The documented limit is per minute.
+        per_second=100 / 60,
+        characters=400,
+        cures={432: "The plan is used up.", 433: "The pay-as-you-go limit is reached: raise it."},
+    ),
+    ProviderRow(
+        name="brave",
+        endpoint="https://api.search.brave.com/res/v1/web/search",
+        variables=("BRAVE_API_KEY",),
+        page="https://api-dashboard.search.brave.com",
+        request=brave,
+        shape=ReplyShape(
+            ("web", "results"),
+            HitFields(snippet=("description", "extra_snippets"), date=("page_age", "age"), markup=True),
+            # Brave leaves the list out of its reply if nothing was found.
+            marker="query",
+        ),
+        most=20,
+        takes=_ALL - {"full_text"},
+        per_second=1,
+        characters=400,
+        words=50,
+        # Brave answers 422 to a wrong key as well as to a wrong parameter.
+        cures={422: "Is the key right, and are country and language among those that Brave knows?"},
+    ),
+    ProviderRow(
+        name="serpapi",
+        endpoint="https://serpapi.com/search",
+        variables=("SERPAPI_API_KEY",),
+        page="https://serpapi.com/manage-api-key",
+        request=serpapi,
+        shape=_SERPAPI,
+        most=100,
+        takes=_ALL - {"full_text"},
+        unpack=serpapi_reply,
+        timeout=30.0,
+    ),
+    ProviderRow(
+        name="exa",
+        endpoint="https://api.exa.ai/search",
+        variables=("EXA_API_KEY",),
+        page="https://dashboard.exa.ai/api-keys",
+        request=exa,
+        shape=ReplyShape(
+            ("results",),
+            HitFields(snippet=("highlights",), date=("publishedDate",), text=("text",), score="score"),
+        ),
+        most=100,
+        takes=_ALL - {"language"},
+        per_second=5,
+    ),
+    ProviderRow(
+        name="perplexity",
+        endpoint="https://api.perplexity.ai/search",
+        variables=("PERPLEXITY_API_KEY",),
+        page="https://www.perplexity.ai/settings/api",
+        request=perplexity,
+        shape=ReplyShape(("results",), HitFields(date=("date", "last_updated"))),
+        most=20,
+        takes=_ALL - {"full_text"},
+    ),
+    ProviderRow(
+        name="searxng",
+        endpoint="/search",
+        variables=(),
+        page="https://docs.searxng.org/admin/installation.html",
+        request=searxng,
+        shape=ReplyShape(("results",), HitFields(snippet=("content",), date=("publishedDate",), score="score")),
+        most=20,
+        takes=frozenset({"language"}),
+        base="SEARXNG_API_BASE",
+        unpack=searxng_reply,
+        cures={
+            403: "SearXNG answers in JSON only if `json` stands under search.formats in its settings.yml.",
+            429: "SearXNG's limiter is on: let this machine pass in its limiter.toml, or turn it off.",
+        },
+    ),
+    _BRIGHTDATA,
+    replace(_BRIGHTDATA, name="brightdata-google", request=google, most=100),
+)
+
+
+_BY_NAME = {row.name: row for row in ROWS}
+PROVIDERS = tuple(sorted([*_BY_NAME, DDGS]))
+
+
+@dataclass(frozen=True)
+class ProviderInfo:
+    """One provider, for lists.
+
+    Attributes:
+        name: for `make_provider`.
+        variables: environment variables that it needs.
+        ready: whether all of them are set.
+        most: most results per request.
+        per_second: default rate limit; None is no limit.
+        page: where to get a key, or what to install.
+    """
+
+    name: str
+    variables: tuple[str, ...]
+    ready: bool
+    most: int
+    per_second: float | None
+    page: str
+
+
+def provider_table() -> list[ProviderInfo]:
+    """Return the providers by name and whether each is set up; no service is asked."""
+    rows = [_info(row) for row in _BY_NAME.values()]
+    rows.append(ProviderInfo(DDGS, (), ddgs_is_installed(), 50, _DDGS_PER_SECOND, DDGS_INSTALL))
+    return sorted(rows, key=lambda info: info.name)
+
+
+def _info(row: ProviderRow) -> ProviderInfo:
+    variables = (*row.variables, row.base) if row.base else row.variables
+    ready = all(os.environ.get(name, "").strip() for name in variables)
+    return ProviderInfo(row.name, variables, ready, row.most, row.per_second, row.page)
+
+
+def register_provider(row: ProviderRow) -> None:
+    """Make a web search service of your own available by its name, for `search=` and the list of providers."""
+    _BY_NAME[row.name] = row
+    make = functools.partial(make_provider, row.name)
+    # Two factories, since for a replay the backend is made without its key.
+    register_backend(row.name, make, functools.partial(make_provider, row.name, asked=False))
+
+
+def make_provider(
+    name: str,
+    address: str | None = None,
+    *,
+    http: Http | None = None,
+    country: str | None = None,
+    language: str | None = None,
+    full_text: bool = False,
+    per_second: float | None = None,
+    asked: bool = True,
+) -> SearchBackend:
+    """Return a search backend for a web search service.
+
+    Args:
+        name: one of `PROVIDERS`, or one that was added by `register_provider`.
+        address: asked instead of the official one (a proxy, a self-hosted service); the endpoint's path is appended
+            unless it is there already.
+        http: limits of time, size and retries; cures and keys are added to it.
+        country: two letters; Tavily expects its English name.
+        language: two letters; None is Chinese for a query with Chinese characters, else English.
+        full_text: hits carry page texts; Tavily and Exa have them.
+        per_second: most requests per second; None is what the smallest plan allows, math.inf no limit.
+        asked: False for a service whose recorded answers are replayed only; it needs no key.
+
+    Raises:
+        ValueError: unknown name, missing key or address, or an option that the service does not have.
+        ModuleNotFoundError: ddgs is not installed.
+    """
+    known = sorted([*_BY_NAME, DDGS])
+    if name not in known:
+        hint = nearest_hint(name, known, "did you mean {!r}?", f"there are {', '.join(known)}")
+        raise ValueError(f"no search provider is called {name!r}; {hint}")
+    # `full_text` is off for every service anyway, so False is not counted as an option.
+    options = {"country": country, "language": language, "full_text": full_text or None}
+    given = {option: value for option, value in options.items() if value is not None}
+    takes = _DDGS_TAKES if name == DDGS else _BY_NAME[name].takes
+    if unknown := sorted(set(given) - takes):
+        raise ValueError(f"{name} has no {' or '.join(unknown)}; it takes {', '.join(sorted(takes))}")
+    if name == DDGS:
+        if address is not None or http is not None:
+            raise ValueError("ddgs has no address and makes its own requests; leave address and http out")
+        return Ddgs(country=country, language=language, per_second=per_second)
+    return Provider(_BY_NAME[name], address, http, given, per_second, asked)
+
+
+class Provider(SearchBackend):
+    """A service of the provider table. Made by `make_provider`."""
+
+    def __init__(
+        self,
+        row: ProviderRow,
+        address: str | None,
+        http: Http | None,
+        options: Mapping[str, Any],
+        per_second: float | None,
+        asked: bool = True,
+    ) -> None:
+        self.name = row.name
+        self._row, self._options = row, options
+        self._keys = {variable: _key(row, variable) if asked else "" for variable in row.variables}
+        if row.base and address is None:  # a service that users run themselves has no official address
+            address = _base(row)
+        self._own = None if address is None else checked_address(row.name, address)
+        self._url = row.endpoint if self._own is None else with_path(self._own, row.endpoint)
+        http = http or Http(row.name, timeout=row.timeout)
+        # The most specific value wins: the argument, the caller's Http, the provider's row.
+        pace = per_second if per_second is not None else http.per_second or row.per_second
+        secrets = (*http.secrets, *self._keys.values())
+        cures = {**_cures(row), **row.cures, **http.cures}
+        self._http = replace(http, per_second=pace, secrets=secrets, cures=cures)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What determines the result besides query and k."""
+        # Without the login, as parameters are written into the cache.
+        own = {} if self._own is None else {"address": without_login(self._own)}
+        return {"language": "by query", **self._options, **own}
+
+    async def search(self, query: str, k: int) -> list[Hit]:
+        """Return at most k hits, with a direct answer of the service first."""
+        line = clean_query(query, self._row.characters, self._row.words)  # each service has its own limits
+        if not line or k < 1:
+            return []
+        request = self._row.request(self._ask(line, k))
+        reply = await self._http.request(
+            request.method, self._url, params=request.params, json=request.json, headers=request.headers
+        )
+        try:
+            # Some services report a failure inside a reply with status 200.
+            data = self._row.unpack(reply.json())
+        except ValueError as error:
+            raise reply.fault(str(error)) from None
+        return self._row.shape.hits(reply, data)[:k]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _ask(self, line: str, k: int) -> SearchQuery:
+        return SearchQuery(
+            text=line,
+            k=min(k, self._row.most),
+            language=self._options.get("language") or query_language(line),
+            chosen="language" in self._options,
+            country=self._options.get("country"),
+            full_text="full_text" in self._options,
+            keys=self._keys,
+        )
+
+
+def _key(row: ProviderRow, variable: str) -> str:
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ValueError(f"{row.name} needs {variable}, which is not set; get one at {row.page}")
+    # A header cannot carry such a key, for example one with a typographic dash.
+    if not (key.isascii() and key.isprintable()):
+        raise ValueError(f"{variable} holds characters that no key has; copy it again from {row.page}")
+    return key
+
+
+def _base(row: ProviderRow) -> str:
+    address = os.environ.get(row.base, "").strip()
+    if not address:
+        example = f'"{row.name}:http://127.0.0.1:8080"'
+        raise ValueError(f"{row.name} needs an address, as in {example} or in {row.base}; to set one up: {row.page}")
+    return address
+
+
+def _cures(row: ProviderRow) -> dict[int, str]:
+    key = row.variables[0] if row.variables else "the login in the address"
+    return {
+        401: f"Is {key} right? See {row.page}.",
+        402: f"The plan is used up: see {row.page}.",
+        403: f"{key} may not do this: is it right, and does the plan include search? See {row.page}.",
+        429: f"Too many requests, or the plan is used up: lower per_second, or see {row.page}.",
+    }

@@ -1,1 +1,0 @@
-"""Web search services: one row per service, request formats, response parsing."""

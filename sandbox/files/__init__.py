@@ -1,1 +1,0 @@
-"""Files of a session: given at the start, uploaded, downloaded, listed."""

@@ -1,0 +1,381 @@
+"""Settings of a sandbox: limits, what a server is started with, and how many servers a pool may start.
+
+What is wrong is refused here, before anything is sent.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import secrets
+import shlex
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath, PurePosixPath
+from typing import Any
+
+# How much a sandbox and each of its sessions may use, and which limits a backend cannot enforce.
+#
+# Every limit is enforced by the kernel or by the supervisor. Exceptions are documented at the field, and reported at
+# run time by a warning and in `Sandbox.isolation`.
+
+_LEAST_MEMORY = 64 << 20
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_REASONS = {
+    "cpus": "Limits.cpus is not enforced: {backend} has no CPU controller; cells share the CPUs of the whole machine",
+    "memory": "Limits.memory is enforced by the watchdog alone: the engine's kernel has no memory controller",
+    "pids": "the processes of a container are not limited, only those of each group: the engine's kernel has no pids "
+    "controller",
+}
+_MISSING = {
+    "cpus": "Limits.cpus is not enforced: the container's control group does not limit its CPUs to that",
+    "memory": "Limits.memory is enforced by the watchdog alone: the container has no control group with a memory limit",
+    "pids": "the container's processes are not limited, only those of each group, where groups have their own users",
+    "disk": "Limits.disk is not enforced: the groups of sessions share one file system, whose size limits all together",
+    "network": "the container has a network; the refusal of sockets, and the network's own rules, keep code from it",
+}
+_CONTROLLERS = {"cpus": ("CpuCfsPeriod", "CpuCfsQuota"), "memory": ("MemoryLimit",), "pids": ("PidsLimit",)}
+# shared by all containers of this program, so that each limit is warned of once
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a sandbox. A group is a session with all its forks, and the forks of those.
+
+    Attributes:
+        memory: of all sessions of a container together, "2g" or bytes. Before it is reached, the supervisor ends
+            the largest session of the group that uses most. (docker: also the container's limit; unsafe_local: not
+            enforced.)
+        session_memory: bytes of private memory of each process (RLIMIT_DATA; the address space may be 1 GiB more).
+        cpus: CPUs that a container may use, such as 1.5; None does not limit it. (docker only, where the engine's
+            kernel has a CPU controller; otherwise `Sandbox.isolation` says "no(cpus)", and there is a warning.)
+        processes: processes and threads of a group (RLIMIT_NPROC; of all sessions together where they share a
+            user: bubblewrap without root; not enforced in unsafe_local).
+        disk: bytes of a group's directories (size of its tmpfs; of all together where they share a user; not
+            enforced in unsafe_local).
+        file_size: bytes of one file.
+        open_files: descriptors of one process.
+        cpu_seconds: CPU time of one process, over all its cells.
+        output_bytes: how much of each of stdout and stderr (bytes), value and error (characters) is kept: half
+            from the head and half from the tail.
+        output_limit: bytes a cell may write before it is stopped with status "output_limit".
+        timeout: seconds a cell may take, unless `run` is given another number.
+        grace: seconds between the interrupt (the session lives on) and the kill (it does not).
+    """
+
+    memory: str | int = "4g"
+    cpus: float | None = None
+    session_memory: int = 1 << 30
+    processes: int = 256
+    disk: int = 128 << 20
+    file_size: int = 64 << 20
+    open_files: int = 512
+    cpu_seconds: int = 3600
+    output_bytes: int = 64 << 10
+    output_limit: int = 8 << 20
+    timeout: float = 10.0
+    grace: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("session_memory", "processes", "disk", "file_size", "cpu_seconds", "output_bytes", "output_limit"):
+            _at_least(name, getattr(self, name), 1, whole=True)
+        # a session keeps the descriptors 199 and 200, and the code needs some above them
+        _at_least("open_files", self.open_files, 256, whole=True)
+        _at_least("grace", self.grace, 0.01)
+        _at_least("timeout", self.timeout, 0.01)
+        if self.cpus is not None:
+            _at_least("cpus", self.cpus, 0.01)
+        if parse_size(self.memory) < _LEAST_MEMORY:
+            raise ValueError(f"Limits.memory is {self.memory!r}; a container needs at least {_LEAST_MEMORY >> 20} MB")
+
+
+def _at_least(name: str, value: float, least: float, whole: bool = False) -> None:
+    kinds = (int,) if whole else (int, float)
+    # True is an int; and NaN fails the comparisons
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < math.inf:
+        raise ValueError(f"Limits.{name} is {value!r}; it has to be a {'whole ' * whole}number, at least {least}")
+
+
+def parse_size(size: str | int) -> int:
+    """Return a number of bytes: 1024, "512m", "2g".
+
+    Raises:
+        ValueError: it is not a size.
+    """
+    match = re.fullmatch(r"(\d+)([kmg]?)b?", str(size).strip().lower())
+    if match is None:
+        raise ValueError(f"{size!r} is not a size; write a number of bytes, or a number with k, m or g, such as '2g'")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def unenforced_limits(backend: str, info: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Return which limits cannot be enforced ("cpus", "memory", "pids"), and why.
+
+    Args:
+        backend: "docker", "bubblewrap" or "unsafe_local".
+        info: what a Docker engine reports about itself.
+    """
+    if info is None:
+        missing = ["cpus"]
+    else:
+        # only an explicit False counts: engines that do not report a field may well have the controller
+        missing = [name for name, fields in _CONTROLLERS.items() if any(info.get(field) is False for field in fields)]
+    where = "the engine's kernel" if info is not None else backend
+    return {name: _REASONS[name].format(backend=where) for name in missing}
+
+
+def warn_of_unenforced_limits(backend: str, limits: Limits, info: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Warn once of each limit that was asked for and cannot be enforced; return their names."""
+    reasons = unenforced_limits(backend, info)
+    if limits.cpus is None:
+        reasons.pop("cpus", None)
+    _warn_once(reasons.values())
+    return tuple(reasons)
+
+
+def warn_of_missing_limits(names: Iterable[str]) -> None:
+    """Warn once of each of these limits, which a server has not found in its container."""
+    _warn_once(_MISSING[name] for name in names if name in _MISSING)
+
+
+def _warn_once(reasons: Iterable[str]) -> None:
+    for reason in reasons:
+        if reason not in _warned:
+            _warned.add(reason)
+            warnings.warn(reason, RuntimeWarning, stacklevel=3)
+
+
+PROFILES = ("minimal", "math", "data")
+_VERSION = r"(===?|~=|!=|[<>]=?)[\w.*+!-]+"
+# a name as pip has it, with extras and versions, and nothing that pip would take for an option, a file or an address
+_PACKAGE = re.compile(rf"\w[\w.-]*(\[\w[\w.,-]*\])?({_VERSION}(,{_VERSION})*)?", re.ASCII)
+
+
+def package_names(packages: Sequence[str]) -> tuple[str, ...]:
+    """Return requirements of pip in one order and without spaces, so that equal ones are the same.
+
+    Raises:
+        ValueError: they are not a list, or one is not a name with at most extras and versions.
+    """
+    if isinstance(packages, str) or not isinstance(packages, Sequence):
+        raise ValueError(f"packages={packages!r}; it has to be a list, such as ['networkx', 'pandas==3.0.6']")
+    words = sorted({"".join(str(one).split()) for one in packages})
+    for word in words:
+        if not _PACKAGE.fullmatch(word):
+            raise ValueError(f"packages: {word!r} is not a package, such as 'networkx', 'pandas==3.0.6' or 'rich>=13'")
+    return tuple(words)
+
+
+def command_words(command: str | Sequence[str], name: str = "command") -> tuple[str, ...]:
+    """Return the words of a command.
+
+    Args:
+        command: its words, or a text that is split as a shell does it.
+        name: where it comes from, for the message.
+
+    Raises:
+        ValueError: the text cannot be split, or a word is not one that a program can be given.
+    """
+    try:
+        words = tuple(shlex.split(command) if isinstance(command, str) else command)
+    except (TypeError, ValueError) as error:  # the command is not shown, since it may hold a password
+        raise ValueError(f"{name} cannot be split into words as a shell does it: {error}") from None
+    if not all(isinstance(word, str) and "\0" not in word for word in words) or "" in words[:1]:
+        raise ValueError(f"{name} has to be a text or a list of texts, of which the first names a program")
+    return words
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How to start one server (a container, or what a backend has in its place).
+
+    Attributes:
+        limits: what it and its sessions may use.
+        sessions: how many sessions it holds, not counting their forks.
+        profile: the packages that the code can import, one of PROFILES.
+        packages: further ones, as pip takes them, in the form of `package_names`.
+        image: a Docker image with python3; None uses the one that `build_image` makes for the profile.
+        runtime: what Docker runs the container with ("runc", "runsc", "kata-runtime"); None is the engine's default.
+        containers: how many such servers there may be at the same time.
+        host: the Docker engine, as in DOCKER_HOST; None uses the one of the environment.
+        loopback: whether sessions may open TCP and UDP sockets, which reach all sessions of the container.
+        command: for "command": its words; the server's own command line replaces "{server}", or is appended. For
+            "kubernetes": kubectl with its options. None takes those of the environment.
+        start_wait: seconds that a command or a pod may take until the server in it answers.
+        token: what a sandbox server is sent (backend "http").
+        wait: seconds that a session may wait for a slot of a sandbox server.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    sessions: int = 64
+    profile: str = "math"
+    image: str | None = None
+    runtime: str | None = None
+    host: str | None = None
+    containers: int = 1
+    loopback: bool = False
+    command: tuple[str, ...] | None = None
+    start_wait: float = 300.0
+    token: str = field(default="", repr=False)
+    wait: float = 600.0
+    packages: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sessions, bool) or not isinstance(self.sessions, int) or not 1 <= self.sessions <= 128:
+            raise ValueError(f"sessions={self.sessions!r}; one container holds 1 to 128, a whole number")
+        if not isinstance(self.limits, Limits):
+            raise TypeError(f"limits={self.limits!r}; write Limits(...)")
+        # an empty text would be taken for None in some places, and for a name in others
+        for name in ("image", "runtime", "host"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ValueError(f"{name}={value!r}; it has to be a name, or None")
+        if (
+            isinstance(self.start_wait, bool)
+            or not isinstance(self.start_wait, (int, float))
+            or not self.start_wait > 0
+        ):
+            raise ValueError(f"start_wait={self.start_wait!r}; it has to be a positive number of seconds")
+        if not isinstance(self.loopback, bool):
+            raise TypeError(f"loopback={self.loopback!r}; it has to be True or False")
+        if self.profile not in PROFILES:
+            raise ValueError(f"there is no profile {self.profile!r}; choose one of {', '.join(PROFILES)}")
+        if self.packages and self.image is not None:
+            raise ValueError(
+                f"packages={list(self.packages)} go into the image that is built here, not into image={self.image!r}: "
+                "give one of the two, or build an image with both by hand (docs/how-to/sandbox-images.md)"
+            )
+
+    @property
+    def software(self) -> str:
+        """What the code can import, in one text: the profile, and the packages added to it."""
+        return " ".join((self.profile, *self.packages))
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """How many servers a pool may start, and how long requests wait.
+
+    Attributes:
+        backend: "auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local" or "http".
+        options: of each container.
+        containers: the maximum number. One more may exist while one is drained.
+        recycle_after: number of session groups that a container serves before it is drained.
+        wait: seconds that a request waits for a slot.
+    """
+
+    backend: str
+    options: ServerOptions
+    containers: int
+    recycle_after: int
+    wait: float
+
+    def __post_init__(self) -> None:
+        for name in ("containers", "recycle_after"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}={value!r}; it has to be a whole number, at least 1")
+        if isinstance(self.wait, bool) or not isinstance(self.wait, (int, float)) or not self.wait > 0:
+            raise ValueError(f"wait={self.wait!r}; it has to be a positive number of seconds")
+
+
+# Checks arguments before anything is sent; each error says what is allowed.
+
+_LONGEST_CODE = 8 << 20
+_MOST_FORKS = 64
+_SEEDS = 1 << 63
+_OUTSIDE = "not in the session's directory; write a relative path, such as 'data/in.csv'"
+
+
+def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, Any]:
+    """Return the fields of a request to run a cell.
+
+    Raises:
+        TypeError: the code is not a str, or the timeout is not a number.
+        ValueError: there is too much code, or the timeout is not positive and finite.
+    """
+    if not isinstance(code, str):
+        raise TypeError(f"code has to be a str, not {type(code).__name__}")
+    # ASCII, the usual case, is measured without encoding it
+    size = len(code) if code.isascii() else len(code.encode("utf-8", "surrogatepass"))
+    if size > _LONGEST_CODE:
+        raise ValueError(f"{size} bytes of code; at most {_LONGEST_CODE} can be sent; use `put` for data")
+    if timeout is None:
+        timeout = limits.timeout
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):  # bool is an int
+        raise TypeError(f"timeout={timeout!r}; it has to be a number of seconds, or None for `Limits.timeout`")
+    if not (timeout > 0 and math.isfinite(timeout)):
+        raise ValueError(f"timeout={timeout}; it has to be a positive number of seconds")
+    return {"code": code, "timeout": timeout}
+
+
+def checked_forks(n: int) -> int:
+    """Return a number of copies.
+
+    Raises:
+        TypeError: it is not a whole number.
+        ValueError: it is below 1, or too large.
+    """
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise TypeError(f"fork({n!r}): n has to be a whole number")
+    if not 1 <= n <= _MOST_FORKS:
+        raise ValueError(f"fork({n}): n has to be from 1 to {_MOST_FORKS}; fork again for more")
+    return n
+
+
+def checked_seed(reseed: bool | int) -> int | None:
+    """Return the base seed for copies, None if they keep the random state.
+
+    Raises:
+        TypeError: it is neither a bool nor a whole number.
+        ValueError: it is negative, or too large.
+    """
+    if reseed is False:
+        return None
+    if reseed is True:
+        return secrets.randbelow(_SEEDS)
+    if not isinstance(reseed, int):
+        raise TypeError(f"reseed={reseed!r}; it has to be True, False or a whole number")
+    if not 0 <= reseed < _SEEDS:
+        raise ValueError(f"reseed={reseed}; it has to be from 0 to {_SEEDS - 1}")
+    return reseed
+
+
+def checked_name(name: str | PurePath) -> str:
+    """Return the path of a file in the session's directory.
+
+    Raises:
+        TypeError: it is neither a str nor a path.
+        ValueError: it is not in the directory.
+    """
+    name = _checked_path(name)
+    if not PurePosixPath(name).name:
+        raise ValueError(f"{name!r} is {_OUTSIDE}")
+    return name
+
+
+def checked_directory(path: str | PurePath) -> str:
+    """Return the path of the session's directory ("."), or of a directory in it; see `checked_name`."""
+    path = _checked_path(path)
+    if not path:
+        raise ValueError("'' is not a directory; write '.' for the session's own")
+    return path
+
+
+def _checked_path(name: str | PurePath) -> str:
+    if isinstance(name, PurePath):
+        name = name.as_posix()
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a file has to be a str or a path, not {type(name).__name__}")
+    try:
+        # a str with lone surrogates has no UTF-8
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name!r} is not a file name: {error.reason}") from error
+    # the session opens the file with its own rights; this only keeps mistakes from reaching it
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise ValueError(f"{name!r} is {_OUTSIDE}")
+    return name

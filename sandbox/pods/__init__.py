@@ -1,1 +1,0 @@
-"""Pods of a Kubernetes cluster: described, watched, listed and removed, all with kubectl."""

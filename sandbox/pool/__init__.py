@@ -1,1 +1,0 @@
-"""The pool of containers: queue, slots, session groups, health."""
