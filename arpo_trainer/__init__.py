@@ -13,18 +13,17 @@ from arpo_trainer.optional_dependencies import naming_extras
 if TYPE_CHECKING:
     from arpo_trainer.algorithms.advantages import group_advantages
     from arpo_trainer.algorithms.branching import branch_score
-    from arpo_trainer.algorithms.budgets import split_budget
-    from arpo_trainer.algorithms.credit_assignment import token_advantages
+    from arpo_trainer.algorithms.credit import token_advantages
+    from arpo_trainer.algorithms.registry import split_budget
     from arpo_trainer.backends import TransformersBackend
     from arpo_trainer.backends.base import Backend, Generation, Request
-    from arpo_trainer.report.html_report import write_report
-    from arpo_trainer.report.tree_svg import tree_svg
+    from arpo_trainer.report.html_report import tree_svg, write_report
     from arpo_trainer.rollout.engine import Engine
     from arpo_trainer.rollout.settings import RolloutSettings
     from arpo_trainer.training.config import ARPOConfig
     from arpo_trainer.training.evaluation import evaluate
     from arpo_trainer.training.recorder import RunRecorder
-    from arpo_trainer.training.rewards import env_reward
+    from arpo_trainer.training.rollout_batch import env_reward
     from arpo_trainer.training.trainer import ARPOTrainer
     from arpo_trainer.tree import RolloutTree, read_traces, write_traces
 
@@ -63,13 +62,13 @@ _HOMES = {
     "RunRecorder": "training.recorder",
     "TransformersBackend": "backends",
     "branch_score": "algorithms.branching",
-    "env_reward": "training.rewards",
+    "env_reward": "training.rollout_batch",
     "evaluate": "training.evaluation",
     "group_advantages": "algorithms.advantages",
     "read_traces": "tree",
-    "split_budget": "algorithms.budgets",
-    "token_advantages": "algorithms.credit_assignment",
-    "tree_svg": "report.tree_svg",
+    "split_budget": "algorithms.registry",
+    "token_advantages": "algorithms.credit",
+    "tree_svg": "report.html_report",
     "write_report": "report.html_report",
     "write_traces": "tree",
 }

@@ -24,13 +24,12 @@ from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_trainer.algorithms.branching import Point
-from arpo_trainer.algorithms.budgets import split_budget
 from arpo_trainer.algorithms.entropy import segment_entropy
+from arpo_trainer.algorithms.registry import split_budget
 from arpo_trainer.backends.base import Backend, Generation, Request
 from arpo_trainer.rollout.rendering import Renderer, as_published
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import Origin, RolloutTree, Trajectory
+from arpo_trainer.tree import Origin, RolloutTree, Stopwatch, Trajectory
 from envs_registry import Task
 
 TOOL_WORKERS = 64

@@ -35,12 +35,10 @@ from torch.utils._pytree import tree_iter
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from arpo_trainer import ARPOConfig
-from arpo_trainer.backends.continuous import PREFILL_TOKENS, TransformersBackend
+from arpo_trainer.backends.in_process import PREFILL_TOKENS, TransformersBackend
 from arpo_trainer.backends.sampling import Chances
-from arpo_trainer.costs.memory import format_bytes, memory
-from arpo_trainer.costs.model_shape import shape_of
-from arpo_trainer.costs.sharding import ProcessLayout
-from arpo_trainer.packing.masks import BLOCK, accept_tree_masks, block_mask
+from arpo_trainer.costs.memory import ProcessLayout, format_bytes, memory, shape_of
+from arpo_trainer.packing.forward import BLOCK, accept_tree_masks, block_mask
 
 # kind, vocabulary, hidden, inner, layers, heads, key heads, tied
 SIZES: dict[str, tuple[Any, ...]] = {

@@ -29,7 +29,7 @@ import torch
 from transformers import AutoModelForCausalLM, TrainerCallback
 
 from arpo_trainer.backends import kv_cache
-from arpo_trainer.backends.grouped_queries import accept_single_queries
+from arpo_trainer.backends.kv_cache import accept_single_queries
 from arpo_trainer.demo_model import ensure_model
 from arpo_trainer.run.cold_start import IGNORED, cold_start
 from arpo_trainer.training.recorder import versions

@@ -33,7 +33,7 @@ from arpo_trainer import Engine, RolloutSettings, RolloutTree, token_advantages
 from arpo_trainer.algorithms.advantages import batch_advantages
 from arpo_trainer.algorithms.registry import ALGORITHMS, Algorithm
 from arpo_trainer.backends.base import Generation, OnWindow, Request
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import Stopwatch
 from benchmarks.laboratory.grid_run import parse_algorithm
 from benchmarks.rollout_world import FixedTool, small_tokenizer
 

@@ -17,8 +17,7 @@ from arpo_env import Tool, ToolEnv, ToolResult
 from arpo_env.tools.tool import function_schema
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import RolloutTree, Stopwatch
 
 
 def look(at: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import Stopwatch
 from benchmarks.rollout_world import MARK, Delay
 
 

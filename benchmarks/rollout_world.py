@@ -21,7 +21,7 @@ from typing import Any
 from arpo_env.tools.python import python
 from arpo_env.tools.search_tool import search
 from arpo_env.tools.tool import Tool, ToolResult, function_schema
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import Stopwatch
 
 _NINETY_NINE = 2.3263  # standard deviations of a normal distribution up to its 99th percentile
 MARK = "<|turn|>"

@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES
+from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES
 from benchmarks.rollout_world import DELAYS, small_tokenizer
 from benchmarks.scale_costs import measured_costs
 from benchmarks.scale_servers import MODELS, published_check

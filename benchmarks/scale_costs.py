@@ -30,7 +30,7 @@ from typing import Any
 from arpo_env import ToolEnv
 from arpo_trainer.backends import VLLMServerBackend
 from arpo_trainer.backends.base import Request
-from arpo_trainer.ray_rollouts.job_dispatch import JobDispatch
+from arpo_trainer.ray_rollouts.rollout_workers import JobDispatch
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.tree import RolloutTree
 from benchmarks.rollout_script import Script, SimulatedBackend

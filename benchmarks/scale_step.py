@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from arpo_trainer.ray_rollouts.job_dispatch import JobDispatch
+from arpo_trainer.ray_rollouts.rollout_workers import JobDispatch
 from arpo_trainer.tree import RolloutTree
 from benchmarks.scale_sandbox import Sessions, SimulatedContainer
 from benchmarks.scale_servers import MODELS, TOKENS_PER_ID, SimulatedServer

@@ -24,8 +24,7 @@ from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.backends.server_pool import ServerPool
 from arpo_trainer.rollout.engine import Engine, RolloutSettings, rollout_context
 from arpo_trainer.rollout.group import Group
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import RolloutTree, Stopwatch
 from benchmarks.rollout_script import Script
 from benchmarks.rollout_world import DelayedTool, Delays, FixedTool
 from benchmarks.scale_sandbox import SandboxTool, Sessions, sandbox_pool

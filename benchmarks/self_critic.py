@@ -27,7 +27,7 @@ from arpo_trainer.evaluation.eval_session import run_evaluation  # noqa: E402
 from arpo_trainer.evaluation.eval_settings import EvalSettings  # noqa: E402
 from arpo_trainer.preference.dpo_run import dpo  # noqa: E402
 from arpo_trainer.run.recipes import read_settings  # noqa: E402
-from arpo_trainer.statistics.intervals import clustered_interval  # noqa: E402
+from arpo_trainer.statistics import clustered_interval  # noqa: E402
 from benchmarks.laboratory.lab_policy import PolicySettings, lab_policy  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "self_critic.json"

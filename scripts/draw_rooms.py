@@ -38,7 +38,7 @@ FLOORS: dict[str, list[str]] = {
         "algorithms packing",
         "tree",
         "demo_model make_env",
-        "timeline validation folder_lock optional_dependencies statistics",
+        "validation folder_lock optional_dependencies statistics",
     ],
     "arpo_env": [
         "adapters",

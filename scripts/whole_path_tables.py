@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.statistics.intervals import clustered_interval
+from arpo_trainer.statistics import clustered_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results" / "whole-path.md"

@@ -210,9 +210,8 @@ def test_the_own_algorithm_branches_and_gives_credit(tiny_policy: Path, isolatio
     from arpo_trainer import ARPOConfig, RolloutSettings
     from arpo_trainer.algorithms.advantages import ADVANTAGES, batch_advantages
     from arpo_trainer.algorithms.branching import BRANCHES
-    from arpo_trainer.algorithms.budgets import BUDGETS
-    from arpo_trainer.algorithms.credit_assignment import CREDITS, token_advantages
-    from arpo_trainer.algorithms.registry import ALGORITHMS
+    from arpo_trainer.algorithms.credit import CREDITS, token_advantages
+    from arpo_trainer.algorithms.registry import ALGORITHMS, BUDGETS
     from tests.arpo_trainer.test_tree import small_tree
 
     page, functions = open_page("tutorials/own-algorithm.md")

@@ -76,7 +76,7 @@ GRADERS["own-length"] = Length
 BACKEND = '''
 from arpo_trainer import Generation
 from arpo_trainer.backends.base import check_request
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import Stopwatch
 
 
 class Scripted:

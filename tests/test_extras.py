@@ -212,8 +212,7 @@ def files() -> None:
     import pyarrow.parquet
 
     from arpo_env import Cache
-    from arpo_trainer.evaluation.episode_store import EpisodeStore
-    from arpo_trainer.evaluation.unit_row import UnitKey
+    from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey
     from arpo_trainer.tree import write_traces
     from tests.arpo_trainer.sample_timeline import sample_tree
 

@@ -15,11 +15,10 @@ from arpo_env.tools.python import PythonTool
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.advantages import ADVANTAGES
 from arpo_trainer.algorithms.branching import BRANCHES
-from arpo_trainer.algorithms.budgets import BUDGETS
-from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS
+from arpo_trainer.algorithms.credit import ATTRIBUTIONS
 from arpo_trainer.algorithms.losses import LOSSES
-from arpo_trainer.algorithms.registry import ALGORITHMS
-from arpo_trainer.rollout.branch_requests import BranchState
+from arpo_trainer.algorithms.registry import ALGORITHMS, BUDGETS
+from arpo_trainer.rollout.branch_scheduler import BranchState
 
 ROOT = File(__file__).resolve().parents[1]
 PACKAGES = "arpo_env|arpo_trainer|envs_registry|sandbox"

@@ -74,7 +74,7 @@ def test_public_parameters_take_a_path_as_text_and_as_path(package: str) -> None
 def test_a_run_is_written_read_and_shown(kind: type, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from arpo_trainer import read_traces, write_report, write_traces
-    from arpo_trainer.report.timeline_page import write_timeline
+    from arpo_trainer.report.html_report import write_timeline
     from arpo_trainer.training.recorder import RunRecorder
     from tests.arpo_trainer.sample_timeline import sample_tree
 

@@ -19,10 +19,9 @@ pytest.importorskip("torch", reason="the settings of the trainer need torch")
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.advantages import ADVANTAGES
 from arpo_trainer.algorithms.branching import BRANCHES
-from arpo_trainer.algorithms.budgets import BUDGETS
-from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS
+from arpo_trainer.algorithms.credit import ATTRIBUTIONS
 from arpo_trainer.algorithms.losses import LOSSES
-from arpo_trainer.algorithms.registry import ALGORITHMS
+from arpo_trainer.algorithms.registry import ALGORITHMS, BUDGETS
 from envs_registry import all_specs
 from scripts.site.api import PACKAGES
 from scripts.site.assemble import assemble

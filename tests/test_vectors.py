@@ -15,8 +15,8 @@ from arpo_env.grading import published_metrics as published
 from arpo_env.rewards import reference_reward
 from arpo_trainer import RolloutSettings, branch_score
 from arpo_trainer.algorithms.branching import BRANCHES, Point, chain_length
-from arpo_trainer.algorithms.budgets import balanced_roots, generated_tokens, probed_roots
 from arpo_trainer.algorithms.entropy import segment_entropy
+from arpo_trainer.algorithms.registry import balanced_roots, generated_tokens, probed_roots
 from arpo_trainer.backends.sampling import Chances, Sampler
 
 Vector = dict[str, Any]

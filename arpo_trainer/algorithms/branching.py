@@ -23,17 +23,130 @@ Entropies are on the scale of `entropy.entropy_level`, in the reference rows on 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from arpo_trainer.algorithms.branch_points import BranchSettings as BranchSettings
-from arpo_trainer.algorithms.branch_points import Point as Point
-from arpo_trainer.algorithms.ranking import (
-    RankFunction,
-    evenly,
-    surprise,
-    turn_entropy,
-)
+# What is known where an episode may branch: at once (`Point`), and once all paths have ended (`Candidate`).
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is known where an episode may branch.
+
+    Attributes:
+        entropy: H of the measured segment.
+        baseline: H of the segment it is compared with, on the same scale.
+        consecutive: l, the number of consecutive high-entropy steps just before.
+        uniform: a random number in [0, 1) that belongs to this point.
+    """
+
+    entropy: float
+    baseline: float
+    consecutive: int = 0
+    uniform: float = 0.0
+
+    @property
+    def delta(self) -> float:
+        """The rise of entropy, dH."""
+        return self.entropy - self.baseline
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A point that waits for branches, with what is known once all paths have ended.
+
+    Attributes:
+        point: as it was scored.
+        logprobs: of what the model wrote on the path after the point, when it was sampled: one tuple per turn.
+        branches: number of branches that the present ranking has given to the point so far.
+    """
+
+    point: Point
+    logprobs: tuple[tuple[float, ...], ...] = ()
+    branches: int = 0
+
+
+class BranchSettings(Protocol):
+    """The settings that branch functions read; the names are those of `ARPOConfig`."""
+
+    @property
+    def branch_alpha(self) -> float:
+        """alpha: base of the score, or probability."""
+
+    @property
+    def branch_beta(self) -> float:
+        """beta: weight of the rise of entropy."""
+
+    @property
+    def branch_threshold(self) -> float:
+        """tau: threshold of the score."""
+
+    @property
+    def branch_penalty(self) -> float:
+        """Slope of AEPO's penalty, and AT2PO's deduction per branch."""
+
+
+# Ranking with hindsight: which of the points that wait get branches, once all paths have ended.
+#
+# A rank function takes all candidates and returns a score for each. The highest gets one branch, and the function is
+# asked again, with `Candidate.branches` counted up, until the budget is spent. The functions are pure, so that a tree
+# does not depend on who was faster.
+#
+# Papers without tools fork at any token. The engine forks live environments, which it can after tool results only, so
+# that their score of a token becomes a score of the turn that follows the result: a branch writes that turn anew.
+#
+# No row looks at rewards: a path stays in the group, so that a choice by its own result would bias the gradient. Rows
+# that look at the turn after the point (`surprise`, `turn_entropy`) do the same through the action, where it tells the
+# outcome.
+
+RankFunction = Callable[[Sequence[Candidate], BranchSettings], list[float]]
+
+
+def evenly(candidates: Sequence[Candidate], settings: BranchSettings) -> list[float]:
+    """Spread branches over the points: those with the fewest branches first, among equals by lot.
+
+    The score is u - b, with u the point's random number in [0, 1) and b its branches. It looks at nothing that the path
+    did but how many points it has: a path that went on shares its branches among more of them (see `fork_credit`).
+    """
+    return [candidate.point.uniform - candidate.branches for candidate in candidates]
+
+
+def surprise(candidates: Sequence[Candidate], settings: BranchSettings) -> list[float]:
+    """Rank by the least likely token of the next turn.
+
+    TreeRL (2506.11902, EPTree): of all tokens of a tree the N with the highest H(y_t) = -log pi(y_t | y_<t) are forked,
+    T times each. A point's score is the maximum of that over the turn that follows it; T is `branch_width` - 1, and the
+    quota of a root stands for N per tree. Left out: forks inside a turn, the masks for tokens near the end, and the
+    several iterations.
+    """
+    return [max((-value for value in _next(candidate.logprobs)), default=0.0) for candidate in candidates]
+
+
+def turn_entropy(candidates: Sequence[Candidate], settings: BranchSettings) -> list[float]:
+    """Rank by the entropy of the next turn, less a deduction for each branch that is there.
+
+    AT2PO (2601.04767, entropy-guided tree expansion): H(n) = 1/|y| sum_t -log pi(y_t) of a turn's node n; in each round
+    the K nodes with the highest H(n) - alpha b, b the branches that are there, get a sister each. In the published code
+    alpha is 0.05 (`branch_penalty`) and there are two rounds. Left out: sisters of the first turn, which would be fresh
+    roots, and more branches in the second round where the first has made some.
+    """
+    penalty = settings.branch_penalty
+    return [
+        _mean([-value for value in _next(candidate.logprobs)]) - penalty * candidate.branches
+        for candidate in candidates
+    ]
+
+
+def _next(turns: tuple[tuple[float, ...], ...]) -> tuple[float, ...]:
+    """Return the turn that follows the point."""
+    return turns[0] if turns else ()
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values) if values else 0.0
+
 
 ROSE = "entropy rose"
 ABOVE, NOT_ABOVE = "score above threshold", "score not above threshold"

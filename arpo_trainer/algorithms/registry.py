@@ -5,12 +5,173 @@ The engine uses the first two; the others are defaults of `ARPOConfig`.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod
-from arpo_trainer.algorithms.budgets import BUDGETS, Budget
 from arpo_trainer.validation import check_name
 from envs_registry.spec import load_object, resolve_id
+
+# The first decision: how many trajectories of a group start at the prompt, and how many are kept for branches.
+#
+# A budget is a row of `BUDGETS`; a new one needs a function and a row, and nothing in the engine.
+#
+# | name | how many start at the prompt | source | |---|---|---| | grpo | all M | GRPO | | arpo | N =
+# `initial_rollouts`; M - N are kept for branches | ARPO sec. 3.1 | | aepo | m = M sigmoid(beta (H_root - H_tool)),
+# rounded, after a first trajectory that is kept | AEPO, pre-monitoring | | aepo-reference | int(m) + 1 with beta = 0.5,
+# likewise | the published code of AEPO |
+
+REFERENCE_BETA = 0.5
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One row of `BUDGETS`.
+
+    Attributes:
+        start: from M and N, the number of trajectories that start at the prompt at once.
+        decide: from M, H_root, H_tool and beta, the number of trajectories that start at the prompt in all, once the
+            first one has been played. None if `start` says it.
+        keeps_branches: whether places are kept for branches. Kept places that no branch can claim any more return as
+            fresh roots.
+        published: whether `decide` wants the entropies as the published code sums them, over all turns.
+    """
+
+    start: Callable[[int, int], int]
+    decide: Callable[[int, float, float, float], int] | None = None
+    keeps_branches: bool = True
+    published: bool = False
+
+    @property
+    def needs_entropies(self) -> bool:
+        """Whether the budget depends on entropies that the first trajectory shows."""
+        return self.decide is not None
+
+    def expected_roots(self, num_generations: int, initial_rollouts: int, beta: float) -> int:
+        """Return how many trajectories start at the prompt, for an estimate: at equal entropies where they decide."""
+        if self.decide is None:
+            return self.start(num_generations, initial_rollouts)
+        return round(balanced_roots(num_generations, 0.0, 0.0, beta))
+
+
+def _all(num_generations: int, initial_rollouts: int) -> int:
+    return num_generations
+
+
+def _first_ones(num_generations: int, initial_rollouts: int) -> int:
+    if not 1 <= initial_rollouts <= num_generations:
+        raise ValueError(
+            f"initial_rollouts must be between 1 and num_generations ({num_generations}), got {initial_rollouts}"
+        )
+    return initial_rollouts
+
+
+def _one(num_generations: int, initial_rollouts: int) -> int:
+    # its entropies decide how many others follow
+    return 1
+
+
+def _balanced(num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> int:
+    # not round(), which rounds halves to even
+    return math.floor(balanced_roots(num_generations, root_entropy, tool_entropy, beta) + 0.5)
+
+
+def _balanced_as_published(num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> int:
+    # the published code has its own constant in place of the setting
+    return int(balanced_roots(num_generations, root_entropy, tool_entropy, REFERENCE_BETA)) + 1
+
+
+BUDGETS: dict[str, Budget] = {
+    "grpo": Budget(_all, keeps_branches=False),
+    "arpo": Budget(_first_ones),
+    "aepo": Budget(_one, _balanced),
+    "aepo-reference": Budget(_one, _balanced_as_published, published=True),
+}
+
+
+def get_budget(name: str) -> Budget:
+    """Return a row of `BUDGETS`.
+
+    Raises:
+        ValueError: an unknown name; lists those that exist.
+    """
+    if name not in BUDGETS:
+        raise ValueError(f"budget must be one of {', '.join(map(repr, BUDGETS))}; not {name!r}")
+    return BUDGETS[name]
+
+
+def split_budget(budget: str, num_generations: int, initial_rollouts: int) -> tuple[int, int | None]:
+    """Return (the number of trajectories that start at once, the number that is kept for branches).
+
+    Args:
+        budget: one of `BUDGETS`. The second number is None where the first trajectory decides it (`probed_roots`).
+        num_generations: M.
+        initial_rollouts: N, 1 <= N <= M; only "arpo" uses it.
+
+    Raises:
+        ValueError: an unknown budget, or N outside its range.
+    """
+    row = get_budget(budget)
+    roots = row.start(num_generations, initial_rollouts)
+    return roots, None if row.decide else num_generations - roots
+
+
+def balanced_roots(num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> float:
+    """Return m = k * sigmoid(beta * (H_root - H_tool)), a real number (AEPO, entropy pre-monitoring).
+
+    Args:
+        num_generations: k, the whole budget of the group.
+        root_entropy: H_root, of the first turn, in the same unit as H_tool (the engine's is `entropy.ENTROPY_UNIT`).
+        tool_entropy: H_tool, the mean over the turns that follow a tool's result.
+        beta: weight of the difference.
+    """
+    return num_generations / (1.0 + math.exp(-beta * (root_entropy - tool_entropy)))
+
+
+def probed_roots(budget: str, num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> int:
+    """Return how many trajectories start at the prompt, the first one included, once that one has been played.
+
+    Args:
+        budget: a row with `decide`: "aepo" rounds m to the nearest whole number; "aepo-reference" is the published
+            int(m) + 1, which uses 0.5 for every beta.
+        num_generations: k; the result is between 1 and k.
+        root_entropy: see `balanced_roots`.
+        tool_entropy: see `balanced_roots`.
+        beta: see `balanced_roots`.
+
+    Raises:
+        ValueError: an unknown budget, or one that is known before anything is played.
+    """
+    decide = get_budget(budget).decide
+    if decide is None:
+        raise ValueError(f"budget {budget!r} does not depend on a first trajectory; call split_budget")
+    # m may round to 0, although the first trajectory has been played; int(m) + 1 may be one more than k
+    return max(1, min(num_generations, decide(num_generations, root_entropy, tool_entropy, beta)))
+
+
+def branch_quota(num_generations: int, initial_rollouts: int) -> int:
+    """Return the most branches of one root and all its descendants: ceil((M - N) / N), at least 1.
+
+    With this quota no root can take the whole budget, and all roots together can use all of it.
+
+    Args:
+        num_generations: M.
+        initial_rollouts: N.
+    """
+    return max(1, -(-(num_generations - initial_rollouts) // initial_rollouts))
+
+
+def generated_tokens(num_generations: int, initial_rollouts: int, tokens: float, shared: float) -> float:
+    """Return the number of tokens to generate when M - N trajectories share a part of another (ARPO, sec. 3.1).
+
+    Args:
+        num_generations: M.
+        initial_rollouts: N, generated in full.
+        tokens: of one trajectory.
+        shared: part of a branch that it shares with its parent, 0 to 1.
+    """
+    return tokens * (initial_rollouts + (num_generations - initial_rollouts) * (1.0 - shared))
 
 
 @dataclass(frozen=True)

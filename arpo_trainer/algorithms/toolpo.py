@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from arpo_trainer.algorithms.advantages import Rewards, group_advantages
-from arpo_trainer.algorithms.credit_assignment import Attribution, token_advantages
+from arpo_trainer.algorithms.credit import Attribution, token_advantages
 from arpo_trainer.tree import RolloutTree, Span
 
 # components of a reward: R_succ and R_action where the reward is their sum; else the sum of C, and S_pref

@@ -6,11 +6,9 @@ from arpo_env.lazy_names import lazy_names
 from arpo_trainer.optional_dependencies import naming_extras
 
 if TYPE_CHECKING:
-    from arpo_trainer.backends.continuous import TransformersBackend
     from arpo_trainer.backends.endpoint import EndpointBackend
-    from arpo_trainer.backends.padded_backend import PaddedBackend
+    from arpo_trainer.backends.in_process import PaddedBackend, TransformersBackend, transformers_backend
     from arpo_trainer.backends.recorded import RecordedBackend
-    from arpo_trainer.backends.select_transformers import transformers_backend
     from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
     from arpo_trainer.backends.vllm_server import VLLMServerBackend
 
@@ -26,12 +24,12 @@ __all__ = [
 
 _HOMES = {
     "EndpointBackend": "endpoint",
-    "PaddedBackend": "padded_backend",
+    "PaddedBackend": "in_process",
     "RecordedBackend": "recorded",
-    "TransformersBackend": "continuous",
+    "TransformersBackend": "in_process",
     "VLLMEngineBackend": "vllm_engine",
     "VLLMServerBackend": "vllm_server",
-    "transformers_backend": "select_transformers",
+    "transformers_backend": "in_process",
 }
 
 __getattr__ = lazy_names("arpo_trainer.backends", _HOMES, naming_extras)

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from arpo_env.protocols.protocol import Protocol as TurnFormat
 from arpo_env.tools.tool import JsonSchema
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import Stopwatch
 
 Finish = Literal["stop", "eos", "length"]
 OnWindow = Callable[[Sequence[float]], None]

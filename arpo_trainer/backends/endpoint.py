@@ -17,9 +17,8 @@ from arpo_env.chat_messages import TOOL_CURE, TOOL_REFUSALS, reply_message, turn
 from arpo_env.net import checked_address
 from arpo_trainer.algorithms.entropy import estimated_entropy
 from arpo_trainer.backends.base import Finish, Generation, OnWindow, Request, check_request
-from arpo_trainer.backends.generation_http import ModelHttp
-from arpo_trainer.backends.server_pool import ServerPool
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.backends.server_pool import ModelHttp, ServerPool
+from arpo_trainer.tree import Stopwatch
 
 _OPENAI = "https://api.openai.com/v1"
 _MOST_STOPS = 4  # OpenAI accepts no more; the text is cut at the others here

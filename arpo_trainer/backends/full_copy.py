@@ -22,7 +22,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
 from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
-from arpo_trainer.backends.thread_device import device_of
+from arpo_trainer.backends.process_sync import device_of
 
 _WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # what wrappers insert into names
 

@@ -7,6 +7,8 @@ and apply them in the order of their ranks. A process without requests steps for
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,3 +54,23 @@ class Lockstep:
         every: list[Any] = [None] * self.size
         dist.all_gather_object(every, mine, group=self.group)
         return every
+
+
+# The current GPU of a thread: CUDA gives every new thread the first one, whichever its process uses.
+
+
+def device_of(accelerator: Any) -> contextlib.AbstractContextManager[object]:
+    """Return a context in which the GPU of a process is the current one; for code on the thread of the event loop."""
+    import torch
+
+    device = accelerator.device
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def same_device() -> tuple[Callable[..., object], tuple[Any, ...]] | tuple[()]:
+    """Return the initializer and its arguments that start the threads of a pool on the GPU of this thread."""
+    import torch
+
+    # asking for the current device would initialise CUDA, also for a model that runs on the CPU
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return (torch.cuda.set_device, (torch.cuda.current_device(),)) if used else ()

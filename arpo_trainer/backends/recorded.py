@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from arpo_env.cache import Cache
 from arpo_trainer.backends.base import Backend, EntropyWindow, Generation, OnWindow, Request, check_request
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import Stopwatch
 
 _VERSION = 1  # of the record; others are ignored
 _DECIDING = ("max_tokens", "stop", "seed", "temperature", "top_p", "top_k", "min_p", "repetition_penalty")

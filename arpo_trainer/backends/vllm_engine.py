@@ -35,10 +35,9 @@ from arpo_trainer.backends.base import (
     Request,
     check_request,
 )
-from arpo_trainer.backends.process_sync import Lockstep, Tick
+from arpo_trainer.backends.process_sync import Lockstep, Tick, same_device
 from arpo_trainer.backends.request_queue import Worker, at_work, finished
-from arpo_trainer.backends.thread_device import same_device
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import Stopwatch
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

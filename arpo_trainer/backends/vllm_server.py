@@ -33,9 +33,8 @@ from arpo_trainer.backends.base import (
     Request,
     check_request,
 )
-from arpo_trainer.backends.generation_http import ModelHttp, RequestFault
-from arpo_trainer.backends.server_pool import ServerPool
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.backends.server_pool import ModelHttp, RequestFault, ServerPool
+from arpo_trainer.tree import Stopwatch
 
 _LONGER = "Start the server with a larger --max-model-len, or allow fewer tokens a trajectory (max_completion_length)"
 _CURES = {

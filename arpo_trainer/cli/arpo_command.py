@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arpo_trainer.cli.cache_command import add_cache_command
-from arpo_trainer.cli.command_options import add_command
+from arpo_trainer.cli.command_options import add_command, write_table
 from arpo_trainer.cli.data_command import add_data_command
 from arpo_trainer.cli.dpo_command import add_dpo_command
 from arpo_trainer.cli.eval_command import add_eval_command
@@ -28,7 +28,6 @@ from arpo_trainer.cli.search_command import add_search_command
 from arpo_trainer.cli.serve_command import add_serve_command
 from arpo_trainer.cli.sft_command import add_sft_command
 from arpo_trainer.cli.synth_command import add_synth_command
-from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.cli.train_command import add_recipes_command, add_train_command
 from arpo_trainer.cli.view_command import add_view_command
 from arpo_trainer.optional_dependencies import naming_extras

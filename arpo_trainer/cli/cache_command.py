@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command, add_command_group
-from arpo_trainer.cli.text_table import write_table
+from arpo_trainer.cli.command_options import add_command, add_command_group, write_table
 
 
 def add_cache_command(commands: Any) -> None:

@@ -7,7 +7,10 @@ in YAML.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+import itertools
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from arpo_trainer.run.recipes import parse_assignments
@@ -70,3 +73,24 @@ def read_counts(texts: Iterable[str], flag: str) -> dict[str, int]:
         if type(value) is not int:
             raise ValueError(f"{flag} {name}={value}: write a whole number, such as {name}=8")
     return found
+
+
+# Tables on the terminal.
+
+_WIDTH = 100  # characters per line
+
+
+def write_table(rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
+    """Print rows of equal length with aligned columns.
+
+    Args:
+        rows: the cells of each row.
+        notes: a note below each row, indented and wrapped; an empty one is left out.
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row, note in itertools.zip_longest(rows, notes[: len(rows)], fillvalue=""):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+        sys.stdout.writelines(
+            f"{line}\n" for line in textwrap.wrap(note, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+        )

@@ -23,8 +23,8 @@ from arpo_trainer.cli.command_options import (
     add_command_group,
     add_env_options,
     read_env_options,
+    write_table,
 )
-from arpo_trainer.cli.text_table import write_table
 from envs_registry import DataSetSource, EnvSpec, Task, TaskSource, get_spec, load_source
 from envs_registry.sources import OF_ENDLESS, named_source
 

@@ -16,9 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command, add_env_options, add_set_option
+from arpo_trainer.cli.command_options import add_command, add_env_options, add_set_option, write_table
 from arpo_trainer.cli.sft_command import add_speed_options, read_settings_alone, resume_point
-from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.launch import add_launch_flags, check_launch_flags, launch, without_launch_flags
 from arpo_trainer.run.recipes import check_recipe, read_section, read_settings
@@ -93,7 +92,7 @@ def _status(settings: dict[str, Any]) -> str:
 
 def _dry_run(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
     from arpo_trainer.costs.compute_hours import ComputeSpeed
-    from arpo_trainer.preference.dpo_dry_run import dpo_dry_run
+    from arpo_trainer.preference.dpo_run import dpo_dry_run
 
     speed = ComputeSpeed(arguments.tflops, arguments.hour_price)
     rows, missing = dpo_dry_run(settings, arguments.num_processes, speed)

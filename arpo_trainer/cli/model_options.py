@@ -82,7 +82,7 @@ def opened_workers(
     if not (arguments.ray or arguments.rollout_workers):
         yield None
         return
-    from arpo_trainer.evaluation.ray_runner import check_for_workers
+    from arpo_trainer.evaluation.eval_runner import check_for_workers
     from arpo_trainer.ray_rollouts import RolloutWorkers
 
     check_for_workers(settings, models)

@@ -13,9 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command, add_set_option
+from arpo_trainer.cli.command_options import add_command, add_set_option, write_table
 from arpo_trainer.cli.sft_command import add_speed_options
-from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.recipes import check_recipe
 
@@ -60,7 +59,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _dry_run(arguments: argparse.Namespace, pipeline: Any) -> int:
     from arpo_trainer.costs.compute_hours import ComputeSpeed
     from arpo_trainer.evaluation.eval_plan import environment_rows
-    from arpo_trainer.preference.dpo_dry_run import dpo_dry_run
+    from arpo_trainer.preference.dpo_run import dpo_dry_run
     from arpo_trainer.run.pipeline_dry_run import Played, pipeline_dry_run
 
     def plan(names: Sequence[str]) -> list[Played]:

@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command, add_command_group
-from arpo_trainer.cli.text_table import write_table
+from arpo_trainer.cli.command_options import add_command, add_command_group, write_table
 
 _PROFILES = ("minimal", "math", "data")
 _BACKENDS = ("auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local")

@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command, add_command_group
-from arpo_trainer.cli.text_table import write_table
+from arpo_trainer.cli.command_options import add_command, add_command_group, write_table
 
 _WHERE = "the folder of an index, a corpus (.jsonl), or a backend such as serper or search-r1:http://host:8000"
 _SHOWN = 100  # characters of a text in the table

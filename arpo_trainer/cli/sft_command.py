@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command, add_set_option
-from arpo_trainer.cli.text_table import write_table
+from arpo_trainer.cli.command_options import add_command, add_set_option, write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.launch import add_launch_flags, check_launch_flags, launch
 from arpo_trainer.run.recipes import check_recipe, read_settings
@@ -103,7 +102,7 @@ def _write_rows(settings: dict[str, Any], path: Path) -> int:
 
 def _dry_run(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
     from arpo_trainer.costs.compute_hours import ComputeSpeed
-    from arpo_trainer.run.sft_dry_run import sft_dry_run
+    from arpo_trainer.run.sft_run import sft_dry_run
 
     speed = ComputeSpeed(arguments.tflops, arguments.hour_price)
     rows, missing = sft_dry_run(settings, arguments.num_processes, speed)

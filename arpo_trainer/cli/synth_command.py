@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.cli.command_options import add_command, add_env_options, read_env_options
+from arpo_trainer.cli.command_options import add_command, add_env_options, read_env_options, write_table
 from arpo_trainer.cli.model_options import (
     add_model_options,
     add_running_options,
@@ -28,12 +28,11 @@ from arpo_trainer.cli.model_options import (
     read_running,
     stored_model,
 )
-from arpo_trainer.cli.text_table import write_table
 from arpo_trainer.optional_dependencies import require
 
 if TYPE_CHECKING:
+    from arpo_trainer.evaluation.episode_store import UnitRow
     from arpo_trainer.evaluation.eval_models import EvalModel
-    from arpo_trainer.evaluation.unit_row import UnitRow
     from arpo_trainer.synthesis.synth_settings import SynthSettings
 
 _USAGE = "arpo synth ENV ... --model MODEL ... --output FOLDER [options]"

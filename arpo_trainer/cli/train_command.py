@@ -11,8 +11,7 @@ import os
 import sys
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command, add_env_options, add_set_option
-from arpo_trainer.cli.text_table import write_table
+from arpo_trainer.cli.command_options import add_command, add_env_options, add_set_option, write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.launch import add_launch_flags, check_launch_flags, launch
 from arpo_trainer.run.recipes import FOLDERS, check_recipe, read_settings, recipe_names, recipe_summary

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command
-from arpo_trainer.cli.text_table import write_table
-from arpo_trainer.rollout.time_use import busy_seconds, generating, time_use, wall_seconds
+from arpo_trainer.cli.command_options import add_command, write_table
+from arpo_trainer.rollout.metrics import busy_seconds, generating, time_use, wall_seconds
 from arpo_trainer.tree import RolloutTree
 
 _VIEWS = (
@@ -127,7 +126,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _timeline(arguments: argparse.Namespace) -> int:
-    from arpo_trainer.report.timeline_page import write_timeline
+    from arpo_trainer.report.html_report import write_timeline
 
     page, shown = write_timeline(arguments.path, step=arguments.step, group=arguments.group, output=arguments.output)
     write_table(time_table(shown))

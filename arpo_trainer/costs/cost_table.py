@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from arpo_trainer.costs.episode_usage import ROOM_USED, SHARED, ServiceUse
-from arpo_trainer.costs.estimate import Costs
+from arpo_trainer.costs.estimate import ROOM_USED, SHARED, Costs, ServiceUse
 from arpo_trainer.costs.memory import format_bytes
 
 Line = tuple[str, str, str]  # name, amount, remark

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from arpo_trainer.evaluation.eval_models import EvalModel
     from arpo_trainer.evaluation.eval_session import run_evaluation
     from arpo_trainer.evaluation.eval_settings import EvalSettings
-    from arpo_trainer.evaluation.presets import preset
-    from arpo_trainer.evaluation.suites import suite
+    from arpo_trainer.evaluation.suites import preset, suite
 
 __all__ = [
     "EvalModel",
@@ -33,7 +32,7 @@ _HOMES = {
     "EvalModel": "eval_models",
     "EvalSettings": "eval_settings",
     "load_eval_run": "episode_store",
-    "preset": "presets",
+    "preset": "suites",
     "results": "eval_metrics",
     "run_evaluation": "eval_session",
     "suite": "suites",

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from arpo_trainer.evaluation.episode_store import EvalRun
-from arpo_trainer.evaluation.episode_values import ACCURACY, values_of
-from arpo_trainer.evaluation.unit_row import UnitRow
-from arpo_trainer.statistics.comparison import PairedComparison, compare_paired
+from arpo_trainer.evaluation.episode_store import EvalRun, UnitRow
+from arpo_trainer.evaluation.eval_metrics import ACCURACY, values_of
+from arpo_trainer.statistics import PairedComparison, compare_paired
 from envs_registry.nearest_name import nearest_hint
 
 _log = logging.getLogger(__name__)

@@ -14,18 +14,238 @@ folder that was copied while it was written, gets an empty place, and its unit i
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
+import math
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from arpo_trainer.evaluation.unit_row import UnitKey, UnitRow, unit_row
+import yaml
+
+from arpo_env.episode import FOLD, Call, Episode, Outcome, Turn
+from arpo_env.errors import GradingError
+from arpo_env.grading import Grader, Score
+from arpo_env.memory_folding import memory_text
+from arpo_env.rewards import DeepAgentRewards, Rewards
 from arpo_trainer.folder_lock import lock_folder
 from arpo_trainer.report.run_data import read_facts
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import FAILED, WORKED, Event, RolloutTree, Span
+from envs_registry import Task
+from envs_registry.spec import load_object
+
+# `UnitRow`: the short record of one unit of an evaluation, which is what metrics, tables and views read.
+#
+# A *unit* is what is played and stored as a whole: one sample of one task by one model, or one tree of samples. Its
+# full record is a `RolloutTree`; the row has the task, the scores, what was used, and the place of the tree in
+# traces.jsonl.
+
+HELPER_TOKENS = ("context", "cached", "tokens")
+# by the name of the error's class; what is not listed has its own name as its cause
+_CAUSES = {
+    **dict.fromkeys(("SandboxError", "SandboxUnavailable", "SandboxFull", "PythonExiting"), "sandbox"),
+    **dict.fromkeys(("SessionLost", "ForkError", "SessionEnded", "ReplayError"), "sandbox"),
+    **dict.fromkeys(("ServiceError", "CacheMiss", "CacheError", "ConnectionLost"), "search"),
+    "GradingError": "judge",
+    "GenerationError": "model",
+}
+
+
+@dataclass(frozen=True, order=True)
+class UnitKey:
+    """What identifies a unit.
+
+    Attributes:
+        model: the model's label in the run.
+        env: the environment's label in the run.
+        task: the task's id.
+        sample: the number of the sample.
+    """
+
+    model: str
+    env: str
+    task: str
+    sample: int = 0
+
+
+@dataclass
+class EpisodeEntry:
+    """One trajectory of a unit.
+
+    Attributes:
+        reward: of the environment; None if the episode broke, so that it has no score.
+        components: the reward's named parts, such as accuracy, em and f1.
+        outcome: "answered", "no answer", "truncated" or "failed".
+        error: what broke, or None.
+        answer: the answer it gave, or None.
+        calls: executed calls by tool.
+        turns: turns of the model.
+        tokens: tokens that the model generated along the path.
+        context: tokens of context that its requests had, those from a cache included.
+        cached: of them, tokens that came from a cache.
+        seconds: from its start to its end.
+        inference: uses of tools at inference time by name, and failures of them, as in "debugger failed".
+        helper: of the model that helps these tools: "requests", and tokens as "context", "cached" (of it) and "tokens".
+        counted: whether it is an independent sample (`RolloutTree.samples`). Branches and top-ups of a tree are in no
+            score and no mean.
+    """
+
+    reward: float | None
+    components: dict[str, float] = field(default_factory=dict)
+    outcome: str = ""
+    error: str | None = None
+    answer: str | None = None
+    calls: dict[str, int] = field(default_factory=dict)
+    turns: int = 0
+    tokens: int = 0
+    context: int = 0
+    cached: int = 0
+    seconds: float = 0.0
+    inference: dict[str, int] = field(default_factory=dict)
+    helper: dict[str, int] = field(default_factory=dict)
+    counted: bool = True
+
+    @property
+    def cause(self) -> str:
+        """What broke it: "sandbox", "search", "judge", "model" or the name of the error; "" if nothing did."""
+        return "" if self.reward is not None else failure_cause(self.error)
+
+
+@dataclass
+class UnitRow:
+    """One line of episodes.jsonl.
+
+    Attributes:
+        model, env, task, sample: the key, see `UnitKey`.
+        index: the task's position in its environment.
+        attempt: 1 for the first; a unit that broke may be played again, and the last attempt counts.
+        question: of the task.
+        answers: the accepted answers.
+        level: of the task, or "".
+        episodes: one entry for each trajectory.
+        generated: tokens that the model generated for the unit, shared ones once.
+        category: of the task, or "".
+        trace: offset and length of the tree's line in traces.jsonl, in bytes.
+    """
+
+    model: str
+    env: str
+    task: str
+    sample: int
+    index: int
+    attempt: int
+    question: str
+    answers: list[str]
+    level: str
+    episodes: list[EpisodeEntry]
+    generated: int = 0
+    category: str = ""
+    trace: tuple[int, int] = (0, 0)
+
+    @property
+    def key(self) -> UnitKey:
+        """The unit's key."""
+        return UnitKey(self.model, self.env, self.task, self.sample)
+
+    @property
+    def broken(self) -> bool:
+        """Whether an episode of the unit has no score."""
+        return any(episode.reward is None for episode in self.episodes)
+
+    @property
+    def scored(self) -> list[EpisodeEntry]:
+        """Its independent samples that have a score: all that scores and means are of."""
+        return [episode for episode in self.episodes if episode.counted and episode.reward is not None]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        return {**asdict(self), "trace": list(self.trace)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> UnitRow:
+        """Read back what `as_dict` wrote.
+
+        Raises:
+            TypeError: a field is missing or unknown.
+        """
+        episodes = [EpisodeEntry(**entry) for entry in data["episodes"]]
+        offset, length = data["trace"]
+        return cls(**{**data, "episodes": episodes, "trace": (offset, length)})
+
+
+def unit_row(key: UnitKey, index: int, attempt: int, tree: RolloutTree) -> UnitRow:
+    """Return the row of a unit that was played, without its place in traces.jsonl."""
+    task = tree.task
+    return UnitRow(
+        **asdict(key),
+        index=index,
+        attempt=attempt,
+        question=task.get("question", ""),
+        answers=list(task.get("answers", ())),
+        level=task.get("level", ""),
+        episodes=[_entry(tree, number) for number in range(len(tree.trajectories))],
+        category=task.get("category", ""),
+        # what a turn was opened with was not generated
+        generated=sum(len(span.ids) for span in tree.spans if span.sampled) - tree.meta.get("opening", 0),
+    )
+
+
+def failure_cause(error: str | None) -> str:
+    """Return what failed, from an error's text as it is stored: "ClassName: message"."""
+    name = match[0] if (match := re.match(r"\w{1,40}(?=:)", error or "")) else "unscored"
+    return _CAUSES.get(name, name)
+
+
+def broken_causes(rows: Sequence[UnitRow]) -> Counter[str]:
+    """Count the episodes without a score by what failed."""
+    return Counter(episode.cause for row in rows for episode in row.episodes if episode.reward is None)
+
+
+def _entry(tree: RolloutTree, number: int) -> EpisodeEntry:
+    trajectory, path = tree.trajectories[number], tree.path(number)
+    turns = [span for span in path if span.kind == "model"]
+    tools = [span.tool for span in path if span.tool and span.tool.get("status") != "refused"]
+    calls = Counter(tool["name"] for tool in tools if tool["name"] != FOLD)  # a fold is no call of a tool
+    # the requests of shared turns were made by the trajectory that it was forked from
+    events = [event for event in tree.timeline if event.trajectory == number]
+    requests = [event for event in events if event.kind == "generate"]
+    return EpisodeEntry(
+        trajectory.reward,
+        dict(trajectory.components),
+        trajectory.outcome,
+        trajectory.error,
+        trajectory.answer,
+        dict(sorted(calls.items())),
+        len(turns),
+        sum(len(span.ids) for span in turns),
+        sum(event.context for event in requests),
+        sum(event.cached for event in requests),
+        round(max((e.end for e in events), default=0.0) - min((e.start for e in events), default=0.0), 3),
+        _interventions(path),
+        _helper([event for event in events if event.kind == "helper"]),
+        number in tree.samples(),
+    )
+
+
+def _helper(events: Sequence[Event]) -> dict[str, int]:
+    if not events:
+        return {}
+    return {"requests": len(events), **{name: sum(getattr(e, name) for e in events) for name in HELPER_TOKENS}}
+
+
+def _interventions(path: Sequence[Span]) -> dict[str, int]:
+    """Count what tools at inference time did along a path."""
+    counts = Counter[str]()
+    for mark in (mark for span in path for mark in span.interventions or ()):
+        counts[mark["tool"]] += mark["outcome"] in (WORKED, FAILED)
+        counts[f"{mark['tool']} failed"] += mark["outcome"] == FAILED
+    return {name: count for name, count in sorted(counts.items()) if count}
+
 
 logger = logging.getLogger(__name__)
 KIND = "eval"
@@ -261,3 +481,177 @@ def _is_written(folder: Path) -> bool:
     except OSError:  # a folder that may only be read says nothing
         return False
     return False
+
+
+# Scorers for stored episodes: a grader, a function of yours, or a reward, applied without playing anything again.
+#
+#     scorer = grader_scorer(make_grader("math"))
+#     score = await scorer(stored)              # arpo_env.grading.Score
+#
+# A scorer takes a `StoredEpisode` and returns a `Score`, or raises if it cannot decide, which never counts as wrong.
+
+_RIGHT_CALLS = "right_calls"
+
+
+@dataclass
+class PlayedEpisode(Episode):
+    """An episode that was played before, with the components that its reward had then."""
+
+    components: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StoredEpisode:
+    """One trajectory of a stored unit.
+
+    Attributes:
+        row: the unit.
+        number: of the trajectory.
+        task: the full task.
+        tree: the unit's tree.
+    """
+
+    row: UnitRow
+    number: int
+    task: Task
+    tree: RolloutTree
+
+    @property
+    def entry(self) -> EpisodeEntry:
+        """Its entry in the row."""
+        return self.row.episodes[self.number]
+
+    @property
+    def answer(self) -> str | None:
+        """Its answer."""
+        return self.entry.answer
+
+    def episode(self) -> PlayedEpisode:
+        """Return the episode as rewards take it, from the stored spans.
+
+        Turns, results, and names and states of calls are there; the arguments of calls are not stored.
+        """
+        turns: list[Turn] = []
+        for span in self.tree.path(self.number):
+            if span.kind == "model":
+                turns.append(Turn(span.text))
+            elif turns:
+                tool = span.tool or {}
+                if span.kind == "fold":
+                    turns[-1].memory = tool["memory"]
+                # a fold's own text is the whole new prompt
+                turns[-1].result += memory_text(tool["memory"]) if span.kind == "fold" else span.text
+                # several calls of one turn are stored as "search+python", with the worst state among them
+                names = [name for name in tool.get("name", "").split("+") if name]
+                turns[-1].images += tool.get("images", ())
+                turns[-1].calls += [Call(name, tool.get("status", ""), tool.get("seconds", 0.0)) for name in names]
+        outcome: Any = self.entry.outcome
+        ended: Outcome = outcome
+        parts = dict(self.entry.components)
+        return PlayedEpisode(self.task, turns, answer=self.answer, outcome=ended, components=parts)
+
+
+Scorer = Callable[[StoredEpisode], Awaitable[Score]]
+
+
+def stored_episodes(run: EvalRun) -> Iterator[StoredEpisode]:
+    """Yield the episodes that can be graded: those with a reward, and those with an answer that no grader decided.
+
+    Raises:
+        ValueError: traces.jsonl is missing or was changed.
+    """
+    for row in run.rows:
+        if any(_gradable(entry) for entry in row.episodes):
+            tree = run.tree(row)
+            task = Task.from_dict(tree.task)
+            yield from (
+                StoredEpisode(row, number, task, tree) for number, entry in enumerate(row.episodes) if _gradable(entry)
+            )
+
+
+def _gradable(entry: EpisodeEntry) -> bool:
+    return entry.reward is not None or entry.answer is not None
+
+
+def grader_scorer(grader: Grader) -> Scorer:
+    """Return a scorer that asks a grader; an episode without an answer has 0, as when it was played."""
+
+    async def score(stored: StoredEpisode) -> Score:
+        return Score(0.0) if stored.answer is None else await grader.grade(stored.answer, stored.task)
+
+    return score
+
+
+def function_scorer(function: Callable[[str, Task], Any]) -> Scorer:
+    """Return a scorer from a function of (answer, task): a number, True or False, or a `Score`; it may be async."""
+
+    async def score(stored: StoredEpisode) -> Score:
+        if stored.answer is None:
+            return Score(0.0)
+        value = function(stored.answer, stored.task)
+        if inspect.isawaitable(value):
+            value = await value
+        if isinstance(value, Score):
+            return value
+        if value is None or not math.isfinite(float(value)):
+            raise GradingError(f"the function returned {value!r}, not a finite number")
+        return Score(float(value))
+
+    return score
+
+
+def reward_scorer(rewards: Rewards) -> Scorer:
+    """Return a scorer that computes another reward from the stored score, format and calls of an episode."""
+
+    async def score(stored: StoredEpisode) -> Score:
+        parts = dict(stored.entry.components)
+        if stored.entry.reward is None or "accuracy" not in parts:
+            raise GradingError("the episode was not graded when it was played: grade it with --scorer instead")
+        value, format_ok = parts.pop("accuracy"), parts.pop("format", 1.0) > 0
+        episode = stored.episode()
+        if isinstance(rewards, DeepAgentRewards) and rewards.correct is None:
+            _refuse_repeats(episode)
+        grade = await rewards(episode, Score(value, parts), format_ok)
+        return Score(grade.reward, grade.components)
+
+    return score
+
+
+def _refuse_repeats(episode: Episode) -> None:
+    """Refuse to judge by the names of calls which of them repeat an earlier one."""
+    worked = [call.name for turn in episode.turns for call in turn.calls if call.status == "ok"]
+    if twice := next((name for name in worked if worked.count(name) > 1 and name != FOLD), None):
+        raise GradingError(
+            f"{twice} was called more than once, and the arguments of calls are not stored, so that a repeated call "
+            "cannot be told from another one: give correct: gold, if the run has the component right_calls, or "
+            "MODULE:NAME of a function of the episode"
+        )
+
+
+def _counted_right_calls(episode: Any) -> float:
+    """Return how many right calls were counted when an episode was played."""
+    if _RIGHT_CALLS not in episode.components:
+        raise GradingError("right calls were not counted when the episode was played")
+    return float(episode.components[_RIGHT_CALLS])
+
+
+def read_reward(text: str, components: Collection[str] = ()) -> Rewards:
+    """Return the reward that a command line names.
+
+    Args:
+        text: "paper", "tool-star", "deepagent", "reference", weights in YAML ("{accuracy: 1, format: 0.2}"), or
+            MODULE:NAME of a function of the episode or of anything that `Rewards.of` takes.
+        components: names of the components that the episodes have; `right_calls` is for "{deepagent: {correct: gold}}".
+
+    Raises:
+        ValueError: it is none of these, or needs a component that the episodes do not have.
+    """
+    own = {_RIGHT_CALLS: (_counted_right_calls, 0.0)} if _RIGHT_CALLS in components else None
+    if ":" in text and not text.lstrip().startswith("{"):
+        found = load_object(text, "--reward")
+        plain = isinstance(found, Rewards | dict | str)
+        return Rewards.of(found if plain else {text.partition(":")[2]: (found, 1.0)}, own)
+    try:
+        return Rewards.of(yaml.safe_load(text), own)
+    except yaml.YAMLError as error:
+        raise ValueError(f"--reward {text!r} is not YAML: write '{{accuracy: 1, format: 0.2}}'") from error

@@ -15,15 +15,14 @@ from arpo_env import ToolEnv
 from arpo_env.cache import Cache
 from arpo_env.net import strip_credentials
 from arpo_env.search.search_backend import search_price
-from arpo_trainer.costs.episode_usage import search_backend
-from arpo_trainer.evaluation.episode_store import EpisodeStore
+from arpo_trainer.costs.estimate import search_backend
+from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey
 from arpo_trainer.evaluation.eval_runner import Unit
 from arpo_trainer.evaluation.eval_settings import EvalSettings
 from arpo_trainer.evaluation.eval_shard import EvalShard, UnitNumbers
 from arpo_trainer.evaluation.suites import SUITES, SuiteRow, suite
-from arpo_trainer.evaluation.unit_row import UnitKey
 from arpo_trainer.make_env import known_id, make_env
-from arpo_trainer.rollout.concurrency import check_limits
+from arpo_trainer.rollout.live_trajectory import check_limits
 from envs_registry.spec import get_spec, has_spec
 
 

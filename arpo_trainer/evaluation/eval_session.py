@@ -23,7 +23,7 @@ from arpo_env.cache import Cache
 from arpo_env.event_loop import run
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run
-from arpo_trainer.evaluation.eval_metrics import write_results
+from arpo_trainer.evaluation.eval_metrics import usage_of, write_results
 from arpo_trainer.evaluation.eval_models import (
     EvalModel,
     context_length,
@@ -33,13 +33,11 @@ from arpo_trainer.evaluation.eval_models import (
     open_backend,
 )
 from arpo_trainer.evaluation.eval_plan import PlannedEnv, missing_units, plan_environments, share_limits
-from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
+from arpo_trainer.evaluation.eval_runner import EvalRunner, RayEvalRunner, Unit, check_for_workers
 from arpo_trainer.evaluation.eval_settings import EvalSettings, refuse_other_settings
 from arpo_trainer.evaluation.eval_shard import EvalShard, refuse_other_count
-from arpo_trainer.evaluation.eval_usage import usage_of
 from arpo_trainer.evaluation.live_display import LiveDisplay
-from arpo_trainer.evaluation.ray_runner import RayEvalRunner, check_for_workers
-from arpo_trainer.inference_tools.open_tools import open_inference_tools
+from arpo_trainer.inference_tools import open_inference_tools
 from arpo_trainer.report.run_data import read_facts, write_facts
 from arpo_trainer.rollout.engine import UNSEEN, Engine
 from arpo_trainer.training.recorder import versions

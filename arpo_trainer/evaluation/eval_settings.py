@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_env.net import redact_urls
-from arpo_trainer.inference_tools.inference_settings import InferenceSettings
+from arpo_trainer.inference_tools import InferenceSettings
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.validation import check_types, nearest_names
 

@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
-from arpo_trainer.evaluation.episode_values import RunningScore
-from arpo_trainer.evaluation.eval_usage import EvalUsage
-from arpo_trainer.evaluation.unit_row import UnitRow
+from arpo_trainer.evaluation.episode_store import UnitRow
+from arpo_trainer.evaluation.eval_metrics import EvalUsage, RunningScore
 
 SECONDS_BETWEEN_LINES = 30.0
 _REDRAWS = 4  # per second

@@ -13,29 +13,204 @@ Episodes that broke are left out of the first two, whose readers would count the
 
 from __future__ import annotations
 
+import datetime
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.evaluation.episode_store import EvalRun
-from arpo_trainer.evaluation.episode_values import episode_value, interval_of, values_of
-from arpo_trainer.evaluation.exported_episodes import (
-    ExportedEpisode,
-    environment_id,
-    environments_of,
-    exported_episodes,
-    file_name,
-    reported_metrics,
-    rows_of_set,
-    sha256_of,
-    start_time,
-)
-from arpo_trainer.evaluation.inspect_log import inspect_logs
-from arpo_trainer.evaluation.published_results import paper_set
-from arpo_trainer.statistics.intervals import Z95
+from arpo_env.memory_folding import memory_text
+from arpo_trainer.evaluation.episode_store import EpisodeEntry, EvalRun, UnitRow
+from arpo_trainer.evaluation.eval_metrics import ACCURACY, episode_value, interval_of, results, values_of
+from arpo_trainer.evaluation.suites import paper_set
+from arpo_trainer.statistics import Z95
+from arpo_trainer.tree import RolloutTree, Span
 from envs_registry.nearest_name import nearest_hint
+
+# Stored episodes as exports need them: each trajectory with its text, and names, times and ids that never change.
+#
+# for episode in exported_episodes(run, "smollm2", "GSM8K"):
+#     episode.row.question, episode.sample, episode.text
+
+
+@dataclass(frozen=True)
+class ExportedEpisode:
+    """One trajectory with everything that is stored of it.
+
+    Attributes:
+        row: its unit.
+        number: of the trajectory in the unit.
+        sample: number of the sample of its task, from 1, whether samples are units or roots of a tree.
+        tree: the unit's tree.
+    """
+
+    row: UnitRow
+    number: int
+    sample: int
+    tree: RolloutTree
+
+    @property
+    def entry(self) -> EpisodeEntry:
+        """Its entry in the row."""
+        return self.row.episodes[self.number]
+
+    @property
+    def path(self) -> list[Span]:
+        """Its spans."""
+        return self.tree.path(self.number)
+
+    @property
+    def text(self) -> str:
+        """Everything after the prompt, results included."""
+        return "".join(span.text for span in self.path)
+
+
+def exported_episodes(run: EvalRun, model: str, env: str) -> Iterator[ExportedEpisode]:
+    """Yield the independent samples of a model in an environment; trees are read one at a time."""
+    seen: dict[str, int] = {}
+    for row in rows_of_set(run, model, env):
+        tree = run.tree(row)
+        for number, entry in enumerate(row.episodes):
+            if entry.counted:  # whoever reads an export takes means over it
+                seen[row.task] = seen.get(row.task, 0) + 1
+                yield ExportedEpisode(row, number, seen[row.task], tree)
+
+
+def rows_of_set(run: EvalRun, model: str, env: str) -> list[UnitRow]:
+    """Return the rows of a model in an environment."""
+    return [row for row in run.rows if (row.model, row.env) == (model, env)]
+
+
+def environments_of(run: EvalRun, model: str) -> list[str]:
+    """Return the labels of the environments that a model has played."""
+    return list(dict.fromkeys(row.env for row in run.rows if row.model == model))
+
+
+def environment_id(run: EvalRun, env: str) -> str:
+    """Return the id of an environment, or its label if run.json does not say."""
+    return str(run.facts.get("environments", {}).get(env, {}).get("id", env))
+
+
+def reported_metrics(run: EvalRun, env: str) -> list[str]:
+    """Return the metric of an environment, then accuracy."""
+    metric = run.facts.get("environments", {}).get(env, {}).get("metric", ACCURACY)
+    return list(dict.fromkeys((metric, ACCURACY)))
+
+
+def start_time(run: EvalRun) -> str:
+    """Return when the run was started, as ISO 8601; the first second of 1970 if run.json does not say."""
+    started = run.facts.get("started", 0)
+    if isinstance(started, str):
+        return datetime.datetime.fromisoformat(started).isoformat()
+    return datetime.datetime.fromtimestamp(float(started), datetime.UTC).isoformat()
+
+
+def file_name(text: str) -> str:
+    """Return a label as a file name, such as "Qwen__Qwen3-8B"."""
+    return re.sub(r"[^\w.-]+", "__", text).strip("_") or "model"
+
+
+def stable_id(run: EvalRun, *parts: str) -> str:
+    """Return an id of 22 characters; the same run always has the same ids, so that an export can be repeated."""
+    return sha256_of("\n".join((run.folder.name, start_time(run), *parts)))[:22]
+
+
+def sha256_of(text: str) -> str:
+    """Return the SHA-256 of a text."""
+    return hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()
+
+
+# An evaluation as Inspect's eval logs, one JSON file for each environment: `inspect view` shows them.
+#
+#     for name, text in inspect_logs(run, "smollm2"):
+#         (folder / name).write_text(text)
+#
+# Episodes that broke are samples with an error; they are in no metric.
+
+
+def inspect_logs(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
+    """Yield a file name and an eval log of version 2 for each environment."""
+    scores = {(each["model"], each["env"]): each for each in results(run.rows, run.facts)["scores"]}
+    for env in environments_of(run, model):
+        samples = [_sample(played, run, env) for played in exported_episodes(run, model, env)]
+        rows, name, score = rows_of_set(run, model, env), file_name(env), scores[model, env]
+        ids = list(dict.fromkeys(row.task for row in rows))
+        values = {f"{metric}": each["mean"] for metric, each in score["metrics"].items()} | score["pass"]
+        entry = {
+            "name": "arpo",
+            "scorer": "arpo",
+            "params": {},
+            "scored_samples": score["scored"],
+            "unscored_samples": len(samples) - score["scored"],
+            "metrics": {metric: {"name": metric, "value": value} for metric, value in values.items()},
+        }
+        log = {
+            "version": 2,
+            "status": "success",
+            "eval": {
+                "eval_id": stable_id(run, model, env),
+                "run_id": stable_id(run, model),
+                "task_id": stable_id(run, env),
+                "created": start_time(run),
+                "task": environment_id(run, env),
+                "dataset": {"name": env, "samples": len(ids), "sample_ids": ids},
+                "model": model,
+                "config": {"epochs": max((each["epoch"] for each in samples), default=1)},
+                "metadata": {"arpo": {"environment": run.facts.get("environments", {}).get(env, {})}},
+            },
+            "results": {"total_samples": len(samples), "completed_samples": score["scored"], "scores": [entry]},
+            "stats": {"started_at": start_time(run), "completed_at": start_time(run), "model_usage": {}},
+            "samples": samples,
+        }
+        yield f"{name}.json", json.dumps(log, indent=1, ensure_ascii=False)
+
+
+def _sample(played: ExportedEpisode, run: EvalRun, env: str) -> dict[str, Any]:
+    row, entry = played.row, played.entry
+    sample: dict[str, Any] = {
+        "id": row.task,
+        "epoch": played.sample,
+        "uuid": stable_id(run, row.model, env, row.task, str(played.sample)),
+        "input": row.question,
+        "target": row.answers,
+        "messages": [{"role": "user", "content": row.question}, *(_message(span) for span in played.path)],
+        "output": _output(played),
+        "metadata": {"level": row.level, "category": row.category, "outcome": entry.outcome, "calls": entry.calls},
+    }
+    if entry.reward is None:
+        error = entry.error or "not scored"
+        return sample | {"error": {"message": error, "traceback": error, "traceback_ansi": error}}
+    value = episode_value(entry, reported_metrics(run, env)[0])
+    parts = {**entry.components, "reward": entry.reward}
+    return sample | {"scores": {"arpo": {"value": value, "answer": entry.answer, "metadata": parts}}}
+
+
+def _message(span: Span) -> dict[str, Any]:
+    if span.kind == "model":
+        return {"role": "assistant", "content": span.text}
+    if span.tool:
+        # a fold's own text is the whole new prompt
+        content = memory_text(span.tool["memory"]) if span.kind == "fold" else span.text
+        return {"role": "tool", "content": content, "function": span.tool.get("name")}
+    return {"role": "user", "content": span.text}
+
+
+def _output(played: ExportedEpisode) -> dict[str, Any]:
+    entry, last = played.entry, [span for span in played.path if span.kind == "model"][-1:]
+    reason = "max_tokens" if entry.outcome == "truncated" else "stop"
+    message = {"role": "assistant", "content": last[0].text if last else ""}
+    usage = {
+        "input_tokens": entry.context,
+        "output_tokens": entry.tokens,
+        "total_tokens": entry.context + entry.tokens,
+        "input_tokens_cache_read": entry.cached,
+    }
+    choices = [{"message": message, "stop_reason": reason}]
+    return {"model": played.row.model, "choices": choices, "usage": usage}
+
 
 _SEARCH = re.compile(r"<search>(.*?)</search>", re.DOTALL)
 _PAPERS_NAMES = {"SimpleQA": "SimpleQA"}  # of their folders; the others are in lower case

@@ -11,18 +11,460 @@ is the sum over its rows; autograd adds it up where the rows are gathered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.attention.flex_attention import BlockMask
+from transformers.integrations.flex_attention import flex_attention_forward
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from arpo_trainer.packing.layout import Layout, gather_index, idle_layout, lay_out
-from arpo_trainer.packing.masks import BLOCK, accept_tree_masks, block_mask, branch_mask, layers_met
-from arpo_trainer.packing.prefix_tree import read_leaves
-from arpo_trainer.packing.splitting import split_leaves
+# The attention of a packed tree: every token sees its ancestors and itself.
+#
+# Both forms are made from one number per token (see `layout`): token j is visible to i exactly when j <= i < ends[j].
+# `branch_mask` passes these numbers on, and attention is computed branch by branch: the queries of a branch attend to
+# the keys of its ancestors and its own. Shared keys and values are computed once, and kept for each row as with flat
+# rows. `block_mask` is for FlexAttention: blocks of 128 x 128 that are hidden completely are never computed. Neither
+# form holds the whole mask. Layers that get one are counted (`layers_met`), since a model that makes its own masks
+# would silently ignore ours.
+#
+# `accept_tree_masks` lets a model that was loaded with `attn_implementation="sdpa"` take both: transformers' "sdpa"
+# then gets each branch by itself, or passes a block mask to its own FlexAttention, and all other masks on as before. It
+# would not be enough to switch the implementation of the model for the forward pass, because gradient checkpointing
+# runs the layers again during backward.
+
+BLOCK = 128
+_met = 0
+Attention = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]
+
+
+class Branch(NamedTuple):
+    """Consecutive positions, each the child of the one before, and what they attend to.
+
+    Attributes:
+        own: the n positions.
+        path: its ancestors, (c,); None if it has none.
+        mask: added to the scores of its queries, (n, c + n); None if it has no ancestors (plain causal attention).
+    """
+
+    own: slice
+    path: torch.Tensor | None
+    mask: torch.Tensor | None
+
+
+def branch_mask(ends: torch.Tensor) -> torch.Tensor:
+    """Return the mask for SDPA, (N,) to (1, 1, 1, N): integers, which no other attention takes for a mask.
+
+    The object itself is recognised, not its numbers: SDPA refuses a copy like any mask of integers.
+    """
+    mask: Any = ends[None, None, None]
+    mask.plans = {}  # dtype -> branches; all layers share them, so that the masks exist once
+    return mask  # type: ignore[no-any-return]
+
+
+def layers_met() -> int:
+    """Return how often a layer of any model in this process has asked for attention under a tree mask."""
+    return _met
+
+
+def branches(ends: torch.Tensor, dtype: torch.dtype) -> list[Branch]:
+    """Return the branches of a layout in order; a new one starts where the token before has no descendants.
+
+    Args:
+        ends: (N,).
+        dtype: of their masks.
+    """
+    # a token without descendants ends a branch, and the next token starts one
+    place = torch.arange(1, len(ends), device=ends.device)
+    starts = (torch.nonzero(ends[:-1] <= place)[:, 0] + 1).tolist()
+    found = []
+    for start, stop in itertools.pairwise([0, *starts, len(ends)]):
+        path = torch.nonzero(ends[:start] > start)[:, 0]  # earlier tokens whose descendants reach this branch
+        # nothing is hidden among the ancestors; behind them the mask is that of causal attention
+        hidden = torch.full((stop - start, len(path) + stop - start), -torch.inf, dtype=dtype, device=ends.device)
+        within = (path, hidden.triu_(len(path) + 1)) if len(path) else (None, None)
+        found.append(Branch(slice(start, stop), *within))
+    return found
+
+
+def block_mask(ends: torch.Tensor) -> BlockMask:
+    """Return the mask for FlexAttention.
+
+    Args:
+        ends: (N,), N a multiple of `BLOCK`, on the device where the attention runs.
+    """
+    count = len(ends) // BLOCK
+    blocks = ends.view(count, BLOCK)
+    starts = torch.arange(count, device=ends.device) * BLOCK
+    query, key = starts[:, None], starts[None, :]
+    before = key < query
+    # a key block is visible to a whole query block if the descendants of all its tokens reach the end of that block,
+    # and to a part of it if those of any token reach its start
+    full = before & (blocks.amin(dim=1)[None, :] >= query + BLOCK)
+    some = (before & (blocks.amax(dim=1)[None, :] > query) & ~full) | (key == query)
+
+    def visible(batch: torch.Tensor, head: torch.Tensor, q: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
+        return (kv <= q) & (q < ends[kv])
+
+    return BlockMask.from_kv_blocks(*_listed(some), *_listed(full), BLOCK_SIZE=BLOCK, mask_mod=visible)
+
+
+def _listed(wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the number of blocks of each row, and their columns first in each row: (1, 1, n) and (1, 1, n, n)."""
+    order = torch.argsort(wanted.int(), dim=1, descending=True, stable=True)
+    return wanted.sum(dim=1).int()[None, None], order.int()[None, None]
+
+
+def accept_tree_masks() -> None:
+    """Let transformers' "sdpa" attention take tree masks in this process, once, and count the layers that get them."""
+    for name in ("sdpa", "flex_attention"):
+        current: Attention = ALL_ATTENTION_FUNCTIONS[name]
+        if not getattr(current, "takes_tree_masks", False):
+            ALL_ATTENTION_FUNCTIONS[name] = _taking_trees(current)
+
+
+def _taking_trees(current: Attention) -> Attention:
+    """Return an attention function that handles tree masks and leaves others to `current`."""
+
+    @functools.wraps(current)  # keeps what others have noted on it, or two of them would wrap each other at each call
+    def attention(
+        module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if isinstance(attention_mask, BlockMask):
+            _count()
+            kwargs.pop("is_causal", None)
+            # Rotary angles and norms are in float32, so under autocast queries and keys are, too, and values are not.
+            # PyTorch makes them equal from 2.13 on; the kernel of older ones does not.
+            query, key = query.to(value.dtype), key.to(value.dtype)
+            return flex_attention_forward(module, query, key, value, attention_mask, **kwargs)  # type: ignore[no-any-return]
+        if hasattr(attention_mask, "plans"):
+            return _by_branch(current, module, query, key, value, attention_mask, kwargs)  # type: ignore[no-any-return]
+        return current(module, query, key, value, attention_mask, **kwargs)
+
+    attention.takes_tree_masks = True  # type: ignore[attr-defined]
+    return attention
+
+
+def _count() -> None:
+    global _met
+    _met += 1
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _by_branch(
+    one: Attention,
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: Any,
+    kwargs: dict[str, Any],
+) -> tuple[torch.Tensor, None]:
+    """Attend branch by branch: query (1, heads, N, d), key and value (1, key heads, N, d) to (1, N, heads, d)."""
+    _count()
+    if query.dtype not in mask.plans:
+        mask.plans[query.dtype] = branches(mask[0, 0, 0], query.dtype)
+    outputs = []
+    for own, path, hidden in mask.plans[query.dtype]:
+        keys, values = key[:, :, own], value[:, :, own]
+        if path is not None:
+            keys = torch.cat([key[:, :, path], keys], dim=2)
+            values = torch.cat([value[:, :, path], values], dim=2)
+        added = None if hidden is None else hidden[None, None]
+        outputs.append(one(module, query[:, :, own], keys, values, added, **kwargs)[0])
+    return torch.cat(outputs, dim=1), None
+
+
+# `Leaves`: the rows of a micro-batch as the leaves of a prefix tree, in depth-first order.
+#
+# The tree is derived from the token ids alone: two rows share their common prefix, whether it is the trunk of a branch,
+# the prompt of a group, or the system prompt of two groups. So it works for plain GRPO as well as for trees, and needs
+# nothing from the rollout. Rows without a common prefix are separate trees.
+#
+# A row of n tokens makes n - 1 predictions, and predictions are what is shared: prediction t reads token t and predicts
+# token t + 1, and two rows share it if they agree up to and including token t + 1. Where rows diverge, the last common
+# token is thus read once per continuation, and the last token of a row is never read. The numbers cancel out (one
+# position for each token but the first of a tree), and each position has exactly one label.
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """Rows in depth-first order: rows with a common prefix are neighbours.
+
+    Attributes:
+        tokens: token ids of each leaf without padding, shape (n,).
+        prompts: how many of them belong to the prompt, for each leaf.
+        rows: the row of the batch, for each leaf. Rows without completion tokens are left out.
+        columns: the columns of (B, T) that hold the completion tokens, for each leaf.
+        shared: number of predictions that each leaf shares with the one before it; 0 for the first.
+    """
+
+    tokens: list[np.ndarray]
+    prompts: list[int]
+    rows: list[int]
+    columns: list[np.ndarray]
+    shared: list[int]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Number of predictions of each leaf, shared ones included."""
+        return [len(tokens) - 1 for tokens in self.tokens]
+
+
+def read_leaves(input_ids: torch.Tensor, attention_mask: torch.Tensor, completion_width: int) -> Leaves:
+    """Find the prefix tree in a batch as TRL pads it.
+
+    Args:
+        input_ids: prompts and completions side by side, (B, P + T).
+        attention_mask: 1 for tokens, 0 for padding, (B, P + T).
+        completion_width: T.
+
+    Raises:
+        ValueError: a row has completion tokens but no prompt that predicts the first of them.
+    """
+    ids, mask = input_ids.cpu().numpy(), attention_mask.cpu().numpy().astype(bool)
+    width = ids.shape[1] - completion_width
+    completions = mask[:, width:].sum(axis=1)
+    prompts = mask[:, :width].sum(axis=1)
+    empty = np.flatnonzero((prompts == 0) & (completions > 0))
+    if len(empty):
+        raise ValueError(
+            f"row {empty[0]} has completion tokens but no prompt token to predict the first of them from; "
+            "give every prompt at least one token, a BOS for instance"
+        )
+    rows = np.flatnonzero(completions).tolist()
+    tokens = {row: ids[row, mask[row]] for row in rows}
+    rows = depth_first([tokens[row] for row in rows], rows)
+    ordered = [tokens[row] for row in rows]
+    return Leaves(
+        ordered,
+        [int(prompts[row]) for row in rows],
+        rows,
+        [np.flatnonzero(mask[row, width:]) for row in rows],
+        shared_predictions(ordered),
+    )
+
+
+def depth_first(tokens: Sequence[np.ndarray], names: Sequence[int]) -> list[int]:
+    """Return names in the lexicographic order of their rows: a depth-first walk over the leaves of the tree."""
+    keys = [row.astype(">u4").tobytes() for row in tokens]  # big-endian bytes sort like the numbers
+    return [names[i] for i in sorted(range(len(keys)), key=keys.__getitem__)]
+
+
+def shared_predictions(ordered: Sequence[np.ndarray]) -> list[int]:
+    """Return the number of predictions that each row shares with the one before it."""
+    pairs = itertools.pairwise(ordered)
+    # n common tokens are n - 1 common predictions: the last common token has different next tokens
+    return [0, *(max(0, common_prefix(a, b) - 1) for a, b in pairs)][: len(ordered)]
+
+
+def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
+    """Return the length of the common prefix of two arrays."""
+    n = min(len(a), len(b))
+    differs = a[:n] != b[:n]
+    # argmax finds the first difference, and also says 0 if there is none
+    first = int(differs.argmax()) if n else 0
+    return first if n and differs[first] else n
+
+
+# Splits trees that are too large, and deals rows to micro-batches so that siblings meet.
+#
+# There are two kinds of splits. Under a token budget, `split_leaves` finds the intervals of leaves that compute the
+# fewest tokens in all. It is exact among intervals of the given order (dynamic programming: a cut before a leaf costs
+# what that leaf shares with the one before it). For micro-batches with equal numbers of rows, as TRL's accumulation
+# needs them, `deal_rows` keeps each group together and puts siblings side by side, larger families first, so that cuts
+# fall between families.
+
+
+def split_leaves(lengths: Sequence[int], shared: Sequence[int], budget: int) -> list[range]:
+    """Return intervals of leaves with at most `budget` positions each that compute as few positions as possible.
+
+    Among equally cheap solutions it returns one with the fewest intervals. A leaf longer than the budget is alone.
+
+    Args:
+        lengths: number of positions of each leaf, in depth-first order.
+        shared: how many of them each leaf shares with the one before it.
+        budget: most positions in an interval.
+
+    Raises:
+        ValueError: the budget is not positive.
+    """
+    if budget < 1:
+        raise ValueError(f"the token budget must be at least 1, got {budget}")
+    # best[n] is for the first n leaves: positions computed again, number of intervals, start of the last interval
+    best = [(0, 0, 0)]
+    for last in range(len(lengths)):
+        size, options = lengths[last], []
+        for first in range(last, -1, -1):  # the last interval is first..last; grow it until the budget is full
+            if first < last:
+                size += lengths[first] - shared[first + 1]
+                if size > budget:
+                    break
+            recomputed, intervals, _ = best[first]
+            options.append((recomputed + shared[first], intervals + 1, first))
+        best.append(min(options))
+    cuts, end = [], len(lengths)
+    while end:
+        cuts.append(range(best[end][2], end))
+        end = best[end][2]
+    return cuts[::-1]
+
+
+def deal_rows(batch: dict[str, Any], generator: torch.Generator) -> torch.Tensor:
+    """Return the order in which rows are cut into micro-batches: groups shuffled whole, siblings side by side.
+
+    Args:
+        batch: TRL's generation batch: prompt_ids, prompt_mask (B, P), completion_ids, completion_mask (B, T).
+        generator: source of the shuffle; equal seeds give equal orders.
+
+    Returns:
+        A permutation of the rows, (B,), on the CPU.
+    """
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1).cpu().numpy()
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1).cpu().numpy().astype(bool)
+    width = batch["prompt_ids"].shape[1]
+    # rows do not say which group they are of; those of one group have the same prompt
+    groups: dict[bytes, list[int]] = {}
+    for row in range(len(ids)):
+        groups.setdefault(ids[row, :width][mask[row, :width]].tobytes(), []).append(row)
+    members = [groups[prompt] for prompt in sorted(groups)]  # TRL's own shuffle before this decides nothing
+    shuffled = [members[i] for i in torch.randperm(len(members), generator=generator).tolist()]
+    return torch.tensor([row for group in shuffled for row in _family_order(group, ids, mask)])
+
+
+def regroup(micro_batches: Sequence[dict[str, Any]], generator: torch.Generator) -> list[dict[str, Any]]:
+    """Deal the rows of one rollout to the same number of micro-batches of equal size.
+
+    Args:
+        micro_batches: as TRL splits them: tensors and lists with the rows as first dimension, and numbers (0-d).
+        generator: as in `deal_rows`.
+    """
+    joined = {name: _join([part[name] for part in micro_batches]) for name in micro_batches[0]}
+    order = deal_rows(joined, generator)
+    there = order.to(joined["prompt_ids"].device)  # once: on a GPU the host waits for each copy
+    chunks = zip(order.chunk(len(micro_batches)), there.chunk(len(micro_batches)), strict=True)
+    return [{name: _pick(value, *rows) for name, value in joined.items()} for rows in chunks]
+
+
+def _join(parts: list[Any]) -> Any:
+    if isinstance(parts[0], torch.Tensor) and parts[0].dim():
+        return torch.cat(parts)
+    return [entry for part in parts for entry in part] if isinstance(parts[0], list) else parts[0]
+
+
+def _pick(value: Any, rows: torch.Tensor, there: torch.Tensor) -> Any:
+    if isinstance(value, torch.Tensor) and value.dim():
+        return value[there]
+    return [value[i] for i in rows.tolist()] if isinstance(value, list) else value
+
+
+def _family_order(rows: list[int], ids: np.ndarray, mask: np.ndarray) -> list[int]:
+    """Return rows in a depth-first order that visits the child with the most leaves first."""
+    tokens = {row: ids[row, mask[row]] for row in rows}
+    ordered = depth_first([tokens[row] for row in rows], rows)
+    return [ordered[i] for i in _larger_first(shared_predictions([tokens[row] for row in ordered]), 0, len(ordered))]
+
+
+def _larger_first(shared: Sequence[int], first: int, last: int) -> list[int]:
+    if last - first < 2:
+        return list(range(first, last))
+    # leaves that share more than the least are of one child; cut where only the trunk is shared
+    least = min(shared[first + 1 : last])
+    cuts = [first, *(leaf for leaf in range(first + 1, last) if shared[leaf] == least), last]
+    families = sorted(itertools.pairwise(cuts), key=lambda family: (family[0] - family[1], family[0]))
+    return [leaf for start, end in families for leaf in _larger_first(shared, start, end)]
+
+
+# Lays out a prefix tree in one row: each shared span once, its tokens before those of all its branches.
+#
+# The order is a depth-first walk, so the descendants of a token follow it without a gap. One number per token then
+# determines the attention mask: token j is visible to token i exactly when j <= i < ends[j].
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Some leaves of a tree (or of several trees) in one row of N positions.
+
+    Attributes:
+        ids: the token read at each position, (N,).
+        depths: its position in its own row, from 0, (N,): the position id.
+        labels: the token to predict there, (N,); -100 where no completion needs it.
+        ends: one past the last of its descendants, (N,).
+        nodes: for each leaf, in order, the positions that predict its completion.
+    """
+
+    ids: np.ndarray
+    depths: np.ndarray
+    labels: np.ndarray
+    ends: np.ndarray
+    nodes: list[np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def padded(self, multiple: int) -> Layout:
+        """Return the layout, padded to a multiple with tokens that see only themselves and predict nothing."""
+        n = -len(self) % multiple
+        zeros, place = np.zeros(n, dtype=np.int64), np.arange(len(self), len(self) + n)
+        ids, depths, labels, ends = (
+            np.concatenate(pair)
+            for pair in ((self.ids, zeros), (self.depths, zeros), (self.labels, zeros - 100), (self.ends, place + 1))
+        )
+        return Layout(ids, depths, labels, ends, self.nodes)
+
+
+def idle_layout() -> Layout:
+    """Return one token that predicts nothing: it keeps a process in step with the others."""
+    return Layout(np.array([0]), np.array([0]), np.array([-100]), np.array([1]), [])
+
+
+def lay_out(leaves: Leaves, first: int, last: int) -> Layout:
+    """Lay out the leaves `first` to `last` - 1; time and memory are linear in the number of their tokens."""
+    shared = [0, *leaves.shared[first + 1 : last]]
+    lengths = leaves.lengths[first:last]
+    size = sum(lengths) - sum(shared)
+    ids, depths, labels, ends = (np.full(size, fill, dtype=np.int64) for fill in (0, 0, -100, size))
+    path, nodes, start = np.empty(0, dtype=np.int64), [], 0
+    for leaf, common, length in zip(range(first, last), shared, lengths, strict=True):
+        tokens, own = leaves.tokens[leaf], np.arange(start, start + length - common)
+        ends[path[common:]] = start  # spans of the last leaf that this one does not share end here
+        path = np.concatenate([path[:common], own])
+        # the last token of a row is only predicted, never read
+        ids[own], depths[own] = tokens[common:-1], np.arange(common, length)
+        asked = path[leaves.prompts[leaf] - 1 :]  # from the last prompt token on, which predicts the first one
+        labels[asked] = tokens[leaves.prompts[leaf] :]
+        nodes.append(asked)
+        start += len(own)
+    return Layout(ids, depths, labels, ends, nodes)
+
+
+def gather_index(leaves: Leaves, layouts: list[Layout], shape: tuple[int, int]) -> np.ndarray:
+    """Return for each completion token its position in the layouts put end to end.
+
+    Args:
+        leaves: all leaves.
+        layouts: layouts that contain them all, in order.
+        shape: (B, T).
+
+    Returns:
+        (B, T); padding holds the sum of the layouts' sizes, one past the last position.
+    """
+    index = np.full(shape, sum(len(layout) for layout in layouts), dtype=np.int64)
+    leaf = offset = 0
+    for layout in layouts:
+        for nodes in layout.nodes:
+            index[leaves.rows[leaf], leaves.columns[leaf]] = nodes + offset
+            leaf += 1
+        offset += len(layout)
+    return index
 
 
 @dataclass

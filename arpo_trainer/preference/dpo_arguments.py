@@ -15,7 +15,7 @@ from arpo_trainer.make_env import known_id
 from arpo_trainer.preference.pairs import PairSettings, check_shared_losses
 from arpo_trainer.run.sft_arguments import split_rows_settings
 from arpo_trainer.run.weight_arguments import WeightArguments
-from arpo_trainer.training.process_count import process_count
+from arpo_trainer.training.devices import process_count
 from arpo_trainer.validation import check_name, check_types
 
 if TYPE_CHECKING:

@@ -8,8 +8,10 @@ adapters also `adapter/`), and `dpo.json`: the settings, the counts, and what ca
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+import math
 import os
 import shutil
 import time
@@ -19,24 +21,101 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
+from arpo_trainer.costs.compute_hours import PASS, PASS_AND_BACK, ComputeSpeed
+from arpo_trainer.costs.memory import model_shape
 from arpo_trainer.demo_model import resolve_model
-from arpo_trainer.evaluation.episode_store import ROWS
+from arpo_trainer.evaluation.episode_store import FACTS, ROWS, EvalRun, broken_causes
+from arpo_trainer.evaluation.eval_models import EvalModel, load_tokenizer
+from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
+from arpo_trainer.evaluation.eval_settings import EvalSettings
 from arpo_trainer.folder_lock import only_writer
+from arpo_trainer.make_env import known_id
 from arpo_trainer.preference.dpo_arguments import DPOArguments, configure_dpo
-from arpo_trainer.preference.pair_file import read_pairs, write_pairs
 from arpo_trainer.preference.pair_trainer import PairTrainer, make_pair_trainer
-from arpo_trainer.preference.pairs import PreferencePair
-from arpo_trainer.preference.sampled_pairs import SAMPLES, sample_pairs
-from arpo_trainer.report.run_data import write_facts
+from arpo_trainer.preference.pairs import PairData, PreferencePair, read_pairs, write_pairs
+from arpo_trainer.report.run_data import read_facts, write_facts
 from arpo_trainer.rollout.distributed import this_rank
 from arpo_trainer.run.lora import lora_config, save_adapters
+from arpo_trainer.run.sft_run import Line
 from arpo_trainer.run.train import idle_threads
 from arpo_trainer.training.checkpoints import broken
-from arpo_trainer.training.process_count import process_count
+from arpo_trainer.training.devices import planning, process_count
 from arpo_trainer.training.recorder import versions
+from envs_registry.sources import is_generated
+from envs_registry.spec import get_spec, has_spec
+
+# Samples trajectories of tasks from a policy and pairs them: the data of a round of self-critic DPO.
+#
+# They are played and kept by the evaluation's runner, in OUTPUT/samples: each is appended when it has ended, a round
+# that was killed goes on with what is missing, and `arpo view` shows them. The pairs are made from all of them at the
+# end, and are a function of the samples and the settings alone.
+#
+#     data = sample_pairs(run, "runs/mine-dpo", seed=0, max_length=8192)
 
 logger = logging.getLogger(__name__)
-FACTS, PAIRS = "dpo.json", "pairs.jsonl"
+SAMPLES = "samples"
+_LABEL = "policy"
+
+
+def sample_pairs(run: DPOArguments, folder: str | Path, seed: int, max_length: int | None) -> PairData:
+    """Return the pairs of a round; what was sampled before a kill is not sampled again.
+
+    Args:
+        run: the settings of the round.
+        folder: its output folder.
+        seed: of tasks, samples and the choice of pairs.
+        max_length: most tokens of a side with its prompt; longer pairs are dropped and counted.
+
+    Raises:
+        ValueError: the folder has samples that were made with other settings.
+        RuntimeError: too many trajectories broke.
+        GenerationError: the model failed again and again.
+    """
+    played = _play(run, Path(folder) / SAMPLES, seed)
+    data = PairData()
+    for task, rows in itertools.groupby(played.rows, key=lambda row: row.task):
+        trees = [played.tree(row) for row in rows]
+        data.add(task, trees, run.pair_settings(seed), max_length)
+    return data
+
+
+def _play(run: DPOArguments, folder: Path, seed: int) -> EvalRun:
+    settings = run.sampling(task_options(run, seed), seed)
+    kind: Any = run.generation
+    models = [EvalModel(_LABEL, kind, run.model, tuple(run.vllm_server))]
+    load_tokenizer(models[0])  # a model that is none is refused before there is a folder
+    finished = (folder / FACTS).is_file() and read_facts(folder / FACTS).get("status") == "finished"
+    found = run_evaluation(settings, models, folder, resume=True)
+    if finished and broken_share(found) > run.max_broken:  # the round stopped for them: they are played again
+        found = run_evaluation(settings, models, folder, repeat_broken=True)
+    _refuse_broken(found, settings, folder)
+    return found
+
+
+def task_options(run: DPOArguments, seed: int) -> dict[str, Any]:
+    """Return the options of the environment: tasks for training in a random order, unless the settings say more."""
+    env_id = known_id(run.env)
+    if not has_spec(env_id):
+        return dict(run.env_kwargs)
+    spec = get_spec(env_id)
+    split = {"split": "train"} if "train" in spec.splits else {}
+    # of generated tasks the seed is their world, which training and evaluation share
+    order = {} if is_generated(spec.source) else {"shuffle": True, "seed": seed}
+    return {**split, **order, **run.env_kwargs}
+
+
+def _refuse_broken(found: EvalRun, settings: EvalSettings, folder: Path) -> None:
+    share = broken_share(found)
+    if share <= settings.max_broken:
+        return
+    causes = ", ".join(f"{cause} {count}" for cause, count in broken_causes(found.rows).most_common())
+    raise RuntimeError(
+        f"{100 * share:.0f} % of the trajectories in {folder} broke ({causes}), more than max_broken "
+        f"({settings.max_broken}). Mend the cause and run the same command with --resume: only those are played again"
+    )
+
+
+DPO_FACTS, PAIRS = "dpo.json", "pairs.jsonl"
 
 
 def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = False) -> Path:
@@ -95,7 +174,7 @@ def _pairs(run: DPOArguments, args: Any, folder: Path) -> tuple[list[PreferenceP
         pairs = [pair for pair in read if args.max_length is None or pair.tokens <= args.max_length]
         return pairs, {"pairs": len(pairs), "too_long": len(read) - len(pairs)}
     if process_count() > 1:
-        found = json.loads((folder / FACTS).read_text(encoding="utf-8")) if (folder / FACTS).is_file() else {}
+        found = json.loads((folder / DPO_FACTS).read_text(encoding="utf-8")) if (folder / DPO_FACTS).is_file() else {}
         if not (folder / PAIRS).is_file():
             raise FileNotFoundError(f"no {folder / PAIRS}: sample in one process first, with arpo dpo --sample-only")
         return read_pairs(folder / PAIRS), found.get("data", {})
@@ -189,4 +268,67 @@ def _curves(trainer: PairTrainer) -> dict[str, list[float]]:
 
 def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
     if this_rank() == 0:
-        write_facts(folder / FACTS, facts)
+        write_facts(folder / DPO_FACTS, facts)
+
+
+# `arpo dpo --dry-run`: the most that a round can sample and learn, without loading weights or tasks.
+#
+# rows, missing = dpo_dry_run(settings, processes=8)
+
+_LENGTH = 4096  # tokens of a trajectory if the settings do not say
+
+
+def dpo_dry_run(
+    settings: dict[str, Any], processes: int | None = None, speed: ComputeSpeed | None = None
+) -> tuple[list[Line], list[str]]:
+    """Return a table of what a round would do at most, and what this machine lacks for it.
+
+    Args:
+        settings: fields of `DPOArguments` and TRL's `DPOConfig`, by name.
+        processes: the number of processes to plan for; None is the launcher's, else what the settings are written for.
+        speed: the speed and price of a device.
+
+    Raises:
+        ValueError: the settings cannot work.
+        FileNotFoundError: a file of pairs is missing.
+    """
+    count = processes or (process_count() if process_count() > 1 else int(settings.get("processes") or 1))
+    with planning(count):
+        run, args = configure_dpo(settings)
+    length = run.max_completion_length or _LENGTH
+    sampled = 0 if run.pair_files() else run.tasks * run.samples
+    # a trajectory is in one pair, so that half of them bound the pairs of a task
+    pairs = run.tasks * min(run.pairs_per_task, run.samples // 2)
+    if run.pair_files():
+        pairs = sum(len(read_pairs(file)) for file in run.pair_files())
+    rows = _amounts(run, args, sampled, pairs, length, count)
+    try:
+        shape = model_shape(resolve_model(run.model), lora_config(run))
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        return rows, [f"configuration of {run.model}, so hours are left out ({reason})"]
+    seen = 2 * pairs * (min(length, args.max_length or length))
+    learning = (PASS_AND_BACK * args.num_train_epochs + PASS * _reference_passes(args)) * seen
+    operations = shape.parameters * (PASS * sampled * length + learning)
+    on_cpu = args.use_cpu or (not torch.cuda.is_available() and count == 1)
+    return [*rows, *(speed or ComputeSpeed()).rows(operations, count, on_cpu)], []
+
+
+def _amounts(run: DPOArguments, args: Any, sampled: int, pairs: int, length: int, processes: int) -> list[Line]:
+    per_step = args.per_device_train_batch_size * args.gradient_accumulation_steps * processes
+    steps = args.max_steps if args.max_steps > 0 else math.ceil(pairs / per_step) * math.ceil(args.num_train_epochs)
+    how = "independent samples" if run.algorithm == "grpo" else f"trees by {run.algorithm}"
+    rows = [
+        ("TRAJECTORIES", f"{sampled:,}", f"{run.tasks:,} tasks of {run.env}, {run.samples} each; {how}"),
+        ("tokens sampled, at most", f"{sampled * length:,}", f"{length:,} per trajectory"),
+    ]
+    most = f"{run.pairs_per_task} of a task; tasks that are always or never solved have none"
+    return [
+        *(rows if sampled else []),
+        ("pairs" if not sampled else "pairs, at most", f"{pairs:,}", most if sampled else "of the given files"),
+        ("optimizer steps" + ", at most" * bool(sampled), f"{steps:,}", f"{per_step} pairs each"),
+    ]
+
+
+def _reference_passes(args: Any) -> float:
+    return 1 if args.precompute_ref_log_probs else float(args.num_train_epochs)

@@ -27,7 +27,7 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 
 from arpo_trainer.preference.pairs import PreferencePair, check_shared_losses
 from arpo_trainer.training.devices import OneDevice
-from arpo_trainer.training.rows_resume import ResumesOnRows
+from arpo_trainer.training.resume import ResumesOnRows
 
 _COLUMNS = ("prompt_ids", "chosen_ids", "chosen_mask", "rejected_ids", "rejected_mask")
 

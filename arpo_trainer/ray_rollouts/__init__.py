@@ -6,11 +6,10 @@ from arpo_env.lazy_names import lazy_names
 from arpo_trainer.optional_dependencies import naming_extras
 
 if TYPE_CHECKING:
-    from arpo_trainer.ray_rollouts.ray_engine import RayEngine
-    from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
+    from arpo_trainer.ray_rollouts.rollout_workers import RayEngine, RolloutWorkers
 
 __all__ = ["RayEngine", "RolloutWorkers"]
 
-_HOMES = {"RayEngine": "ray_engine", "RolloutWorkers": "rollout_workers"}
+_HOMES = {"RayEngine": "rollout_workers", "RolloutWorkers": "rollout_workers"}
 
 __getattr__ = lazy_names("arpo_trainer.ray_rollouts", _HOMES, naming_extras)

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arpo_env.event_loop import run_on_loop
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import Stopwatch
 
 if TYPE_CHECKING:
     from arpo_env import ToolEnv
     from arpo_trainer.backends.base import Backend, GenerationError
-    from arpo_trainer.inference_tools.inference_settings import InferenceSettings
-    from arpo_trainer.rollout.rollout_context import RolloutContext
+    from arpo_trainer.inference_tools import InferenceSettings
+    from arpo_trainer.rollout.group import RolloutContext
     from arpo_trainer.rollout.settings import RolloutSettings
     from arpo_trainer.tree import RolloutTree
     from envs_registry import Task
@@ -196,9 +196,9 @@ class RolloutActor:
         return PlayedGroup(played.tree)
 
     async def _open(self, rollout: RemoteRollout) -> _Session:
-        from arpo_trainer.inference_tools.open_tools import open_inference_tools
-        from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES, ConcurrencyLimits
+        from arpo_trainer.inference_tools import open_inference_tools
         from arpo_trainer.rollout.engine import Engine, rollout_context
+        from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, ConcurrencyLimits
 
         parts = await self._once(self._parts, rollout.key, lambda: self._fetch(rollout))
         backend, tool_time = parts.backend, Stopwatch()

@@ -9,15 +9,183 @@ have measured, and `timeline_page` shows what trajectories waited for.
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
+import html
+import itertools
+import json
+import math
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
-from arpo_trainer.report.html_page import make_page, write_page
-from arpo_trainer.report.run_data import TREES, RunData, load_run
-from arpo_trainer.report.tree_data import tree_data
+from arpo_trainer.report.run_data import TREES, RunData, lines_of, load_run, parse_tree, read_facts, rows_of, step_of
+from arpo_trainer.rollout.metrics import (
+    TimeUse,
+    busy_seconds,
+    by_trajectory,
+    concurrency,
+    fork_contrasts,
+    generating,
+    time_use,
+    waiting_seconds,
+    wall_seconds,
+)
+from arpo_trainer.tree import ABANDONED, Event, RolloutTree, Span
 
 __all__ = ["RunData", "load_run", "write_report"]
+
+
+# Builds a page from the parts in `page/`: one self-contained file that loads nothing.
+#
+# The data is embedded as JSON, and a content security policy allows only the script and style of the page itself, so
+# text that a model generated stays text.
+
+_DIGITS = 6
+
+
+def make_page(
+    template: str,
+    title: str,
+    styles: Sequence[str],
+    scripts: Sequence[str],
+    data: Any,
+    *,
+    packages: Sequence[str] = ("arpo_trainer.report",),
+    extra: Mapping[str, str] | None = None,
+    policy: str = "",
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        template: the HTML part, with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and `{{data}}`.
+        title: plain text.
+        styles: the CSS parts, in order.
+        scripts: the JavaScript parts, in order; they share one scope.
+        data: what the scripts draw, as plain data.
+        packages: where the parts are looked for, in their folders `page`; the first that has a part counts.
+        extra: HTML by the names of further placeholders of the template.
+        policy: more directives of the content security policy, such as "connect-src 'self'".
+    """
+
+    def part(name: str) -> str:
+        return _part(name, packages)
+
+    style = "".join(part(name) for name in styles)
+    # one function around all parts: they share a scope, and nothing is global
+    script = '"use strict";\n(() => {\n' + "\n".join(part(name) for name in scripts) + "})();\n"
+    parts = {
+        "title": html.escape(title),
+        "policy": _policy(style, script) + (f"; {policy}" if policy else ""),
+        "style": style,
+        "script": script,
+        "data": _embed(data),
+        **(extra or {}),
+    }
+    # one pass over the template: braces in the data, which a model may have written, are left alone
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], part(template))
+
+
+def write_page(path: str | Path, page: str) -> Path:
+    """Write a page atomically, so that a reader sees the old one or the new one; return its path."""
+    path = Path(path)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    # "replace": a model may write half of a surrogate pair, which UTF-8 cannot encode
+    unfinished.write_text(page, encoding="utf-8", errors="replace")
+    unfinished.replace(path)
+    return path
+
+
+def _embed(value: Any) -> str:
+    """Return JSON that is safe inside a script element: without `<` and NaN."""
+    text = json.dumps(clean_data(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
+    return text.replace("<", "\\u003c")  # `</script>` in a text would end the element
+
+
+def clean_data(value: Any) -> Any:
+    """Return plain data with rounded floats, and None where a number is not finite, which JSON cannot hold."""
+    if isinstance(value, float):
+        # drawings need no more digits, and the page stays small
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): clean_data(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean_data(entry) for entry in value]
+    return value
+
+
+def _policy(style: str, script: str) -> str:
+    """Return a content security policy that loads nothing and allows only this style and this script."""
+    return (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _part(name: str, packages: Sequence[str]) -> str:
+    files = [resources.files(package).joinpath("page", name) for package in packages]
+    found = next((file for file in files if file.is_file()), files[0])  # the first names the error
+    return found.read_text(encoding="utf-8")
+
+
+# A rollout tree as plain data for the pages that draw it (`page/trees.js`): without token ids, with short numbers.
+
+_PER_NAT = 1000  # whole numbers keep the page small: each token of the model has two of them
+
+
+def tree_data(tree: RolloutTree, offset: int = 0) -> dict[str, Any]:
+    """Return what the page draws of a tree.
+
+    Args:
+        tree: the tree.
+        offset: added to its step.
+    """
+    step = tree.meta.get("step")
+    return {
+        "step": step + offset if isinstance(step, int) else step,
+        "group": tree.meta.get("group"),
+        "seed": tree.meta.get("seed"),
+        "task": tree.task,
+        "prompt": tree.prompt,
+        "prompt_tokens": len(tree.prompt_ids),
+        "unique": tree.unique_tokens(),
+        "copied": tree.copied_tokens(),
+        "entropy_unit": tree.meta.get("entropy_unit"),
+        "contrasts": [contrast for contrast in fork_contrasts(tree) if contrast is not None],
+        "spans": [span_data(span) for span in tree.spans],
+        "trajectories": [asdict(trajectory) for trajectory in tree.trajectories],
+    }
+
+
+def span_data(span: Span) -> dict[str, Any]:
+    """Return a span without its ids; entropies and log-probabilities, where measured, as whole thousandths of a nat."""
+    entry: dict[str, Any] = {"parent": span.parent, "kind": span.kind, "n": len(span.ids), "text": span.text}
+    if span.kind == "model":
+        entry["finish"] = span.finish
+        if span.measured:
+            entry |= {"entropies": _thousandths(span.entropies), "logprobs": _thousandths(span.logprobs)}
+    if span.tool:
+        entry["tool"] = span.tool
+    if span.decision:
+        entry["decision"] = asdict(span.decision)
+    if span.interventions:
+        entry["interventions"] = span.interventions
+    return entry
+
+
+def _thousandths(values: Sequence[float]) -> list[int | None]:
+    return [round(value * _PER_NAT) if math.isfinite(value) else None for value in values]
+
 
 _SCRIPTS = ("tools", "header", "results", "curves", "layout", "trees", "panel", "tables")
 
@@ -72,3 +240,359 @@ def _step_offset(data: RunData) -> int:
     logged = [row["step"] for row in data.metrics if isinstance(row.get("step"), int)]
     rolled = [tree.meta["step"] for tree in data.trees if isinstance(tree.meta.get("step"), int)]
     return int(bool(logged and rolled) and min(logged) == 1 and min(rolled) == 0)
+
+
+# Reads the trees of one step of a run: `load_step`. For a sample of the trees of all steps see `run_data`.
+
+
+@dataclass
+class StepData:
+    """The trees of one step.
+
+    Attributes:
+        path: the traces.jsonl it was read from.
+        step: the step.
+        steps: all steps in the file.
+        trees: its trees; the last ones if the step was repeated after a resume.
+        facts: the run.json beside it, if there is one.
+    """
+
+    path: Path
+    step: int
+    steps: list[int]
+    trees: list[RolloutTree]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def load_step(path: str | Path, step: int | None = None) -> StepData:
+    """Read the trees of one step.
+
+    Args:
+        path: the folder of a run, or a traces.jsonl.
+        step: the step; by default the last one.
+
+    Raises:
+        FileNotFoundError: there is no such path, or no traces in the folder.
+        ValueError: there is no tree or no such step, or a line cannot be read (names file and line).
+    """
+    traces = _traces(Path(path))
+    facts_path = traces.with_name("run.json")
+    facts = read_facts(facts_path) if facts_path.is_file() else {}
+    running = facts.get("status") == "running"
+    steps = [step_of(row) for _, row in rows_of(traces, running)]
+    if not steps:
+        raise ValueError(f"{traces} holds no tree yet: wait for the first step, or roll one out with `arpo rollout`")
+    wanted = max(steps) if step is None else step
+    if wanted not in steps:
+        raise ValueError(f"no trees of step {wanted} in {traces}; it has those of {_listed(steps)}")
+    trees: dict[Any, RolloutTree] = {}
+    # not strict: a run that goes on may have added lines since the steps were read
+    for (number, line), of in zip(lines_of(traces, running), steps, strict=False):
+        if of == wanted:
+            tree = parse_tree(traces, number, line)
+            # a later line replaces an earlier one of its group: the step was repeated after a resume
+            trees[tree.meta.get("group", f"line {number}")] = tree
+    return StepData(traces, wanted, sorted(set(steps)), list(trees.values()), facts)
+
+
+def _traces(path: Path) -> Path:
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"no run folder and no traces file {str(path)!r}; give the output_dir of a run or its traces.jsonl, or "
+            "make one: arpo rollout arpo/Arithmetic-v0 --model smollm2-135m-instruct --output DIR"
+        )
+    if not (path / "traces.jsonl").is_file():
+        raise FileNotFoundError(
+            f"no traces.jsonl in {str(path)!r}: the run wrote none; run it with trace_every: 1 (0 writes none)"
+        )
+    return path / "traces.jsonl"
+
+
+def _listed(steps: Sequence[int]) -> str:
+    """Return numbers in short form: 1-3, 7."""
+    runs: list[str] = []
+    # within a run of consecutive numbers, number minus position is constant
+    for _, group in itertools.groupby(enumerate(sorted(set(steps))), key=lambda pair: pair[1] - pair[0]):
+        numbers = [number for _, number in group]
+        runs.append(str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}")
+    return f"step{'s' if len(set(steps)) > 1 else ''} {', '.join(runs)}"
+
+
+# The timeline of a rollout as one self-contained HTML page: what every trajectory did, and what it waited for.
+#
+# There is one lane per trajectory, with branches below the trajectory they were forked from. Intervals are coloured by
+# kind, and waiting is hatched. `rollout.time_use` sums the times, and `html_page` builds the page.
+#
+#     arpo view timeline runs/arithmetic-cpu --step 3
+
+_LONGEST_TEXT = 240  # shown characters of a turn
+_TIMELINE_DIGITS = 4  # decimals of seconds
+
+
+def write_timeline(
+    path: str | Path, *, step: int | None = None, group: int | None = None, output: str | Path | None = None
+) -> tuple[Path, list[RolloutTree]]:
+    """Write the timeline of one step.
+
+    Args:
+        path: the folder of a run, or a traces.jsonl.
+        step: the step; by default the last one.
+        group: show only this tree; by default all of the step.
+        output: path of the page; by default timeline.html beside the traces.
+
+    Returns:
+        The path of the page and the trees that it shows.
+
+    Raises:
+        FileNotFoundError: there is no such path, it has no traces, or the folder of `output` does not exist.
+        ValueError: there is no such step or group, a line cannot be read, or the trees have no timeline.
+    """
+    data = load_step(path, step)
+    shown = _chosen(data, group)
+    target = Path(output) if output else data.path.with_name("timeline.html")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"no folder {str(target.parent)!r} to write {target.name} to; make it first")
+    # resolved, because the parent of a relative `traces.jsonl` has no name
+    name = str(data.facts.get("name") or data.path.resolve().parent.name)
+    styles, scripts = ["style.css", "timeline.css"], ["tools.js", "timeline.js", "lanes.js", "pointing.js"]
+    page = make_page("timeline.html", f"Timeline of {name}", styles, scripts, timeline_payload(data, shown))
+    return write_page(target, page), shown
+
+
+def _chosen(data: StepData, group: int | None) -> list[RolloutTree]:
+    if not any(tree.timeline for tree in data.trees):
+        raise ValueError(
+            f"the trees of step {data.step} in {data.path} have no timeline: an older version wrote them; roll out "
+            "again with this one (arpo rollout, or arpo train)"
+        )
+    trees = [tree for tree in data.trees if group is None or tree.meta.get("group") == group]
+    if not trees:
+        groups = ", ".join(sorted({str(tree.meta.get("group")) for tree in data.trees}))
+        raise ValueError(f"no group {group} in step {data.step} of {data.path}; it has {groups}")
+    return trees
+
+
+def timeline_payload(data: StepData, shown: Sequence[RolloutTree]) -> dict[str, Any]:
+    """Return the data that the page draws; the load on the model is that of all trees of the step."""
+    wall = wall_seconds(data.trees)
+    return {
+        "facts": {name: data.facts[name] for name in ("name", "env", "model", "algorithm") if name in data.facts},
+        "step": data.step,
+        "steps": len(data.steps),
+        "left_out": len(data.trees) - len(shown),
+        "wall": wall,
+        "busy": busy_seconds(generating(data.trees)),
+        "load": _load(data.trees),
+        "use": summary(time_use(shown)),
+        "trees": [_tree(tree) for tree in shown],
+    }
+
+
+def summary(use: TimeUse) -> dict[str, Any]:
+    """Return a `TimeUse` as plain data, with its shares."""
+    return {**vars(use), "waited": use.waited, "shares": use.shares()}
+
+
+def _load(trees: Sequence[RolloutTree]) -> dict[str, list[tuple[float, int]]]:
+    """Return how many requests were being generated, waited for the model, and ran in tools, over time."""
+    events = [event for tree in trees for event in tree.timeline]
+    queued = [(e.start, e.start + waiting_seconds(e)) for e in events if e.kind == "generate"]
+    tools = [(e.start + waiting_seconds(e), e.end) for e in events if e.kind == "tool"]
+    found = {"generate": generating(trees), "queue": queued, "tool": tools}
+    return {
+        name: [(round(moment, _TIMELINE_DIGITS), level) for moment, level in concurrency(intervals)]
+        for name, intervals in found.items()
+    }
+
+
+def _tree(tree: RolloutTree) -> dict[str, Any]:
+    events = by_trajectory(tree)
+    return {
+        "group": tree.meta.get("group"),
+        "question": _short(str(tree.task.get("question") or tree.task.get("id") or "")),
+        "use": summary(time_use([tree])),
+        "texts": [_short(span.text) for span in tree.spans],
+        "lanes": [_lane(tree, number, depth, events.get(number, [])) for number, depth in lane_order(tree, events)],
+    }
+
+
+def lane_order(tree: RolloutTree, events: dict[int, list[Event]]) -> list[tuple[int, int]]:
+    """Return (trajectory, depth) from top to bottom: below each trajectory its branches, in the order of forks."""
+    children: dict[int | None, list[int]] = {}
+    for number, trajectory in enumerate(tree.trajectories):
+        children.setdefault(trajectory.parent, []).append(number)
+
+    def below(parent: int | None, depth: int) -> Iterator[tuple[int, int]]:
+        for number in sorted(children.get(parent, []), key=lambda number: (_born(events.get(number, [])), number)):
+            yield number, depth
+            yield from below(number, depth + 1)
+
+    return list(below(None, 0))
+
+
+def _born(events: Sequence[Event]) -> float:
+    return min((event.start for event in events), default=0.0)
+
+
+def _lane(tree: RolloutTree, number: int, depth: int, events: Sequence[Event]) -> dict[str, Any]:
+    trajectory = tree.trajectories[number]
+    names = ("origin", "parent", "reward", "outcome", "error", "answer")
+    shown = {name: getattr(trajectory, name) for name in names}
+    spans = spans_of(tree, number, events)
+    return {
+        "number": number,
+        "depth": depth,
+        **shown,
+        "accuracy": trajectory.components.get("accuracy"),
+        "events": [_event(event, span) for event, span in zip(events, spans, strict=True)],
+    }
+
+
+def spans_of(tree: RolloutTree, number: int, events: Sequence[Event]) -> list[Span | None]:
+    """Return for each event of a trajectory the span that it made: a turn or the result of a tool; None for others.
+
+    Events do not name their spans, so the own turns of the trajectory are taken in order, after the fork of a branch.
+    """
+    fork = len(tree.path_to(tree.trajectories[number].fork_span))
+    # without a leaf there is no path: index -1 would be that of the last span
+    path = tree.path(number) if tree.trajectories[number].leaf >= 0 else []
+    own = iter([span for span in path[fork:] if span.kind == "model"])
+    results = {span.parent: span for span in path if span.kind != "model"}
+    turn: Span | None = None
+    made: list[Span | None] = []
+    for event in events:
+        turn = next(own, None) if event.kind == "generate" else turn
+        result = results.get(turn.index) if turn and event.kind in ("tool", "answer") else None
+        made.append(turn if event.kind == "generate" else result)
+    return made
+
+
+def _event(event: Event, span: Span | None) -> list[Any]:
+    """Return an event as a row: kind, start, seconds, seconds waited, name, status, tokens, cached, context, span."""
+    times = (event.start, event.end - event.start, waiting_seconds(event))
+    # a list without names keeps the page small: a step may have thousands of events
+    row = [event.kind, *(round(value, _TIMELINE_DIGITS) for value in times), event.name, event.status]
+    return [*row, event.tokens, event.cached, event.context, None if span is None else span.index]
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+
+
+# A rollout tree as a small SVG picture, for notebooks; the run report draws larger ones that can be explored.
+#
+# Tokens run to the right, one row per trajectory. A box is a span: a turn of the model, the darker the higher its mean
+# entropy, the result of a tool, or a fold, which begins a new prompt. A span that several trajectories share is drawn
+# once; curves lead to its branches.
+#
+#     from IPython.display import SVG
+#     SVG(tree_svg(tree))
+
+ROW, BOX, TOP, LEFT, RIGHT = 34, 22, 44, 34, 150
+CHARACTER = 6.2  # mean width of a character of 11 px text, in pixels
+HIGH_ENTROPY = 0.6  # nats per token, shown in the darkest colour
+_CALM, _UNSURE = (232, 240, 254), (255, 153, 51)
+_RESULT, _FOLD = "#d9dee4", "#cfe9d4"
+_TAG = re.compile(r"</?[A-Za-z_]+>")
+_TEXT = 'font-family="system-ui, sans-serif" font-size="11"'
+
+
+def tree_svg(tree: RolloutTree, width: int = 800) -> str:
+    """Return the picture as SVG text.
+
+    Args:
+        tree: any one with at least one trajectory.
+        width: of the picture, in pixels.
+    """
+    rows = _rows(tree)
+    ends = {span.index: sum(len(one.ids) for one in tree.path_to(span.index)) for span in tree.spans}
+    scale = (width - LEFT - RIGHT) / max(ends.values(), default=1)
+    height = TOP + ROW * (max(rows.values(), default=0) + 1) + 30
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
+        f'<rect width="{width}" height="{height}" rx="6" fill="#ffffff"/>',
+        _text(12, 24, str(tree.task.get("question", ""))[: int((width - 24) / CHARACTER)], weight="600"),
+    ]
+    for span in tree.spans:
+        x, y = LEFT + scale * (ends[span.index] - len(span.ids)), TOP + ROW * rows[span.index]
+        if span.parent is not None and rows[span.parent] != rows[span.index]:
+            parts.append(_curve(x, TOP + ROW * rows[span.parent] + BOX / 2, y + BOX / 2))
+        parts.append(_box(span, x, y, scale * len(span.ids)))
+    parts += [_label(tree, number, TOP + ROW * number, width - RIGHT + 10) for number in range(len(tree.trajectories))]
+    folds = any(span.kind == "fold" for span in tree.spans)
+    return "\n".join([*parts, *_key(height - 20, folds), "</svg>"])
+
+
+def _rows(tree: RolloutTree) -> dict[int, int]:
+    """Return the row of each span: that of the first trajectory which goes through it, then those of what was left."""
+    rows: dict[int, int] = {}
+    for number in range(len(tree.trajectories)):
+        for span in tree.path(number):
+            rows.setdefault(span.index, number)
+    last = len(tree.trajectories) - 1
+    for span in tree.spans:
+        if span.index not in rows:
+            begins = span.parent is None or rows[span.parent] < len(tree.trajectories)
+            last += begins
+            rows[span.index] = last if begins else rows[span.parent or 0]
+    return rows
+
+
+def _box(span: Span, x: float, y: float, wide: float) -> str:
+    shown, room = _shown(span), int((wide - 8) / CHARACTER)
+    # where at most two characters fit, a cut text would tell nothing
+    label = shown if len(shown) <= room else f"{shown[: room - 1]}…" if room > 2 else ""
+    plain = _FOLD if span.kind == "fold" else _RESULT
+    # without entropies a turn has the colour of a calm one
+    fill = _colour(statistics.fmean(span.entropies)) if span.kind == "model" else plain
+    helped = "".join(f", {mark['tool']} {mark['outcome']}" for mark in span.interventions or ())
+    title = f"{span.kind}, {len(span.ids)} tokens{helped}\n{span.text.strip()}"
+    # at least 2 pixels, so that a span of few tokens stays visible
+    box = f'x="{x:.1f}" y="{y}" width="{max(2, wide - 2):.1f}" height="{BOX}" rx="3" fill="{fill}"'
+    if span.has_outcome(ABANDONED):
+        box += ' stroke="#66707a" stroke-dasharray="2 3" fill-opacity="0.4"'
+    return f'<g><title>{escape(title)}</title><rect class="{span.kind}" {box}/>{_text(x + 4, y + 15, label)}</g>'
+
+
+def _shown(span: Span) -> str:
+    """Return what a box says: the call or the answer of a turn, or a result, without tags; of a fold, the progress."""
+    if span.kind == "fold" and span.tool:
+        return f"fold: {span.tool['memory']['episodic']['current_progress']}"
+    text = span.text.rpartition("</think>")[2] if span.kind == "model" else span.text
+    # a turn that ends with its thought has nothing after it: the thought is shown then
+    words = " ".join(_TAG.sub(" ", text or span.text).split())
+    return f"{span.tool['name']}: {words}" if span.tool else words
+
+
+def _colour(entropy: float) -> str:
+    share = min(1.0, max(0.0, entropy / HIGH_ENTROPY))
+    mixed = (round(calm + share * (unsure - calm)) for calm, unsure in zip(_CALM, _UNSURE, strict=True))
+    return "#" + "".join(f"{value:02x}" for value in mixed)
+
+
+def _curve(x: float, above: float, below: float) -> str:
+    path = f"M {x - 2:.1f} {above} C {x - 12:.1f} {above}, {x - 12:.1f} {below}, {x:.1f} {below}"
+    return f'<path class="branch" d="{path}" fill="none" stroke="#7b3fe4" stroke-width="1.5"/>'
+
+
+def _label(tree: RolloutTree, number: int, y: float, x: float) -> str:
+    one = tree.trajectories[number]
+    earned = "no reward" if one.reward is None else f"reward {one.reward:g}"
+    return _text(10, y + 15, str(number + 1), "#66707a") + _text(x, y + 15, f"{earned}, {one.origin}")
+
+
+def _key(y: float, folds: bool) -> list[str]:
+    colours = [(_colour(0.0), "turn, sure"), (_colour(HIGH_ENTROPY), "turn, unsure"), (_RESULT, "result of a tool")]
+    colours += [(_FOLD, "fold")] if folds else []
+    parts = []
+    for number, (fill, name) in enumerate(colours):
+        x = LEFT + 120 * number
+        parts += [f'<rect x="{x}" y="{y}" width="16" height="11" rx="2" fill="{fill}"/>', _text(x + 22, y + 10, name)]
+    return parts
+
+
+def _text(x: float, y: float, words: str, fill: str = "#1f2328", weight: str = "400") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" {_TEXT} fill="{fill}" font-weight="{weight}">{escape(words)}</text>'

@@ -15,14 +15,12 @@ from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Backend
-from arpo_trainer.inference_tools.helper_model import InferenceTools, PolicyHelper
-from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES, ConcurrencyLimits, check_limits
-from arpo_trainer.rollout.group import Group
+from arpo_trainer.inference_tools import InferenceTools, PolicyHelper
+from arpo_trainer.rollout.group import Group, RolloutContext
+from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, ConcurrencyLimits, check_limits
 from arpo_trainer.rollout.rendering import Renderer, as_published
-from arpo_trainer.rollout.rollout_context import RolloutContext
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import RolloutTree, Stopwatch
 from envs_registry import Task
 
 __all__ = ["Engine", "RolloutSettings"]

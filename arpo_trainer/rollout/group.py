@@ -20,23 +20,97 @@ import contextlib
 import functools
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from arpo_env import ToolEnv
 from arpo_env.chat_messages import request_tools
-from arpo_trainer.algorithms.budgets import probed_roots, split_budget
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, entropy_level, segment_entropy
-from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
+from arpo_trainer.algorithms.registry import probed_roots, split_budget
+from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request
+from arpo_trainer.inference_tools import InferenceTools
 from arpo_trainer.rollout.branch_scheduler import BranchScheduler
-from arpo_trainer.rollout.environments import EnvironmentPool
-from arpo_trainer.rollout.folds import fold_history
-from arpo_trainer.rollout.live_trajectory import LiveEpisode, LiveTrajectory, error_message
-from arpo_trainer.rollout.refined_chain import keep_shared
-from arpo_trainer.rollout.rollout_context import RolloutContext
-from arpo_trainer.rollout.turn_tools import TurnTools
-from arpo_trainer.timeline import Event
-from arpo_trainer.tree import Origin, RolloutTree, Span, Trajectory
+from arpo_trainer.rollout.live_trajectory import (
+    ConcurrencyLimits,
+    EnvironmentPool,
+    LiveEpisode,
+    LiveTrajectory,
+    error_message,
+)
+from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.rollout.turn_tools import TurnTools, keep_shared
+from arpo_trainer.tree import Event, Origin, RolloutTree, Span, Stopwatch, Trajectory
 from envs_registry import Task
+
+# `RolloutContext`: what all groups of one rollout share.
+
+
+@dataclass(frozen=True)
+class RolloutContext:
+    """What all groups of one rollout share.
+
+    Attributes:
+        backend: generates the turns.
+        tokenizer: of the model.
+        env: the environment whose copies are played.
+        settings: how trees are grown.
+        renderer: between texts and token ids.
+        limits: on what runs at once.
+        tool_time: runs while at least one environment is busy.
+        on_trajectory: called when a trajectory has ended.
+        inference: tools at inference time; None without any.
+    """
+
+    backend: Backend
+    tokenizer: Any
+    env: ToolEnv
+    settings: RolloutSettings
+    renderer: Renderer
+    limits: ConcurrencyLimits
+    tool_time: Stopwatch
+    on_trajectory: Callable[[], object] | None = None
+    inference: InferenceTools | None = None
+
+
+# A fold in a rollout: the new prompt becomes a span of its own, and the trajectory goes on from it alone.
+#
+# The limit of tokens (`max_completion_length`) holds for one context, so a fold gives back the room of the old history
+# and takes that of the memories. Memories that leave no room to answer are refused, and the history stays.
+
+
+def fold_history(
+    tree: RolloutTree, trajectory: LiveTrajectory, info: dict[str, Any], renderer: Renderer, window: int
+) -> Span | None:
+    """Move a trajectory whose last turn has folded its history behind a new prompt.
+
+    Args:
+        tree: of the group; the new prompt is appended to it.
+        trajectory: the trajectory.
+        info: what its environment said of the turn.
+        renderer: of the rollout.
+        window: most tokens of a context.
+
+    Returns:
+        The fold. None if the turn has not folded, or if the memories leave no room; the environment has undone the fold
+        then, and `info["results"]` tells the model so.
+    """
+    if not info.get("folded"):
+        return None
+    env = trajectory.env
+    ids = renderer.prompt_ids(info["messages"], env.schemas)
+    if len(ids) + env.budget.answer_tokens >= window:
+        # "withheld": whoever replays the episode has to undo the fold as well
+        info |= {"results": env.withhold_result(), "tool": env.episode.turns[-1].tool, "withheld": True}
+        return None
+    tool = {**info["tool"], "memory": env.episode.memory}
+    span = tree.add_span(trajectory.node, "fold", ids, text=renderer.tokenizer.decode(ids), tool=tool)
+    trajectory.node = tree.trajectories[trajectory.number].leaf = span.index
+    trajectory.ids = ids
+    trajectory.episode.record(withheld=False)
+    return span
+
 
 logger = logging.getLogger(__name__)
 

@@ -10,19 +10,165 @@ shown. If one differs, the new environment is not in the state that the model wa
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from arpo_env import ServiceError, ToolEnv
+from arpo_env import ServiceError, Tool, ToolEnv, ToolResult
 from arpo_env.chat_messages import conversation
 from arpo_env.protocols.protocol import ToolCalls
+from arpo_env.text import cut_middle
+from arpo_env.tools.execute_tool_call import as_result, invoke
 from arpo_env.tools.toolbox import usable_schemas, usable_tools
 from arpo_trainer.backends.base import Generation
-from arpo_trainer.inference_tools.inference_settings import BACKTRACER
-from arpo_trainer.rollout.corrected_code import Correction, running_instead
+from arpo_trainer.inference_tools import BACKTRACER
 from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.tree import Event, Stopwatch
 from envs_registry import Task
 from sandbox import SandboxError
+
+# Limits on how many operations of one kind run at once, and the record of how long each waited.
+
+KINDS = ("trajectory", "generate", "reset", "fork", "answer")
+DEFAULT_TRAJECTORIES = 256  # as many as a sandbox has sessions by default
+
+
+class ConcurrencyLimits:
+    """Limits on what runs at once in one rollout; waiting operations are served in the order in which they asked.
+
+    Args:
+        limits: most at once by kind: "trajectory" (episodes; a group that branches takes all of its places at once),
+            "generate", "reset", "fork", "answer" (grading), or the name of a tool. Other kinds are not limited here.
+
+    Raises:
+        ValueError: a limit is below 1.
+    """
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        for kind, most in limits.items():
+            if most < 1:
+                raise ValueError(f"the limit of {kind!r} must be at least 1, got {most}")
+        self._limited = {kind: (asyncio.Lock(), asyncio.Semaphore(most)) for kind, most in limits.items()}
+        self._began = time.perf_counter()
+
+    def now(self) -> float:
+        """Return the seconds since the rollout began."""
+        return time.perf_counter() - self._began
+
+    @contextlib.asynccontextmanager
+    async def acquire(self, *kinds: str, count: int = 1) -> AsyncIterator[float]:
+        """Hold `count` places of each kind; yields the seconds spent waiting for them."""
+        asked = self.now()
+        async with contextlib.AsyncExitStack() as held:
+            for kind in sorted(self._limited.keys() & set(kinds)):  # one order for all callers, so none deadlock
+                queue, semaphore = self._limited[kind]
+                async with queue:  # several places are taken together: two callers with half each would deadlock
+                    for _ in range(count):
+                        await held.enter_async_context(semaphore)
+            yield self.now() - asked
+
+    @contextlib.asynccontextmanager
+    async def timed(self, timeline: list[Event], event: Event, *kinds: str) -> AsyncIterator[Event]:
+        """Hold a place of the event's own kind (or of `kinds`), and record the event, also when the body fails."""
+        event.start = self.now()
+        try:
+            async with self.acquire(*(kinds or (event.kind,))) as event.waited:
+                yield event
+        finally:
+            event.end = self.now()
+            timeline.append(event)
+
+
+def check_limits(limits: Mapping[str, int], tools: list[str]) -> None:
+    """Refuse limits of kinds that do not exist.
+
+    Raises:
+        ValueError: names the unknown kinds and those that exist.
+    """
+    unknown = sorted(set(limits) - set(KINDS) - set(tools))
+    if unknown:
+        raise ValueError(f"limits names {', '.join(unknown)}; there are {', '.join((*KINDS, *tools))}")
+
+
+# Runs other code in the place of the code of a turn: `running_instead`.
+#
+# The turn itself stays as the policy wrote it; its result says what was run. A correction belongs to the history of an
+# episode, so that an episode that is replayed runs it again.
+
+PYTHON, CODE = "python", "code"  # the tool whose calls can be corrected, and its argument
+_SHOWN_CODE, _SHOWN_ERROR = 2000, 300  # characters
+_NOTE = """\
+(The code failed: {error})
+(It was corrected, and this ran instead, from the state before it:)
+{code}
+(Result:)
+"""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Code that replaces the code of a call, and the error that it answers."""
+
+    code: str
+    error: str
+
+    @property
+    def note(self) -> str:
+        """What the policy reads before the result."""
+        lines = self.error.strip().splitlines() or ["no message"]
+        said = cut_middle(lines[-1], _SHOWN_ERROR)
+        return _NOTE.format(error=said, code=cut_middle(self.code, _SHOWN_CODE))
+
+
+class CorrectedTool(Tool):
+    """A tool that is called with the corrected code, whatever the call says.
+
+    Args:
+        tool: the tool itself.
+        correction: the code, and the note that its result begins with.
+    """
+
+    def __init__(self, tool: Tool, correction: Correction) -> None:
+        self._tool, self._correction = tool, correction
+        for name in ("name", "schema", "repeatable", "voids", "min_timeout", "keeps_time", "shared_state"):
+            setattr(self, name, getattr(tool, name))
+
+    async def call(self, **arguments: Any) -> ToolResult:
+        """Call the tool with the corrected code."""
+        self._tool.context, self._tool.earlier_calls = self.context, self.earlier_calls
+        result = as_result(await invoke(self._tool.call, {**arguments, CODE: self._correction.code}))
+        return replace(result, text=self._correction.note + result.text)
+
+    async def reset(self, setup: str) -> None:
+        """Reset the tool."""
+        await self._tool.reset(setup)
+
+    async def fork(self, n: int) -> list[Tool]:
+        """Return copies of the tool itself."""
+        return await self._tool.fork(n)
+
+    async def close(self) -> None:
+        """Close the tool."""
+        await self._tool.close()
+
+
+@contextlib.contextmanager
+def running_instead(env: ToolEnv, correction: Correction | None) -> Iterator[None]:
+    """Run the correction at the next call of Python within the block; nothing changes without one."""
+    tool = env.tools.get(PYTHON)
+    if correction is None or tool is None:
+        yield
+        return
+    env.tools[PYTHON] = CorrectedTool(tool, correction)
+    try:
+        yield
+    finally:
+        env.tools[PYTHON] = tool
+
 
 REPLAYED_ERRORS = (SandboxError, ServiceError, TimeoutError, OSError)
 
@@ -182,3 +328,140 @@ def error_message(error: BaseException) -> str:
     """Return what a failed trajectory says of its error: the class, the message, and its notes."""
     notes = "; ".join(getattr(error, "__notes__", ()))
     return f"{type(error).__name__}: {error}" + (f"; {notes}" if notes else "")
+
+
+# The environments of one group: starts them, plays turns in them, forks and closes them, and records the times.
+#
+# An environment that breaks down is made again by replaying its turns in a fresh one, where that is safe (see
+# `live_trajectory`). No environment stays open, whatever happens.
+
+logger = logging.getLogger(__name__)
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+@dataclass
+class EnvironmentPool:
+    """The environments of one group.
+
+    Attributes:
+        template: the environment they are copies of.
+        task: the task they play.
+        limits: on what runs at once, over all groups.
+        timeline: where their events are recorded.
+        time: runs while at least one of them is busy.
+        turn_timeout: most seconds for a step, a reset, a fork or closing.
+    """
+
+    template: ToolEnv
+    task: Task
+    limits: ConcurrencyLimits
+    timeline: list[Event]
+    time: Stopwatch
+    turn_timeout: float = 900.0
+    _open: set[ToolEnv] = field(default_factory=set)
+
+    def spawn(self) -> ToolEnv:
+        """Return a fresh environment; it still has to be started."""
+        env = self.template.spawn()
+        self._open.add(env)
+        return env
+
+    async def start(self, trajectory: LiveTrajectory) -> None:
+        """Start a trajectory's episode."""
+        episode = trajectory.episode
+        # this ends at the latest when no retries are left: `_make_again` raises the error then
+        while not episode.begun:
+            try:
+                async with self._timed(Event(trajectory.number, "reset", 0.0, 0.0)):
+                    await episode.env.areset(seed=episode.seed, options={"task": self.task})
+                episode.begun = True
+            except Exception as error:
+                await self._make_again(trajectory, error)
+
+    async def act(self, trajectory: LiveTrajectory, text: str, room: int, cut: bool = False) -> StepResult:
+        """Play one turn and return what `ToolEnv.step` returns.
+
+        Args:
+            trajectory: whose episode.
+            text: of the turn; "" with `cut` if the last turn stays the last one.
+            room: tokens left for what follows the turn.
+            cut: whether the turn is incomplete and must not be read, so that the episode is truncated.
+        """
+        episode = trajectory.episode
+        tools = [] if cut else _called_tools(episode, text)
+        tool = tools[0] if tools else ""
+        while True:
+            try:
+                event = Event(trajectory.number, "tool" if tool else "answer", 0.0, 0.0, name=tool)
+                async with self._timed(event, *(tools or ["answer"])):
+                    # at each try: a replayed episode still has the room of its last replayed turn
+                    episode.env.episode.tokens_left = room
+                    with running_instead(episode.env, episode.correction):
+                        result = await (episode.env.atruncate(text) if cut else episode.env.astep(text))
+                    event.status = result[4].get("tool", {}).get("status", "") if tool else result[4]["outcome"]
+                return result
+            except Exception as error:
+                await self._make_again(trajectory, error)
+
+    async def fork(self, trajectory: LiveTrajectory, event: Event) -> list[ToolEnv]:
+        """Return `event.copies` copies of a trajectory's environment."""
+        async with self._timed(event):
+            copies = await trajectory.env.afork(event.copies)
+            self._open.update(copies)
+            return copies
+
+    async def close(self, env: ToolEnv) -> None:
+        """Close an environment. An error is only logged: a sandbox that is gone has nothing left to give back."""
+        try:
+            async with asyncio.timeout(self.turn_timeout):
+                await env.aclose()
+        except Exception as error:
+            logger.warning("closing an environment of %s failed: %r", self.task.id, error)
+        # last, so that `close_all` still finds it if this is cancelled while it closes
+        self._open.discard(env)
+
+    async def close_all(self) -> None:
+        """Close what is still open."""
+        for env in list(self._open):
+            await self.close(env)
+
+    @contextlib.asynccontextmanager
+    async def _timed(self, event: Event, *kinds: str, steps: int = 1) -> AsyncIterator[None]:
+        """Run an operation under its limits and a timeout of `steps` steps, and record it."""
+        async with self.limits.timed(self.timeline, event, *kinds):
+            with self.time.running():
+                try:
+                    async with asyncio.timeout(self.turn_timeout * steps) as limit:
+                        yield
+                except TimeoutError as error:
+                    if not limit.expired():  # a timeout of the tool itself, which says more than ours would
+                        raise
+                    said = f"a {event.kind} took longer than turn_timeout = {self.turn_timeout:g} s"
+                    raise TimeoutError(said) from error
+
+    async def _make_again(self, trajectory: LiveTrajectory, error: Exception) -> None:
+        """Replace an environment that broke down by one that has replayed its turns, or raise the error."""
+        episode = trajectory.episode
+        if not episode.may_replay(error):
+            raise error
+        episode.retries -= 1
+        logger.info("an environment of %s failed (%r); replaying its episode", self.task.id, error)
+        # closed first: where sandboxes are few, the new environment may need its place
+        await self.close(episode.env)
+        episode.env = self.spawn()
+        # there is nothing to replay; the caller tries to start it again
+        if not episode.begun:
+            return
+        try:
+            event = Event(trajectory.number, "retry", 0.0, 0.0, name=type(error).__name__)
+            async with self._timed(event, steps=1 + len(episode.history)):
+                await replay(episode.env, self.task, episode.history, episode.seed)
+        except Exception as again:
+            error.add_note(f"and the episode could not be replayed: {again}")
+            raise error from again
+
+
+def _called_tools(episode: LiveEpisode, text: str) -> list[str]:
+    """Return the tools that a turn calls."""
+    action = episode.env.protocol.parse(text, usable_schemas(episode.env.tools))
+    return [call.name for call in action.calls] if isinstance(action, ToolCalls) else []

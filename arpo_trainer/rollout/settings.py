@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from arpo_trainer.algorithms.budgets import split_budget
-from arpo_trainer.algorithms.registry import Algorithm, get_algorithm
+from arpo_trainer.algorithms.registry import Algorithm, get_algorithm, split_budget
 from arpo_trainer.backends.base import check_filters
 from arpo_trainer.validation import check_name, check_types
 

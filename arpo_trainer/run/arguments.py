@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.make_env import known_id
 from arpo_trainer.run.weight_arguments import WeightArguments
-from arpo_trainer.training.process_count import process_count
+from arpo_trainer.training.devices import process_count
 from arpo_trainer.validation import check_name, check_types, nearest_names
 from envs_registry.contamination import OVERLAP
 

@@ -20,9 +20,7 @@ import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
 from arpo_trainer.costs.cost_table import cost_summary
 from arpo_trainer.costs.estimate import Costs, estimate
-from arpo_trainer.costs.memory import MemoryNeeds, format_bytes
-from arpo_trainer.costs.model_shape import ModelShape, model_shape
-from arpo_trainer.costs.sharding import ProcessLayout
+from arpo_trainer.costs.memory import MemoryNeeds, ModelShape, ProcessLayout, format_bytes, model_shape
 from arpo_trainer.demo_model import DEMO_MODEL, has_demo_model, resolve_model
 from arpo_trainer.make_env import make_env
 from arpo_trainer.run.arguments import RunArguments, configure
@@ -31,7 +29,7 @@ from arpo_trainer.run.lora import lora_config
 from arpo_trainer.run.run_environments import RunEnvironments
 from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.config import ARPOConfig
-from arpo_trainer.training.process_count import planning, process_count
+from arpo_trainer.training.devices import planning, process_count
 from arpo_trainer.training.task_data import training_tasks
 from envs_registry import get_spec
 from envs_registry.datasets.hub import HubError

@@ -19,13 +19,13 @@ import torch
 from arpo_trainer.costs.compute_hours import PASS, PASS_AND_BACK, ComputeSpeed
 from arpo_trainer.costs.cost_table import cost_rows
 from arpo_trainer.costs.estimate import Costs
-from arpo_trainer.costs.model_shape import model_shape
+from arpo_trainer.costs.memory import model_shape
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.make_env import make_env
 from arpo_trainer.run.dry_run import plan_run, published_size
 from arpo_trainer.run.pipeline import Pipeline
 from arpo_trainer.run.placement import Placement
-from arpo_trainer.run.sft_dry_run import Line, sft_dry_run
+from arpo_trainer.run.sft_run import Line, sft_dry_run
 from envs_registry.datasets.hub import HubError
 from envs_registry.spec import UnknownEnvError
 

@@ -18,9 +18,8 @@ import torch
 
 from arpo_env.net import strip_credentials
 from arpo_trainer.costs.cost_table import Line
-from arpo_trainer.costs.memory import format_bytes
-from arpo_trainer.costs.sharding import SHARDINGS
-from arpo_trainer.rollout.concurrency import DEFAULT_TRAJECTORIES
+from arpo_trainer.costs.memory import SHARDINGS, format_bytes
+from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES
 from arpo_trainer.run.dry_run import PlannedRun
 from arpo_trainer.run.launch import refused_machines
 from arpo_trainer.training.policy_backend import server_urls

@@ -8,12 +8,11 @@ from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_trainer.make_env import known_id, make_env
-from arpo_trainer.rollout.concurrency import check_limits
 from arpo_trainer.rollout.distributed import this_rank
+from arpo_trainer.rollout.live_trajectory import check_limits
 from arpo_trainer.run.arguments import RunArguments
 from arpo_trainer.run.cold_start import check_solvable
-from arpo_trainer.training.config import ARPOConfig
-from arpo_trainer.training.config_checks import check_vllm_length
+from arpo_trainer.training.config import ARPOConfig, check_vllm_length
 from arpo_trainer.training.policy_backend import check_served_model
 from arpo_trainer.training.task_data import training_tasks
 from envs_registry.contamination import keep_apart

@@ -15,7 +15,7 @@ from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.run.weight_arguments import WeightArguments
 from arpo_trainer.sft.trace_data import TraceSettings
 from arpo_trainer.sft.trace_formats import FORMATS
-from arpo_trainer.training.process_count import process_count
+from arpo_trainer.training.devices import process_count
 from arpo_trainer.validation import check_name, check_types, nearest_names
 from envs_registry.datasets.data_files import READERS
 

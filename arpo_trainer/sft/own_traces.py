@@ -20,8 +20,16 @@ from typing import Any
 from arpo_env.memory_folding import check_memory, memory_text
 from arpo_env.tools.tool import JsonSchema
 from arpo_env.tools.tool_search import NAME as TOOL_SEARCH
-from arpo_trainer.sft.found_tools import action_schemas, shown_schemas
-from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, SampledIds, ToolResults, Trace, Turn
+from arpo_trainer.sft.plain_trace import (
+    DroppedRow,
+    ModelTurn,
+    SampledIds,
+    ToolResults,
+    Trace,
+    Turn,
+    action_schemas,
+    shown_schemas,
+)
 from arpo_trainer.tree import RolloutTree, Span
 
 _END = re.compile(r"(?:<\|(?:im_end|eot_id|eom_id|endoftext|end_of_text)\|>|</s>)\s*\Z")

@@ -23,9 +23,9 @@ from trl import SFTConfig, SFTTrainer
 from arpo_trainer.packing import packed_logps
 from arpo_trainer.packing.support import PROVEN_ON, why_not_packable, why_not_proven
 from arpo_trainer.rollout.distributed import rank_count
-from arpo_trainer.sft.tokenised_traces import IGNORED, Example
+from arpo_trainer.sft.trace_data import IGNORED, Example
 from arpo_trainer.training.devices import OneDevice
-from arpo_trainer.training.rows_resume import ResumesOnRows
+from arpo_trainer.training.resume import ResumesOnRows
 from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD
 
 _PLAIN_LOSSES = ("nll", "chunked_nll")

@@ -25,8 +25,16 @@ from arpo_env.protocols.protocol import (
     tool_names,
 )
 from arpo_env.tools.tool import JsonSchema
-from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace, Turn
-from arpo_trainer.sft.trace_checks import STREAM_TAGS, CheckedTurn, checked_turns
+from arpo_trainer.sft.plain_trace import (
+    STREAM_TAGS,
+    CheckedTurn,
+    DroppedRow,
+    ModelTurn,
+    ToolResults,
+    Trace,
+    Turn,
+    checked_turns,
+)
 
 _STREAM = "deepagent"  # one stream of reasoning, with JSON calls in tags
 

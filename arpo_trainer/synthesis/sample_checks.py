@@ -1,6 +1,6 @@
 """The quality of one sample: each check has a name, and the first one that fails drops the sample (a `DroppedSample`).
 
-Format is checked by the reader of `arpo sft` (`arpo_trainer.sft.trace_checks`), with the causes that it names: what it
+Format is checked by the reader of `arpo sft` (`arpo_trainer.sft.plain_trace`), with the causes that it names: what it
 would refuse is not written. The others are Tool-Star's quality normalisation (sec. 3.2): budget of calls, repeated
 calls, code that runs.
 
@@ -10,21 +10,22 @@ calls, code that runs.
 
 from __future__ import annotations
 
+import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from arpo_env.protocols.protocol import Protocol, ToolCalls
 from arpo_env.tools.tool import JsonSchema
-from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitRow
+from arpo_trainer.evaluation.episode_store import EpisodeEntry, UnitRow
 from arpo_trainer.sft.own_traces import tree_traces
 from arpo_trainer.sft.plain_trace import CAUSES as FORMAT_CAUSES
-from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace
-from arpo_trainer.sft.trace_checks import CheckedTurn, checked_turns
-from arpo_trainer.synthesis.stages import DIRECT, stage_of
-from arpo_trainer.synthesis.synth_settings import SynthSettings
+from arpo_trainer.sft.plain_trace import CheckedTurn, DroppedRow, ModelTurn, ToolResults, Trace, checked_turns
+from arpo_trainer.sft.to_protocol import as_messages, rewritten
+from arpo_trainer.sft.trace_formats import read_row
+from arpo_trainer.synthesis.synth_settings import DIRECT, SynthSettings, stage_of
 from arpo_trainer.tree import RolloutTree, Span
 
 CAUSES = {
@@ -221,3 +222,186 @@ def turn_texts(trace: Trace) -> list[tuple[str, ...]]:
         for turn in trace.turns
         if isinstance(turn, ModelTurn | ToolResults)
     ]
+
+
+# Sorts questions by how often they are answered: without tools, with tools only, or not at all.
+#
+# Tool-Star (arXiv 2505.16410, sec. 3.3) sorts by one right or wrong answer of each kind; here the shares of several
+# samples decide, with `easy` and `hard` as limits. A sample that broke does not count. A question to which no sample
+# gives any answer is not hard: the teacher refused, or did not keep to the format.
+
+Question = tuple[str, str]  # label of the environment, id of the task
+CLASSES = {
+    "direct": "answered without tools",
+    "tir": "answered with tools",
+    "hard": "not answered, for reinforcement learning",
+    "unanswered": "no sample gives an answer: refusals or texts without the format",
+    "broken": "no sample that decides was scored",
+    "contaminated": "in an evaluation set",
+}
+
+
+@dataclass
+class Attempts:
+    """What happened to one question.
+
+    Attributes:
+        direct: scored samples without tools.
+        tools: scored samples with tools, those after hints included.
+    """
+
+    direct: list[EpisodeEntry] = field(default_factory=list)
+    tools: list[EpisodeEntry] = field(default_factory=list)
+
+    def rates(self, min_score: float) -> tuple[float | None, float | None]:
+        """Return the shares of right answers without and with tools; None without a sample."""
+        return _rate(self.direct, min_score), _rate(self.tools, min_score)
+
+
+def attempts(rows: Iterable[UnitRow]) -> dict[Question, Attempts]:
+    """Return the scored samples of each question."""
+    found: dict[Question, Attempts] = defaultdict(Attempts)
+    for row in rows:
+        env, stage = stage_of(row.env)
+        tried = found[env, row.task]
+        kind = tried.direct if stage == DIRECT else tried.tools
+        kind.extend(entry for entry in row.episodes if entry.reward is not None)
+    return dict(found)
+
+
+def needs_tools(tried: Attempts, settings: SynthSettings) -> bool:
+    """Return whether too few answers without tools are right."""
+    rate = _rate(tried.direct, settings.min_score)
+    return rate is None or not settings.easy or rate < settings.easy
+
+
+def difficulty(tried: Attempts, settings: SynthSettings) -> str:
+    """Return the class of a question, a key of `CLASSES`."""
+    if not needs_tools(tried, settings):
+        return "direct"
+    rate = _rate(tried.tools, settings.min_score)
+    if rate is None:
+        return "broken"
+    if rate > settings.hard:
+        return "tir"
+    answered = any(entry.answer for entry in (*tried.direct, *tried.tools))
+    return "hard" if answered else "unanswered"
+
+
+def _rate(entries: list[EpisodeEntry], min_score: float) -> float | None:
+    return sum(solved(entry, min_score) for entry in entries) / len(entries) if entries else None
+
+
+# Rows of training files: a kept sample as sharegpt, alpaca or messages, and a hard question as a row of data.
+#
+# The rows are read by `arpo sft` and by LLaMA-Factory, for which `dataset_info` describes the file. Each written row is
+# read back by the reader of `arpo sft`, and has to give the same turns.
+
+_OF_SFT = frozenset({"python", "search"})  # the tools that `arpo sft` knows without a schema
+Row = dict[str, Any]
+
+
+def training_row(trace: Trace, form: str, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
+    """Return a trace as a row that reads back as it is.
+
+    Args:
+        trace: a checked trace whose turns are texts in the protocol.
+        form: a key of `WRITERS`.
+        protocol: of the trace.
+        tools: that may be called.
+
+    Raises:
+        DroppedSample: the row does not read back.
+    """
+    row = WRITERS[form](trace, protocol, tools)
+    names = {tool["function"]["name"] for tool in tools}
+    if protocol.native or not names <= _OF_SFT:
+        row["tools"] = list(tools) if form == "messages" else json.dumps([tool["function"] for tool in tools])
+    try:
+        (read,) = read_row(row)
+        same = turn_texts(rewritten(read, protocol, tools)) == turn_texts(trace)
+    except DroppedRow as fault:
+        raise DroppedSample("does not read back", str(fault)) from fault
+    if not same or (read.system, read.question) != (trace.system, trace.question):
+        raise DroppedSample("does not read back", "its turns differ")
+    return row
+
+
+def check_format(form: str, protocol: Protocol) -> None:
+    """Refuse a format that cannot hold the turns of a protocol.
+
+    Raises:
+        ValueError: it is alpaca, and the protocol writes results as messages.
+    """
+    if form == "alpaca" and protocol.native:
+        raise ValueError(
+            f"alpaca has one text for a whole episode, and protocol {protocol.name!r} has messages: take sharegpt"
+        )
+
+
+def dataset_info(name: str, file: str, form: str, protocol: Protocol) -> dict[str, Any]:
+    """Return the entry of LLaMA-Factory's dataset_info.json for a file."""
+    if form == "alpaca":
+        columns = {"prompt": "instruction", "query": "input", "response": "output", "system": "system"}
+        return {name: {"file_name": file, "formatting": "alpaca", "columns": columns}}
+    shown = {"tools": "tools"} if protocol.native else {}
+    if form == "sharegpt":
+        return {name: {"file_name": file, "formatting": "sharegpt", "columns": {
+            "messages": "conversations", "system": "system", **shown}}}  # fmt: skip
+    tags = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant",
+            "observation_tag": "tool", "system_tag": "system"}  # fmt: skip
+    # calls beside the text are OpenAI's form
+    formatting = "openai" if protocol.native else "sharegpt"
+    return {
+        name: {"file_name": file, "formatting": formatting, "columns": {"messages": "messages", **shown}, "tags": tags}
+    }
+
+
+def hard_row(task: Mapping[str, Any], index: int) -> Row:
+    """Return a task as a row that its environment reads with `data`; generated tasks are found by their index."""
+    answers = list(task["answers"])
+    return {
+        "id": task["id"],
+        "index": index,
+        "question": task["question"],
+        "answer": answers[0],
+        "golden_answers": answers,
+        "kind": task["kind"],
+        "level": task["level"],
+        "category": task["category"],
+    }
+
+
+def _sharegpt(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
+    if not protocol.native:
+        turns = [{"from": "gpt", "value": _one_text(trace, protocol, tools)}]
+    else:
+        turns = [
+            {"from": "gpt", "value": turn.text}
+            if isinstance(turn, ModelTurn)
+            else {"from": "observation", "value": _shown_row(turn)}
+            for turn in trace.turns
+        ]
+    return {"conversations": [{"from": "human", "value": trace.question}, *turns], "system": trace.system}
+
+
+def _alpaca(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
+    output = _one_text(trace, protocol, tools)
+    return {"instruction": trace.question, "input": "", "output": output, "system": trace.system}
+
+
+def _one_text(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> str:
+    text: str = as_messages(trace, protocol, tools)["messages"][-1]["content"]
+    return text
+
+
+def _shown_row(results: ToolResults) -> str:
+    # LLaMA-Factory's templates write the outer tags
+    return "\n</tool_response>\n<tool_response>\n".join(results.texts)
+
+
+WRITERS: dict[str, Callable[[Trace, Protocol, Sequence[JsonSchema]], Row]] = {
+    "sharegpt": _sharegpt,
+    "alpaca": _alpaca,
+    "messages": as_messages,
+}

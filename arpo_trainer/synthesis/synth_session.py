@@ -24,24 +24,24 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.cache import Cache
 from arpo_env.event_loop import run
-from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun
+from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun, UnitRow
 from arpo_trainer.evaluation.eval_models import SERVED, EvalModel, context_length, free_memory, labelled, load_tokenizer
 from arpo_trainer.evaluation.eval_plan import share_limits
-from arpo_trainer.evaluation.eval_runner import EvalRunner, Unit
+from arpo_trainer.evaluation.eval_runner import EvalRunner, RayEvalRunner, Unit, check_for_workers
 from arpo_trainer.evaluation.eval_session import open_recorded, shard_folder
 from arpo_trainer.evaluation.eval_settings import refuse_other_settings
 from arpo_trainer.evaluation.eval_shard import EvalShard
-from arpo_trainer.evaluation.ray_runner import RayEvalRunner, check_for_workers
-from arpo_trainer.evaluation.unit_row import UnitRow
 from arpo_trainer.report.run_data import read_facts, write_facts
 from arpo_trainer.rollout.engine import Engine, first_error
-from arpo_trainer.synthesis.question_sets import QuestionSet, find_contaminated, open_question_sets
-from arpo_trainer.synthesis.selection import select
-from arpo_trainer.synthesis.stages import STAGES, TIR, stage_label
-from arpo_trainer.synthesis.synth_report import SynthReport
-from arpo_trainer.synthesis.synth_settings import SynthSettings
-from arpo_trainer.synthesis.synth_units import SynthUnits, add_counts
-from arpo_trainer.synthesis.training_files import REPORT, write_files
+from arpo_trainer.synthesis.question_sets import (
+    QuestionSet,
+    SynthUnits,
+    add_counts,
+    find_contaminated,
+    open_question_sets,
+)
+from arpo_trainer.synthesis.selection import REPORT, SynthReport, select, write_files
+from arpo_trainer.synthesis.synth_settings import STAGES, TIR, SynthSettings, stage_label
 from arpo_trainer.training.recorder import versions
 
 if TYPE_CHECKING:

@@ -7,13 +7,200 @@ are played and which are kept may change: the files are written anew from the st
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import random
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from arpo_env.protocols.protocol import tool_names
+from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.evaluation.eval_settings import EvalSettings
-from arpo_trainer.synthesis.hints import HINTS
+from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.validation import check_name, check_types
+
+# Hints that are put into reasoning without tools, so that the model goes on with tools (Tool-Star, sec. 3.1).
+#
+# "verify" follows a sentence that sounds uncertain; "reflect" stands where the answer would be given. The text is cut
+# there, and the model continues behind the hint. Of the sampled tokens, those before the cut are kept as they are; only
+# the characters of a token that the cut divides, and the hint, are tokenised.
+#
+#     Opener(renderer, schemas).opening("reflect", generation.ids, generation.entropies, "42", random.Random(0))
+
+_UNCERTAIN = re.compile(
+    r"\b(?:wait|hmm+|maybe|perhaps|probably|possibly|presumably|alternatively|roughly|approximately|i think|i believe"
+    r"|i guess|i recall|i assume|(?:not|un)[ -]?(?:sure|certain)|might|should be|seems?|if i remember"
+    r"|let me (?:check|verify|double[- ]check|recompute|recalculate|re-?check|think again))\b"
+    r"|等等|等一下|可能|也许|或许|大概|大约|似乎|应该是|不确定|我想|我记得|让我(?:检查|验证|再)",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!?](?=\s|<|$)|[。！？\n]")
+_TOOLS = {"en": {"python": "Python", "search": "a search"}, "zh": {"python": "Python", "search": "搜索"}}
+HINTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "verify": {
+        "en": (
+            "I am not certain of this step, so I check it with {tools} before I go on.",
+            "This has to be verified: I use {tools} for it.",
+            "I should not rely on this from memory. {tools} can tell, so I ask before I continue.",
+        ),
+        "zh": ("这一步我不确定，先用{tools}验证再继续。", "这里需要核实：我用{tools}来检查。"),
+    },
+    "reflect": {
+        "en": (
+            "My answer so far is {answer}. Before I give it, I check it with {tools}.",
+            "So far I get {answer}. I look at it again with {tools} first.",
+        ),
+        "zh": (
+            "目前的答案是{answer}。作答之前，我先用{tools}检查一遍。",
+            "到这里得到{answer}，先用{tools}再验证一次。",
+        ),
+    },
+}
+CAUSES = {
+    "no uncertain phrase": "no sentence sounds uncertain",
+    "no answer to reflect on": "the sample gave no answer",
+    "marks of tools in the text": "the sample writes calls or results, although it had no tools",
+    "several turns": "the sample has more than one turn",
+}
+_MOST_ANSWER = 200  # characters that are quoted
+_MOST_SENTENCES = 16  # whose entropies are compared, each of which decodes the turn some times
+
+
+class NoPlaceForHint(ValueError):
+    """Raised where a hint cannot be put; `cause` is a key of `CAUSES`."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(CAUSES[cause])
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class Opener:
+    """Makes the openings of continuations.
+
+    Attributes:
+        renderer: of the model, and of the protocol with tools.
+        schemas: of the tools that the continuation has.
+        language: of the question: "en" or "zh".
+    """
+
+    renderer: Renderer
+    schemas: Sequence[JsonSchema]
+    language: str = "en"
+
+    def opening(
+        self, kind: str, ids: Sequence[int], entropies: Sequence[float], answer: str | None, rng: random.Random
+    ) -> list[int]:
+        """Return the ids that a turn with tools begins with: the sample up to the cut, and the hint.
+
+        Args:
+            kind: a key of `HINTS`.
+            ids: ids of the turn without tools.
+            entropies: of these tokens, in nats; zeros where they are not known.
+            answer: the answer that the turn gave.
+            rng: chooses the wording, and the place where the entropies do not.
+
+        Raises:
+            NoPlaceForHint: the hint has no place.
+        """
+        turn = SampledTurn(self.renderer, ids, entropies)
+        end = self._end(turn.text)
+        if self._marks(turn.text[:end]):
+            raise NoPlaceForHint("marks of tools in the text")
+        if kind == "verify":
+            cut = _uncertain_end(turn, end, rng)
+        elif answer is None or not answer.strip():
+            raise NoPlaceForHint("no answer to reflect on")
+        else:
+            cut = end
+        kept, rest = turn.cut(cut)
+        hint = self._hint(kind, turn.text[:cut], answer or "", rng)
+        # `first` would take a thought that begins here for the one that a template has opened
+        return [*kept, *self.renderer.turn_ids(rest + hint, first=False)]
+
+    def _end(self, text: str) -> int:
+        """Return where the answer begins in a text with tags, else where the text ends."""
+        place = -1 if self.renderer.protocol.native else text.rfind("<answer>")
+        return len(text.rstrip()) if place < 0 else place
+
+    def _marks(self, text: str) -> bool:
+        names = "|".join(map(re.escape, (*tool_names(self.schemas), "answer", "result", "tool_call", "tool_response")))
+        return re.search(rf"</?(?:{names})>", text) is not None
+
+    def _hint(self, kind: str, before: str, answer: str, rng: random.Random) -> str:
+        language = self.language if self.language in _TOOLS else "en"
+        words = _TOOLS[language]
+        named = [words.get(name, name) for name in tool_names(self.schemas)]
+        # an answer with tags would be read as one
+        quoted = (
+            answer if len(answer) <= _MOST_ANSWER and "<" not in answer else ("this" if language == "en" else "如此")
+        )
+        tools = (" or " if language == "en" else "或").join(named)
+        text = rng.choice(HINTS[kind][language]).format(tools=tools, answer=quoted)
+        text = text[0].upper() + text[1:]
+        space = "" if not before or before[-1].isspace() else " "
+        if before.rfind("<think>") > before.rfind("</think>"):
+            return f"{space}{text}</think>\n"
+        return f"{space}{text}\n" if self.renderer.protocol.native else f"{space}<think>{text}</think>\n"
+
+
+class SampledTurn:
+    """The text of a sampled turn, and which tokens its characters come from.
+
+    Args:
+        renderer: decodes the ids.
+        ids: of the turn.
+        entropies: of the tokens.
+    """
+
+    def __init__(self, renderer: Renderer, ids: Sequence[int], entropies: Sequence[float]) -> None:
+        self._renderer, self._ids, self._entropies = renderer, list(ids), entropies
+        self.text = self._decoded(len(ids))
+        # an end token adds no text, and nothing may follow it
+        while self._ids and self._decoded(len(self._ids) - 1) == self.text:
+            self._ids.pop()
+
+    def cut(self, place: int) -> tuple[list[int], str]:
+        """Return the tokens that lie before a place in the text as a whole, and the characters between them and it."""
+        number = self.token(place)
+        while number and not self.text.startswith(self._decoded(number)):  # it ends in the middle of a character
+            number -= 1
+        return self._ids[:number], self.text[len(self._decoded(number)) : place]
+
+    def token(self, place: int) -> int:
+        """Return how many tokens end at or before a place in the text."""
+        low, high = 0, len(self._ids)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if len(self._decoded(middle)) <= place else (low, middle - 1)
+        return low
+
+    def entropy(self, begin: int, end: int) -> float:
+        """Return the mean entropy of the tokens between two places in the text, in nats."""
+        values = self._entropies[self.token(begin) : self.token(end)]
+        return sum(values) / len(values) if values else 0.0
+
+    def _decoded(self, number: int) -> str:
+        return self._renderer.turn_text(self._ids[:number], first=True)
+
+
+def _uncertain_end(turn: SampledTurn, end: int, rng: random.Random) -> int:
+    """Return the end of the uncertain sentence that the model was the least sure of, by the entropies of its tokens."""
+    sentences: list[tuple[int, int]] = []
+    for match in _UNCERTAIN.finditer(turn.text, 0, end):
+        if sentences and match.start() < sentences[-1][1]:
+            continue  # the same sentence; a teacher that loops writes thousands of such words
+        stop = _SENTENCE_END.search(turn.text, match.end(), end)
+        place = stop.end() if stop else end
+        # a sentence may go on into the end of the thought
+        closing = turn.text.find("</think>", match.end(), place)
+        sentences.append((match.start(), closing if closing >= 0 else place))
+    if not sentences:
+        raise NoPlaceForHint("no uncertain phrase")
+    if len(sentences) > _MOST_SENTENCES:
+        sentences = rng.sample(sentences, _MOST_SENTENCES)
+    return max((turn.entropy(*sentence), rng.random(), sentence[1]) for sentence in sentences)[2]
+
 
 FORMATS = ("sharegpt", "alpaca", "messages")
 _PLAY = (
@@ -132,3 +319,22 @@ class SynthSettings:
 
 def _several(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+# The stages of a synthesis: direct answers, samples with tools, and continuations after hints.
+#
+# The samples of a stage are stored under a label of their own, such as "GSM8K-v0/tir".
+
+DIRECT, TIR = "direct", "tir"
+STAGES = (DIRECT, TIR, *HINTS)
+
+
+def stage_label(env: str, stage: str) -> str:
+    """Return the label under which the samples of a stage of an environment are stored."""
+    return f"{env}/{stage}"
+
+
+def stage_of(label: str) -> tuple[str, str]:
+    """Return the environment and the stage of a label."""
+    env, _, stage = label.rpartition("/")
+    return env, stage

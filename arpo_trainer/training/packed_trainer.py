@@ -7,16 +7,15 @@ are computed here, those of the old and the reference policy too. Losses, accumu
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 
-from arpo_trainer.packing.forward import packed_logps
-from arpo_trainer.packing.splitting import regroup
+from arpo_trainer.packing.forward import packed_logps, regroup
 from arpo_trainer.packing.support import PROVEN_ON, why_not_packable, why_not_padding_free, why_not_proven
-from arpo_trainer.training.forward_request import Forward
-from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, HookedGRPOTrainer
+from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, Forward, HookedGRPOTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -113,3 +112,167 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
             return None
         device = self.accelerator.device
         return lambda own: int(self.accelerator.gather(torch.tensor([own], device=device)).max())
+
+
+# Rows with folds, cut where their history was folded: each segment becomes a row with a prompt of its own.
+#
+# A trajectory stays one row of the batch, so that rewards, advantages, masks and every normalisation of the loss are
+# those of one trajectory. Only its log-probabilities are computed in pieces: nothing that follows a fold attends to
+# what came before it, and its positions begin anew. `docs/concepts/folding.md` says why.
+#
+#     segments = cut_at_folds(input_ids, attention_mask, fold_mask)       # (B, P + T) to (S, P' + T')
+#     logps = segments.join(log_probabilities_of(segments))               # (S, T') to (B, T)
+
+
+class Segment(NamedTuple):
+    """A prompt and what follows it, as places in a row.
+
+    Attributes:
+        row: of the batch.
+        prompt: columns of the prompt's tokens in (B, P + T).
+        completion: columns of the tokens that follow, at least one.
+    """
+
+    row: int
+    prompt: list[int]
+    completion: list[int]
+
+
+@dataclass(frozen=True)
+class FoldSegments:
+    """Segments as TRL pads rows: prompts on the left, completions on the right.
+
+    Attributes:
+        input_ids: (S, P' + T').
+        attention_mask: 1 for tokens, 0 for padding, (S, P' + T').
+        width: T'.
+        shape: (B, T) of the batch they were cut from.
+        source: for each completion token of the segments, in order, its place in (S, T') counted row by row.
+        target: the same in (B, T).
+    """
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    width: int
+    shape: tuple[int, int]
+    source: torch.Tensor
+    target: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    def extended(self, rows: int) -> FoldSegments:
+        """Return the segments with copies of the first one behind them, `rows` in all; nobody reads the copies."""
+        extra = [0] * (rows - len(self))
+        places = torch.tensor([*range(len(self)), *extra], device=self.input_ids.device)
+        return replace(self, input_ids=self.input_ids[places], attention_mask=self.attention_mask[places])
+
+    def join(self, values: torch.Tensor) -> torch.Tensor:
+        """Return values of the segments, (S, T'), in the places of the batch, (B, T); 0 at new prompts and padding."""
+        # the zero depends on every value, so that a forward pass nobody reads takes part in backward, too; each value
+        # is made 0 before they are added, since a sum of log-probabilities is beyond the range of float16
+        joined = values.new_zeros(self.shape).flatten() + (0 * values).sum()
+        return joined.index_put((self.target,), values.flatten()[self.source]).view(self.shape)
+
+
+def cut_at_folds(input_ids: torch.Tensor, attention_mask: torch.Tensor, fold_mask: torch.Tensor) -> FoldSegments:
+    """Cut the rows of a batch at their folds.
+
+    Args:
+        input_ids: prompts and completions as TRL pads them, (B, P + T).
+        attention_mask: 1 for tokens, 0 for padding, (B, P + T).
+        fold_mask: 1 for tokens of a new prompt, (B, T).
+    """
+    rows, width = fold_mask.shape
+    left = input_ids.shape[1] - width
+    segments = [each for row in range(rows) for each in _segments(row, left, attention_mask[row], fold_mask[row])]
+    # a batch without completion tokens still needs a row for the model
+    segments = segments or [Segment(0, [0], [])]
+    before = max(len(segment.prompt) for segment in segments)
+    after = max(1, *(len(segment.completion) for segment in segments))
+    columns = torch.zeros(len(segments), before + after, dtype=torch.long)
+    mask, source, target = torch.zeros_like(columns), [], []
+    for number, segment in enumerate(segments):
+        place = slice(before - len(segment.prompt), before + len(segment.completion))
+        columns[number, place] = torch.tensor(segment.prompt + segment.completion)
+        mask[number, place] = 1
+        source += [number * after + position for position in range(len(segment.completion))]
+        target += [segment.row * width + column - left for column in segment.completion]
+    device = input_ids.device
+    own = torch.tensor([segment.row for segment in segments], device=device)[:, None]
+    mask = mask.to(device)
+    ids = input_ids[own, columns.to(device)] * mask
+    places = (torch.tensor(listed, dtype=torch.long, device=device) for listed in (source, target))
+    return FoldSegments(ids, mask.to(attention_mask.dtype), after, (rows, width), *places)
+
+
+def _segments(row: int, left: int, attention_mask: torch.Tensor, fold_mask: torch.Tensor) -> Iterator[Segment]:
+    """Yield the segments of a row that have completion tokens."""
+    columns, folds = attention_mask.nonzero().flatten().tolist(), fold_mask.tolist()
+    prompt, completion = [column for column in columns if column < left], list[int]()
+    for column in columns[len(prompt) :]:
+        if not folds[column - left]:
+            completion.append(column)
+        elif completion:  # the first token of a new prompt
+            yield Segment(row, prompt, completion)
+            prompt, completion = [column], []
+        else:
+            prompt.append(column)
+    if completion:
+        yield Segment(row, prompt, completion)
+
+
+# `FoldingGRPOTrainer`: rows whose history was folded go through the model segment by segment (see `fold_segments`).
+#
+# The column "fold_mask" travels with the rows of a rollout, and only where something was folded.
+
+FOLD_MASK = "fold_mask"
+
+
+class FoldingGRPOTrainer(PackedGRPOTrainer):
+    """Cuts rows at their folds where TRL asks for log-probabilities: in the loss, and of the old and reference policy.
+
+    Attributes:
+        rolled_out: set from the end of `play` until the rollout is scored; its rows are what TRL computes with then.
+    """
+
+    rolled_out = False
+
+    def fold_mask(self, width: int) -> torch.Tensor | None:
+        """Return 1 for the tokens of new prompts in the rows that were just rolled out, (B, width); None without folds.
+
+        Every process must return a mask, or none.
+        """
+        return None
+
+    def more_columns(self, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Send the mask along with the rows."""
+        mask, self.rolled_out = self.fold_mask(completion_ids.shape[1]), False
+        return {} if mask is None else {FOLD_MASK: mask.to(completion_ids.device)}
+
+    def in_segments(
+        self, compute: Callable[..., tuple[Any, ...]], ids: Any, mask: Any, width: int, batch_size: int | None
+    ) -> tuple[Any, ...]:
+        """Compute the segments of folded rows and put their numbers back in place."""
+        folds = self._folds_now(width)
+        if folds is None:
+            return compute(ids, mask, width, batch_size)
+        size, segments = batch_size or len(ids), cut_at_folds(ids, mask, folds.to(ids.device))
+        segments = segments.extended(self._joint_rows(len(segments), size))
+        logps, entropies, *rest = compute(segments.input_ids, segments.attention_mask, segments.width, size)
+        return (segments.join(logps), None if entropies is None else segments.join(entropies), *rest)
+
+    def _folds_now(self, width: int) -> torch.Tensor | None:
+        """Return the folds in the rows that TRL computes with now."""
+        if self._loss_inputs is not None:
+            return self._loss_inputs.get(FOLD_MASK)
+        return self.fold_mask(width) if self.rolled_out else None
+
+    def _joint_rows(self, rows: int, batch_size: int) -> int:
+        """Return how many rows to put through the model, so that all processes make as many forward passes."""
+        joint = self._forwards()
+        if joint is None:
+            return rows
+        passes = -(-rows // batch_size)
+        most: int = joint(passes)
+        return rows if most == passes else (most - 1) * batch_size + 1

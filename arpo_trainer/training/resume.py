@@ -19,6 +19,8 @@ On other hardware or with other versions a resumed run differs, since sums round
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import logging
 import math
@@ -32,8 +34,172 @@ from transformers import TrainerState
 from transformers.trainer_utils import TrainOutput
 
 from arpo_trainer.training.checkpoints import checkpoint_step, epochs_behind, find_checkpoint, newer, unmark
-from arpo_trainer.training.run_fingerprint import differences, fingerprint, moved_borders
 from arpo_trainer.training.trl_hooks import HookedGRPOTrainer, forget_rollout, restore_rollout, rollout_state
+
+# The settings that determine the result of a training run, kept in its checkpoints and compared on resume.
+
+# sizes of a rollout, and of the steps and micro-batches that it is split into
+_SIZES = (
+    "num_generations",
+    "num_iterations",
+    "steps_per_generation",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "processes",
+)
+# settings that change speed or records, and not the result
+_FREE = (
+    "output_dir",
+    "run_name",
+    "project",
+    "report_to",
+    "resume_from_checkpoint",
+    "disable_tqdm",
+    "use_cache",
+    "include_num_input_tokens_seen",
+    "torch_empty_cache_steps",
+    "skip_memory_metrics",
+    "debug",
+    "local_rank",
+    "num_completions_to_print",
+    "prediction_loss_only",
+    "per_device_eval_batch_size",
+    "num_generations_eval",
+    "generation_batch_size",
+    "load_best_model_at_end",
+    "metric_for_best_model",
+    "greater_is_better",
+    "ignore_data_skip",
+    "restore_callback_states_from_checkpoint",
+    "max_rows",
+    "prefix_tokens",
+    "limits",
+    "trace_every",
+    "turn_timeout",
+    "retries",
+    "packing_tokens",
+    "enable_jit_checkpoint",
+    "batch_eval_metrics",
+)
+_FREE_STARTS = (
+    "logging_",
+    "log_",
+    "save_",
+    "eval_",
+    "hub_",
+    "push_",
+    "trackio_",
+    "dataloader_",
+    "do_",
+    "include_for_",
+    "vllm_server_",
+    "vllm_group_",
+    "vllm_gpu_",
+    "ddp_",
+    "rollout_worker",
+    "ray_address",
+)
+
+
+def fingerprint(trainer: Any) -> dict[str, Any]:
+    """Return what determines the result of a trainer: settings, environment, tasks, rewards and adapters."""
+    settings = deciding_settings(trainer)
+    settings |= {
+        "processes": trainer.accelerator.num_processes,
+        "packing": trainer.packs,  # what "auto" came to
+        "reward_funcs": trainer.reward_func_names,
+        "tasks": _digest(trainer.train_dataset),
+        "env": _environment(trainer.env),
+    }
+    return as_json(settings)
+
+
+def deciding_settings(trainer: Any) -> dict[str, Any]:
+    """Return settings, model and adapters of one of TRL's trainers, without what decides only speed and records."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    settings = {
+        name: value
+        for name, value in trainer.args.to_dict().items()
+        if name not in _FREE and not name.startswith(_FREE_STARTS)
+    }
+    name = getattr(model, "name_or_path", "")
+    return as_json({**settings, "model": os.path.normpath(name) if name else "", "adapters": _adapters(model)})
+
+
+def run_facts(trainer: Any) -> dict[str, Any]:
+    """Return what run.json says of a trainer's run; its settings are those that differ from the defaults."""
+    args, env, model = trainer.args, trainer.env, trainer.accelerator.unwrap_model(trainer.model)
+    usual = {
+        each.name: each.default if each.default_factory is dataclasses.MISSING else each.default_factory()
+        for each in dataclasses.fields(args)
+    }
+    shown = args.to_dict()  # without tokens
+    settings = as_json({name: shown[name] for name in usual if name in shown and getattr(args, name) != usual[name]})
+    return {
+        "name": args.run_name or Path(args.output_dir).name,
+        "algorithm": args.algorithm,
+        "env": {"id": env.env_spec.id, "kwargs": _options(env)},
+        "model": getattr(model, "name_or_path", "") or type(model).__name__,
+        "seed": args.seed,
+        "settings": settings,
+    }
+
+
+def as_json(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as a checkpoint holds them, so that both compare equal: tuples become lists."""
+    plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+    return plain
+
+
+def _options(env: Any) -> dict[str, Any]:
+    try:
+        options: dict[str, Any] = env.factory.options
+    except TypeError:  # a subclass, which may take other arguments
+        return {}
+    return options
+
+
+def _environment(env: Any) -> dict[str, Any]:
+    """Return tools, protocol, rewards and limits of an environment; its prompt is part of the tasks' digest."""
+    limits = vars(env.budget) | {"calls_of": dict(env.budget.calls_of)}
+    return {
+        "id": env.env_spec.id,
+        "tools": list(env.tools),
+        "protocol": type(env.protocol).__name__,
+        "rewards": env.rewards.weights,
+        **limits,
+    }
+
+
+def _adapters(model: Any) -> dict[str, Any]:
+    """Return the shape of the trained adapters; empty if the weights themselves are trained."""
+    return {
+        f"{name}.{key}": sorted(value) if isinstance(value, set) else value
+        for name, adapter in getattr(model, "peft_config", {}).items()
+        for key, value in adapter.to_dict().items()
+        if key in ("r", "lora_alpha", "target_modules", "lora_dropout")
+    }
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return the settings that have changed, such as "seed: 1 -> 2"."""
+    return [f"{name}: {before.get(name)!r} -> {now[name]!r}" for name in now if before.get(name) != now[name]]
+
+
+def moved_borders(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Return the changed settings that split rollouts at other places."""
+    return differences({name: before.get(name) for name in _SIZES}, {name: now.get(name) for name in _SIZES})
+
+
+def _digest(dataset: Any) -> str | None:
+    """Return a short digest of the tasks; None for a stream, which cannot be read ahead."""
+    if dataset is None or not hasattr(dataset, "__len__"):
+        return None
+    digest = hashlib.sha256()
+    for text in [json.dumps(dataset[:1]["prompt"]), *dataset["task"]]:  # prompts differ only by their tasks
+        digest.update(text.encode() + b"\n")
+    return f"{len(dataset)} tasks, {digest.hexdigest()[:12]}"
+
 
 logger = logging.getLogger(__name__)
 
@@ -186,3 +352,150 @@ class ResumableTrainer(HookedGRPOTrainer):
                 checkpoint_step(checkpoint),
                 ", ".join(changed),
             )
+
+
+# `ResumesOnRows`: exact resume for TRL's trainers that learn from rows which are all there at the start.
+#
+# TRL saves weights, optimizer, schedule and random states. What it loses at a kill, the loss and the metrics since the
+# last log, is kept in NAME_RANK.json here, so that a resumed run logs and saves what an unbroken one does.
+#
+# Of TRL's and transformers' internals this module uses `_total_train_tokens`, `_metrics`, `_tr_loss`,
+# `_globalstep_last_logged`, `_save_checkpoint`, `_save_rng_state`, `_load_rng_state` and `_load_from_checkpoint`. Those
+# of the GRPO trainer are in `trl_hooks` alone.
+#
+#     class TraceTrainer(ResumesOnRows, SFTTrainer):
+#         state_name = "sft"
+
+# how long, in which batches and on what: these change with the machine, or are why a run goes on
+MAY_CHANGE = (
+    *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("auto_find_batch_size", "use_cpu", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "tf32"),
+    *("deepspeed", "fsdp", "fsdp_config", "accelerator_config", "parallelism_config"),
+    *("gradient_checkpointing", "gradient_checkpointing_kwargs", "activation_offloading"),
+    *("activation_checkpointing", "activation_checkpointing_kwargs"),  # their names since transformers 5.23
+    *("torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"),
+    *("dataset_num_proc", "precompute_ref_batch_size"),
+)
+
+
+class ResumesOnRows:
+    """Comes before TRL's trainer among the bases of a trainer.
+
+    Attributes:
+        state_name: how the file of its state begins.
+        rows_digest: of the rows, kept in each checkpoint: one that was trained on other rows is not resumed. "" is not
+            checked. The settings are kept, too.
+    """
+
+    state_name = "rows"
+    rows_digest = ""
+    _checked: Path | None = None
+    # of TRL's trainer
+    args: Any
+    accelerator: Any
+    state: Any
+    _metrics: dict[str, Any]
+    _total_train_tokens: int
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train from the beginning or from a checkpoint.
+
+        Args:
+            resume_from_checkpoint: folder of a checkpoint, or True or "last" for the newest complete one.
+            args: as in TRL's trainer.
+            kwargs: as in TRL's trainer.
+
+        Raises:
+            FileNotFoundError: there is no such checkpoint, or it is incomplete.
+            ValueError: the checkpoint was trained on other rows, or with other settings.
+        """
+        checkpoint = self.checked_checkpoint(resume_from_checkpoint)
+        if checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint):
+            return self._stay(checkpoint)
+        base: Any = super()
+        return base.train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+
+    def checked_checkpoint(self, given: str | Path | bool | None) -> Path | None:
+        """Return the checkpoint to resume from; ask before the records of the earlier run are overwritten.
+
+        Args:
+            given: as in `train`, which takes what is returned and does not check it again.
+
+        Raises:
+            FileNotFoundError: as in `train`.
+            ValueError: as in `train`.
+        """
+        checkpoint = find_checkpoint(given, self.args.output_dir)
+        if checkpoint is not None and checkpoint != self._checked:
+            self._check_state(checkpoint)
+            self._checked = checkpoint
+        return checkpoint
+
+    def _check_state(self, checkpoint: Path) -> None:
+        file = self._state_file(str(checkpoint))
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        if self.rows_digest and kept.get("rows") and kept["rows"] != self.rows_digest:
+            raise ValueError(
+                f"{checkpoint} was trained on other rows: data, prompt, protocol or tokenizer have changed. Resume "
+                "with the same ones, or start a new run with --set output_dir=FOLDER"
+            )
+        self._check_settings(checkpoint, kept.get("settings", {}))
+
+    def _check_settings(self, checkpoint: Path, before: dict[str, Any]) -> None:
+        """Refuse settings that decide what is learnt; of others warn, since the run is not the unbroken one."""
+        now = deciding_settings(self)
+        # another release of TRL may have other settings
+        changed = {name: f"{name}: {before[name]!r} -> {now[name]!r}" for name in now
+                   if name in before and before[name] != now[name]}  # fmt: skip
+        if refused := [words for name, words in changed.items() if name not in MAY_CHANGE]:
+            raise ValueError(
+                f"{checkpoint} was trained with other settings: {', '.join(refused)}. Set them back, or start a new "
+                "run with --set output_dir=FOLDER"
+            )
+        if changed:
+            logger.warning("resuming %s with other settings: %s", checkpoint, ", ".join(changed.values()))
+
+    def _stay(self, checkpoint: Path) -> TrainOutput:
+        """Load a run that has done all its steps; transformers would take one more."""
+        logger.warning("%s has done all of max_steps = %d: nothing to train", checkpoint, self.args.max_steps)
+        base: Any = super()
+        base._load_from_checkpoint(str(checkpoint))
+        self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        return TrainOutput(checkpoint_step(checkpoint), math.nan, {})
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.args.should_save:  # an older checkpoint of this name is not complete while it is overwritten
+            unmark(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}")
+        base: Any = super()
+        base._save_checkpoint(model, trial)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        base: Any = super()
+        base._save_rng_state(output_dir)
+        loss = getattr(self, "_tr_loss", None)
+        kept = {
+            "rows": self.rows_digest,
+            "settings": deciding_settings(self),
+            "tokens": self._total_train_tokens,
+            "metrics": dict(self._metrics["train"]),
+            "loss": None if loss is None else (loss.item(), getattr(self, "_globalstep_last_logged", 0)),
+        }
+        path = self._state_file(output_dir)
+        path.with_suffix(".unfinished").write_text(json.dumps(kept), encoding="utf-8")
+        os.replace(path.with_suffix(".unfinished"), path)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        base: Any = super()
+        base._load_rng_state(checkpoint)
+        if checkpoint is None or not self._state_file(checkpoint).is_file():
+            return
+        kept = json.loads(self._state_file(checkpoint).read_text(encoding="utf-8"))
+        self._total_train_tokens = kept["tokens"]
+        self._metrics["train"].update(kept["metrics"])
+        loss = getattr(self, "_tr_loss", None)
+        if kept["loss"] is not None and loss is not None:
+            loss.fill_(kept["loss"][0])
+            self._globalstep_last_logged = kept["loss"][1]
+
+    def _state_file(self, folder: str) -> Path:
+        return Path(folder) / f"{self.state_name}_{self.accelerator.process_index}.json"

@@ -18,30 +18,41 @@ import torch
 
 from arpo_env import ToolEnv
 from arpo_trainer.algorithms.advantages import Scale, batch_advantages, has_signal
-from arpo_trainer.algorithms.credit_assignment import learned_trajectories, token_advantages, weight_scale
+from arpo_trainer.algorithms.credit import learned_trajectories, token_advantages, weight_scale
 from arpo_trainer.algorithms.toolpo import action_advantages, action_rewards, call_marks, success_rewards
 from arpo_trainer.demo_model import resolve_model
-from arpo_trainer.rollout.concurrency import check_limits
 from arpo_trainer.rollout.distributed import gather, group_tasks
 from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.live_trajectory import check_limits
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.rollout.rendering import as_published, check_tokenizer
 from arpo_trainer.training.answer_scores import answer_format, score_answers, trainer_logps
-from arpo_trainer.training.config import ARPOConfig
-from arpo_trainer.training.config_checks import check_action_credit, check_vllm_length, needs_answers, warn_of_dropout
+from arpo_trainer.training.config import (
+    ARPOConfig,
+    check_action_credit,
+    check_vllm_length,
+    needs_answers,
+    on_workers,
+    warn_of_dropout,
+)
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.training.evaluation import EvaluatesOnTasks, evaluation_tasks
-from arpo_trainer.training.folding_trainer import FoldingGRPOTrainer
 from arpo_trainer.training.overlap_trainer import OverlappingTrainer
+from arpo_trainer.training.packed_trainer import FoldingGRPOTrainer
 from arpo_trainer.training.policy_backend import rollout_tokenizer, trainer_backend
 from arpo_trainer.training.recorder import RunRecorder
-from arpo_trainer.training.rewards import NoSignalWarning, RewardCheck, env_reward
-from arpo_trainer.training.rollout_batch import RolloutBatch, pad_rows, trim_padding
-from arpo_trainer.training.run_fingerprint import run_facts
+from arpo_trainer.training.resume import run_facts
+from arpo_trainer.training.rollout_batch import (
+    NoSignalWarning,
+    RewardCheck,
+    RolloutBatch,
+    env_reward,
+    pad_rows,
+    trim_padding,
+)
 from arpo_trainer.training.task_data import as_env, rows_apart, task_dataset, task_rows, with_tasks
 from arpo_trainer.training.trl_hooks import tokenizer_of
 from arpo_trainer.training.trl_losses import has_own_clip, shift_old_logps
-from arpo_trainer.training.worker_settings import on_workers
 from arpo_trainer.tree import RolloutTree
 from envs_registry.datasets.hub import offline
 

@@ -31,6 +31,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,7 +43,32 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from arpo_trainer.training.devices import OneDevice
-from arpo_trainer.training.forward_request import Forward
+
+# `Forward`: what the trainer is asked for when TRL wants log-probabilities.
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A request for log-probabilities.
+
+    Attributes:
+        model: as accelerate has wrapped it.
+        input_ids: prompts and completions, (B, P + T).
+        attention_mask: 1 for tokens, 0 for padding, (B, P + T).
+        logits_to_keep: T.
+        batch_size: rows that may go through the model together.
+        entropy: whether entropies are asked for.
+        aux_loss: whether the load-balancing loss of the routers is asked for.
+    """
+
+    model: Any
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    logits_to_keep: int
+    batch_size: int
+    entropy: bool
+    aux_loss: bool
+
 
 logger = logging.getLogger(__name__)
 

@@ -15,13 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
-from arpo_trainer.evaluation.episode_values import episode_value, interval_of
-from arpo_trainer.evaluation.unit_row import UnitRow
+from arpo_trainer.evaluation.episode_store import EvalRun, UnitRow, load_eval_run
+from arpo_trainer.evaluation.eval_metrics import episode_value, interval_of
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.report.run_data import RunData, load_run, read_facts
-from arpo_trainer.views.run_page import unique_names
-from arpo_trainer.views.run_summary import ScoreLine, metric_of, score_lines
+from arpo_trainer.views.run_page import ScoreLine, metric_of, score_lines, unique_names
 
 FORMATS = (".svg", ".pdf", ".png")
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -20,11 +20,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from arpo_trainer.evaluation.episode_store import FACTS, RESULTS, ROWS, EvalRun, load_eval_run
-from arpo_trainer.evaluation.unit_row import UnitRow
-from arpo_trainer.views.page_rows import compact_rows, json_bytes, view_tree
-from arpo_trainer.views.run_page import model_widths, page_data, render
-from arpo_trainer.views.token_widths import TokenWidths
+from arpo_trainer.evaluation.episode_store import FACTS, RESULTS, ROWS, EvalRun, UnitRow, load_eval_run
+from arpo_trainer.views.run_page import (
+    TokenWidths,
+    compact_rows,
+    json_bytes,
+    model_widths,
+    page_data,
+    render,
+    view_tree,
+)
 
 logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"

@@ -9,21 +9,515 @@ The page loads nothing. `live_server` serves the same page and reads trees from 
 
 from __future__ import annotations
 
+import base64
 import datetime
 import functools
+import gzip
+import importlib.util
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from arpo_trainer.evaluation.episode_store import TRACES, EvalRun, load_eval_run
-from arpo_trainer.evaluation.unit_row import UnitRow
-from arpo_trainer.report.html_page import make_page
-from arpo_trainer.statistics.comparison import compare_paired
-from arpo_trainer.views.page_rows import PIECE, compact_rows, packed, tree_pieces
-from arpo_trainer.views.run_summary import metric_of, score_lines, task_scores
-from arpo_trainer.views.token_widths import TokenWidths
+from arpo_trainer.demo_model import DEMO_MODEL, demo_model_folder
+from arpo_trainer.evaluation.episode_store import RESULTS, TRACES, EpisodeEntry, EvalRun, UnitRow, load_eval_run
+from arpo_trainer.evaluation.eval_metrics import ACCURACY, episode_value, mean_seconds, results
+from arpo_trainer.report.html_report import clean_data, make_page, tree_data
+from arpo_trainer.report.run_data import read_facts
+from arpo_trainer.statistics import compare_paired
+from arpo_trainer.tree import RolloutTree
+
+# How many characters of a turn's text each token wrote, so that a page can colour the text by entropy.
+#
+# A trace has a turn's token ids and its text, not the text of each token. With the model's tokenizer the text is
+# divided exactly; where the pieces do not add up to the text (a tokenizer that changes spaces), nothing is said.
+#
+#     widths = TokenWidths.of_model("models/smollm2")
+#     widths and widths(span.ids, span.text)          # [3, 1, 5, ...] or None
+
+logger = logging.getLogger(__name__)
+_FILE = "tokenizer.json"
+_UNFINISHED = "\ufffd"  # what a decoder writes for a part of a character
+_LONGEST = 12  # tokens of one character
+
+
+class TokenWidths:
+    """Divides texts into tokens.
+
+    Args:
+        decode: returns the text of token ids, special tokens included.
+    """
+
+    def __init__(self, decode: Any) -> None:
+        self._decode = decode
+        self._one = functools.lru_cache(maxsize=200_000)(lambda token: decode([token]))
+
+    @classmethod
+    def of_model(cls, model: str | Path | None) -> TokenWidths | None:
+        """Return those of a model: a folder, or a name whose files are in the cache; nothing is downloaded.
+
+        None if it has no tokenizer.json that can be read, or `tokenizers` is not installed.
+        """
+        path = _tokenizer_file(model) if model else None
+        if path is None or importlib.util.find_spec("tokenizers") is None:
+            return None
+        from tokenizers import Tokenizer
+
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing more specific
+            logger.warning("%s cannot be read (%s): texts are not coloured by entropy", path, error)
+            return None
+        return cls(functools.partial(tokenizer.decode, skip_special_tokens=False))
+
+    def __call__(self, ids: Sequence[int], text: str) -> list[int] | None:
+        """Return the length of each token's text in UTF-16 units, as browsers count; None if they do not fit `text`.
+
+        Of the tokens of one character the last one has its length.
+        """
+        widths: list[int] = []
+        held: list[int] = []
+        position = 0
+        for token in ids:
+            held.append(token)
+            piece: str = self._one(token) if len(held) == 1 else self._decode(held)
+            if piece.endswith(_UNFINISHED) and not text.startswith(piece, position) and len(held) < _LONGEST:
+                widths.append(0)
+                continue
+            if not text.startswith(piece, position):
+                if not piece.startswith(text[position:]):
+                    return None
+                piece = text[position:]  # a stop string ended the text within this token, or it ends the turn unseen
+            widths.append(utf16(piece))
+            position, held = position + len(piece), []
+        return widths if position == len(text) and not held else None
+
+
+def _tokenizer_file(model: str | Path) -> Path | None:
+    folder = demo_model_folder() if model == DEMO_MODEL else Path(model)
+    if (path := folder / _FILE).is_file():
+        return path
+    if importlib.util.find_spec("huggingface_hub") is None:
+        return None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        cached = try_to_load_from_cache(str(model), _FILE)
+    except HFValidationError:  # a folder that is gone is no name of a model
+        return None
+    return Path(cached) if isinstance(cached, str) else None
+
+
+def utf16(text: str) -> int:
+    """Return the length of a text in UTF-16 units."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+# Splits the text of a turn into thoughts, calls, answers and plain text, for people who read it.
+#
+# This reads any protocol's text and never fails: a tag that is not closed lasts to the end of the turn. It decides
+# nothing: what counted as a call or as an answer is recorded in the tree.
+#
+#     parts = turn_parts("<think>Two calls.</think><python>print(1)</python>")
+#     [(part.kind, part.label) for part in parts]     # [("thought", ""), ("call", "python")]
+
+PartKind = Literal["thought", "call", "result", "answer", "text"]
+
+_THOUGHTS = ("think", "thinking", "thought", "reasoning")
+_ANSWERS = ("answer", "final_answer")
+_RESULTS = ("result", "tool_response", "observation", "information")
+# tags around a call that is JSON or of a form of its own; other tags of calls name the tool
+_WRAPPERS = ("tool_call", "function_call", "call", "tool")
+_CALLS = (*_WRAPPERS, "python", "search", "code", "browser", "browse", "visit", "fetch", "execute")
+_KINDS: dict[str, PartKind] = {
+    **dict.fromkeys(_THOUGHTS, "thought"),
+    **dict.fromkeys(_ANSWERS, "answer"),
+    **dict.fromkeys(_RESULTS, "result"),
+    **dict.fromkeys(_CALLS, "call"),
+}
+_TAGS = "|".join(sorted(_KINDS, key=len, reverse=True))
+_OPEN = re.compile(
+    rf"<(?P<tag>{_TAGS})>|<(?P<form>function)=(?P<name>[\w.-]{{1,64}})>|(?P<mark><\|python_tag\|>|\[TOOL_CALLS\])"
+)
+_END_OF_THOUGHT = re.compile(rf"</(?:{'|'.join(_THOUGHTS)})>")
+_NAME = re.compile(r'"name"\s*:\s*"([\w.-]{1,64})"|<function=([\w.-]{1,64})>')
+
+
+@dataclass(frozen=True)
+class TurnPart:
+    """A piece of a turn.
+
+    Attributes:
+        kind: "thought", "call", "result", "answer" or "text".
+        label: the tool of a call; "" for others, or where the call does not name it.
+        start: where its text begins, without its tags.
+        end: where its text ends.
+    """
+
+    kind: PartKind
+    label: str
+    start: int
+    end: int
+
+
+def turn_parts(text: str) -> list[TurnPart]:
+    """Return the parts of a turn in order; blank text between tags is left out."""
+    parts = []
+    for part in _all_parts(text):
+        body = text[part.start : part.end]
+        start = part.start + len(body) - len(body.lstrip())
+        end = part.end - (len(body) - len(body.rstrip()))
+        if start < end or part.kind != "text":
+            # an empty call or answer is worth showing; blank text is not
+            parts.append(TurnPart(part.kind, part.label, min(start, end), end))
+    return parts
+
+
+def _all_parts(text: str) -> Iterator[TurnPart]:
+    position = 0
+    first, ends = _OPEN.search(text), _END_OF_THOUGHT.search(text)
+    # some templates open the thought in the prompt, so that the turn holds only its end
+    if ends and (first is None or ends.start() < first.start()):
+        yield TurnPart("thought", "", 0, ends.start())
+        position = ends.end()
+    while found := _OPEN.search(text, position):
+        yield TurnPart("text", "", position, found.start())
+        begin = found.end()
+        closing = f"</{found['tag'] or found['form']}>" if not found["mark"] else ""
+        # what lies inside belongs to the outer tag, such as an answer's tag within code
+        end = text.find(closing, begin) if closing else -1
+        position = end + len(closing) if end >= 0 else len(text)
+        body = slice(begin, end if end >= 0 else len(text))
+        kind: PartKind = _KINDS[found["tag"]] if found["tag"] else "call"
+        yield TurnPart(kind, _label(found, text[body]) if kind == "call" else "", body.start, body.stop)
+    yield TurnPart("text", "", position, len(text))
+
+
+def _label(found: re.Match[str], body: str) -> str:
+    if found["name"]:
+        return found["name"]
+    if found["tag"] and found["tag"] not in _WRAPPERS:
+        return found["tag"]
+    try:
+        call = json.loads(body)
+        name = call.get("name") if isinstance(call, dict) else None
+    except (ValueError, RecursionError):
+        name = None
+    if isinstance(name, str):
+        return name
+    inside = _NAME.search(body)  # a call that is not quite JSON still names its tool
+    return (inside[1] or inside[2]) if inside else ""
+
+
+# Sums up an evaluation for its views: one `ScoreLine` for each model and environment.
+#
+# The numbers are those of results.json. While there is none, or it counts other episodes since the run went on, they
+# are computed from the rows.
+#
+#     for line in score_lines(load_eval_run("evals/gsm8k")):
+#         line.model, line.env, line.score
+
+_PERCENT = 100
+
+
+@dataclass
+class ScoreLine:
+    """What one model did in one environment.
+
+    Attributes:
+        model: label of the model.
+        env: label of the environment.
+        metric: what `score` is the mean of, such as "accuracy".
+        score: {"mean", "low", "high", "tasks", "samples"}; None if no episode has a score.
+        episodes: number of episodes.
+        planned: episodes of the whole run, if run.json has them.
+        broken: episodes without a score, by what failed.
+        calls: mean calls of an episode by tool.
+        tokens: mean generated tokens of an episode.
+        turns: mean turns of an episode.
+        seconds: mean seconds of an episode.
+        cost: of the model and the tools, if prices are known.
+        passes: pass@k and pass^k by name; {} for single samples.
+        levels: score by level.
+        categories: score by category.
+        metrics: further metrics by name.
+        productivity: tool productivity, as the papers define it.
+        published: the papers' numbers for the whole set, see `published_numbers`; None if they do not use it.
+        inference: {"used", "failed", "episodes"} of each tool at inference time.
+        helper: requests, tokens and cost of the model that helps them.
+    """
+
+    model: str
+    env: str
+    metric: str = ACCURACY
+    score: dict[str, Any] | None = None
+    episodes: int = 0
+    planned: int | None = None
+    broken: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, float] = field(default_factory=dict)
+    tokens: float | None = None
+    turns: float | None = None
+    seconds: float | None = None
+    cost: float | None = None
+    passes: dict[str, float] = field(default_factory=dict)
+    levels: dict[str, Any] = field(default_factory=dict)
+    categories: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    productivity: float | None = None
+    published: dict[str, Any] | None = None
+    inference: dict[str, Any] = field(default_factory=dict)
+    helper: dict[str, Any] = field(default_factory=dict)
+
+
+def score_lines(run: EvalRun) -> list[ScoreLine]:
+    """Return the lines of a run, by model and environment.
+
+    Raises:
+        ValueError: results.json cannot be read; names the line.
+    """
+    computed = _entries(_results(run))
+    stored = _entries(read_facts(path)) if (path := run.folder / RESULTS).is_file() else {}
+    seconds = mean_seconds(run.rows)
+    lines = []
+    for key in [*computed, *(key for key in stored if key not in computed)]:
+        # an older results.json may lack what is computed now
+        entry = computed.get(key, {})
+        if not _outdated(stored.get(key, {}), entry):
+            entry = {**entry, **{name: value for name, value in stored.get(key, {}).items() if value}}
+        line = _line(entry, seconds.get(key), _planned(run.facts, key[1]))
+        described = _table(_table(run.facts.get("models")).get(line.model))
+        names = (line.model, str(described.get("path", "")), str(described.get("name", "")))
+        line.published = published_numbers(_table(entry.get("published")), names)
+        lines.append(line)
+    return lines
+
+
+def _outdated(stored: Mapping[str, Any], computed: Mapping[str, Any]) -> bool:
+    """Return whether results.json counts other episodes than the rows: it is written when a sitting ends."""
+    counted = [name for name in ("episodes", "scored", "broken") if name in stored and name in computed]
+    return any(stored[name] != computed[name] for name in counted)
+
+
+def published_numbers(published: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any] | None:
+    """Return what the papers report for a whole set, as shares; those of the same base model, if there are any.
+
+    Args:
+        published: of results.json.
+        names: of the model: its label, path or name.
+
+    Returns:
+        {"subset", "differs", "same_model", "rows": [{"model", "method", "value", "source"}]}; None without numbers.
+    """
+    metric, rows = published.get("metric"), published.get("rows")
+    whole = [row for row in rows if not row.get("part") and row.get("metric") == metric] if rows else []
+    # sizes are written as "3B" in the tables, and in many ways in names: Qwen2.5-3B-Instruct, qwen2.5_3b
+    plain = [_letters(name) for name in names if name]
+    own = [row for row in whole if any(_letters(row["model"]) in name for name in plain)]
+    if not whole:
+        return None
+    numbers = [
+        {**{name: row.get(name, "") for name in ("model", "method", "source")}, "value": row["value"] / _PERCENT}
+        for row in own or whole
+    ]
+    about = {"subset": published.get("subset", ""), "differs": list(published.get("differs", ()))}
+    return {**about, "same_model": bool(own), "rows": numbers}
+
+
+def _letters(name: str) -> str:
+    return "".join(sign for sign in name.lower() if sign.isalnum())
+
+
+def metric_of(facts: Mapping[str, Any], env: str) -> str:
+    """Return the name of an environment's metric."""
+    metric = _described(facts, env).get("metric")
+    return metric if isinstance(metric, str) else ACCURACY
+
+
+def episode_score(entry: EpisodeEntry, metric: str = ACCURACY) -> float | None:
+    """Return an episode's value of a metric; None if the episode broke or lacks it."""
+    return None if entry.reward is None else episode_value(entry, metric)
+
+
+def is_right(entry: EpisodeEntry) -> bool | None:
+    """Return whether an episode answered right, as accuracy counts it; None if it broke."""
+    return None if entry.reward is None else episode_value(entry) == 1.0
+
+
+def task_scores(rows: Sequence[UnitRow], metric: str) -> dict[str, list[float]]:
+    """Return the scores of each task's independent samples; those that broke are left out."""
+    scores: dict[str, list[float]] = {}
+    for row in rows:
+        found = [episode_value(entry, metric) for entry in row.scored]
+        scores.setdefault(row.task, []).extend(score for score in found if score is not None)
+    return scores
+
+
+def _results(run: EvalRun) -> dict[str, Any]:
+    try:
+        return results(run.rows, run.facts)
+    except ValueError:  # no episode has the environment's metric: the view shows accuracy then
+        environments = {env: {**_described(run.facts, env), "metric": ACCURACY} for env in {r.env for r in run.rows}}
+        return results(run.rows, {**run.facts, "environments": environments})
+
+
+def _entries(found: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    scores = found.get("scores")
+    entries = [entry for entry in scores if isinstance(entry, dict)] if isinstance(scores, list) else []
+    return {(str(entry["model"]), str(entry["env"])): entry for entry in entries if {"model", "env"} <= entry.keys()}
+
+
+def _line(entry: Mapping[str, Any], seconds: float | None, planned: int | None) -> ScoreLine:
+    passes = _table(entry.get("pass"))
+    return ScoreLine(
+        str(entry["model"]),
+        str(entry["env"]),
+        str(entry.get("metric") or ACCURACY),
+        _table(entry.get("score")) or None,
+        int(_number(entry.get("episodes")) or 0),
+        planned,
+        _table(entry.get("broken")),
+        _table(entry.get("calls")),
+        _number(entry.get("tokens")),
+        _number(entry.get("turns")),
+        seconds,
+        _number(entry.get("cost")),
+        passes if len(passes) > 2 else {},  # pass@1 and pass^1 alone are accuracy
+        _table(entry.get("levels")),
+        _table(entry.get("categories")),
+        _table(entry.get("metrics")),
+        _number(entry.get("tool_productivity")),
+        None,
+        _table(entry.get("inference_tools")),
+        _table(entry.get("helper")),
+    )
+
+
+def _described(facts: Mapping[str, Any], env: str) -> dict[str, Any]:
+    return _table(_table(facts.get("environments")).get(env))
+
+
+def _planned(facts: Mapping[str, Any], env: str) -> int | None:
+    tasks, samples = _described(facts, env).get("tasks"), facts.get("samples", 1)
+    return tasks * samples if isinstance(tasks, int) and isinstance(samples, int) else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+# The rows and trees of an evaluation as compact data for the page: lists instead of names, in compressed pieces.
+#
+# Questions are stored once for all models and samples. A piece is gzip in base64, so that 5,000 episodes stay small and
+# the browser unpacks only what is opened.
+
+PIECE = 20  # units in a piece
+_LEVEL = 6  # of compression: 9 takes three times as long for 1 %
+
+
+class _Table:
+    """Numbers texts in the order in which they appear."""
+
+    def __init__(self) -> None:
+        self.places: dict[Any, int] = {}
+
+    def __call__(self, key: Any) -> int:
+        return self.places.setdefault(key, len(self.places))
+
+
+def compact_rows(run: EvalRun, tree_of: Callable[[int, UnitRow], int | None]) -> dict[str, Any]:
+    """Return a run's rows as the page reads them (`page/rows.js`).
+
+    Args:
+        run: the run.
+        tree_of: returns what the page asks for to see the tree of a unit (its number, or its place in traces.jsonl),
+            from the unit's position and row; None if it cannot.
+    """
+    models, envs, tools, outcomes, tasks = (_Table() for _ in range(5))
+    described: list[list[Any]] = []
+    metrics = {env: metric_of(run.facts, env) for env in {row.env for row in run.rows}}
+    units = []
+    for number, row in enumerate(run.rows):
+        task = tasks((row.env, row.task))
+        if task == len(described):
+            described.append([envs(row.env), row.task, row.question, row.answers, row.level, row.index])
+        episodes = [_episode(entry, metrics[row.env], outcomes, tools) for entry in row.episodes]
+        tree = tree_of(number, row)
+        units.append([models(row.model), task, row.sample, row.attempt, row.generated, tree, episodes])
+    names = {"models": models, "envs": envs, "tools": tools, "outcomes": outcomes}
+    return {**{name: list(table.places) for name, table in names.items()}, "tasks": described, "units": units}
+
+
+def _episode(entry: EpisodeEntry, metric: str, outcomes: _Table, tools: _Table) -> list[Any]:
+    right = is_right(entry)
+    calls = [[tools(name), count] for name, count in entry.calls.items()]
+    scores = [episode_score(entry, metric), entry.reward, None if right is None else int(right)]
+    told = [outcomes(entry.outcome), entry.error, entry.cause, entry.answer, calls]
+    return [*scores, *told, entry.turns, entry.tokens, entry.context, entry.cached, entry.seconds, int(entry.counted)]
+
+
+def view_tree(tree: RolloutTree, widths: TokenWidths | None = None) -> dict[str, Any]:
+    """Return a tree as the page draws it: as in the training report, with the parts and tokens of each turn."""
+    data = tree_data(tree)
+    for span, entry in zip(tree.spans, data["spans"], strict=True):
+        at, parts = _positions(span.text), turn_parts(span.text)
+        if span.kind == "environment" and [part.kind for part in parts] == ["result"]:
+            entry["inner"] = [at(parts[0].start), at(parts[0].end)]  # without its tags
+        elif span.kind == "model":
+            entry["parts"] = [[part.kind, part.label, at(part.start), at(part.end)] for part in parts]
+            if widths and (found := widths(span.ids, span.text)):
+                entry["widths"] = found
+    return data
+
+
+def _positions(text: str) -> Callable[[int], int]:
+    """Return a function from positions in a text to those in UTF-16 units, in which browsers count."""
+    if text.isascii():
+        return lambda position: position
+    return lambda position: utf16(text[:position])
+
+
+def tree_pieces(run: EvalRun, rows: Sequence[UnitRow], widths: dict[str, TokenWidths | None]) -> Iterator[str]:
+    """Yield pieces with the trees of `rows`, `PIECE` in each and in this order; a tree that is lost is null.
+
+    Args:
+        run: the run.
+        rows: the units whose trees are wanted.
+        widths: how to divide texts into tokens, by model.
+    """
+    for first in range(0, len(rows), PIECE):
+        yield packed([_tree_or_none(run, row, widths.get(row.model)) for row in rows[first : first + PIECE]])
+
+
+def _tree_or_none(run: EvalRun, row: UnitRow, widths: TokenWidths | None) -> dict[str, Any] | None:
+    try:
+        return view_tree(run.tree(row), widths)
+    except ValueError:  # the page says that this one is missing, and shows the others
+        return None
+
+
+def packed(value: Any) -> str:
+    """Return plain data as JSON in gzip in base64, which holds nothing that could end a script element."""
+    return base64.b64encode(gzip.compress(json_bytes(value), _LEVEL, mtime=0)).decode("ascii")
+
+
+def json_bytes(value: Any) -> bytes:
+    """Return plain data as JSON in UTF-8; half of a surrogate pair, which a model may write, becomes "?"."""
+    write = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
+    try:
+        text = write(value)
+    except ValueError:  # a number that is not finite, which is rare: to look for it in all trees would take long
+        text = write(clean_data(value))
+    return text.encode("utf-8", "replace")
+
 
 LIMIT = 200_000_000  # bytes of trees, above which browsers take long to open the file
 _PAIRS = 15  # most pairs of models that are compared

@@ -13,12 +13,9 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from arpo_trainer.evaluation.episode_store import EvalRun
-from arpo_trainer.evaluation.unit_row import UnitRow
+from arpo_trainer.evaluation.episode_store import EvalRun, UnitRow
 from arpo_trainer.tree import ABANDONED, Span
-from arpo_trainer.views.run_page import comparisons, unique_names
-from arpo_trainer.views.run_summary import ScoreLine, is_right, score_lines
-from arpo_trainer.views.turn_parts import turn_parts
+from arpo_trainer.views.run_page import ScoreLine, comparisons, is_right, score_lines, turn_parts, unique_names
 
 WIDTH = 100
 _QUESTION = 60

@@ -22,7 +22,7 @@ from arpo_trainer.demo_model import DEMO_MODEL, resolve_model
 from arpo_trainer.make_env import make_env
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
-from arpo_trainer.sft.tokenised_traces import Example, tokenised
+from arpo_trainer.sft.trace_data import Example, tokenised
 from arpo_trainer.validation import check_name, check_types
 from benchmarks.laboratory.lab_policy import Material, StartSettings
 

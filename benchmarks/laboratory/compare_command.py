@@ -15,8 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.cli.command_options import add_command, add_set_option
-from arpo_trainer.cli.text_table import write_table
+from arpo_trainer.cli.command_options import add_command, add_set_option, write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.recipes import parse_assignments
 from arpo_trainer.validation import check_name

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.report.html_page import make_page, write_page
+from arpo_trainer.report.html_report import make_page, write_page
 from benchmarks.laboratory.comparison_figures import GROUND, INK, RULE, curve_svg, differences_svg, labels, look_of
 from benchmarks.laboratory.comparison_words import (
     HEADER,

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy
 
-from arpo_trainer.statistics.intervals import RESAMPLES
+from arpo_trainer.statistics import RESAMPLES
 from arpo_trainer.validation import check_name
 from benchmarks.laboratory.grid_run import AXES
 from benchmarks.laboratory.run_aggregates import Estimate, aggregate, difference, improvement, interval_band

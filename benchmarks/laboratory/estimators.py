@@ -23,14 +23,13 @@ from typing import Any
 import numpy
 import torch
 
-from arpo_trainer.backends.select_transformers import transformers_backend
+from arpo_trainer.backends.in_process import transformers_backend
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.metrics import fork_contrasts
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training.answer_scores import answer_format, plain_logps, score_answers
-from arpo_trainer.training.config import ARPOConfig
-from arpo_trainer.training.config_checks import needs_answers
+from arpo_trainer.training.config import ARPOConfig, needs_answers
 from arpo_trainer.tree import RolloutTree
 from arpo_trainer.validation import check_name
 from benchmarks.laboratory.credit_errors import CreditSample, Floats, credit_errors, jackknife

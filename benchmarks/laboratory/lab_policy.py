@@ -23,7 +23,7 @@ from arpo_trainer.make_env import make_env
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.cold_start import cold_start
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
-from arpo_trainer.sft.tokenised_traces import Example, tokenised
+from arpo_trainer.sft.trace_data import Example, tokenised
 from arpo_trainer.validation import check_name, check_types
 from benchmarks.laboratory.tiny_model import SIZES, tiny_model, tiny_tokenizer
 from envs_registry.generated.bifurcation import LEVELS, BifurcationSource, WorldSettings

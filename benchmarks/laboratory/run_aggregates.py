@@ -27,7 +27,7 @@ from statistics import NormalDist
 import numpy
 from numpy.typing import ArrayLike, NDArray
 
-from arpo_trainer.statistics.intervals import RESAMPLES, t975, wilson_interval
+from arpo_trainer.statistics import RESAMPLES, t975, wilson_interval
 
 Floats = NDArray[numpy.float64]
 Rows = NDArray[numpy.intp]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
-from arpo_trainer.statistics.intervals import wilson_interval
+from arpo_trainer.statistics import wilson_interval
 from benchmarks.laboratory.grid_run import AXES
 
 WINDOW = 0.2  # of the budget

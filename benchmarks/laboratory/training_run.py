@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
-from arpo_trainer.backends.select_transformers import transformers_backend
+from arpo_trainer.backends.in_process import transformers_backend
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.metrics import mean_of_samples
 from arpo_trainer.rollout.settings import RolloutSettings

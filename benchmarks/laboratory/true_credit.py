@@ -17,7 +17,7 @@ import numpy
 import torch
 
 from arpo_trainer.algorithms.advantages import batch_advantages
-from arpo_trainer.algorithms.credit_assignment import CREDITS, token_advantages
+from arpo_trainer.algorithms.credit import CREDITS, token_advantages
 from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.tree import RolloutTree
 from benchmarks.laboratory.exact_values import ExactValues

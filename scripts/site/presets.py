@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arpo_trainer.evaluation.presets import PRESETS, Preset
+from arpo_trainer.evaluation.suites import PRESETS, Preset
 from scripts.site.markdown import code, table
 
 

@@ -12,7 +12,7 @@ from scripts.site.markdown import code
 
 CLASSES = {
     "ARPOConfig": "arpo_trainer",
-    "RolloutWorkerSettings": "arpo_trainer.training.worker_settings",
+    "RolloutWorkerSettings": "arpo_trainer.training.config",
     "WeightArguments": "arpo_trainer.run.weight_arguments",
     "RunArguments": "arpo_trainer.run.arguments",
     "SFTArguments": "arpo_trainer.run.sft_arguments",

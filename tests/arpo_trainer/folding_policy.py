@@ -11,8 +11,7 @@ from typing import Any
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import RolloutTree, Stopwatch
 from envs_registry import Task
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from arpo_trainer.timeline import Event
-from arpo_trainer.tree import Decision, RolloutTree, Trajectory
+from arpo_trainer.tree import Decision, Event, RolloutTree, Trajectory
 
 WORDS = (
     "the",

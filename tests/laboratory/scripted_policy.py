@@ -11,7 +11,7 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import Stopwatch
 from benchmarks.laboratory import estimators
 from benchmarks.laboratory.exact_values import exact_values
 from benchmarks.laboratory.lab_policy import world_env

@@ -11,8 +11,7 @@ from typing import Any
 import numpy
 import pytest
 
-from arpo_trainer.algorithms.credit_assignment import CREDITS
-from arpo_trainer.algorithms.credit_method import Credit, PathValues
+from arpo_trainer.algorithms.credit import CREDITS, Credit, PathValues
 from arpo_trainer.tree import RolloutTree
 from benchmarks.laboratory import estimators
 from benchmarks.laboratory.estimators import EstimatorStudy, judge_estimators

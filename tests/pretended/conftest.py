@@ -56,24 +56,24 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     Its kernels need a GPU. Here its blocks are compared with its mask, and attention is dense.
     """
-    from arpo_trainer.packing import forward, masks
+    from arpo_trainer.packing import forward
 
     lengths: list[int] = []
 
     def dense(module: Any, query: torch.Tensor, key: Any, value: Any, mask: Any, scaling: Any = None, **_: Any) -> Any:
         place = torch.arange(query.shape[2], device=query.device)
         seen = mask.mask_mod(None, None, place[:, None], place[None, :])
-        listed = torch.zeros(len(place) // masks.BLOCK, len(place) // masks.BLOCK, device=query.device)
+        listed = torch.zeros(len(place) // forward.BLOCK, len(place) // forward.BLOCK, device=query.device)
         for count, columns in ((mask.kv_num_blocks, mask.kv_indices), (mask.full_kv_num_blocks, mask.full_kv_indices)):
             first = torch.arange(len(listed), device=query.device) < count[0, 0][:, None]
             listed.scatter_add_(1, columns[0, 0].long(), first.float())
-        wanted = seen.unflatten(0, (-1, masks.BLOCK)).unflatten(2, (-1, masks.BLOCK)).amax((1, 3))
+        wanted = seen.unflatten(0, (-1, forward.BLOCK)).unflatten(2, (-1, forward.BLOCK)).amax((1, 3))
         assert torch.equal(listed, wanted.float())
         lengths.append(len(place))
         key, value = (one.repeat_interleave(query.shape[1] // one.shape[1], dim=1) for one in (key, value))
         out = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=scaling)
         return out.transpose(1, 2).contiguous(), None
 
-    monkeypatch.setattr(masks, "flex_attention_forward", dense)
+    monkeypatch.setattr(forward, "flex_attention_forward", dense)
     monkeypatch.setattr(forward, "find_spec", lambda name: True)
     return lengths

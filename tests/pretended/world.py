@@ -16,7 +16,7 @@ from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.cold_start import cold_start
-from arpo_trainer.sft.tokenised_traces import Example, tokenised
+from arpo_trainer.sft.trace_data import Example, tokenised
 from arpo_trainer.training.recorder import RunRecorder
 from benchmarks.laboratory.lab_policy import walk, world_env
 from benchmarks.laboratory.tiny_model import tiny_tokenizer

@@ -16,7 +16,7 @@ from arpo_trainer.algorithms.advantages import (
     tree_group_advantages,
 )
 from arpo_trainer.algorithms.branching import branch_score
-from arpo_trainer.algorithms.budgets import split_budget
+from arpo_trainer.algorithms.registry import split_budget
 
 
 def test_advantages_have_mean_zero_and_unit_deviation() -> None:

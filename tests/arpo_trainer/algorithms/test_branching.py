@@ -12,8 +12,8 @@ import pytest
 
 from arpo_trainer import RolloutSettings
 from arpo_trainer.algorithms.branching import BRANCHES, NO_DOUBT, NO_DOUBT_LEVEL, Point
-from arpo_trainer.algorithms.budgets import balanced_roots, branch_quota
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, REFERENCE_VOCABULARY, entropy_level, segment_entropy
+from arpo_trainer.algorithms.registry import balanced_roots, branch_quota
 from arpo_trainer.rollout.metrics import fork_contrasts, fork_results, rollout_metrics
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.tree import RolloutTree, Trajectory

@@ -8,9 +8,7 @@ import pytest
 
 from arpo_trainer import RolloutTree, token_advantages
 from arpo_trainer.algorithms.advantages import group_advantages
-from arpo_trainer.algorithms.credit_assignment import ATTRIBUTIONS, CREDITS, weight_scale
-from arpo_trainer.algorithms.credit_method import Credit
-from arpo_trainer.algorithms.tree_values import span_advantages, turn_values
+from arpo_trainer.algorithms.credit import ATTRIBUTIONS, CREDITS, Credit, span_advantages, turn_values, weight_scale
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.algorithms.credit_trees import measure
 from tests.arpo_trainer.test_tree import small_tree as unmeasured_tree

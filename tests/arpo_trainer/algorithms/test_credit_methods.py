@@ -9,7 +9,7 @@ import random
 import pytest
 
 from arpo_trainer import RolloutTree, token_advantages
-from arpo_trainer.algorithms.credit_assignment import CREDITS, learned_trajectories, weight_scale
+from arpo_trainer.algorithms.credit import CREDITS, learned_trajectories, weight_scale
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.algorithms.credit_trees import NESTED, measure, nested, random_tree, result, turn
 

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer import RolloutSettings
-from arpo_trainer.algorithms.branch_points import Candidate, Point
-from arpo_trainer.algorithms.branching import BRANCHES, RANKED, BranchMethod
-from arpo_trainer.algorithms.ranking import evenly
+from arpo_trainer.algorithms.branching import BRANCHES, RANKED, BranchMethod, Candidate, Point, evenly
 
 SETTINGS = RolloutSettings(branch_penalty=0.05, branch_beta=0.2)
 

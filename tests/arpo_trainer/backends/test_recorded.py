@@ -15,8 +15,7 @@ from arpo_env.cache import Cache, CacheMiss, export_jsonl, import_jsonl
 from arpo_trainer.backends import RecordedBackend, TransformersBackend
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import RolloutTree, Stopwatch
 from envs_registry import Task
 from tests.arpo_trainer.backends.conformance import rollout
 from tests.arpo_trainer.byte_policy import write_byte_policy

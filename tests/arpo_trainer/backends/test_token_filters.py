@@ -19,8 +19,7 @@ from transformers import (
 from arpo_trainer import RolloutSettings
 from arpo_trainer.backends import EndpointBackend, PaddedBackend, TransformersBackend, VLLMServerBackend
 from arpo_trainer.backends.base import Request
-from arpo_trainer.backends.sampling import Chances, Sampler
-from arpo_trainer.backends.token_filters import TokenFilters, Truncation, filtered
+from arpo_trainer.backends.sampling import Chances, Sampler, TokenFilters, Truncation, filtered
 from tests.arpo_trainer.backends.conformance import CONTEXTS, expected, rollout
 from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
 from tests.conftest import tiny_llama

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arpo_trainer.cli.eval_actions import add_eval_actions
+from arpo_trainer.cli.eval_command import add_eval_actions
 from tests.arpo_env.chat_server import chat_server, saying
 from tests.arpo_trainer.evaluation.made_rows import play
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from arpo_trainer.cli.arpo_command import _parser, main
-from arpo_trainer.cli.rollout_command import _facts, _given_settings
-from arpo_trainer.cli.rollout_summary import summary_table
+from arpo_trainer.cli.rollout_command import _facts, _given_settings, summary_table
 from arpo_trainer.tree import read_traces
 from tests.arpo_trainer.sample_timeline import sample_tree
 

@@ -13,17 +13,21 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.costs.episode_usage import episode_limits, group_tokens, service_use
-from arpo_trainer.costs.estimate import Costs, estimate
-from arpo_trainer.costs.memory import memory, prompts_computed, will_pack
-from arpo_trainer.costs.model_shape import ModelShape, model_shape, shape_of
-from arpo_trainer.costs.sharding import ProcessLayout
-from arpo_trainer.costs.step_schedule import step_schedule
+from arpo_trainer.costs.estimate import Costs, episode_limits, estimate, group_tokens, service_use, step_schedule
+from arpo_trainer.costs.memory import (
+    ModelShape,
+    ProcessLayout,
+    memory,
+    model_shape,
+    prompts_computed,
+    shape_of,
+    will_pack,
+)
 from arpo_trainer.run.arguments import RunArguments
 from arpo_trainer.run.dry_run import dry_run
 from arpo_trainer.run.launch import config_file
 from arpo_trainer.run.train import train
-from arpo_trainer.training.process_count import planning
+from arpo_trainer.training.devices import planning
 from tests.conftest import tiny_llama
 
 SMALL = ModelShape(

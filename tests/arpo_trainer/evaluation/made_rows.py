@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.evaluation.episode_store import EpisodeStore
-from arpo_trainer.evaluation.unit_row import EpisodeEntry, UnitKey, UnitRow
+from arpo_trainer.evaluation.episode_store import EpisodeEntry, EpisodeStore, UnitKey, UnitRow
 from arpo_trainer.tree import RolloutTree, Trajectory
 
 FACTS: dict[str, Any] = {

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from arpo_trainer.evaluation.compare_runs import compare_runs
-from arpo_trainer.evaluation.episode_store import EvalRun
-from arpo_trainer.evaluation.unit_row import UnitRow
+from arpo_trainer.evaluation.episode_store import EvalRun, UnitRow
 from tests.arpo_trainer.evaluation.made_rows import FACTS, row, rows_of_values
 
 

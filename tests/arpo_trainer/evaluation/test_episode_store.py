@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from arpo_trainer.evaluation.episode_store import EpisodeStore, load_eval_run
-from arpo_trainer.evaluation.unit_row import UnitKey
+from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
 from arpo_trainer.tree import RolloutTree, Trajectory
 
 FACTS = {"kind": "eval", "models": {"b": {}, "a": {}}, "environments": {"X-v0": {}}, "status": "running"}

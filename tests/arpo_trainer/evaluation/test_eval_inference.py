@@ -11,8 +11,8 @@ import pytest
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run
 from arpo_trainer.evaluation.eval_metrics import results
-from arpo_trainer.report.tree_svg import tree_svg
-from arpo_trainer.views.page_rows import view_tree
+from arpo_trainer.report.html_report import tree_svg
+from arpo_trainer.views.run_page import view_tree
 from arpo_trainer.views.terminal_view import conversation_lines
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_trainer.evaluation import made_rows

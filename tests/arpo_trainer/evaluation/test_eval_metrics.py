@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.evaluation.episode_values import RunningScore, running_score, values_of
 from arpo_trainer.evaluation.eval_metrics import (
+    RunningScore,
     interval_data,
     mean_seconds,
     results,
     results_text,
+    running_score,
+    usage_of,
+    values_of,
     write_results,
 )
-from arpo_trainer.evaluation.eval_usage import usage_of
-from arpo_trainer.evaluation.published_results import PAPER_SETS, PUBLISHED, TABLE_1, published_for
-from arpo_trainer.evaluation.suites import SUITES, suite, suite_table
-from arpo_trainer.statistics.intervals import wilson_interval
+from arpo_trainer.evaluation.suites import PAPER_SETS, PUBLISHED, SUITES, TABLE_1, published_for, suite, suite_table
+from arpo_trainer.statistics import wilson_interval
 from envs_registry import get_spec
 from tests.arpo_trainer.evaluation.made_rows import FACTS, entry, row, rows_of_values
 

@@ -11,7 +11,7 @@ from arpo_env import ToolEnv
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
 from arpo_trainer.evaluation.eval_settings import EvalSettings
-from arpo_trainer.evaluation.presets import PRESETS, apply, preset
+from arpo_trainer.evaluation.suites import PRESETS, apply, preset
 from arpo_trainer.rollout.rendering import Renderer
 from envs_registry import Task
 from scripts.site.presets import preset_tables

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
-from arpo_trainer.evaluation.eval_shard import EvalShard, UnitNumbers, read_shard
-from arpo_trainer.evaluation.merge_shards import merge_shards
+from arpo_trainer.evaluation.eval_shard import EvalShard, UnitNumbers, merge_shards, read_shard
 from tests.arpo_env.chat_server import chat_server, reply
 
 TASKS, SAMPLES = 5, 2

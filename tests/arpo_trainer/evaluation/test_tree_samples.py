@@ -12,16 +12,13 @@ from typing import Any
 import pytest
 
 from arpo_trainer.backends.base import Generation, Request
-from arpo_trainer.cli.rollout_summary import summary_table
-from arpo_trainer.evaluation.episode_store import EpisodeStore, load_eval_run
-from arpo_trainer.evaluation.episode_values import running_score
-from arpo_trainer.evaluation.eval_metrics import results
-from arpo_trainer.evaluation.exported_episodes import exported_episodes
-from arpo_trainer.evaluation.unit_row import UnitKey
+from arpo_trainer.cli.rollout_command import summary_table
+from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
+from arpo_trainer.evaluation.eval_metrics import results, running_score
+from arpo_trainer.evaluation.log_formats import exported_episodes
 from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import RolloutTree
-from arpo_trainer.views.run_summary import task_scores
+from arpo_trainer.tree import RolloutTree, Stopwatch
+from arpo_trainer.views.run_page import task_scores
 from benchmarks.laboratory.training_run import root_success
 from tests.arpo_trainer import folding_policy
 

@@ -12,11 +12,9 @@ import gymnasium as gym
 
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, Request
-from arpo_trainer.inference_tools.helper_model import HelperFailed, InferenceTools, Messages, Spent
-from arpo_trainer.inference_tools.inference_settings import InferenceSettings
+from arpo_trainer.inference_tools import HelperFailed, InferenceSettings, InferenceTools, Messages, Spent
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import RolloutTree, Stopwatch
 from envs_registry import Task
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.inference_tools.inference_settings import TOOLS, InferenceSettings
-from arpo_trainer.report.tree_svg import tree_svg
+from arpo_trainer.inference_tools import TOOLS, InferenceSettings
+from arpo_trainer.report.html_report import tree_svg
 from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.tree import ABANDONED, FAILED, REWRITTEN, WORKED, RolloutTree

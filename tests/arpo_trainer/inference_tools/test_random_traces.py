@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from arpo_env.protocols.protocol import Answer, ToolCalls
-from arpo_trainer.inference_tools.inference_settings import REFINER, InferenceSettings
+from arpo_trainer.inference_tools import REFINER, InferenceSettings
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.tree import REWRITTEN, WORKED, RolloutTree, Span
 from envs_registry import Task

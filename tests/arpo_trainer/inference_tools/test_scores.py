@@ -15,9 +15,9 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Request
-from arpo_trainer.evaluation.unit_row import UnitKey, unit_row
-from arpo_trainer.inference_tools.inference_settings import InferenceSettings
-from arpo_trainer.statistics.comparison import PairedComparison, compare_paired
+from arpo_trainer.evaluation.episode_store import UnitKey, unit_row
+from arpo_trainer.inference_tools import InferenceSettings
+from arpo_trainer.statistics import PairedComparison, compare_paired
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 from tests.arpo_trainer.inference_tools.scripted_samples import ScriptedHelper, ScriptedTurns, play

@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.evaluation.unit_row import UnitKey, unit_row
-from arpo_trainer.inference_tools.code_debugger import read_code
-from arpo_trainer.inference_tools.helper_model import HelperFailed
-from arpo_trainer.inference_tools.inference_settings import InferenceSettings, read_tools
-from arpo_trainer.rollout.corrected_code import Correction
+from arpo_trainer.evaluation.episode_store import UnitKey, unit_row
+from arpo_trainer.inference_tools import HelperFailed, InferenceSettings, read_code, read_tools
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.rollout.live_trajectory import PlayedTurn, replay
+from arpo_trainer.rollout.live_trajectory import Correction, PlayedTurn, replay
 from arpo_trainer.tree import ABANDONED, RolloutTree
 from envs_registry import Task
 from sandbox import ForkError
@@ -172,7 +169,7 @@ def test_with_reads_names_and_counts(text: str, found: Any) -> None:
 
 
 def test_settings_that_cannot_work_are_refused(tokenizer: Any) -> None:
-    from arpo_trainer.inference_tools.helper_model import InferenceTools
+    from arpo_trainer.inference_tools import InferenceTools
 
     policy, env = after(tokenizer), toy_env()
     settings, tools = RolloutSettings(temperature=0.0), InferenceTools(InferenceSettings(backtracer=1))

@@ -14,8 +14,7 @@ import torch
 from transformers import HfArgumentParser
 
 from arpo_trainer import ARPOConfig
-from arpo_trainer.packing.setting import packing_setting
-from arpo_trainer.packing.support import why_not_proven
+from arpo_trainer.packing.support import packing_setting, why_not_proven
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.packing.batches import pad, tiny_model
 from tests.arpo_trainer.training.test_trl_options import made

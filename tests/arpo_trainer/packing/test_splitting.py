@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from arpo_trainer.packing import deal_rows, regroup, split_leaves
-from arpo_trainer.packing.layout import lay_out
-from arpo_trainer.packing.prefix_tree import Leaves, read_leaves
+from arpo_trainer.packing.forward import Leaves, lay_out, read_leaves
 from tests.arpo_trainer.packing.batches import pad, random_tree
 
 

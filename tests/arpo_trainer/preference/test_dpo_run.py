@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import EpisodeStore, rows_of
-from arpo_trainer.preference.pair_file import read_pairs
+from arpo_trainer.preference.pairs import read_pairs
 from arpo_trainer.run.recipes import read_settings
 from tests.arpo_trainer.byte_policy import write_byte_policy
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.preference.pair_file import PairData, read_pairs, write_pairs
-from arpo_trainer.preference.pairs import PairSettings, PreferencePair, pairs_of_task
+from arpo_trainer.preference.pairs import PairData, PairSettings, PreferencePair, pairs_of_task, read_pairs, write_pairs
 from arpo_trainer.tree import RolloutTree
 from tests.arpo_trainer.preference.made_trees import random_tree
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arpo_trainer.ray_rollouts.job_dispatch import JobDispatch, WorkerLost, WorkersGone
+from arpo_trainer.ray_rollouts.rollout_workers import JobDispatch, WorkerLost, WorkersGone
 
 
 @dataclass(eq=False)

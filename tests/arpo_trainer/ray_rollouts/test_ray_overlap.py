@@ -8,11 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from arpo_trainer.ray_rollouts.ray_engine import RayEngine
+from arpo_trainer.ray_rollouts.rollout_workers import RayEngine
 from arpo_trainer.rollout.distributed import GroupsUnderWay
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import RolloutTree, Stopwatch
 from benchmarks.laboratory.lab_policy import world_env
 from benchmarks.laboratory.tiny_model import tiny_tokenizer
 

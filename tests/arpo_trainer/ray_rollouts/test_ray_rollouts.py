@@ -32,8 +32,7 @@ from tests.conftest import tiny_llama
 
 pytest.importorskip("ray", reason="without the extra `ray`")
 from arpo_trainer.ray_rollouts import RayEngine, RolloutWorkers
-from arpo_trainer.ray_rollouts.actor_group import RolloutWorkerError, rank_of
-from arpo_trainer.ray_rollouts.ray_connection import RayClusterError, connect
+from arpo_trainer.ray_rollouts.actor_group import RayClusterError, RolloutWorkerError, connect, rank_of
 
 
 def engine(workers: RolloutWorkers | None, policy: type[SleepingPolicy] = SleepingPolicy, **parts: Any) -> Any:
@@ -174,7 +173,7 @@ def test_several_processes_divide_the_nodes(monkeypatch: pytest.MonkeyPatch, sha
 
 
 def test_another_version_of_ray(nodes: Any) -> None:
-    code = "import ray; ray.__version__ = '2.40.0'; from arpo_trainer.ray_rollouts.ray_connection import connect;"
+    code = "import ray; ray.__version__ = '2.40.0'; from arpo_trainer.ray_rollouts.actor_group import connect;"
     done = subprocess.run(
         [sys.executable, "-c", f"{code} connect({nodes.address!r}, 1, 1.0)"], capture_output=True, text=True
     )
@@ -213,8 +212,7 @@ def test_numbers_are_checked() -> None:
 
 
 def test_tools_at_inference_time_are_refused(workers: Any) -> None:
-    from arpo_trainer.inference_tools.helper_model import InferenceTools
-    from arpo_trainer.inference_tools.inference_settings import InferenceSettings
+    from arpo_trainer.inference_tools import InferenceSettings, InferenceTools
 
     with pytest.raises(ValueError, match="no tools at inference time"):
         replace(engine(workers), inference=InferenceTools(InferenceSettings()))

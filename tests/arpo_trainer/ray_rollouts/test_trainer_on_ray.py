@@ -13,8 +13,8 @@ import pytest
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.backends import EndpointBackend, VLLMServerBackend
 from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.training.config import RolloutWorkerSettings, on_workers
 from arpo_trainer.training.policy_backend import SyncedBackend
-from arpo_trainer.training.worker_settings import RolloutWorkerSettings, on_workers
 from benchmarks.ray_world import SleepingPolicy, counting_env, without_times
 from benchmarks.rollout_world import small_tokenizer
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.report.timeline_page import spans_of, write_timeline
-from arpo_trainer.rollout.time_use import by_trajectory
+from arpo_trainer.report.html_report import spans_of, write_timeline
+from arpo_trainer.rollout.metrics import by_trajectory
 from arpo_trainer.tree import write_traces
 from tests.arpo_trainer.report.test_report import CHROMIUM, NASTY, embedded
 from tests.arpo_trainer.sample_timeline import sample_tree

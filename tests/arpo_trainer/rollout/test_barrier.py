@@ -16,7 +16,7 @@ from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import Stopwatch
 from benchmarks.barrier import BarrierEngine, next_streaks
 from benchmarks.rollout_script import Script, SimulatedBackend
 from benchmarks.rollout_world import Delays, fixed_tools, small_tokenizer

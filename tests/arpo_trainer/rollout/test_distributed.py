@@ -25,7 +25,7 @@ from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
 from arpo_trainer.rollout.distributed import group_tasks, play_groups, rank_count, share, this_rank
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.tree import Stopwatch
 from tests import ready_processes
 from tests.arpo_trainer.cli.test_play_command import containers_of
 from tests.arpo_trainer.training import test_overlap as overlap

@@ -20,8 +20,7 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import RolloutTree, Stopwatch
 from sandbox import Sandbox, SandboxUnavailable
 
 CALL = "<think>c</think><python>import time; time.sleep(0.2); n = globals().get('n', 0) + 1; n</python>"

@@ -11,8 +11,7 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, RolloutSettings, RolloutTree
-from arpo_trainer.algorithms.branch_points import BranchSettings, Candidate
-from arpo_trainer.algorithms.branching import BRANCHES, RANKED, BranchMethod, Point, Score
+from arpo_trainer.algorithms.branching import BRANCHES, RANKED, BranchMethod, BranchSettings, Candidate, Point, Score
 from arpo_trainer.algorithms.entropy import entropy_level
 from arpo_trainer.algorithms.registry import ALGORITHMS, get_algorithm
 from arpo_trainer.tree import Span

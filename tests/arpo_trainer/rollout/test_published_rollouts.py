@@ -14,13 +14,12 @@ from arpo_env import ToolEnv
 from arpo_env.protocols import make_protocol
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation
+from arpo_trainer.rollout.branch_scheduler import PointScorer
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.group import Group
 from arpo_trainer.rollout.live_trajectory import LiveTrajectory
-from arpo_trainer.rollout.point_scores import PointScorer
 from arpo_trainer.rollout.rendering import as_published
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import Origin, RolloutTree, Span
+from arpo_trainer.tree import Origin, RolloutTree, Span, Stopwatch
 
 TOOL = "<think>c</think><search>who</search>"
 DONE = "<think>d</think><answer>\\boxed{3}</answer>"

@@ -20,11 +20,10 @@ from arpo_trainer.algorithms.branching import NO_DOUBT_LEVEL, branch_score
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation, OnWindow, Request
-from arpo_trainer.rollout.concurrency import ConcurrencyLimits
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
+from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits
 from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import RolloutTree
+from arpo_trainer.tree import RolloutTree, Stopwatch
 
 
 @pytest.fixture

@@ -7,10 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.rollout.time_use import busy_seconds, concurrency, generating, time_use, wall_seconds
-from arpo_trainer.timeline import Event
-from arpo_trainer.tree import RolloutTree, Trajectory
+from arpo_trainer.rollout.metrics import busy_seconds, concurrency, generating, rollout_metrics, time_use, wall_seconds
+from arpo_trainer.tree import Event, RolloutTree, Trajectory
 from tests.arpo_trainer.sample_timeline import sample_tree
 
 

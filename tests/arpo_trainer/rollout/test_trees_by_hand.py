@@ -13,10 +13,9 @@ import pytest
 from arpo_trainer.algorithms.branching import EVERY_POINT
 from arpo_trainer.algorithms.entropy import ENTROPY_UNIT
 from arpo_trainer.backends.base import Generation, OnWindow, Request
+from arpo_trainer.rollout.branch_scheduler import PointScorer
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.rollout.point_scores import PointScorer
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.tree import SPENT, RolloutTree
+from arpo_trainer.tree import SPENT, RolloutTree, Stopwatch
 from tests.arpo_trainer.rollout.test_rollouts import make_env
 
 Turn = tuple[str, float]  # its text, and H of each of its tokens

@@ -14,10 +14,9 @@ from arpo_env.protocols import make_protocol
 from arpo_trainer import RolloutTree
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.sft.found_tools import shown_schemas
-from arpo_trainer.sft.tokenised_traces import IGNORED, tokenised
-from arpo_trainer.sft.trace_data import TraceData, TraceSettings, examples_of, read_traces_of
-from arpo_trainer.synthesis.training_rows import training_row
+from arpo_trainer.sft.plain_trace import shown_schemas
+from arpo_trainer.sft.trace_data import IGNORED, TraceData, TraceSettings, examples_of, read_traces_of, tokenised
+from arpo_trainer.synthesis.sample_checks import training_row
 from tests.arpo_trainer.folding_policy import FoldingPolicy, multihop, play
 from tests.arpo_trainer.rollout.test_found_tools import FindingPolicy, solution
 

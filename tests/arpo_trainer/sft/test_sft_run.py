@@ -19,7 +19,7 @@ from arpo_trainer.run.recipes import read_settings, recipe_names
 from arpo_trainer.run.sft_arguments import configure_sft
 from arpo_trainer.run.sft_run import sft
 from arpo_trainer.sft.sft_trainer import make_trainer
-from arpo_trainer.sft.tokenised_traces import IGNORED
+from arpo_trainer.sft.trace_data import IGNORED
 from tests import ready_processes
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.sft.rows import FORMATS, tree

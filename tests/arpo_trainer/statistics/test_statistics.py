@@ -9,16 +9,19 @@ from collections.abc import Callable
 
 import pytest
 
-from arpo_trainer.statistics.agreement import agreement
-from arpo_trainer.statistics.comparison import compare_paired, sign_flip_p_value
-from arpo_trainer.statistics.intervals import (
+from arpo_trainer.statistics import (
     MeanInterval,
+    agreement,
     clustered_interval,
     clustered_share_interval,
+    compare_paired,
+    mean_over_tasks,
+    pass_at_k,
+    pass_hat_k,
+    sign_flip_p_value,
     t975,
     wilson_interval,
 )
-from arpo_trainer.statistics.repeated_samples import mean_over_tasks, pass_at_k, pass_hat_k
 
 RUNS = 2000
 

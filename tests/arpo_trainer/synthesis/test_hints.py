@@ -14,7 +14,7 @@ from arpo_env.protocols.protocol import Answer, Nothing, ToolCalls
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.search_tool import SearchTool
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.synthesis.hints import HINTS, NoPlaceForHint, Opener, SampledTurn
+from arpo_trainer.synthesis.synth_settings import HINTS, NoPlaceForHint, Opener, SampledTurn
 from tests.arpo_trainer.rollout.test_rendering import OPENED, QWEN3, small_tokenizer, template
 
 TOOLS = [PythonTool.schema, SearchTool.schema]

@@ -13,8 +13,7 @@ import pytest
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import EpisodeStore, rows_of
 from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
-from arpo_trainer.synthesis.difficulty import CLASSES
-from arpo_trainer.synthesis.sample_checks import CAUSES
+from arpo_trainer.synthesis.sample_checks import CAUSES, CLASSES
 from envs_registry import load_source
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_trainer.synthesis.scripted_teacher import WAYS, Teacher

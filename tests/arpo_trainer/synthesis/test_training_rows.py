@@ -11,13 +11,19 @@ import pytest
 from arpo_env.protocols import make_protocol
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.search_tool import SearchTool
-from arpo_trainer.evaluation.unit_row import EpisodeEntry
+from arpo_trainer.evaluation.episode_store import EpisodeEntry
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace
 from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
-from arpo_trainer.synthesis.difficulty import Attempts, difficulty
 from arpo_trainer.synthesis.question_sets import open_question_sets
+from arpo_trainer.synthesis.sample_checks import (
+    Attempts,
+    check_format,
+    dataset_info,
+    difficulty,
+    hard_row,
+    training_row,
+)
 from arpo_trainer.synthesis.synth_settings import FORMATS, SynthSettings
-from arpo_trainer.synthesis.training_rows import check_format, dataset_info, hard_row, training_row
 from envs_registry import load_source
 
 OWN = {

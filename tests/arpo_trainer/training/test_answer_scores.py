@@ -13,11 +13,9 @@ import torch
 
 from arpo_env.protocols import make_protocol
 from arpo_trainer import ARPOConfig, RolloutTree
-from arpo_trainer.algorithms.answer_credit import answer_gains, answer_states
-from arpo_trainer.algorithms.credit_assignment import token_advantages
+from arpo_trainer.algorithms.credit import answer_gains, answer_states, token_advantages
 from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.timeline import Stopwatch
 from arpo_trainer.training.answer_scores import (
     MOST_ANSWERS,
     AnswerFormat,
@@ -28,8 +26,9 @@ from arpo_trainer.training.answer_scores import (
     score_answers,
     trainer_logps,
 )
-from arpo_trainer.training.rewards import ROLLOUTS_WITHOUT_SIGNAL
+from arpo_trainer.training.rollout_batch import ROLLOUTS_WITHOUT_SIGNAL
 from arpo_trainer.training.task_data import task_rows
+from arpo_trainer.tree import Stopwatch
 from benchmarks.laboratory.lab_policy import world_env
 from benchmarks.laboratory.tiny_model import tiny_model, tiny_tokenizer
 from envs_registry.generated.bifurcation import DOORS, KEYS

@@ -18,9 +18,9 @@ from arpo_trainer import ARPOTrainer
 from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.rollout.engine import RolloutSettings
 from arpo_trainer.rollout.rendering import check_tokenizer
-from arpo_trainer.timeline import Stopwatch
-from arpo_trainer.training.rewards import ROLLOUTS_WITHOUT_SIGNAL, NoSignalWarning, RewardCheck
+from arpo_trainer.training.rollout_batch import ROLLOUTS_WITHOUT_SIGNAL, NoSignalWarning, RewardCheck
 from arpo_trainer.training.task_data import task_dataset
+from arpo_trainer.tree import Stopwatch
 from tests.arpo_trainer.rollout.test_engine import CALL, DONE, ScriptedPolicy, play
 from tests.arpo_trainer.training.test_trainer import GROUP, config, listener
 from tests.conftest import tiny_llama

@@ -8,7 +8,7 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.statistics.intervals import bootstrap_interval, wilson_interval
+from arpo_trainer.statistics import bootstrap_interval, wilson_interval
 from arpo_trainer.training.evaluation import evaluate, summarise
 from arpo_trainer.tree import RolloutTree, Trajectory
 from sandbox import SessionLost

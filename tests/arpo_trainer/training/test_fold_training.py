@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from arpo_trainer import RolloutTree
-from arpo_trainer.algorithms.credit_assignment import token_advantages
-from arpo_trainer.training.fold_segments import cut_at_folds
+from arpo_trainer.algorithms.credit import token_advantages
+from arpo_trainer.training.packed_trainer import cut_at_folds
 from arpo_trainer.training.rollout_batch import RolloutBatch, pad_rows
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.byte_policy import write_byte_policy

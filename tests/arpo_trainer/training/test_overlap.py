@@ -16,8 +16,8 @@ from trl.trainer.utils import RepeatSampler
 
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.backends.base import GenerationError
+from arpo_trainer.training.overlap_trainer import PlannedRollout, RolloutPlan, StepSizes
 from arpo_trainer.training.recorder import RunRecorder
-from arpo_trainer.training.rollout_plan import PlannedRollout, RolloutPlan, StepSizes
 from arpo_trainer.training.task_data import task_rows
 from arpo_trainer.tree import Trajectory
 from benchmarks.laboratory.lab_policy import world_env

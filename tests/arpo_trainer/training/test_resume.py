@@ -20,8 +20,7 @@ from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.evaluation import Evaluation
 from arpo_trainer.training.recorder import RunRecorder
-from arpo_trainer.training.resume import ResumableTrainer
-from arpo_trainer.training.run_fingerprint import fingerprint
+from arpo_trainer.training.resume import ResumableTrainer, fingerprint
 from tests import ready_processes
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 from tests.arpo_trainer.training.test_trainer import config

@@ -28,8 +28,7 @@ from arpo_trainer.preference.pair_trainer import make_pair_trainer
 from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.rollout.distributed import play_groups, this_rank
 from arpo_trainer.sft.sft_trainer import make_trainer
-from arpo_trainer.training.policy_backend import SyncedBackend
-from arpo_trainer.training.weight_push import push_weights
+from arpo_trainer.training.policy_backend import SyncedBackend, push_weights
 from tests import ready_processes
 from tests.arpo_trainer.rollout.test_distributed import OneAtATime, trees
 from tests.arpo_trainer.training.fsdp_on_cpu import fsdp

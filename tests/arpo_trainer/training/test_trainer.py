@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.algorithms.advantages import group_advantages
-from arpo_trainer.algorithms.tree_values import span_advantages
+from arpo_trainer.algorithms.credit import span_advantages
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.training.task_data import task_dataset
 from sandbox import SessionLost

@@ -18,8 +18,9 @@ from trl import GRPOTrainer, SFTConfig, SFTTrainer
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
+from arpo_trainer.training.policy_backend import weights_are_old
+from arpo_trainer.training.resume import MAY_CHANGE
 from arpo_trainer.training.rollout_batch import trim_padding
-from arpo_trainer.training.rows_resume import MAY_CHANGE
 from arpo_trainer.training.trl_hooks import (
     REQUIREMENT,
     TESTED,
@@ -28,7 +29,6 @@ from arpo_trainer.training.trl_hooks import (
     forget_rollout,
     missing_methods,
 )
-from arpo_trainer.training.weight_push import weights_are_old
 from tests.arpo_trainer.training.test_trainer import GROUP, config
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -13,8 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
-from arpo_trainer.algorithms.credit_assignment import CREDITS, own_advantages
-from arpo_trainer.algorithms.credit_method import Credit
+from arpo_trainer.algorithms.credit import CREDITS, Credit, own_advantages
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 from tests.arpo_trainer.packing.batches import assert_equal_gradients
 

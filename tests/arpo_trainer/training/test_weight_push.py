@@ -16,7 +16,7 @@ from accelerate import Accelerator
 
 from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.training.config import ARPOConfig
-from arpo_trainer.training.weight_push import connect_servers, push_weights, weights_are_old
+from arpo_trainer.training.policy_backend import connect_servers, push_weights, weights_are_old
 from tests.arpo_trainer.training.test_trainer import config
 from tests.arpo_trainer.training.weight_server import WeightServer, broadcast, join_group
 

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.evaluation.episode_store import EpisodeStore
-from arpo_trainer.evaluation.unit_row import UnitKey
-from arpo_trainer.timeline import Event
-from arpo_trainer.tree import Decision, RolloutTree, Trajectory
+from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey
+from arpo_trainer.tree import Decision, Event, RolloutTree, Trajectory
 
 HOSTILE = (
     "</script><script>document.documentElement.dataset.pwned=1</script>"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from arpo_trainer.evaluation.episode_store import EpisodeStore, load_eval_run
-from arpo_trainer.evaluation.unit_row import UnitKey
-from arpo_trainer.report.tree_svg import tree_svg
+from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
+from arpo_trainer.report.html_report import tree_svg
 from arpo_trainer.tree import ABANDONED, WORKED, RolloutTree, Trajectory
 from arpo_trainer.views.run_page import write_view
 from arpo_trainer.views.terminal_view import conversation_lines

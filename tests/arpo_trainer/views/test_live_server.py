@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.evaluation.episode_store import EpisodeStore, load_eval_run
-from arpo_trainer.evaluation.unit_row import UnitKey
+from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
 from arpo_trainer.views.live_server import ViewServer
 from tests.arpo_trainer.views.browser import Browser
 from tests.arpo_trainer.views.sample_runs import make_run, make_tree

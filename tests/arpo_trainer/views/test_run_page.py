@@ -14,9 +14,7 @@ import pytest
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run
 from arpo_trainer.evaluation.eval_metrics import results, write_results
-from arpo_trainer.views.page_rows import view_tree
-from arpo_trainer.views.run_page import comparisons, write_view
-from arpo_trainer.views.run_summary import score_lines
+from arpo_trainer.views.run_page import comparisons, score_lines, view_tree, write_view
 from tests.arpo_trainer.views.browser import Browser
 from tests.arpo_trainer.views.sample_runs import HOSTILE, hostile_run, make_run
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from arpo_trainer.evaluation.episode_store import EpisodeStore
-from arpo_trainer.evaluation.unit_row import UnitKey
+from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey
 from arpo_trainer.views.run_page import write_view
 from tests.arpo_trainer.evaluation import made_rows
 from tests.arpo_trainer.views.browser import Browser

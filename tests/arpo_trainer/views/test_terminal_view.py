@@ -12,7 +12,7 @@ import pytest
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run
-from arpo_trainer.views.run_summary import score_lines
+from arpo_trainer.views.run_page import score_lines
 from arpo_trainer.views.terminal_view import visible
 from tests.arpo_trainer.views.sample_runs import hostile_run, make_run
 

@@ -10,12 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arpo_trainer.evaluation.episode_store import EpisodeStore
-from arpo_trainer.evaluation.unit_row import UnitKey
+from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey
 from arpo_trainer.tree import RolloutTree, Trajectory
-from arpo_trainer.views.run_page import write_view
-from arpo_trainer.views.token_widths import TokenWidths, utf16
-from arpo_trainer.views.turn_parts import turn_parts
+from arpo_trainer.views.run_page import TokenWidths, turn_parts, utf16, write_view
 from tests.arpo_trainer.views.browser import Browser
 
 tokenizers = pytest.importorskip("tokenizers")

@@ -1,0 +1,533 @@
+"""Tool-Star's tools at inference time: debugger, backtracer and refiner, their settings, and the model that helps.
+
+`await helper.complete(messages, seed)` asks the model that helps. It is a chat model at a server (`ChatHelper`) or the
+policy itself (`PolicyHelper`). `RecordedHelper` records and replays either, failures included, so that a replay shows
+the policy what it saw.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from arpo_env.cache import Cache
+from arpo_env.chat_model import ChatModel, without_thoughts
+from arpo_env.errors import ServiceError
+from arpo_env.sqlite_store import CacheError
+from arpo_env.text import Fence, cut_middle
+from arpo_trainer.backends.base import Backend, Request
+from arpo_trainer.validation import check_name, check_types
+
+# `InferenceSettings`: which tools help at inference time, how often, and by which model.
+#
+#     InferenceSettings(debugger=1, backtracer=1)
+#     InferenceSettings.of({"debugger": 2, "model": "gpt-4.1-mini", "url": "https://host/v1"})
+#     read_tools("debugger,backtracer=2")                          # {"debugger": 1, "backtracer": 2}
+#
+# The tools are those of Tool-Star (arXiv 2505.16410, sec. 2.1): each is used at most once in a sample there.
+
+DEBUGGER, BACKTRACER, REFINER = TOOLS = ("debugger", "backtracer", "refiner")
+PRICES = ("input", "output", "cached")
+PUBLISHED_LENGTH = 8192  # tokens from which the published code refines a sequence
+
+
+@dataclass(frozen=True)
+class InferenceSettings:
+    """What helps a policy while it is evaluated.
+
+    Attributes:
+        debugger: most times in a sample that failed code is corrected by a model; 0 is never.
+        backtracer: most times in a sample that a turn whose code failed is taken back and generated again.
+        refiner: most times in a sample that long thoughts are shortened by a model.
+        model: name of the helping model at an OpenAI-compatible server; "" is the policy itself.
+        url: of the server; None is OPENAI_BASE_URL.
+        refine_above: tokens after the prompt from which the thoughts are shortened before the next turn.
+        helper_tokens: most tokens of a reply of the helping model.
+        price: of that model, in US dollars for a million tokens: {"input", "output", "cached"}; None if not known. The
+            policy has its own.
+
+    Raises:
+        ValueError: a number is below its lowest value, or there is an address or a price without a model.
+    """
+
+    debugger: int = 0
+    backtracer: int = 0
+    refiner: int = 0
+    model: str = ""
+    url: str | None = None
+    refine_above: int = PUBLISHED_LENGTH
+    helper_tokens: int = 4096
+    price: dict[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self, self.__annotations__)
+        for name, low in {**dict.fromkeys(TOOLS, 0), "refine_above": 1, "helper_tokens": 1}.items():
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        if self.url and not self.model:
+            raise ValueError(f"the address {self.url!r} of the helping model needs its name there: --with-model NAME")
+        if self.price is not None and (set(self.price) != set(PRICES) or not self.model):
+            raise ValueError(f"the price {self.price} must have {', '.join(PRICES)}, and a helping model: --with-model")
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in TOOLS)
+
+    def left(self, tool: str, used: tuple[str, ...]) -> bool:
+        """Return whether a tool may be used once more in a sample that has used these."""
+        most: int = getattr(self, tool)
+        return used.count(tool) < most
+
+    def check(self, temperature: float) -> None:
+        """Refuse rollouts in which these tools cannot work.
+
+        Args:
+            temperature: of the policy.
+
+        Raises:
+            ValueError: names what to change.
+        """
+        if self.backtracer and temperature == 0:
+            raise ValueError(
+                "the backtracer generates a turn again, and at temperature 0 it would be the same turn: set a "
+                "temperature above 0, or leave the backtracer out"
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields that differ from their defaults as plain data."""
+        return {
+            entry.name: getattr(self, entry.name)
+            for entry in dataclasses.fields(self)
+            if getattr(self, entry.name) != entry.default
+        }
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> InferenceSettings:
+        """Read what `as_dict` wrote.
+
+        Raises:
+            ValueError: a name is unknown; names the nearest one.
+        """
+        for name in data:
+            check_name("inference_tools", name, [entry.name for entry in dataclasses.fields(cls)])
+        return cls(**data)
+
+
+def read_tools(text: str) -> dict[str, int]:
+    """Return tool -> most uses in a sample, from "debugger,backtracer=2".
+
+    Raises:
+        ValueError: a tool is unknown, named twice, or has no whole number of at least 1.
+    """
+    found: dict[str, int] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, given, count = part.partition("=")
+        check_name("a tool of --with", name.strip(), TOOLS)
+        if name.strip() in found:
+            raise ValueError(f"--with names {name.strip()!r} twice")
+        if given and not (count.strip().isdecimal() and int(count) > 0):
+            raise ValueError(f"--with {part}: write how often in a sample, such as {name.strip()}=2")
+        found[name.strip()] = int(count) if given else 1
+    return found
+
+
+Messages = Sequence[Mapping[str, str]]
+Spent = Counter[str]  # tokens of requests: "context", "cached" (of the context) and "tokens" (of the replies)
+_VERSION = 1  # of the record
+
+
+class HelperFailed(Exception):
+    """Raised when the helping model gave no reply, or none that can be used. The sample goes on without it."""
+
+
+class Helper(Protocol):
+    """A model that replies to messages."""
+
+    @property
+    def name(self) -> str:
+        """The name of the model, for recordings."""
+
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
+        """Return the reply without its reasoning.
+
+        Args:
+            messages: {"role", "content"}, in order.
+            seed: of the sample.
+            schema: JSON schema that the reply should follow; it may not, so check the reply.
+            spent: the tokens of the request are added to it, also where it fails.
+
+        Raises:
+            HelperFailed: there is no usable reply.
+        """
+
+
+@dataclass(frozen=True)
+class ChatHelper:
+    """A chat model at an OpenAI-compatible server.
+
+    Attributes:
+        chat: the client.
+        max_tokens: most tokens of a reply.
+    """
+
+    chat: ChatModel
+    max_tokens: int = 4096
+
+    @property
+    def name(self) -> str:
+        """The name of the model at its server."""
+        return self.chat.model
+
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
+        """Ask the server; see `Helper.complete`."""
+        try:
+            return await self.chat.complete(messages, max_tokens=self.max_tokens, json_schema=schema, spent=spent)
+        except ServiceError as error:
+            raise HelperFailed(str(error)) from error
+
+
+@dataclass(frozen=True)
+class PolicyHelper:
+    """The policy as its own helper: it is asked in a conversation of its own, greedily.
+
+    Attributes:
+        backend: of the policy.
+        tokenizer: of the policy.
+        render: returns the prompt ids of messages.
+        max_tokens: most tokens of a reply.
+    """
+
+    backend: Backend
+    tokenizer: Any
+    render: Callable[[Messages], list[int]]
+    max_tokens: int = 4096
+    name: str = "policy"
+
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
+        """Ask the policy; see `Helper.complete`."""
+        asked = tuple(messages) if self.backend.wants_messages else ()
+        ids = tuple(self.render(messages))
+        request = Request(ids, self.max_tokens, seed=seed, temperature=0.0, messages=asked)
+        try:
+            made = await self.backend.generate(request)
+        except CacheError:
+            raise
+        except Exception as error:  # if the policy is down, its own next turn says so
+            raise HelperFailed(f"{type(error).__name__}: {error}") from error
+        if spent is not None:
+            spent.update(context=len(ids), cached=made.cached, tokens=len(made.ids))
+        text = without_thoughts(self.tokenizer.decode(made.ids, skip_special_tokens=True))
+        if not text:
+            raise HelperFailed("the policy gave an empty reply")
+        return text
+
+
+@dataclass(frozen=True)
+class RecordedHelper:
+    """A helper whose replies and failures are kept in a cache file.
+
+    Attributes:
+        helper: is asked what is not recorded; never in a replay.
+        cache: the file and its mode.
+    """
+
+    helper: Helper
+    cache: Cache
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.helper.name
+
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
+        """Reply from the file or from the helper; see `Helper.complete`.
+
+        Raises:
+            CacheMiss: it is a replay, and this was not recorded.
+            HelperFailed: also where that was recorded.
+        """
+        request = {"messages": [dict(message) for message in messages], "seed": seed, "schema": schema}
+        asked = Spent()
+
+        async def ask() -> dict[str, Any]:
+            reply = await self.helper.complete(messages, seed, schema, asked)
+            return {"reply": reply, "spent": dict(asked)}
+
+        try:
+            found = await self.cache.through("chat", self.name, _VERSION, request, ask)
+        except HelperFailed as error:
+            found = {"failed": str(error), "spent": dict(asked)}
+            await self.cache.note("chat", self.name, _VERSION, request, found)
+        if spent is not None:
+            spent.update(found.get("spent", {}))  # older recordings do not have it
+        if "failed" in found:
+            raise HelperFailed(found["failed"])
+        return str(found["reply"])
+
+
+@dataclass(frozen=True)
+class CountedHelper:
+    """A helper whose tokens are counted, whatever becomes of its replies.
+
+    Attributes:
+        helper: is asked.
+        spent: what its requests have used.
+    """
+
+    helper: Helper
+    spent: Spent = field(default_factory=Spent)
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.helper.name
+
+    async def complete(
+        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
+    ) -> str:
+        """Ask the helper; see `Helper.complete`."""
+        return await self.helper.complete(messages, seed, schema, self.spent)
+
+
+@dataclass(frozen=True)
+class InferenceTools:
+    """Tools at inference time, as an engine takes them.
+
+    Attributes:
+        settings: which, and how often.
+        helper: the model that helps; None is the policy itself.
+        cache: records and replays what the helper says.
+    """
+
+    settings: InferenceSettings
+    helper: Helper | None = None
+    cache: Cache | None = None
+
+    def with_helper(self, policy: Helper) -> InferenceTools:
+        """Return the tools with the helper that is asked: the policy where none was given, through the cache."""
+        helper: Helper = self.helper or policy
+        if self.cache is not None:
+            helper = RecordedHelper(helper, self.cache)
+        return replace(self, helper=helper)
+
+
+# The chain refiner: asks a model to shorten the thoughts of an over-long chain.
+#
+#     texts = await shortened_turns(helper, question, [("<think>long</think><python>1</python>", "1"), ...], seed=0)
+#
+# Only what stands between `<think>` and `</think>` is rewritten. Calls, answers, tags and results are not: the
+# published code had a model rewrite prompt and response as one text, and lost the chat template.
+
+_THOUGHT = re.compile(r"(?<=<think>)(?:(?!</?think>).)*(?=</think>)", re.DOTALL)
+_CONTEXT = 1000  # characters of a turn's call and result that the model is shown
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "thoughts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"number": {"type": "integer"}, "text": {"type": "string"}},
+                "required": ["number", "text"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["thoughts"],
+    "additionalProperties": False,
+}
+_REFINER_PROMPT = """\
+Someone works on the question below in steps: thoughts, then a call of a tool, then its result. The thoughts have \
+become too long. Shorten each of them to what the following steps and the answer need: keep facts, numbers, names, \
+decisions and open questions; drop repetitions, detours and doubts that were settled. Do not add anything, and do not \
+answer.
+
+{rule}
+
+The question:
+{question}
+
+The steps, as JSON. "then" is shown for context only:
+{steps}
+
+Reply with JSON alone: {{"thoughts": [{{"number": 1, "text": "the shortened thought"}}, ...]}}"""
+
+
+async def shortened_turns(helper: Helper, question: str, turns: Sequence[tuple[str, str]], seed: int) -> list[str]:
+    """Return the turns with shorter thoughts.
+
+    Args:
+        helper: the model that is asked.
+        question: of the task.
+        turns: the text of each turn of the policy, and of its result.
+        seed: of the sample.
+
+    Returns:
+        One text for each turn; a thought that the model left out, or did not shorten, is as it was.
+
+    Raises:
+        HelperFailed: there is no thought, no reply, or none of its thoughts is shorter.
+    """
+    steps = list(_steps(turns))
+    if not any(step["thought"].strip() for step in steps):
+        raise HelperFailed("there are no thoughts to shorten")
+    quoted = json.dumps(steps, ensure_ascii=False, indent=1)
+    fence = Fence([question, quoted])
+    prompt = _REFINER_PROMPT.format(rule=fence.rule, question=fence.around(question), steps=fence.around(quoted))
+    reply = await helper.complete([{"role": "user", "content": prompt}], seed, _SCHEMA)
+    return with_thoughts([text for text, _ in turns], read_thoughts(reply))
+
+
+def read_thoughts(reply: str) -> dict[int, str]:
+    """Return number -> thought of a reply.
+
+    Raises:
+        HelperFailed: the reply has no such JSON.
+    """
+    try:
+        data = json.loads(reply[reply.index("{") : reply.rindex("}") + 1])
+        return {int(entry["number"]): entry["text"] for entry in data["thoughts"] if isinstance(entry["text"], str)}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise HelperFailed(f"the reply is not the JSON that was asked for ({error!r}): {reply[:80]!r}") from error
+
+
+def with_thoughts(texts: Sequence[str], thoughts: Mapping[int, str]) -> list[str]:
+    """Return texts with some of their thoughts replaced by shorter ones.
+
+    Args:
+        texts: of the turns.
+        thoughts: number of a thought, counted from 1 over all turns -> its new text.
+
+    Raises:
+        HelperFailed: no thought became shorter.
+    """
+    number, found = 0, []
+
+    def replaced(match: re.Match[str]) -> str:
+        nonlocal number
+        number += 1
+        new = thoughts.get(number, "").strip()
+        # a tag in a thought could end it, or open a call
+        usable = 0 < len(new) < len(match[0].strip()) and "<" not in new
+        return new if usable else match[0]
+
+    for text in texts:
+        found.append(_THOUGHT.sub(replaced, text))
+    if found == list(texts):
+        raise HelperFailed("no thought became shorter")
+    return found
+
+
+def _steps(turns: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    number = 0
+    for text, result in turns:
+        matches = list(_THOUGHT.finditer(text))
+        for match in matches:
+            number += 1
+            after = text[match.end() :].removeprefix("</think>") + result if match is matches[-1] else ""
+            yield {"number": number, "thought": match[0], "then": cut_middle(after, _CONTEXT)}
+
+
+# The code debugger: asks a model to correct code that failed.
+#
+# code = await corrected_code(helper, "print(a)", "NameError: name 'a' is not defined", seed=0)
+#
+# What is done with the code is decided in `rollout.turn_tools`: it runs in the session as it was before the failed
+# code.
+
+LONGEST_CODE = 20_000  # characters of a correction
+_DEBUGGER_PROMPT = """\
+The Python code below failed in an interactive session. Correct it, so that it does what it was meant to do.
+
+It will run in the session as it was before the failed code: variables of earlier cells exist, those that the failed \
+code set do not. The value of a last expression is shown, as is what is printed. Do not change what is computed beyond \
+the correction.
+
+{rule}
+
+The code:
+{code}
+
+The error:
+{error}
+
+Reply with the corrected code alone, in one block that begins with ```python and ends with ```."""
+_BLOCK = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL | re.IGNORECASE)
+
+
+async def corrected_code(helper: Helper, code: str, error: str, seed: int) -> str:
+    """Return code that may replace code that failed.
+
+    Args:
+        helper: the model that is asked.
+        code: what failed.
+        error: what the policy would have been shown.
+        seed: of the sample.
+
+    Raises:
+        HelperFailed: there is no reply, or it is not Python, too long, or the code that failed.
+    """
+    fence = Fence([code, error])
+    prompt = _DEBUGGER_PROMPT.format(rule=fence.rule, code=fence.around(code), error=fence.around(error))
+    return read_code(await helper.complete([{"role": "user", "content": prompt}], seed), code)
+
+
+def read_code(reply: str, failed: str) -> str:
+    """Return the code of a reply: its last block that is Python, else the whole reply.
+
+    Raises:
+        HelperFailed: nothing of it is Python, it is too long, or it is the code that failed.
+    """
+    if len(reply) > LONGEST_CODE:
+        raise HelperFailed(f"the reply has {len(reply)} characters, more than {LONGEST_CODE}")
+    blocks: list[str] = _BLOCK.findall(reply) or [reply]
+    found = next((block for block in reversed(blocks) if _is_python(block)), None)
+    if found is None:
+        raise HelperFailed(f"the reply is not Python: {reply[:80]!r}")
+    if found.strip() == failed.strip():
+        raise HelperFailed("the reply is the code that failed")
+    return found.strip("\n")
+
+
+def _is_python(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as of an escape that is not one
+            return bool(ast.parse(text).body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+# Opens the tools of an evaluation: `open_inference_tools(settings, cache)`.
+
+
+def open_inference_tools(settings: InferenceSettings, cache: Cache | None = None) -> InferenceTools | None:
+    """Return the tools with their helping model; None where all are off.
+
+    Args:
+        settings: which tools, and which model helps.
+        cache: records and replays what the model says.
+
+    Raises:
+        ValueError: the address of the model is not valid.
+    """
+    if not settings:
+        return None
+    if not settings.model:
+        return InferenceTools(settings, None, cache)
+    chat = ChatModel(settings.model, base_url=settings.url)
+    return InferenceTools(settings, ChatHelper(chat, settings.helper_tokens), cache)

@@ -1,1 +1,0 @@
-"""Tools at inference time (Tool-Star): a code debugger, a backtracer, and a refiner of long chains of thought."""

@@ -1,0 +1,325 @@
+"""Statistics of scores: 95 % intervals, comparisons of runs, agreement of graders, pass@k.
+
+An interval is Wilson's for a share, the bootstrap's for any mean; samples of one task are clustered.
+Several samples of one task are not independent, so that an interval from all of them is too narrow. The clustered ones
+take the tasks as the units (Miller 2024, "Adding error bars to evals", arXiv 2411.00640, eq. 4).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+# the 97.5 % quantile of the normal distribution
+Z95 = 1.959964
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class MeanInterval:
+    """A mean with its 95 % interval.
+
+    Attributes:
+        mean: of all samples.
+        low: lower bound.
+        high: upper bound.
+        tasks: number of tasks.
+        samples: number of samples.
+    """
+
+    mean: float
+    low: float
+    high: float
+    tasks: int
+    samples: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def wilson_interval(successes: float, n: float) -> tuple[float, float]:
+    """Return the 95 % Wilson score interval of a proportion (Wilson 1927); `n` may be an effective sample size."""
+    return _wilson(successes / n, n, Z95)
+
+
+def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """Return the 95 % percentile bootstrap interval of a mean (2000 resamples, seeded)."""
+    # the same rewards always have the same interval, on every process, too
+    rng = random.Random(seed)
+    means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
+
+
+def clustered_interval(values: Sequence[Sequence[float]]) -> MeanInterval:
+    """Return the mean of all samples and its interval from the spread between tasks, with Student's t.
+
+    Args:
+        values: the values of each task's samples; tasks may have different numbers of them.
+
+    Raises:
+        ValueError: there is no sample, or a value is not a finite number.
+    """
+    mean, error, tasks, samples = _clustered(values)
+    half = math.inf if tasks < 2 else t975(tasks - 1) * error
+    return MeanInterval(mean, mean - half, mean + half, tasks, samples)
+
+
+def clustered_share_interval(values: Sequence[Sequence[float]]) -> MeanInterval:
+    """Return a share (values of 0 and 1, or between) and its interval, which stays between 0 and 1.
+
+    Wilson's interval at the effective sample size: the number of independent samples whose share would have the same
+    standard error as these clustered ones (Korn and Graubard 1998, Dean and Pagano 2015).
+
+    Raises:
+        ValueError: there is no sample, or a value is not between 0 and 1.
+    """
+    if any(not 0.0 <= value <= 1.0 for each in values for value in each):
+        raise ValueError("a share is a mean of values between 0 and 1")
+    mean, error, tasks, samples = _clustered(values)
+    single = samples == tasks
+    # Without spread between tasks the error says nothing; then the tasks are what is independent.
+    effective = mean * (1 - mean) / error**2 if error > 0 and not single else float(tasks)
+    quantile = Z95 if single or tasks < 2 else t975(tasks - 1)
+    low, high = _wilson(mean, min(max(effective, 1.0), float(samples)), quantile)
+    return MeanInterval(mean, low, high, tasks, samples)
+
+
+def _clustered(values: Sequence[Sequence[float]]) -> tuple[float, float, int, int]:
+    """Return the mean, its clustered standard error, and the numbers of tasks and samples."""
+    groups = [each for each in values if each]
+    samples = sum(map(len, groups))
+    if not samples:
+        raise ValueError("there is no sample to take a mean of")
+    if not all(math.isfinite(value) for each in groups for value in each):
+        raise ValueError("a value is not a finite number; leave out samples that could not be scored")
+    mean = math.fsum(value for each in groups for value in each) / samples
+    # the sums of a task's deviations; the factor corrects for few tasks, as n / (n - 1) does for single values
+    squares = math.fsum(math.fsum(value - mean for value in each) ** 2 for each in groups)
+    few = len(groups) / (len(groups) - 1) if len(groups) > 1 else 0.0
+    return mean, math.sqrt(few * squares) / samples, len(groups), samples
+
+
+def _wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
+    z2 = quantile**2
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = quantile * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    # for none or all of n a bound is 0 or 1, and rounding may put it outside
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def t975(degrees: int) -> float:
+    """Return the 97.5 % quantile of Student's t (Cornish-Fisher expansion; exact for 1 and 2 degrees)."""
+    if degrees == 1:
+        return 12.706205
+    if degrees == 2:
+        return 4.302653
+    z, v = Z95, float(degrees)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / v ** (power + 1) for power, term in enumerate(terms))
+
+
+# Agreement of two graders on the same answers: Cohen's kappa (Cohen 1960), and the answers on which they differ.
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far two graders agree.
+
+    Attributes:
+        share: share of answers with the same verdict.
+        kappa: agreement beyond chance: 1 is perfect, 0 is what chance gives. 1 if both always give the same verdict.
+        disagreements: ids of the answers with different verdicts, in the order of the first grader.
+        answers: number of answers that both graded.
+    """
+
+    share: float
+    kappa: float
+    disagreements: list[str]
+    answers: int
+
+
+def agreement(first: Mapping[str, Hashable], second: Mapping[str, Hashable]) -> Agreement:
+    """Compare the verdicts of two graders, by the id of the answer; answers that only one of them graded do not count.
+
+    Raises:
+        ValueError: they graded no answer in common.
+    """
+    names = [name for name in first if name in second]
+    if not names:
+        raise ValueError("the two graders have no answer in common")
+    differing = [name for name in names if first[name] != second[name]]
+    share = 1.0 - len(differing) / len(names)
+    ones, others = Counter(first[name] for name in names), Counter(second[name] for name in names)
+    chance = sum(count * others[verdict] for verdict, count in ones.items()) / len(names) ** 2
+    kappa = 1.0 if chance == 1.0 else (share - chance) / (1.0 - chance)
+    return Agreement(share, kappa, differing, len(names))
+
+
+# A paired comparison of two evaluations of the same tasks: the difference, its interval, and a test.
+#
+# Pairing removes how hard the tasks are: only differences within tasks count (Miller 2024, arXiv 2411.00640, section
+# 4).
+
+PERMUTATIONS = 10_000
+_SIGNS_AT_A_TIME = 1_000_000
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """How the second evaluation differs from the first.
+
+    Attributes:
+        first: mean over tasks of the first.
+        second: mean over tasks of the second.
+        difference: second - first.
+        low: lower bound of the 95 % interval of the difference.
+        high: upper bound.
+        p_value: of the two-sided sign-flip test: the probability of a difference at least as large if the two did not
+            differ.
+        gained: tasks on which the second is better, by their ids.
+        lost: tasks on which the second is worse.
+        tasks: number of tasks compared.
+    """
+
+    first: float
+    second: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    gained: list[str]
+    lost: list[str]
+    tasks: int
+
+
+def compare_paired(
+    first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], seed: int = 0
+) -> PairedComparison:
+    """Compare two evaluations by the means of their tasks.
+
+    Args:
+        first: id of each task -> the values of its samples (those that could be scored).
+        second: the same for the other evaluation.
+        seed: of the random flips where there are too many to try all.
+
+    Raises:
+        ValueError: the evaluations have different tasks, or a value is not a finite number; the message names some.
+    """
+    unscored = [key for each in (first, second) for key, values in each.items() if not all(map(math.isfinite, values))]
+    if unscored:
+        raise ValueError(f"samples without a finite value cannot be compared, leave them out: task {unscored[0]!r}")
+    scored = [{key: statistics.fmean(values) for key, values in each.items() if values} for each in (first, second)]
+    missing = first.keys() ^ second.keys()
+    if missing:
+        some = ", ".join(sorted(map(str, missing))[:5])
+        raise ValueError(
+            f"the two evaluations have different tasks: {len(missing)} are in one only ({some}). Evaluate both on the "
+            "same tasks, or compare those that they share"
+        )
+    names = [key for key in first if key in scored[0] and key in scored[1]]
+    if not names:
+        raise ValueError("no task was scored in both evaluations")
+    differences = [scored[1][name] - scored[0][name] for name in names]
+    interval = clustered_interval([[value] for value in differences])
+    return PairedComparison(
+        statistics.fmean(scored[0][name] for name in names),
+        statistics.fmean(scored[1][name] for name in names),
+        interval.mean,
+        interval.low,
+        interval.high,
+        sign_flip_p_value(differences, seed),
+        [name for name, value in zip(names, differences, strict=True) if value > 0],
+        [name for name, value in zip(names, differences, strict=True) if value < 0],
+        len(names),
+    )
+
+
+def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
+    """Return the two-sided p-value of the sign-flip test of a mean of 0: exact up to 12 differences that are not 0."""
+    moved = [value for value in differences if value != 0]
+    # equal sums count as reached, whatever the rounding, which is relative to the summands
+    found = abs(math.fsum(moved)) - 1e-9 * math.fsum(map(abs, moved))
+    if len(moved) <= 12:
+        sums = [0.0]
+        for value in moved:
+            sums = [total + sign * value for total in sums for sign in (1, -1)]
+        return sum(abs(total) >= found for total in sums) / len(sums)
+    import numpy
+
+    rng, reached, left = numpy.random.default_rng(seed), 0, PERMUTATIONS
+    while left:  # in parts, since all signs of thousands of tasks would fill the memory
+        rows = min(left, max(1, _SIGNS_AT_A_TIME // len(moved)))
+        signs = rng.integers(0, 2, (rows, len(moved)), dtype=numpy.int8) * 2 - 1
+        reached += int((abs(signs @ numpy.array(moved)) >= found).sum())
+        left -= rows
+    # the observed signs are one of the permutations, so that the value is never 0
+    return (reached + 1) / (PERMUTATIONS + 1)
+
+
+# Measures of tasks that were answered several times: pass@k and pass^k, without bias.
+#
+# With n samples of a task, c of them right, pass@k is the probability that at least one of k samples is right (Chen et
+# al. 2021, arXiv 2107.03374, eq. 1), and pass^k that all k are (Yao et al. 2024, arXiv 2406.12045). Both count over the
+# subsets of size k, which is an unbiased estimate; (1 - c/n)^k would not be.
+
+
+def pass_at_k(n: int, right: int, k: int) -> float:
+    """Return the estimate of pass@k for one task.
+
+    Args:
+        n: samples of the task.
+        right: how many of them are right.
+        k: samples that are drawn without replacement.
+
+    Raises:
+        ValueError: k is below 1 or above n, or `right` is not between 0 and n.
+    """
+    _check(n, right, k)
+    return 1.0 - math.comb(n - right, k) / math.comb(n, k)
+
+
+def pass_hat_k(n: int, right: int, k: int) -> float:
+    """Return the estimate of pass^k for one task; arguments and errors as of `pass_at_k`."""
+    _check(n, right, k)
+    return math.comb(right, k) / math.comb(n, k)
+
+
+def mean_over_tasks(measure: str, counts: Sequence[tuple[int, int]], k: int) -> tuple[float, int]:
+    """Return the mean of a measure over tasks, and over how many tasks it was taken.
+
+    Tasks with fewer than k samples (others failed) are left out, since they have no unbiased estimate.
+
+    Args:
+        measure: "pass@" or "pass^".
+        counts: samples and right samples of each task.
+        k: as above.
+
+    Raises:
+        ValueError: no task has k samples, or the measure is unknown.
+    """
+    measures = {"pass@": pass_at_k, "pass^": pass_hat_k}
+    if measure not in measures:
+        raise ValueError(f"the measure is {' or '.join(map(repr, measures))}, not {measure!r}")
+    values = [measures[measure](n, right, k) for n, right in counts if n >= k]
+    if not values:
+        most = max((n for n, _ in counts), default=0)
+        if not most:
+            raise ValueError("there is no sample to take a mean of")
+        raise ValueError(f"{measure}{k} needs {k} samples of a task; there are at most {most}: take k <= {most}")
+    return statistics.fmean(values), len(values)
+
+
+def _check(n: int, right: int, k: int) -> None:
+    if not 1 <= k <= n:
+        raise ValueError(f"k must be between 1 and the number of samples, {n}; it is {k}")
+    if not 0 <= right <= n:
+        raise ValueError(f"{right} right samples of {n} are not possible")
