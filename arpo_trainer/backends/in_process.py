@@ -175,6 +175,8 @@ class InProcessBackend(ABC):
                 while self._waiting or rows:
                     await asyncio.sleep(0)  # let all callers that are ready add their requests first
                     await self._piece(rows)
+        except GeneratorExit:
+            raise  # its loop was closed, and it is collected now: whoever waits belongs to another worker
         # also when it is cancelled: without a worker the callers would wait for ever
         except BaseException as error:
             known = isinstance(error, GenerationError)

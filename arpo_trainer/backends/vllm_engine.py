@@ -157,6 +157,8 @@ class VLLMEngineBackend:
                     self._take(output, began)
                 if over and not self._new and not self._running:
                     return
+        except GeneratorExit:
+            raise  # its loop was closed, and it is collected now: whoever waits belongs to another worker
         except BaseException as error:
             waiting = [*self._new, *self._running.values()]
             self._thread.submit(self._abort_all)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -158,7 +159,16 @@ def test_a_loop_that_was_closed_in_the_middle_is_forgotten(llm: Any) -> None:
     with pytest.raises(TimeoutError):
         gone.run_until_complete(asyncio.wait_for(backend.generate(Request(CONTEXTS[0], 900)), 0.3))
     gone.close()
-    assert len(asyncio.run(rollout(backend, [Request(CONTEXTS[0], 3)]))[0].ids) == 3
+    backend._thread.submit(int).result()  # its last step is over, and nothing but the backend holds the old worker
+
+    async def main() -> Generation:
+        await backend.begin()
+        under_way = asyncio.create_task(backend.generate(Request(CONTEXTS[0], 3)))
+        await asyncio.sleep(0)  # the request waits, and another worker has taken the place of the old one
+        gc.collect()
+        return await under_way
+
+    assert len(asyncio.run(main()).ids) == 3
 
 
 def test_log_probabilities_that_are_none_are_named(llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -207,7 +208,16 @@ def test_a_loop_that_was_closed_in_the_middle_is_forgotten(backend: Transformers
     with pytest.raises(TimeoutError):
         gone.run_until_complete(asyncio.wait_for(backend.generate(Request((1, 2), 10_000)), 0.05))
     gone.close()
-    assert len(generate(backend, Request((1, 2), 3))[0].ids) == 3
+    backend._thread.submit(int).result()  # its last piece is over, and nothing but the backend holds the old worker
+
+    async def main() -> Generation:
+        await backend.begin()
+        under_way = asyncio.create_task(backend.generate(Request((1, 2), 3)))
+        await asyncio.sleep(0)  # the request waits, and another worker has taken the place of the old one
+        gc.collect()
+        return await under_way
+
+    assert len(asyncio.run(main()).ids) == 3
 
 
 def test_a_second_loop_is_refused_while_the_first_generates(backend: TransformersBackend) -> None:
