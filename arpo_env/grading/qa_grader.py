@@ -48,6 +48,12 @@ _LONGEST = 1_500  # characters of an answer that are considered
 _PROSE = 8  # a gold answer with more content words is prose, not a name
 _SEPARATORS = re.compile(r"[,;|/•\n(（]|\s-\s")
 _ITEMS = re.compile(r"[,，；;|/•\n&]|\band\b|和|、|与|(?:^|(?<=\s))\d[.)]\s", re.IGNORECASE)
+_ORDERED = re.compile(
+    r"\bin (?:the |their )?(?:\w+ )?order\b|\b(?:counter-?)?clockwise\b|\bfirst\b[^.?!]{1,40}\bsecond\b|\branked\b"
+    r"|顺序|先后|依次",
+    re.IGNORECASE,
+)
+_AND = ("and", "和", "与")
 _ORDINAL = re.compile(r"(\d{1,2})(?:st|nd|rd|th)")
 _ROUGHLY = re.compile(r"\b(?:approximately|roughly|about how)\b|约")
 _CAMEL, _HYPHEN = re.compile(r"(?<=[a-z])(?=[A-Z])"), re.compile(r"(?<=[^\W\d])-(?=[^\W\d])")
@@ -96,11 +102,23 @@ def qa_scores(answer: str, golds: Sequence[str], question: str = "") -> tuple[fl
     decided = [(same_formula(without_frame(answer), gold, question), gold) for gold in golds]
     if any(same for same, _ in decided):
         return 1.0, 1.0
-    golds = [gold for same, gold in decided if same is None]
+    golds = [gold for same, gold in decided if same is None and not _is_out_of_order(answer, gold, question)]
     # exactness is tried on every alias before partial credit
     if any(_is_exact(answer, gold, question) for gold in golds) or _names_aliases(answer, golds, question):
         return 1.0, 1.0
     return 0.0, max((_f1(answer, gold, question) for gold in golds), default=0.0)
+
+
+def _is_out_of_order(answer: str, gold: str, question: str) -> bool:
+    """Return whether an answer has the gold answer's words in another order, and the order is the answer.
+
+    It is where the question asks for one, and where the numbers of named things are exchanged ("Season 9, Episode 1").
+    """
+    mine, other = ([word for word in tokens(text) if word not in _AND] for text in (without_frame(answer), gold))
+    if mine == other or sorted(mine) != sorted(other):
+        return False
+    named = [[word for word in words if not has_digit(word)] for words in (mine, other)]
+    return bool(_ORDERED.search(question)) or (named[0] == named[1] and sum(map(is_content, named[0])) > 1)
 
 
 def _is_exact(answer: str, gold: str, question: str) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 # fmt: off
 RIGHT: dict[tuple[str, str], list[str]] = {
+    ("Oslo, Bergen, Tromsø", "Which three ports did the ship call at?"): ["Bergen, Oslo, Tromsø"],
+    ("Oslo, Bergen, Tromsø", "Name the ports in the order in which she called at them."): ["Oslo, Bergen and Tromsø"],
     ("Beyoncé", "Who sang it?"): ["Beyonce"],
     ("Beyonce", ""): ["Beyoncé"],
     ("J.R.R. Tolkien", ""): ["JRR Tolkien", "J. R. R. Tolkien", "J R R Tolkien"],
@@ -1831,6 +1833,12 @@ RIGHT: dict[tuple[str, str], list[str]] = {
     ("KOH", "What is the chemical formula of potash lye?"): ["KOH (potassium hydroxide)"],
 }
 WRONG: dict[tuple[str, str], list[str]] = {
+    ("Season 2, Episode 7", "In which season and episode does the wedding happen?"): ["Season 7, Episode 2"],
+    ("Oslo, Bergen, Tromsø", "Name the ports in the order in which the ship called at them."): [
+        "Bergen, Oslo, Tromsø",
+        "Tromsø, Bergen and Oslo",
+    ],
+    ("隋朝、唐朝", "按先后顺序写出这两个朝代。"): ["唐朝、隋朝"],
     ("Dwight", "In which year was the man of 30 years born?"): ["18-24 years", "5-10 km (3-6 miles)"],
     ("Barack Obama", "Who was president?"): ["Barack Obama Clinton"],
     ("Barack Obama", ""): [

@@ -16,7 +16,7 @@ from arpo_env.grading import make_grader
 from envs_registry import Task
 
 # kind: least share of right forms with full value, most share of wrong ones with any value (with full value if partial)
-BOUNDS = {"math": (0.97, 0.005), "qa": (0.93, 0.005), "mcq": (0.88, 0.0)}
+BOUNDS = {"math": (0.97, 0.005), "qa": (0.94, 0.005), "mcq": (0.91, 0.0)}
 FILES = {"math": "math", "qa": "qa", "mcq": "choice"}
 
 
