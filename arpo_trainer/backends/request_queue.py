@@ -58,7 +58,11 @@ class StopFinder:
         for end in range(checked + 1, len(ids) + 1):
             if not self._can_end(ids[end - 1]):
                 continue
-            tail = self._tokenizer.decode(ids[max(0, end - self._reach) : end])
+            start = max(0, end - self._reach)
+            # not in the midst of a character: some decoders (bytes of SentencePiece) break all bytes beside it, too
+            while start and _BROKEN in self._tokenizer.decode([ids[start]]):
+                start -= 1
+            tail = self._tokenizer.decode(ids[start:end])
             if any(text in tail for text in self._stop):
                 return end
         return None

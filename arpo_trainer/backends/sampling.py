@@ -174,7 +174,7 @@ class Chances(NamedTuple):
             device: of the logits.
         """
         heat = np.array(temperatures, dtype=np.float32)
-        first = _mixed(np.array([seed % 2**64 for seed in seeds], dtype=np.uint64))
+        first = _mixed(np.array([int(seed) % 2**64 for seed in seeds], dtype=np.uint64))
         keys = _mixed(first + np.array(positions, dtype=np.uint64)).view(np.int32).reshape(-1, 2)
         words = torch.from_numpy(np.stack([heat.view(np.int32), *keys.T])).to(device)
         return cls(words[0].view(torch.float32), words[1:, :, None] if heat.any() else None)

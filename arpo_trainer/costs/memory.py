@@ -45,6 +45,7 @@ class ModelShape:
         normed: whether queries and keys have norms of their own (Qwen3).
         packable: whether its rows can be packed (`why_not_packable`).
         proven: whether tests have compared packed rows of its kind with flat ones (`why_not_proven`).
+        quantised: whether the checkpoint holds fewer bits than `dtype`, which nothing here counts.
     """
 
     parameters: int
@@ -61,6 +62,7 @@ class ModelShape:
     normed: bool = False
     packable: bool = True
     proven: bool = False
+    quantised: bool = False
 
     @property
     def adapted(self) -> bool:
@@ -128,6 +130,7 @@ def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
         normed=normed,
         packable=why_not_packable(model) is None,
         proven=why_not_proven(model) is None,
+        quantised=bool(getattr(model.config, "quantization_config", None)),
         **widths,
     )
 
@@ -339,12 +342,15 @@ def _kept(shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, width: int
     half = layout.deepspeed and (args.bf16 or args.fp16)  # DeepSpeed trains a 16-bit model and keeps a 32-bit copy
     weights = 2 if half else width
     learned = 4 if shape.adapted else weights  # PEFT keeps adapters in 32 bits
+    # paged states go to main memory where the GPU is full
+    paged = str(getattr(args.optim, "value", args.optim)).startswith("paged")
+    moments = 0 if paged else _moments(args, 4 if half else learned)
     frozen = shape.parameters if args.beta and not shape.adapted else 0
     parts = {
         "weights": shape.parameters * weights * layout.share("weights"),
         "weights of the reference model": frozen * weights * layout.share("weights"),
         "gradients": shape.trained * learned * layout.share("gradients"),
-        "optimizer": shape.trained * (4 * half + _moments(args, 4 if half else learned)) * layout.share("optimizer"),
+        "optimizer": shape.trained * (4 * half + moments) * layout.share("optimizer"),
     }
     if layout.processes > 1 and layout.sharding == "ddp":
         parts["gradients in DDP's buckets"] = shape.trained * learned
@@ -357,9 +363,11 @@ def _moments(args: ARPOConfig, width: int) -> float:
     # by the names of optimizers: Adam keeps two moments, Lion and RMSprop one
     if "8bit" in name:
         return 1 if "lion" in name else 2
-    if name.startswith(("sgd", "adafactor", "galore", "apollo")):
+    if "4bit" in name:
+        return 1
+    if name.startswith(("sgd", "adafactor", "galore", "apollo", "lomo", "adalomo")):
         return 0
-    return width if name.startswith(("lion", "rmsprop", "adagrad")) else 2 * width
+    return width if name.startswith(("lion", "paged_lion", "rmsprop", "adagrad", "schedule_free_sgd")) else 2 * width
 
 
 def _update(

@@ -112,17 +112,19 @@ def log_estimate(run: RunArguments, args: ARPOConfig, environments: RunEnvironme
     costs = _estimate(run, args, environments, layout, not torch.cuda.is_available())
     logger.info("%s", cost_summary(costs))
     if costs.memory and torch.cuda.is_available() and not args.use_cpu:
-        check_memory(costs.memory, args, torch.cuda.get_device_properties(args.device).total_memory)
+        quantised = costs.shape is not None and costs.shape.quantised
+        check_memory(costs.memory, args, torch.cuda.get_device_properties(args.device).total_memory, quantised)
     return costs.as_dict()
 
 
-def check_memory(needs: MemoryNeeds, args: ARPOConfig, has: int) -> None:
+def check_memory(needs: MemoryNeeds, args: ARPOConfig, has: int, quantised: bool = False) -> None:
     """Compare the estimate with the memory of the GPU, before weights are loaded.
 
     Args:
         needs: the estimate.
         args: the settings of the run.
         has: the bytes of the GPU.
+        quantised: whether the checkpoint is.
 
     Raises:
         ValueError: weights and optimizer states alone do not fit. What a micro-batch takes is an estimate, and only
@@ -134,7 +136,8 @@ def check_memory(needs: MemoryNeeds, args: ARPOConfig, has: int) -> None:
     fixed = sum(size for name, size in needs.kept.items() if name in ("weights", "optimizer"))
     # the estimate knows nothing of a DeepSpeed file and of quantised weights
     known = not (args.deepspeed or args.fsdp or os.environ.get("ACCELERATE_DEEPSPEED_CONFIG_FILE"))
-    if fixed > beside and known and not (args.model_init_kwargs or {}).get("quantization_config"):
+    quantised = quantised or bool((args.model_init_kwargs or {}).get("quantization_config"))
+    if fixed > beside and known and not quantised:
         raise ValueError(
             f"weights and optimizer states take {format_bytes(fixed)} in each process, and its GPU has "
             f"{format_bytes(has)}{share}. Take {_SHARD}" + ", or less vllm_gpu_memory_utilization" * bool(vllm)
@@ -255,7 +258,7 @@ def _tokenizer_and_shape(run: RunArguments, args: ARPOConfig) -> tuple[Any, Mode
         shape = model_shape(path, lora_config(run), **options)
     except (OSError, ValueError) as error:
         notes.append(f"memory and disk: no configuration of {run.model} ({_first_line(error)})")
-    if (args.model_init_kwargs or {}).get("quantization_config"):
+    if (args.model_init_kwargs or {}).get("quantization_config") or (shape and shape.quantised):
         notes.append("quantisation: weights are counted without it")
     return tokenizer, shape, tuple(notes)
 

@@ -15,7 +15,7 @@ import copy
 import logging
 import os
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,11 +183,28 @@ def _merged_parameters(model: Any, names: Iterable[str]) -> Iterator[tuple[str, 
     for layer in model.modules():
         if isinstance(layer, BaseTunerLayer):
             adapted.setdefault(layer.get_base_layer(), []).append(layer)
+    _check_tied(model, adapted)
     for name in names:
         owner, _, leaf = name.rpartition(".")
         base = model.get_submodule(owner)
         with _merged(base, adapted.get(base, ())):
             yield name, getattr(base, leaf)
+
+
+def _check_tied(model: Any, adapted: Mapping[Any, Sequence[Any]]) -> None:
+    """Refuse adapters of a layer whose weights are those of another layer as well: vLLM has one copy of them."""
+    if all(getattr(config, "ensure_weight_tying", False) for config in model.peft_config.values()):
+        return
+    owners: dict[int, Any] = {}
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            other = owners.setdefault(id(parameter), module) if parameter is not None else module
+            if other is not module and (module in adapted or other in adapted):
+                raise GenerationError(
+                    "vLLM cannot be given adapters of the embedding or the head (lm_head) of a model whose embedding "
+                    "is its head: leave both out of lora_target_modules, set ensure_weight_tying in PEFT's "
+                    "configuration, or take use_vllm: false"
+                )
 
 
 @contextlib.contextmanager

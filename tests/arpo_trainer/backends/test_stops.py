@@ -129,6 +129,15 @@ def test_looking_only_where_a_string_can_end_finds_the_same(tokenizer: Any, kind
     assert 60 < found < 290
 
 
+def test_a_string_after_the_bytes_of_a_character_is_found() -> None:
+    """SentencePiece's decoder breaks all bytes beside half a character, the line break, too."""
+    made = ["a", *(f"<0x{byte:02X}>" for byte in range(256))]
+    inner = Tokenizer(models.BPE({piece: number for number, piece in enumerate(made)}, [], byte_fallback=True))
+    inner.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    ids = [0, *(1 + byte for byte in "終\n".encode()), 0]
+    assert StopFinder(PreTrainedTokenizerFast(tokenizer_object=inner), ["\n"]).end(ids) == 5
+
+
 def test_a_token_that_ends_no_string_is_decoded_once(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = tokenizer.encode("a word and a word and a word", add_special_tokens=False)
     decoded: list[list[int]] = []

@@ -218,6 +218,20 @@ def test_too_little_memory_is_named_with_the_setting_that_lowers_it(
     assert re.search(warned, caplog.text) if warned else not caplog.records
 
 
+@pytest.mark.parametrize(
+    ("optim", "width"),
+    [("adamw_torch", 8), ("adamw_torch_4bit", 1), ("paged_adamw_32bit", 0), ("lomo", 0), ("schedule_free_sgd", 4)],
+)
+def test_an_optimizer_is_counted_with_the_bytes_that_it_keeps_on_the_gpu(
+    optim: str, width: int, tmp_path: Path
+) -> None:
+    """Or a run that fits would be refused."""
+    with planning(1):
+        args = ARPOConfig(str(tmp_path), use_cpu=True, optim=optim)
+        needs = memory(SMALL, args, ProcessLayout(), 100, 1000)
+    assert needs.kept.get("optimizer", 0) == SMALL.trained * width
+
+
 @pytest.mark.parametrize("offloaded", [(), SHARDINGS["fsdp"]])
 def test_every_part_of_the_memory_has_a_setting_that_lowers_it(offloaded: tuple[str, ...], tmp_path: Path) -> None:
     parts: set[str] = set()

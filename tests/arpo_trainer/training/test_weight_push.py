@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.policy_backend import connect_servers, push_weights, weights_are_old
 from tests.arpo_trainer.training.test_trainer import config
 from tests.arpo_trainer.training.weight_server import WeightServer, broadcast, join_group
+from tests.conftest import tiny_llama
 
 
 class OnGPU(Accelerator):  # type: ignore[misc]
@@ -128,6 +130,18 @@ def test_adapters_are_pushed_merged_and_leave_the_base_as_it_is(
     now = dict(trainer.model.named_parameters())
     assert all(torch.equal(now[name], value) for name, value in base.items())
     assert not any(getattr(layer, "merged", False) for layer in trainer.model.modules())
+
+
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens", "q_proj"])
+def test_adapters_of_weights_that_two_layers_share_are_refused(servers: list[WeightServer], target: str) -> None:
+    """vLLM has one matrix for both, and the adapter is of one of them."""
+    plain = tiny_llama(64)
+    plain.lm_head.weight = plain.model.embed_tokens.weight
+    trainer = Trainer(servers[0].url, peft.get_peft_model(plain, peft.LoraConfig(r=2, target_modules=[target])))
+    trainer.vllm_generation.vllm_client.init_communicator(device=trainer.accelerator.device)
+    refused = target != "q_proj"
+    with pytest.raises(GenerationError, match="lora_target_modules") if refused else contextlib.nullcontext():
+        push_weights(trainer)
 
 
 def test_the_first_of_the_addresses_is_trls_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
