@@ -23,7 +23,7 @@ nitpicky = True
 # Neither are a few type variables and inner types of ours, which no page describes.
 UNDESCRIBED = (
     "F|Reader|Summariser|PoolOptions|ReferenceReward|Record|Candidate|"
-    "IndexInfo|Renderer|Event|DecodingOptions|SessionOpener|RemoteSession|InferenceTools"
+    "IndexInfo|Renderer|Event|DecodingOptions|SessionOpener|RemoteSession|InferenceTools|McpTool"
 )
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!(arpo_env|arpo_trainer|envs_registry|sandbox)\b).*"),
