@@ -46,7 +46,7 @@ def test_signatures_are_the_ones_we_wrap() -> None:
 
 
 def test_what_is_private_to_trl_is_named_in_two_modules() -> None:
-    """No module but `trl_hooks` and `policy_backend` touches an underscored attribute of TRL's trainer or its vLLM host.
+    """No module but `trl_hooks` and `policy_backend` touches underscored attributes of TRL's trainer or its vLLM host.
 
     The supervised trainer and DPO's are other classes of TRL's: their internals are listed in one module, too.
     """
