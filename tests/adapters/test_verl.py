@@ -33,7 +33,8 @@ from verl.workers.rollout.replica import TokenOutput
 from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters.task_rows import task_rows, write_rows
 from arpo_env.adapters.verl import USED, compute_score, tools_yaml
-from arpo_trainer.adapters.verl_agent_loop import EpisodeFailed, VerlBackend
+from arpo_trainer.adapters.verl_agent_loop import EpisodeFailed
+from arpo_trainer.adapters.verl_backend import VerlBackend
 from arpo_trainer.backends.base import Generation, GenerationError, Request
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.settings import RolloutSettings

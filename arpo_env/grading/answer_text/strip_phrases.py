@@ -7,6 +7,7 @@ sentence with any other word is kept and is then not a valid answer, since it ma
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import islice
 
 from arpo_env.grading.answer_text.allowed_words import changes_number, names_what_is_counted
@@ -87,6 +88,7 @@ _HAN_WHO = re.compile(
 )
 
 
+@lru_cache(maxsize=64)  # the choice grader reads an answer several times
 def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
     """Return a prepared answer without the sentence around it.
 

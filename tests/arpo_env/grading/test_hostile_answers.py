@@ -14,6 +14,7 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_env.grading import Grader
 from arpo_env.grading.answer_text.normalize_latex import prepare
+from arpo_env.grading.answer_text.strip_phrases import strip_phrases
 from arpo_env.grading.choice_grader import ChoiceGrader, GaiaGrader
 from arpo_env.grading.math_grader import MathGrader
 from arpo_env.grading.qa_grader import QaGrader
@@ -95,6 +96,7 @@ GRADERS: dict[str, Grader] = {
 def seconds(kind: str, answer: str, gold: str) -> float:
     """Return the CPU time of this thread for an answer; it must be decided, whatever it is."""
     task = Task("t", QUESTION, (gold,), kind="math")
+    strip_phrases.cache_clear()
     prepare.cache_clear()  # a second measurement is to read the answer again
     start = time.thread_time()
     asyncio.run(GRADERS[kind].grade(answer, task))

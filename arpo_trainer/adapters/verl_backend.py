@@ -1,0 +1,131 @@
+"""`VerlBackend`: generates with the servers of a verl run, so that the rollout engine plays inside verl's agent loop.
+
+    backend = VerlBackend(server_manager, tokenizer, sampling_params, "vllm")
+    generation = await backend.generate(Request(ids=(1, 2, 3), max_tokens=64, stop=("</python>",)))
+
+verl's servers take and return token ids. They return the log-probability of the sampled token alone, so entropies are
+its negative ("nll" of `estimated_entropy`: right on average). They answer when a turn has ended, and so the entropies
+of its first tokens are told at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from arpo_trainer.algorithms.entropy import estimated_entropy
+from arpo_trainer.backends.base import Finish, Generation, GenerationError, OnWindow, Request, check_request
+from arpo_trainer.backends.stop_strings import StopFinder
+from arpo_trainer.timeline import Stopwatch
+
+# what makes a server of verl keep the stop string among the ids
+KEEP_STOP: dict[str, dict[str, Any]] = {
+    "vllm": {"include_stop_str_in_output": True},
+    "sglang": {"no_stop_trim": True},
+}
+
+
+class VerlBackend:
+    """Generates with verl's `LLMServerClient`, which an agent loop has as its `server_manager`.
+
+    Args:
+        client: the client.
+        tokenizer: of the model; it finds stop strings and knows the end token.
+        sampling_params: as verl gives them to an agent loop; all turns are sampled with them.
+        engine: `rollout.name`: "vllm" or "sglang".
+        max_length: most tokens of context and turn together (`rollout.max_model_len`); None is no limit.
+        own_ids: give each request an id of its own, as `rollout.full_determinism` needs it. Otherwise the requests of
+            a group have one, by which verl sends them to the same server, where they share their prefixes.
+
+    Attributes:
+        steps: the training steps whose weights have generated, as far as the servers tell.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        tokenizer: Any,
+        sampling_params: Mapping[str, Any],
+        engine: str,
+        max_length: int | None = None,
+        own_ids: bool = False,
+    ) -> None:
+        self.client, self.tokenizer, self.engine = client, tokenizer, engine
+        self.sampling_params, self.max_length, self.own_ids = dict(sampling_params), max_length, own_ids
+        self.time = Stopwatch()
+        self.trains, self.wants_messages = True, False
+        self.steps: set[int] = set()
+
+    async def begin(self) -> None:
+        """Do nothing: verl updates the weights between its batches."""
+
+    async def end(self) -> None:
+        """Do nothing: verl owns the servers."""
+
+    async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
+        """Generate one turn; see `Backend.generate`. The window is told at the end.
+
+        Raises:
+            ValueError: also if there are stop strings and the engine is not known to heed them.
+            GenerationError: the server failed, was interrupted, or returned no log-probabilities.
+        """
+        check_request(request)
+        limit = request.max_tokens
+        if self.max_length is not None:
+            limit = min(limit, self.max_length - len(request.ids))
+        if limit < 1:
+            raise ValueError(
+                f"a context of {len(request.ids)} ids leaves no room for a token: raise rollout.max_model_len "
+                f"({self.max_length})"
+            )
+        with self.time.running():
+            output = await self.client.generate(
+                request_id=f"{request.group}/{request.seed}" if self.own_ids else request.group,
+                prompt_ids=list(request.ids),
+                sampling_params=self._parameters(request, limit),
+            )
+        generation = self._generation(output, request.stop, limit)
+        if on_window and request.window:
+            on_window(generation.entropies[: request.window])
+        return generation
+
+    def _parameters(self, request: Request, limit: int) -> dict[str, Any]:
+        # no seed: verl decides whether its servers sample deterministically
+        parameters = {**self.sampling_params, "logprobs": True, "max_tokens": limit}
+        if request.stop:
+            if self.engine not in KEEP_STOP:
+                raise ValueError(
+                    f"rollout.name={self.engine!r} is not known to heed stop strings, which the protocol of this "
+                    f"environment needs; use {' or '.join(KEEP_STOP)}, or the option protocol='hermes'"
+                )
+            parameters |= {"stop": list(request.stop), "skip_special_tokens": False, **KEEP_STOP[self.engine]}
+        return parameters
+
+    def _generation(self, output: Any, stop: Sequence[str], limit: int) -> Generation:
+        ids, logprobs = [int(number) for number in output.token_ids], list(output.log_probs or ())
+        if output.stop_reason in ("abort", "aborted") or not ids:
+            raise GenerationError(f"verl's server ended a request itself: {output.stop_reason or 'no token'}")
+        if len(logprobs) != len(ids):
+            raise GenerationError(f"verl's server returned {len(ids)} tokens and {len(logprobs)} log-probabilities")
+        self._note_steps(output.extra_fields or {})
+        end = self._stop_end(ids, stop)
+        made = Generation(finish=self._finish(ids, end, limit))
+        for number, logprob in zip(ids[:end], logprobs, strict=False):
+            made.add(number, logprob, estimated_entropy((), logprob, "nll"))
+        return made
+
+    def _stop_end(self, ids: Sequence[int], stop: Sequence[str]) -> int | None:
+        """Return how many ids it takes until a stop string is complete, or None if none is."""
+        text = self.tokenizer.decode(ids) if stop else ""
+        # decoding prefix by prefix is slow, so it is done only where there is something to find
+        return StopFinder(self.tokenizer, stop).end(ids) if any(each in text for each in stop) else None
+
+    def _finish(self, ids: Sequence[int], end: int | None, limit: int) -> Finish:
+        # the servers call all ends "completed"
+        if end is not None:
+            return "stop"
+        return "length" if len(ids) >= limit and ids[-1] != self.tokenizer.eos_token_id else "eos"
+
+    def _note_steps(self, fields: Mapping[str, Any]) -> None:
+        steps = (fields.get(name) for name in ("min_global_steps", "max_global_steps", "global_steps"))
+        self.steps.update(int(step) for step in steps if step is not None)
