@@ -15,8 +15,8 @@ from typing import Any
 
 from arpo_trainer.algorithms.entropy import estimated_entropy
 from arpo_trainer.backends.base import Finish, Generation, GenerationError, OnWindow, Request, check_request
-from arpo_trainer.backends.stop_strings import StopFinder
-from arpo_trainer.timeline import Stopwatch
+from arpo_trainer.backends.request_queue import StopFinder
+from arpo_trainer.tree import Stopwatch
 
 # what makes a server of verl keep the stop string among the ids
 KEEP_STOP: dict[str, dict[str, Any]] = {
