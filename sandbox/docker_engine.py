@@ -446,14 +446,13 @@ def describe_unenforced_limits(backend: str, host: str | None = None) -> list[st
     """Return which limits a backend cannot enforce on this machine, one sentence each.
 
     Args:
-        backend: its name. What lacks behind "command" and "kubernetes" is known once a server runs there: see
-            `Sandbox.isolation`.
+        backend: its name. What lacks behind "command" is known once a server runs there: see `Sandbox.isolation`.
         host: the engine; None uses all that DOCKER_HOST names.
 
     Raises:
         SandboxUnavailable: an engine does not answer.
     """
-    if backend in ("command", "kubernetes"):
+    if backend == "command":
         return []
     if backend != "docker":
         return list(unenforced_limits(backend).values())

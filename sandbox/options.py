@@ -201,9 +201,8 @@ class ServerOptions:
         containers: how many such servers there may be at the same time.
         host: the Docker engine, as in DOCKER_HOST; None uses the one of the environment.
         loopback: whether sessions may open TCP and UDP sockets, which reach all sessions of the container.
-        command: for "command": its words; the server's own command line replaces "{server}", or is appended. For
-            "kubernetes": kubectl with its options. None takes those of the environment.
-        start_wait: seconds that a command or a pod may take until the server in it answers.
+        command: for "command": its words; None takes those of the environment.
+        start_wait: seconds that a command may take until the server behind it answers.
         token: what a sandbox server is sent (backend "http").
         wait: seconds that a session may wait for a slot of a sandbox server.
     """
@@ -259,7 +258,7 @@ class PoolPlan:
     """How many servers a pool may start, and how long requests wait.
 
     Attributes:
-        backend: "auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local" or "http".
+        backend: "auto", "docker", "bubblewrap", "command", "unsafe_local" or "http".
         options: of each container.
         containers: the maximum number. One more may exist while one is drained.
         recycle_after: number of session groups that a container serves before it is drained.

@@ -342,7 +342,6 @@ class Fleet:
 # Compares the isolation that a server has measured with what its backend must provide.
 
 _KILL_SETGID_SETUID_SYS_NICE = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 23
-_FITTED = ("command", "kubernetes")  # somebody else makes the container
 
 
 def isolation_fault(backend: str, facts: dict[str, Any]) -> str:
@@ -350,8 +349,7 @@ def isolation_fault(backend: str, facts: dict[str, Any]) -> str:
 
     Args:
         backend: its name. "unsafe_local" need not provide anything; a server behind "http" has checked its own. The
-            containers of "command" and "kubernetes" may have a network, as every pod has, if sessions cannot make
-            sockets for it.
+            containers of "command" may have a network, as every pod has, if sessions cannot make sockets for it.
         facts: from the server's HELLO. The server measures them in its own process ("supervisor") and in a child that
             is confined as sessions are ("session").
     """
@@ -360,7 +358,7 @@ def isolation_fault(backend: str, facts: dict[str, Any]) -> str:
     if backend in ("unsafe_local", "http"):
         return ""
     session, supervisor = facts["session"], facts["supervisor"]
-    fitted = backend in _FITTED
+    fitted = backend == "command"  # somebody else makes the container
     network = set(facts["interfaces"]) - {"lo"}
     faults = {
         # without "uid" (bubblewrap without root) sessions have the server's own user, whatever its number is

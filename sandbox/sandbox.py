@@ -62,8 +62,8 @@ class Sandbox:
     it; the sessions in it are lost.
 
     Args:
-        backend: "docker", "bubblewrap", "command", "kubernetes", "unsafe_local", "auto" for the first of docker and
-            bubblewrap that works, or the address of a sandbox server (`arpo sandbox serve`), such as "http://host:8080";
+        backend: "docker", "bubblewrap", "command", "unsafe_local", "auto" for the first of docker and bubblewrap that
+            works, or the address of a sandbox server (`arpo sandbox serve`), such as "http://host:8080";
             several, separated by commas, share the sessions. The attribute has the address without the password.
         limits: what each container and its sessions may use.
         image: a Docker image with python3; None uses the one of `build_image`.
@@ -79,13 +79,12 @@ class Sandbox:
         loopback: whether the code may open TCP and UDP sockets. They reach every session of the same container, but
             no network, and no limit counts the kernel memory of their buffers: use `sessions=1` with code that
             is not trusted. (unsafe_local: such sockets are always allowed, and reach the network.)
-        command: for the backends "command" and "kubernetes", see `sandbox.backends.command` and
-            `sandbox.backends.kubernetes`: a list of words, or a text that is split as a shell does it.
-        start_wait: seconds that a command or a pod may take until the server in it answers.
+        command: for the backend "command" (see there): a list of words, or a text that is split as a shell does it.
+        start_wait: seconds that a command may take until the server behind it answers.
         token: of the sandbox server; None uses a password in its address, else the environment variable
             ARPO_SANDBOX_TOKEN.
         packages: further packages for the code, as pip takes them ("networkx", "rich==13.9.4"), beside those of the
-            profile; installed at the first use. Not for `image`, "command" and "kubernetes", which have their own.
+            profile; installed at the first use. Not for `image` and "command", which have their own.
     """
 
     def __init__(
@@ -283,7 +282,7 @@ def default_sandbox(settings: Sandbox | Mapping[str, Any] | None = None) -> Sand
     """Return the sandbox of this process; it opens at its first use and is closed when the process ends.
 
     The environment variable ARPO_SANDBOX names the backend: "auto" (the default), "docker", "bubblewrap", "command",
-    "kubernetes", "unsafe_local", or the address of a sandbox server, whose token is ARPO_SANDBOX_TOKEN. A process
+    "unsafe_local", or the address of a sandbox server, whose token is ARPO_SANDBOX_TOKEN. A process
     forked from this one gets a sandbox of its own, and a closed one is replaced.
 
     Args:

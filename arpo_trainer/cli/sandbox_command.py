@@ -20,7 +20,7 @@ from typing import Any
 from arpo_trainer.cli.command_options import add_command, add_command_group, write_table
 
 _PROFILES = ("minimal", "math", "data")
-_BACKENDS = ("auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local")
+_BACKENDS = ("auto", "docker", "bubblewrap", "command", "unsafe_local")
 
 
 def add_sandbox_command(commands: Any) -> None:
@@ -31,18 +31,16 @@ def add_sandbox_command(commands: Any) -> None:
 
     check = add_command(actions, "check", _check, "open a sandbox, run and fork a session, and print the times")
     _add_backend(check)
-    command = "of the backend command, or kubectl with its options (default: the variable ARPO_SANDBOX_COMMAND)"
+    command = "of the backend command (default: the variable ARPO_SANDBOX_COMMAND)"
     check.add_argument("--command", metavar="WORDS", help=command)
 
     ps = add_command(actions, "ps", _ps, "list the containers of all sandboxes")
     _add_docker_host(ps)
-    _add_pods(ps)
 
     prune = add_command(actions, "prune", _prune, "remove containers whose program has ended")
     prune.add_argument("--all", action="store_true", help="remove also containers in use: their sessions are lost")
     prune.add_argument("--images", action="store_true", help="remove also images that a newer one has replaced")
     _add_docker_host(prune)
-    _add_pods(prune)
 
     build = add_command(actions, "build", _build, "build the image, if it does not exist")
     base = build.add_mutually_exclusive_group()
@@ -84,12 +82,6 @@ _TOKEN_HELP = (
 def _add_docker_host(parser: argparse.ArgumentParser) -> None:
     purpose = "a Docker engine, written as in DOCKER_HOST (default: that variable)"
     parser.add_argument("--docker-host", metavar="URL", help=purpose)
-
-
-def _add_pods(parser: argparse.ArgumentParser) -> None:
-    purpose = "pods of kubectl's namespace instead of containers (the default with ARPO_SANDBOX=kubernetes)"
-    default = os.environ.get("ARPO_SANDBOX") == "kubernetes"
-    parser.add_argument("--pods", action=argparse.BooleanOptionalAction, default=default, help=purpose)
 
 
 def _add_backend(parser: argparse.ArgumentParser) -> None:
@@ -152,12 +144,10 @@ class _Clock:
 
 
 def _ps(arguments: argparse.Namespace) -> int:
-    from sandbox.backends.kubernetes import pods
     from sandbox.docker_engine import containers
 
-    what = ("POD", "NAMESPACE") if arguments.pods else ("CONTAINER", "HOST")
-    rows: list[Sequence[str]] = [(what[0], "STATE", "AGE", "MEMORY", "CLIENT", "IMAGE", what[1])]
-    for one in pods() if arguments.pods else containers(arguments.docker_host):
+    rows: list[Sequence[str]] = [("CONTAINER", "STATE", "AGE", "MEMORY", "CLIENT", "IMAGE", "HOST")]
+    for one in containers(arguments.docker_host):
         client = f"{one.client} on {one.client_host or '?'}{' (gone)' if one.orphan else ''}"
         memory = f"{one.memory / (1 << 20):.0f} MiB" if one.memory else "-"
         rows.append((one.id, one.state, _span(one.age), memory, client, one.image, one.host or "-"))
@@ -173,11 +163,9 @@ def _span(seconds: float) -> str:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    from sandbox.backends.kubernetes import prune_pods
     from sandbox.docker_engine import prune
 
-    images, host = arguments.images, arguments.docker_host
-    removed = prune_pods(arguments.all) if arguments.pods else prune(arguments.all, images, host)
+    removed = prune(arguments.all, arguments.images, arguments.docker_host)
     sys.stdout.write("".join(f"removed {one}\n" for one in removed) or "nothing to remove\n")
     return 0
 

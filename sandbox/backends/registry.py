@@ -13,14 +13,13 @@ from sandbox.backends.bubblewrap import start_bubblewrap, why_no_bubblewrap
 from sandbox.backends.command import start_command
 from sandbox.backends.docker import start_docker
 from sandbox.backends.http_backend import start_http, without_password
-from sandbox.backends.kubernetes import start_kubernetes
 from sandbox.backends.local_process import start_local
 from sandbox.backends.stream import Stream
 from sandbox.docker_engine import check_docker
 from sandbox.errors import SandboxUnavailable
 from sandbox.options import ServerOptions
 
-NAMES = ("auto", "docker", "bubblewrap", "command", "kubernetes", "unsafe_local")
+NAMES = ("auto", "docker", "bubblewrap", "command", "unsafe_local")
 _warned = False
 
 
@@ -45,7 +44,7 @@ def choose(name: str) -> str:
         SandboxUnavailable: it cannot be used here; the message says what to do.
     """
     check_backend(name)
-    if name in ("command", "kubernetes", "unsafe_local"):
+    if name in ("command", "unsafe_local"):
         return name  # chosen by name alone; what is wrong with it shows at the start
     faults: list[str] = []
     if name in ("auto", "docker"):
@@ -72,15 +71,13 @@ def start(name: str, options: ServerOptions) -> Stream:
     if name == "http":
         return start_http(options)
     for option in ("image", "runtime", "host"):
-        # a pod has an image and a runtime class, too
-        if getattr(options, option) is not None and (name != "kubernetes" or option == "host"):
+        if getattr(options, option) is not None:
             raise ValueError(f"{option}={getattr(options, option)!r} is for the docker backend, not for {name}")
-    if options.packages and name in ("command", "kubernetes"):
-        raise ValueError(f"packages={list(options.packages)} cannot be added to the image of the backend {name}")
+    if options.packages and name == "command":
+        raise ValueError(f"packages={list(options.packages)} cannot be added to the image of a command")
     starters: dict[str, Callable[[ServerOptions], Stream]] = {
         "bubblewrap": start_bubblewrap,
         "command": start_command,
-        "kubernetes": start_kubernetes,
         "unsafe_local": _start_unsafe,
     }
     return starters[name](options)

@@ -1,4 +1,4 @@
-"""Commands for the backend "command": docker, docker behind ssh, and bubblewrap; each with every wall that it can have.
+"""Commands for the backend "command": docker, docker behind ssh, bubblewrap, a pod; each with every wall it can have.
 
 The variable ARPO_TEST_COMMAND names the one that the tests use; without it that is docker.
 """
@@ -23,7 +23,7 @@ from sandbox.images.profiles import packages_directory
 from sandbox.options import ServerOptions, parse_size
 
 CHOSEN = os.environ.get("ARPO_TEST_COMMAND", "")
-CHOSEN_BACKEND = "kubernetes" if CHOSEN == "kubernetes" else "command"
+_POD = Path(__file__).parents[2] / "deploy/kubernetes/sandbox-pod.sh"
 _DIST_PACKAGES = "/usr/local/lib/python3.11/dist-packages"  # where Debian's Python looks
 _closing = contextlib.ExitStack()
 
@@ -33,6 +33,8 @@ def command_for(limits: Limits, sessions: int, profile: str = "math") -> list[st
     options = ServerOptions(limits, sessions, profile)
     if CHOSEN == "bubblewrap":
         return _bubblewrap(options)
+    if CHOSEN == "kubernetes":  # on the cluster of kubectl
+        return ["env", f"SLOTS={sessions}", str(_POD), build_image(profile=profile)]
     return [*_ssh(), shlex.join(_docker(options))] if CHOSEN == "ssh" else _docker(options)
 
 

@@ -1,9 +1,8 @@
 """One open sandbox per backend for the whole run; a backend that this machine lacks is skipped with its reason.
 
 All tests run through one backend: ARPO_SANDBOX, or Docker. What is the same code behind every stream is tested through
-the others only with ARPO_TEST_BACKENDS=all (`make test-backends`). With ARPO_TEST_COMMAND=docker, ssh or bubblewrap
-only the backend "command" is tested, with that command, and all of it (scripts/test_commands.sh); with
-ARPO_TEST_COMMAND=kubernetes that backend, on the cluster of kubectl.
+the others only with ARPO_TEST_BACKENDS=all (`make test-backends`). With ARPO_TEST_COMMAND=docker, ssh, bubblewrap
+or kubernetes only the backend "command" is tested, with that command, and all of it (scripts/test_commands.sh).
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ from typing import Any
 
 import pytest
 from attacks import OF_THE_ISOLATION
-from commands_under_test import CHOSEN, CHOSEN_BACKEND, command_for, end_ssh
+from commands_under_test import CHOSEN, command_for, end_ssh
 from sandbox_under_test import ALL_BACKENDS, FULL_BACKEND, LIMITS, opened
 
 from sandbox import Sandbox, SyncInterpreter
 from sandbox.backends.command import COMMAND_VARIABLE
-from sandbox.backends.kubernetes import IMAGE_VARIABLE
-from sandbox.images.build import build_image
 
 DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 COMMAND = pytest.param("command", marks=pytest.mark.docker)
@@ -48,7 +45,7 @@ _OVER_HTTP = ("test_sandbox_session", "test_sandbox_fresh", "test_sandbox_files"
 
 
 def _backends(*names: Any) -> list[Any]:
-    return [CHOSEN_BACKEND] if CHOSEN else [DOCKER, *names]
+    return ["command"] if CHOSEN else [DOCKER, *names]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -66,7 +63,7 @@ def _is_kept(item: pytest.Item) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     backends = {parameters.get(fixture) for fixture in _FIXTURES} - {None}
     if CHOSEN:
-        return CHOSEN_BACKEND in backends
+        return "command" in backends
     if ALL_BACKENDS or not backends or FULL_BACKEND in backends:
         return True
     if "http" in backends:
@@ -85,8 +82,6 @@ def _opened(backend: str) -> Iterator[Sandbox]:
     with pytest.MonkeyPatch.context() as patch:
         if backend == "command":  # for processes that a test starts, and commands of the terminal
             patch.setenv(COMMAND_VARIABLE, shlex.join(command_for(LIMITS, 64)))
-        if backend == "kubernetes":
-            patch.setenv(IMAGE_VARIABLE, build_image())
         with opened(backend) as sandbox:
             yield sandbox
 

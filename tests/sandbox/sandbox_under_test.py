@@ -48,7 +48,7 @@ def served(inner: Sandbox, **options: Any) -> Iterator[str]:
 
 def processes_of(sandbox: Sandbox) -> list[int]:
     """The processes of a sandbox's first container as this machine sees them: the supervisor, and all below it."""
-    if sandbox.backend in ("command", "kubernetes"):
+    if sandbox.backend == "command":
         pytest.skip("what a command has started is not known here")
     sandbox = behind.get(sandbox, sandbox)
     connection: Any = sandbox._pool.fleet.containers[0].connection
@@ -78,8 +78,6 @@ def _read(pid: int, name: str) -> bytes:
 def open_or_skip(
     backend: str, limits: Limits = LIMITS, containers: int = 4, sessions: int = 64, **options: Unpack[PoolOptions]
 ) -> Sandbox:
-    if backend == "kubernetes":
-        options["command"] = os.environ.get("ARPO_SANDBOX_COMMAND", "kubectl")
     if backend == "command":
         options["command"] = command_for(limits, sessions, options.get("profile", "math"))
     try:

@@ -576,7 +576,7 @@ class MemoryWatchdog:
 
 # Fits the server to a container that another program has made.
 #
-# The backends "docker" and "bubblewrap" make the container and know what is in it. Behind "command" and "kubernetes"
+# The backends "docker" and "bubblewrap" make the container and know what is in it. Behind "command"
 # anything may be: which users there are, where sessions may write, and which limits the kernel keeps is looked up here,
 # before the first session. What is missing is reported, or refused.
 

@@ -15,7 +15,7 @@ Ask = Literal["get", "put", "fork", "run"]
 
 # what is behind a command of the tests is known
 _KINDS = {"command(docker)": "docker", "command(ssh)": "docker", "command(bwrap)": "bubblewrap"}
-_KINDS["kubernetes(default)"] = "docker"
+_KINDS["command(sandbox-pod.sh)"] = "docker"
 
 
 @dataclass(frozen=True)

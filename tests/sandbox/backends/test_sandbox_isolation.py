@@ -17,7 +17,7 @@ def python(isolated: Sandbox) -> Iterator[SyncInterpreter]:
 
 def test_the_isolation_is_named(isolated: Sandbox, python: SyncInterpreter) -> None:
     assert isolated.isolation == python.run("1").isolation
-    assert isolated.isolation.removeprefix("http+").startswith(("docker(", "bubblewrap", "command(", "kubernetes("))
+    assert isolated.isolation.removeprefix("http+").startswith(("docker(", "bubblewrap", "command("))
 
 
 def test_no_environment_variable_of_the_client_is_visible(isolated: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
