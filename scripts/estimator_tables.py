@@ -1,4 +1,4 @@
-"""Writes the tables of docs/concepts/estimators.md from docs/results/laboratory/estimators-LEVEL.json.
+"""Writes the tables of docs/concepts/estimators.md from benchmarks/laboratory/results/estimators-LEVEL.json.
 
 python -m scripts.estimator_tables
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "concepts" / "estimators.md"
-RESULTS = ROOT / "docs" / "results" / "laboratory"
+RESULTS = ROOT / "benchmarks" / "laboratory" / "results"
 LEVELS = ("short", "long-critical", "long-many", "stochastic")
 BEGIN, END = "<!-- tables: written by scripts/estimator_tables.py -->\n", "<!-- end of tables -->\n"
 HEADS = (

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/results/laboratory.md from its folders in docs/results/laboratory.
+"""Writes the tables of docs/results/laboratory.md and benchmarks/laboratory/RESULTS.md from the runs that are stored.
 
 Most tables are those of a folder's comparison.json. Some compare the runs of several folders with another baseline.
 
@@ -21,8 +21,8 @@ from benchmarks.laboratory.run_curves import run_curve
 from benchmarks.laboratory.run_store import key_of, load_comparison
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "results" / "laboratory.md"
-STORED = ROOT / "docs" / "results" / "laboratory"
+STORED = ROOT / "benchmarks" / "laboratory" / "results"
+PAGES = (ROOT / "docs" / "results" / "laboratory.md", STORED.parent / "RESULTS.md")
 FOLDERS = {
     "tables": "main",
     "group-size": "group-size",
@@ -91,8 +91,9 @@ def page_with_tables(page: str) -> str:
     }
     for name, text in written.items():
         begin = f"<!-- {name}: written by scripts/laboratory_tables.py -->\n"
-        before, _, rest = page.partition(begin)
-        page = before + begin + text + END + rest.partition(END)[2]
+        before, there, rest = page.partition(begin)
+        if there:
+            page = before + begin + text + END + rest.partition(END)[2]
     return page
 
 
@@ -131,7 +132,8 @@ def _collapses(data: dict[str, Any]) -> str:
 
 def main() -> int:
     """Write the tables."""
-    PAGE.write_text(page_with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(page_with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 

@@ -5,7 +5,7 @@ python -m benchmarks.laboratory compare --algorithms grpo arpo "low=arpo:branch_
     --envs short long-critical --seeds 10 --budget tokens=20000 --output lab/first
 python -m benchmarks.laboratory compare --output lab/first                # goes on after a kill
 python -m benchmarks.laboratory compare --output lab/first --draw         # only tables and figures, of what is there
-python -m benchmarks.laboratory compare --output docs/results/laboratory.json --draw
+python -m benchmarks.laboratory compare --output lab/first/comparison.json --draw
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What docs/results/laboratory.md shows is drawn from the runs that are stored beside it."""
+"""What the pages of the laboratory show is drawn from the runs that are stored."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import pytest
 from benchmarks.laboratory.comparison_files import write_comparison
 from benchmarks.laboratory.equal_cost import compare_records
 from benchmarks.laboratory.run_store import load_comparison
-from scripts.laboratory_tables import PAGE, RESULTS, page_with_tables
+from scripts.laboratory_tables import PAGES, RESULTS, ROOT, page_with_tables
 
 
-def test_the_page_has_the_tables_of_the_comparison() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert page_with_tables(page) == page
+def test_the_pages_have_the_tables_and_the_figure_of_the_comparison() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert "written by scripts/laboratory_tables.py" in text
+        assert page_with_tables(text) == text
+    figure = ROOT / "docs" / "images" / "laboratory.svg"
+    assert figure.read_bytes() == (RESULTS["tables"].parent / "differences.svg").read_bytes()
 
 
 @pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
