@@ -204,8 +204,8 @@ def calls(recipe: str, tasks: int, roots: Sequence[tuple[int, int]]) -> dict[str
     from arpo_trainer.demo_model import resolve_model
     from arpo_trainer.run.arguments import split_settings
     from arpo_trainer.run.cold_start import cold_started_model
+    from arpo_trainer.run.dry_run import RunEnvironments
     from arpo_trainer.run.recipes import read_settings
-    from arpo_trainer.run.run_environments import RunEnvironments
     from arpo_trainer.run.train import idle_threads
     from arpo_trainer.training.config import ARPOConfig
 

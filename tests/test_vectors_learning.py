@@ -15,7 +15,7 @@ from arpo_trainer.algorithms.advantages import batch_advantages, group_advantage
 from arpo_trainer.algorithms.credit import span_advantages, token_advantages, weight_scale
 from arpo_trainer.algorithms.losses import Loss, level_log_ratio, segment_log_ratio
 from arpo_trainer.algorithms.toolpo import fold_preference
-from arpo_trainer.preference.dpo_arguments import configure_dpo
+from arpo_trainer.preference.dpo_run import configure_dpo
 from arpo_trainer.preference.pair_trainer import make_pair_trainer
 from arpo_trainer.preference.pairs import PairSettings, PreferencePair, pairs_of_task
 from arpo_trainer.training.entropy_advantage import Moments, entropy_factor

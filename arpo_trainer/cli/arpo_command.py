@@ -20,7 +20,6 @@ from arpo_trainer.cli.dpo_command import add_dpo_command
 from arpo_trainer.cli.eval_command import add_eval_command
 from arpo_trainer.cli.export_command import add_export_command
 from arpo_trainer.cli.play_command import add_play_command
-from arpo_trainer.cli.plot_command import add_plot_command
 from arpo_trainer.cli.rollout_command import add_rollout_command
 from arpo_trainer.cli.run_command import add_run_command
 from arpo_trainer.cli.sandbox_command import add_sandbox_command
@@ -29,7 +28,7 @@ from arpo_trainer.cli.serve_command import add_serve_command
 from arpo_trainer.cli.sft_command import add_sft_command
 from arpo_trainer.cli.synth_command import add_synth_command
 from arpo_trainer.cli.train_command import add_recipes_command, add_train_command
-from arpo_trainer.cli.view_command import add_view_command
+from arpo_trainer.cli.view_commands import add_plot_command, add_view_command
 from arpo_trainer.optional_dependencies import naming_extras
 
 # command -> the action that may be left out, and the others

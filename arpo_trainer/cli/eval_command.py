@@ -26,19 +26,17 @@ from typing import TYPE_CHECKING, Any
 from arpo_trainer.cli.command_options import (
     add_command,
     add_env_options,
-    read_env_options,
-    write_table,
-)
-from arpo_trainer.cli.model_options import (
     add_model_options,
     add_running_options,
     add_sampling_options,
     moved_model,
     opened_workers,
+    read_env_options,
     read_models,
     read_rollout,
     read_running,
     stored_model,
+    write_table,
 )
 from arpo_trainer.optional_dependencies import require
 
@@ -81,7 +79,7 @@ def read_inference(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ValueError: a tool is unknown, with the nearest name; or a price is none.
     """
-    from arpo_trainer.cli.model_options import read_price
+    from arpo_trainer.cli.command_options import read_price
     from arpo_trainer.inference_tools import PRICES, read_tools
 
     text = getattr(arguments, "inference", None)

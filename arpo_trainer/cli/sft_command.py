@@ -92,7 +92,7 @@ def resume_point(folder: str) -> str | None:
 
 
 def _write_rows(settings: dict[str, Any], path: Path) -> int:
-    from arpo_trainer.run.sft_arguments import configure_sft
+    from arpo_trainer.run.arguments import configure_sft
     from arpo_trainer.run.sft_run import write_rows
 
     run, _ = configure_sft(settings)

@@ -16,17 +16,20 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.cli.command_options import add_command, add_env_options, read_env_options, write_table
-from arpo_trainer.cli.model_options import (
+from arpo_trainer.cli.command_options import (
+    add_command,
+    add_env_options,
     add_model_options,
     add_running_options,
     add_sampling_options,
     moved_model,
     opened_workers,
+    read_env_options,
     read_models,
     read_rollout,
     read_running,
     stored_model,
+    write_table,
 )
 from arpo_trainer.optional_dependencies import require
 

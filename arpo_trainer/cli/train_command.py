@@ -74,8 +74,7 @@ def _check_source(arguments: argparse.Namespace) -> None:
 
 def _dry_run(settings: dict[str, Any], arguments: argparse.Namespace) -> int:
     from arpo_trainer.costs.cost_table import cost_rows
-    from arpo_trainer.run.dry_run import plan_run
-    from arpo_trainer.run.placement import Placement
+    from arpo_trainer.run.dry_run import Placement, plan_run
 
     planned = plan_run(settings, arguments.num_processes, arguments.accelerate_config)
     placement = Placement(planned, arguments.num_machines, arguments.main_process_ip)

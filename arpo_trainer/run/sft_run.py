@@ -30,13 +30,11 @@ from arpo_trainer.make_env import make_env
 from arpo_trainer.report.run_data import write_facts
 from arpo_trainer.rollout.distributed import on_every_rank, this_rank
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
+from arpo_trainer.run.arguments import DEMONSTRATIONS, SFTArguments, configure_sft, lora_config, save_adapters
 from arpo_trainer.run.cold_start import demonstrated_traces
-from arpo_trainer.run.lora import lora_config, save_adapters
-from arpo_trainer.run.sft_arguments import DEMONSTRATIONS, SFTArguments, configure_sft
 from arpo_trainer.run.train import idle_threads
-from arpo_trainer.sft.plain_trace import ModelTurn, Trace
+from arpo_trainer.sft.plain_trace import ModelTurn, Trace, as_messages
 from arpo_trainer.sft.sft_trainer import TraceTrainer, make_trainer
-from arpo_trainer.sft.to_protocol import as_messages
 from arpo_trainer.sft.trace_data import Example, TraceData, examples_of, learnt_tokens, read_trace_files
 from arpo_trainer.training.checkpoints import broken
 from arpo_trainer.training.devices import planning, process_count

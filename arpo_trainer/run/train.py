@@ -27,11 +27,9 @@ from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.ray_rollouts.actor_group import check_address
 from arpo_trainer.rollout.distributed import on_every_rank, share, this_rank
 from arpo_trainer.rollout.rendering import as_published
-from arpo_trainer.run.arguments import RunArguments, configure
+from arpo_trainer.run.arguments import RunArguments, configure, lora_config, save_adapters
 from arpo_trainer.run.cold_start import cold_started_model
-from arpo_trainer.run.dry_run import log_estimate
-from arpo_trainer.run.lora import lora_config, save_adapters
-from arpo_trainer.run.run_environments import RunEnvironments
+from arpo_trainer.run.dry_run import RunEnvironments, log_estimate
 from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.evaluation import Evaluation

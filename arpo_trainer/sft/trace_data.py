@@ -21,10 +21,8 @@ from arpo_env.tools.python import PythonTool
 from arpo_env.tools.search_tool import SearchTool
 from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.sft.own_traces import RejectionSampling
-from arpo_trainer.sft.plain_trace import CAUSES, SEARCH_SCHEMA, DroppedRow, ModelTurn, Trace, with_found
-from arpo_trainer.sft.to_protocol import rewritten
-from arpo_trainer.sft.trace_formats import read_row
+from arpo_trainer.sft.plain_trace import CAUSES, SEARCH_SCHEMA, DroppedRow, ModelTurn, Trace, rewritten, with_found
+from arpo_trainer.sft.trace_formats import RejectionSampling, read_row
 from arpo_trainer.validation import check_name
 from envs_registry.datasets.data_files import read_rows
 

@@ -20,11 +20,18 @@ from typing import Any
 from arpo_env.protocols.protocol import Protocol, ToolCalls
 from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.evaluation.episode_store import EpisodeEntry, UnitRow
-from arpo_trainer.sft.own_traces import tree_traces
 from arpo_trainer.sft.plain_trace import CAUSES as FORMAT_CAUSES
-from arpo_trainer.sft.plain_trace import CheckedTurn, DroppedRow, ModelTurn, ToolResults, Trace, checked_turns
-from arpo_trainer.sft.to_protocol import as_messages, rewritten
-from arpo_trainer.sft.trace_formats import read_row
+from arpo_trainer.sft.plain_trace import (
+    CheckedTurn,
+    DroppedRow,
+    ModelTurn,
+    ToolResults,
+    Trace,
+    as_messages,
+    checked_turns,
+    rewritten,
+)
+from arpo_trainer.sft.trace_formats import read_row, tree_traces
 from arpo_trainer.synthesis.synth_settings import DIRECT, SynthSettings, stage_of
 from arpo_trainer.tree import RolloutTree, Span
 

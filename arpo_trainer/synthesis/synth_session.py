@@ -1,13 +1,4 @@
-"""Samples what is missing into a folder and writes the training files: `synthesise`.
-
-    OUTPUT/traces.jsonl, episodes.jsonl   every sample, appended at once (the store of evaluations)
-    OUTPUT/sft.jsonl, dataset_info.json   the training rows, and their description for LLaMA-Factory
-    OUTPUT/hard/ENV.jsonl                 the questions for reinforcement learning
-    OUTPUT/report.json, run.json          what was dropped and why; settings and status
-
-Models on servers and endpoints are asked at the same time, those in this process one after the other. The files are
-written anew at the end of each sitting, from all stored samples.
-"""
+"""The questions of a synthesis: environments with and without their tools, and the questions that must not be used."""
 
 from __future__ import annotations
 
@@ -15,38 +6,527 @@ import asyncio
 import contextlib
 import datetime
 import json
+import logging
+import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from arpo_env import ToolEnv
 from arpo_env.cache import Cache
 from arpo_env.event_loop import run
-from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun, UnitRow
+from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun, UnitKey, UnitRow
 from arpo_trainer.evaluation.eval_models import SERVED, EvalModel, context_length, free_memory, labelled, load_tokenizer
-from arpo_trainer.evaluation.eval_plan import share_limits
+from arpo_trainer.evaluation.eval_plan import PlannedEnv, missing_units, share_limits, task_count
 from arpo_trainer.evaluation.eval_runner import EvalRunner, RayEvalRunner, Unit, check_for_workers
 from arpo_trainer.evaluation.eval_session import open_recorded, shard_folder
 from arpo_trainer.evaluation.eval_settings import refuse_other_settings
 from arpo_trainer.evaluation.eval_shard import EvalShard
+from arpo_trainer.make_env import make_env
 from arpo_trainer.report.run_data import read_facts, write_facts
 from arpo_trainer.rollout.engine import Engine, first_error
-from arpo_trainer.synthesis.question_sets import (
-    QuestionSet,
-    SynthUnits,
-    add_counts,
-    find_contaminated,
-    open_question_sets,
+from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.sft.plain_trace import DroppedRow
+from arpo_trainer.sft.trace_formats import RejectionSampling
+from arpo_trainer.synthesis.sample_checks import (
+    CAUSES,
+    CLASSES,
+    Attempts,
+    DroppedSample,
+    Question,
+    Sample,
+    SampleChecks,
+    attempts,
+    check_format,
+    dataset_info,
+    difficulty,
+    hard_row,
+    needs_tools,
+    solved,
+    training_row,
 )
-from arpo_trainer.synthesis.selection import REPORT, SynthReport, select, write_files
-from arpo_trainer.synthesis.synth_settings import STAGES, TIR, SynthSettings, stage_label
+from arpo_trainer.synthesis.synth_settings import (
+    DIRECT,
+    STAGES,
+    TIR,
+    NoPlaceForHint,
+    Opener,
+    SynthSettings,
+    stage_label,
+    stage_of,
+)
 from arpo_trainer.training.recorder import versions
+from envs_registry import Task
+from envs_registry.contamination import overlap
+from envs_registry.sources import LimitedSource, named_source
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.base import Backend
     from arpo_trainer.ray_rollouts import RolloutWorkers
+
+
+# options of tools, which an environment without tools refuses
+_OF_TOOLS = ("tools", "tool_limits", "search")
+
+
+@dataclass
+class QuestionSet:
+    """The questions of one environment.
+
+    Attributes:
+        planned: the environment with its tools.
+        plain: the same without tools.
+        contaminated: ids of tasks that are in an evaluation set.
+        shard: the part of the questions that is taken; None is all. Question number k is in shard k modulo n.
+    """
+
+    planned: PlannedEnv
+    plain: ToolEnv
+    contaminated: set[str] = field(default_factory=set)
+    shard: EvalShard | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name in tables and files."""
+        return self.planned.label
+
+    @property
+    def env(self) -> ToolEnv:
+        """The environment with its tools."""
+        return self.planned.env
+
+    def numbered(self) -> Iterator[tuple[int, Task]]:
+        """Yield the tasks with their numbers."""
+        for number in filter(self.takes, range(self.planned.count)):
+            yield number, self.env.tasks.task(number)
+
+    def takes(self, number: int) -> bool:
+        """Return whether the question of a number is taken."""
+        return self.shard is None or self.shard.owns(number)
+
+    def stage(self, stage: str) -> PlannedEnv:
+        """Return the environment as it is played in a stage, under the label of the stage."""
+        env = self.plain if stage == DIRECT else self.env
+        return replace(self.planned, label=stage_label(self.label, stage), env=env)
+
+
+@contextlib.contextmanager
+def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> Iterator[list[QuestionSet]]:
+    """Make the environments, and close them afterwards.
+
+    Args:
+        settings: of the synthesis.
+        cache: records and replays their services.
+
+    Raises:
+        UnknownEnvError: an environment is not known.
+        ValueError: an option is invalid, the environment has no tools or may fold, or the tasks are endless and no
+            number is set.
+        RuntimeError: a service is not configured.
+    """
+    with contextlib.ExitStack() as opened:
+        sets = []
+        for name in dict.fromkeys(settings.environments):
+            services = {"cache": cache} if cache else {}
+            env = make_env(name, {**settings.env_options, **services})
+            opened.callback(env.close)
+            env.check()
+            if not env.tools:
+                raise ValueError(f"{name} has no tools, so nothing with tools can be sampled; add tools=[python]")
+            if env.budget.folds:
+                raise ValueError(f"folds={env.budget.folds}: a training row is one conversation; leave folds out")
+            if env.services.show_images:
+                raise ValueError("show_images=True: a training row is text, and has no pictures; leave show_images out")
+            check_format(settings.format, env.protocol)
+            plain_options = {n: value for n, value in settings.env_options.items() if n not in _OF_TOOLS}
+            plain = make_env(name, {**plain_options, **services, "tools": []})
+            opened.callback(plain.close)
+            label = name.rpartition(":")[2].removeprefix("arpo/")
+            count = task_count(label, env, settings.tasks, None)
+            sets.append(QuestionSet(PlannedEnv(label, name, settings.env_options, "accuracy", "", env, count), plain))
+        yield sets
+
+
+def find_contaminated(settings: SynthSettings, sets: list[QuestionSet]) -> dict[str, dict[str, int]]:
+    """Note the questions that are in evaluation sets, and count them by set: the same, and similar ones.
+
+    Raises:
+        UnknownEnvError: there is no such evaluation set.
+    """
+    counts: dict[str, dict[str, int]] = {}
+    for text in settings.against:
+        name, held_out = named_source(text, "held out")
+        counted = counts.setdefault(name, {"same": 0, "similar": 0})
+        for one in sets:
+            found = overlap(LimitedSource(one.env.tasks, one.planned.count), held_out)
+            same, near = ({task.id for task, _ in pairs} for pairs in (found.exact, found.near))
+            one.contaminated |= same | near
+            counted["same"] += len(same)
+            counted["similar"] += len(near - same)
+    return counts
+
+
+# What is still to be sampled: without tools first, then with tools where they are needed, then after hints.
+#
+# The units follow from the settings and from what is stored alone, so that a run that was killed goes on with exactly
+# what is missing. What a model has answered without tools decides what that model plays with tools.
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SynthUnits:
+    """The units of one model.
+
+    Attributes:
+        settings: what is sampled.
+        sets: the questions.
+        store: what has been sampled.
+        model: label of the model.
+        repeat_broken: whether samples that broke are played again.
+    """
+
+    settings: SynthSettings
+    sets: Sequence[QuestionSet]
+    store: EpisodeStore
+    model: str
+    repeat_broken: bool = False
+
+    def direct(self) -> list[Unit]:
+        """Return the missing samples without tools."""
+        return [unit for one in self.sets for unit in self._missing(one, DIRECT, self.settings.direct)]
+
+    def tir(self) -> list[Unit]:
+        """Return the missing samples with tools; all without tools must have been played."""
+        units = []
+        for one in self.sets:
+            wanted = self._need_tools(one)
+            units += [unit for unit in self._missing(one, TIR, self.settings.tir) if unit.task.id in wanted]
+        return units
+
+    def hinted(self, renderers: Mapping[str, Renderer], room: int) -> tuple[list[Unit], dict[str, Counter[str]]]:
+        """Return the missing continuations after hints, and for each hint how many were placed and why others not.
+
+        Args:
+            renderers: for each environment that of its engine with tools.
+            room: most tokens of an opening.
+        """
+        units: list[Unit] = []
+        counts: dict[str, Counter[str]] = {}
+        for hint in self.settings.hints:
+            counts[hint] = Counter()
+            for one in self.sets:
+                for row, task, index in self._plain_rows(one):
+                    cause, unit = self._hinted(hint, one, row, (task, index), renderers[one.label], room)
+                    counts[hint][cause] += 1
+                    units += [unit] if unit is not None else []
+        return units, counts
+
+    def _missing(self, one: QuestionSet, stage: str, samples: int) -> list[Unit]:
+        if not samples:
+            return []
+        planned, play = [one.stage(stage)], replace(self.settings.play, samples=samples)
+        found = missing_units(planned, self.model, play, self.store)
+        if self.repeat_broken:
+            found += missing_units(planned, self.model, play, self.store, repeat_broken=True)
+        return [unit for unit in found if unit.task.id not in one.contaminated and one.takes(unit.index)]
+
+    def _need_tools(self, one: QuestionSet) -> set[str]:
+        """Return the tasks that this model does not answer without tools."""
+        tried = attempts(row for row in self.store.rows.values() if row.model == self.model)
+        return {
+            task.id
+            for _, task in one.numbered()
+            if self.settings.all_questions or needs_tools(tried.get((one.label, task.id), Attempts()), self.settings)
+        }
+
+    def _plain_rows(self, one: QuestionSet) -> Iterator[tuple[UnitRow, Task, int]]:
+        wanted = self._need_tools(one) - one.contaminated
+        for index, task in one.numbered():
+            for sample in range(self.settings.direct if task.id in wanted else 0):
+                row = self.store.rows.get(UnitKey(self.model, stage_label(one.label, DIRECT), task.id, sample))
+                if row is not None and row.episodes[0].reward is not None:
+                    yield row, task, index
+
+    def _hinted(
+        self, hint: str, one: QuestionSet, row: UnitRow, place: tuple[Task, int], renderer: Renderer, room: int
+    ) -> tuple[str, Unit | None]:
+        """Return what became of a hint, and the unit if it is still to be played."""
+        task, index = place
+        key = UnitKey(self.model, stage_label(one.label, hint), task.id, row.sample)
+        stored = self.store.rows.get(key)
+        if stored is not None and not (self.repeat_broken and stored.broken):
+            return "placed", None
+        tree = EvalRun(self.store.folder, {}, [], []).tree(row)
+        spans = [span for span in tree.path(0) if span.kind == "model"]
+        if len(spans) != 1:
+            return "several turns", None
+        rng = random.Random(f"{self.settings.seed}/{key}")
+        try:
+            opener = Opener(renderer, one.env.schemas, task.language)
+            opening = opener.opening(hint, spans[0].ids, spans[0].entropies, row.episodes[0].answer, rng)
+        except NoPlaceForHint as fault:
+            return fault.cause, None
+        if len(opening) > room:
+            return "too long to continue", None
+        return "placed", Unit(key, task, index, tuple(opening))
+
+
+def add_counts(total: dict[str, Counter[str]], counts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Add counts of hints to those of other models."""
+    for hint, found in counts.items():
+        total[hint].update(found)
+
+
+# Chooses the training rows from the stored samples: checks, difficulty, duplicates, and a limit for each question.
+
+# `SynthReport`: what became of every question and every sample, as JSON and as a table.
+#
+# Each sample is kept or dropped for one cause, and each question has one class, so that the counts add up.
+
+Line = tuple[str, str, str]
+_WIDTH = 60  # characters of an example in the table
+
+
+@dataclass
+class SynthReport:
+    """The counts of a synthesis.
+
+    Attributes:
+        questions: number of questions by class (`difficulty.CLASSES`).
+        played: samples by stage.
+        kept: kept samples by stage.
+        dropped: for each cause the dropped samples by stage.
+        examples: for each cause the first dropped sample, and what was found in it.
+        hints: for each kind of hint how many were placed ("placed"), and why others were not.
+        rates: right answers and scored samples, by stage.
+        against: for each evaluation set how many questions are the same and how many are similar.
+        files: the files that were written, with the number of rows.
+        covered: questions of which a sample is kept.
+    """
+
+    questions: Counter[str] = field(default_factory=Counter)
+    played: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+    dropped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    examples: dict[str, str] = field(default_factory=dict)
+    hints: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    rates: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    against: dict[str, dict[str, int]] = field(default_factory=dict)
+    files: dict[str, int] = field(default_factory=dict)
+    covered: set[tuple[str, str]] = field(default_factory=set)
+
+    def keep(self, sample: Sample) -> None:
+        """Count a sample that is kept."""
+        self.covered.add((stage_of(sample.row.env)[0], sample.row.task))
+        self.played[sample.stage] += 1
+        self.kept[sample.stage] += 1
+
+    def drop(self, sample: Sample, fault: DroppedRow) -> None:
+        """Count a sample that is dropped."""
+        self.played[sample.stage] += 1
+        self.dropped[fault.cause][sample.stage] += 1
+        row = sample.row
+        found = str(fault).removeprefix(f"{fault.cause}: ")
+        self.examples.setdefault(fault.cause, f"{stage_of(row.env)[0]} {row.task}, sample {row.sample}: {found}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {
+            "questions": {"all": self.questions.total(), **{name: self.questions[name] for name in CLASSES}},
+            "samples": {
+                "played": self.played.total(),
+                "kept": self.kept.total(),
+                "kept_of_questions": len(self.covered),
+                "dropped": {cause: self.dropped[cause].total() for cause in self._causes()},
+            },
+            "stages": {stage: self._stage(stage) for stage in STAGES if self.played[stage]},
+            "examples": {cause: self.examples[cause] for cause in self._causes()},
+            "hints": {kind: dict(counts) for kind, counts in self.hints.items()},
+            "against": self.against,
+            "files": self.files,
+        }
+
+    def table(self) -> list[Line]:
+        """Return the report as lines of a table: what, how many, and an example or an explanation."""
+        lines = [("QUESTIONS", f"{self.questions.total():,}", "")]
+        lines += [(name, f"{self.questions[name]:,}", text) for name, text in CLASSES.items() if self.questions[name]]
+        lines.append(("SAMPLES", f"{self.played.total():,}", ""))
+        lines += [(stage, f"{self.played[stage]:,}", self._stage_text(stage)) for stage in STAGES if self.played[stage]]
+        for kind, counts in self.hints.items():
+            missing = ", ".join(f"{name} {count}" for name, count in counts.items() if name != "placed")
+            lines.append((f"hint {kind}", f"{counts['placed']:,}", f"not placed: {missing}" if missing else "placed"))
+        lines.append(("KEPT", f"{self.kept.total():,}", f"of {len(self.covered):,} questions"))
+        lines += [
+            (f"dropped: {cause}", f"{self.dropped[cause].total():,}", _cut(self.examples[cause]))
+            for cause in self._causes()
+        ]
+        return lines + [(f"-> {file}", f"{count:,}", "rows") for file, count in self.files.items()]
+
+    def nothing_left(self) -> str:
+        """Return the causes in words, for an error."""
+        if not self.played:
+            classes = (f"{count:,} {name}" for name, count in self.questions.items())
+            return f"no question was sampled ({', '.join(classes)})"
+        causes = sorted(self._causes(), key=lambda cause: -self.dropped[cause].total())
+        counts = (f"{self.dropped[cause].total():,} {cause} ({_cut(self.examples[cause])})" for cause in causes)
+        return f"all {self.played.total():,} samples were dropped: {'; '.join(counts)}"
+
+    def _causes(self) -> list[str]:
+        return [cause for cause in CAUSES if self.dropped.get(cause)]
+
+    def _stage(self, stage: str) -> dict[str, Any]:
+        right, scored = self.rates[stage]
+        dropped = {cause: self.dropped[cause][stage] for cause in self._causes() if self.dropped[cause][stage]}
+        counts = {"played": self.played[stage], "kept": self.kept[stage], "scored": scored, "right": right}
+        return {**counts, "dropped": dropped}
+
+    def _stage_text(self, stage: str) -> str:
+        right, scored = self.rates[stage]
+        share = f"{right / scored:.0%} of {scored:,} right" if scored else "none scored"
+        return f"{self.kept[stage]:,} kept; {share}"
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _WIDTH else f"{text[:_WIDTH]} ..."
+
+
+@dataclass
+class Selection:
+    """What is written.
+
+    Attributes:
+        rows: the rows of sft.jsonl.
+        hard: for each environment the rows of its file of hard questions.
+        report: the counts.
+    """
+
+    report: SynthReport
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    hard: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+
+def select(settings: SynthSettings, sets: Iterable[QuestionSet], run: EvalRun, report: SynthReport) -> Selection:
+    """Choose the rows from stored samples.
+
+    Args:
+        settings: the limits.
+        sets: the questions of the environments.
+        run: the stored samples.
+        report: what is known already; the counts are added.
+    """
+    selection = Selection(report)
+    rows: dict[str, list[UnitRow]] = defaultdict(list)
+    for row in run.rows:
+        rows[stage_of(row.env)[0]].append(row)
+        for entry in row.episodes:
+            report.rates[stage_of(row.env)[1]][0] += entry.reward is not None and solved(entry, settings.min_score)
+            report.rates[stage_of(row.env)[1]][1] += entry.reward is not None
+    for one in sets:
+        classes = _classes(settings, one, rows[one.label])
+        report.questions.update(classes.values())
+        checks = SampleChecks(settings, one.env.protocol, one.env.schemas, one.env.rewards.counts_format)
+        sampling = RejectionSampling(float("-inf"), settings.max_per_task)
+        for sample in _in_turn(rows[one.label], run):
+            try:
+                selection.rows.append(_chosen(sample, classes, one, checks, sampling))
+                report.keep(sample)
+            except DroppedRow as fault:
+                report.drop(sample, fault)
+        selection.hard[one.label] = [
+            hard_row(task.as_dict(), index) for index, task in one.numbered() if classes[one.label, task.id] == "hard"
+        ]
+    return selection
+
+
+def _classes(settings: SynthSettings, one: QuestionSet, rows: Iterable[UnitRow]) -> Mapping[Question, str]:
+    """Return the class of each question, also of those that are stored and not asked for any more."""
+    found = {key: difficulty(tried, settings) for key, tried in attempts(rows).items()}
+    asked = {(one.label, task.id): "broken" for _, task in one.numbered()}
+    out = {(one.label, task): "contaminated" for task in one.contaminated}
+    return {**asked, **found, **{key: name for key, name in out.items() if key in asked or key in found}}
+
+
+def _in_turn(rows: Iterable[UnitRow], run: EvalRun) -> Iterator[Sample]:
+    """Yield the samples question by question, and of each one sample of every stage before the next."""
+    order = {row: number for number, row in enumerate(STAGES)}
+    for row in sorted(rows, key=lambda row: (row.index, row.task, row.sample, order[stage_of(row.env)[1]], row.model)):
+        yield Sample(row, run.tree(row))
+
+
+def _chosen(
+    sample: Sample,
+    classes: Mapping[Question, str],
+    one: QuestionSet,
+    checks: SampleChecks,
+    sampling: RejectionSampling,
+) -> dict[str, Any]:
+    kind = classes[one.label, sample.row.task]
+    if kind == "contaminated":
+        raise DroppedSample("contaminated")
+    trace = checks.trace(sample, one.env.messages(Task.from_dict(sample.tree.task)))
+    if kind == "hard":
+        raise DroppedSample("hard question")
+    if (kind == "direct") != (sample.stage == DIRECT):
+        raise DroppedSample("needs no tools" if kind == "direct" else "needs tools")
+    sampling.check(trace)
+    row = training_row(trace, checks.settings.format, one.env.protocol, one.env.schemas)
+    sampling.keep(trace)
+    return {**row, "id": sample.row.task, "stage": sample.stage, "model": sample.row.model, "sample": sample.row.sample}
+
+
+# Writes the files of a synthesis; each replaces the old one as a whole.
+
+SFT, HARD, REPORT, INFO = "sft.jsonl", "hard", "report.json", "dataset_info.json"
+
+
+def write_files(folder: Path, chosen: Selection, form: str, sets: Sequence[QuestionSet]) -> None:
+    """Write the training rows, the hard questions and the report; a file without rows is removed.
+
+    Args:
+        folder: the output folder.
+        chosen: what is written; its report gets the names of the files.
+        form: format of the training rows.
+        sets: the environments.
+    """
+    files = {SFT: chosen.rows}
+    files |= {f"{HARD}/{label.replace('/', '-')}.jsonl": rows for label, rows in chosen.hard.items()}
+    for name, rows in files.items():
+        if rows:
+            _replace(folder / name, _lines(rows))
+            chosen.report.files[name] = len(rows)
+        else:
+            (folder / name).unlink(missing_ok=True)
+    info = dataset_info(folder.resolve().name, SFT, form, sets[0].env.protocol)
+    _replace(folder / INFO, json.dumps(info, indent=2) + "\n")
+    _replace(folder / REPORT, json.dumps(chosen.report.as_dict(), indent=2, ensure_ascii=False) + "\n")
+
+
+def _lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f"{path.name}.unfinished")
+    # a model may write half of a surrogate pair, which UTF-8 cannot encode
+    scratch.write_text(text, encoding="utf-8", errors="replace")
+    scratch.replace(path)
+
+
+# Samples what is missing into a folder and writes the training files: `synthesise`.
+#
+#     OUTPUT/traces.jsonl, episodes.jsonl   every sample, appended at once (the store of evaluations)
+#     OUTPUT/sft.jsonl, dataset_info.json   the training rows, and their description for LLaMA-Factory
+#     OUTPUT/hard/ENV.jsonl                 the questions for reinforcement learning
+#     OUTPUT/report.json, run.json          what was dropped and why; settings and status
+#
+# Models on servers and endpoints are asked at the same time, those in this process one after the other. The files are
+# written anew at the end of each sitting, from all stored samples.
 
 _SEED_OF_STAGE = 1_000_003  # stages draw other random numbers
 Progress = Callable[[UnitRow], object]

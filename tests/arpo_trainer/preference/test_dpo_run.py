@@ -140,7 +140,7 @@ def test_settings_that_cannot_work_are_named(given: list[str], words: str, tmp_p
 
 
 def test_the_recipe_has_the_published_settings_and_a_dry_run(tmp_path: Path, capsys: Any) -> None:
-    from arpo_trainer.preference.dpo_arguments import configure_dpo
+    from arpo_trainer.preference.dpo_run import configure_dpo
 
     settings = read_settings("dpo-tool-star-qwen2.5-3b", command="dpo")
     run, args = configure_dpo({**settings, "bf16": False, "use_cpu": True})
@@ -156,7 +156,7 @@ def test_the_recipe_has_the_published_settings_and_a_dry_run(tmp_path: Path, cap
 
 
 def test_a_round_does_not_write_over_its_reference(tmp_path: Path) -> None:
-    from arpo_trainer.preference.dpo_arguments import configure_dpo
+    from arpo_trainer.preference.dpo_run import configure_dpo
 
     model = write_byte_policy(tmp_path / "model")
     with pytest.raises(ValueError, match="over the one that it starts from"):

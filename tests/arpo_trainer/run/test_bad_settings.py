@@ -15,13 +15,11 @@ import pytest
 from arpo_trainer import ARPOConfig
 from arpo_trainer.cli import doctor
 from arpo_trainer.costs.memory import SHARDINGS, MemoryNeeds, ProcessLayout, memory
-from arpo_trainer.preference.dpo_arguments import configure_dpo
-from arpo_trainer.run.arguments import RunArguments, batch_settings, configure
-from arpo_trainer.run.dry_run import _SMALLER, check_memory
+from arpo_trainer.preference.dpo_run import configure_dpo
+from arpo_trainer.run.arguments import RunArguments, batch_settings, configure, configure_sft
+from arpo_trainer.run.dry_run import _SMALLER, RunEnvironments, check_memory
 from arpo_trainer.run.launch import add_launch_flags, check_launch_flags
 from arpo_trainer.run.recipes import read_settings
-from arpo_trainer.run.run_environments import RunEnvironments
-from arpo_trainer.run.sft_arguments import configure_sft
 from arpo_trainer.training.config import check_vllm_length
 from arpo_trainer.training.devices import check_devices, planning
 from envs_registry.spec import UnknownEnvError

@@ -14,8 +14,7 @@ import yaml
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.suites import suite
 from arpo_trainer.run import pipeline as pipeline_module
-from arpo_trainer.run.pipeline import Pipeline, StageError
-from arpo_trainer.run.pipeline_dry_run import pipeline_dry_run
+from arpo_trainer.run.pipeline import Pipeline, StageError, pipeline_dry_run
 from arpo_trainer.run.recipes import recipe_names
 from tests.arpo_trainer.byte_policy import write_byte_policy
 

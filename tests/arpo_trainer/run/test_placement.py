@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.run.dry_run import plan_run
-from arpo_trainer.run.placement import Placement
+from arpo_trainer.run.dry_run import Placement, plan_run
 
 SERVER: dict[str, Any] = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://me:secret@n9:8000"}
 COLOCATE: dict[str, Any] = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}

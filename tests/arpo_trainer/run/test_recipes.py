@@ -14,8 +14,7 @@ from arpo_env import ToolEnv
 from arpo_env.rewards import DeepAgentRewards
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.registry import ALGORITHMS
-from arpo_trainer.run.arguments import RunArguments, batch_settings, split_settings
-from arpo_trainer.run.lora import save_adapters
+from arpo_trainer.run.arguments import RunArguments, batch_settings, save_adapters, split_settings
 from arpo_trainer.run.recipes import RECIPES, read_settings
 from arpo_trainer.run.train import TrainingRun, train
 from envs_registry import get_spec
@@ -248,7 +247,7 @@ def test_another_number_of_processes_is_warned_about(
 
 
 def test_lora_without_peft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arpo_trainer.run.weight_arguments.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("arpo_trainer.run.arguments.importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=re.escape(f"lora_rank=8 needs PEFT: {install_line('lora')}")):
         RunArguments(lora_rank=8)
 

@@ -15,9 +15,8 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.demo_model import check_model_folder
 from arpo_trainer.run.arguments import RunArguments, split_settings
 from arpo_trainer.run.cold_start import cold_start_folder
-from arpo_trainer.run.dry_run import dry_run
+from arpo_trainer.run.dry_run import RunEnvironments, dry_run
 from arpo_trainer.run.recipes import read_settings
-from arpo_trainer.run.run_environments import RunEnvironments
 from arpo_trainer.run.train import TrainingRun, train
 from envs_registry.datasets.hub import offline
 

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.run.arguments import configure_sft
 from arpo_trainer.run.recipes import read_settings, recipe_names
-from arpo_trainer.run.sft_arguments import configure_sft
 from arpo_trainer.run.sft_run import sft
 from arpo_trainer.sft.sft_trainer import make_trainer
 from arpo_trainer.sft.trace_data import IGNORED

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Answer, ToolCalls
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.run.sft_arguments import SFTArguments
+from arpo_trainer.run.arguments import SFTArguments
 from arpo_trainer.run.sft_run import write_rows
-from arpo_trainer.sft.plain_trace import CAUSES, ModelTurn, ToolResults, Trace
-from arpo_trainer.sft.to_protocol import as_messages
+from arpo_trainer.sft.plain_trace import CAUSES, ModelTurn, ToolResults, Trace, as_messages
 from arpo_trainer.sft.trace_data import IGNORED, TraceSettings, examples_of, read_trace_files, read_traces_of
 from arpo_trainer.tree import RolloutTree, Trajectory
 from tests.arpo_trainer.sft.rows import FORMATS, SYSTEM, episode, tree

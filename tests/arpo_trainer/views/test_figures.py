@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arpo_trainer.cli import plot_command
+from arpo_trainer.cli import view_commands
 from arpo_trainer.report.run_data import load_run
 from arpo_trainer.views.figures import learning_series, write_figure
 from tests.arpo_trainer.views.sample_runs import make_run
@@ -82,7 +82,7 @@ def test_the_command_draws(training: Path, tmp_path: Path, capsys: pytest.Captur
     import argparse
 
     parser = argparse.ArgumentParser()
-    plot_command.add_plot_command(parser.add_subparsers())
+    view_commands.add_plot_command(parser.add_subparsers())
     arguments = parser.parse_args(["plot", str(training), "--output", str(tmp_path / "learning.svg")])
     assert arguments.run(arguments) == 0
     assert (tmp_path / "learning.svg").is_file()
