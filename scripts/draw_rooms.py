@@ -1,4 +1,4 @@
-"""Draws the rooms of the packages and their imports (docs/images/rooms.svg) and lists them (docs/architecture.md).
+"""Draws the rooms of the packages and their imports: docs/images/rooms.svg.
 
 A room is a sub-package, or a module directly in a package. `FLOORS` is the rule: a room may import only rooms on lower
 floors of its own package, and rooms of packages below. `tests/test_layers.py` checks the rule, and that the picture is
@@ -17,8 +17,6 @@ from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
-PAGE = ROOT / "docs" / "architecture.md"
-BEGIN, END = "<!-- rooms: written by scripts/draw_rooms.py -->\n", "<!-- end of rooms -->\n"
 NESTED = ("sandbox.server",)  # their sub-packages are rooms of their own
 
 # package -> its floors from the top down; an upper package stands on the lower ones
@@ -206,24 +204,5 @@ def _arrow(one: tuple[float, float, float], other: tuple[float, float, float]) -
     return f'<path d="M{x1:.1f} {y1:g}C{x1:.1f} {bend:g} {x2:.1f} {bend:g} {x2:.1f} {y2:g}"/>'
 
 
-def table() -> str:
-    """Return the list of the rooms as Markdown, each with the first sentence of its docstring."""
-    lines = ["| room | what it holds |", "|---|---|"]
-    for package in FLOORS:
-        for room in sorted(room for row in floors(package) for room in row):
-            path = ROOT / Path(*room.split("."))
-            file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-            text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-            lines.append(f"| `{room.replace('.', '/')}` | {' '.join(text.split(chr(10) * 2)[0].split())} |")
-    return "\n".join(lines) + "\n"
-
-
-def page() -> str:
-    """Return the text of the page with the list brought up to date."""
-    head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return head + BEGIN + table() + END + rest.partition(END)[2]
-
-
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
     PICTURE.write_text(draw(), encoding="utf-8")
