@@ -1,4 +1,4 @@
-"""Writes the tables of docs/concepts/estimators.md from benchmarks/laboratory/results/estimators-LEVEL.json.
+"""Writes the tables of benchmarks/laboratory/ESTIMATORS.md from benchmarks/laboratory/results/estimators-LEVEL.json.
 
 python -m scripts.estimator_tables
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "concepts" / "estimators.md"
+PAGE = ROOT / "benchmarks" / "laboratory" / "ESTIMATORS.md"
 RESULTS = ROOT / "benchmarks" / "laboratory" / "results"
 LEVELS = ("short", "long-critical", "long-many", "stochastic")
 BEGIN, END = "<!-- tables: written by scripts/estimator_tables.py -->\n", "<!-- end of tables -->\n"

@@ -20,7 +20,7 @@ from arpo_env.adapters.peer import PEERS
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
-PAGES += sorted((ROOT / "benchmarks").glob("*.md"))
+PAGES += sorted((ROOT / "benchmarks").rglob("*.md"))
 SNIPPET = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 # pages whose snippets are functions that want a model, or that want a server: each has a test of its own
 WITH_MODEL = (
@@ -182,7 +182,7 @@ def test_the_pages_that_want_a_model_have_code() -> None:
 def test_the_code_of_the_docs_runs(isolation: str, page: str) -> None:
     if page.startswith("adapters/") and (peer := Path(page).stem.replace("-", "_")) in PEERS:
         pytest.importorskip(peer, reason=f"its code needs {peer}; scripts/adapters.sh runs it")
-    for code, shown in snippets(DOCS / page):
+    for code, shown in snippets((DOCS if (DOCS / page).exists() else ROOT) / page):
         printed = run_snippet(code)
         assert shown is None or lines(printed) == lines(shown)
 
