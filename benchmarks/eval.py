@@ -123,9 +123,8 @@ def turns_of_one(policy: Any, number: int) -> int:
 
 def play_arpo(tasks: int, url: str, folder: Path) -> list[float]:
     """Play with `arpo eval`."""
-    from arpo_trainer.evaluation.eval_models import EvalModel
     from arpo_trainer.evaluation.eval_session import run_evaluation
-    from arpo_trainer.evaluation.eval_settings import EvalSettings
+    from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
 
     settings = EvalSettings(("arpo/Arithmetic-v0",), OPTIONS, tasks=tasks, concurrency=AT_ONCE)
     model = EvalModel("stub", "endpoint", "smollm2-135m-instruct", (url,), "stub")

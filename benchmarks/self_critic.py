@@ -22,9 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]  # this folder hides `http`
 sys.path.insert(0, str(ROOT))
 
-from arpo_trainer.evaluation.eval_models import EvalModel  # noqa: E402
 from arpo_trainer.evaluation.eval_session import run_evaluation  # noqa: E402
-from arpo_trainer.evaluation.eval_settings import EvalSettings  # noqa: E402
+from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings  # noqa: E402
 from arpo_trainer.preference.dpo_run import dpo  # noqa: E402
 from arpo_trainer.run.recipes import read_settings  # noqa: E402
 from arpo_trainer.statistics import clustered_interval  # noqa: E402

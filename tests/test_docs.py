@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from arpo_env.adapters.peer import PEERS
+from arpo_env.adapters import PEERS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

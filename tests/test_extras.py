@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from arpo_env.adapters.peer import load_peer
+from arpo_env.adapters import load_peer
 from arpo_env.tools.mcp_tools import McpServer
 from arpo_trainer import packing
 from arpo_trainer.cli.arpo_command import _parser, main

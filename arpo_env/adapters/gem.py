@@ -16,8 +16,8 @@ import functools
 import random
 from typing import Any
 
+from arpo_env.adapters import load_peer
 from arpo_env.adapters.chat_episode import check_one_conversation
-from arpo_env.adapters.peer import load_peer
 from arpo_env.env import ToolEnv
 from arpo_env.event_loop import run
 from arpo_env.registration import EnvFactory

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from arpo_env.adapters import load_peer
 from arpo_env.adapters.chat_episode import ChatEpisode, close_tag
-from arpo_env.adapters.peer import load_peer
 from arpo_env.chat_messages import Message
 from arpo_env.errors import ServiceError
 from arpo_env.registration import EnvFactory

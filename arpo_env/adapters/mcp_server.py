@@ -17,9 +17,20 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from arpo_env.adapters.asgi_server import Receive, Scope, Send, TokenGuard
-from arpo_env.adapters.hosted_episodes import ANSWER, END, REWARD, START, EpisodeVoid, HostedEpisodes, ToolReply
-from arpo_env.adapters.peer import load_peer
+from arpo_env.adapters import load_peer
+from arpo_env.adapters.hosted_episodes import (
+    ANSWER,
+    END,
+    REWARD,
+    START,
+    EpisodeVoid,
+    HostedEpisodes,
+    Receive,
+    Scope,
+    Send,
+    TokenGuard,
+    ToolReply,
+)
 from arpo_env.tools.tool import JsonSchema
 
 PATH = "/mcp"

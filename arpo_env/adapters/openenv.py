@@ -26,9 +26,15 @@ from typing import Any
 
 from gymnasium.error import ResetNeeded
 
-from arpo_env.adapters.asgi_server import IDLE_SECONDS, TOKEN_VARIABLE, TokenGuard
-from arpo_env.adapters.hosted_episodes import EpisodeVoid, ServedEpisode, SplitTasks
-from arpo_env.adapters.peer import PEERS, load_peer
+from arpo_env.adapters import PEERS, load_peer
+from arpo_env.adapters.hosted_episodes import (
+    IDLE_SECONDS,
+    TOKEN_VARIABLE,
+    EpisodeVoid,
+    ServedEpisode,
+    SplitTasks,
+    TokenGuard,
+)
 from arpo_env.event_loop import run
 from arpo_env.registration import EnvFactory
 from envs_registry import get_spec

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy
 
-from arpo_env.adapters.peer import FAULTS, load_peer
+from arpo_env.adapters import FAULTS, load_peer
 from arpo_env.adapters.task_rows import find_task
 from arpo_env.env import ToolEnv
 from envs_registry import Task

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from arpo_env.adapters.peer import load_peer
+from arpo_env.adapters import load_peer
 from arpo_env.adapters.task_rows import find_task
 from arpo_env.env import ToolEnv
 from arpo_env.event_loop import run

@@ -22,8 +22,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast
 
+from arpo_env.adapters import FAULTS, load_peer
 from arpo_env.adapters.chat_episode import ChatEpisode
-from arpo_env.adapters.peer import FAULTS, load_peer
 from arpo_env.adapters.task_rows import FORMATS, find_task, task_rows, unwritable
 from arpo_env.chat_messages import Message, text_of
 from arpo_env.env import ToolEnv

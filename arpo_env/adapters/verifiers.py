@@ -17,8 +17,8 @@ import ssl
 from collections.abc import Iterator
 from typing import Any
 
+from arpo_env.adapters import load_peer
 from arpo_env.adapters.chat_episode import ChatEpisode
-from arpo_env.adapters.peer import load_peer
 from arpo_env.registration import EnvFactory
 
 load_peer("verifiers.v1")

@@ -24,8 +24,8 @@ from uuid import uuid4
 
 import yaml
 
+from arpo_env.adapters import load_peer
 from arpo_env.adapters.chat_episode import ChatEpisode
-from arpo_env.adapters.peer import load_peer
 from arpo_env.adapters.task_rows import find_task
 from arpo_env.env import ToolEnv
 from arpo_env.episode import Call, Turn

@@ -24,10 +24,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from arpo_env.adapters.peer import load_peer
+from arpo_env.adapters import load_peer
 from arpo_env.adapters.task_rows import find_task
-from arpo_trainer.adapters.sibling_runs import together
-from arpo_trainer.adapters.verl_backend import VerlBackend
+from arpo_trainer.adapters.verl_backend import VerlBackend, together
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, ConcurrencyLimits
 from arpo_trainer.rollout.rendering import check_tokenizer

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from arpo_trainer.run.recipes import parse_assignments
 
 if TYPE_CHECKING:
-    from arpo_trainer.evaluation.eval_models import EvalModel
-    from arpo_trainer.evaluation.eval_settings import EvalSettings
+    from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
     from arpo_trainer.ray_rollouts import RolloutWorkers
 
 
@@ -172,7 +171,7 @@ def opened_workers(
     if not (arguments.ray or arguments.rollout_workers):
         yield None
         return
-    from arpo_trainer.evaluation.eval_runner import check_for_workers
+    from arpo_trainer.evaluation.eval_session import check_for_workers
     from arpo_trainer.ray_rollouts import RolloutWorkers
 
     check_for_workers(settings, models)
@@ -182,7 +181,7 @@ def opened_workers(
 
 def stored_model(label: str, facts: dict[str, Any]) -> EvalModel:
     """Return the model whose facts a folder keeps."""
-    from arpo_trainer.evaluation.eval_models import EvalModel
+    from arpo_trainer.evaluation.eval_settings import EvalModel
 
     price = facts["price"] and tuple(facts["price"][name] for name in ("input", "output", "cached"))
     return EvalModel(label, facts["kind"], facts["path"], tuple(facts["urls"]), facts["name"], price)
@@ -209,7 +208,7 @@ def read_models(arguments: argparse.Namespace) -> list[EvalModel]:
     Raises:
         ValueError: options do not go together.
     """
-    from arpo_trainer.evaluation.eval_models import EvalModel, checkpoints, model_label
+    from arpo_trainer.evaluation.eval_settings import EvalModel, checkpoints, model_label
 
     price = read_price(arguments.price)
     if bool(arguments.endpoint) != bool(arguments.endpoint_model):

@@ -42,12 +42,11 @@ from arpo_trainer.optional_dependencies import require
 
 if TYPE_CHECKING:
     from arpo_env.grading import Grader
-    from arpo_trainer.evaluation.compare_runs import ChangedTask, RunComparison
-    from arpo_trainer.evaluation.episode_store import EvalRun, Scorer
-    from arpo_trainer.evaluation.eval_models import EvalModel
-    from arpo_trainer.evaluation.eval_settings import EvalSettings
+    from arpo_trainer.evaluation.episode_store import EvalRun
+    from arpo_trainer.evaluation.eval_metrics import ChangedTask, RunComparison
+    from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
     from arpo_trainer.evaluation.eval_shard import EvalShard
-    from arpo_trainer.evaluation.rescoring import Rescored, Verdict
+    from arpo_trainer.evaluation.rescoring import Rescored, Scorer, Verdict
     from arpo_trainer.statistics import PairedComparison
 
 
@@ -115,8 +114,8 @@ def add_compare_action(actions: Any) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from arpo_trainer.evaluation.compare_runs import compare_runs
     from arpo_trainer.evaluation.episode_store import load_eval_run
+    from arpo_trainer.evaluation.eval_metrics import compare_runs
 
     first = load_eval_run(arguments.first)
     second = first if arguments.second is None else load_eval_run(arguments.second)
@@ -253,7 +252,7 @@ async def _rescore(run: Any, chosen: _Chosen, concurrency: int) -> Rescored:
 
 
 def _chosen(arguments: argparse.Namespace, components: Collection[str]) -> _Chosen:
-    from arpo_trainer.evaluation import episode_store as stored
+    from arpo_trainer.evaluation import rescoring as stored
     from envs_registry.spec import load_object
 
     if arguments.function:
@@ -539,8 +538,7 @@ def _retry(arguments: argparse.Namespace) -> int:
 def _play(
     arguments: argparse.Namespace, settings: EvalSettings, models: list[EvalModel], folder: Path, repeat_broken: bool
 ) -> int:
-    from arpo_trainer.evaluation.eval_session import run_evaluation
-    from arpo_trainer.evaluation.live_display import LiveDisplay
+    from arpo_trainer.evaluation.eval_session import LiveDisplay, run_evaluation
 
     display = functools.partial(LiveDisplay, plain=arguments.plain)
     asked: dict[str, Any] = {"resume": repeat_broken or arguments.resume, "repeat_broken": repeat_broken}

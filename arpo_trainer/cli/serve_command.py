@@ -72,7 +72,7 @@ def _add_limits(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def _openenv(arguments: argparse.Namespace) -> int:
-    from arpo_env.adapters.asgi_server import bind
+    from arpo_env.adapters.hosted_episodes import bind
     from arpo_env.adapters.openenv import make_app, write_space
 
     factory = _factory(arguments)
@@ -89,8 +89,7 @@ def _openenv(arguments: argparse.Namespace) -> int:
 
 
 def _mcp(arguments: argparse.Namespace) -> int:
-    from arpo_env.adapters.asgi_server import bind
-    from arpo_env.adapters.hosted_episodes import HostedEpisodes
+    from arpo_env.adapters.hosted_episodes import HostedEpisodes, bind
     from arpo_env.adapters.mcp_server import make_app, serve_stdio
 
     if not arguments.http and (arguments.token or (arguments.host, arguments.port) != (_LOOPBACK, _MCP_PORT)):
@@ -126,7 +125,7 @@ def _token(arguments: argparse.Namespace) -> str:
 
 
 def _serve(app: Any, listener: Any, what: str, path: str) -> None:
-    from arpo_env.adapters.asgi_server import address, serve
+    from arpo_env.adapters.hosted_episodes import address, serve
 
     sys.stderr.write(f"{what}: {address(listener)}{path} (Ctrl-C ends it)\n")
     serve(app, listener)

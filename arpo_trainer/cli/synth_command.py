@@ -35,7 +35,7 @@ from arpo_trainer.optional_dependencies import require
 
 if TYPE_CHECKING:
     from arpo_trainer.evaluation.episode_store import UnitRow
-    from arpo_trainer.evaluation.eval_models import EvalModel
+    from arpo_trainer.evaluation.eval_settings import EvalModel
     from arpo_trainer.synthesis.synth_settings import SynthSettings
 
 _USAGE = "arpo synth ENV ... --model MODEL ... --output FOLDER [options]"

@@ -13,9 +13,8 @@ from arpo_trainer.optional_dependencies import naming_extras
 if TYPE_CHECKING:
     from arpo_trainer.evaluation.episode_store import load_eval_run
     from arpo_trainer.evaluation.eval_metrics import results
-    from arpo_trainer.evaluation.eval_models import EvalModel
     from arpo_trainer.evaluation.eval_session import run_evaluation
-    from arpo_trainer.evaluation.eval_settings import EvalSettings
+    from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
     from arpo_trainer.evaluation.suites import preset, suite
 
 __all__ = [
@@ -29,7 +28,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "EvalModel": "eval_models",
+    "EvalModel": "eval_settings",
     "EvalSettings": "eval_settings",
     "load_eval_run": "episode_store",
     "preset": "suites",

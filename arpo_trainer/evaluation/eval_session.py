@@ -9,44 +9,621 @@ A folder that already holds episodes is continued with `resume=True`: only what 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
+import itertools
 import logging
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
+from arpo_env import ToolEnv
 from arpo_env.cache import Cache
 from arpo_env.event_loop import run
+from arpo_env.net import strip_credentials
+from arpo_env.search.search_backend import search_price
+from arpo_trainer.backends.base import Backend, GenerationError
+from arpo_trainer.costs.estimate import search_backend
 from arpo_trainer.demo_model import resolve_model
-from arpo_trainer.evaluation.episode_store import FACTS, KIND, ROWS, EpisodeStore, EvalRun, load_eval_run
-from arpo_trainer.evaluation.eval_metrics import usage_of, write_results
-from arpo_trainer.evaluation.eval_models import (
+from arpo_trainer.evaluation.episode_store import (
+    FACTS,
+    KIND,
+    ROWS,
+    EpisodeStore,
+    EvalRun,
+    UnitKey,
+    UnitRow,
+    load_eval_run,
+)
+from arpo_trainer.evaluation.eval_metrics import EvalUsage, RunningScore, usage_of, write_results
+from arpo_trainer.evaluation.eval_settings import (
+    SERVED,
     EvalModel,
+    EvalSettings,
     context_length,
     free_memory,
     labelled,
     load_tokenizer,
     open_backend,
+    refuse_other_settings,
 )
-from arpo_trainer.evaluation.eval_plan import PlannedEnv, missing_units, plan_environments, share_limits
-from arpo_trainer.evaluation.eval_runner import EvalRunner, RayEvalRunner, Unit, check_for_workers
-from arpo_trainer.evaluation.eval_settings import EvalSettings, refuse_other_settings
-from arpo_trainer.evaluation.eval_shard import EvalShard, refuse_other_count
-from arpo_trainer.evaluation.live_display import LiveDisplay
-from arpo_trainer.inference_tools import open_inference_tools
+from arpo_trainer.evaluation.eval_shard import EvalShard, UnitNumbers, refuse_other_count
+from arpo_trainer.evaluation.suites import SUITES, SuiteRow, suite
+from arpo_trainer.inference_tools import ChatHelper, InferenceSettings, InferenceTools, open_inference_tools
+from arpo_trainer.make_env import known_id, make_env
+from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob
+from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
 from arpo_trainer.report.run_data import read_facts, write_facts
-from arpo_trainer.rollout.engine import UNSEEN, Engine
+from arpo_trainer.rollout.engine import UNSEEN, Engine, first_error, rollout_context
+from arpo_trainer.rollout.group import Group, RolloutContext
+from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits, check_limits
 from arpo_trainer.training.recorder import versions
+from arpo_trainer.tree import RolloutTree
+from envs_registry import Task
+from envs_registry.spec import get_spec, has_spec
 
 if TYPE_CHECKING:
     from arpo_trainer.backends.base import Backend
     from arpo_trainer.ray_rollouts import RolloutWorkers
 
+
+# Plays the units of an evaluation, many at once, and stores each as soon as it has ended.
+#
+# The units of all environments share one queue, so that the last slow episodes of one set do not leave the model idle.
+# A unit's random numbers depend on its task and sample alone: whatever was played before, or is missing, changes
+# nothing.
+
 logger = logging.getLogger(__name__)
+FAILURES_IN_A_ROW = 20
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit to play.
+
+    Attributes:
+        key: of the unit.
+        task: its task.
+        index: the task's position in its environment.
+        opening: token ids that its first turn begins with.
+    """
+
+    key: UnitKey
+    task: Task
+    index: int
+    opening: tuple[int, ...] = ()
+
+
+@dataclass
+class EvalRunner:
+    """Plays units with one model.
+
+    Attributes:
+        backend: generates the turns; the engines use the same.
+        engines: the engine of each environment, by its label.
+        store: where units are stored.
+        concurrency: most trajectories at once.
+        limits: most operations of one kind at once, over all environments; see `ConcurrencyLimits`.
+        on_row: called with each row after it was stored.
+    """
+
+    backend: Backend
+    engines: Mapping[str, Engine]
+    store: EpisodeStore
+    concurrency: int = 64
+    limits: Mapping[str, int] = field(default_factory=dict)
+    on_row: Callable[[UnitRow], object] | None = None
+    _running: int = 0
+    _failed: list[tuple[Unit, RolloutTree]] = field(default_factory=list)
+
+    @property
+    def running(self) -> int:
+        """The number of trajectories that are being played."""
+        return self._running
+
+    @property
+    def per_unit(self) -> int:
+        """The number of trajectories of the largest unit."""
+        return max((engine.settings.num_generations for engine in self.engines.values()), default=1)
+
+    async def play(self, units: Iterable[Unit]) -> None:
+        """Play units in their order.
+
+        What fails in an environment, and single failures of the model, are stored with the unit.
+
+        Raises:
+            GenerationError: the model failed `FAILURES_IN_A_ROW` times without a success in between. These units are
+                not stored, so that a resumed run plays them.
+        """
+        per_unit = self.per_unit
+        limits = ConcurrencyLimits({"trajectory": max(self.concurrency, per_unit), **self.limits})
+        contexts = {label: rollout_context(engine, limits) for label, engine in self.engines.items()}
+        queue = iter(units)
+        await self.backend.begin()
+        try:
+            async with asyncio.TaskGroup() as workers:
+                # as many units as may run at once: those that wait hold no prompt and no environment
+                for _ in range(max(1, self.concurrency // per_unit)):
+                    workers.create_task(self._work(queue, contexts, per_unit))
+        except BaseExceptionGroup as several:
+            error = first_error(several)  # callers expect the error itself, with the traceback of its cause
+            raise error from error.__cause__
+        finally:
+            await self.backend.end()
+        self._store_failed()
+
+    async def _work(self, queue: Iterator[Unit], contexts: Mapping[str, RolloutContext], per_unit: int) -> None:
+        for unit in queue:
+            # the seeds of a group depend on these two numbers
+            group = Group(contexts[unit.key.env], unit.task, unit.key.sample, unit.index, unit.opening)
+            self._running += per_unit
+            try:
+                await group.grow()
+            except BaseException as several:
+                error = first_error(several)
+                if not isinstance(error, GenerationError):
+                    raise
+                group.fail(error)
+                self._model_failed(unit, group.tree, error)
+                continue
+            finally:
+                self._running -= per_unit
+            self._played(unit, group.tree)
+
+    def _played(self, unit: Unit, tree: RolloutTree) -> None:
+        self._store_failed()
+        self._store(unit, tree)
+
+    def _store(self, unit: Unit, tree: RolloutTree) -> None:
+        row = self.store.add(unit.key, unit.index, tree)
+        if self.on_row:
+            self.on_row(row)
+
+    def _store_failed(self) -> None:
+        """Store the units in which the model failed: it works for others, so that the failures are theirs."""
+        failed, self._failed = self._failed, []
+        for unit, tree in failed:
+            self._store(unit, tree)
+
+    def _model_failed(self, unit: Unit, tree: RolloutTree, error: GenerationError) -> None:
+        logger.warning("the model failed for %s of %s: %s", unit.key.task, unit.key.env, error)
+        self._failed.append((unit, tree))
+        if len(self._failed) >= FAILURES_IN_A_ROW:
+            self._failed = []
+            raise GenerationError(
+                f"the model {unit.key.model} failed {FAILURES_IN_A_ROW} times in a row; the last error: {error}. What "
+                "was scored is stored: mend the cause, and go on with --resume"
+            ) from error
+
+
+# `RayEvalRunner`: plays units on rollout workers (Ray); this process stores what they played, and nobody else writes.
+#
+# A worker has its own backend and environments, and hands trees back. A unit is stored when its tree has arrived, so
+# one that is lost with its worker is played again and stored once.
+
+
+@dataclass
+class RayEvalRunner(EvalRunner):
+    """Plays units with one model on rollout workers.
+
+    `concurrency` is divided over the workers, each of which plays at least one unit at a time. `limits` hold for each
+    worker, over all environments.
+
+    Attributes:
+        workers: play the units; several runners may share them.
+    """
+
+    workers: RolloutWorkers = field(kw_only=True)
+
+    @property
+    def running(self) -> int:
+        """The number of trajectories that are being played, over all that share the workers."""
+        return self.workers.playing * self.per_unit
+
+    async def play(self, units: Iterable[Unit]) -> None:
+        """Play units in their order; see `EvalRunner.play`.
+
+        Raises:
+            GenerationError: the model failed again and again.
+            TypeError: the backend or an environment cannot be sent to the workers.
+            RolloutWorkerError: a worker cannot play, or none is left.
+        """
+        units = list(units)
+        if not units:
+            return
+        labels = list(dict.fromkeys(unit.key.env for unit in units))
+        engines = [self.engines[label] for label in labels]
+        first = engines[0]
+        envs = tuple(engine.env for engine in engines)
+        tools = tools_for_actors(first.inference)
+        parts = EngineParts(self.backend, first.tokenizer, envs, first.chat_template_kwargs, tools)
+        places = max(self.concurrency // self.workers.actors.count, self.per_unit)
+        jobs = [GroupJob(u.task, u.key.sample, u.index, labels.index(u.key.env), u.opening) for u in units]
+
+        def take(number: int, tree: RolloutTree) -> None:
+            self._played(units[number], tree)
+
+        def failed(number: int, tree: RolloutTree, error: GenerationError) -> None:
+            self._model_failed(units[number], tree, error)
+
+        await self.backend.begin()
+        try:
+            settings, limits = [engine.settings for engine in engines], {"trajectory": places, **self.limits}
+            await self.workers.play(parts, settings, limits, jobs, take, failed)
+        finally:
+            await self.backend.end()
+        self._store_failed()
+
+
+def tools_for_actors(inference: InferenceTools | None) -> InferenceSettings | None:
+    """Return tools with the address of their model, whose default may be another one in the environment of a node."""
+    if inference is None or not isinstance(inference.helper, ChatHelper):
+        return inference.settings if inference else None
+    return replace(inference.settings, url=inference.helper.chat.base_url)
+
+
+def check_for_workers(settings: EvalSettings, models: Sequence[EvalModel]) -> None:
+    """Refuse what rollout workers cannot play.
+
+    Raises:
+        ValueError: a model is in this process, or everything is to be recorded.
+    """
+    for model in models:
+        if model.kind not in SERVED:
+            raise ValueError(
+                f"rollout workers (--ray, --rollout-workers) reach no model of this process, and {model.label!r} would "
+                f"be one ({model.kind}): serve it with vLLM and give --vllm-server URL, or give an --endpoint"
+            )
+    if settings.cache:
+        raise ValueError(
+            f"rollout workers cannot share the recording {settings.cache!r}, which is a file of one machine: leave out "
+            "--cache, or play without --ray and --rollout-workers (with --shard on several machines)"
+        )
+
+
+# What an evaluation plays: its environments with their engines, and the units that are still missing.
+#
+# `plan_environments` turns ids and suites into environments; `missing_units` compares them with what is stored.
+
+
+@dataclass
+class PlannedEnv:
+    """An environment of an evaluation.
+
+    Attributes:
+        label: its name in tables and files: the id without "arpo/".
+        env_id: the id.
+        options: with which it was made.
+        metric: the measure that is compared with published numbers.
+        subset: which part of the set the tasks are, in words.
+        env: the environment.
+        count: number of tasks.
+    """
+
+    label: str
+    env_id: str
+    options: dict[str, Any]
+    metric: str
+    subset: str
+    env: ToolEnv
+    count: int
+
+    def facts(self) -> dict[str, Any]:
+        """Return the environment as plain data for run.json."""
+        shown = {name: value for name, value in self.options.items() if name not in ("cache", "cache_mode")}
+        plain = {n: strip_credentials(v) if isinstance(v, str) and "://" in v else v for n, v in shown.items()}
+        return {
+            "id": self.env_id,
+            "options": plain,
+            "tasks": self.count,
+            "size": self.env.tasks.size,
+            "split": plain.get("split"),
+            # of the hub's data set, for the comparison with other runs
+            "revision": getattr(getattr(self.env.tasks, "tasks", self.env.tasks), "revision", ""),
+            "metric": self.metric,
+            "subset": self.subset,
+            "licence": self.env.env_spec.licence,
+            "search_price": _search_price(self.env),
+        }
+
+
+def environment_rows(names: Iterable[str]) -> list[SuiteRow]:
+    """Return the rows of suites and single environments, each environment once.
+
+    Raises:
+        ValueError: there is no suite of a name without a slash.
+        UnknownEnvError: an environment is not known; the error lists the nearest ids.
+    """
+    rows: dict[str, SuiteRow] = {}
+    for name in names:
+        for row in suite(name) if name in SUITES or "/" not in name else (_single(name),):
+            rows.setdefault(row.env, row)
+    return list(rows.values())
+
+
+def _single(name: str) -> SuiteRow:
+    """Return the row of an environment that was named by itself: all tasks of the split for evaluation."""
+    env_id = known_id(name)
+    for known in suite("papers"):
+        if known.env == env_id:
+            return replace(known, tasks=None, subset="")
+    splits = get_spec(env_id).splits if has_spec(env_id) else ()
+    split = next((one for one in ("test", "validation") if one in splits), None)
+    # the name as it was given, since it may begin with the module that registers it
+    return SuiteRow(name, {"split": split} if split else {})
+
+
+@contextlib.contextmanager
+def plan_environments(settings: EvalSettings, cache: Cache | None = None) -> Iterator[list[PlannedEnv]]:
+    """Make the environments of an evaluation, and close them afterwards.
+
+    Args:
+        settings: of the evaluation.
+        cache: records and replays their services.
+
+    Raises:
+        UnknownEnvError: a name is neither a suite nor an environment.
+        ValueError: an option is invalid, or the tasks are endless and no number is set.
+        RuntimeError: a service is not configured.
+    """
+    with contextlib.ExitStack() as opened:
+        planned = []
+        rows = environment_rows(settings.environments)
+        # a suite may mix sets with and without a search or a judge: each takes what it can use of these
+        useless = [name for name in _USED_BY if not any(_uses(name, row, settings) for row in rows)]
+        for row in rows:
+            given = {n: v for n, v in settings.env_options.items() if n in useless or _uses(n, row, settings)}
+            options = {**row.options, **given}
+            services = {"cache": cache} if cache else {}
+            env = make_env(row.env, {**options, **services})
+            opened.callback(env.close)
+            env.check()
+            label = row.env.rpartition(":")[2].removeprefix("arpo/")
+            count = task_count(label, env, settings.tasks, row.tasks)
+            planned.append(PlannedEnv(label, row.env, options, row.metric, row.subset, env, count))
+        yield planned
+
+
+_USED_BY = ("search", "judge_model")
+
+
+def _uses(name: str, row: SuiteRow, settings: EvalSettings) -> bool:
+    """Return whether the environment of a row can use an option, of those that not all can."""
+    env_id, options = known_id(row.env), {**row.options, **settings.env_options}
+    if name not in _USED_BY or not has_spec(env_id):
+        return True
+    spec = get_spec(env_id)
+    if name == "search":
+        return "search" in (options.get("tools") or spec.tools)
+    return bool((options.get("scorer") or spec.scorer) == "judge")
+
+
+def missing_units(
+    planned: Sequence[PlannedEnv],
+    model: str,
+    settings: EvalSettings,
+    store: EpisodeStore,
+    repeat_broken: bool = False,
+    shard: EvalShard | None = None,
+) -> list[Unit]:
+    """Return the units of a model that have to be played, the first sample of each task before the second.
+
+    Args:
+        planned: the environments.
+        model: the model's label.
+        settings: of the evaluation.
+        store: what has been played.
+        repeat_broken: return the units that broke, instead of those that are missing.
+        shard: return units of this shard only.
+
+    Raises:
+        ValueError: a stored episode is of another question than the task of that id now, or two tasks share an id.
+    """
+    units = []
+    numbers = UnitNumbers({one.label: one.count for one in planned}, settings.samples, settings.first_task)
+    for one in planned:
+        first = settings.first_task
+        tasks = {number: one.env.tasks.task(number) for number in range(first, first + one.count)}
+        if len({task.id for task in tasks.values()}) < len(tasks):
+            raise ValueError(f"two tasks of {one.label} have the same id; give each its own")
+        for sample, (index, task) in itertools.product(range(settings.samples), tasks.items()):
+            if shard is not None and not shard.owns(numbers.number(one.label, index, sample)):
+                continue
+            key = UnitKey(model, one.label, task.id, sample)
+            row = store.rows.get(key)
+            if row is not None and row.question != task.question:
+                raise ValueError(
+                    f"the tasks of {one.label} have changed since the run began: {task.id!r} asked "
+                    f"{row.question[:80]!r}, and asks {task.question[:80]!r}. Evaluate into another folder"
+                )
+            if (row is not None and row.broken) if repeat_broken else row is None:
+                units.append(Unit(key, task, index))
+    return units
+
+
+def task_count(label: str, env: ToolEnv, wanted: int | None, usual: int | None) -> int:
+    """Return how many tasks are played: what is wanted, else what is usual, and no more than there are.
+
+    Raises:
+        ValueError: the tasks are endless, and no number is given.
+    """
+    sizes = [size for size in (wanted or usual, env.tasks.size) if size is not None]
+    if not sizes:
+        raise ValueError(f"{label} has endless tasks: say how many to play, such as --tasks 100")
+    return min(sizes)
+
+
+def _search_price(env: ToolEnv) -> float | None:
+    """Return the price of 1,000 searches in US dollars; 0 without a search tool, None if it is not known."""
+    if "search" not in env.tools:
+        return 0.0
+    price = search_price(search_backend(env))
+    return price.usd if price else None
+
+
+def share_limits(limits: Mapping[str, int], planned: Iterable[PlannedEnv]) -> dict[str, int]:
+    """Check limits of concurrency against all environments, which share them.
+
+    Raises:
+        ValueError: a kind exists in none of them.
+    """
+    check_limits(limits, sorted({tool for one in planned for tool in one.env.tools}))
+    return dict(limits)
+
+
+# Shows how an evaluation goes on: a table that is redrawn on a terminal, plain lines elsewhere.
+#
+# Both show what is done, running and broken, the score so far with its 95 % interval, the speed, the cost and the time
+# that is left.
+
+SECONDS_BETWEEN_LINES = 30.0
+_REDRAWS = 4  # per second
+
+
+class LiveDisplay:
+    """Shows the progress of an evaluation; use it as a context.
+
+    Args:
+        facts: run.json.
+        totals: number of units for each pair of model and environment.
+        stored: rows of earlier sittings, which count as done.
+        running: returns how many episodes are being played.
+        stream: where to write; a terminal gets the table.
+        plain: write plain lines also on a terminal.
+    """
+
+    def __init__(
+        self,
+        facts: Mapping[str, Any],
+        totals: Mapping[tuple[str, str], int],
+        stored: Sequence[UnitRow],
+        running: Callable[[], int],
+        stream: IO[str] | None = None,
+        plain: bool = False,
+    ) -> None:
+        self.facts, self.totals, self.running = facts, dict(totals), running
+        self.stream = stream or sys.stderr
+        self.scores = {
+            pair: RunningScore(facts["environments"][pair[1]].get("metric", "accuracy")) for pair in self.totals
+        }
+        self.done, self.broken = dict.fromkeys(self.totals, 0), dict.fromkeys(self.totals, 0)
+        self.usage, self.now = EvalUsage(facts), EvalUsage(facts)
+        for row in stored:
+            self._count(row)
+        self._began, self._played, self._line = time.monotonic(), 0, 0.0
+        self._live = None if plain or not self.stream.isatty() else self._table()
+
+    def add(self, row: UnitRow) -> None:
+        """Count a unit that has just been stored."""
+        self._count(row)
+        self.now.add(row)
+        self._played += 1
+        if self._live is None and time.monotonic() - self._line >= SECONDS_BETWEEN_LINES:
+            self._write_line()
+
+    def repeat(self, row: UnitRow) -> None:
+        """Take back a stored row, since its unit is played again."""
+        pair = (row.model, row.env)
+        self.done[pair] -= 1
+        self.broken[pair] -= row.broken
+
+    def __enter__(self) -> LiveDisplay:
+        self._began = self._line = time.monotonic()
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+        else:
+            self._write_line()
+
+    def summary(self) -> str:
+        """Return one line: done, running, broken, score, speed, cost and the time left."""
+        done, total = sum(self.done.values()), sum(self.totals.values())
+        parts = [f"{done}/{total} done", f"{self.running()} running", f"{sum(self.broken.values())} broken"]
+        if len(self.totals) == 1:
+            parts += [text for text in (self._score(next(iter(self.totals))),) if text]
+        return ", ".join([*parts, *self._speed(), f"{cost(self.usage.usd)}", f"{self._left(total - done)} left"])
+
+    def _count(self, row: UnitRow) -> None:
+        pair = (row.model, row.env)
+        if pair not in self.totals:
+            return
+        self.done[pair] += 1
+        self.broken[pair] += row.broken
+        self.scores[pair].add(row)
+        self.usage.add(row)
+
+    def _score(self, pair: tuple[str, str]) -> str:
+        interval = self.scores[pair].interval
+        if interval is None:
+            return ""
+        mean, low, high = (100 * value for value in (interval.mean, interval.low, interval.high))
+        return f"{self.scores[pair].metric} {mean:.1f} [{low:.1f}, {high:.1f}]"
+
+    def _speed(self) -> list[str]:
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        calls = sum(self.now.calls.values())
+        return [f"{self.now.generated / seconds:,.0f} tokens/s", f"{calls / seconds:,.1f} calls/s"]
+
+    def _left(self, missing: int) -> str:
+        if not missing:
+            return "nothing"
+        if not self._played:
+            return "not known"
+        return duration(missing * (time.monotonic() - self._began) / self._played)
+
+    def _write_line(self) -> None:
+        self._line = time.monotonic()
+        self.stream.write(f"{duration(self._line - self._began)}: {self.summary()}\n")
+        self.stream.flush()
+
+    def _table(self) -> Any:
+        from rich.console import Console
+        from rich.live import Live
+
+        return Live(
+            console=Console(file=self.stream, highlight=False, markup=False),
+            get_renderable=self._drawn,
+            refresh_per_second=_REDRAWS,
+            transient=True,
+        )
+
+    def _drawn(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False)
+        for column in ("MODEL", "ENVIRONMENT", "DONE", "BROKEN", "SCORE SO FAR"):
+            table.add_column(column, justify="right" if column in ("DONE", "BROKEN") else "left")
+        for pair, total in self.totals.items():
+            cells = (*pair, f"{self.done[pair]}/{total}", str(self.broken[pair]), self._score(pair))
+            table.add_row(*cells, style="dim" if self.done[pair] == total else None)
+        return Group(table, self.summary())
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words, such as "3 min 20 s"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def cost(usd: float | None) -> str:
+    """Return an amount of US dollars in words."""
+    return "cost not known" if usd is None else f"{usd:,.2f} USD"
+
+
 Display = Callable[[dict[str, Any], dict[tuple[str, str], int], Sequence[Any], Callable[[], int]], LiveDisplay]
 
 

@@ -23,9 +23,8 @@ from arpo_trainer.costs.compute_hours import PASS, PASS_AND_BACK, ComputeSpeed
 from arpo_trainer.costs.memory import model_shape
 from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder, resolve_model
 from arpo_trainer.evaluation.episode_store import FACTS, ROWS, EvalRun, broken_causes
-from arpo_trainer.evaluation.eval_models import EvalModel, load_tokenizer
 from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
-from arpo_trainer.evaluation.eval_settings import EvalSettings
+from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings, load_tokenizer
 from arpo_trainer.folder_lock import only_writer
 from arpo_trainer.make_env import known_id
 from arpo_trainer.preference.pair_trainer import PairTrainer, make_pair_trainer

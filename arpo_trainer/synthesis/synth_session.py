@@ -19,11 +19,27 @@ from arpo_env import ToolEnv
 from arpo_env.cache import Cache
 from arpo_env.event_loop import run
 from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun, UnitKey, UnitRow
-from arpo_trainer.evaluation.eval_models import SERVED, EvalModel, context_length, free_memory, labelled, load_tokenizer
-from arpo_trainer.evaluation.eval_plan import PlannedEnv, missing_units, share_limits, task_count
-from arpo_trainer.evaluation.eval_runner import EvalRunner, RayEvalRunner, Unit, check_for_workers
-from arpo_trainer.evaluation.eval_session import open_recorded, shard_folder
-from arpo_trainer.evaluation.eval_settings import refuse_other_settings
+from arpo_trainer.evaluation.eval_session import (
+    EvalRunner,
+    PlannedEnv,
+    RayEvalRunner,
+    Unit,
+    check_for_workers,
+    missing_units,
+    open_recorded,
+    shard_folder,
+    share_limits,
+    task_count,
+)
+from arpo_trainer.evaluation.eval_settings import (
+    SERVED,
+    EvalModel,
+    context_length,
+    free_memory,
+    labelled,
+    load_tokenizer,
+    refuse_other_settings,
+)
 from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.make_env import make_env
 from arpo_trainer.report.run_data import read_facts, write_facts

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from arpo_env.adapters.asgi_server import address, bind, uvicorn_server
+from arpo_env.adapters.hosted_episodes import address, bind, uvicorn_server
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from arpo_trainer.adapters.sibling_runs import together
+from arpo_trainer.adapters.verl_backend import together
 
 
 def test_work_is_done_once_for_all_that_begin_together() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from arpo_trainer.evaluation.compare_runs import compare_runs
 from arpo_trainer.evaluation.episode_store import EvalRun, UnitRow
+from arpo_trainer.evaluation.eval_metrics import compare_runs
 from tests.arpo_trainer.evaluation.made_rows import FACTS, row, rows_of_values
 
 

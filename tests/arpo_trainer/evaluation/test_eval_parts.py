@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arpo_trainer.evaluation.eval_models import EvalModel, checkpoints, labelled
-from arpo_trainer.evaluation.eval_plan import environment_rows, plan_environments
-from arpo_trainer.evaluation.eval_settings import EvalSettings, refuse_other_settings
-from arpo_trainer.evaluation.live_display import LiveDisplay
+from arpo_trainer.evaluation.eval_session import LiveDisplay, environment_rows, plan_environments
+from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings, checkpoints, labelled, refuse_other_settings
 from tests.arpo_trainer.evaluation.made_rows import entry, row
 
 NAMES = st.sampled_from(["a", "b", "checkpoint-1", "checkpoint-2"])

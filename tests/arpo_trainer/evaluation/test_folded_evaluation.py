@@ -17,8 +17,9 @@ from arpo_env.adapters.task_rows import task_rows
 from arpo_env.memory_folding import memory_text
 from arpo_trainer import tree_svg
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run, reward_scorer, stored_episodes
+from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
 from arpo_trainer.evaluation.log_formats import _message
+from arpo_trainer.evaluation.rescoring import reward_scorer, stored_episodes
 from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.sft.trace_data import TraceSettings, read_traces_of
 from arpo_trainer.views.run_page import view_tree

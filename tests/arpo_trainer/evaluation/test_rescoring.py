@@ -13,17 +13,20 @@ from arpo_env.chat_model import ChatModel
 from arpo_env.errors import GradingError
 from arpo_env.grading import Score, make_grader
 from arpo_env.rewards import Rewards
-from arpo_trainer.evaluation.episode_store import (
+from arpo_trainer.evaluation.episode_store import load_eval_run
+from arpo_trainer.evaluation.rescoring import (
+    GIVE_UP,
+    Rescored,
     Scorer,
     StoredEpisode,
     function_scorer,
     grader_scorer,
-    load_eval_run,
     read_reward,
+    rescore,
     reward_scorer,
     stored_episodes,
+    write_rescored,
 )
-from arpo_trainer.evaluation.rescoring import GIVE_UP, Rescored, rescore, write_rescored
 from envs_registry import Task
 from envs_registry.spec import load_object
 from tests.arpo_env.chat_server import chat_server, reply

@@ -17,8 +17,7 @@ import pytest
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation import eval_session
 from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
-from arpo_trainer.evaluation.eval_plan import plan_environments
-from arpo_trainer.evaluation.live_display import LiveDisplay
+from arpo_trainer.evaluation.eval_session import LiveDisplay, plan_environments
 from arpo_trainer.tree import RolloutTree
 from tests import ready_processes
 from tests.arpo_env.chat_server import Answer, chat_server, reply

@@ -14,8 +14,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.export.export_model import export_model
-from arpo_trainer.export.load_weights import find_checkpoint_files, load_model
+from arpo_trainer.export.export_model import export_model, find_checkpoint_files, load_model
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.training.test_resume import byte_trainer
 

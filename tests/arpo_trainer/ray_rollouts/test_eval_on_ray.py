@@ -18,10 +18,8 @@ import pytest
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run
-from arpo_trainer.evaluation.eval_models import EvalModel
-from arpo_trainer.evaluation.eval_runner import tools_for_actors
-from arpo_trainer.evaluation.eval_session import run_evaluation
-from arpo_trainer.evaluation.eval_settings import EvalSettings
+from arpo_trainer.evaluation.eval_session import run_evaluation, tools_for_actors
+from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
 from arpo_trainer.inference_tools import InferenceSettings, open_inference_tools
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_trainer.evaluation.test_shards import untimed
