@@ -23,10 +23,9 @@ from typing import Any
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # or its sandbox.py would pass for the package
 from arpo_env.errors import GradingError
-from arpo_env.grading.answer_text.exact_numbers import as_value
-from arpo_env.grading.answer_text.normalize_latex import prepare
-from arpo_env.grading.answer_text.units import split_unit
+from arpo_env.grading.answer_text import prepare
 from arpo_env.grading.math_grader import MathGrader
+from arpo_env.grading.math_values import as_value, split_unit
 from arpo_env.grading.published_metrics import reward_f1
 
 RESULTS = Path(__file__).parent / "results" / "grading.json"

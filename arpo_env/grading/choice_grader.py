@@ -9,12 +9,19 @@ import math
 import re
 import string
 
-from arpo_env.grading.answer_text.multiple_choice import plain_text, read_letter, read_options, same_option
-from arpo_env.grading.answer_text.normalize_latex import prepare
-from arpo_env.grading.answer_text.option_letters import is_several, same_labels, split_option
-from arpo_env.grading.answer_text.strip_phrases import strip_phrases
+from arpo_env.grading.answer_text import (
+    is_several,
+    plain_text,
+    prepare,
+    read_letter,
+    read_options,
+    same_labels,
+    same_option,
+    split_option,
+    strip_phrases,
+)
+from arpo_env.grading.check_pool import CheckPool
 from arpo_env.grading.grader import Grader, Score
-from arpo_env.grading.math_check.check_pool import CheckPool
 from arpo_env.grading.math_grader import MathGrader
 from envs_registry import Task
 

@@ -19,27 +19,64 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from arpo_env.grading.answer_text.multiple_choice import read_letter, read_options
+from arpo_env.grading.answer_text import read_letter, read_options
 from arpo_env.grading.grader import Grader, Score
-from arpo_env.grading.qa_text import chinese, names
-from arpo_env.grading.qa_text.additions import fits, is_acronym, readings, untitled, without_landform
-from arpo_env.grading.qa_text.answer_tokens import ADDRESS, has_digit, normalise_words, tokens, without_roman
-from arpo_env.grading.qa_text.choices import is_chosen, told_in_sentence
-from arpo_env.grading.qa_text.claims import (
+from arpo_env.grading.qa_additions import (
+    fits,
+    is_acronym,
+    is_chosen,
+    readings,
+    told_in_sentence,
+    untitled,
+    without_landform,
+)
+from arpo_env.grading.qa_matches import (
+    are_scores,
+    initials_stand_for,
+    is_confusable,
+    is_fuller_name,
+    is_joined,
+    is_last_name,
+    is_more_specific,
+    is_namesake,
+    is_other_name,
+    is_place_within,
+    is_value,
+    romanised,
+    same_code,
+    same_formula,
+    same_in_other_spelling,
+    same_score,
+    tells_value,
+)
+from arpo_env.grading.qa_question import (
     NEGATIONS,
+    TITLES,
     QuestionWords,
+    asked_for,
     evades,
     has_content,
     is_content,
+    is_known,
     is_yes,
+    only_describes,
     read_question,
+    same_place,
+    spelled_out,
     without_frame,
 )
-from arpo_env.grading.qa_text.dates import date_agrees
-from arpo_env.grading.qa_text.kinds import TITLES, asked_for, only_describes
-from arpo_env.grading.qa_text.places import is_known, same_place, spelled_out
-from arpo_env.grading.qa_text.quantities import QUALIFIERS, bare_number, same_amount, same_in_other_unit, units_in
-from arpo_env.grading.qa_text.values import are_scores, is_value, same_code, same_formula, same_score, tells_value
+from arpo_env.grading.qa_tokens import (
+    ADDRESS,
+    belongs,
+    has_digit,
+    is_chinese_yes,
+    normalise_words,
+    plain_name,
+    same_chinese_name,
+    tokens,
+    without_roman,
+)
+from arpo_env.grading.qa_values import QUALIFIERS, bare_number, date_agrees, same_amount, same_in_other_unit, units_in
 from envs_registry import Task
 
 __all__ = ["ExactGrader", "QaGrader", "qa_scores", "tokens"]
@@ -125,18 +162,18 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
     mine, other = tokens(answer), tokens(gold)
     if not other or mine == other:
         return bool(other)
-    if names.is_confusable(tuple(mine), tuple(other)):
+    if is_confusable(tuple(mine), tuple(other)):
         return False
     # F1 of a yes-or-no answer would reward the wrong one
-    if (due := chinese.is_yes(gold, question)) is not None:
-        return chinese.is_yes(without_frame(answer), question) is due
+    if (due := is_chinese_yes(gold, question)) is not None:
+        return is_chinese_yes(without_frame(answer), question) is due
     if other in (["yes"], ["no"]):
         return is_yes(answer, question) is (other == ["yes"])
     if _is_closed(mine) or _is_closed(other):
         return False
     if _is_chinese(mine) and sorted(mine) == sorted(other) and not _ITEMS.search(answer):
         return False  # characters in another order are another word
-    if chinese.belongs(answer, gold):
+    if belongs(answer, gold):
         return False
     items = _items(gold)
     if _names(answer, gold, question) or (items and items in (_items(without_frame(answer)), _items(_told(answer)))):
@@ -145,7 +182,7 @@ def _is_exact(answer: str, gold: str, question: str) -> bool:
         return False
     asked, text = read_question(question), without_frame(answer)
     if (
-        names.is_more_specific(text, gold, asked)
+        is_more_specific(text, gold, asked)
         or is_chosen(text, other, asked)
         or ((told := told_in_sentence(text, asked)) and _is_exact(told, gold, question))
     ):
@@ -164,7 +201,7 @@ def _names(answer: str, gold: str, question: str) -> bool:
         return True
     text = without_frame(answer)
     if not gold.isascii() and any(
-        chinese.same_name(form, gold, question) for form in (text, *("".join(form) for form in forms))
+        same_chinese_name(form, gold, question) for form in (text, *("".join(form) for form in forms))
     ):
         return True
     if same_score(text, gold, asked) or same_code(text, gold, question):
@@ -177,13 +214,13 @@ def _names(answer: str, gold: str, question: str) -> bool:
     group, one_name = asked_for(asked.text)[0], not re.search(r"[,;/|:\n](?! [JS]r\b)", answer)
     wanted = (other,) if gold.isascii() else (other, tuple(tokens(gold.translate(_SPELLED_OUT))))
     plain_forms = [plain for form in forms for plain in (form, *untitled(form, group))] if one_name else []
-    full = any(names.is_fuller_name(plain, one, asked) for plain in plain_forms for one in wanted)
+    full = any(is_fuller_name(plain, one, asked) for plain in plain_forms for one in wanted)
     if full or any(_same(plain, other) for plain in plain_forms):
         return True
     if any(_same(form, plain) for form in forms for plain in untitled(other, "other")):
         return True
     text = text.strip()
-    return (one_name and names.is_other_name(text, gold, asked)) or names.is_place_within(text, gold, asked)
+    return (one_name and is_other_name(text, gold, asked)) or is_place_within(text, gold, asked)
 
 
 def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Iterator[tuple[str, ...]]:
@@ -280,13 +317,13 @@ def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
     alike = len(mine) == len(gold) and all(
         one[0] == two[0] or one[-1] == two[-1] for one, two in zip(mine, gold, strict=True)
     )
-    if alike and list(map(names.romanised, mine)) == list(map(names.romanised, gold)):
+    if alike and list(map(romanised, mine)) == list(map(romanised, gold)):
         return True
-    if names.same_in_other_spelling(mine, gold):
+    if same_in_other_spelling(mine, gold):
         return True
     if len(mine) == len(gold) == 1 and (date_agrees(mine[0], gold[0]) or same_amount(mine[0], gold[0])):
         return True
-    return names.is_joined(mine, gold) or names.initials_stand_for(mine, gold)
+    return is_joined(mine, gold) or initials_stand_for(mine, gold)
 
 
 def _is_chinese(words: Sequence[str]) -> bool:
@@ -298,7 +335,7 @@ def _items(text: str) -> tuple[tuple[str, ...], ...]:
     if any(word.startswith(ADDRESS) for word in tokens(text)):
         return ()
     texts = [re.sub(r"^\s*both\b", "", part, flags=re.IGNORECASE) for part in _ITEMS.split(text)]
-    parts = [words for part in texts if (words := tuple(tokens(chinese.plain_name(part))))]
+    parts = [words for part in texts if (words := tuple(tokens(plain_name(part))))]
     if all(map(are_scores, parts)):
         return tuple(parts) if len(parts) > 1 else ()
     return tuple(sorted(parts)) if len(parts) > 1 and not re.search(r"\d\s*[,/]\s*\d", text) else ()
@@ -373,11 +410,11 @@ def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool,
     # more own words than shared ones: another candidate
     if extra.total() >= shared:
         return False
-    person = asked_for(asked.text)[0] in ("", "person") and not names.is_namesake(ours, theirs)
+    person = asked_for(asked.text)[0] in ("", "person") and not is_namesake(ours, theirs)
     if in_prose:
         return bool(not extra or missing) or _is_within(ours, theirs)
     if not extra:
-        return not missing or (person and names.is_last_name(mine, gold)) or any(asked.sides)
+        return not missing or (person and is_last_name(mine, gold)) or any(asked.sides)
     titled = extra.total() == 1 and ours[0] in extra and ours[0] in TITLES and not missing.keys() & TITLES
     return person and not missing and (titled or _is_within(ours, theirs))
 

@@ -20,7 +20,7 @@ CASES = {
     "closed while exiting": "import atexit; atexit.register(env.close)",
     "a symbolic check": """
 import asyncio
-from arpo_env.grading.math_check.check_pool import shared_pool
+from arpo_env.grading.check_pool import shared_pool
 assert asyncio.run(shared_pool().check("x + 1", "1 + x"))
 """,
     "a recording": """

@@ -18,7 +18,7 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_env.cache import Cache, CacheMiss
 from arpo_env.event_loop import run
-from arpo_env.grading.math_check.check_pool import CheckPool
+from arpo_env.grading.check_pool import CheckPool
 from arpo_env.search.published_cache import import_arpo_json
 from arpo_env.services import Services
 from arpo_trainer.cli.arpo_command import main

@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arpo_env.grading.answer_text.exact_numbers import as_value
-from arpo_env.grading.answer_text.number_words import read_words
-from arpo_env.grading.math_check.numeric_equality import same_expression
-from arpo_env.grading.math_check.parse_expression import Unreadable, read_expression
-from arpo_env.grading.math_check.symbolic_equality import same_mathematics
+from arpo_env.grading.math_equality import same_expression, same_mathematics
+from arpo_env.grading.math_formulas import Unreadable, read_expression
 from arpo_env.grading.math_grader import MathGrader, decide
+from arpo_env.grading.math_values import as_value, read_words
 
 AROUND = ["$%s$", "x = %s", "The answer is %s.", "答案是%s", "\\boxed{%s}", "%s apples", "**%s**"]
 ENDS = st.sampled_from(["()", "[]", "(]", "[)"])

@@ -13,8 +13,7 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_env.grading import Grader
-from arpo_env.grading.answer_text.normalize_latex import prepare
-from arpo_env.grading.answer_text.strip_phrases import strip_phrases
+from arpo_env.grading.answer_text import prepare, strip_phrases
 from arpo_env.grading.choice_grader import ChoiceGrader, GaiaGrader
 from arpo_env.grading.math_grader import MathGrader
 from arpo_env.grading.qa_grader import QaGrader

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from arpo_env.grading.answer_text.exact_numbers import as_number
-from arpo_env.grading.answer_text.normalize_latex import prepare
-from arpo_env.grading.answer_text.units import split_unit
-from arpo_env.grading.math_check.complexity_guard import is_too_expensive
+from arpo_env.grading.answer_text import prepare
+from arpo_env.grading.math_formulas import is_too_expensive
 from arpo_env.grading.math_grader import MathGrader, decide
+from arpo_env.grading.math_values import as_number, split_unit
 from benchmarks.grading import cases, ours, read_golds, table
 from envs_registry import Task
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from arpo_env.grading import GradingError
-from arpo_env.grading.math_check.check_pool import CheckPool, shared_pool
+from arpo_env.grading.check_pool import CheckPool, shared_pool
 from arpo_env.grading.math_grader import MathGrader
 from envs_registry import Task
 
@@ -134,7 +134,7 @@ def test_no_process_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
 
     program = (
         "import asyncio, os, sys, time; "
-        "from arpo_env.grading.math_check.check_pool import CheckPool; pool = CheckPool(1); "
+        "from arpo_env.grading.check_pool import CheckPool; pool = CheckPool(1); "
         "asyncio.run(pool.check('x', 'y')); print(pool.pids[0], flush=True); time.sleep(60)"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from arpo_env.grading import make_grader
 from arpo_env.grading.qa_grader import qa_scores, tokens
-from arpo_env.grading.qa_text.dates import is_date
+from arpo_env.grading.qa_values import is_date
 from envs_registry import Task, get_spec, load_source
 from tests.arpo_env.grading.qa_pairs import RIGHT, TRICKS, WRONG
 

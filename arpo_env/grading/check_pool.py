@@ -1,4 +1,4 @@
-"""`CheckPool`: symbolic checks in child processes, and `shared_pool`, the pool of this process.
+"""`CheckPool`: symbolic checks in child processes, `shared_pool`, the pool of this process, and `main` of a child.
 
 An answer that takes too much time or memory, or crashes its process, is wrong if the gold answer alone does not: a
 policy must not be able to void its sample. A failure of the machine raises `GradingError` and is never scored as a
@@ -13,10 +13,12 @@ import importlib.util
 import json
 import logging
 import os
+import resource
 import signal
+import struct
 import sys
 import threading
-from typing import Any
+from typing import Any, BinaryIO
 
 from arpo_env.errors import GradingError
 from arpo_env.worker_pool import PoolClosed, WorkerDied, WorkerError, WorkerPool, WorkerTimeout
@@ -31,7 +33,7 @@ _BUSY = 15  # times as long may a check take on a machine that has other things 
 _OWN_DOING = (0, signal.SIGPROF, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)  # ends that a check brings on itself
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from arpo_env.grading.math_check.worker_process import main; main({}, {}, {})"
+    "from arpo_env.grading.check_pool import main; main({}, {}, {})"
 )
 
 
@@ -140,3 +142,60 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+# The child process that runs symbolic checks; see `arpo_env.worker_pool` for how jobs arrive.
+#
+# It limits its own memory, and the kernel ends it if a check takes too much CPU time, or its parent is gone.
+
+_MARGIN = 1.0  # seconds after which the parent should have killed this process
+
+
+def main(memory: int, cpu: float, wall: float) -> None:
+    """Serve checks until the input ends.
+
+    Args:
+        memory: maximum address space in bytes.
+        cpu: seconds of CPU time that one check may take.
+        wall: seconds that one check may take on a busy machine.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, signal.SIG_DFL)  # a handler in Python would wait for the arithmetic to return
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    jobs, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not be read as a reply
+    _warm_up()
+    _send(replies, b"")
+    while len(length := jobs.read(4)) == 4:
+        job = json.loads(jobs.read(struct.unpack("!I", length)[0]))
+        _send(replies, json.dumps(_check(job, cpu, wall)).encode())
+
+
+def _send(replies: BinaryIO, reply: bytes) -> None:
+    replies.write(struct.pack("!I", len(reply)) + reply)
+    replies.flush()
+
+
+def _warm_up() -> None:
+    from arpo_env.grading.math_equality import same_mathematics
+
+    for answer, gold in (("\\frac{2}{4}", "\\frac{1}{2}"), ("2*sqrt(3)", "\\sqrt{12}"), ("2<x<3", "(2,3)")):
+        same_mathematics(answer, gold)
+
+
+def _check(job: dict[str, Any], cpu: float, wall: float) -> dict[str, Any]:
+    from arpo_env.grading.math_equality import same_mathematics
+
+    signal.setitimer(signal.ITIMER_PROF, cpu)
+    signal.setitimer(signal.ITIMER_REAL, wall + _MARGIN)
+    try:
+        return {"same": same_mathematics(job["answer"], job["gold"], job["by_text"])}
+    except RecursionError:
+        return {"same": False}  # the same every time, and no right answer is nested that deeply
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"[:300]}
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)

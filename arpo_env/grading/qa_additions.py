@@ -19,34 +19,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from arpo_env.grading.qa_text import chinese
-from arpo_env.grading.qa_text.answer_tokens import CJK, has_digit, normalise_words, tokens
-from arpo_env.grading.qa_text.claims import (
+from arpo_env.grading.qa_question import (
     FOREIGN,
     GRAMMAR,
     HEDGES,
     JOINTS,
-    NEGATIONS,
-    RELATIONS,
-    QuestionWords,
-    evades,
-    word_set,
-)
-from arpo_env.grading.qa_text.kinds import KINDS, QUALITIES, ROYAL, SITES, TITLES, WORK_SAME, asked_for, only_describes
-from arpo_env.grading.qa_text.places import (
+    KINDS,
     NATIONALITIES,
+    NEGATIONS,
+    QUALITIES,
+    RELATIONS,
+    ROYAL,
+    SITES,
+    TITLES,
+    WORK_SAME,
+    QuestionWords,
     Words,
     agree,
+    asked_for,
     city_at,
+    evades,
     is_known,
     is_region,
     is_vague,
     nation_of,
     nations_in,
+    only_describes,
     region_at,
     same_place,
     spelled_out,
+    word_set,
 )
+from arpo_env.grading.qa_tokens import CJK, has_digit, is_country, is_role, normalise_words, tokens
 
 _TITLED = 12  # words before a name
 _LONGEST = 48  # pieces of an answer; a longer one is prose
@@ -365,7 +369,7 @@ def _parts(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
 def _regions(text: str, link: str, part: Sequence[Piece]) -> list[Words]:
     """Return the regions and cities that a part consists of; [] if it has anything else."""
     marked = link in (",", "(")
-    if chinese.is_country(text):
+    if is_country(text):
         return [(text,)]
     text = re.sub(r"\b(?:present|modern)[- ]day ", "", text)
     words, found, place = tokens(spelled_out(text) if marked else text), [], 0
@@ -515,7 +519,7 @@ def _is_other_form(text: str, bracketed: bool, name: str, asked: QuestionWords) 
         return 0 < len(told) <= 12 and not evades(told)
     if has_digit(name):
         return False
-    if own and (chinese.is_role(text) or _LIFE_IN_CHINESE.fullmatch(text) or _ORGANISATION.fullmatch(text)):
+    if own and (is_role(text) or _LIFE_IN_CHINESE.fullmatch(text) or _ORGANISATION.fullmatch(text)):
         return asked_for(asked.text)[0] == "person"
     latin = [re.search("[a-zA-Z]", one) is not None for one in (name, text)]
     foreign = [re.search("[\u0370-\u1cff\u3040-\ud7af]", one) is not None for one in (name, text)]
@@ -599,7 +603,7 @@ def _places_fit(
         return False  # nor "Cambridge, Massachusetts" for the university
     if cities and re.search(r",\s*the\s", answer):
         return False
-    if chinese.is_country("".join(gold)) or (not link and (not is_known(place) or places[0] == place)):
+    if is_country("".join(gold)) or (not link and (not is_known(place) or places[0] == place)):
         return False
     # a county alone could be any; an unknown name is a place if the question asks for one
     group, vague = asked_for(asked.text)[0], all(is_vague(outer) for outer in places)
@@ -628,3 +632,52 @@ def without_landform(text: str, question: str) -> str:
     """Return a name without the landform that a question asks for: "Mount Kilimanjaro" as a mountain."""
     match = _LANDFORM.match(text)
     return text[match.end() :] if match and match[1].replace("Mt", "mount").lower() in question else text
+
+
+# Questions that name their candidates, and sentences that say in the question's words what it asks for.
+#
+# "Titanic came out before Avatar (2009)" tells the choice, "Galileo's father was Vincenzo" the answer.
+
+_TOLD_OF = re.compile(
+    r"^[A-Z][^,;:()]{0,60}?(?:['’]s\s(?P<noun>[a-z]+)\s(?:is|was)|\s(?:is|was|were|are)\s(?P<verb>[a-z]+)\s(?:in|at|on)|"
+    r"\s(?P<past>died|lived|grew up)\s(?:in|at|on))\s(?=\S)"
+)
+_SAME_DEGREE = """
+first 1st earlier earliest before older oldest | last later latest after younger youngest newer newest recent |
+long longer longest | shorter shortest | larger largest bigger biggest | smaller smallest fewer fewest less |
+taller tallest higher highest | lower lowest | more most
+"""
+_DEGREES = {word: degree for degree, words in enumerate(_SAME_DEGREE.split("|")) for word in words.split()}
+_THAN = word_set("than before after")
+_LINKS = word_set("is was were are had has have did came come out than it of in by on")
+
+
+def told_in_sentence(answer: str, asked: QuestionWords) -> str:
+    """Return what a sentence with another subject says in the question's words: "Galileo's father was ..."; or ""."""
+    match = _TOLD_OF.match(answer)
+    if not match or (match["noun"] or match["verb"] or match["past"]) not in asked.common:
+        return ""
+    return "" if evades(tokens(match[0])) else answer[match.end() :]
+
+
+def is_chosen(answer: str, gold: Sequence[str], asked: QuestionWords) -> bool:
+    """Return whether a sentence says of a gold answer what a choice asks for: "A came out before B (2009)"."""
+    one, other = asked.sides
+    words = tokens(re.sub(r"\([^()A-Z]*\d[^()A-Z]*\)", " ", answer))
+    if gold[-1] in one ^ other and words[:1] == list(gold[-1:]):
+        gold = gold[-1:]  # "Hanks is older"
+    rest, size = words[len(gold) :], len(gold)
+    if not any(asked.sides) or not rest or words[:size] != list(gold) or not (set(gold) <= one or set(gold) <= other):
+        return False
+    degrees = {_DEGREES[word] for word in rest if word in _DEGREES}
+    if not degrees or not degrees <= {_DEGREES[word] for word in asked.words if word in _DEGREES}:
+        return False
+    aged = {"born"} if asked.words & word_set("older oldest younger youngest born") else set()
+    issued = {"released"} if asked.words & word_set("film films movie movies album song released") else set()
+    verbs = _LINKS | aged | issued
+    said = {word for word in rest if not re.fullmatch(r"[12]\d{3}(?:-\d\d)*", word)}
+    if not said <= verbs | _DEGREES.keys() | asked.words or said & ((NEGATIONS | HEDGES | JOINTS) - _THAN):
+        return False
+    at = next((place for place, word in enumerate(rest) if word in _THAN), len(rest))
+    names = (one ^ other) - asked.common - verbs
+    return (rest[0] in verbs or rest[0] in asked.common) and names.isdisjoint(rest[:at])

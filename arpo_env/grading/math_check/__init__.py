@@ -1,1 +1,0 @@
-"""Compares mathematical answers: by shape, numerically, and symbolically in worker processes."""

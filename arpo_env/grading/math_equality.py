@@ -1,0 +1,973 @@
+"""`same_mathematics` compares two prepared answers mathematically. It may take long, so it runs in worker processes.
+
+The whole answer is read and compared shape by shape, sets of real numbers by their borders, formulas by their values:
+rational values exactly, others to 35 of 60 digits, unknowns at several points, first positive ones, then also negative
+ones where the functions are real. A relation equals a relation of the same kind; a list needs as many items as the gold
+answer. A formula that has no value at any point equals only itself.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cmp_to_key, reduce
+from typing import Any
+
+from arpo_env.grading.math_formulas import (
+    Node,
+    Shape,
+    Unreadable,
+    is_name,
+    leaves,
+    read_expression,
+    read_shape,
+    symbols,
+)
+from arpo_env.grading.math_values import as_value, is_printed, same_value, split_unit
+
+# Formulas by their values: `same_expression`.
+
+_DIGITS, _AGREE = 60, 35
+_EXACT_BITS = 100_000  # most bits of an exact number; a larger one is computed as a float
+_LARGEST = 64  # most bits of the binary exponent of a value; what is larger takes memory, and no answer is
+_MOST_FACTORS = 20_000  # of a factorial or binomial
+_POINTS, _MIXED_POINTS = 3, 3
+_DISCRETE = ("!", "binomial", "floor", "ceiling", "gcd", "lcm")
+Number = Any  # Fraction, or mpmath's mpf or mpc
+
+
+class NoValue(ArithmeticError):
+    """Raised if a formula has no value: a division by 0, a factorial of a fraction, a root of a negative number."""
+
+
+class TooLarge(Exception):
+    """Raised if a formula cannot be evaluated in a moment: towers of powers and functions, factorials of millions."""
+
+
+def same_expression(answer: Node, gold: Node) -> bool:
+    """Return whether two formulas are equal wherever they have values."""
+    # sorted, so that both formulas get the same points in every process
+    names = sorted(symbols(answer) | symbols(gold))
+    if not names:
+        try:
+            return same_number(value(answer), value(gold))
+        except NoValue:
+            return False
+    agreed = _agree(answer, gold, _points(names, positive=True, discrete=_discrete(answer) or _discrete(gold)), False)
+    return agreed is True and _agree(answer, gold, _points(names, positive=False, discrete=False), True) is not False
+
+
+def value(node: Node, point: Mapping[str, Fraction] | None = None, real: bool = False) -> Number:
+    """Return the value of a formula, a `Fraction` if it is exact.
+
+    Args:
+        node: the formula.
+        point: values of the unknowns.
+        real: raise for roots and logarithms of negative numbers.
+
+    Raises:
+        NoValue: the formula has no value at this point.
+        TooLarge: a part of it is too large to compute with.
+    """
+    import mpmath
+
+    with mpmath.workdps(_DIGITS):
+        try:
+            found = _value(node, point or {}, real)
+        except (ArithmeticError, ValueError, TypeError) as error:
+            raise NoValue(str(error)) from error
+        if not isinstance(found, Fraction) and not mpmath.isfinite(found):
+            raise NoValue("infinite")
+        return found
+
+
+def same_number(one: Number, other: Number) -> bool:
+    """Compare two values: exactly if both are rational, else to 35 digits."""
+    import mpmath
+
+    if isinstance(one, Fraction) and isinstance(other, Fraction):
+        return one == other
+    with mpmath.workdps(_DIGITS):
+        one, other = as_float(one), as_float(other)
+        size = max(abs(one), abs(other))
+        # relative tolerance; differences of equal numbers may leave a tiny rest instead of 0
+        return bool(abs(one - other) <= mpmath.mpf(10) ** -_AGREE * size or size < mpmath.mpf(10) ** -50)
+
+
+def numerator(node: Node) -> Node:
+    """Return the numerator of a sum brought to a common denominator."""
+    return _over_one_bar(node)[0]
+
+
+def _over_one_bar(node: Node) -> tuple[Node, Node]:
+    one = Node("number", value=Fraction(1))
+    if node.name not in ("+", "*", "/", "negative"):
+        return node, one
+    parts = [_over_one_bar(part) for part in node.parts]
+    (top, bottom), (other, below) = parts[0], parts[-1]
+    match node.name:
+        case "negative":
+            return Node("negative", (top,)), bottom
+        case "*":
+            return Node("*", (top, other)), Node("*", (bottom, below))
+        case "/":
+            return Node("*", (top, below)), Node("*", (bottom, other))
+    return Node("+", (Node("*", (top, below)), Node("*", (other, bottom)))), Node("*", (bottom, below))
+
+
+def ratio(one: Node, other: Node) -> Number | None:
+    """Return the constant c != 0 with one = c * other; None if there is none."""
+    names = sorted(symbols(one) | symbols(other))
+    if symbols(one) != symbols(other) or not names:
+        return None
+    found: list[Number] = []
+    for point in _points(names, positive=True, discrete=False):
+        try:
+            top, bottom = value(one, point), value(other, point)
+        except NoValue:
+            continue
+        # a zero at a random point means that no constant factor can be determined
+        if bottom == 0 or top == 0:
+            return None
+        found.append(_divide(top, bottom))
+    if len(found) < _POINTS - 1 or not all(same_number(each, found[0]) for each in found):
+        return None
+    return found[0]
+
+
+def _agree(answer: Node, gold: Node, points: Iterator[dict[str, Fraction]], real: bool) -> bool | None:
+    checked = 0
+    for point in points:
+        try:
+            one, other = value(answer, point, real), value(gold, point, real)
+        except NoValue:
+            continue
+        if not same_number(one, other):
+            return False
+        checked += 1
+    # One point may lie outside the domain; agreement at fewer points proves nothing.
+    return True if checked >= _POINTS - 1 else None
+
+
+def _points(names: list[str], positive: bool, discrete: bool) -> Iterator[dict[str, Fraction]]:
+    # Seeded by the names, so that grading is deterministic. The fractions are unlikely to meet a root by chance.
+    rng = random.Random(str(names))
+    for _ in range(_POINTS if positive else _MIXED_POINTS):
+        if discrete:
+            yield {
+                name: Fraction(number) for name, number in zip(names, rng.sample(range(3, 40), len(names)), strict=True)
+            }
+            continue
+        point = {name: Fraction(rng.randint(1009, 3989), rng.choice((1013, 1511, 907))) for name in names}
+        yield point if positive else {name: rng.choice((-1, -1, 1)) * number for name, number in point.items()}
+
+
+def _discrete(node: Node) -> bool:
+    # (-1)^n and factorials have values at whole numbers only
+    if node.name == "^" and node.parts[0].name == "negative" and symbols(node.parts[1]):
+        return True
+    return (node.name in _DISCRETE and bool(symbols(node))) or any(map(_discrete, node.parts))
+
+
+def as_float(number: Number) -> Any:
+    """Return a value as an mpmath number."""
+    import mpmath
+
+    return mpmath.mpf(number.numerator) / number.denominator if isinstance(number, Fraction) else number
+
+
+def _value(node: Node, point: Mapping[str, Fraction], real: bool) -> Number:
+    import mpmath
+
+    match node.name:
+        case "number":
+            return node.value
+        case "symbol":
+            return point[node.symbol]
+        case "pi":
+            return +mpmath.pi
+        case "e":
+            return +mpmath.e
+        case "i":
+            return mpmath.mpc(0, 1)
+    parts = [_value(part, point, real) for part in node.parts]
+    if node.name in _OPERATIONS:
+        found = _OPERATIONS[node.name](*parts)
+    elif node.name in ("^", "root", "sqrt", "cbrt"):
+        found = _power(node.name, parts, real)
+    else:
+        found = _function(node.name, parts, real)
+    if isinstance(found, Fraction):
+        bits = max(found.numerator.bit_length(), found.denominator.bit_length())
+        return found if bits <= _EXACT_BITS else as_float(found)
+    _limit(found, 2**_LARGEST)
+    return found
+
+
+def _limit(number: Number, bits: int) -> None:
+    """Refuse to compute with a number of more bits before the point.
+
+    Raises:
+        TooLarge: it has more.
+    """
+    import mpmath
+
+    for part in (mpmath.re(number), mpmath.im(number)):
+        _, mantissa, exponent, length = mpmath.mpf(part)._mpf_
+        if mantissa and exponent + length > bits:
+            raise TooLarge(f"a number of more than {bits} bits")
+
+
+def _both(operate: Callable[[Any, Any], Any]) -> Callable[[Number, Number], Number]:
+    def apply(one: Number, other: Number) -> Number:
+        if isinstance(one, Fraction) and isinstance(other, Fraction):
+            return operate(one, other)
+        return operate(as_float(one), as_float(other))
+
+    return apply
+
+
+_divide = _both(lambda one, other: one / other)
+
+
+def _factorial(number: Number) -> Number:
+    if not isinstance(number, Fraction) or number.denominator != 1 or number < 0:
+        raise NoValue("factorial of a number that is not a natural number")
+    if number > _MOST_FACTORS:
+        raise TooLarge(f"the factorial of {number}")
+    return Fraction(math.factorial(int(number)))
+
+
+def _binomial(top: Number, bottom: Number) -> Number:
+    if not all(isinstance(part, Fraction) and part.denominator == 1 and part >= 0 for part in (top, bottom)):
+        raise NoValue("binomial of numbers that are not natural numbers")
+    if min(bottom, top - bottom) > _MOST_FACTORS:
+        raise TooLarge(f"a binomial of {_MOST_FACTORS} factors or more")
+    return Fraction(math.comb(int(top), int(bottom)))
+
+
+def _whole(operate: Callable[..., int]) -> Callable[..., Number]:
+    def apply(*parts: Number) -> Number:
+        if not all(isinstance(part, Fraction) and part.denominator == 1 for part in parts):
+            raise NoValue("not an integer")
+        return Fraction(operate(*map(int, parts)))
+
+    return apply
+
+
+def _round(operate: Callable[[Any], Any]) -> Callable[[Number], Number]:
+    def apply(part: Number) -> Number:
+        import mpmath
+
+        if isinstance(part, Fraction):
+            return Fraction(operate(part))
+        _limit(part, _EXACT_BITS)
+        return Fraction(int((mpmath.floor if operate is math.floor else mpmath.ceil)(part)))
+
+    return apply
+
+
+def _extreme(operate: Callable[..., Any]) -> Callable[..., Number]:
+    return lambda *parts: operate(parts, key=lambda part: as_float(part).real)
+
+
+_OPERATIONS: dict[str, Callable[..., Number]] = {
+    "+": _both(lambda one, other: one + other),
+    "*": _both(lambda one, other: one * other),
+    "/": _divide,
+    "negative": lambda one: -one,
+    "abs": abs,
+    "!": _factorial,
+    "binomial": _binomial,
+    "gcd": _whole(math.gcd),
+    "lcm": _whole(math.lcm),
+    "floor": _round(math.floor),
+    "ceiling": _round(math.ceil),
+    "max": _extreme(max),
+    "min": _extreme(min),
+}
+
+
+def _power(name: str, parts: list[Number], real: bool) -> Number:
+    import mpmath
+
+    base = parts[0]
+    if name == "^":
+        power = parts[1]
+        if isinstance(power, Fraction) and power.denominator == 1:
+            return _whole_power(base, int(power))
+    else:
+        power = {"sqrt": Fraction(1, 2), "cbrt": Fraction(1, 3)}.get(name) or _divide(Fraction(1), parts[1])
+    _limit(as_float(power), _LARGEST)
+    negative = (isinstance(base, Fraction) and base < 0) or (not isinstance(base, Fraction) and mpmath.re(base) < 0)
+    if name in ("root", "cbrt") and negative and isinstance(power, Fraction) and power.denominator % 2 == 1:
+        # school mathematics: the odd root of a negative number is real, while mpmath returns the principal value
+        return -((-as_float(base)) ** as_float(power))
+    if real and (negative or mpmath.im(as_float(base)) != 0):
+        raise NoValue("root of a negative number")
+    return as_float(base) ** as_float(power)
+
+
+def _whole_power(base: Number, power: int) -> Number:
+    if power.bit_length() > _LARGEST:
+        raise TooLarge(f"a power of {power.bit_length()} bits")
+    if not isinstance(base, Fraction):
+        return base**power
+    # very large powers would exhaust memory as exact fractions
+    bits = max(base.numerator.bit_length(), base.denominator.bit_length())
+    return base**power if bits * abs(power) <= _EXACT_BITS else as_float(base) ** power
+
+
+def _function(name: str, parts: list[Number], real: bool) -> Number:
+    import mpmath
+
+    (argument,) = map(as_float, parts)
+    if name in ("ln", "lg"):
+        if argument == 0:
+            raise NoValue("logarithm of 0")
+        if real and (mpmath.im(argument) != 0 or argument < 0):
+            raise NoValue("logarithm of a negative number")
+        return mpmath.ln(argument) if name == "ln" else mpmath.log10(argument)
+    # sin x needs as many digits of pi as x has, exp x is a number of x bits, and sin ix is one of both
+    _limit(argument, 1024 if name in ("sin", "cos", "tan", "cot", "sec", "csc") else _LARGEST)
+    _limit(mpmath.im(argument), _LARGEST)
+    return getattr(mpmath, name)(argument)
+
+
+# Sets of real numbers: intervals, unions, inequalities, set-builders, \mathbb{R} without points.
+#
+# A region is a list of border points and, for each point and each gap between points, whether it belongs to the set.
+# Two regions are equal if they are identical after removing points that are not borders.
+
+INFINITY = re.compile(r"\s*([-+]?)\s*(?:\\infty|oo|inf|infinity)\s*")
+_VARIABLE = re.compile(r"(?:[A-Za-z]|\\[a-z]+)(?:_\{?\w\}?)?")
+_DISTANCE = re.compile(r"\|\s*(?P<times>\d*)\s*(?P<name>[A-Za-z])\s*(?:(?P<sign>[-+])\s*(?P<number>[^|A-Za-z]+))?\|")
+_DEFINITE = frozenset(("interval", "union", "minus", "builder", "reals", "empty"))
+
+
+_IN_WORDS = tuple(
+    (re.compile(rf"\s*(?:\bis\s+|\bare\s+)?(?:{words})\s*", re.IGNORECASE), sign)
+    for sign, words in {
+        "\\\\ge ": r"(?:greater|larger|more)\s+than\s+or\s+equal\s+to|at\s+least|not?\s+less\s+than|大于或?等于|不小于",
+        "\\\\le ": r"(?:less|smaller)\s+than\s+or\s+equal\s+to|at\s+most|not?\s+more\s+than|小于或?等于|不大于",
+        ">": r"(?:greater|larger|more)\s+than|大于",
+        "<": r"(?:less|smaller)\s+than|小于",
+        "\\\\ne ": r"not\s+equal\s+to|不等于",
+    }.items()
+)
+_ALL_NUMBERS = re.compile(
+    r"(?:(?:(?:all|any|every)\s+)?(?:real\s+)?(?:numbers?|values?)(?:\s+that)?)?\s*(?=[<>]|\\[gln]e)"
+)
+_SIGNED = {"positive": ">", "negative": "<", "nonnegative": "\\ge ", "nonpositive": "\\le ", "nonzero": "\\ne "}
+_SIGNED_NUMBERS = re.compile(rf"(?:all\s+)?({'|'.join(_SIGNED)})\s+(?:real\s+)?(?:numbers|reals|values)")
+
+
+class NoRegion(ValueError):
+    """Raised for a shape that is not a set of real numbers, or whose borders are not numbers."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A set of real numbers.
+
+    points: the borders in ascending order.
+    at: whether each border belongs to the set.
+    between: whether each gap before, between and after the borders belongs to it; one more than `points`.
+    variable: the variable, as in "2 < x", or "".
+    """
+
+    points: tuple[Number, ...]
+    at: tuple[bool, ...]
+    between: tuple[bool, ...]
+    variable: str = ""
+
+
+def in_signs(text: str) -> str:
+    """Write "all real numbers greater than 2" as a set-builder, and "x is at most 3" as an inequality."""
+    if match := _SIGNED_NUMBERS.fullmatch(text.lower().replace("non-", "non")):
+        return rf"\{{x \mid x {_SIGNED[match[1]]} 0\}}"
+    for pattern, sign in _IN_WORDS:
+        text = pattern.sub(sign, text)
+    return rf"\{{x \mid x {text[match.end() :]}\}}" if (match := _ALL_NUMBERS.match(text)) else text
+
+
+def is_region(shape: Shape) -> bool:
+    """Return whether a shape can only be a set of real numbers; "(2, 3)" may also be a point."""
+    if shape.kind == "relation":
+        within = shape.items[-1].kind in ("tuple", "square") or is_region(shape.items[-1])
+        return any(sign not in ("=", "in", "~") for sign in shape.marks) or (shape.marks == ("in",) and within)
+    return shape.kind in _DEFINITE or (shape.kind == "list" and any(map(is_region, shape.items)))
+
+
+def same_region(one: Shape, other: Shape) -> bool:
+    """Return whether two shapes are the same set of real numbers.
+
+    Raises:
+        NoRegion: one of them is not a set of real numbers.
+    """
+    mine, wanted = as_region(one), as_region(other)
+    if mine.variable and wanted.variable and mine.variable != wanted.variable:
+        return False
+    return (
+        len(mine.points) == len(wanted.points)
+        and (mine.at, mine.between) == (wanted.at, wanted.between)
+        and all(map(same_number, mine.points, wanted.points))
+    )
+
+
+def as_region(shape: Shape) -> Region:
+    """Convert a shape to a set of real numbers.
+
+    Raises:
+        NoRegion: it is not such a set.
+    """
+    match shape.kind:
+        case "reals":
+            return _ALL
+        case "empty":
+            return _NONE
+        case "interval":
+            return _interval(shape.items, shape.marks)
+        case "tuple" | "square" if len(shape.items) == 2:
+            return _interval(shape.items, ("(", ")") if shape.kind == "tuple" else ("[", "]"))
+        case "set":
+            return reduce(_or, (_compared("=", _number(item)) for item in shape.items), _NONE)
+        case "union":
+            return reduce(_or, map(as_region, shape.items))
+        case "minus":
+            return _combine(
+                as_region(shape.items[0]), as_region(_as_set(shape.items[1])), lambda one, other: one and not other
+            )
+        case "builder":
+            return _builder(*shape.items)
+        case "relation":
+            return _relation(shape)
+        case "list":
+            return _list([as_region(item) for item in shape.items], shape.marks[0])
+        case "formula" if shape.text == "R":
+            return _ALL
+    raise NoRegion(shape.kind)
+
+
+def _list(regions: list[Region], marks: str) -> Region:
+    """Combine conditions: "and" and commas mean all of them, unless that leaves nothing: "x < 2, x > 3"."""
+    if marks == "or":
+        return reduce(_or, regions)
+    both = reduce(_and, regions)
+    return both if marks == "and" or both.points or both.between[0] else reduce(_or, regions)
+
+
+def _builder(left: Shape, right: Shape) -> Region:
+    condition = as_region(right)
+    name = left.items[0] if left.kind == "relation" and left.marks == ("in",) else left
+    if name.kind != "formula" or condition.variable != name.text:
+        raise NoRegion("a set-builder of another variable")
+    universe = as_region(left) if left.kind == "relation" else _ALL
+    found = _and(universe, condition)
+    return Region(found.points, found.at, found.between)
+
+
+def _relation(shape: Shape) -> Region:
+    if shape.marks == ("in",):
+        name, region = shape.items[0].text, as_region(shape.items[1])
+        if not _VARIABLE.fullmatch(name):
+            raise NoRegion("no variable")
+        return Region(region.points, region.at, region.between, name)
+    if len({sign[0] for sign in shape.marks}) > 1 or (len(shape.marks) > 1 and shape.marks[0][0] not in "<>"):
+        raise NoRegion("a chain in two directions")
+    if len(shape.marks) == 1 and (distance := _DISTANCE.fullmatch(shape.items[0].text)):
+        # |x - 2| < 3 is an interval around 2, |x - 2| > 3 the rest of the line
+        middle, gap = distance["number"] or "0", shape.items[1].text
+        middle = f"-({middle})" if distance["sign"] == "+" else middle
+        if as_float(_number(shape.items[1])) <= 0:
+            raise NoRegion("a distance that is not positive")
+        low, high = (
+            _number(Shape("formula", text=f"(({middle}) {side} ({gap}))/{distance['times'] or 1}")) for side in "-+"
+        )
+        sign = shape.marks[0]
+        join = _and if sign[0] == "<" else _or
+        return _named(join(_compared(_TURNED.get(sign, sign), low), _compared(sign, high)), distance["name"])
+    found = []
+    for left, sign, right in zip(shape.items, shape.marks, shape.items[1:], strict=False):
+        if _VARIABLE.fullmatch(left.text) and not _is_constant(left.text):
+            found.append(_named(_compared(sign, _number(right)), left.text))
+        elif _VARIABLE.fullmatch(right.text):
+            found.append(_named(_compared(_TURNED.get(sign, sign), _number(left)), right.text))
+        else:
+            raise NoRegion("no bare variable")
+    return reduce(_and, found)
+
+
+def _is_constant(text: str) -> bool:
+    return text in ("e", "\\pi")
+
+
+def _named(region: Region, name: str) -> Region:
+    return Region(region.points, region.at, region.between, name)
+
+
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+# without borders there is one gap, the whole line
+_ALL, _NONE = Region((), (), (True,)), Region((), (), (False,))
+
+
+def _compared(sign: str, number: Number | float) -> Region:
+    """Return the region of all x in a relation to a number."""
+    # floats are only used for infinities
+    if isinstance(number, float):
+        if sign not in ("<", "<=", ">", ">="):
+            raise NoRegion("equal to infinity")
+        return _ALL if (number > 0) == (sign[0] == "<") else _NONE
+    flags = {
+        "<": (False, True, False),
+        "<=": (True, True, False),
+        ">": (False, False, True),
+        ">=": (True, False, True),
+        "=": (True, False, False),
+        "!=": (False, True, True),
+    }
+    if sign not in flags:
+        raise NoRegion(sign)
+    at, below, above = flags[sign]
+    return Region((number,), (at,), (below, above))
+
+
+def _interval(ends: Sequence[Shape], marks: Sequence[str]) -> Region:
+    low, high = map(_number, ends)
+    if (isinstance(low, float) and low > 0) or (isinstance(high, float) and high < 0):
+        raise NoRegion("turned round")
+    if not isinstance(low, float) and not isinstance(high, float) and _order(low, high) > 0:
+        raise NoRegion("turned round")
+    return _and(_compared(">=" if marks[0] == "[" else ">", low), _compared("<=" if marks[1] == "]" else "<", high))
+
+
+def _as_set(shape: Shape) -> Shape:
+    if shape.kind in ("set", "union", "interval", "relation"):
+        return shape
+    return Shape("set", shape.items if shape.kind == "list" else (shape,))
+
+
+def _number(shape: Shape) -> Number | float:
+    if shape.kind != "formula":
+        raise NoRegion(shape.kind)
+    if match := INFINITY.fullmatch(shape.text):
+        return float("-inf") if match[1] == "-" else float("inf")
+    known = as_value(shape.text)
+    try:
+        if known is not None and known.base is None:
+            return known.number / (100 if known.percent else 1)
+        found = value(read_expression(shape.text))
+    except (Unreadable, NoValue, KeyError) as error:
+        raise NoRegion(str(error)) from error
+    # borders must be real
+    if getattr(found, "imag", 0):
+        raise NoRegion("a complex number")
+    return getattr(found, "real", found) if type(found).__name__ == "mpc" else found
+
+
+def _order(one: Number, other: Number) -> int:
+    return 0 if same_number(one, other) else -1 if as_float(one) < as_float(other) else 1
+
+
+def _combine(one: Region, other: Region, operate: Callable[[bool, bool], bool]) -> Region:
+    if one.variable and other.variable and one.variable != other.variable:
+        raise NoRegion("two variables")
+    points: list[Number] = []
+    for point in sorted((*one.points, *other.points), key=cmp_to_key(_order)):
+        if not points or _order(points[-1], point):
+            points.append(point)
+    at = [operate(_at(one, point), _at(other, point)) for point in points]
+    between = [operate(_after(one, points[:gap]), _after(other, points[:gap])) for gap in range(len(points) + 1)]
+    # a point is not a border if it and both neighbouring gaps are all inside, or all outside
+    kept = [place for place in range(len(points)) if not between[place] == at[place] == between[place + 1]]
+    return Region(
+        tuple(points[place] for place in kept),
+        tuple(at[place] for place in kept),
+        (*(between[place] for place in kept), between[-1]),
+        one.variable or other.variable,
+    )
+
+
+def _and(one: Region, other: Region) -> Region:
+    return _combine(one, other, lambda left, right: left and right)
+
+
+def _or(one: Region, other: Region) -> Region:
+    return _combine(one, other, lambda left, right: left or right)
+
+
+def _at(region: Region, point: Number) -> bool:
+    for place, border in enumerate(region.points):
+        order = _order(point, border)
+        if order == 0:
+            return region.at[place]
+        if order < 0:
+            return region.between[place]
+    return region.between[-1]
+
+
+def _after(region: Region, points: list[Number]) -> bool:
+    """Return whether the gap after the last of some points, which include this region's borders, belongs to it."""
+    if not points:
+        return region.between[0]
+    return region.between[sum(_order(border, points[-1]) <= 0 for border in region.points)]
+
+
+_ORDERED = frozenset(("tuple", "square"))
+_UNORDERED = frozenset(("list", "set"))
+_COLUMN = re.compile(r"\\[dt]?binom\s*\{([^{}]+)\}\s*\{([^{}]+)\}")
+_DECIMALS = 6  # digits after the point that a decimal number needs to stand for a root
+
+
+def same_mathematics(answer: str, gold: str, by_text: bool = True) -> bool:
+    """Return whether the answer equals the gold answer; both are prepared, and without units.
+
+    Args:
+        answer: the answer.
+        gold: the gold answer.
+        by_text: whether equal texts are equal without evaluation.
+
+    Raises:
+        TooLarge: one of them cannot be evaluated in a moment.
+    """
+    letters = set(re.sub(r"\\[a-zA-Z]+", "", gold))
+    # if the gold answer contains both "a" and "A", they are different unknowns
+    fold = len(letters) == len({letter.lower() for letter in letters})
+    wanted = read_shape(gold)
+    if "," not in gold:
+        answer = re.sub(
+            r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?![\d,\])])", lambda match: match[0].replace(",", ""), answer
+        )
+    if re.search(r"\\log(?![_a-z])", gold):
+        answer = re.sub(r"\\log_(?:\{10\}|10(?!\d))|\\lg(?![a-z])", r"\\log ", answer)
+    return _Comparison(fold, by_text).same(read_shape(in_signs(answer) if is_region(wanted) else answer), wanted)
+
+
+class _Comparison:
+    """Compares shapes.
+
+    Args:
+        fold: whether capital and lower-case letters are the same.
+        by_text: whether equal texts are equal without evaluation.
+    """
+
+    def __init__(self, fold: bool, by_text: bool = True) -> None:
+        self.fold, self.by_text = fold, by_text
+
+    def same(self, answer: Shape, gold: Shape) -> bool:
+        """Return whether two shapes are the same answer."""
+        if answer.kind == "set" and len(answer.items) == 1 and gold.kind == answer.items[0].kind == "tuple":
+            answer = answer.items[0]
+        if is_region(answer) or is_region(gold):
+            try:
+                return same_region(answer, gold)
+            except NoRegion:
+                pass  # not sets after all: "(2, 3)" is compared as a point below
+        if gold.marks == ("or",) and answer.kind == "formula" and gold.items[0].kind == "formula":
+            return all(self.same(answer, either) for either in gold.items)  # the same value written in two ways
+        if gold.kind == "relation" and gold.items[-1].marks == ("pm",) and answer.items[:1] and _are_relations(answer):
+            golds = (replace(gold, items=(*gold.items[:-1], item)) for item in gold.items[-1].items)
+            return self.unordered(answer.items, tuple(golds))
+        if gold.kind == "relation":
+            return self.relation(answer, gold)
+        if answer.kind == "relation":
+            return self.chain(answer, gold)
+        if answer.kind == "formula" and (match := _COLUMN.fullmatch(answer.text)) and gold.kind == "matrix":
+            answer = Shape("tuple", tuple(Shape("formula", text=part) for part in match.groups()))
+        if gold.kind == "formula" and answer.kind in ("tuple", "matrix"):
+            answer, gold = gold, answer
+        if answer.kind == "formula" and (items := _vector(gold)) and gold.kind != "list":
+            return self.of_units(answer, items)
+        if gold.kind in ("formula", "reals", "empty") or answer.kind == "formula":
+            return self.single(answer, gold)
+        # a list without brackets may be meant in any order; a tuple may not
+        if gold.kind in _UNORDERED and answer.kind in _UNORDERED | (
+            {"tuple", "square"} if gold.kind == "list" and not _is_interval(answer) else set()
+        ):
+            return self.unordered(answer.items, gold.items)
+        return self.ordered(answer, gold)
+
+    def single(self, answer: Shape, gold: Shape) -> bool:
+        """Compare formulas, or sets with one formula."""
+        if answer.kind == "set" and len(answer.items) == 1 and gold.kind == "formula":
+            answer = answer.items[0]
+        if gold.kind == "set" and len(gold.items) == 1 and answer.kind == "formula":
+            gold = gold.items[0]
+        return answer.kind == gold.kind == "formula" and self.formulas(answer.text, gold.text)
+
+    def of_units(self, answer: Shape, items: tuple[Shape, ...]) -> bool:
+        r"""Compare "3\mathbf{i} - \mathbf{j}" with the items of a vector."""
+        letters = ("i", "j", "k")[: len(items)]
+        if any(item.kind != "formula" for item in items) or not re.search(
+            r"(?<![A-Za-z\\])[ij](?![A-Za-z])", answer.text
+        ):
+            return False
+        # other letters, for i is also the imaginary unit
+        text = re.sub(r"(?<![A-Za-z\\])([ijk])(?![A-Za-z])", lambda match: f"\\psi_{match[1]}", answer.text)
+        total = " + ".join(f"({item.text}) \\psi_{letter}" for item, letter in zip(items, letters, strict=False))
+        return len(letters) == len(items) and self.formulas(text, total)
+
+    def unordered(self, answers: tuple[Shape, ...], golds: tuple[Shape, ...]) -> bool:
+        """Match each item with an unused equal item."""
+        if len(answers) != len(golds):
+            return False
+        left = list(answers)
+        for gold in golds:
+            partner = next((place for place, answer in enumerate(left) if self.same(answer, gold)), None)
+            if partner is None:
+                return False
+            del left[partner]
+        return True
+
+    def ordered(self, answer: Shape, gold: Shape) -> bool:
+        """Compare points, vectors, matrices and intervals, item by item."""
+        if gold.kind == "interval" and answer.kind == "interval":
+            return answer.marks == gold.marks and self.each(answer.items, gold.items)
+        if gold.kind == "union" and answer.kind == "union":
+            return self.unordered(answer.items, gold.items)
+        if gold.kind == answer.kind == "matrix":
+            same_size = [len(row.items) for row in answer.items] == [len(row.items) for row in gold.items]
+            return same_size and all(
+                self.each(mine.items, row.items) for mine, row in zip(answer.items, gold.items, strict=True)
+            )
+        mine, wanted = _vector(answer), _vector(gold)
+        if (
+            mine is None
+            or wanted is None
+            or (answer.kind != gold.kind and "square" in (answer.kind, gold.kind) and len(wanted) == 2)
+        ):
+            return False
+        if answer.kind == "list" and (answer.marks != (",",) or any(item.kind == "relation" for item in answer.items)):
+            return False
+        return self.each(mine, wanted)
+
+    def each(self, answers: tuple[Shape, ...], golds: tuple[Shape, ...]) -> bool:
+        """Compare items in order."""
+        return len(answers) == len(golds) and all(map(self.same, answers, golds))
+
+    def relation(self, answer: Shape, gold: Shape) -> bool:
+        """Compare with a gold relation: its value, the same value under the same name, or the same relation."""
+        name, sign, wanted = gold.items[0].text or _text(gold.items[0]), gold.marks[0], gold.items[-1]
+        named = len(set(gold.marks)) == 1 and sign in ("=", "in", "~") and is_name(_text(gold.items[0]))
+        if answer.kind != "relation":
+            return named and self.same(answer, wanted)
+        if answer.marks == ("=",) and is_name(_text(answer.items[1])) and not is_name(_text(answer.items[0])):
+            answer = Shape("relation", answer.items[::-1], answer.text, answer.marks)
+        # the name must agree, except that y and f(x) are used alike
+        if named and answer.marks[0] in (sign, "=") and is_name(_text(answer.items[0])):
+            mine = _without_spaces(_text(answer.items[0]))
+            # one of several roots is also called x_1
+            if _without_spaces(name) in (mine, re.sub(r"_?\d$", "", mine)) and self.same(_rest(answer), wanted):
+                return True
+            if {_text(answer.items[0]), name} <= {"y", "f(x)", "y(x)", "f^{-1}(x)"} and self.same(
+                _rest(answer), wanted
+            ):
+                return True
+        if len(answer.marks) != 1 or len(gold.marks) != 1:
+            answer, gold = _rising(answer), _rising(gold)
+            return answer.marks == gold.marks and set(gold.marks) <= {"<", "<="} and self.each(answer.items, gold.items)
+        return self.same_relation(answer, gold)
+
+    def same_relation(self, answer: Shape, gold: Shape) -> bool:
+        """Compare two equations or inequalities up to a factor; a single unknown must be solved for."""
+        mine, wanted = self.difference(answer), self.difference(gold)
+        if mine is None or wanted is None:
+            return False
+        sign, other = answer.marks[0], gold.marks[0]
+        if len(symbols(wanted)) < 2 and is_name(_text(gold.items[0])) and sign == "=":
+            return {_without_spaces(_text(side)) for side in answer.items} == {
+                _without_spaces(_text(side)) for side in gold.items
+            }
+        # equations with the same solutions often differ by a constant factor
+        factor = ratio(mine, wanted)
+        if factor is None and sign == other == "=":
+            # or by a common denominator
+            factor = ratio(numerator(mine), numerator(wanted))
+        if factor is None or getattr(factor, "imag", False):
+            return False
+        turned = as_float(factor).real < 0  # a negative factor reverses an inequality
+        return (_TURNED.get(sign, sign) if turned else sign) == other
+
+    def difference(self, relation: Shape) -> Node | None:
+        """Return the left side minus the right side."""
+        if any(side.kind != "formula" for side in relation.items):
+            return None
+        try:
+            left, right = (read_expression(side.text, self.fold) for side in relation.items)
+        except Unreadable:
+            return None
+        return Node("+", (left, Node("negative", (right,))))
+
+    def chain(self, answer: Shape, gold: Shape) -> bool:
+        r"""Compare "x = 4 + 5 = 9" with a value: its last side is the answer, and no side may contradict it."""
+        first, last = answer.items[0], answer.items[-1]
+        if set(answer.marks) == {"~"} or (answer.marks[-1:] == ("~",) and set(answer.marks[:-1]) <= {"="}):
+            return self.approximation(answer, gold)
+        if answer.marks == ("in",):
+            return (
+                is_name(_text(first)) and last.kind == "set" and gold.kind in ("set", "list") and self.same(last, gold)
+            )
+        if set(answer.marks) != {"="}:
+            return False
+        named = is_name(_text(first))
+        if len(answer.items) == 2 and is_name(_text(last)) and not named:
+            return self.same(first, gold)
+        return self.same(last, gold) and all(
+            is_name(_text(side)) or self.computed(side, gold) or (named and self.foreign(side, gold))
+            for side in answer.items[:-1]
+        )
+
+    def approximation(self, answer: Shape, gold: Shape) -> bool:
+        r"""Compare "\sqrt{2} \approx 1.41": the exact side is the answer, the last side its rounded value."""
+        *exact, last = answer.items
+        rounded = as_value(last.text)
+        if gold.kind != "formula" or rounded is None or not rounded.decimals:
+            return False
+        exact = [side for side in exact if not is_name(_text(side))]
+        number = as_value(gold.text)
+        if not exact:
+            return number is not None and number.decimals > 0 and same_value(rounded, number)
+        return all(self.computed(side, gold) for side in exact) and self.rounds(
+            rounded.decimals, rounded.number, gold.text
+        )
+
+    def rounds(self, decimals: int, number: Fraction, text: str) -> bool:
+        """Return whether a decimal number is the value of a formula, rounded or truncated."""
+        try:
+            exact = value(read_expression(text, self.fold))
+        except (Unreadable, NoValue, KeyError):
+            return False
+        gap = abs(as_float(number) - as_float(exact))
+        return bool(gap < as_float(Fraction(1, 10**decimals))) and (number != 0)
+
+    def computed(self, side: Shape, gold: Shape) -> bool:
+        """Return whether a side of an equation has the gold value."""
+        if self.same(side, gold):
+            return True
+        if side.kind == gold.kind != "formula" and len(side.items) == len(gold.items) > 0:
+            return all(map(self.computed, side.items, gold.items))
+        if side.kind != "formula" or gold.kind != "formula":
+            return False
+        try:
+            return same_expression(read_expression(side.text, self.fold), read_expression(gold.text, self.fold))
+        except Unreadable:
+            return False
+
+    def foreign(self, side: Shape, gold: Shape) -> bool:
+        r"""Return whether a side is a formula in other unknowns, as in "S = \pi r^2 = 9\pi"."""
+        if side.kind != "formula" or gold.kind != "formula":
+            return False
+        try:
+            return bool(symbols(read_expression(side.text, self.fold)) - symbols(read_expression(gold.text, self.fold)))
+        except Unreadable:
+            return False
+
+    def formulas(self, answer: str, gold: str) -> bool:
+        """Compare two formulas, or two numbers with units."""
+        same_text = re.sub(r"\s", "", answer) == re.sub(r"\s", "", gold) and not re.search(r"\d\s+\d", answer)
+        if self.by_text and same_text:
+            return True
+        # infinity is not a value that can be computed with
+        if infinite := INFINITY.fullmatch(gold):
+            mine_ = INFINITY.fullmatch(answer)
+            return mine_ is not None and (mine_[1] == "-") == (infinite[1] == "-")
+        number = as_value(split_unit(gold, letters=True)[0])
+        if number is not None or "\\circ" not in answer + gold:  # degrees of a formula are converted to radians below
+            (answer, unit), (gold, wanted) = (
+                split_unit(answer, number is not None),
+                split_unit(gold, number is not None),
+            )
+        else:
+            unit = wanted = ""
+        if unit and wanted and unit != wanted:
+            return False
+        mine = as_value(answer)
+        if number is not None and mine is not None and mine.percent == number.percent and same_value(mine, number):
+            return True
+        # only a number equals a gold number, unless a computer printed it, when it may stand for a root
+        if number is not None and not is_printed(number):
+            return False
+        if mine is not None and mine.base is not None:
+            return False
+        try:
+            left, right = read_expression(_plain_number(answer), self.fold), read_expression(gold, self.fold)
+        except Unreadable:
+            return False
+        # electrical engineers write j
+        if "i" in leaves(right) and "j" not in symbols(right):
+            left = _with_i(left)
+        # an answer with additional unknowns is not a value of the gold formula
+        if not symbols(left) <= symbols(right):
+            return False
+        if same_expression(left, right):
+            return True
+        if symbols(right):
+            return False
+        if number is not None:
+            return self.rounds(number.decimals, number.number, answer)
+        return mine is not None and mine.decimals >= _DECIMALS and self.rounds(mine.decimals, mine.number, gold)
+
+
+def _are_relations(shape: Shape) -> bool:
+    return shape.kind == "list" and all(item.kind == "relation" for item in shape.items)
+
+
+def _with_i(node: Node) -> Node:
+    """Return a formula with the imaginary unit in place of the unknown j."""
+    return Node("i") if node.symbol == "j" else replace(node, parts=tuple(map(_with_i, node.parts)))
+
+
+def _rising(chain: Shape) -> Shape:
+    """Write "c > b > a" as "a < b < c"."""
+    if not set(chain.marks) <= {">", ">="}:
+        return chain
+    return Shape("relation", chain.items[::-1], chain.text, tuple(_TURNED[sign] for sign in chain.marks[::-1]))
+
+
+def _plain_number(text: str) -> str:
+    r"""Write 0.\overline{3} as 1/3, so that it can be parsed as a formula."""
+    number = as_value(text)
+    if number is None or number.base is not None or number.decimals:
+        return text
+    return f"({number.number.numerator})/({number.number.denominator * (100 if number.percent else 1)})"
+
+
+def _is_interval(shape: Shape) -> bool:
+    """Return whether "[a, b]" may be an interval: its first number is less than its second."""
+    ends = [as_value(item.text) for item in shape.items]
+    return (
+        shape.kind == "square"
+        and len(ends) == 2
+        and (ends[0] is None or ends[1] is None or ends[0].number < ends[1].number)
+    )
+
+
+def _vector(shape: Shape) -> tuple[Shape, ...] | None:
+    """Return the items of a point, an ordered list, or a matrix with one row or one column."""
+    if shape.kind == "matrix":
+        if all(len(row.items) == 1 for row in shape.items):
+            return tuple(row.items[0] for row in shape.items)
+        return shape.items[0].items if len(shape.items) == 1 else None
+    return shape.items if shape.kind in _ORDERED or shape.kind == "list" else None
+
+
+def _rest(relation: Shape) -> Shape:
+    """Return a relation without its first side."""
+    if len(relation.items) == 2:
+        return relation.items[1]
+    return Shape("relation", relation.items[1:], relation.text.partition("=")[2], relation.marks[1:])
+
+
+def _text(shape: Shape) -> str:
+    """Return the text of a name: of a formula, or of a tuple of letters."""
+    if shape.kind in ("tuple", "set"):
+        return f"({', '.join(map(_text, shape.items))})"
+    return shape.text
+
+
+def _without_spaces(text: str) -> str:
+    return re.sub(r"_\{(\w)\}", r"_\1", re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text))

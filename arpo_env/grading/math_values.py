@@ -1,0 +1,964 @@
+"""Numbers in every notation, exactly, with their units, by the rules of mathematics: the math grader's fast path.
+
+`as_value` reads numbers, `split_unit` cuts units off, `same_clock`, `same_ratio` and `same_angle` compare values that
+are no numbers. Nothing is computed: `2^{10}`, `3+4`, `12!` and "two times three" are not numbers here. Units of measure
+are converted, or the answer is wrong. A noun may say what a number counts ("9 apples"); an unknown word may turn it
+into another number ("9 gross", "9 below zero"), so the text is then not accepted as a number.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+
+# Numbers in English and Chinese words: "twenty-one", "three quarters", "two and a half", "五十二", "三分之二".
+
+_ONES = """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+    eighteen nineteen
+    """
+_DECADES = "twenty thirty forty fifty sixty seventy eighty ninety"
+_SMALL = {word: number for number, word in enumerate(_ONES.split())}
+_TENS = {word: 10 * number for number, word in enumerate(_DECADES.split(), 2)}
+SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_ORDINALS = {"first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9, "twelfth": 12}
+_DIGITS = {letter: number for number, letter in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
+_PLACES = {"十": 10, "百": 100, "千": 1000}
+_MYRIADS = (("亿", 10**8), ("万", 10**4))
+_CHINESE_NUMBER = re.compile("[零〇一二三四五六七八九两十百千万亿]+")
+_LONGEST_WORDS = 150
+
+
+def read_words(text: str) -> Fraction | None:
+    """Return the number that the words mean, or None."""
+    # keeps the patterns below cheap on long texts
+    if len(text) > _LONGEST_WORDS:
+        return None
+    text = text.strip().lower()
+    if text[:1] in ("负", "負") and (number := read_words(text[1:])) is not None:
+        return -number
+    if _CHINESE_NUMBER.fullmatch(text):
+        return _read_chinese(text)
+    if match := re.fullmatch("([^分百][^分]*)分之(.+)", text):
+        bottom, top = (read_words(part) if not part.isdigit() else Fraction(part) for part in match.groups())
+        return top / bottom if top is not None and bottom else None
+    return _read_english(text)
+
+
+def ordinal_denominator(word: str) -> int | None:
+    """Return 8 for "eighth" or "eighths", the denominator of the fraction; None for other words."""
+    named = {"half": 2, "halves": 2, "quarter": 4, "quarters": 4, "percent": None}
+    if word in named:
+        return named[word]
+    word = word.removesuffix("s") if word.endswith(("ths", "rds", "nds")) else word
+    number = _ordinal(word)
+    return number if number is not None and number > 2 else None
+
+
+def _read_english(text: str) -> Fraction | None:
+    sign = 1
+    if match := re.match(r"(?:minus|negative)\s+", text):
+        sign, text = -1, text[match.end() :]
+    if match := re.fullmatch(r"(.+?)\s+and\s+(?:a|an|one)\s+(half|quarter|third)", text):
+        whole = _read_whole(match[1])
+        return None if whole is None else sign * (whole + Fraction(1, ordinal_denominator(match[2]) or 1))
+    if match := re.fullmatch(r"(.+?)\s+and\s+(.+)", text):
+        whole, part = _read_whole(match[1]), _read_fraction(match[2])
+        if whole is not None and part is not None and part < 1:
+            return sign * (whole + part)
+    if (part := _read_fraction(text)) is not None:
+        return sign * part
+    if match := re.fullmatch(r"(.+?)\s+point((?:\s+[a-z]+)+)", text):
+        whole, digits = _read_whole(match[1]), [_SMALL.get(word, 10) for word in match[2].split()]
+        if whole is not None and max(digits) < 10:
+            return sign * (whole + Fraction(int("".join(map(str, digits))), 10 ** len(digits)))
+    whole = _read_whole(text)
+    return None if whole is None else Fraction(sign * whole)
+
+
+def _read_fraction(text: str) -> Fraction | None:
+    """Parse "three quarters", "a half", "one-third"."""
+    words = re.split(r"[\s-]+", text)
+    bottom = ordinal_denominator(words[-1])
+    if bottom is None or len(words) < 2:
+        return Fraction(1, 2) if words == ["half"] else None
+    top = 1 if words[:-1] in (["a"], ["an"]) else _read_whole(" ".join(words[:-1]))
+    if len(words) == 2 and words[0].isdecimal() and (words[0] == "1") != words[1].endswith(("s", "ves")):
+        top = int(words[0])  # "2 thirds"
+    return None if top is None else Fraction(top, bottom)
+
+
+def _read_whole(text: str) -> int | None:
+    words = [word for word in re.split(r"[\s,-]+", text) if word]
+    if words[:1] in (["a"], ["an"]) and words[1:2] and words[1] in SCALES:
+        words[0] = "one"
+    words = [word for place, word in enumerate(words) if word != "and" or place in (0, len(words) - 1)]
+    if words == ["zero"]:
+        return 0
+    total = group = 0
+    room, scale = 10**4, 10**16  # upper limits of the next word in a group and of the next scale
+    for word in words:
+        number = _SMALL.get(word) or _TENS.get(word) or SCALES.get(word)
+        if number is None:
+            return None
+        if number < 100 and number < room:
+            group, room = group + number, 10 if word in _TENS else 1
+        elif word == "hundred" and 0 < group < 100 and room != 100:
+            group, room = group * 100, 100
+        elif 100 < number < scale and group:
+            total, group, room, scale = total + group * number, 0, 10**4, number
+        else:
+            return None
+    return total + group if words else None
+
+
+def _ordinal(word: str) -> int | None:
+    if word in _ORDINALS:
+        return _ORDINALS[word]
+    if not word.endswith("th"):
+        return None
+    stem = word.removesuffix("th")
+    stem = stem.removesuffix("ie") + "y" if stem.endswith("ie") else stem
+    return _SMALL.get(stem) or _TENS.get(stem) or SCALES.get(stem)
+
+
+def read_ordinal(word: str) -> int | None:
+    """Return 8 for "8th" or "eighth", else None."""
+    if match := re.fullmatch(r"(\d{1,9})\s*-?\^?\{?(?:st|nd|rd|th)\}?", word):
+        return int(match[1])
+    return _ordinal(word.lower())
+
+
+def _read_chinese(text: str) -> Fraction | None:
+    for letter, size in _MYRIADS:
+        if letter in text:
+            high, _, low = text.partition(letter)
+            top, rest = _read_chinese(high), _read_chinese(low) if low else Fraction(0)
+            # 万 and 亿 group the digits by four; the remainder must be smaller
+            return top * size + rest if top and rest is not None and rest < size else None
+    if not any(place in text for place in _PLACES):
+        # a sequence of digits such as "一九八四"; "两" counts things and never is one digit of several
+        if len(text) > 1 and any(letter in "两" for letter in text):
+            return None
+        return Fraction("".join(str(_DIGITS[letter]) for letter in text)) if text else None
+    total, digit, last = 0, None, 10_000
+    for letter in text:
+        if letter in _PLACES:
+            # places must fall (千 before 百) and need a digit, except that 十 alone means ten
+            if _PLACES[letter] >= last or (digit in (None, 0) and letter != "十"):
+                return None
+            total, digit, last = total + (1 if digit in (None, 0) else digit) * _PLACES[letter], None, _PLACES[letter]
+        elif digit in (None, 0):
+            digit = _DIGITS[letter]
+        else:
+            return None
+    return Fraction(total + (digit or 0))
+
+
+_LONGEST = 1000  # characters; no real answer is longer, and Python refuses numbers of over 4300 digits
+_NUMBER = re.compile(r"(?P<sign>[-+]?)\$?(?P<body>[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d++(?:\.\d*+|/\d++)?|\.\d++)%?")
+_FRACTION = re.compile(
+    r"(?P<sign>[-+]?)\s*(?:\\frac\s*\{\s*(?P<top>[-+]?[\d,]+)\s*\}\s*\{\s*(?P<bottom>[-+]?[\d,]+)\s*\}"
+    r"|(?P<left>[\d,]+)\s*(?:/|out\s+of|in(?=\s+\d))\s*(?P<right>[-+]?[\d,]+))"
+)
+_SCIENTIFIC = re.compile(
+    r"(?P<body>[-+]?[\d.,]+)(?:[eE]|\s*(?:\\times|\\cdot|\*|x)\s*10\s*(?:\^|\*\*)\s*)[{(]?(?P<power>[-+]?\d{1,3})[})]?"
+)
+_MIXED = re.compile(
+    r"(?P<sign>[-+]?)\s*(?P<whole>\d{1,9})(?:\s*\\frac\{(\d{1,9})\}\{(\d{1,9})\}|\s+(?:and\s+)?(\d{1,9})/(\d{1,9}))"
+)
+_BASED = re.compile(r"\(?(?P<digits>[0-9]+)\)?\s*_\s*(?:\{\s*(?P<braced>[a-z]+|\d{1,2})\s*\}|(?P<base>\d{1,2}))")
+BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+_SCALED = re.compile(rf"(?P<body>[-+\d.,]+)\s*(?P<scale>{'|'.join(SCALES)}|[万亿])", re.IGNORECASE)
+_SCALES = SCALES | {"万": 10**4, "亿": 10**8}
+_BAR = r"\\(?:overline|bar|widebar|dot)\s*"
+_RECURRING = re.compile(
+    rf"(?P<sign>[-+]?)(?P<whole>\d*)\.(?P<fixed>\d*)(?:{_BAR}(?:\{{(?P<block>\d+)\}}|(?P<digit>\d))(?P<more>[^a-z]*(?:\\dot.*)?)"
+    r"|\((?P<bracket>\d+)\)|(?P<dots>\s*(?:\\[lc]?dots[a-z]?)(?:\{\})?)|(?P<word>\s*(?:repeating|recurring|循环)))"
+)
+_PERCENT = re.compile(r"(.*[^\s\\])\s*(?:\\?%|percent|per cent)|百分之(.+)")
+_EXACT_DIGITS = 10  # a gold answer with this many decimals is a computer's rounded output of another number
+
+
+@dataclass(frozen=True)
+class Value:
+    """An exact number and the form in which it was written.
+
+    Attributes:
+        number: the value; for a number with a base subscript, its digits read as decimal digits; for 20 %, 20.
+        base: the subscript, or None.
+        decimals: digits after the point if it was written as a decimal number, else 0.
+        percent: whether a percent sign follows.
+        form: "integer", "decimal", "fraction", "mixed", "scientific", "recurring", "based", "scaled" or "words".
+        parts: the integers of a fraction as written, else ().
+    """
+
+    number: Fraction
+    base: int | None = None
+    decimals: int = 0
+    percent: bool = False
+    form: str = "integer"
+    parts: tuple[int, ...] = ()
+
+
+def as_number(text: str) -> Fraction | None:
+    r"""Parse a plain number exactly: "1,204", "-3.5", "7/8", "\$12", "20%" (as 20), "\frac{1}{2}"; else None."""
+    if len(text) > _LONGEST or _is_raised(text):
+        return None
+    plain = unicodedata.normalize("NFKC", text).strip().rstrip(".").replace("−", "-")
+    plain = plain.replace("\\$", "$").replace("\\%", "%")
+    plain = re.sub(r"^\$(.*)\$$", r"\1", plain)
+    plain = re.sub(r"(?<=\d)(?<!\b0) (?=\d{3}\b)", "", plain).strip()  # "0 333" is two numbers
+    plain = re.sub(r"^(-?)\\[dt]?frac\{(\d+)\}\{(\d+)\}$", r"\1\2/\3", plain)
+    match = _NUMBER.fullmatch(plain)
+    if match is None:
+        return None
+    body = match["body"].replace(",", "")
+    if re.fullmatch(r"\d+/0+", body):
+        return None
+    return Fraction(body) * (-1 if match["sign"] == "-" else 1)
+
+
+def as_value(text: str) -> Value | None:
+    """Parse a number in any form that needs no algebra; the text must be prepared (`normalize_latex`)."""
+    if not text or len(text) > _LONGEST or _is_raised(text):
+        return None
+    text = _unbracketed(text.strip())
+    if match := _PERCENT.fullmatch(text):
+        bare = match[1] or match[2]
+        inner = None if _PERCENT.fullmatch(bare) else as_value(bare)
+        return None if inner is None or inner.percent or inner.base else replace(inner, percent=True)
+    if match := re.fullmatch(r"(?:minus|negative|负)\s*(?=[\d\\])(.+)", text, re.IGNORECASE):
+        inner = as_value(match[1])
+        return None if inner is None or inner.number <= 0 else replace(inner, number=-inner.number)
+    # from the most to the least common form
+    for read in (_plain, _fraction, _mixed, _scientific, _recurring, _based, _scaled, _in_words):
+        if (value := read(text)) is not None:
+            return value
+    return None
+
+
+def same_value(answer: Value, gold: Value) -> bool:
+    """Return whether two numbers are equal. The caller decides what a percent sign means.
+
+    A fraction without a finite decimal form also equals its decimal form of six or more digits, rounded or truncated. A
+    gold answer of ten or more decimals equals the fraction from which it was computed. Digits without a base are
+    accepted for digits with one, since the question named the base.
+    """
+    # digits in another base are another number
+    if gold.base is not None and answer.base not in (None, gold.base):
+        return False
+    if answer.base is not None and gold.base is None:
+        return False
+    if answer.number == gold.number:
+        return True
+    # A printed gold answer such as 0.3333333333 stands for 1/3, but never for another short decimal such as 0.33.
+    if is_printed(gold) and (answer.decimals >= 6 or not is_finite(answer.number)):
+        return is_rounded(gold, answer.number) or is_rounded(answer, gold.number)
+    return answer.decimals >= 6 and not is_finite(gold.number) and is_rounded(answer, gold.number)
+
+
+def is_rounded(decimal: Value, number: Fraction) -> bool:
+    """Return whether a decimal number is another number, rounded or truncated at its last digit."""
+    if not decimal.decimals:
+        return False
+    step = Fraction(1, 10**decimal.decimals)
+    gap = abs(decimal.number) - abs(number)
+    # Rounding is off by at most half a step in either direction, truncation by less than a step towards zero.
+    return decimal.number * number > 0 and -step < gap <= step / 2
+
+
+def is_printed(value: Value) -> bool:
+    """Return whether a gold answer is a long decimal that a computer printed for another number, perhaps a root."""
+    return value.decimals >= _EXACT_DIGITS
+
+
+def is_finite(number: Fraction) -> bool:
+    """Return whether a number has a finite decimal form."""
+    rest = number.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return rest == 1
+
+
+def _unbracketed(text: str) -> str:
+    """Remove brackets and a plus sign around a number: "(-3)", "{5}", "+5"."""
+    while match := re.fullmatch(r"(-?)\s*(?:\(([^()]*)\)|\{([^{}]*)\})", text):
+        inner = (match[2] or match[3] or "").strip()
+        if match[1] and inner.startswith(("-", "+")):
+            return text
+        text = match[1] + inner
+    return re.sub(r"^([-+])\s+", r"\1", text)
+
+
+def _plain(text: str) -> Value | None:
+    if "/" in text or "\\frac" in text or (number := as_number(text)) is None:
+        return None
+    decimals = _decimals(text)
+    return Value(number, decimals=decimals, form="decimal" if decimals else "integer")
+
+
+def _fraction(text: str) -> Value | None:
+    match = _FRACTION.fullmatch(text)
+    if match is None:
+        return None
+    sides = [as_number(match[one] or match[other]) for one, other in (("top", "left"), ("bottom", "right"))]
+    if sides[0] is None or not sides[1]:
+        return None
+    sign = -1 if match["sign"] == "-" else 1
+    return Value(sign * sides[0] / sides[1], form="fraction", parts=(sign * int(sides[0]), int(sides[1])))
+
+
+def _mixed(text: str) -> Value | None:
+    match = _MIXED.fullmatch(text)
+    if match is None:
+        return None
+    top, bottom = (int(part) for part in match.groups()[2:] if part is not None)
+    if not 0 < top < bottom:  # "7006 3/1" is not a mixed number
+        return None
+    number = (int(match["whole"]) + Fraction(top, bottom)) * (-1 if match["sign"] == "-" else 1)
+    return Value(number, form="mixed", parts=(int(match["whole"]), top, bottom))
+
+
+def _scientific(text: str) -> Value | None:
+    match = _SCIENTIFIC.fullmatch(text)
+    body = as_number(match["body"]) if match else None
+    # "2500 \times 10^3" is a product to be computed; "2.5e3" is a number
+    if match is None or body is None or ("10" in text[match.end("body") :] and abs(body) >= 1000):
+        return None
+    return Value(body * Fraction(10) ** int(match["power"]), form="scientific")
+
+
+def _recurring(text: str) -> Value | None:
+    r"""Parse 0.\overline{3}, 0.1\dot{6}, 0.\dot{1}4285\dot{7}, 0.(3), 0.333\ldots and "0.3 repeating"."""
+    match = _RECURRING.fullmatch(text)
+    if match is None:
+        return None
+    fixed, block = match["fixed"], match["block"] or match["digit"] or match["bracket"]
+    if match["more"]:
+        rest = re.fullmatch(rf"\s*(\d*){_BAR}(?:\{{(\d)\}}|(\d))", match["more"])
+        if rest is None or block is None or len(block) > 1:
+            return None
+        block += rest[1] + (rest[2] or rest[3])
+    elif match["dots"]:
+        block, start = _repeated_block(fixed)
+        if not block:
+            return _plain(f"{match['sign']}{match['whole'] or 0}.{fixed}") if len(fixed) >= 6 else None
+        fixed = fixed[:start]
+    elif match["word"]:
+        if len(set(fixed)) != 1:  # in "0.16 repeating" the block is ambiguous
+            return None
+        fixed, block = "", fixed[0]
+    assert block is not None
+    # a block of n digits after m fixed ones has the value block / (10^m (10^n - 1))
+    whole = Fraction(f"{match['whole'] or 0}.{fixed or 0}") + Fraction(
+        int(block), 10 ** len(fixed) * (10 ** len(block) - 1)
+    )
+    return Value(whole * (-1 if match["sign"] == "-" else 1), form="recurring")
+
+
+def _repeated_block(digits: str) -> tuple[str, int]:
+    """Return the block of digits that fills the longest end of a number by repetition, and where that end begins."""
+    block, start = "", len(digits)
+    for size in range(1, len(digits) // 2 + 1):
+        last, begin = digits[-size:], len(digits) - size
+        while digits[max(begin - size, 0) : begin] == last:
+            begin -= size
+        if begin < min(start, len(digits) - size):
+            block, start = last, begin
+    return block, start
+
+
+def _based(text: str) -> Value | None:
+    match = _BASED.fullmatch(text)
+    if match is None:
+        return None
+    named = match["braced"] or match["base"]
+    base = int(named) if named.isdigit() else BASES.get(named, 0)
+    return Value(Fraction(int(match["digits"])), base=base, form="based") if base else None
+
+
+def _scaled(text: str) -> Value | None:
+    match = _SCALED.fullmatch(text)
+    body = as_number(match["body"]) if match else None
+    if match is None or body is None:
+        return None
+    return Value(body * _SCALES[match["scale"].lower()], form="scaled")
+
+
+def _in_words(text: str) -> Value | None:
+    if (ordinal := read_ordinal(text)) is not None:
+        return Value(Fraction(ordinal), form="words")
+    number = read_words(text)
+    return None if number is None else Value(number, form="words")
+
+
+def _decimals(text: str) -> int:
+    match = re.search(r"\.(\d+)", text)
+    return len(match[1]) if match else 0
+
+    # NFKC would read "2³" as 23
+
+
+def _is_raised(text: str) -> bool:
+    return any(
+        unicodedata.decomposition(letter).startswith(("<super>", "<sub>", "<fraction>", "<circle>")) for letter in text
+    )
+
+
+# Times of day ("15:40", "3:40 p.m.", "下午3点40分"), ratios ("2:3", "2 to 3") and angles ("34^\\circ 37'").
+
+_CLOCK = re.compile(
+    r"(?P<before>上午|下午|晚上|早上|凌晨)?\s*(?P<hour>\d{1,2})(?:\s*[:.点时]\s*(?P<minute>\d{2})分?(?:\s*:\s*(?P<second>\d{2}))?)?"
+    r"\s*(?P<whole>o'clock|点整|点|时)?\s*(?P<half>[ap]\.?\s*m\.?|in\s+the\s+(?:morning|afternoon|evening))?",
+    re.IGNORECASE,
+)
+_HALVES = {"上午": "am", "早上": "am", "凌晨": "am", "下午": "pm", "晚上": "pm", "a": "am", "p": "pm"}
+_HALVES |= {"in the morning": "am", "in the afternoon": "pm", "in the evening": "pm"}
+_ABOUT_TIME = re.compile(r"what\s+time|time\s+of\s+day|clock|HH:MM|\b[ap]\.?m\b|几点|时刻|钟", re.IGNORECASE)
+_ABOUT_RATIO = re.compile(r"\bratio\b|比", re.IGNORECASE)
+_RATIO = re.compile(r"\s*:\s*|\s+to\s+|-to-|比")
+_DIVIDED = re.compile(r"(\d+)\s*/\s*(\d+)|\\frac\{(\d+)\}\{(\d+)\}")
+
+
+_ANGLE = re.compile(
+    r"(?P<degrees>-?\d+)\s*(?:\^\s*\{?\s*\\circ\s*\}?|degrees?|deg|度)\s*,?\s*(?:and\s+)?(?P<minutes>\d+)\s*"
+    r"(?:'|\^\{?\\prime\}?|minutes?|min|分)\s*,?\s*(?:(?:and\s+)?(?P<seconds>\d+)\s*(?:''|\"|seconds?|sec|秒))?"
+)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A time of day.
+
+    Attributes:
+        hour: the hour as written.
+        minute: 0 to 59.
+        second: 0 to 59.
+        half: "am", "pm" or "".
+        sure: whether the text can only be a time; "15:40" may also be a ratio.
+    """
+
+    hour: int
+    minute: int
+    second: int
+    half: str
+    sure: bool
+
+    @property
+    def seconds(self) -> int:
+        """Seconds since midnight."""
+        hour = self.hour % 12 + (12 if self.half == "pm" else 0) if self.half else self.hour
+        return (hour * 60 + self.minute) * 60 + self.second
+
+
+def same_clock(answer: str, gold: str, question: str = "") -> bool | None:
+    """Return whether two prepared answers are the same time of day; None if the gold answer is not a time.
+
+    "15:40" is a time if the question is about times, or if it could be reduced as a ratio. If the gold answer does not
+    say which half of the day it means, either half is accepted.
+    """
+    right, mine = _read(gold), _read(answer)
+    meant = mine is not None and mine.sure
+    # a reduced "3:2" without further hints is a ratio
+    if right is None or not (right.sure or meant or _ABOUT_TIME.search(question) or not _is_reduced(right)):
+        return None
+    if not right.sure and _ABOUT_RATIO.search(question):
+        return None
+    if mine is None:
+        return False
+    if mine.half and not right.half and 1 <= right.hour <= 12:
+        # 43200 s are twelve hours
+        return mine.seconds % 43200 == right.seconds % 43200
+    return mine.seconds == right.seconds
+
+
+def same_ratio(answer: str, gold: str) -> bool | None:
+    """Return whether two prepared answers are the same ratio; None if the gold answer is not one. Fractions count."""
+    right = _parts(gold)
+    if right is None:
+        return None
+    divided = _DIVIDED.fullmatch(answer)
+    return _parts(":".join(filter(None, divided.groups())) if divided else answer) == right
+
+
+def same_angle(answer: str, gold: str) -> bool | None:
+    """Return whether two angles in degrees and minutes are equal; None if one of them is not such an angle."""
+    right, mine = _ANGLE.fullmatch(gold), _ANGLE.fullmatch(answer)
+    return None if right is None or mine is None else _seconds(mine) == _seconds(right)
+
+
+def _seconds(match: re.Match[str]) -> tuple[int, int]:
+    degrees = int(match["degrees"])
+    return degrees, int(match["minutes"]) * 60 + int(match["seconds"] or 0)
+
+
+def _read(text: str) -> Clock | None:
+    match = _CLOCK.fullmatch(text)
+    if match is None or not (match["minute"] or match["half"] or match["before"] or match["whole"]):
+        return None
+    hour, minute, second = int(match["hour"]), int(match["minute"] or 0), int(match["second"] or 0)
+    said = re.sub(r"\s+", " ", (match["before"] or match["half"] or "").lower())
+    half = _HALVES.get(said) or _HALVES.get(said[:1], "")
+    if hour > (12 if half else 24) or minute > 59 or second > 59 or ("." in text[: match.end("minute")] and not half):
+        return None
+    return Clock(hour, minute, second, half, sure=bool(half or match["second"] or match["whole"]))
+
+
+def _is_reduced(clock: Clock) -> bool:
+    return not clock.minute or Fraction(clock.hour, clock.minute).denominator == clock.minute
+
+
+def _parts(text: str) -> tuple[Fraction, ...] | None:
+    """Return a ratio of plain numbers scaled so that its first part is 1; None if the text is not a ratio."""
+    values = [as_value(part) for part in _RATIO.split(text)]
+    parts = [value.number for value in values if value is not None and value.form in ("integer", "decimal", "words")]
+    return tuple(part / parts[0] for part in parts) if 1 < len(parts) == len(values) and 0 not in parts else None
+
+
+# Words that may and may not surround a number: closed lists, and the words of the question.
+
+# Words that turn the number before them into another one, negate it, or take it back.
+_CHANGING = """
+    not no never none nor neither without except besides unless opposite negative negatives positive minus plus
+    times half halves quarter quarters double doubled triple tripled twice thrice fold inverse reciprocal square
+    squared cube cubed root power powers factorial percent percents percentage percentages permille mille mil basis
+    bps point dozen dozens score scores gross grosses trio brace lakh lakhs lac lacs crore crores myriad myriads
+    googol googols kilo mega giga or and but if else maybe perhaps possibly probably about around approximately
+    roughly nearly almost circa least most more less fewer than over under above below beyond between up down from
+    versus vs off short owed debt deficit loss missing lacking mod modulo choose repeating recurring repeated
+    infinity infinite unknown wrong incorrect false actually instead rather otherwise wait sorry correction any all
+    every either both another other others last next previous before after until divided multiplied added subtracted
+    increased decreased reduced raised subtract add multiply divide double triple halve hardly scarcely barely
+    nobody noone nowhere suppose assume imagine is isn't are aren't was wasn't were be been does doesn't did do will
+    would can cannot could should might may must has hasn't have had as us its his this thus exponent exponents logs
+    logarithm logarithms radical radicals tens tenths odd something nothing everything zeros zeroes nought naught
+    pair pairs couple couples bits octal decimal decimals base bases bakers
+    """
+CHANGING = frozenset(_CHANGING.split())
+# Countable nouns of school problems, irregular plurals included; regular plurals are matched by _PLURAL.
+_NOUNS = """
+    people person child children man men woman women boy girl student teacher fish sheep deer mice mouse geese goose
+    apple orange egg cup glass book page pencil pen marble ball card coin stamp sticker cookie candy piece slice bag
+    box bottle bus car dog cat bird horse cow tree flower plant room house chair table ticket game goal team member
+    player friend guest customer worker employee item object unit element term digit number integer prime factor
+    divisor multiple value solution zero way possibility case combination permutation arrangement path route step
+    move turn triangle rectangle polygon side edge face vertex vertices diagonal angle line segment circle dot
+    region row column cell tile set subset function word letter song movie class lesson question problem trip lap
+    round shot hit win vote seat shirt shoe dress hat bead toy doll kite fruit bread pizza cake pie cupcake muffin
+    doughnut donut sandwich burger meal serving grain stone loaves leaves knives wolves shelves lives wives thieves
+    calves teeth oxen dice indices matrices radii foci media criteria formulae money change profit sugar water milk
+    flour rice sand oil juice gold silver arrangement ordering triple pentagon hexagon heptagon octagon
+    square rhombus parallelogram trapezoid trapezium prism pyramid cone cylinder sphere tetrahedron cuboid
+    permutation outcome event sample letter sequence series graph curve parabola ellipse hyperbola function
+    polynomial remainder quotient year month week day hour minute second meter metre foot feet mile inch dollar cent
+    time rope wood paper fabric air dirt soil food work homework interest tax
+    """
+# Words of the list above that may be counted ("squares") if the question contains them.
+_HARMLESS_CHANGING_LIST = """
+    square cube point quarters quarter zeros bits times more fewer least most pair pairs couple couples dozen dozens
+    """
+_HARMLESS_CHANGING = frozenset(_HARMLESS_CHANGING_LIST.split())
+# Words that multiply the number before them ("5 pairs" are 10), unless the question asks for "how many pairs".
+GROUPS = frozenset(["pair", "pairs", "couple", "couples", "dozen", "dozens", "quarter", "quarters"])
+_ASKS_GROUPS = re.compile(
+    rf"(?:how\s+many|number\s+of|find|what)\s+(?:[\w-]+\s+){{0,3}}(?:{'|'.join(GROUPS)})\b", re.IGNORECASE
+)
+NOUNS = frozenset(_NOUNS.split()) - CHANGING
+_MODIFIERS_LIST = """
+    red blue green yellow black white orange purple pink brown grey gray small large big little long short tall
+    new old full whole different distinct possible unique ordered real total remaining additional extra such
+    non-congruent noncongruent equal integer complex rational prime even right more fewer regular isosceles
+    equilateral scalene acute obtuse positive valid good bad empty single solid straight american chocolate male
+    female digit
+    """
+MODIFIERS = frozenset(_MODIFIERS_LIST.split())
+_AFTER = (
+    r"for\s+(?:them|it|this|that|him|her|everyone|everything|each|(?:all|each)\s+of\s+them)|(?:in|of)\s+(?:them|it)|"
+    r"(?:every|each)\s+(?:morning|evening|one)|left(?:\s+over)?|remaining|remain|in\s+(?:total|all|the\s+end)|total|altogether|overall|each|apiece|away|apart|"
+    r"old|long|wide|tall|high|deep|thick|more|(?:per|a|an|every|each)\s+(?:second|minute|hour|day|night|week|month|year|"
+    r"person|child|student|piece|unit|item|game|gallon|liter|litre|pound|box|bag|mile|meter|trip)|of\s+them|now|today|later|ago|early|late"
+)
+AFTER = re.compile(rf"(.*?)(?:(?:^|\s+)(?:{_AFTER}))", re.IGNORECASE)
+_HAN_CHANGING = re.compile("[不非无没倍半负反减加乘除以少多差约近余错大小于平立分之万千百亿几或另]")
+_PLURAL = re.compile(r"[a-z]{2,}[a-rt-z]s|[a-z]+(?:class|glass|dress|press|pass|loss|boss|ss)es")
+_SMALL_WORDS_LIST = """
+    the a an of in on at per for to each her his their its my our by with inside he she it they him them you your i we
+    """
+_SMALL_WORDS = frozenset(_SMALL_WORDS_LIST.split())
+
+_CLAUSES = frozenset(["who", "that", "which", "whose", "to", "can", "passed", "walked", "sat", "stood", "came", "went"])
+_MATHEMATICAL_LIST = """
+    reduce remove radians radian degrees degree spare go equal equals say call midnight noon be it's that's no
+    """
+_MATHEMATICAL = frozenset(_MATHEMATICAL_LIST.split())
+
+
+@lru_cache(maxsize=512)
+def question_words(question: str) -> frozenset[str]:
+    """Return the words of a question that may accompany an answer, with their singulars and plurals."""
+    words = set(re.findall(r"[a-z]+(?:-[a-z]+)*", question.lower())) - _SMALL_WORDS
+    if not _ASKS_GROUPS.search(question):
+        words -= GROUPS
+    # Chinese has no spaces, so pairs of characters serve as words
+    for run in re.findall(r"[\u4e00-\u9fff]+", question):
+        words |= {pair for pair in map("".join, pairwise(run)) if not _HAN_CHANGING.search(pair)}
+    words |= {word.removesuffix("s") for word in words} | {f"{word}s" for word in words}
+    return frozenset(re.findall(r"\d+", question)) | {
+        word for word in words if (len(word) > 2 or not word.isascii()) and not changes_number(word, asked=True)
+    }
+
+
+def changes_number(word: str, asked: bool = False) -> bool:
+    """Return whether a word changes the number before it or takes it back.
+
+    Args:
+        word: in lower case.
+        asked: whether the question contains the word; then "squares" are what is counted.
+    """
+    if asked and word in _HARMLESS_CHANGING:
+        return False
+    number = word.removesuffix("s")
+    return (
+        word in CHANGING
+        or number in SCALES
+        or re.fullmatch("(?:hundred|thousand|[a-z]*illion)(?:th)?s?", word) is not None
+        or ordinal_denominator(word) is not None
+        or read_words(word) is not None
+        or read_words(number) is not None
+    )
+
+
+def is_known_tail(words: str, known: frozenset[str]) -> bool:
+    """Return whether the words of "at the market" only repeat words of the question."""
+    tail = [word.removesuffix("'s").strip("'") for word in words.lower().split()]
+    return any(word in known for word in tail) and all(word in known or word in _SMALL_WORDS for word in tail)
+
+
+def names_what_is_counted(words: list[str], known: frozenset[str] = frozenset()) -> bool:
+    """Return whether the words after a number only say what it counts: "red apples", "students", "marbles of glass".
+
+    Args:
+        words: in lower case, at least one.
+        known: `question_words(question)`.
+    """
+    if all(word in known or word in _SMALL_WORDS for word in words) and any(word in known for word in words):
+        return True
+    if "of" in words[1:-1]:
+        place = words.index("of")
+        return names_what_is_counted(words[:place], known) and names_what_is_counted(
+            [w for w in words[place + 1 :] if w != "the"] or ["?"], known
+        )
+    for place, word in enumerate(words[1:], 1):
+        if word in _CLAUSES and names_what_is_counted(words[:place], known):
+            return not any(changes_number(each) or each in _MATHEMATICAL for each in words[place:])
+    *modifiers, noun = words
+    counted = noun in known or ("ordered" in modifiers and noun in ("pair", "pairs"))
+    if not (counted or (not changes_number(noun) and (noun in NOUNS or _PLURAL.fullmatch(noun)))):
+        return False
+    return all(word in known or word in MODIFIERS or (word in NOUNS and not changes_number(word)) for word in modifiers)
+
+
+# Units after an answer ("9 dollars", "15 cm^2", "90^\circ", "9 red apples", "5个") and currency signs before it.
+
+COUNTED = "things"  # the unit of "9 apples"
+_MEASURES = {  # name: (kind and system, factor to the first unit of the system, other spellings)
+    "cent": ("money us", 1, "cents ¢ 美分"),
+    "dollar": ("money us", 100, "dollars usd bucks buck 美元"),
+    "euro": ("money euro", 1, "euros eur € 欧元"),
+    "yen": ("money yen", 1, "¥ 日元"),
+    "yuan": ("money yuan", 1, "rmb cny 元 块"),
+    "rupee": ("money rupee", 1, "rupees rs inr"),
+    "peso": ("money peso", 1, "pesos"),
+    "millimeter": ("length metric", 1, "millimeters millimetre millimetres mm 毫米"),
+    "centimeter": ("length metric", 10, "centimeters centimetre centimetres cm 厘米"),
+    "decimeter": ("length metric", 100, "decimeters decimetre decimetres dm 分米"),
+    "meter": ("length metric", 1000, "meters metre metres m 米"),
+    "kilometer": ("length metric", 10**6, "kilometers kilometre kilometres km 千米 公里"),
+    "inch": ("length imperial", 1, "inches in"),
+    "foot": ("length imperial", 12, "feet ft"),
+    "yard": ("length imperial", 36, "yards yd yds"),
+    "mile": ("length imperial", 63360, "miles mi"),
+    "second": ("time clock", 1, "seconds sec secs s 秒 秒钟"),
+    "minute": ("time clock", 60, "minutes min mins 分钟"),
+    "hour": ("time clock", 3600, "hours hr hrs h 小时 个小时"),
+    "day": ("time clock", 86400, "days 天"),
+    "week": ("time clock", 604800, "weeks wk wks 周"),
+    "month": ("time calendar", 1, "months 月 个月"),
+    "year": ("time calendar", 12, "years yr yrs 年"),
+    "decade": ("time calendar", 120, "decades"),
+    "century": ("time calendar", 1200, "centuries"),
+    "milligram": ("mass metric", 1, "milligrams mg 毫克"),
+    "gram": ("mass metric", 1000, "grams g 克"),
+    "kilogram": ("mass metric", 10**6, "kilograms kg kgs 千克 公斤"),
+    "ounce": ("mass imperial", 1, "ounces oz"),
+    "pound": ("mass imperial", 16, "pounds lb lbs £ 英镑 磅"),
+    "milliliter": ("volume metric", 1, "milliliters millilitre millilitres ml cc 毫升"),
+    "liter": ("volume metric", 1000, "liters litre litres l L 升"),
+    "pint": ("volume imperial", 1, "pints"),
+    "quart": ("volume imperial", 2, "quarts qt"),
+    "gallon": ("volume imperial", 8, "gallons gal"),
+    "degree": ("angle degree", 1, "degrees deg 度"),
+    "radian": ("angle radian", 1, "radians rad 弧度"),
+    "celsius": ("temperature celsius", 1, "centigrade C 摄氏度"),
+    "fahrenheit": ("temperature fahrenheit", 1, "F 华氏度"),
+    "kelvin": ("temperature kelvin", 1, "kelvins"),
+}
+_OTHERS = {
+    "ton": "tons tonne tonnes 吨",
+    "unit": "units",
+    "mph": "",
+    "acre": "acres",
+    "hectare": "hectares",
+    "ampere": "amperes amp amps A",
+    "volt": "volts V 伏",
+    "watt": "watts W 瓦",
+    "newton": "newtons N 牛",
+    "hertz": "hz Hz",
+    "joule": "joules J 焦",
+    "ohm": "ohms Ω",
+    "pascal": "pa Pa pascals",
+    "kilowatt": "kw kW kilowatts",
+    "kph": "kmh",
+    "fps": "",
+    "calorie": "calories cal kcal",
+    "tablespoon": "tablespoons tbsp",
+    "teaspoon": "teaspoons tsp",
+}
+KINDS = frozenset(kind.split()[0] for kind, _, _ in _MEASURES.values())
+_KNOWN = {form: name for name, forms in _OTHERS.items() for form in (name, *forms.split())}
+_KNOWN |= {form: name for name, (_, _, forms) in _MEASURES.items() for form in (name, *forms.split())}
+_CURRENCY = {
+    "$": "dollar",
+    "\\$": "dollar",
+    "US$": "dollar",
+    "USD": "dollar",
+    "RMB": "yuan",
+    "CNY": "yuan",
+    "EUR": "euro",
+    "Rs": "rupee",
+    "Rs.": "rupee",
+    "€": "euro",
+    "£": "pound",
+    "¥": "yen",
+    "￥": "yuan",
+    "₹": "rupee",
+}
+_RATES = {"mph": "mile / hour", "kph": "kilometer / hour", "kmh": "kilometer / hour", "fps": "foot / second"}
+_POWERS = {"square": "2", "squared": "2", "sq": "2", "cubic": "3", "cubed": "3", "cu": "3", "平方": "2", "立方": "3"}
+_LEADING = re.compile(r"^([-+]?)\s*(US\$|USD|RMB|CNY|EUR|Rs\.?|\\\$|\\text\{\\\$\}|[$€£¥￥₹])\s*(?=[-\d.\\(])")
+_WORD = r"[A-Za-z¢€£¥$][A-Za-z/.'-]*"
+_TRAILING = re.compile(
+    rf"^(?P<value>.*(?:[\d}})\]%]|\\pi\b|\\ldots|\d[a-z](?=\s[a-z]{3})))(?P<gap>\s*)(?P<words>{_WORD}(?:\s+{_WORD}){{0,8}})\s*(?:(?:\^\s*\{{?|(?<=m))(?P<power>[23])\}}?)?$"
+)
+_DOLLARS = re.compile(r"^(?P<value>-?[\d.,]+)\s*(?:\\\$|\$|€|£|¥)$")
+_DEGREE = re.compile(
+    r"^(?P<value>.*\S)\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree|(?<=\s)deg(?:ree)?s?(?=\s+[CcFf]))"
+    r"\s*(?P<scale>[CF]|[Cc]elsius|[Cc]entigrade|[Ff]ahrenheit)?$"
+)
+_OF_DEGREES = re.compile(
+    r".*\\?(?:sin|cos|tan|cot|sec|csc)\s*(?:\^\s*(?:\{-?\d++\}|-?\d{1,2}))?\s*\(?[\d.]++\s*\^"
+)  # \sin 75^\circ
+_OVER = re.compile(r"\s*\\frac\s*\{\s*([A-Za-z]{1,8})\s*\}\s*\{\s*([A-Za-z]{1,8})\s*\}$")  # 5 \frac{km}{h}
+_INVERSE = re.compile(r"(?<=\d)\s?([a-z]{1,2}?)\s?(?:\\cdot\s?)?(s|h|min)\s?\^\s?\{?-1\}?$")  # 5 m s^{-1}
+_PER = re.compile(r"(?<=\d)\s*/\s*(?=(?:second|minute|hour|day|week|month|year|person|child|student|item|piece|unit)$)")
+_PERCENT_WORD = re.compile(r"(?<=\d)\s(?:percent|per\scent)(?=\s)")
+_HAN = r"[\u4e00-\u9fff]"
+_CHINESE = re.compile(rf"^(?P<value>.*?)\s*(?P<words>(?:平方|立方)?{_HAN}{{1,12}}(?:/{_HAN}{{1,2}})?)$")
+_HAN_RATE = re.compile(r"([^/每]+)[/每]个?(秒|分|时|秒钟|分钟|小时|天|月|年)")
+_HAN_PER = re.compile(
+    r"每个?(秒|分|时|秒钟|分钟|小时|天|月|年)(?:可?以?行驶|行|走|跑|飞行?|前进)?\s*(?=[\d零一二三四五六七八九十百])"
+)
+_HAN_TIMES = {"时": "hour", "分": "minute"}  # under a fraction bar
+_TAIL = re.compile(
+    r"(?:^|\s+)(?:at|in|on|from|for|to|of|by|with|before|after|until|when|while|if|per|up|above|along|into|onto|across"
+    r"|through|around|towards?|past)\s+"
+)
+_COUNTERS = (
+    "项道根页层排场圈步间家束株串盘碗桶罐个只条件张本支枝台辆座棵块片朵头匹位名人次种组对双套堆"
+    "颗粒箱盒袋瓶杯份元角分度岁秒天日周月年斤公里米克升吨"
+)
+_ANY_COUNTERS = "个种人名位项次"  # people and ways are counted with either
+_COUNTED_LIST = """
+    人 学生 同学 苹果 球 数 整数 正整数 自然数 质数 素数 解 实数解 根 实根 实数根 点 交点 三角形 正方形 矩形 元素
+    子集 方法 方案 选法 排法 可能 情况 零点 小球 数字 因数 约数 老师 男生 女生 钱 米 厘米 千米 分米 毫米 升 毫升 克 千克
+    """
+_COUNTED = frozenset(_COUNTED_LIST.split())
+
+
+def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozenset()) -> tuple[str, str]:
+    r"""Return the text without its unit, and the unit's canonical name ("" for no unit, COUNTED for counted things).
+
+    "%" is kept, since it is a factor rather than a unit.
+
+    Args:
+        text: text prepared by `arpo_env.grading.answer_text.prepare`.
+        letters: whether a single letter may be a unit, as in "5 m", rather than a variable.
+        known: words of the question, from `arpo_env.grading.math_values.question_words`.
+    """
+    unit = ""
+    text = _PERCENT_WORD.sub(r"\\%", _PER.sub(" per ", _INVERSE.sub(r" \1/\2", _OVER.sub(r" \1/\2", text))))
+    if match := _LEADING.match(text):
+        unit, text = _CURRENCY.get(match[2], "dollar"), match[1] + text[match.end() :]
+    if match := (None if _OF_DEGREES.match(text) else _DEGREE.match(text)) or _DOLLARS.match(text):
+        scale = match["scale"][:1].upper() if match.re is _DEGREE and match["scale"] else ""
+        return match["value"], _KNOWN.get(scale, "degree") if match.re is _DEGREE else unit or "dollar"
+    if (match := _HAN_PER.match(text)) and "每" not in text[1:]:
+        text = f"{text[match.end() :]}/{match[1]}"
+    if match := _CHINESE.match(text):
+        return _split_chinese(match, text, unit, known)
+    match = _TRAILING.match(text) or _after_words(text)
+    if match is None:
+        return text, unit
+    value, gap, words, power = match["value"], match["gap"], match["words"], match["power"]
+    if words.split() in (["percent"], ["percentage"], ["per", "cent"], ["pct"]):
+        return value.rstrip() + "\\%", unit
+    if (scaled := re.match(r"(hundred|thousand|million|billion|trillion)\s+(?=\S)", words)) and re.search(
+        r"\d$", value
+    ):
+        value, words = f"{value} {scaled[1]}", words[scaled.end() :]
+    name = _unit_name(words, power, gap, letters, known)
+    return (text, unit) if name is None else (value, unit if unit and name in ("", COUNTED) else name)
+
+
+def same_unit(one: str, other: str) -> bool:
+    """Return whether two units may be the same; "meter" may abbreviate "meter/second", and "degree" "celsius"."""
+    if "degree" in (one, other) and {one, other} & {"celsius", "fahrenheit"}:
+        return True
+    if {one, other} == {"yen", "yuan"}:  # both are written with the same sign
+        return True
+    if COUNTED in (one, other) and {one, other} <= {COUNTED, *_COUNTERS}:
+        return True
+    return one == other or (("/" in one) != ("/" in other) and one.partition("/")[0] == other.partition("/")[0])
+
+
+def convert(number: Fraction, unit: str, wanted: str) -> Fraction | None:
+    """Return a number converted to another unit; None if the units have different dimensions."""
+    (unit, _, under), (wanted, _, wanted_under) = unit.partition("/"), wanted.partition("/")
+    if under or wanted_under:
+        top, bottom = convert(number, unit, wanted), convert(Fraction(1), under, wanted_under)
+        return None if top is None or not bottom else top / bottom
+    if (unit, wanted) == ("celsius", "fahrenheit"):
+        return number * 9 / 5 + 32
+    if (unit, wanted) == ("fahrenheit", "celsius"):
+        return (number - 32) * 5 / 9
+    (kind, size), (wanted_kind, wanted_size) = _dimension(unit), _dimension(wanted)
+    return number * size / wanted_size if kind == wanted_kind != "" else None
+
+
+def _dimension(unit: str) -> tuple[str, Fraction]:
+    """Return what a unit measures, and how large it is; "" for a unit that is not converted."""
+    name, _, power = unit.partition("^")
+    kind, size, _ = _MEASURES.get(name, ("", 1, ""))
+    if (kind, power) == ("length metric", "3"):
+        return "volume metric", Fraction(size**3, 1000)  # a milliliter is a cubic centimeter
+    # areas and volumes scale with the power of the length
+    return f"{kind}{power}" if kind else "", Fraction(size) ** int(power or 1)
+
+
+def kind_of_unit(unit: str) -> str:
+    """Return "length", "money", "time", "mass", "volume", or the unit itself for others; "" for rates of lengths."""
+    name, _, under = re.sub(r"\^\d", "", unit).partition("/")
+    kind = _MEASURES[name][0].split()[0] if name in _MEASURES else name
+    return "" if under and kind != "money" else kind
+
+
+def _after_words(text: str) -> re.Match[str] | None:
+    """Find the unit after a number in words: "five apples"."""
+    for match in reversed(list(re.finditer(r"\s+(?=[a-z])", text[:100]))):
+        if as_value(text[: match.start()]) is not None:
+            pattern = (
+                rf"^(?P<value>.{{{match.start()}}})(?P<gap>\s+)(?P<words>[A-Za-z][A-Za-z\s/.'-]*)(?P<power>(?!))?$"
+            )
+            return re.match(pattern, text)
+    return None
+
+
+def _unit_name(words: str, power: str | None, gap: str, letters: bool, known: frozenset[str]) -> str | None:
+    """Return the canonical name of a unit, "" for words like "in total", None if the words are not a unit."""
+    words = words.strip().rstrip(".")
+    while not _all_known(words.lower().split()) and (match := AFTER.fullmatch(words)) and match[1] != words:
+        words = match[1].strip()
+    if tail := next((match for match in _TAIL.finditer(words) if is_known_tail(words[match.end() :], known)), None):
+        return _unit_name(words[: tail.start()], power, gap, letters, known)
+    if not words:
+        return "" if gap else None
+    parts = words.replace(".", "").split()
+    while parts[0].lower() in MODIFIERS and _all_known([part.lower() for part in parts[1:]]) and parts[1:]:
+        parts = parts[1:]
+    lower = [part.lower() for part in parts]
+    # powers change the value
+    if all(word in _POWERS for word in lower):  # "9 squared" is 81
+        return None
+    # a single letter is a unit only where a variable is impossible
+    if len(parts[0]) == 1 and parts[0].isalpha():
+        known_letter = letters and parts[0] in _KNOWN and (len(parts) == 1 or _all_known(lower))
+        return (_KNOWN[parts[0]] + (f"^{power}" if power else "") if len(parts) == 1 else "") if known_letter else None
+    if _all_known(lower):
+        return _canonical(lower, power)
+    measure = lower[0] if lower[0] in _KNOWN and lower[1:2] == ["of"] else ""
+    if measure and names_what_is_counted(["items", "of", *lower[2:]], known):
+        return _KNOWN[measure]
+    if gap and power is None and names_what_is_counted([word.removesuffix("'s").strip("'") for word in lower], known):
+        group = next((word.removesuffix("s") for word in lower if word.removesuffix("s") in ("dozen", "pair")), COUNTED)
+        return COUNTED if "ordered" in lower else group
+    return None
+
+
+def _all_known(words: list[str]) -> bool:
+    if "in" in words[1:] and words[-2] not in _POWERS:
+        return False
+    return all(
+        part in _KNOWN or part in _POWERS or (part in ("per", "us") and len(words) > 1)
+        for word in words
+        for part in word.split("/")
+    )
+
+
+def _canonical(words: list[str], power: str | None) -> str:
+    names = [part for word in words for part in word.replace("/", " / ").split() if part != "us"]
+    powers = [_POWERS[name] for name in names if name in _POWERS] + ([power] if power else [])
+    known = [_KNOWN.get(name, "") for name in names if name not in _POWERS]
+    rate = " ".join(_RATES.get(name, name) for name in names).replace(" per ", " / ").split()
+    if len(rate) == 3 and rate[1] == "/" and {rate[0], rate[2]} <= _KNOWN.keys():
+        return f"{_KNOWN[rate[0]]}/{_KNOWN[rate[2]]}" + (f"^{power}" if power else "")
+    name = known[0] if len(known) == 1 else ""
+    return name + (f"^{powers[0]}" if powers and name else "")
+
+
+def _split_chinese(match: re.Match[str], text: str, unit: str, known: frozenset[str]) -> tuple[str, str]:
+    value, words = match["value"].strip(), match["words"]
+    for start in range(len(words)):  # the number itself may be in Chinese: 五个
+        head, tail = (value + words[:start]).strip(), words[start:]
+        if as_value(head) is None and not (start == 0 and re.search(r"[\d})\]]$|\\pi$", head)):
+            continue
+        if rate := _HAN_RATE.fullmatch(tail):
+            over = _KNOWN.get(rate[1], "" if rate[1] not in _COUNTERS else COUNTED)
+            if over:
+                return head, f"{over}/{_HAN_TIMES.get(rate[2]) or _KNOWN[rate[2]]}"
+        power = next((mark for name, mark in _POWERS.items() if tail.startswith(name)), "")
+        plain = tail[2:] if power else tail
+        if plain in _KNOWN:
+            return head, _KNOWN[plain] + (f"^{power}" if power else "")
+        measure = next((plain[:end] for end in range(len(plain), 0, -1) if plain[:end] in _KNOWN), "")
+        rest = plain.removeprefix(measure)
+        if measure and (rest == "后" or _repeats(plain, known) or _repeats(rest, known)):
+            return head, _KNOWN[measure] + (f"^{power}" if power else "")
+        if not power and plain[0] in _COUNTERS and (_is_counted(plain[1:], known) or _repeats(plain, known)):
+            return head, COUNTED if plain[0] in _ANY_COUNTERS else plain[0]
+    return text, unit
+
+
+def _repeats(words: str, known: frozenset[str]) -> bool:
+    return len(words) > 1 and all(words[place : place + 2] in known for place in range(len(words) - 1))
+
+
+def _is_counted(words: str, known: frozenset[str]) -> bool:
+    """Return whether the Chinese words after a counter say what is counted: "不同的方法"."""
+    words = re.sub("^(?:不同的?|可能的?|满足条件的|符合条件的|的)", "", words)
+    return words in _COUNTED or not words or _repeats(words, known)

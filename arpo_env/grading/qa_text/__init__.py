@@ -1,1 +1,0 @@
-"""Normalises short answers in words and finds what they claim."""
