@@ -5,142 +5,39 @@
 
 Failures are not served again, except that a replay repeats pages that could not be read (`Cache.note`). A replay
 ignores the age of records. Do not send secrets through it: requests are stored in plain text.
-`arpo_env.cache` exports and imports records.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import dataclasses
+import hashlib
 import json
 import os
 import re
+import sqlite3
 import threading
 import time
 import warnings
 import weakref
 import zlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from arpo_env.sqlite_store import STATUSES, CacheError, Record, Store, canonical, checkpoint
+from arpo_env.errors import ServiceError
 from arpo_env.text import normalise_unicode
 from envs_registry.nearest_name import nearest_hint
 
-__all__ = ["Cache", "CacheError", "CacheMiss", "KINDS", "MODES", "normalise_query"]
-
-
-# Merges equal calls that are made at the same time, from any thread or event loop, into one.
-#
-# Results are not kept after the call has ended; that is the task of the cache.
-
 T = TypeVar("T")
-
-_CHECK_SECONDS = 0.5  # seconds between checks whether the event loop of the call is still running
-
-
-@dataclass(frozen=True)
-class _Outcome(Generic[T]):
-    """The outcome of a call: one value, an error, or neither if it was cancelled."""
-
-    values: tuple[T, ...] = ()
-    error: Exception | None = None
-
-
-@dataclass(eq=False)
-class _SharedCall(Generic[T]):
-    loop: asyncio.AbstractEventLoop
-    finished: Future[_Outcome[T]] = field(default_factory=Future)
-    waiting: int = 0
-    task: asyncio.Task[None] | None = None
-
-
-class _NoResult(Exception):
-    """Another caller's call ended without a result."""
-
-
-class SingleFlight(Generic[T]):
-    """Merges equal calls.
-
-    The call runs as a separate task on the loop of the first caller. A cancelled caller does not affect the others; the
-    call itself is cancelled when its last caller has left. If the call fails, all callers get its error, without
-    another attempt, since services retry by themselves. If the first caller's loop stops, another caller starts anew.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._calls: dict[bytes, _SharedCall[T]] = {}
-
-    async def do(self, key: bytes, call: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `call`, or of the running call of another caller with the same key."""
-        while True:
-            shared, mine = self._join(key, call)
-            try:
-                return await _wait_for(shared)
-            except _NoResult:
-                if mine:  # the caller's own task was cancelled, so this caller is too
-                    raise asyncio.CancelledError from None
-            finally:
-                self._leave(key, shared)
-
-    def _join(self, key: bytes, call: Callable[[], Awaitable[T]]) -> tuple[_SharedCall[T], bool]:
-        with self._lock:
-            shared = self._calls.get(key)
-            # a loop that has stopped will never finish its call, so the next caller takes over
-            mine = shared is None or not shared.loop.is_running()
-            if shared is None or mine:
-                shared = self._calls[key] = _SharedCall(asyncio.get_running_loop())
-                shared.task = shared.loop.create_task(self._run(key, shared, call))
-            shared.waiting += 1
-            return shared, mine
-
-    def _leave(self, key: bytes, shared: _SharedCall[T]) -> None:
-        with self._lock:
-            shared.waiting -= 1
-            abandoned = shared.waiting == 0 and not shared.finished.done()
-            if abandoned:
-                self._remove(key, shared)
-        if abandoned and shared.task is not None and not shared.loop.is_closed():
-            shared.loop.call_soon_threadsafe(shared.task.cancel)
-
-    async def _run(self, key: bytes, shared: _SharedCall[T], call: Callable[[], Awaitable[T]]) -> None:
-        outcome: _Outcome[T] = _Outcome()
-        try:
-            outcome = _Outcome((await call(),))
-        except Exception as error:
-            outcome = _Outcome(error=error)
-        finally:
-            with self._lock:
-                self._remove(key, shared)
-            shared.finished.set_result(outcome)
-
-    def _remove(self, key: bytes, shared: _SharedCall[T]) -> None:
-        if self._calls.get(key) is shared:
-            del self._calls[key]
-
-
-async def _wait_for(shared: _SharedCall[T]) -> T:
-    finished = asyncio.wrap_future(shared.finished)
-    here = asyncio.get_running_loop()
-    while not shared.finished.done():
-        # the future does not report that its loop has died, so callers on other loops check from time to time
-        await asyncio.wait({finished}, timeout=None if shared.loop is here else _CHECK_SECONDS)
-        if not shared.finished.done() and not shared.loop.is_running():
-            raise _NoResult
-    outcome = shared.finished.result()
-    if outcome.error is not None:
-        raise outcome.error
-    if not outcome.values:
-        raise _NoResult
-    return outcome.values[0]
-
-
 KINDS = ("search", "page", "summary", "judge", "chat", "mcp", "generation", "embedding")
 MODES = ("live", "record", "replay")
+STATUSES = ("found", "nothing")
 NEGATIVE_SECONDS = 3600.0
 SERVER = "server"  # field of a request: the address that answered
 _DIGESTS = ("prompt", "history")  # fields of requests that are hashes, not shown in errors
@@ -149,6 +46,13 @@ _LONGEST = 200  # characters of a field that an error shows
 
 _PREFIX = re.compile(r"(?:search query: ?)+")  # from the example in the published prompt; policies copy it
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "「": "」", "『": "』"}
+
+
+class CacheError(ServiceError):
+    """Raised when the cache file cannot be used."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("cache", message)
 
 
 class CacheMiss(CacheError):
@@ -171,11 +75,37 @@ def _readable(request: Any) -> str:
     if not isinstance(request, Mapping):
         return repr(request)[:_LONGEST]
     names = sorted((name for name in request if name not in _DIGESTS), key=lambda name: (name not in _FIRST, name))
-    return ", ".join(f"{name} {_short(repr(request[name]))}" for name in names)
+    shown = {name: repr(request[name]) for name in names}
+    return ", ".join(f"{name} {text[:_LONGEST]}{'...' * (len(text) > _LONGEST)}" for name, text in shown.items())
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+@dataclass(frozen=True)
+class Record:
+    """A request and its answer; `request` is canonical JSON, `value` JSON compressed with zlib, times since 1970."""
+
+    kind: str
+    provider: str
+    version: str
+    request: str
+    value: bytes
+    created: float
+    expires: float | None = None
+    status: str = "found"
+
+    @property
+    def key(self) -> bytes:
+        """SHA-256 of what identifies the request."""
+        identity = canonical([self.kind, self.provider, self.version, self.request])
+        return hashlib.sha256(identity.encode()).digest()
+
+
+def canonical(request: Any) -> str:
+    """Return JSON that is equal for equal data.
+
+    Raises:
+        TypeError, ValueError: the data contains a value that JSON does not have.
+    """
+    return json.dumps(request, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 class Cache:
@@ -183,8 +113,7 @@ class Cache:
 
     Args:
         path: path of the file; created at first use, except in replay mode. While it is written, FILE-wal beside it is
-            part of it, so copy a cache only after `close`, or export it. On a network file system there is no FILE-wal
-            and writing is slower.
+            part of it, so copy a cache only after `close`, or export it.
         mode: "live" (neither reads nor writes), "record" or "replay".
         ttl: lifetime in seconds per kind of record; None means unlimited. "negative" applies to answers without
             results. Defaults: unlimited, and one hour for "negative".
@@ -202,15 +131,8 @@ class Cache:
         self.path, self.mode = Path(path), mode
         self.ttl: dict[str, float | None] = {"negative": NEGATIVE_SECONDS, **(ttl or {})}
         self.store = Store(self.path, read_only=mode == "replay")
-        self._known: dict[str, str] = {}
-        self._start()
-        _caches.add(self)
-        if mode == "replay":
-            checkpoint(self.path)  # records of this process; a replay opens the file read-only
-
-    def _start(self) -> None:
+        self._held: dict[str, str] = {}  # kind -> what the file has of it
         self._flights: SingleFlight[Record] = SingleFlight()
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="arpo-cache")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Cache, (self.path, self.mode, self.ttl)
@@ -243,22 +165,36 @@ class Cache:
         Raises:
             CacheMiss: the cache is in replay mode and nothing was recorded.
             CacheError: the file cannot be used.
-            ValueError: `kind` is unknown.
             Exception: raised by `call`; never recorded.
         """
         _one_of(kind, KINDS, "kind")
         if self.mode == "live":
             return await call()
         asked = Record(kind, provider, str(version), canonical(request), b"", 0.0)
+
+        async def call_and_record() -> Record:
+            value = await call()
+            nothing = negative is not None and negative(value)
+            record = self.record(kind, provider, version, request, value, nothing=nothing)
+            await asyncio.to_thread(self.store.put, [record])
+            return record
+
         if always and self.mode == "record":
-            return self.store.unpack(await self._call_always(asked, call, negative))
-        found = self._look_up(asked)
+            before = self.store.get(asked.key)
+            found: Record | None = await call_and_record()
+            self._warn_if_changed(before, found)
+        else:
+            found = self._look_up(asked)
         if found is None and self.mode == "replay":
-            if kind not in self._known:  # counted once, since it scans all records
-                self._known[kind] = _known(self.store.known(kind))
-            raise CacheMiss(self.path, kind, provider, asked.version, request, self._known[kind])
+            if kind not in self._held:  # counted once, since it scans all records
+                self._held[kind] = self.store.held(kind)
+            raise CacheMiss(self.path, kind, provider, asked.version, request, self._held[kind])
         if found is None:
-            found = await self._flights.do(asked.key, lambda: self._call_once(asked, call, negative))
+
+            async def look_again() -> Record:  # another call may have ended after the first look-up
+                return self._look_up(asked) or await call_and_record()
+
+            found = await self._flights.do(asked.key, look_again)
         return self.store.unpack(found)
 
     def _look_up(self, asked: Record) -> Record | None:
@@ -267,35 +203,14 @@ class Cache:
             return found
         return None
 
-    async def _call_once(
-        self, asked: Record, call: Callable[[], Awaitable[Any]], negative: Callable[[Any], bool] | None
-    ) -> Record:
-        if (found := self._look_up(asked)) is not None:  # another call ended after the first look-up
-            return found
-        return await self._call_and_record(asked, call, negative)
-
-    async def _call_always(
-        self, asked: Record, call: Callable[[], Awaitable[Any]], negative: Callable[[Any], bool] | None
-    ) -> Record:
-        before, after = self.store.get(asked.key), await self._call_and_record(asked, call, negative)
-        if before is not None and before.value != after.value:
+    def _warn_if_changed(self, before: Record | None, after: Record | None) -> None:
+        if before is not None and after is not None and before.value != after.value:
             warnings.warn(
-                f"{asked.provider} answered a repeated {asked.kind} request differently from {self.path}; "
+                f"{after.provider} answered a repeated {after.kind} request differently from {self.path}; "
                 "the last answer is kept, and a replay returns it for all equal requests",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return after
-
-    async def _call_and_record(
-        self, asked: Record, call: Callable[[], Awaitable[Any]], negative: Callable[[Any], bool] | None
-    ) -> Record:
-        value = await call()
-        nothing = negative is not None and negative(value)
-        request = json.loads(asked.request)
-        record = self.record(asked.kind, asked.provider, asked.version, request, value, nothing=nothing)
-        await self._write(record)
-        return record
 
     async def note(self, kind: str, provider: str, version: object, request: Any, value: Any) -> None:
         """Record a failure that is part of the run, so that a replay repeats it. Record mode never answers from it.
@@ -304,53 +219,24 @@ class Cache:
         """
         if self.mode == "record":
             record = self.record(kind, provider, version, request, value, nothing=True)
-            await self._write(dataclasses.replace(record, expires=record.created), replace=False)
-
-    async def _write(self, record: Record, replace: bool = True) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._writer, self.store.put, [record], replace)
+            expired = dataclasses.replace(record, expires=record.created)
+            await asyncio.to_thread(self.store.put, [expired], replace=False)
 
     def record(
         self, kind: str, provider: str, version: object, request: Any, value: Any, *, nothing: bool = False
     ) -> Record:
         """Create a record with the current time, for `store.put`."""
-        seconds = self.ttl.get(kind)
-        if nothing:
-            shortest = (s for s in (seconds, self.ttl["negative"]) if s is not None)
-            seconds = min(shortest, default=None)
+        lifetimes = [self.ttl.get(kind), self.ttl["negative"] if nothing else None]
+        seconds = min((each for each in lifetimes if each is not None), default=None)
         now = time.time()
+        packed = zlib.compress(json.dumps(value, allow_nan=False).encode())
         expires = None if seconds is None else now + seconds
         status = "nothing" if nothing else "found"
-        packed = zlib.compress(json.dumps(value, allow_nan=False).encode())
         return Record(kind, provider, str(version), canonical(request), packed, now, expires, status)
-
-    def stats(self) -> list[dict[str, Any]]:
-        """Return a row per kind, provider and version: records, nothing, expired, bytes, oldest, newest."""
-        return self.store.count()
 
     def close(self) -> None:
         """Close the file; may be called twice, and the next use opens it again."""
         self.store.close()
-
-
-_caches: weakref.WeakSet[Cache] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for cache in list(_caches):
-        cache._start()  # threads and calls of the parent do not exist in the child
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-def _known(known: Sequence[tuple[str, str, str | None, int]]) -> str:
-    """Summarise what a file has of a kind, which shows differences in settings after a miss."""
-    rows = [
-        f"{count} of {provider} (version {version}{f', {SERVER} {server!r}' if server else ''})"
-        for provider, version, server, count in known
-    ]
-    same = " (use the same model_url)" if any(server for _, _, server, _ in known) else ""
-    return f"Records of that kind: {'; '.join(rows) or 'nothing'}{same}. "
 
 
 def normalise_query(text: str) -> str:
@@ -375,6 +261,365 @@ def _one_of(given: str, known: Sequence[str], what: str) -> None:
         raise ValueError(f"unknown {what} {given!r}; available: {', '.join(known)}{nearest_hint(given, known)}")
 
 
+@dataclass(eq=False)
+class _SharedCall(Generic[T]):
+    loop: asyncio.AbstractEventLoop
+    # a value or an error; cancelled if there is neither, and then another caller calls
+    finished: Future[tuple[list[T], Exception | None]] = field(default_factory=Future)
+
+
+class SingleFlight(Generic[T]):
+    """Merges equal calls that are made at the same time, from any thread or event loop, into one.
+
+    If the call fails, all callers get its error, since services retry by themselves. If the first caller is cancelled
+    or its loop stops, another one calls anew. Results are not kept.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int, bytes], _SharedCall[T]] = {}
+
+    async def do(self, key: bytes, call: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of `call`, or of the running call of another caller with the same key."""
+        place, mine = (os.getpid(), key), _SharedCall[T](asyncio.get_running_loop())
+        while True:
+            shared = self._calls.setdefault(place, mine)  # atomic, so no lock that a fork could leave held
+            if shared is not mine and not shared.loop.is_running():
+                shared = self._calls[place] = mine
+            if shared is mine:
+                return await self._call(place, mine, call)
+            # the future does not report that its loop has died, so it is checked from time to time
+            await asyncio.wait({asyncio.wrap_future(shared.finished)}, timeout=0.5)
+            if shared.finished.done() and not shared.finished.cancelled():
+                values, error = shared.finished.result()
+                if error is not None:
+                    raise error
+                return values[0]
+
+    async def _call(self, place: tuple[int, bytes], mine: _SharedCall[T], call: Callable[[], Awaitable[T]]) -> T:
+        outcome: tuple[list[T], Exception | None] | None = None
+        try:
+            value = await call()
+            outcome = [value], None
+            return value
+        except Exception as error:
+            outcome = [], error
+            raise
+        finally:
+            if self._calls.get(place) is mine:
+                del self._calls[place]
+            if outcome is None:
+                mine.finished.cancel()
+            else:
+                mine.finished.set_result(outcome)
+
+
+# The storage: an SQLite database with a write-ahead log (FILE-wal), which processes and threads read and write
+# concurrently. SQLite moves the log into the file from time to time and when the last connection is closed.
+
+FORMAT = 1
+_BUSY_SECONDS = 60.0
+_OURS = 0x4152504F  # "ARPO", in the file's header
+_COLUMNS = "kind, provider, version, request, value, created, expires, status"
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS records (
+    key BLOB PRIMARY KEY, kind TEXT NOT NULL, provider TEXT NOT NULL, version TEXT NOT NULL, request TEXT NOT NULL,
+    value BLOB NOT NULL, created REAL NOT NULL, expires REAL, status TEXT NOT NULL
+);
+PRAGMA application_id = {_OURS};
+PRAGMA user_version = {FORMAT};
+COMMIT;
+"""
+_NETWORK = re.compile(r"nfs|cifs|smb|9p|afs|ceph|lustre|gpfs|beegfs|gluster|ocfs|gfs2|fuse\.|fuseblk")
+_CURE = "Nothing was deleted; move the file away (mv {path} {path}.damaged) and record again, or import an export"
+_FORBIDDEN = ("unable to open", "readonly")  # WAL mode writes beside the file even to read it
+
+
+class Store:
+    """The database; opened at first use. `read_only` works on a read-only file system."""
+
+    def __init__(self, path: Path, read_only: bool = False) -> None:
+        self.path = path
+        # two, so that a look-up does not wait for a write
+        self._reader, self._writer = _Connection(path, read_only), _Connection(path, read_only)
+
+    def get(self, key: bytes) -> Record | None:
+        """Return a record, even if it has expired."""
+        with self._reader.use() as connection:
+            # fetch all rows, so that the statement ends and releases its snapshot of the file
+            rows = connection.execute(f"SELECT {_COLUMNS} FROM records WHERE key = ?", (key,)).fetchall()
+        return Record(*rows[0]) if rows else None
+
+    def put(self, records: Iterable[Record], replace: bool = True) -> int:
+        """Write records in one transaction; return the number of written records."""
+        verb = "REPLACE" if replace else "IGNORE"
+        statement = f"INSERT OR {verb} INTO records (key, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        rows = [(record.key, *astuple(record)) for record in records]
+        with self._writer.use() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                written = connection.executemany(statement, rows).rowcount
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        return written
+
+    def records(self) -> Iterator[Record]:
+        """Iterate over all records in insertion order, in batches of 1,000."""
+        last = 0
+        while True:
+            with self._reader.use() as connection:
+                statement = f"SELECT rowid, {_COLUMNS} FROM records WHERE rowid > ? ORDER BY rowid LIMIT 1000"
+                rows = connection.execute(statement, (last,)).fetchall()
+            if not rows:
+                return
+            last = rows[-1][0]
+            yield from (Record(*row[1:]) for row in rows)
+
+    def stats(self) -> list[dict[str, Any]]:
+        """Return a row per kind, provider and version: records, nothing, expired, bytes, oldest, newest."""
+        statement = (
+            "SELECT kind, provider, version, count(*) AS records, sum(status = 'nothing') AS 'nothing',"
+            " sum(coalesce(expires <= ?, 0)) AS expired, sum(length(value)) AS bytes,"
+            " min(created) AS oldest, max(created) AS newest"
+            " FROM records GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+        )
+        with self._reader.use() as connection:
+            cursor = connection.execute(statement, (time.time(),))
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def held(self, kind: str) -> str:
+        """Say what the file has of a kind, which shows differences in settings after a miss."""
+        statement = (
+            "SELECT provider, version, json_extract(request, '$.server') AS server, count(*) FROM records"
+            " WHERE kind = ? GROUP BY 1, 2, 3 ORDER BY 4 DESC, 1, 2, 3 LIMIT 3"
+        )
+        with self._reader.use() as connection:
+            known = connection.execute(statement, (kind,)).fetchall()
+        rows = [
+            f"{count} of {provider} (version {version}{f', {SERVER} {server!r}' if server else ''})"
+            for provider, version, server, count in known
+        ]
+        same = " (use the same model_url)" if any(server for _, _, server, _ in known) else ""
+        return f"Records of that kind: {'; '.join(rows) or 'nothing'}{same}. "
+
+    def unpack(self, record: Record) -> Any:
+        """Return the value of a record.
+
+        Raises:
+            CacheError: the value is damaged.
+        """
+        try:
+            return json.loads(zlib.decompress(record.value))
+        except (zlib.error, ValueError) as error:
+            raise CacheError(
+                f"a record in {self.path} is damaged ({error}; request {record.request[:200]}). "
+                f"{_CURE.format(path=self.path)}"
+            ) from error
+
+    def close(self) -> None:
+        """Close the connections; the next use opens them again."""
+        for connection in (self._reader, self._writer):
+            with connection.lock:
+                connection.close()
+
+
+class _Connection:
+    """A connection that threads use in turn; opened at first use, and again after a fork."""
+
+    def __init__(self, path: Path, read_only: bool) -> None:
+        self.lock = threading.Lock()
+        self._path, self.read_only = path, read_only
+        self._open: sqlite3.Connection | None = None
+        with _registry:
+            _connections.add(self)
+
+    @contextmanager
+    def use(self) -> Iterator[sqlite3.Connection]:
+        with self.lock:
+            try:
+                if self._open is None:
+                    self._open = _open_read_only(self._path) if self.read_only else _open_to_write(self._path)
+                yield self._open
+            except sqlite3.Error as error:
+                raise _explained(error, self._path) from error
+
+    def close(self) -> None:
+        """Close it; the caller holds the lock."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.close()
+
+    def __del__(self) -> None:
+        # at once, not when the garbage collector comes to it, and not while another thread forks
+        with _registry:
+            self.close()
+
+
+# All connections are closed before a fork: SQLite keeps its lock state in the memory of the process, and a forked copy
+# of that state is wrong.
+_connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
+_registry = threading.RLock()  # reentrant, since garbage collection may delete connections on the same thread
+_locked: list[_Connection] = []
+
+
+def _before_fork() -> None:
+    _registry.acquire()
+    for connection in list(_connections):
+        connection.lock.acquire()
+        _locked.append(connection)
+        connection.close()
+
+
+def _after_fork() -> None:
+    while _locked:
+        _locked.pop().lock.release()
+    _registry.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
+def _close_all() -> None:
+    """Close the connections of this process, writers last: a reader cannot move the log into the file."""
+    with _registry:
+        known = sorted(_connections, key=lambda connection: not connection.read_only)
+    for connection in known:
+        with connection.lock:
+            connection.close()
+
+
+atexit.register(_close_all)
+
+
+def _connect(where: str | Path, path: Path, check: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        where, uri=isinstance(where, str), timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        check(connection)
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _open_to_write(path: Path) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CacheError(f"{path.parent} cannot be created ({error.strerror}); choose another folder") from error
+
+    def prepare(connection: sqlite3.Connection) -> None:
+        if _is_new(connection, path):
+            connection.executescript(_SCHEMA)  # before WAL mode, so that the file alone is a valid cache from now on
+        _set_journal_mode(connection, path)
+
+    return _connect(path, path, prepare)
+
+
+def _open_read_only(path: Path) -> sqlite3.Connection:
+    """Open a file that others may be writing, or that is on a read-only file system."""
+    if not path.is_file():
+        raise CacheError(
+            f'there is no file {path} to replay; record one with mode="record", or `arpo cache import {path} SOURCE`'
+        )
+
+    def check(connection: sqlite3.Connection) -> None:
+        if _is_new(connection, path):
+            raise CacheError(f"{path} is empty; record it again, or copy it together with {path.name}-wal")
+
+    address = path.resolve().as_uri()
+    try:
+        return _connect(f"{address}?mode=ro", path, check)
+    except sqlite3.OperationalError as error:
+        if not any(word in str(error) for word in _FORBIDDEN):
+            raise
+        log = path.with_name(path.name + "-wal")
+        if log.exists() and log.stat().st_size:
+            raise CacheError(
+                f"{path} has recent records in {log.name}, which cannot be read on a read-only file system; copy both "
+                "files to a writable folder, or export the original with `arpo cache export`"
+            ) from error
+        # immutable skips locks and the log; safe, since the log is empty and nobody can write here
+        return _connect(f"{address}?mode=ro&immutable=1", path, check)
+
+
+def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
+    """Return whether the file is empty; refuse one that is not a cache of this format."""
+    connection.execute("BEGIN")  # read a consistent state; another process may be creating the file
+    owner, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
+    connection.execute("COMMIT")
+    if not owner and not version and not tables:
+        return True
+    if owner != _OURS:
+        raise CacheError(f"{path} is an SQLite file of another application, not a cache; choose another file")
+    if version != FORMAT:
+        raise CacheError(
+            f"{path} has format {version}, but this version of arpo reads format {FORMAT}; choose another file, or "
+            "export it with the version of arpo that wrote it and import that export"
+        )
+    return False
+
+
+def _set_journal_mode(connection: sqlite3.Connection, path: Path) -> None:
+    """Choose a write-ahead log, or a rollback journal on network file systems, which have no shared memory."""
+    wanted = "delete" if _on_network(path) else "wal"
+    end = time.monotonic() + _BUSY_SECONDS
+    while _pragma(connection, "journal_mode") != wanted:
+        try:
+            if _pragma(connection, f"journal_mode = {wanted}") != wanted:
+                wanted = "delete"  # no shared memory on this file system
+        except sqlite3.OperationalError as error:  # the busy timeout does not apply to changes of the journal mode
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+    connection.execute(f"PRAGMA synchronous = {'NORMAL' if wanted == 'wal' else 'FULL'}")
+
+
+def _on_network(path: Path) -> bool:
+    """Return whether a file is on a network file system; False if unknown."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    folder, best, kind = path.resolve().parent, -1, ""
+    for line in mounts:
+        fields, _, source = line.partition(" - ")
+        point = Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), fields.split()[4]))
+        # a later mount hides an earlier one at the same place
+        if folder.is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), source.split()[0]
+    return bool(_NETWORK.match(kind))
+
+
+def _pragma(connection: sqlite3.Connection, text: str) -> Any:
+    return connection.execute(f"PRAGMA {text}").fetchall()[0][0]
+
+
+def _explained(error: sqlite3.Error, path: Path) -> CacheError:
+    """Turn an SQLite error into a `CacheError` that names the file and the cure."""
+    text = str(error)
+    if "not a database" in text:
+        return CacheError(f"{path} is not a cache ({text}); nothing was deleted; choose another file")
+    if any(word in text for word in ("malformed", "no such table", "no such column")):
+        return CacheError(f"{path} is damaged or not a cache ({text}). {_CURE.format(path=path)}")
+    if "disk is full" in text:
+        return CacheError(
+            f"{path} cannot grow because the disk is full. Free some space, or continue with a copy of it and of "
+            f"{path.name}-wal on another disk; no record has been lost"
+        )
+    if "locked" in text:
+        return CacheError(f"{path} was locked by other processes for more than {_BUSY_SECONDS:g} s")
+    if any(word in text for word in _FORBIDDEN):
+        return CacheError(f'{path} cannot be written ({text}); choose another file, or use mode="replay"')
+    return CacheError(f"{path}: {text}")
+
+
 # Exports and imports the records of a cache as JSON Lines, one record per line.
 
 
@@ -394,19 +639,13 @@ def export_jsonl(cache: Cache, path: str | os.PathLike[str]) -> int:
     try:
         with open(part, "w", encoding="utf-8") as file:
             for record in cache.store.records():
-                file.write(_line(cache, record) + "\n")
+                fields = asdict(record) | {"request": json.loads(record.request), "value": cache.store.unpack(record)}
+                file.write(json.dumps(fields) + "\n")
                 count += 1
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)
     return count
-
-
-def _line(cache: Cache, record: Record) -> str:
-    fields = asdict(record) | {"request": json.loads(record.request), "value": cache.store.unpack(record)}
-    return json.dumps(fields)
 
 
 def import_jsonl(cache: Cache, path: str | os.PathLike[str], replace_records: bool = False) -> int:
@@ -420,18 +659,12 @@ def import_jsonl(cache: Cache, path: str | os.PathLike[str], replace_records: bo
     Raises:
         ValueError: a line is not a record; earlier batches of 1,000 lines have been added.
     """
-    lines = _records(Path(path))
     added = 0
-    while chunk := list(islice(lines, 1000)):
-        added += cache.store.put(chunk, replace=replace_records)
-    return added
-
-
-def _records(path: Path) -> Iterator[Record]:
     with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                yield _record(line, f"{path}, line {number}")
+        lines = (_record(line, f"{path}, line {number}") for number, line in enumerate(file, 1) if line.strip())
+        while chunk := list(islice(lines, 1000)):
+            added += cache.store.put(chunk, replace=replace_records)
+    return added
 
 
 def _record(line: bytes, place: str) -> Record:
@@ -443,11 +676,9 @@ def _record(line: bytes, place: str) -> Record:
         raise ValueError(
             f"{place}: not a cache record ({error!r}); write such files with `arpo cache export`"
         ) from error
-    if record.kind not in KINDS:
-        raise ValueError(f"{place}: unknown kind {record.kind!r}; the kinds are {', '.join(KINDS)}")
-    if record.status not in STATUSES:
-        raise ValueError(f"{place}: unknown status {record.status!r}; the statuses are {', '.join(STATUSES)}")
+    good = {"kind": record.kind in KINDS, "status": record.status in STATUSES}
     for name, kind in (("provider", str), ("version", str), ("created", int | float), ("expires", int | float | None)):
-        if not isinstance(getattr(record, name), kind):
-            raise ValueError(f"{place}: {name} cannot be {getattr(record, name)!r:.80}")
+        good[name] = isinstance(getattr(record, name), kind)
+    if wrong := next((name for name, fine in good.items() if not fine), ""):
+        raise ValueError(f"{place}: {wrong} cannot be {getattr(record, wrong)!r:.80}")
     return record

@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from arpo_env.cache import Cache
+from arpo_env.cache import Cache, CacheError
 from arpo_env.chat_model import ChatModel, without_thoughts
 from arpo_env.errors import ServiceError
-from arpo_env.sqlite_store import CacheError
 from arpo_env.text import Fence, cut_middle
 from arpo_trainer.backends.base import Backend, Request
 from arpo_trainer.validation import check_name, check_types

@@ -27,8 +27,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 if str(HERE) in sys.path:
     sys.path.remove(str(HERE))  # or its sandbox.py would pass for the package
-from arpo_env.cache import Cache  # noqa: E402
-from arpo_env.sqlite_store import Record, canonical  # noqa: E402
+from arpo_env.cache import (  # noqa: E402
+    Cache,
+    Record,
+    canonical,
+)
 
 RESULTS = HERE / "results"
 SPAWN = multiprocessing.get_context("spawn")

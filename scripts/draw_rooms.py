@@ -50,7 +50,7 @@ FLOORS: dict[str, list[str]] = {
         "grading pages task_files",
         "search chat_model",
         "net cache",
-        "sqlite_store worker_pool registration",
+        "worker_pool registration",
         "event_loop option_checks episode errors lazy_names text",
     ],
     "envs_registry": [

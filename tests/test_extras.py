@@ -236,7 +236,7 @@ def files() -> None:
     Path(ROWS).write_text(json.dumps(row) + "\n")
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), PARQUET)
     cache = Cache(CACHE)
-    cache.stats()
+    cache.store.stats()
     cache.close()
 
 

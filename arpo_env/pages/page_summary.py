@@ -11,11 +11,10 @@ import json
 import re
 from collections.abc import Sequence
 
-from arpo_env.cache import Cache
+from arpo_env.cache import Cache, canonical
 from arpo_env.chat_model import ChatModel
 from arpo_env.errors import ServiceError
 from arpo_env.pages.page import Page
-from arpo_env.sqlite_store import canonical
 from arpo_env.text import Fence, cut_middle
 
 VERSION = 1  # of the prompts

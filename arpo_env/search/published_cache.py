@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arpo_env.cache import Cache, normalise_query
+from arpo_env.cache import Cache, Record, normalise_query
 from arpo_env.search.search_backend import Hit, search_request
-from arpo_env.sqlite_store import Record
 
 ARPO_PROVIDER = "bing-arpo"
 ARPO_RESULTS = 10  # the published tool kept the first ten

@@ -30,11 +30,10 @@ from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from arpo_env import event_loop
-from arpo_env.cache import Cache
+from arpo_env.cache import Cache, canonical
 from arpo_env.errors import ServiceError
 from arpo_env.net import canonical_address, redact_logs, strip_credentials
 from arpo_env.services import current_record
-from arpo_env.sqlite_store import canonical
 from arpo_env.tools.tool import JsonSchema, Status, Tool, ToolResult, shorten
 from envs_registry.install_line import install_line
 from envs_registry.nearest_name import nearest_hint

@@ -46,7 +46,7 @@ def _show(arguments: argparse.Namespace) -> int:
         ("KIND", "PROVIDER", "VERSION", "RECORDS", "NOTHING", "EXPIRED", "MB", "OLDEST", "NEWEST")
     ]
     # a replay opens the file read-only: a mistyped path is an error and does not become an empty cache
-    for row in Cache(arguments.file, mode="replay").stats():
+    for row in Cache(arguments.file, mode="replay").store.stats():
         counts = (str(row[name]) for name in ("kind", "provider", "version", "records", "nothing", "expired"))
         rows.append((*counts, f"{row['bytes'] / 1e6:.1f}", _day(row["oldest"]), _day(row["newest"])))
     write_table(rows)

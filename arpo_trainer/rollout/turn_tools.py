@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from arpo_env import ToolEnv
+from arpo_env.cache import CacheError
 from arpo_env.protocols.protocol import ToolCalls
-from arpo_env.sqlite_store import CacheError
 from arpo_trainer.backends.base import Generation
 from arpo_trainer.inference_tools import (
     BACKTRACER,

@@ -54,7 +54,7 @@ def test_a_replay_gives_what_was_recorded_without_a_model(byte_policy: Any, tmp_
     recorded = generate(RecordedBackend(TransformersBackend(*byte_policy), Cache(tmp_path / "c"), "m"))
     assert [(one.ids, one.finish) for one in recorded[0]] == [(one.ids, one.finish) for one in plain[0]]
     replay = Cache(tmp_path / "c", mode="replay")
-    assert [(row["kind"], row["provider"], row["records"]) for row in replay.stats()] == [("generation", "m", 6)]
+    assert [(row["kind"], row["provider"], row["records"]) for row in replay.store.stats()] == [("generation", "m", 6)]
     assert generate(RecordedBackend(None, replay, "m")) == recorded
     assert sorted(map(len, recorded[1])) == [3, 9]
 
@@ -70,7 +70,7 @@ def test_what_is_recorded_is_not_generated_again(byte_policy: Any, tmp_path: Pat
     assert generate(again, REQUESTS[:2]) == first
     with pytest.raises(GenerationError, match="asked"):
         generate(again, REQUESTS[2:3])
-    assert Cache(tmp_path / "c", mode="replay").stats()[0]["records"] == 2  # a failure is not recorded
+    assert Cache(tmp_path / "c", mode="replay").store.stats()[0]["records"] == 2  # a failure is not recorded
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import multiprocessing
 import os
@@ -20,10 +19,19 @@ from typing import Any
 
 import pytest
 
-from arpo_env.cache import Cache
-from arpo_env.sqlite_store import CacheError, Connection
+from arpo_env import cache as module
+from arpo_env.cache import Cache, CacheError, Record, canonical
 
 VALUE = "word " * 300
+RECORDER = """
+import sys, time, os
+from arpo_env.cache import Cache
+
+def put(number):
+    cache.store.put([cache.record("search", "serper", 1, {"query": str(number)}, number)])
+
+cache = Cache(sys.argv[1])
+"""
 
 
 @pytest.fixture
@@ -36,10 +44,19 @@ def put(cache: Cache, query: str, value: Any = VALUE) -> None:
 
 
 def read(cache: Cache, query: str) -> Any:
-    async def nobody() -> None:
-        raise LookupError(query)
+    found = cache.store.get(Record("search", "serper", "1", canonical({"query": query}), b"", 0.0).key)
+    return found and cache.store.unpack(found)
 
-    return asyncio.run(cache.through("search", "serper", 1, {"query": query}, nobody))
+
+def values(file: Path) -> list[Any]:
+    """Copy the file alone to another folder, and replay it from there."""
+    folder = file.parent / "copy"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    cache = Cache(shutil.copy(file, folder / "other.sqlite"), mode="replay")
+    found = [cache.store.unpack(record) for record in cache.store.records()]
+    cache.close()
+    return found
 
 
 def _write_for_ever(file: Path, name: int, told: Path) -> None:
@@ -52,8 +69,8 @@ def _write_for_ever(file: Path, name: int, told: Path) -> None:
 
 def test_killed_writers_lose_no_acknowledged_write(file: Path, tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    told = [tmp_path / f"told-{name}" for name in range(4)]
-    writers = [spawn.Process(target=_write_for_ever, args=(file, name, told[name])) for name in range(4)]
+    told = [tmp_path / f"told-{name}" for name in range(3)]
+    writers = [spawn.Process(target=_write_for_ever, args=(file, name, told[name])) for name in range(3)]
     for writer in writers:
         writer.start()
     end = time.monotonic() + 30
@@ -66,10 +83,8 @@ def test_killed_writers_lose_no_acknowledged_write(file: Path, tmp_path: Path) -
     counts = [path.stat().st_size for path in told]
     assert min(counts) > 50
     cache = Cache(file, mode="replay")
-    lost = [
-        f"{n}-{i}" for n in range(4) for i in range(counts[n]) if not read(cache, f"{n}-{i}").startswith(f"{n}-{i} ")
-    ]
-    assert lost == []
+    names = [f"{n}-{i}" for n, count in enumerate(counts) for i in range(count)]
+    assert [name for name in names if not read(cache, name).startswith(f"{name} ")] == []
     assert sqlite3.connect(file).execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
@@ -90,14 +105,17 @@ def test_processes_that_make_the_file_at_the_same_moment_agree(file: Path) -> No
     assert len(list(Cache(file).store.records())) == 8
 
 
-def test_threads_write_and_read_one_cache(file: Path) -> None:
+def test_threads_write_and_read_one_cache_and_an_open_replay_sees_it(file: Path) -> None:
     cache, errors = Cache(file), []
+    put(cache, "first")
+    replay = Cache(file, mode="replay")
+    assert read(replay, "first") == VALUE
 
     def work(name: int) -> None:
         try:
-            for number in range(30):
+            for number in range(20):
                 put(cache, f"{name}-{number}")
-                assert read(cache, f"{name}-{number}") == VALUE
+                assert read(cache, f"{name}-{number}") == read(replay, f"{name}-{number}") == VALUE
         except BaseException as error:
             errors.append(error)
 
@@ -107,15 +125,82 @@ def test_threads_write_and_read_one_cache(file: Path) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    assert cache.stats()[0]["records"] == 240
+    assert cache.store.stats()[0]["records"] == 161
 
 
-def test_what_one_process_writes_an_open_replay_finds(file: Path) -> None:
-    put(Cache(file), "first")
+def test_forks_amid_writes_lose_nothing(file: Path) -> None:
+    cache, stop, written = Cache(file), threading.Event(), []
+
+    def write() -> None:
+        while not stop.is_set():
+            put(cache, f"p{len(written)}")
+            written.append(f"p{len(written)}")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    children = []
+    for number in range(10):
+        time.sleep(0.02)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                put(cache, f"c{number}")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(pid)
+    statuses = [os.waitpid(pid, 0)[1] for pid in children]
+    stop.set()
+    thread.join()
+    assert statuses == [0] * 10
+    kept = {record.request.split('"query":"')[1].rstrip('"}') for record in Cache(file).store.records()}
+    assert kept == set(written) | {f"c{n}" for n in range(10)}
+
+
+# one file
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "put(1)",
+        "put(1); replay = Cache(sys.argv[1], mode='replay'); list(replay.store.records())",
+        "put(1); raise SystemExit(3)",
+        "put(1)\nif not os.fork():\n    put(1); sys.exit()\nos.wait()",
+    ],
+)
+def test_after_the_interpreter_ended_the_file_alone_is_the_recording(file: Path, code: str) -> None:
+    subprocess.run([sys.executable, "-c", RECORDER + code, str(file)], timeout=60)
+    assert values(file) == [1]
+    assert [path.name for path in file.parent.glob("cache*")] == ["cache.sqlite"]
+
+
+@pytest.mark.parametrize("last", ["record", "replay"])
+def test_after_close_the_file_alone_is_the_recording(file: Path, last: str) -> None:
+    record = Cache(file)
+    for number in range(20):
+        put(record, str(number), number)
     replay = Cache(file, mode="replay")
-    read(replay, "first")
-    put(Cache(file), "second")
-    assert read(replay, "second") == VALUE
+    assert len(list(replay.store.records())) == 20
+    for cache in (replay, record) if last == "record" else (record, replay):
+        cache.close()
+    assert [value for value in Cache(file, mode="replay").store.records() if value] != []
+    if last == "record":
+        assert values(file) == list(range(20))
+
+
+def test_from_its_first_record_on_a_killed_recording_is_a_cache(file: Path) -> None:
+    code = "put(1); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", RECORDER + code, str(file)], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        process.kill()
+    assert values(file) in ([], [1])
+    whole = Cache(file, mode="replay")
+    assert [whole.store.unpack(record) for record in whole.store.records()] == [1]
+
+
+# what is no cache, or damaged
 
 
 @pytest.mark.parametrize("mode", ["record", "replay"])
@@ -136,12 +221,11 @@ def test_another_program_s_data_base_is_left_alone(file: Path) -> None:
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize("mode", ["record", "replay"])
-def test_another_format_is_named(file: Path, mode: str) -> None:
+def test_another_format_is_named(file: Path) -> None:
     put(Cache(file), "q")
     sqlite3.connect(file).execute("PRAGMA user_version = 9")
     with pytest.raises(CacheError, match=r"cache\.sqlite has format 9, but this version of arpo reads format 1"):
-        read(Cache(file, mode=mode), "q")
+        read(Cache(file, mode="replay"), "q")
 
 
 def test_a_damaged_file_is_named_and_kept(file: Path) -> None:
@@ -166,18 +250,32 @@ def test_a_damaged_record_is_named(file: Path) -> None:
 def test_a_batch_is_written_whole_or_not_at_all(file: Path) -> None:
     cache = Cache(file)
     good = cache.record("search", "serper", 1, {"query": "q"}, 1)
-    bad = dataclasses.replace(cache.record("search", "serper", 1, {"query": "r"}, 1), value=None)  # type: ignore[arg-type]
+    bad = dataclasses.replace(good, request="{}", value=None)  # type: ignore[arg-type]
     with pytest.raises(CacheError, match="NOT NULL"):
         cache.store.put([good, bad])
     assert list(cache.store.records()) == []
     put(cache, "q")
 
 
+def test_a_full_disk_is_named_and_what_was_recorded_stays(file: Path) -> None:
+    cache = Cache(file)
+    put(cache, "1", 1)
+    with cache.store._writer.use() as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+    large = cache.record("page", "web", 1, {"url": "u"}, os.urandom(100_000).hex())
+    with pytest.raises(CacheError, match=r"the disk is full\. Free some space"):
+        cache.store.put([large])
+    cache.close()
+    assert values(file) == [1]
+    cache.store.put([large])
+
+
 # where nothing can be written
 
 
 @pytest.fixture
-def others(tmp_path: Path) -> Iterator[Path]:
+def others() -> Iterator[Path]:
     """A folder that another user can reach but not write."""
     folder = Path(tempfile.mkdtemp(prefix="arpo-cache-test-"))
     folder.chmod(0o755)
@@ -220,53 +318,30 @@ def test_a_replay_needs_no_permission_to_write(others: Path) -> None:
 
 
 def test_fresh_records_that_can_not_be_read_are_no_silent_miss(others: Path) -> None:
-    file = others / "cache.sqlite"
-    cache = Cache(file)
-    put(cache, "q", "kept")
-    copy = others / "copy.sqlite"
+    file, copy = others / "cache.sqlite", others / "copy.sqlite"
+    put(cache := Cache(file), "q", "kept")
     shutil.copy(file, copy)
     shutil.copy(f"{file}-wal", f"{copy}-wal")
     others.chmod(0o555)
     assert "copy.sqlite has recent records in copy.sqlite-wal" in replay_as_another(copy)
+    cache.close()
 
 
-def test_recording_where_nothing_can_be_written_says_so(tmp_path: Path) -> None:
+def test_recording_where_nothing_can_be_written_says_so() -> None:
     with pytest.raises(CacheError, match="/proc/arpo cannot be created"):
         put(Cache("/proc/arpo/cache.sqlite"), "q")
 
 
-def test_a_fork_waits_for_a_forgotten_connection_to_close(file: Path) -> None:
-    events = []
-
-    class Slow:
-        def close(self) -> None:
-            time.sleep(0.2)  # SQLite holds locks of its own meanwhile, which a child would find held for ever
-            events.append("closed")
-
-    forgotten = [Connection(file, read_only=True)]
-    forgotten[0]._open = Slow()  # type: ignore[assignment]
-    thread = threading.Thread(target=forgotten.clear)
-    thread.start()
-    time.sleep(0.05)
-    child = os.fork()
-    if child == 0:
-        os._exit(len(events))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
-    thread.join()
-
-
-def test_a_connection_that_is_forgotten_amid_a_fork_does_not_stop_it(file: Path) -> None:
-    code = (
-        "import os, sys, pathlib, faulthandler; faulthandler.dump_traceback_later(20, exit=True)\n"
-        "from arpo_env.sqlite_store import Connection\n"
-        "import arpo_env.sqlite_store as ours\n"
-        "real = list\n"
-        "def listed(known):\n"
-        "    found = real(known); kept[:] = []; return found\n"
-        "kept = [Connection(pathlib.Path(sys.argv[1]), False)]\n"
-        "ours.list = listed\n"
-        "if not os.fork(): os._exit(0)\n"
-        "os.wait(); print('done')"
+def test_on_a_network_disk_each_record_is_in_the_file_at_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(Cache(file), "0", 0)  # as another machine did it, with a log
+    mounts = f"22 1 0:21 / / rw - ext4 /dev/sda rw\n23 22 0:22 / {file.parent} rw - nfs4 host:/x rw"
+    real = Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda self, *a, **k: mounts if self.name == "mountinfo" else real(self, *a, **k)
     )
-    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "done\n", done.stderr
+    assert not module._on_network(Path("/run.sqlite"))
+    cache, beside = Cache(file), Cache(file)
+    for number in (1, 2):
+        put(cache if number == 1 else beside, str(number), number)
+        assert values(file) == list(range(number + 1))
+    assert not Path(f"{file}-wal").exists()
