@@ -14,7 +14,7 @@ from typing import Any
 from arpo_env.tools.tool import Tool, ToolResult
 from benchmarks.rollout_world import DelayedTool, Delays, FixedTool
 from sandbox.docker_engine import Host
-from sandbox.options import PoolPlan, ServerOptions
+from sandbox.options import SandboxOptions
 from sandbox.pool import Pool, SessionGroup
 from sandbox.sync_async import finish_async
 
@@ -70,9 +70,9 @@ class SimulatedContainer:
 def sandbox_pool(slots: int) -> Pool:
     """Return a sandbox's pool whose containers are simulated, with up to 64 slots each."""
     each = min(slots, 64)
-    plan = PoolPlan("unsafe_local", ServerOptions(sessions=each), -(-slots // each), 10**9, 600.0)
-    pool = Pool(plan, [Host(None)])
-    pool.fleet.backend = "unsafe_local"  # of it no isolation is demanded
+    options = SandboxOptions(sessions=each, backend="unsafe_local", containers=-(-slots // each), recycle_after=10**9)
+    pool = Pool(options, [Host(None)])
+    pool.backend = "unsafe_local"  # of it no isolation is demanded
     monitor: Any = object()
     pool._monitor = monitor  # a thread, which would not live in virtual time; late requests are failed by `SandboxTool`
     return pool
@@ -97,7 +97,7 @@ class SandboxTool(DelayedTool):
         if self.group is None:
             asked = time.monotonic()
             loop = asyncio.get_running_loop()
-            late = loop.call_later(self.pool.plan.wait, self.pool.tick)
+            late = loop.call_later(self.pool.options.wait, self.pool.tick)
             self.group = await finish_async(self.pool.acquire())
             late.cancel()
             self.sessions.waited += time.monotonic() - asked
@@ -107,7 +107,7 @@ class SandboxTool(DelayedTool):
     async def fork(self, n: int) -> list[Tool]:
         """Return forks, which hold the same slot."""
         if self.group is not None:
-            with self.pool.state.lock:
+            with self.pool.lock:
                 self.group.members += n
         return [SandboxTool(self.delays, self.pool, self.sessions, self.group) for _ in range(n)]
 

@@ -1,4 +1,4 @@
-"""The client's end of a server's stream: one reader thread, and a future for each request.
+"""The client's end of a server's stream of bytes: one reader thread, and a future for each request.
 
 Any number of threads and event loops may send at the same time. A reply that nobody waits for is dropped. When the
 stream ends, or the server is given up, all open and later requests fail with `SessionLost` or `SandboxError`.
@@ -9,29 +9,59 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
-from typing import Any
+from typing import Any, Protocol
 
-from sandbox.backends.stream import Stream
 from sandbox.errors import BY_NAME, SandboxError, SessionLost
 from sandbox.server.wire import HELLO, OPEN, REPLY, Frames, WireError, pack
 
 Reply = dict[str, Any]
+START_SECONDS = 60.0
+"""How long a server may take from the return of its backend to its greeting, where nothing has to be waited for."""
+
+
+class Stream(Protocol):
+    """What every backend returns when it has started a server: bytes to and from it.
+
+    Attributes:
+        isolation: what the backend puts around the server, such as "docker(runc)".
+        unenforced: names of limits that the backend cannot enforce here.
+        start_seconds: how long the server may take until it greets.
+    """
+
+    isolation: str
+    unenforced: tuple[str, ...]
+    start_seconds: float
+
+    def send(self, data: bytes) -> None:
+        """Send everything."""
+
+    def receive(self) -> bytes:
+        """Wait for bytes; returns none at the end of the stream."""
+
+    def post_mortem(self) -> str:
+        """Return what is known about why the stream has ended."""
+
+    def close(self) -> None:
+        """Tell the server to end; `receive` then reaches the end. Any thread may call this, any number of times."""
+
+    def kill(self) -> None:
+        """End the server by force."""
+
+    def finish(self) -> None:
+        """After the end of `receive`: wait until the server is gone and release its resources."""
+
+    def abandon(self) -> None:
+        """In a process forked from the one that opened the stream: close descriptors without affecting the server."""
 
 
 class Connection:
-    """Requests and replies over a stream.
-
-    Args:
-        stream: to a server that is about to send HELLO.
-    """
+    """Requests and replies over a stream to a server that is about to send HELLO."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.owner = os.getpid()
         self.lost = ""
         self.isolation = stream.isolation
         self.hello: Future[Reply] = Future()
@@ -124,31 +154,25 @@ def _failure(kind: int, why: str) -> SandboxError:
     return SessionLost(f"{why}; open a new interpreter, or restart this one")
 
 
-# Starts the daemon threads of a pool, also while Python exits.
-#
-# Since Python 3.12 no thread can be started once the interpreter has begun to exit. Sandboxes are closed a little
-# later, so the health monitor and callers that wait for a session may still need a thread until then.
-
-
 class PythonExiting(SandboxError):
     """No thread can be started, since the interpreter is exiting."""
 
 
-def start_thread(thread: threading.Thread) -> None:
-    """Start a thread.
+def start_thread(name: str, work: Callable[..., object], *args: Any) -> threading.Thread:
+    """Start a daemon thread.
+
+    Sandboxes are closed a little later than the interpreter begins to exit, and since Python 3.12 it starts no thread
+    then; the monitor, and callers that wait for a session, have to expect that.
 
     Raises:
         PythonExiting: the interpreter is exiting.
         RuntimeError: the operating system has no more threads.
     """
+    thread = threading.Thread(target=work, args=args, name=name, daemon=True)
     try:
         thread.start()
     except RuntimeError as error:
         if "interpreter shutdown" not in str(error):
             raise
         raise PythonExiting("Python is exiting: no more sessions can be opened in the sandbox") from error
-
-
-def daemon_thread(work: Callable[..., object], name: str, *args: Any) -> threading.Thread:
-    """Return a daemon thread that has not been started."""
-    return threading.Thread(target=work, args=args, name=name, daemon=True)
+    return thread

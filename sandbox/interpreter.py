@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn
 
 from sandbox.connection import Reply
 from sandbox.errors import SandboxError, SessionLost
-from sandbox.options import Limits, checked_cell, checked_directory, checked_forks, checked_name, checked_seed
+from sandbox.options import Limits, checked_cell, checked_forks, checked_path, checked_seed
 from sandbox.pool import Pool, RemoteSession
 from sandbox.server.wire import ENTRY, FORK, LIST, MOST_PICTURES, OPEN, PICTURE_BYTES, READ, RUN, RUN_ONCE, WRITE
 from sandbox.sync_async import Steps, finish, finish_async
@@ -116,7 +116,7 @@ SendRequest = Callable[..., Future[Reply]]
 
 def write_file(send: SendRequest, name: str | PurePath, data: bytes, most: int) -> Steps[None]:
     """Write a file of at most `most` bytes; see `Interpreter.put`."""
-    name = checked_name(name)
+    name = checked_path(name)
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"data has to be bytes, not {type(data).__name__}; encode text first, such as text.encode()")
     content = bytes(data)
@@ -134,7 +134,7 @@ def write_pieces(name: str, content: bytes) -> Iterator[tuple[int, dict[str, Any
 
 def read_file(send: SendRequest, name: str | PurePath, limit: int | None, default: int) -> Steps[bytes]:
     """Return the content of a file of at most `limit` bytes, or `default` if that is None; see `Interpreter.get`."""
-    name = checked_name(name)
+    name = checked_path(name)
     most = default if limit is None else limit
     if isinstance(most, bool) or not isinstance(most, int) or most < 0:
         raise ValueError(f"limit={limit!r}; it has to be a number of bytes")
@@ -185,7 +185,7 @@ class FileInfo:
 
 def list_directory(send: SendRequest, path: str | PurePath) -> Steps[list[FileInfo]]:
     """Return the entries of a directory; see `Interpreter.ls`."""
-    path = checked_directory(path)
+    path = checked_path(path, directory=True)
     reply: Reply = yield send(LIST, path=path)
     check_reply(reply, path)
     return sorted(_entries(base64.b64decode(reply["data"]), path), key=lambda entry: entry.name)
@@ -232,7 +232,7 @@ def checked_files(files: Files | None, limits: Limits) -> dict[str, bytes]:
         raise TypeError(f"files has to be a mapping of names to contents, not {type(files).__name__}")
     contents: dict[str, bytes] = {}
     for given, content in files.items():
-        name = PurePosixPath(checked_name(given)).as_posix()
+        name = PurePosixPath(checked_path(given)).as_posix()
         if name in contents:
             raise ValueError(f"the file {name!r} is given twice")
         contents[name] = _content(name, content, limits.file_size)
@@ -274,58 +274,41 @@ def write_requests(files: Mapping[str, bytes]) -> Iterator[tuple[int, dict[str, 
         yield from write_pieces(name, content)
 
 
-# Opens sessions: takes a slot, opens the session, writes its first files and runs the setup in it.
-
 _TRIES = 3
 
 
-class SessionOpener:
-    """Opens sessions in the containers of a pool.
+def open_session(pool: Pool, setup: str, files: dict[str, bytes]) -> Steps[RemoteSession]:
+    """Open a session, write its files and run the setup in it.
 
-    Args:
-        pool: the pool.
-        limits: of the sandbox.
+    Raises:
+        OSError: a file cannot be written.
+        SandboxError: no session can be opened, or the setup fails.
     """
+    fields = checked_cell(setup, None, pool.options.limits)
+    session = yield from _open_empty(pool)
+    try:  # files first, since the setup may read them
+        for kind, piece in write_requests(files):
+            check_reply((yield session.request(kind, **piece)), piece["path"])
+        if setup:
+            check_setup((yield session.request(RUN, setup=True, **fields)))
+    except BaseException:
+        session.close()
+        raise
+    return session
 
-    def __init__(self, pool: Pool, limits: Limits) -> None:
-        self.pool = pool
-        self.limits = limits
 
-    def open(self, setup: str, files: dict[str, bytes]) -> Steps[RemoteSession]:
-        """Open a session, write its files and run the setup in it.
-
-        Raises:
-            OSError: a file cannot be written.
-            SandboxError: no session can be opened, or the setup fails.
-        """
-        fields = checked_cell(setup, None, self.limits)
-        session = yield from self._open_empty()
-        try:  # files first, since the setup may read them
-            for kind, piece in write_requests(files):
-                check_reply((yield session.request(kind, **piece)), piece["path"])
-            if setup:
-                check_setup((yield session.request(RUN, setup=True, **fields)))
-        except BaseException:
+def _open_empty(pool: Pool) -> Steps[RemoteSession]:
+    for _ in range(_TRIES):
+        session = yield from pool.reserve()
+        try:
+            yield session.request(OPEN)
+        except BaseException as error:
             session.close()
+            if session.lost and isinstance(error, SandboxError):
+                continue  # no code has run in it yet, so another container can take its place
             raise
         return session
-
-    def _open_empty(self) -> Steps[RemoteSession]:
-        for _ in range(_TRIES):
-            session = yield from self.reserve()
-            try:
-                yield session.request(OPEN)
-            except BaseException as error:
-                session.close()
-                if session.lost and isinstance(error, SandboxError):
-                    continue  # no code has run in it yet, so another container can take its place
-                raise
-            return session
-        raise SessionLost(f"{_TRIES} containers in a row ended before a session was opened in them")
-
-    def reserve(self) -> Steps[RemoteSession]:
-        """Wait for a slot; returns a session in it that the server does not know yet."""
-        return self.pool.first_session((yield from self.pool.acquire()))
+    raise SessionLost(f"{_TRIES} containers in a row ended before a session was opened in them")
 
 
 def check_setup(reply: Reply) -> None:
@@ -362,9 +345,9 @@ class Interpreter:
             "pipes_and_sockets" (dead ends in the copies).
     """
 
-    def __init__(self, opener: SessionOpener, session: RemoteSession, setup: str, files: dict[str, bytes]) -> None:
+    def __init__(self, pool: Pool, session: RemoteSession, setup: str, files: dict[str, bytes]) -> None:
         self.lost_on_fork: dict[str, int] = {}
-        self._opener = opener
+        self._pool = pool
         self._setup = setup
         self._files = files
         self._gone = ""
@@ -373,7 +356,7 @@ class Interpreter:
     @property
     def limits(self) -> Limits:
         """The limits of the sandbox."""
-        return self._opener.limits
+        return self._pool.options.limits
 
     async def run(self, code: str, timeout: float | None = None) -> Execution:
         """Run a cell and return its outcome. Cancelling this stops the cell as `interrupt` does.
@@ -496,7 +479,7 @@ class Interpreter:
     def _request(self, kind: int, **fields: Any) -> Future[Reply]:
         if self._gone:
             # in a forked process that is the reason to report, whatever has become of the session
-            self._session.check_process()
+            self._pool.check_process()
             raise SessionLost(self._gone)
         return self._session.request(kind, **fields)
 
@@ -506,7 +489,7 @@ class Interpreter:
         session = self._session
         cell = next(_cells)
         future = self._request(RUN, setup=False, cell=cell, **fields)
-        session.count("runs")
+        self._pool.count("runs")
         try:
             reply: Reply = yield future
         except BaseException:
@@ -543,10 +526,10 @@ class Interpreter:
         return self._adopt(copies, {name: count for name, count in reply["losses"].items() if count})
 
     def _adopt(self, copies: list[RemoteSession], losses: dict[str, int]) -> list[Interpreter]:
-        copies[0].count("forks", len(copies))
+        self._pool.count("forks", len(copies))
         if losses:
             _log.warning("a fork could not copy everything: %s", losses)
-        interpreters = [Interpreter(self._opener, copy, self._setup, self._files) for copy in copies]
+        interpreters = [Interpreter(self._pool, copy, self._setup, self._files) for copy in copies]
         for interpreter in interpreters:
             interpreter.lost_on_fork = losses
         return interpreters
@@ -561,7 +544,7 @@ class Interpreter:
     def _restart(self) -> Steps[None]:
         # first, since its slot may be the only one; the new session would wait for it
         yield from self._close()
-        session = yield from self._opener.open(self._setup, self._files)
+        session = yield from open_session(self._pool, self._setup, self._files)
         try:
             yield from self._close()  # another caller may have opened a session meanwhile
         except BaseException:
@@ -575,13 +558,13 @@ def _close_when_forked(future: Future[Reply], copies: list[RemoteSession]) -> No
     """Close copies that nobody waits for any more, as soon as they exist."""
 
     def close() -> None:
-        copies[0].count("forks", len(copies))
+        copies[0].pool.count("forks", len(copies))
         for copy in copies:
             copy.close()
 
     def on_reply(reply: Future[Reply]) -> None:
         if reply.exception() is None:
-            copies[0].call_later(close)  # not here, since this runs in the thread that reads the replies
+            copies[0].pool.wake.put(close)  # not here, since this runs in the thread that reads the replies
         else:
             copies[0].group.leave(len(copies))
 
@@ -649,24 +632,24 @@ class FreshInterpreter(Interpreter):
     except those that are still being opened or prepared.
 
     Args:
-        opener: of the sandbox.
+        pool: of the sandbox.
         setup: code that runs first in each session.
         files: that each session has from the start.
     """
 
-    def __init__(self, opener: SessionOpener, setup: str, files: dict[str, bytes]) -> None:
+    def __init__(self, pool: Pool, setup: str, files: dict[str, bytes]) -> None:
         # not by `Interpreter.__init__`, which attaches a session
         self.lost_on_fork = {}
-        self._opener = opener
+        self._pool = pool
         self._setup = setup
         self._files = files
         self._closed = False
         self._running: set[RemoteSession] = set()
         # checked here, so that a setup of a wrong type or size is refused before the first run
-        self._setup_cell = checked_cell(setup, None, opener.limits)
+        self._setup_cell = checked_cell(setup, None, pool.options.limits)
 
     def __repr__(self) -> str:
-        return f"<FreshInterpreter in {self._opener.pool.plan.backend}{', closed' if self._closed else ''}>"
+        return f"<FreshInterpreter in {self._pool.options.backend}{', closed' if self._closed else ''}>"
 
     def _request(self, kind: int, **fields: Any) -> NoReturn:
         raise ValueError(
@@ -677,8 +660,8 @@ class FreshInterpreter(Interpreter):
     def _run(self, code: str, timeout: float | None) -> Steps[Execution]:
         fields = checked_cell(code, timeout, self.limits)
         self._check_open()
-        session = yield from self._opener.reserve()
-        session.count("runs")
+        session = yield from self._pool.reserve()
+        self._pool.count("runs")
         try:
             reply = yield from self._run_in(session, (RUN, {**fields, "setup": False}))
         finally:
@@ -703,7 +686,8 @@ class FreshInterpreter(Interpreter):
         self._running.add(session)
         reply = yield future
         # the server has closed it with this reply
-        session.mark_closed()
+        if session.mark_closed():
+            session.group.leave()
         if reply.pop("step", 0):
             check_step(*setup[0], reply)
         return reply
@@ -719,7 +703,7 @@ class FreshInterpreter(Interpreter):
     def _fork(self, n: int, reseed: bool | int) -> Steps[list[Interpreter]]:
         checked_seed(reseed)
         self._check_open()
-        return [FreshInterpreter(self._opener, self._setup, self._files) for _ in range(checked_forks(n))]
+        return [FreshInterpreter(self._pool, self._setup, self._files) for _ in range(checked_forks(n))]
         yield  # makes this a generator, as the methods of `Interpreter` are; it never waits
 
     def _close(self) -> Steps[None]:
@@ -733,6 +717,6 @@ class FreshInterpreter(Interpreter):
         yield
 
     def _check_open(self) -> None:
-        self._opener.pool.state.check_process()
+        self._pool.check_process()
         if self._closed:
             raise SessionLost("this interpreter is closed; open a new one")

@@ -1,7 +1,4 @@
-"""Settings of a sandbox: limits, what a server is started with, and how many servers a pool may start.
-
-What is wrong is refused here, before anything is sent.
-"""
+"""Settings of a sandbox, and arguments of its sessions: what is wrong is refused here, before anything is sent."""
 
 from __future__ import annotations
 
@@ -80,22 +77,21 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("session_memory", "processes", "disk", "file_size", "cpu_seconds", "output_bytes", "output_limit"):
-            _at_least(name, getattr(self, name), 1, whole=True)
+            _check_number(f"Limits.{name}", getattr(self, name), 1, whole=True)
         # a session keeps the descriptors 199 and 200, and the code needs some above them
-        _at_least("open_files", self.open_files, 256, whole=True)
-        _at_least("grace", self.grace, 0.01)
-        _at_least("timeout", self.timeout, 0.01)
-        if self.cpus is not None:
-            _at_least("cpus", self.cpus, 0.01)
+        _check_number("Limits.open_files", self.open_files, 256, whole=True)
+        for name in ("grace", "timeout", *(() if self.cpus is None else ("cpus",))):
+            _check_number(f"Limits.{name}", getattr(self, name), 0.01)
         if parse_size(self.memory) < _LEAST_MEMORY:
             raise ValueError(f"Limits.memory is {self.memory!r}; a container needs at least {_LEAST_MEMORY >> 20} MB")
 
 
-def _at_least(name: str, value: float, least: float, whole: bool = False) -> None:
+def _check_number(name: str, value: float, least: float, most: float = math.inf, whole: bool = False) -> None:
     kinds = (int,) if whole else (int, float)
     # True is an int; and NaN fails the comparisons
-    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < math.inf:
-        raise ValueError(f"Limits.{name} is {value!r}; it has to be a {'whole ' * whole}number, at least {least}")
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most or value == math.inf:
+        up_to = "" if most == math.inf else f" and at most {most}"
+        raise ValueError(f"{name} is {value!r}; it has to be a {'whole ' * whole}number, at least {least}{up_to}")
 
 
 def parse_size(size: str | int) -> int:
@@ -188,23 +184,14 @@ def command_words(command: str | Sequence[str], name: str = "command") -> tuple[
 
 
 @dataclass(frozen=True)
-class ServerOptions:
-    """How to start one server (a container, or what a backend has in its place).
+class SandboxOptions:
+    """The arguments of `sandbox.Sandbox`, which documents them, checked; how to start each server, and how many.
 
     Attributes:
-        limits: what it and its sessions may use.
-        sessions: how many sessions it holds, not counting their forks.
-        profile: the packages that the code can import, one of PROFILES.
-        packages: further ones, as pip takes them, in the form of `package_names`.
-        image: a Docker image with python3; None uses the one that `build_image` makes for the profile.
-        runtime: what Docker runs the container with ("runc", "runsc", "kata-runtime"); None is the engine's default.
-        containers: how many such servers there may be at the same time.
-        host: the Docker engine, as in DOCKER_HOST; None uses the one of the environment.
-        loopback: whether sessions may open TCP and UDP sockets, which reach all sessions of the container.
-        command: for "command": its words; None takes those of the environment.
-        start_wait: seconds that a command may take until the server behind it answers.
-        token: what a sandbox server is sent (backend "http").
-        wait: seconds that a session may wait for a slot of a sandbox server.
+        backend: "auto", "docker", "bubblewrap", "command", "unsafe_local" or "http".
+        packages: in the form of `package_names`.
+        host: the Docker engine, as in DOCKER_HOST, or the address of a sandbox server; None is that of the environment.
+        command: its words; None takes those of the environment.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -213,17 +200,21 @@ class ServerOptions:
     image: str | None = None
     runtime: str | None = None
     host: str | None = None
-    containers: int = 1
+    containers: int = 4
     loopback: bool = False
     command: tuple[str, ...] | None = None
     start_wait: float = 300.0
     token: str = field(default="", repr=False)
     wait: float = 600.0
     packages: tuple[str, ...] = ()
+    backend: str = "auto"
+    recycle_after: int = 10_000
 
     def __post_init__(self) -> None:
-        if isinstance(self.sessions, bool) or not isinstance(self.sessions, int) or not 1 <= self.sessions <= 128:
-            raise ValueError(f"sessions={self.sessions!r}; one container holds 1 to 128, a whole number")
+        for name, most in (("sessions", 128), ("containers", math.inf), ("recycle_after", math.inf)):
+            _check_number(name, getattr(self, name), 1, most, whole=True)
+        for name in ("start_wait", "wait"):
+            _check_number(name, getattr(self, name), 1e-3)
         if not isinstance(self.limits, Limits):
             raise TypeError(f"limits={self.limits!r}; write Limits(...)")
         # an empty text would be taken for None in some places, and for a name in others
@@ -231,12 +222,6 @@ class ServerOptions:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise ValueError(f"{name}={value!r}; it has to be a name, or None")
-        if (
-            isinstance(self.start_wait, bool)
-            or not isinstance(self.start_wait, (int, float))
-            or not self.start_wait > 0
-        ):
-            raise ValueError(f"start_wait={self.start_wait!r}; it has to be a positive number of seconds")
         if not isinstance(self.loopback, bool):
             raise TypeError(f"loopback={self.loopback!r}; it has to be True or False")
         if self.profile not in PROFILES:
@@ -253,39 +238,11 @@ class ServerOptions:
         return " ".join((self.profile, *self.packages))
 
 
-@dataclass(frozen=True)
-class PoolPlan:
-    """How many servers a pool may start, and how long requests wait.
-
-    Attributes:
-        backend: "auto", "docker", "bubblewrap", "command", "unsafe_local" or "http".
-        options: of each container.
-        containers: the maximum number. One more may exist while one is drained.
-        recycle_after: number of session groups that a container serves before it is drained.
-        wait: seconds that a request waits for a slot.
-    """
-
-    backend: str
-    options: ServerOptions
-    containers: int
-    recycle_after: int
-    wait: float
-
-    def __post_init__(self) -> None:
-        for name in ("containers", "recycle_after"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}={value!r}; it has to be a whole number, at least 1")
-        if isinstance(self.wait, bool) or not isinstance(self.wait, (int, float)) or not self.wait > 0:
-            raise ValueError(f"wait={self.wait!r}; it has to be a positive number of seconds")
-
-
-# Checks arguments before anything is sent; each error says what is allowed.
+# Arguments of sessions
 
 _LONGEST_CODE = 8 << 20
 _MOST_FORKS = 64
 _SEEDS = 1 << 63
-_OUTSIDE = "not in the session's directory; write a relative path, such as 'data/in.csv'"
 
 
 def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, Any]:
@@ -311,12 +268,7 @@ def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, 
 
 
 def checked_forks(n: int) -> int:
-    """Return a number of copies.
-
-    Raises:
-        TypeError: it is not a whole number.
-        ValueError: it is below 1, or too large.
-    """
+    """Return a number of copies; a TypeError or ValueError says what is wrong with it."""
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(f"fork({n!r}): n has to be a whole number")
     if not 1 <= n <= _MOST_FORKS:
@@ -325,12 +277,7 @@ def checked_forks(n: int) -> int:
 
 
 def checked_seed(reseed: bool | int) -> int | None:
-    """Return the base seed for copies, None if they keep the random state.
-
-    Raises:
-        TypeError: it is neither a bool nor a whole number.
-        ValueError: it is negative, or too large.
-    """
+    """Return the base seed for copies, None if they keep the random state."""
     if reseed is False:
         return None
     if reseed is True:
@@ -342,39 +289,26 @@ def checked_seed(reseed: bool | int) -> int | None:
     return reseed
 
 
-def checked_name(name: str | PurePath) -> str:
-    """Return the path of a file in the session's directory.
+def checked_path(name: str | PurePath, directory: bool = False) -> str:
+    """Return the path of a file in the session's directory, or of the directory (".") or one in it.
+
+    The session opens it with its own rights; this only keeps mistakes from reaching it.
 
     Raises:
         TypeError: it is neither a str nor a path.
-        ValueError: it is not in the directory.
+        ValueError: it leaves the directory.
     """
-    name = _checked_path(name)
-    if not PurePosixPath(name).name:
-        raise ValueError(f"{name!r} is {_OUTSIDE}")
-    return name
-
-
-def checked_directory(path: str | PurePath) -> str:
-    """Return the path of the session's directory ("."), or of a directory in it; see `checked_name`."""
-    path = _checked_path(path)
-    if not path:
-        raise ValueError("'' is not a directory; write '.' for the session's own")
-    return path
-
-
-def _checked_path(name: str | PurePath) -> str:
     if isinstance(name, PurePath):
         name = name.as_posix()
     if not isinstance(name, str):
         raise TypeError(f"the name of a file has to be a str or a path, not {type(name).__name__}")
     try:
-        # a str with lone surrogates has no UTF-8
-        name.encode()
+        name.encode()  # a str with lone surrogates has no UTF-8
     except UnicodeEncodeError as error:
         raise ValueError(f"{name!r} is not a file name: {error.reason}") from error
-    # the session opens the file with its own rights; this only keeps mistakes from reaching it
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise ValueError(f"{name!r} is {_OUTSIDE}")
+    if directory and not name:
+        raise ValueError("'' is not a directory; write '.' for the session's own")
+    if path.is_absolute() or ".." in path.parts or "\0" in name or not (directory or path.name):
+        raise ValueError(f"{name!r} is not in the session's directory; write a relative path, such as 'data/in.csv'")
     return name

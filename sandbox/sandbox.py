@@ -20,11 +20,11 @@ from sandbox.interpreter import (
     Files,
     FreshInterpreter,
     Interpreter,
-    SessionOpener,
     SyncInterpreter,
     checked_files,
+    open_session,
 )
-from sandbox.options import Limits, PoolPlan, ServerOptions, command_words, package_names
+from sandbox.options import Limits, SandboxOptions, command_words, package_names
 from sandbox.pool import Pool
 from sandbox.sync_async import Steps, finish, finish_async
 
@@ -65,26 +65,30 @@ class Sandbox:
         backend: "docker", "bubblewrap", "command", "unsafe_local", "auto" for the first of docker and bubblewrap that
             works, or the address of a sandbox server (`arpo sandbox serve`), such as "http://host:8080";
             several, separated by commas, share the sessions. The attribute has the address without the password.
-        limits: what each container and its sessions may use.
+        limits: what each container and its sessions may use; None is `Limits()`.
         image: a Docker image with python3; None uses the one of `build_image`.
-        containers: how many containers there may be; the next one is started when all others are full.
-        sessions: how many sessions each container holds, not counting their forks.
-        profile: the packages that the code can import, see `build_image`.
-        runtime: what Docker runs the containers with, such as "runsc"; None is the engine's default.
-        hosts: the Docker engines to spread the containers over: unix://, tcp:// and ssh://; None uses those of
-            DOCKER_HOST, which may list several, separated by commas.
-        recycle_after: a container that has served this many sessions is replaced once the last of them is closed.
-        wait: seconds that a request waits for a free slot before it fails with `SandboxFull`; longer while a
-            container is being started.
-        loopback: whether the code may open TCP and UDP sockets. They reach every session of the same container, but
-            no network, and no limit counts the kernel memory of their buffers: use `sessions=1` with code that
-            is not trusted. (unsafe_local: such sockets are always allowed, and reach the network.)
-        command: for the backend "command" (see there): a list of words, or a text that is split as a shell does it.
-        start_wait: seconds that a command may take until the server behind it answers.
-        token: of the sandbox server; None uses a password in its address, else the environment variable
-            ARPO_SANDBOX_TOKEN.
-        packages: further packages for the code, as pip takes them ("networkx", "rich==13.9.4"), beside those of the
-            profile; installed at the first use. Not for `image` and "command", which have their own.
+        options: further settings, each with a default:
+
+            - containers: how many there may be (4); the next one is started when all others are full.
+            - sessions: how many each container holds (64), not counting their forks.
+            - profile: the packages that the code can import ("math"), see `build_image`.
+            - packages: further packages, as pip takes them ("networkx", "rich==13.9.4"); installed at the first use.
+              Not for `image` and "command", which have their own.
+            - runtime: what Docker runs the containers with, such as "runsc"; None is the engine's default.
+            - hosts: the Docker engines to spread the containers over: unix://, tcp:// and ssh://; None uses those of
+              DOCKER_HOST, which may list several, separated by commas.
+            - recycle_after: a container that has served this many sessions (10,000) is replaced once the last of them
+              is closed.
+            - wait: seconds that a request waits for a free slot before it fails with `SandboxFull` (600); longer while
+              a container is being started.
+            - loopback: whether the code may open TCP and UDP sockets (False). They reach every session of the same
+              container, but no network, and no limit counts the kernel memory of their buffers: use `sessions=1` with
+              code that is not trusted. (unsafe_local: such sockets are always allowed, and reach the network.)
+            - command: for the backend "command" (see there): a list of words, or a text that is split as a shell does
+              it.
+            - start_wait: seconds that a command may take until the server behind it answers (300).
+            - token: of the sandbox server; None uses a password in its address, else the environment variable
+              ARPO_SANDBOX_TOKEN.
     """
 
     def __init__(
@@ -92,20 +96,10 @@ class Sandbox:
         backend: str = "auto",
         limits: Limits | None = None,
         image: str | None = None,
-        *,
-        containers: int = 4,
-        sessions: int = 64,
-        profile: str = "math",
-        runtime: str | None = None,
-        hosts: Sequence[str] | None = None,
-        recycle_after: int = 10_000,
-        wait: float = 600.0,
-        loopback: bool = False,
-        command: Sequence[str] | str | None = None,
-        start_wait: float = 300.0,
-        token: str | None = None,
-        packages: Sequence[str] = (),
+        **options: Unpack[PoolOptions],
     ) -> None:
+        given: dict[str, Any] = dict(options)
+        hosts, token, words = (given.pop(name, None) for name in ("hosts", "token", "command"))
         urls, password = http_addresses(backend, token) if is_http_address(backend) else ([], "")
         self.backend = ",".join(urls) or backend
         if hosts is not None and self.backend not in ("auto", "docker"):
@@ -115,26 +109,14 @@ class Sandbox:
                 f"token= is for the address of a sandbox server, not for the backend {without_password(backend)!r}"
             )
         self.limits = Limits() if limits is None else limits
-        words = None if command is None else command_words(command)
-        options = ServerOptions(
-            self.limits,
-            sessions,
-            profile,
-            image,
-            runtime,
-            loopback=loopback,
-            command=words,
-            start_wait=start_wait,
-            token=password,
-            wait=wait,
-            packages=package_names(packages),
-        )
-        plan = PoolPlan("http" if urls else backend, options, containers, recycle_after, wait)
+        given["command"] = None if words is None else command_words(words)
+        given["packages"] = package_names(given.get("packages", ()))
+        kind = "http" if urls else backend
+        checked = SandboxOptions(self.limits, image=image, backend=kind, token=password, **given)
         engines = hosts_of(hosts) if self.backend in ("auto", "docker") else [Host(url) for url in urls] or [Host(None)]
-        self._pool = Pool(plan, engines)
-        self._opener = SessionOpener(self._pool, self.limits)
+        self._pool = Pool(checked, engines)
         # closing waits for containers, so the monitor does it and not the thread that collects garbage
-        self._finalizer = weakref.finalize(self, self._pool.state.wake.put, self._pool.close)
+        self._finalizer = weakref.finalize(self, self._pool.wake.put, self._pool.close)
         self._finalizer.atexit = False  # `_close_all` does it, and waits
         _open.add(self)
 
@@ -195,21 +177,21 @@ class Sandbox:
         self, code: str, timeout: float | None = None, setup: str = "", files: Files | None = None
     ) -> Execution:
         """Run code in a session of its own, which is closed afterwards; see `interpreter` and `Interpreter.run`."""
-        return await FreshInterpreter(self._opener, setup, checked_files(files, self.limits)).run(code, timeout)
+        return await FreshInterpreter(self._pool, setup, checked_files(files, self.limits)).run(code, timeout)
 
     def run_sync(
         self, code: str, timeout: float | None = None, setup: str = "", files: Files | None = None
     ) -> Execution:
         """Run code in a session of its own; see `run`."""
-        return FreshInterpreter(self._opener, setup, checked_files(files, self.limits)).sync.run(code, timeout)
+        return FreshInterpreter(self._pool, setup, checked_files(files, self.limits)).sync.run(code, timeout)
 
     @property
     def isolation(self) -> str:
         """What separates the code from this machine, such as "docker(runc)+uid+landlock+seccomp", or "none"."""
-        self._pool.state.check_process()
-        if not self._pool.fleet.isolation:
+        self._pool.check_process()
+        if not self._pool.isolation:
             finish(self._start())
-        return self._pool.fleet.isolation
+        return self._pool.isolation
 
     @property
     def lost(self) -> str:
@@ -217,7 +199,7 @@ class Sandbox:
 
         A container that has died does not count: the next session is opened in another one.
         """
-        return "the sandbox is closed" if self._pool.state.closed else ""
+        return "the sandbox is closed" if self._pool.closed else ""
 
     def stats(self) -> dict[str, int]:
         """Return counts.
@@ -238,7 +220,7 @@ class Sandbox:
         Raises:
             SandboxError: a container does not answer.
         """
-        self._pool.state.check_process()
+        self._pool.check_process()
         return [future.result(_ANSWER_SECONDS) for future in self._pool.ping()]
 
     async def close(self) -> None:
@@ -270,8 +252,9 @@ class Sandbox:
     def _interpreter(self, setup: str, fresh: bool, files: Files | None) -> Steps[Interpreter]:
         contents = checked_files(files, self.limits)
         if fresh:
-            return FreshInterpreter(self._opener, setup, contents)
-        return Interpreter(self._opener, (yield from self._opener.open(setup, contents)), setup, contents)
+            return FreshInterpreter(self._pool, setup, contents)
+        session = yield from open_session(self._pool, setup, contents)
+        return Interpreter(self._pool, session, setup, contents)
 
 
 # what a file may choose: everything but passwords
@@ -334,7 +317,7 @@ def _renew_default_lock() -> None:
 def _close_all() -> None:
     for sandbox in list(_open):
         # a process that was forked from the owner must not close the owner's containers
-        if sandbox._pool.state.is_own_process():
+        if sandbox._pool.is_own_process():
             sandbox.close_sync()
 
 

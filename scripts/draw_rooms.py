@@ -67,11 +67,10 @@ FLOORS: dict[str, list[str]] = {
         "sandbox",
         "interpreter",
         "pool",
-        "connection",
         "backends",
         "images",
         "docker_engine",
-        "options server.supervisor server.session",
+        "options connection server.supervisor server.session",
         "errors server server.kernel sync_async",
     ],
 }

@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 
 from sandbox.backends.local_process import ProcessStream, base_python, random_uids, server_config, shared_memory
 from sandbox.images.profiles import packages_directory, preload
-from sandbox.options import ServerOptions, warn_of_unenforced_limits
+from sandbox.options import SandboxOptions, warn_of_unenforced_limits
 from sandbox.server.bundle import BOOTSTRAP
 
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache")
@@ -42,7 +42,7 @@ def why_no_bubblewrap() -> str:
     """Try bubblewrap; return what is wrong with it and how to fix it, or nothing."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed. To fix it: sudo apt-get install bubblewrap"
-    command = [*_command(ServerOptions(sessions=1)), base_python(), "-I", "-c", _TRIAL]
+    command = [*_command(SandboxOptions(sessions=1)), base_python(), "-I", "-c", _TRIAL]
     try:
         trial = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -56,7 +56,7 @@ def why_no_bubblewrap() -> str:
     )
 
 
-def start_bubblewrap(options: ServerOptions) -> ProcessStream:
+def start_bubblewrap(options: SandboxOptions) -> ProcessStream:
     """Start the server in bubblewrap.
 
     As root, each group gets a user of its own that is used for nothing else; otherwise there is only one user.
@@ -82,7 +82,7 @@ def _counts_by_namespace() -> bool:
     return version is not None and (int(version[1]), int(version[2])) >= (5, 14)
 
 
-def _command(options: ServerOptions, packages: Path | None = None) -> list[str]:
+def _command(options: SandboxOptions, packages: Path | None = None) -> list[str]:
     namespaces = ["--unshare-all", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"]
     rights = ["--cap-drop", "ALL"]
     if os.geteuid() == 0:

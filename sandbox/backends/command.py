@@ -25,7 +25,7 @@ from typing import Any
 from sandbox.backends.local_process import ProcessStream, random_uids, server_config
 from sandbox.errors import SandboxUnavailable
 from sandbox.images.profiles import preload
-from sandbox.options import ServerOptions, command_words
+from sandbox.options import SandboxOptions, command_words
 from sandbox.server.bundle import BOOTSTRAP
 
 COMMAND_VARIABLE = "ARPO_SANDBOX_COMMAND"
@@ -122,7 +122,7 @@ class CommandStream(ProcessStream):
         return "; ".join(line.strip() for line in log.splitlines()[-4:] if line.strip())[-800:]
 
 
-def start_command(options: ServerOptions) -> CommandStream:
+def start_command(options: SandboxOptions) -> CommandStream:
     """Start the command and the server behind it.
 
     Raises:

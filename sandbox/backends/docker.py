@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.backends.local_process import SHARED_FILES, random_uids, server_config, shared_memory
-from sandbox.backends.stream import START_SECONDS
+from sandbox.connection import START_SECONDS
 from sandbox.docker_engine import connect
 from sandbox.errors import SandboxError
 from sandbox.images.build import build_image, preload_of, require_image
-from sandbox.options import ServerOptions, parse_size, warn_of_unenforced_limits
+from sandbox.options import SandboxOptions, parse_size, warn_of_unenforced_limits
 from sandbox.server.bundle import BOOTSTRAP, greeting
 
 # The hijacked connection of an attached container, over a Unix, TCP or TLS socket.
@@ -196,7 +196,7 @@ class DockerStream:
         self._socket.close()
 
 
-def start_docker(options: ServerOptions) -> DockerStream:
+def start_docker(options: SandboxOptions) -> DockerStream:
     """Start a container and the server in it.
 
     Raises:
@@ -272,7 +272,7 @@ def _in_user_namespace(info: Mapping[str, Any]) -> bool:
     return any(name in option for option in options for name in ("name=userns", "name=rootless"))
 
 
-def most_processes(options: ServerOptions, info: Mapping[str, Any]) -> int:
+def most_processes(options: SandboxOptions, info: Mapping[str, Any]) -> int:
     """Return how many processes and threads a container may have: all containers together half of the machine's.
 
     An engine does not report the machine's limits. Where it runs on the kernel that runs this program, /proc has them;
@@ -291,14 +291,14 @@ def most_processes(options: ServerOptions, info: Mapping[str, Any]) -> int:
     return min(options.sessions * options.limits.processes + 64, _MOST_PROCESSES, share)
 
 
-def _cpus(options: ServerOptions, info: Mapping[str, Any], unenforced: tuple[str, ...]) -> dict[str, int]:
+def _cpus(options: SandboxOptions, info: Mapping[str, Any], unenforced: tuple[str, ...]) -> dict[str, int]:
     if options.limits.cpus is None or "cpus" in unenforced:
         return {}
     return {"nano_cpus": int(1e9 * min(options.limits.cpus, info.get("NCPU") or options.limits.cpus))}
 
 
 def _host_config(
-    client: Any, options: ServerOptions, first_uid: int, info: Mapping[str, Any], unenforced: tuple[str, ...]
+    client: Any, options: SandboxOptions, first_uid: int, info: Mapping[str, Any], unenforced: tuple[str, ...]
 ) -> Any:
     limits = options.limits
     memory = parse_size(limits.memory)

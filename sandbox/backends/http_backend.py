@@ -25,9 +25,9 @@ from queue import SimpleQueue
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from sandbox.backends.stream import START_SECONDS
+from sandbox.connection import START_SECONDS
 from sandbox.errors import BY_NAME, SandboxError, SandboxUnavailable, SessionLost
-from sandbox.options import PROFILES, Limits, ServerOptions
+from sandbox.options import PROFILES, Limits, SandboxOptions
 from sandbox.server.wire import (
     CLOSE,
     FORK,
@@ -590,7 +590,7 @@ def _error(answer: Fields) -> SandboxError:
 _FIELDS = {"server", "isolation", "slots", "profile", "packages", "limits"}
 
 
-def start_http(options: ServerOptions) -> HttpStream:
+def start_http(options: SandboxOptions) -> HttpStream:
     """Return a stream to a sandbox server.
 
     Raises:
@@ -610,7 +610,7 @@ def start_http(options: ServerOptions) -> HttpStream:
     return HttpStream(calls, hello, _unenforced(calls.url, options.limits, hello), options.wait)
 
 
-def _hello(calls: HttpCalls, options: ServerOptions) -> dict[str, Any]:
+def _hello(calls: HttpCalls, options: SandboxOptions) -> dict[str, Any]:
     """Return what the server says about itself."""
     status, hello = calls.call("/v1/hello", {}, ())
     if status != 200:

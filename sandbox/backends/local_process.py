@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sandbox.backends.stream import START_SECONDS
+from sandbox.connection import START_SECONDS
 from sandbox.errors import SandboxError
 from sandbox.images.profiles import packages_directory, preload
-from sandbox.options import ServerOptions, parse_size, warn_of_unenforced_limits
+from sandbox.options import SandboxOptions, parse_size, warn_of_unenforced_limits
 from sandbox.server.bundle import BOOTSTRAP, greeting
 
 _CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -132,7 +132,7 @@ class ProcessStream:
         self._socket.close()
 
 
-def shared_memory(options: ServerOptions) -> int:
+def shared_memory(options: SandboxOptions) -> int:
     """Return the size of /dev/shm, in bytes: twice the shares of all groups, at most half of the memory.
 
     The other half of /dev/shm is for groups that take more than their share while it is not needed, and for the moment
@@ -157,7 +157,7 @@ def base_python() -> str:
 
 
 def server_config(
-    options: ServerOptions,
+    options: SandboxOptions,
     root: str | None,
     *,
     first_uid: int = 0,
@@ -199,7 +199,7 @@ def server_config(
     }
 
 
-def start_local(options: ServerOptions) -> ProcessStream:
+def start_local(options: SandboxOptions) -> ProcessStream:
     """Start the server without any isolation."""
     command = [base_python(), "-I", "-c", BOOTSTRAP]
     packages = packages_directory(options.software)

@@ -14,10 +14,10 @@ from sandbox.backends.command import start_command
 from sandbox.backends.docker import start_docker
 from sandbox.backends.http_backend import start_http, without_password
 from sandbox.backends.local_process import start_local
-from sandbox.backends.stream import Stream
+from sandbox.connection import Stream
 from sandbox.docker_engine import check_docker
 from sandbox.errors import SandboxUnavailable
-from sandbox.options import ServerOptions
+from sandbox.options import SandboxOptions
 
 NAMES = ("auto", "docker", "bubblewrap", "command", "unsafe_local")
 _warned = False
@@ -60,7 +60,7 @@ def choose(name: str) -> str:
     raise SandboxUnavailable("no sandbox can be opened.\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
-def start(name: str, options: ServerOptions) -> Stream:
+def start(name: str, options: SandboxOptions) -> Stream:
     """Start a server with a backend that `choose` has returned.
 
     Raises:
@@ -75,7 +75,7 @@ def start(name: str, options: ServerOptions) -> Stream:
             raise ValueError(f"{option}={getattr(options, option)!r} is for the docker backend, not for {name}")
     if options.packages and name == "command":
         raise ValueError(f"packages={list(options.packages)} cannot be added to the image of a command")
-    starters: dict[str, Callable[[ServerOptions], Stream]] = {
+    starters: dict[str, Callable[[SandboxOptions], Stream]] = {
         "bubblewrap": start_bubblewrap,
         "command": start_command,
         "unsafe_local": _start_unsafe,
@@ -83,7 +83,7 @@ def start(name: str, options: ServerOptions) -> Stream:
     return starters[name](options)
 
 
-def _start_unsafe(options: ServerOptions) -> Stream:
+def _start_unsafe(options: SandboxOptions) -> Stream:
     global _warned
     if not _warned:
         _warned = True

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.backends.http_backend import is_http_address
-from sandbox.connection import daemon_thread, start_thread
+from sandbox.connection import start_thread
 from sandbox.errors import SandboxFull
 from sandbox.http.json_server import JsonHandler, JsonServer
 from sandbox.http.run_code_endpoint import BadRequest, openapi, run_code
@@ -83,7 +83,7 @@ class SandboxServer(JsonServer):
     def __init__(self, address: tuple[str, int], handler: type[_Handler], sessions: HostedSessions) -> None:
         self.sessions = sessions  # first, since an address that cannot be bound calls `server_close`
         super().__init__(address, handler)
-        start_thread(daemon_thread(sessions.watch, "sandbox idle sessions"))
+        start_thread("sandbox idle sessions", sessions.watch)
 
     def server_close(self) -> None:
         """Release the address. The sessions end with the sandbox."""

@@ -25,10 +25,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandbox.connection import Reply, daemon_thread, start_thread
+from sandbox.connection import Reply, start_thread
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox.http.json_server import check_token, sends_token
-from sandbox.options import checked_cell, checked_directory, checked_forks, checked_name, checked_seed
+from sandbox.interpreter import open_session
+from sandbox.options import checked_cell, checked_forks, checked_path, checked_seed
 from sandbox.pool import RemoteSession
 from sandbox.sandbox import Sandbox
 from sandbox.server.wire import FORK, INTERRUPT, LARGEST_PIECE, LIST, READ, RUN, RUN_ONCE, WRITE
@@ -252,8 +253,8 @@ class HostedSessions:
 
     def capacity(self, client: Client) -> int:
         """Return how many sessions a client may have open, not counting their forks."""
-        plan = self.sandbox._pool.plan
-        most = plan.containers * plan.options.sessions
+        options = self.sandbox._pool.options
+        most = options.containers * options.sessions
         return most if client.sessions is None else min(most, client.sessions)
 
     def create(self, client: Client, key: str, lease: str, once: bool) -> Future[Reply]:
@@ -273,7 +274,7 @@ class HostedSessions:
             self._check_quota(client)
             creation = self._creations[client.name, key] = HostedCreation(lease)
         try:
-            start_thread(daemon_thread(self._open, "sandbox session", client.name, key, creation, once))
+            start_thread("sandbox session", self._open, client.name, key, creation, once)
         except (RuntimeError, SandboxError) as error:  # else the quota would count it for ever
             creation.future.set_exception(SandboxError(f"the server cannot open a session: {error}"))
         return creation.future
@@ -289,9 +290,9 @@ class HostedSessions:
         return True
 
     def _open(self, client: str, key: str, creation: HostedCreation, once: bool) -> None:
-        opener = self.sandbox._opener
+        pool = self.sandbox._pool
         try:
-            session = finish(opener.reserve() if once else opener.open("", {}))
+            session = finish(pool.reserve() if once else open_session(pool, "", {}))
         except BaseException as error:  # is the answer to the request
             creation.future.set_exception(error)
             return
@@ -363,13 +364,13 @@ class HostedSessions:
                 copies[0].group.leave(n)
                 answer.set_exception(error)
                 return
-            copies[0].count("forks", n)
+            copies[0].pool.count("forks", n)
             made = [HostedSession(copy, hosted.client, hosted.lease) for copy in copies]
             with self._lock:
                 self._sessions.update((one.id, one) for one in made)
                 over = (hosted.client, hosted.lease) in self._over
             if over:  # not here, since this thread reads the replies
-                copies[0].call_later(lambda: [self.close(one) for one in made])
+                copies[0].pool.wake.put(lambda: [self.close(one) for one in made])
             answer.set_result({"sessions": [one.id for one in made], "losses": reply.result()["losses"]})
 
         future.add_done_callback(on_reply)
@@ -382,7 +383,8 @@ class HostedSessions:
             if hosted.key:
                 self._creations.pop((hosted.client, hosted.key), None)
         if ended:
-            hosted.session.mark_closed()
+            if hosted.session.mark_closed():
+                hosted.session.group.leave()
             return None
         return hosted.session.close()
 
@@ -520,7 +522,7 @@ class SessionApi:
 
     def _hello(self, client: Client, request: dict[str, Any]) -> Answer:
         sandbox = self._sessions.sandbox
-        options = sandbox._pool.plan.options
+        options = sandbox._pool.options
         return 200, {
             "server": self._sessions.instance,
             "client": client.name,
@@ -583,7 +585,7 @@ class SessionApi:
         cell = checked_cell(request.get("code", ""), request.get("timeout"), limits)
         name = None if request.get("cell") is None else _whole(request, "cell")
         fields = {**cell, "setup": request.get("setup", False) is True, "cell": name}
-        hosted.session.count("runs")
+        hosted.session.pool.count("runs")
         if not hosted.once:
             return hosted.session.request(RUN, **fields)
         before = checked_cell(request.get("before", ""), request.get("before_timeout"), limits)
@@ -599,18 +601,18 @@ def _put(hosted: HostedSession, request: dict[str, Any]) -> Future[Reply]:
         raise ValueError("'data' has to be base64") from error
     if len(content) > LARGEST_PIECE:
         raise ValueError(f"{len(content)} bytes of data; send at most {LARGEST_PIECE} at once, and go on with 'offset'")
-    path = checked_name(request.get("path", ""))
+    path = checked_path(request.get("path", ""))
     return hosted.session.request(WRITE, path=path, offset=_whole(request, "offset"), data=data)
 
 
 def _get(hosted: HostedSession, request: dict[str, Any]) -> Future[Reply]:
-    path = checked_name(request.get("path", ""))
+    path = checked_path(request.get("path", ""))
     length = min(_whole(request, "length", LARGEST_PIECE), LARGEST_PIECE)
     return hosted.session.request(READ, path=path, offset=_whole(request, "offset"), length=length)
 
 
 def _ls(hosted: HostedSession, request: dict[str, Any]) -> Future[Reply]:
-    return hosted.session.request(LIST, path=checked_directory(request.get("path", ".")))
+    return hosted.session.request(LIST, path=checked_path(request.get("path", "."), directory=True))
 
 
 def _await(future: Future[Reply], status: int = 200, seconds: float = math.inf) -> Answer:

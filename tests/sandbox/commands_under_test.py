@@ -20,7 +20,7 @@ from sandbox.backends import bubblewrap
 from sandbox.backends.local_process import shared_memory
 from sandbox.images.build import build_image
 from sandbox.images.profiles import packages_directory
-from sandbox.options import ServerOptions, parse_size
+from sandbox.options import SandboxOptions, parse_size
 
 CHOSEN = os.environ.get("ARPO_TEST_COMMAND", "")
 _POD = Path(__file__).parents[2] / "deploy/kubernetes/sandbox-pod.sh"
@@ -30,7 +30,7 @@ _closing = contextlib.ExitStack()
 
 def command_for(limits: Limits, sessions: int, profile: str = "math") -> list[str]:
     """The command for a container with these limits."""
-    options = ServerOptions(limits, sessions, profile)
+    options = SandboxOptions(limits, sessions, profile)
     if CHOSEN == "bubblewrap":
         return _bubblewrap(options)
     if CHOSEN == "kubernetes":  # on the cluster of kubectl
@@ -38,7 +38,7 @@ def command_for(limits: Limits, sessions: int, profile: str = "math") -> list[st
     return [*_ssh(), shlex.join(_docker(options))] if CHOSEN == "ssh" else _docker(options)
 
 
-def _docker(options: ServerOptions) -> list[str]:
+def _docker(options: SandboxOptions) -> list[str]:
     memory = str(parse_size(options.limits.memory))
     words = ["docker", "run", "--interactive", "--rm", "--network=none", "--read-only", "--cap-drop=ALL"]
     words += [f"--cap-add={name}" for name in ("SETUID", "SETGID", "KILL", "SYS_NICE")]
@@ -51,7 +51,7 @@ def _docker(options: ServerOptions) -> list[str]:
     return [*words, build_image(profile=options.profile)]
 
 
-def _bubblewrap(options: ServerOptions) -> list[str]:
+def _bubblewrap(options: SandboxOptions) -> list[str]:
     fault = bubblewrap.why_no_bubblewrap()
     if fault or not os.path.isdir(_DIST_PACKAGES):
         pytest.skip(f"NOT TESTED: {fault or 'Debian has no Python 3.11 here'}")

@@ -148,7 +148,7 @@ class Fortress:
         self._start = self._settled()
 
     def _present_connection(self) -> Connection:
-        (container,) = behind.get(self.sandbox, self.sandbox)._pool.fleet.containers
+        (container,) = behind.get(self.sandbox, self.sandbox)._pool.containers
         assert container.connection is not None
         return container.connection
 

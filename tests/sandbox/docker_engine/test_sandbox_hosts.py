@@ -41,7 +41,7 @@ def two_names(engine: str, tmp_path: Path) -> list[str]:
 
 
 def places(sandbox: Sandbox) -> list[str]:
-    return sorted(str(container.host) for container in sandbox._pool.fleet.containers)
+    return sorted(str(container.host) for container in sandbox._pool.containers)
 
 
 @pytest.mark.docker

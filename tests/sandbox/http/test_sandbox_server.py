@@ -337,7 +337,7 @@ def test_a_malformed_address_is_refused_at_once(address: str, options: dict[str,
 def test_a_password_in_the_address_is_the_token_and_shown_nowhere(url: str) -> None:
     with Sandbox.open_sync(url.replace("//", "//any:ann-token@")) as sandbox:
         assert sandbox.backend == url
-        assert "ann-token" not in repr(sandbox._pool.plan)
+        assert "ann-token" not in repr(sandbox._pool.options)
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ def test_a_worn_container_is_drained_and_replaced() -> None:
 def test_a_container_that_keeps_memory_is_drained() -> None:
     with pool(containers=1, sessions=16) as sandbox:
         python = sandbox.interpreter_sync("x = 1")
-        (container,) = sandbox._pool.fleet.containers
+        (container,) = sandbox._pool.containers
         sandbox._pool.on_ping_reply(container, {"slots": 16, "memory": 400, "memory_limit": 1000})
         assert sandbox.stats()["recycled"] == 0
         for _ in range(3):
@@ -235,11 +235,11 @@ def test_a_container_that_keeps_memory_is_drained() -> None:
 
 def test_a_container_without_usable_slots_is_replaced() -> None:
     with pool(containers=1, sessions=2) as sandbox:
-        (container,) = sandbox._pool.fleet.containers
+        (container,) = sandbox._pool.containers
         sandbox._pool.on_ping_reply(container, {"slots": 0, "memory": 1, "memory_limit": 1000})
         with sandbox.interpreter_sync("x = 1") as python:
             assert python.run("x").value == "1"
-        assert sandbox._pool.fleet.containers[0] is not container
+        assert sandbox._pool.containers[0] is not container
 
 
 @pytest.mark.docker
@@ -381,7 +381,7 @@ def test_and_then_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _server_of(sandbox: Sandbox) -> int:
-    (container,) = sandbox._pool.fleet.containers
+    (container,) = sandbox._pool.containers
     assert container.connection is not None
     return int(container.connection.stream._process.pid)  # type: ignore[attr-defined]
 

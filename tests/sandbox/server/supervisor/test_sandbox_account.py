@@ -15,7 +15,7 @@ import pytest
 
 from sandbox import Limits
 from sandbox.backends.docker import most_processes
-from sandbox.options import ServerOptions, unenforced_limits
+from sandbox.options import SandboxOptions, unenforced_limits
 from sandbox.server.kernel.processes import ProcessUsage, out_of_memory_kills, roots_of
 from sandbox.server.supervisor.memory import CgroupUsage, GroupMemory, MemoryAccounting, charge
 from sandbox.server.supervisor.session_handle import SessionHandle, Slot
@@ -156,12 +156,12 @@ def engine(**facts: Any) -> dict[str, Any]:
 def test_processes_leave_the_machine_room(
     sessions: int, processes: int, containers: int, facts: dict[str, int], most: int
 ) -> None:
-    options = ServerOptions(Limits(processes=processes), sessions=sessions, containers=containers)
+    options = SandboxOptions(Limits(processes=processes), sessions=sessions, containers=containers)
     assert most_processes(options, engine(**facts)) == most
 
 
 def test_the_limits_of_this_machine_s_kernel_are_read() -> None:
-    options = ServerOptions(Limits(processes=1 << 20), sessions=1)
+    options = SandboxOptions(Limits(processes=1 << 20), sessions=1, containers=1)
     machine = [int(Path("/proc/sys/kernel", name).read_text()) for name in ("pid_max", "threads-max")]
     assert most_processes(options, engine(KernelVersion=platform.release())) == min(16_384, min(machine) // 2)
 
