@@ -4,11 +4,12 @@ from envs_registry import all_specs, load_source
 load_source("arithmetic", split="test", level=2).task(0).question
 """
 
-from envs_registry import catalogue as _catalogue
-from envs_registry.datasets.data_files import DataFileError
-from envs_registry.datasets.data_set import DataSet, Play
+from envs_registry import generated as _generated
+from envs_registry.datasets import question_sets as _question_sets
+from envs_registry.datasets import tool_sets as _tool_sets
 from envs_registry.datasets.hub import HubError
-from envs_registry.datasets.loading import DataSetSource, register_data_sets
+from envs_registry.datasets.loading import DataSet, DataSetSource, Play, register_data_sets
+from envs_registry.datasets.rows import DataFileError
 from envs_registry.sources import TaskSource, load_source, register_source
 from envs_registry.spec import EnvSpec, UnknownEnvError, all_specs, get_spec, register, resolve_id
 from envs_registry.task import Task
@@ -32,4 +33,4 @@ __all__ = [
     "resolve_id",
 ]
 
-del _catalogue
+del _generated, _question_sets, _tool_sets

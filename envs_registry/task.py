@@ -1,21 +1,23 @@
-"""`Task`: one question with its gold answers, immutable. Every data set is converted to tasks."""
+"""`Task`: one question with its gold answers, immutable. Every data set is converted to tasks.
+
+`check_setup` rejects a task whose setup code contains its gold answer, where the policy's code could find it: it can
+inspect all variables that a setup defines, and the constants of functions, even of deleted ones while their memory
+lasts. So a setup may compute a gold answer, but must not contain it.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
 Kind = Literal["math", "qa", "mcq"]
 _OPTIONAL = ("files", "start_url")  # left out of `as_dict` where they are empty, as in rows of older versions
-
-
-def _is_named(name: str, question: str) -> bool:
-    """Return whether a text names a file: "data.csv" does not name "a.csv"."""
-    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", question, re.ASCII) is not None
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ class Task:
         language: language of the question, such as "en" or "zh".
         source: name of the data set or the generator.
         level: difficulty, if the source has levels ("1", "Level 5", ...), else "".
-        category: subject or type of question, if the source has one ("Algebra", "bridge", "Physics", ...), else "".
         setup: Python code that is run in a fresh interpreter before the first tool call, or "". The policy does not
-            see the code, only the variables that it defines. It must not contain an answer (`answer_leak_check`).
+            see the code, only the variables that it defines. It must not contain an answer (`check_setup`).
+        category: subject or type of question, if the source has one ("Algebra", "bridge", "Physics", ...), else "".
         files: paths of the attached files on this machine. An episode has them under their names in the working
             directory of its interpreter. A question that does not name them gets a line that does.
         start_url: address of the web page at which the tool `browse` starts, or "".
@@ -66,7 +68,8 @@ class Task:
             raise ValueError(f"task {self.id!r} has no answer: give at least one non-blank string in `answers`")
         if not all(answer.strip() for answer in self.answers):
             raise ValueError(f"task {self.id!r} has a blank answer, which an empty box would meet; leave it out")
-        self._check_files()
+        if self.files:
+            self._check_files()
         if unnamed := [name for name in self.file_names if not _is_named(name, self.question)]:
             label = "Attached file" if len(unnamed) == 1 else "Attached files"
             object.__setattr__(self, "question", f"{self.question}\n\n{label}: {', '.join(unnamed)}")
@@ -95,3 +98,114 @@ class Task:
     def from_dict(cls, data: dict[str, Any]) -> Task:
         """Read back what `as_dict` wrote."""
         return cls(**{**data, "answers": tuple(data["answers"]), "files": tuple(data.get("files", ()))})
+
+
+def _is_named(name: str, question: str) -> bool:
+    # "data.csv" does not name "a.csv"
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", question, re.ASCII) is not None
+
+
+_LEAST = 4  # letters and digits; shorter answers ("5", "yes", "B") occur in any code by chance
+# Long enough to be distinctive, but they occur in ordinary code as well.
+_COMMON = frozenset({"true", "false", "none", "zero", "null"})
+_TELLING = re.compile(
+    r"(?:^|_)(?:answers?|golds?|golden|solutions?|expected|truth|correct|secret|hidden)(?:_|$)", re.IGNORECASE
+)
+
+
+def check_setup(task: Task) -> None:
+    """Raise if the setup of a task contains one of its answers.
+
+    An answer of at least four letters or digits must not occur there, neither as a number of the same value, nor as
+    whole words of a string, nor as a name. Shorter ones are rejected only as the value of something that is named like
+    an answer (`answer = 5`, `{"gold": "B"}`, `def solution()`). Comments never reach the interpreter.
+
+    Raises:
+        ValueError: the setup contains an answer; the message names the answer, the line and the cure.
+    """
+    found = shown_answer(task.setup, task.answers) if task.setup else None
+    if found is not None:
+        answer, line = found
+        raise ValueError(
+            f"task {task.id!r}: line {line} of its setup holds the gold answer {answer!r}, where the policy's code can "
+            "read it; compute it there from other values, or remove it"
+        )
+
+
+def shown_answer(setup: str, answers: tuple[str, ...]) -> tuple[str, int] | None:
+    """Return an answer that the setup contains and its line; None if there is none or the setup is not valid Python."""
+    try:
+        tree = ast.parse(setup)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None  # the sandbox reports the syntax error
+    literals = list(_literals(tree))
+    named = [literal for node in ast.walk(tree) if _is_telling(node) for literal in _literals(node)]
+    for answer in answers:
+        letters = "".join(_words(answer))
+        for value, line in literals if len(letters) >= _LEAST and letters not in _COMMON else named:
+            if _holds(value, answer):
+                return answer, line
+    return None
+
+
+def _literals(tree: ast.AST) -> Iterator[tuple[object, int]]:
+    """Yield every constant and name within a piece of code, with its line."""
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 1)
+        match node:
+            case ast.Constant(value):
+                yield value, line
+            # Python's syntax has no negative literals: -5 is a minus in front of 5.
+            case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
+                yield -number, line
+            # Each half alone says nothing, so the sum is one more literal to look at.
+            case ast.BinOp(ast.Constant(str() as left), ast.Add(), ast.Constant(str() as right)):
+                yield left + right, line
+            case ast.Name(name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(name):
+                yield name, line
+            case ast.Attribute(attr=name) | ast.keyword(arg=str() as name):
+                yield name, line
+
+
+def _is_telling(node: ast.AST) -> bool:
+    """Return whether a node assigns a value to something that is named like an answer."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.keyword(arg=str() as name):
+            return bool(_TELLING.search(name))
+        case ast.Assign(targets=parts) | ast.Dict(keys=parts):
+            places: list[ast.AST | None] = [*parts]
+        case ast.AnnAssign(target=place) | ast.AugAssign(target=place) | ast.NamedExpr(target=place):
+            places = [place]
+        case _:
+            return False
+    inner = [each for place in places if place is not None for each in ast.walk(place)]
+    # A subscript names its target by a string, as in facts["answer"] = 5.
+    names = [getattr(each, "id", getattr(each, "attr", "")) for each in inner]
+    names += [str(each.value) for each in inner if isinstance(each, ast.Constant)]
+    return any(_TELLING.search(name) for name in names)
+
+
+def _holds(value: object, answer: str) -> bool:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        wanted, text = _words(answer), _words(value)
+        # An answer of signs alone, such as "+", has no words to compare.
+        if not wanted:
+            return answer.strip() in value
+        return any(text[start : start + len(wanted)] == wanted for start in range(len(text) - len(wanted) + 1))
+    # Before the numbers: bool is a subclass of int, and True would equal the answer 1.
+    if isinstance(value, bool) or value is None:
+        return str(value).casefold() == answer.strip().casefold()
+    if isinstance(value, int | float):
+        try:
+            return float(answer.replace(",", "").strip(" $%")) == value
+        except (ValueError, OverflowError):
+            return False
+    return False
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text in lower case, without thousands separators in numbers."""
+    text = unicodedata.normalize("NFKC", text).casefold()
+    return re.findall(r"[^\W_]+", re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text))

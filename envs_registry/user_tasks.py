@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from envs_registry.datasets.data_files import Row
-from envs_registry.datasets.data_set import DataSet, Play, Repairs
-from envs_registry.datasets.loading import DATA_SETS, load, task_of_row
+from envs_registry.datasets.loading import DATA_SETS, DataSet, Play, Repairs, load, task_of_row
+from envs_registry.datasets.rows import Row
 from envs_registry.sources import ListSource, Loader, TaskSource
 from envs_registry.spec import EnvSpec
 from envs_registry.task import Kind, Task

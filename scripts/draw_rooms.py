@@ -54,10 +54,10 @@ FLOORS: dict[str, list[str]] = {
         "event_loop option_checks episode errors lazy_names text",
     ],
     "envs_registry": [
-        "catalogue user_tasks",
+        "user_tasks",
         "generated",
         "datasets",
-        "contamination answer_leak_check",
+        "contamination",
         "sources",
         "spec task",
         "nearest_name install_line",

@@ -516,9 +516,9 @@ def _data_sets(facts: Mapping[str, Any]) -> list[str]:
 
 def _hub_of(env_id: str | None) -> str | None:
     """Return the hub id of an environment's data set; None for generated tasks and environments of the user's own."""
-    from envs_registry.catalogue import DATA_SETS
+    from envs_registry.datasets.question_sets import QUESTION_SETS
 
-    return next((row.hub for row in DATA_SETS if env_id == f"arpo/{row.name}-v0"), None)
+    return next((row.hub for row in QUESTION_SETS if env_id == f"arpo/{row.name}-v0"), None)
 
 
 def _hub_id(model: str | None) -> str | None:

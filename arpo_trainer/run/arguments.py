@@ -21,7 +21,7 @@ from arpo_trainer.sft.trace_formats import FORMATS
 from arpo_trainer.training.devices import process_count
 from arpo_trainer.validation import check_name, check_types, nearest_names
 from envs_registry.contamination import OVERLAP
-from envs_registry.datasets.data_files import READERS
+from envs_registry.datasets.rows import READERS
 from envs_registry.install_line import install_line
 
 if TYPE_CHECKING:

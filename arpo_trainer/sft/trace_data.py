@@ -24,7 +24,7 @@ from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import CAUSES, SEARCH_SCHEMA, DroppedRow, ModelTurn, Trace, rewritten, with_found
 from arpo_trainer.sft.trace_formats import RejectionSampling, read_row
 from arpo_trainer.validation import check_name
-from envs_registry.datasets.data_files import read_rows
+from envs_registry.datasets.rows import read_rows
 
 # Traces as token ids and labels: only the model's own turns are learnt.
 #

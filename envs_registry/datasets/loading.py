@@ -1,26 +1,238 @@
-"""Converts the rows of a data set into tasks, and registers an environment for each `DataSet`."""
+"""`DataSet`, one published data set as a row of a table, and how its rows become tasks and an environment.
+
+The tables are in `question_sets`. Rows are repaired while they are read.
+"""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
 from envs_registry.contamination import question_key
-from envs_registry.datasets.data_files import DataFileError, Row, Rows, column, read_rows
-from envs_registry.datasets.data_files import field as look_up
-from envs_registry.datasets.data_set import DataSet, Repairs, Step, answers, clean, cut_off
-from envs_registry.datasets.hub import files_of, hub_files, hub_rows, place_of, split_of
+from envs_registry.datasets.hub import hub_files, hub_rows
+from envs_registry.datasets.rows import DataFileError, Row, column, files_of, place_of, read_rows, split_of
+from envs_registry.datasets.rows import field as look_up
 from envs_registry.sources import ListSource, UnknownOptionError, register_source
 from envs_registry.spec import EnvSpec, register
 from envs_registry.task import Kind, Task
 
-# Finds the files that are attached to the rows of a data set: beside a local data file, or on the hub.
+# Known faults of published data files are repaired, and each kind of repair is counted. Those of a single set are in
+# that set's row. No repair can change the question or the right answer.
+
+Repairs = Counter[str]
+
+# Control character that a JSON or Python reader makes of a LaTeX command -> its first letter and what must follow.
+_COMMANDS = {
+    "\a": ("a", r"lpha|ngle|pprox|st\b|rc"),
+    "\b": ("b", r"oxed|eta\b|inom|ar\b|egin\{|mod|ot\b|ig|ullet|ecause|f\b"),
+    "\f": ("f", r"rac|orall|box|lat\b"),
+    "\n": ("n", r"eq\b|abla|otin"),
+    "\r": ("r", r"ight|angle|floor|ceil|ho\b"),
+    "\t": ("t", r"riangle|imes|heta|ext(?:bf|it|rm)?\{|frac|binom|ilde\{|au\b"),
+    "\v": ("v", r"ec\b|ert|dots|arepsilon|arphi|arnothing|ee\b"),
+}
+_READ_WRONGLY = re.compile("|".join(f"{control}(?={rest})" for control, (_, rest) in _COMMANDS.items()))
+# In this order: a carriage return is a line break, the other control characters mean nothing.
+_CHANGES = (
+    (re.compile(r"\r\n?"), "\n", "carriage return"),
+    (re.compile(r"[\x00-\x08\x0b-\x1f\x7f]"), "", "control character"),
+    (re.compile("[\u200b\u200e\u200f\u2060\ufeff]"), "", "invisible character"),
+    (re.compile(r"<br ?/?>"), "\n", "<br> for a new line"),
+)
+
+
+def clean(text: str, repairs: Repairs) -> str:
+    """Return the repaired text and count the repairs."""
+    # Before the other changes, which delete the control characters that mark the damaged commands.
+    mended = _READ_WRONGLY.sub(lambda match: "\\" + _COMMANDS[match[0]][0], text)
+    repairs["backslash read as a control character"] += mended != text
+    for pattern, replacement, name in _CHANGES:
+        mended, count = pattern.subn(replacement, mended)
+        repairs[name] += count > 0
+    repairs["white space around a text"] += mended != mended.strip()
+    return mended.strip()
+
+
+def answers(values: Iterable[Any], kind: str, repairs: Repairs) -> tuple[str, ...]:
+    """Return the accepted answers of one or several columns, without blanks and repetitions."""
+    found: list[str] = []
+    for part in itertools.chain.from_iterable(_parts(value, repairs) for value in values):
+        text = clean(_text(part), repairs)
+        if kind == "math":
+            text = _bare(text, repairs)
+        if text and text not in found:
+            found.append(text)
+        else:
+            repairs["repeated alias" if text else "blank alias"] += 1
+    return tuple(found)
+
+
+def boxed(text: str) -> str | None:
+    r"""Return the content of the last `\boxed{...}`, `\fbox{...}` or `\boxed 2` of a text, or None."""
+    start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    if start < 0:
+        return None
+    rest = text[start:].split("box", 1)[1].removeprefix("ed")
+    # TeX needs no braces around a single token; the end is then a space, a dollar sign or a full stop.
+    if not rest.lstrip().startswith("{"):
+        return re.split(r"[\s$.]", rest.strip(), maxsplit=1)[0] or None
+    depth, body = 0, rest.lstrip()
+    for position, letter in enumerate(body):
+        depth += (letter == "{") - (letter == "}")
+        if depth == 0:
+            return body[1:position]
+    return None
+
+
+def cut_off(answer: str) -> bool:
+    r"""Return whether the brackets of a formula do not match, as in "1}^N"."""
+    # Round and square brackets are counted together: the interval [0, 1) is whole.
+    braces = answer.count("{") - answer.count("}")
+    return braces != 0 or sum(map(answer.count, "([")) != sum(map(answer.count, ")]"))
+
+
+def _parts(value: Any, repairs: Repairs) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return list(value)
+    # Only a list of quoted texts: [1, 2] may itself be the answer.
+    if isinstance(value, str) and re.fullmatch(r"\s*\[\s*(['\"]).*\1\s*\]\s*", value, re.DOTALL):
+        try:
+            parts = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError):
+            return [value]
+        if all(isinstance(part, str) for part in parts):
+            repairs["list written as text"] += 1
+            return list(parts)
+    return [] if value is None else [value]
+
+
+def _text(value: Any) -> str:
+    # Columns of numbers may be stored as floats; the answer 5.0 means 5.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _bare(text: str, repairs: Repairs) -> str:
+    inside = boxed(text)
+    if inside is not None:
+        repairs["sentence around a \\boxed answer"] += 1
+        text = inside.strip()
+    # "$x$ and $y$" are two formulas, not one between dollar signs.
+    if len(text) > 2 and text[0] == text[-1] == "$" and "$" not in text[1:-1]:
+        repairs["$ around an answer"] += 1
+        text = text[1:-1].strip()
+    return text
+
+
+Step = Callable[[Row, Repairs], Row | None]
+"""Changes a row before it is converted, or returns None to drop it; raises ValueError if the row is broken."""
+
+
+@dataclass(frozen=True)
+class Play:
+    """Tools, scorer and limits of a set; the attributes are those of `EnvSpec`."""
+
+    tools: tuple[str, ...]
+    scorer: str
+    max_turns: int
+    max_tool_calls: int
+    tool_limits: tuple[tuple[str, int], ...] = ()
+    tool_timeout: float = 10.0
+    max_tokens: int | None = None
+    language: str = "en"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set.
+
+    Columns are listed in the order in which they are tried; "info.level" is a field of a column.
+
+    Attributes:
+        name: name of the environment; in lower case the name of the task source.
+        description: one line for tables.
+        hub: id on the Hugging Face hub.
+        splits: pairs of our name and the hub's name, or names as in "validation|test"; the first is the default.
+        size: rows per split, for tables.
+        licence: licence of the data.
+        play: tools, scorer and limits.
+        gated: URL of the page where the terms are accepted, or "".
+        configs: configurations on the hub, read one after the other; "" is the default configuration.
+        question: columns that may hold the question.
+        answers: columns that may hold accepted answers; all columns that a row has are combined.
+        row_id: column with the row's id; the row's number is used if it is missing.
+        level: column with the difficulty, or "".
+        levels: values of the level column, in lower case and without the word "level".
+        category: column with the subject or type of question, or "".
+        kind: how answers are compared, if there is no `kind_column`.
+        kind_column: column with the kind, or "".
+        kinds: pairs of a value of `kind_column` and the kind that it means.
+        steps: changes to a row before it is converted.
+        filters: options that are off by default, each with the step that drops rows while the option is off.
+        reads: further columns that the steps need.
+        known_as: accepted names of a local file or folder, besides the name of the source.
+        files: columns with the path of an attached file, or a list of them, relative to the folder of the data file or
+            of the set. The first column that names something is used. If there is an option `files`, they are loaded
+            only while it is on.
+        revision: commit of the repository that is read; "" is its newest.
+        start_url: column with the page at which the tool `browse` starts, or "".
+        drops: faulty rows that are dropped without an error: "no answer", "cut-off answer", "duplicate question".
+    """
+
+    name: str
+    description: str
+    hub: str
+    splits: tuple[tuple[str, str], ...]
+    size: str
+    licence: str
+    play: Play
+    gated: str = ""
+    configs: tuple[str, ...] = ("",)
+    question: tuple[str, ...] = ("question", "problem")
+    answers: tuple[str, ...] = ("answer", "golden_answers", "answer_aliases", "answers")
+    row_id: str = "id"
+    level: str = ""
+    levels: tuple[str, ...] = ()
+    category: str = ""
+    kind: Kind = "qa"
+    kind_column: str = ""
+    kinds: tuple[tuple[str, Kind], ...] = ()
+    steps: tuple[Step, ...] = ()
+    filters: tuple[tuple[str, Step], ...] = ()
+    reads: tuple[str, ...] = ()
+    known_as: tuple[str, ...] = ()
+    drops: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    start_url: str = ""
+    revision: str = ""
+
+    @property
+    def source(self) -> str:
+        """Name of the task source."""
+        return self.name.lower()
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        """Names of the splits in this library."""
+        return tuple(ours for ours, _ in self.splits)
+
+    @property
+    def columns(self) -> set[str]:
+        """Columns that are needed to convert rows into tasks."""
+        named = {*self.question, *self.answers, *self.reads, *self.files, self.row_id, self.level, self.category}
+        named |= {self.kind_column, self.start_url}
+        # A dotted name is a field of a column or a column of that name; both are read.
+        return {name.partition(".")[0] for name in named if name} | named
+
+
+# The files that are attached to the rows of a data set: beside a local data file, or on the hub.
 
 
 def attached_files(row: Row, columns: Sequence[str], folders: Sequence[Path], where: str) -> tuple[str, ...]:
@@ -35,7 +247,7 @@ def attached_files(row: Row, columns: Sequence[str], folders: Sequence[Path], wh
     Raises:
         DataFileError: a file was not found, or its path leads out of the folder; the message names it and the cure.
     """
-    named = [names for column in columns if (names := _names(look_up(row, column)))]
+    named = [names for column in columns if (names := _names(row, column))]
     for names in named:
         found = [_place(name, folders) for name in names]
         if all(found):
@@ -50,47 +262,25 @@ def attached_files(row: Row, columns: Sequence[str], folders: Sequence[Path], wh
     )
 
 
-def attached_on_hub(
-    rows: Rows, columns: Sequence[str], hub: str, source: str, gated: str, revision: str | None
-) -> Path | None:
-    """Download the attached files of these rows; return their folder, or None if no row has any.
-
-    Raises:
-        HubError: the hub cannot be reached or refuses the files; the message says what to do.
-    """
-    wanted = [next((names for column in columns if (names := _names(look_up(row, column)))), []) for _, row in rows]
-    paths = sorted({name for names in wanted for name in names if _is_inside(name)})
-    return hub_files(hub, paths, source, gated, revision) if paths else None
-
-
-def _names(value: Any) -> list[str]:
+def _names(row: Row, column: str) -> list[str]:
+    value = look_up(row, column)
     values = value if isinstance(value, list | tuple) else [value]
     return [name for each in values if each is not None and (name := str(each).strip())]
 
 
 def _place(name: str, folders: Sequence[Path]) -> Path | None:
+    # A data file may come from elsewhere, so it cannot name files outside its folder.
+    if not _is_inside(name):
+        return None
     try:
-        return next((path for path in _candidates(name, folders) if path.is_file()), None)
+        return next((path for folder in folders if (path := folder.absolute() / name).is_file()), None)
     except OSError:  # a name that is too long, or a folder that may not be read
         return None
-
-
-def _candidates(name: str, folders: Sequence[Path]) -> Iterator[Path]:
-    # A data file may come from elsewhere, so it cannot name files outside its folder.
-    if _is_inside(name):
-        yield from (folder.absolute() / name for folder in folders)
 
 
 def _is_inside(name: str) -> bool:
     path = PurePosixPath(name)
     return not path.is_absolute() and ".." not in path.parts and "\0" not in name
-
-
-_CHINESE = re.compile("[\u3400-\u9fff]")
-# A LaTeX command is matched as a whole, so that it can be told from a word.
-_LATIN = re.compile(r"\\[a-zA-Z]+(?:\{[a-z*]+\})?|[a-zA-Z]{2,}")
-# Chinese characters divided by Chinese characters and Latin words; LaTeX commands do not count as words
-CHINESE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -118,24 +308,11 @@ DATA_SETS: dict[str, DataSet] = {}  # by the name of their source
 def register_data_sets(data_sets: Iterable[DataSet]) -> None:
     """Register an environment and a task source for each data set."""
     for data_set in data_sets:
-        register([spec_of(data_set)])
+        named = {name: getattr(data_set, name) for name in ("description", "levels", "size", "licence", "gated")}
+        named |= {entry.name: getattr(data_set.play, entry.name) for entry in dataclasses.fields(data_set.play)}
+        register([EnvSpec(f"arpo/{data_set.name}-v0", data_set.source, splits=data_set.split_names, **named)])
         register_source(data_set.source, functools.partial(load, data_set))
         DATA_SETS[data_set.source] = data_set
-
-
-def spec_of(data_set: DataSet) -> EnvSpec:
-    """Return the environment spec of a data set."""
-    return EnvSpec(
-        id=f"arpo/{data_set.name}-v0",
-        source=data_set.source,
-        description=data_set.description,
-        splits=data_set.split_names,
-        levels=data_set.levels,
-        size=data_set.size,
-        licence=data_set.licence,
-        gated=data_set.gated,
-        **{entry.name: getattr(data_set.play, entry.name) for entry in dataclasses.fields(data_set.play)},
-    )
 
 
 def load(
@@ -152,7 +329,7 @@ def load(
     Args:
         data_set: the data set.
         split: name of the split; None means the one after which a file is named, else the first split.
-        data: a file or folder; None means the environment variables of `local_files`, then the hub.
+        data: a file or folder; None means that of the environment variables (`place_of`), then the hub.
         level: a level, or several as in "1,2"; None means all levels.
         revision: commit, tag or branch of the hub's repository; None means that of the set, else the newest.
         options: options of the set itself, such as `files` of GAIA.
@@ -167,7 +344,8 @@ def load(
     if split is None and place is not None and place.is_file():
         split = split_of(place, data_set.split_names)
     split = _one_of(data_set, "split", split or data_set.split_names[0], data_set.split_names)
-    levels = _levels(data_set, level)
+    wanted = [] if level is None else [_level(part) for part in str(level).split(",")]
+    levels = {_one_of(data_set, "level", name, data_set.levels) for name in wanted}
     own = [key for key, _ in data_set.filters]
     for name in options:
         if name not in own:
@@ -177,13 +355,18 @@ def load(
     with_files = bool(data_set.files) and ("files" not in own or bool(options.get("files")))
     if revision is not None and place is not None:
         raise ValueError(f"revision={revision!r} is of the hub, but {data_set.name} is read from {place}: leave it out")
-    revision = revision or data_set.revision or None
-    origin, rows, commit = _read(data_set, split, place, with_files, revision)
+    origin, rows, commit = _read(data_set, split, place, with_files, revision or data_set.revision or None)
     repairs: Repairs = Counter()
     tasks = list(_tasks(data_set, split, rows, steps, repairs))
-    # After all rows were converted, so that a message can name the levels that exist.
+    # After all rows were converted, so that the message can name the levels that exist.
     if levels:
-        tasks = _of_levels(tasks, levels, data_set, origin)
+        there = ", ".join(sorted({task.level for task in tasks})) or "no levels"
+        tasks = [task for task in tasks if task.level in levels]
+        if not tasks:
+            raise ValueError(
+                f"{origin}: no row of level {', '.join(sorted(levels))}; column {data_set.level!r} has {there}. "
+                "Leave `level` out"
+            )
     counts = {name: count for name, count in sorted(repairs.items()) if count}
     return DataSetSource(tasks, origin, split, commit, len(rows), counts)
 
@@ -195,12 +378,7 @@ def task_of_row(data_set: DataSet, row: Row, number: int, where: str) -> Task | 
         DataFileError: the row is broken; the message begins with `where`.
     """
     steps = (*data_set.steps, *(step for _, step in data_set.filters))
-    try:
-        return _task(data_set, data_set.split_names[0], number, _PlacedRow(where, row), steps, Counter())
-    except DataFileError:
-        raise
-    except ValueError as error:
-        raise DataFileError(f"{where}, {error}") from error
+    return _task(data_set, data_set.split_names[0], number, _PlacedRow(where, row), steps, Counter())
 
 
 @dataclass(frozen=True)
@@ -216,12 +394,16 @@ def _read(
     data_set: DataSet, split: str, place: Path | None, with_files: bool, revision: str | None
 ) -> tuple[str, list[_PlacedRow], str]:
     if place is None:
-        hub, gated = data_set.hub, data_set.gated
-        name, columns = dict(data_set.splits)[split], data_set.columns
-        rows, commit = hub_rows(hub, data_set.configs, name, columns, data_set.source, gated, revision)
-        files = data_set.files if with_files else ()
-        folder = attached_on_hub(rows, files, hub, data_set.source, gated, commit or revision) if files else None
-        return hub, [_PlacedRow(f"{hub}, {where}", row, (folder,) if folder else ()) for where, row in rows], commit
+        hub, source, gated = data_set.hub, data_set.source, data_set.gated
+        rows, commit = hub_rows(
+            hub, data_set.configs, dict(data_set.splits)[split], data_set.columns, source, gated, revision
+        )
+        folders: tuple[Path, ...] = ()
+        if with_files:
+            chosen = [next(filter(None, (_names(row, column) for column in data_set.files)), []) for _, row in rows]
+            if paths := sorted({name for names in chosen for name in names if _is_inside(name)}):
+                folders = (hub_files(hub, paths, source, gated, commit or revision),)
+        return hub, [_PlacedRow(f"{hub}, {where}", row, folders) for where, row in rows], commit
     placed = []
     for file in files_of(place, split, data_set.split_names):
         folders = tuple(dict.fromkeys([place if place.is_dir() else file.parent, file.parent])) if with_files else ()
@@ -235,13 +417,7 @@ def _tasks(
     ids: set[str] = set()
     seen: set[str] = set()
     for number, placed in enumerate(rows):
-        try:
-            task = _task(data_set, split, number, placed, steps, repairs)
-        except DataFileError:
-            # It names the file and the row already.
-            raise
-        except ValueError as error:
-            raise DataFileError(f"{placed.where}, {error}") from error
+        task = _task(data_set, split, number, placed, steps, repairs)
         if task is None:
             continue
         # The key of the comparison with other sets, so that punctuation alone makes no new question.
@@ -257,6 +433,17 @@ def _tasks(
 
 
 def _task(
+    data_set: DataSet, split: str, number: int, placed: _PlacedRow, steps: tuple[Step, ...], repairs: Repairs
+) -> Task | None:
+    try:
+        return _converted(data_set, split, number, placed, steps, repairs)
+    except DataFileError:
+        raise  # it names the file and the row already
+    except ValueError as error:
+        raise DataFileError(f"{placed.where}, {error}") from error
+
+
+def _converted(
     data_set: DataSet, split: str, number: int, placed: _PlacedRow, steps: tuple[Step, ...], repairs: Repairs
 ) -> Task | None:
     where, row = placed.where, placed.row
@@ -280,6 +467,11 @@ def _task(
         raise ValueError(
             f"column {' or '.join(map(repr, data_set.answers))}: holds no answer; it has {', '.join(map(repr, row))}"
         )
+
+    def text(name: str) -> str:
+        # a column without a name, as the index of a CSV file, is not meant
+        return str(look_up(row, name) or "").strip() if name else ""
+
     given = look_up(row, data_set.row_id)
     return Task(
         id=f"{data_set.source}-{split}-{number if given in (None, '') else given}",
@@ -289,9 +481,9 @@ def _task(
         language=_language(question),
         source=data_set.source,
         level=_level(look_up(row, data_set.level)) if data_set.level else "",
-        category=str(look_up(row, data_set.category) or "").strip() if data_set.category else "",
+        category=text(data_set.category),
         files=attached_files(row, data_set.files, placed.folders, where) if placed.folders else (),
-        start_url=str(look_up(row, data_set.start_url) or "").strip() if data_set.start_url else "",
+        start_url=text(data_set.start_url),
     )
 
 
@@ -307,6 +499,13 @@ def _kind(data_set: DataSet, row: Row) -> Kind:
     return kinds[value]
 
 
+_CHINESE = re.compile("[\u3400-\u9fff]")
+# A LaTeX command is matched as a whole, so that it can be told from a word.
+_LATIN = re.compile(r"\\[a-zA-Z]+(?:\{[a-z*]+\})?|[a-zA-Z]{2,}")
+# Chinese characters divided by Chinese characters and Latin words; LaTeX commands do not count as words
+CHINESE_SHARE = 0.5
+
+
 def _language(question: str) -> str:
     chinese = len(_CHINESE.findall(question))
     words = sum(not word.startswith("\\") for word in _LATIN.findall(question))
@@ -317,22 +516,6 @@ def _language(question: str) -> str:
 def _level(value: Any) -> str:
     # Sets write "Level 5", "5" or 5.
     return "" if value is None else str(value).strip().lower().removeprefix("level").strip()
-
-
-def _levels(data_set: DataSet, level: int | str | None) -> set[str]:
-    wanted = [] if level is None else [_level(part) for part in str(level).split(",")]
-    return {_one_of(data_set, "level", name, data_set.levels) for name in wanted}
-
-
-def _of_levels(tasks: list[Task], levels: set[str], data_set: DataSet, origin: str) -> list[Task]:
-    chosen = [task for task in tasks if task.level in levels]
-    if not chosen:
-        there = ", ".join(sorted({task.level for task in tasks})) or "no levels"
-        raise ValueError(
-            f"{origin}: no row of level {', '.join(sorted(levels))}; column {data_set.level!r} has {there}. "
-            "Leave `level` out"
-        )
-    return chosen
 
 
 def _one_of(data_set: DataSet, what: str, value: str, allowed: tuple[str, ...]) -> str:

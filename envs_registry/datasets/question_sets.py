@@ -8,20 +8,30 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import functools
 import itertools
 
-from envs_registry.datasets.data_files import Row
-from envs_registry.datasets.data_set import DataSet, Play, Repairs, boxed
+from envs_registry.datasets.loading import DataSet, Play, Repairs, boxed, register_data_sets
+from envs_registry.datasets.rows import Row
 
-# Mathematics with a Python tool: AIME24, AIME25, MATH500, MATH, GSM8K.
+FIVE, THREE = ("1", "2", "3", "4", "5"), ("easy", "medium", "hard")  # levels
+TEST, TRAIN_TEST = (("test", "test"),), (("train", "train"), ("test", "test"))  # splits: our name, the hub's
 
-# 5 Python calls and 32,768 tokens of context are the papers' at evaluation; they train with 3 calls.
+# Limits at evaluation are the papers': 5 Python calls, 10 searches and 32,768 tokens of context; a search of the web
+# may read ten pages. They train with 3 calls in all.
 MATH_PLAY = Play(tools=("python",), scorer="math", max_turns=8, max_tool_calls=5, max_tokens=32768)
-SUBJECTS = (
-    *("algebra", "counting_and_probability", "geometry", "intermediate_algebra"),
-    *("number_theory", "prealgebra", "precalculus"),
+MULTIHOP_PLAY = Play(
+    tools=("search", "python"),
+    scorer="qa",
+    max_turns=18,
+    max_tool_calls=15,
+    tool_limits=(("search", 10), ("python", 5)),
+    tool_timeout=30.0,
+    max_tokens=32768,
 )
-FIVE = ("1", "2", "3", "4", "5")
+DEEP_SEARCH_PLAY = dataclasses.replace(MULTIHOP_PLAY, scorer="judge", tool_timeout=120.0)
+REASONING = Play(("search", "python"), "auto", max_turns=5, max_tool_calls=3, tool_timeout=30.0, max_tokens=4096)
+DEEP_SEARCH = dataclasses.replace(REASONING, max_turns=8, max_tool_calls=6, tool_timeout=120.0, max_tokens=8192)
 
 
 def rationale(row: Row, repairs: Repairs) -> Row:
@@ -44,167 +54,12 @@ def boxed_solution(row: Row, repairs: Repairs) -> Row:
     return {**row, "answer": boxed(str(row["solution"]))}
 
 
-MATH_SETS = (
-    DataSet(
-        name="AIME24",
-        description="American Invitational Mathematics Examination 2024",
-        hub="HuggingFaceH4/aime_2024",
-        # The hub calls its only split "train"; here these are questions for evaluation.
-        splits=(("test", "train"),),
-        play=MATH_PLAY,
-        size="test 30",
-        licence="(c) MAA",
-        kind="math",
-    ),
-    DataSet(
-        name="AIME25",
-        description="American Invitational Mathematics Examination 2025",
-        hub="math-ai/aime25",
-        splits=(("test", "test"),),
-        play=MATH_PLAY,
-        size="test 30",
-        licence="(c) MAA",
-        kind="math",
-    ),
-    DataSet(
-        name="MATH500",
-        description="500 of MATH's test problems (the levels are in the hub's rows)",
-        hub="HuggingFaceH4/MATH-500",
-        splits=(("test", "test"),),
-        play=MATH_PLAY,
-        size="test 500",
-        licence="MIT",
-        row_id="unique_id",
-        level="level",
-        levels=FIVE,
-        category="subject",
-        kind="math",
-    ),
-    DataSet(
-        name="MATH",
-        description="competition mathematics in seven subjects and five levels",
-        hub="EleutherAI/hendrycks_math",
-        configs=SUBJECTS,
-        splits=(("train", "train"), ("test", "test")),
-        play=MATH_PLAY,
-        size="train 7,500 / test 5,000",
-        licence="MIT",
-        level="level",
-        levels=FIVE,
-        category="type",
-        kind="math",
-        steps=(boxed_solution,),
-        reads=("solution",),
-        drops=("no answer",),
-    ),
-    DataSet(
-        name="GSM8K",
-        description="word problems of school mathematics",
-        hub="openai/gsm8k",
-        configs=("main",),
-        splits=(("train", "train"), ("test", "test")),
-        play=MATH_PLAY,
-        size="train 7,473 / test 1,319",
-        licence="MIT",
-        row_id="idx",
-        kind="math",
-        steps=(rationale,),
-    ),
-)
-
-
-# Questions over Wikipedia that take several look-ups: HotpotQA, 2Wiki, MuSiQue, Bamboogle.
-#
-# A new set is one row of `MULTIHOP_SETS`. Paragraphs are not loaded: the search tool finds them.
-
-# 10 searches and 5 Python calls are the papers' at evaluation; they train with 3 calls in all.
-MULTIHOP_PLAY = Play(
-    tools=("search", "python"),
-    scorer="qa",
-    max_turns=18,
-    max_tool_calls=15,
-    tool_limits=(("search", 10), ("python", 5)),
-    tool_timeout=30.0,
-    max_tokens=32768,
-)
-FLASHRAG = "RUC-NLPIR/FlashRAG_datasets"
-
-
 def answerable(row: Row, repairs: Repairs) -> Row | None:
     """Leave out MuSiQue's questions whose paragraphs were taken away."""
     if row.get("answerable") is False:
         repairs["left out: not answerable"] += 1
         return None
     return row
-
-
-MULTIHOP_SETS = (
-    DataSet(
-        name="HotpotQA",
-        description="two-hop questions and comparisons over Wikipedia",
-        hub="hotpotqa/hotpot_qa",
-        # The hub's configurations differ in their paragraphs, which are not loaded.
-        configs=("distractor",),
-        splits=(("train", "train"), ("validation", "validation")),
-        play=MULTIHOP_PLAY,
-        size="train 90,447 / validation 7,405",
-        licence="CC BY-SA 4.0",
-        level="level",
-        levels=("easy", "medium", "hard"),
-        category="type",
-        known_as=("hotpot_qa",),
-    ),
-    DataSet(
-        name="2Wiki",
-        description="2WikiMultihopQA: two to four hops, with aliases of the answers",
-        hub=FLASHRAG,
-        configs=("2wikimultihopqa",),
-        splits=(("train", "train"), ("validation", "dev")),
-        play=MULTIHOP_PLAY,
-        size="train 15,000 / validation 12,576",
-        licence="Apache-2.0",
-        known_as=("2wikimultihopqa",),
-    ),
-    DataSet(
-        name="MuSiQue",
-        description="questions composed of two to four others, with aliases of the answers",
-        hub=FLASHRAG,
-        configs=("musique",),
-        splits=(("train", "train"), ("validation", "dev")),
-        play=MULTIHOP_PLAY,
-        size="train 19,938 / validation 2,417",
-        licence="CC BY 4.0",
-        steps=(answerable,),
-        reads=("answerable",),
-    ),
-    DataSet(
-        name="Bamboogle",
-        description="two-hop questions that web search engines answered wrongly",
-        hub=FLASHRAG,
-        configs=("bamboogle",),
-        splits=(("test", "test"),),
-        play=MULTIHOP_PLAY,
-        size="test 125",
-        licence="MIT",
-    ),
-)
-
-
-# Questions for agents that search the web: WebWalker, GAIA, HLE, SimpleQA, xBench.
-#
-# A new set is one row of `DEEP_SEARCH_SETS`. GAIA and HLE are gated, xbench is published encrypted: keep copies of them
-# off the web, and do not train on them.
-
-# 10 searches and 5 Python calls are the papers' at evaluation. A search may read ten pages: 120 s a call.
-DEEP_SEARCH_PLAY = Play(
-    tools=("search", "python"),
-    scorer="judge",
-    max_turns=18,
-    max_tool_calls=15,
-    tool_limits=(("search", 10), ("python", 5)),
-    tool_timeout=120.0,
-    max_tokens=32768,
-)
 
 
 def without_file(row: Row, repairs: Repairs) -> Row | None:
@@ -245,31 +100,141 @@ def _decrypt(text: str, key: str, name: str) -> str:
         raise ValueError(f"column {name!r}: cannot be decrypted with the row's canary ({error})") from error
 
 
+def user_turn(row: Row, repairs: Repairs) -> Row:
+    """Take the question out of `prompt`, a list of messages whose first one is a system prompt."""
+    prompt = row.get("prompt")
+    if not isinstance(prompt, list):
+        return row
+    turns = [message["content"] for message in prompt if message.get("role") == "user"]
+    return {**row, "question": turns[-1]} if turns else row
+
+
+SUBJECTS = (
+    *("algebra", "counting_and_probability", "geometry", "intermediate_algebra"),
+    *("number_theory", "prealgebra", "precalculus"),
+)
+_AIME = "American Invitational Mathematics Examination {}"
+_math = functools.partial(DataSet, play=MATH_PLAY, kind="math")
+MATH_SETS = (
+    # The hub calls its only split "train"; here these are questions for evaluation.
+    _math("AIME24", _AIME.format(2024), "HuggingFaceH4/aime_2024", (("test", "train"),), "test 30", "(c) MAA"),
+    _math("AIME25", _AIME.format(2025), "math-ai/aime25", TEST, "test 30", "(c) MAA"),
+    _math(
+        "MATH500",
+        "500 of MATH's test problems (the levels are in the hub's rows)",
+        "HuggingFaceH4/MATH-500",
+        TEST,
+        "test 500",
+        "MIT",
+        row_id="unique_id",
+        level="level",
+        levels=FIVE,
+        category="subject",
+    ),
+    _math(
+        "MATH",
+        "competition mathematics in seven subjects and five levels",
+        "EleutherAI/hendrycks_math",
+        TRAIN_TEST,
+        "train 7,500 / test 5,000",
+        "MIT",
+        configs=SUBJECTS,
+        level="level",
+        levels=FIVE,
+        category="type",
+        steps=(boxed_solution,),
+        reads=("solution",),
+        drops=("no answer",),
+    ),
+    _math(
+        "GSM8K",
+        "word problems of school mathematics",
+        "openai/gsm8k",
+        TRAIN_TEST,
+        "train 7,473 / test 1,319",
+        "MIT",
+        configs=("main",),
+        row_id="idx",
+        steps=(rationale,),
+    ),
+)
+
+# Questions over Wikipedia that take several look-ups. Paragraphs are not loaded: the search tool finds them.
+FLASHRAG, _TRAIN_DEV = "RUC-NLPIR/FlashRAG_datasets", (("train", "train"), ("validation", "dev"))
+_multihop = functools.partial(DataSet, play=MULTIHOP_PLAY)
+MULTIHOP_SETS = (
+    _multihop(
+        "HotpotQA",
+        "two-hop questions and comparisons over Wikipedia",
+        "hotpotqa/hotpot_qa",
+        (("train", "train"), ("validation", "validation")),
+        "train 90,447 / validation 7,405",
+        "CC BY-SA 4.0",
+        configs=("distractor",),  # the configurations differ in their paragraphs
+        level="level",
+        levels=THREE,
+        category="type",
+        known_as=("hotpot_qa",),
+    ),
+    _multihop(
+        "2Wiki",
+        "2WikiMultihopQA: two to four hops, with aliases of the answers",
+        FLASHRAG,
+        _TRAIN_DEV,
+        "train 15,000 / validation 12,576",
+        "Apache-2.0",
+        configs=("2wikimultihopqa",),
+        known_as=("2wikimultihopqa",),
+    ),
+    _multihop(
+        "MuSiQue",
+        "questions composed of two to four others, with aliases of the answers",
+        FLASHRAG,
+        _TRAIN_DEV,
+        "train 19,938 / validation 2,417",
+        "CC BY 4.0",
+        configs=("musique",),
+        steps=(answerable,),
+        reads=("answerable",),
+    ),
+    _multihop(
+        "Bamboogle",
+        "two-hop questions that web search engines answered wrongly",
+        FLASHRAG,
+        TEST,
+        "test 125",
+        "MIT",
+        configs=("bamboogle",),
+    ),
+)
+
+# GAIA and HLE are gated, xbench is published encrypted: keep copies of them off the web, and do not train on them.
+_HUB = "https://huggingface.co/datasets/"
+_deep = functools.partial(DataSet, play=DEEP_SEARCH_PLAY)
 DEEP_SEARCH_SETS = (
-    DataSet(
-        name="WebWalker",
-        description="WebWalkerQA: pages deep in web sites, English and Chinese; train is its silver part",
-        hub="callanwu/WebWalkerQA",
-        splits=(("test", "main"), ("train", "silver")),
-        play=DEEP_SEARCH_PLAY,
-        size="test 680 / train ~14,000",
-        licence="Apache-2.0",
+    _deep(
+        "WebWalker",
+        "WebWalkerQA: pages deep in web sites, English and Chinese; train is its silver part",
+        "callanwu/WebWalkerQA",
+        (("test", "main"), ("train", "silver")),
+        "test 680 / train ~14,000",
+        "Apache-2.0",
         level="info.difficulty_level",
-        levels=("easy", "medium", "hard"),
+        levels=THREE,
         category="info.type",
         start_url="root_url",
         known_as=("webwalkerqa",),
     ),
-    DataSet(
-        name="GAIA",
-        description="questions for general assistants, the 103 text-only ones of 165 (files=True: all)",
-        hub="gaia-benchmark/GAIA",
-        configs=("2023_all",),
-        splits=(("validation", "validation"),),
+    _deep(
+        "GAIA",
+        "questions for general assistants, the 103 text-only ones of 165 (files=True: all)",
+        "gaia-benchmark/GAIA",
+        (("validation", "validation"),),
+        "validation 103",
+        "no resharing",
         play=dataclasses.replace(DEEP_SEARCH_PLAY, scorer="gaia"),
-        size="validation 103",
-        licence="no resharing",
-        gated="https://huggingface.co/datasets/gaia-benchmark/GAIA",
+        gated=f"{_HUB}gaia-benchmark/GAIA",
+        configs=("2023_all",),
         question=("Question", "question"),
         answers=("Final answer", "answer"),
         row_id="task_id",
@@ -280,39 +245,29 @@ DEEP_SEARCH_SETS = (
         # The first is relative to the repository, the second to the folder of the data file.
         files=("file_path", "file_name"),
     ),
-    DataSet(
-        name="HLE",
-        description="Humanity's Last Exam, the text-only questions (images=True: all, without their pictures)",
-        hub="cais/hle",
-        splits=(("test", "test"),),
-        play=DEEP_SEARCH_PLAY,
-        size="test 2,500 with those about images",
-        licence="MIT, no re-upload",
-        gated="https://huggingface.co/datasets/cais/hle",
+    _deep(
+        "HLE",
+        "Humanity's Last Exam, the text-only questions (images=True: all, without their pictures)",
+        "cais/hle",
+        TEST,
+        "test 2,500 with those about images",
+        "MIT, no re-upload",
+        gated=f"{_HUB}cais/hle",
         category="category",
         kind_column="answer_type",
         kinds=(("exactMatch", "qa"), ("multipleChoice", "mcq")),
-        # Pictures are never loaded, so a policy could only guess.
-        filters=(("images", without_image),),
+        filters=(("images", without_image),),  # pictures are never loaded, so a policy could only guess
         reads=("image",),
     ),
-    DataSet(
-        name="SimpleQA",
-        description="short questions of fact with one answer",
-        hub="basicv8vc/SimpleQA",
-        splits=(("test", "test"),),
-        play=DEEP_SEARCH_PLAY,
-        size="test 4,326",
-        licence="MIT",
-    ),
-    DataSet(
-        name="xBench",
-        description="xbench-DeepSearch: Chinese questions that take several searches (published encrypted)",
-        hub="xbench/DeepSearch",
-        splits=(("test", "train"),),
+    _deep("SimpleQA", "short questions of fact with one answer", "basicv8vc/SimpleQA", TEST, "test 4,326", "MIT"),
+    _deep(
+        "xBench",
+        "xbench-DeepSearch: Chinese questions that take several searches (published encrypted)",
+        "xbench/DeepSearch",
+        (("test", "train"),),
+        "test 100",
+        "see the hub's page",
         play=dataclasses.replace(DEEP_SEARCH_PLAY, language="zh"),
-        size="test 100",
-        licence="see the hub's page",
         question=("question", "prompt"),
         steps=(decrypted,),
         reads=("canary",),
@@ -320,64 +275,40 @@ DEEP_SEARCH_SETS = (
     ),
 )
 
-
-# The training sets of the ARPO paper: Reasoning10K and DeepSearch1K. A new set is one row of `TRAINING_SETS`.
-#
-# Both share questions with evaluation sets (`arpo data overlap` counts them), and Reasoning10K's validation split
-# consists of evaluation questions to a great part.
-
-# Limits of training; the papers allow more calls at evaluation.
-REASONING = Play(
-    tools=("search", "python"), scorer="auto", max_turns=5, max_tool_calls=3, tool_timeout=30.0, max_tokens=4096
+# Both training sets share questions with evaluation sets (`arpo data overlap` counts them), and Reasoning10K's
+# validation split consists of evaluation questions to a great part.
+_training = functools.partial(
+    DataSet,
+    licence="MIT; mixed upstream",
+    question=("question", "extra_info.question"),
+    answers=("reward_model.ground_truth", "answer"),
+    row_id="extra_info.index",
+    kind_column="ability",
+    kinds=(("math", "math"), ("qa", "qa")),
+    steps=(user_turn,),
+    reads=("prompt",),
+    drops=("no answer", "cut-off answer", "duplicate question"),
 )
-DEEP_SEARCH = dataclasses.replace(REASONING, max_turns=8, max_tool_calls=6, tool_timeout=120.0, max_tokens=8192)
-DROPS = ("no answer", "cut-off answer", "duplicate question")
-
-
-def user_turn(row: Row, repairs: Repairs) -> Row:
-    """Take the question out of `prompt`, a list of messages whose first one is a system prompt."""
-    prompt = row.get("prompt")
-    if not isinstance(prompt, list):
-        return row
-    turns = [message["content"] for message in prompt if message.get("role") == "user"]
-    return {**row, "question": turns[-1]} if turns else row
-
-
 TRAINING_SETS = (
-    DataSet(
-        name="Reasoning10K",
-        description="ARPO's training set for reasoning, half mathematics, half questions over Wikipedia",
-        hub="dongguanting/ARPO-RL-Reasoning-10K",
-        splits=(("train", "train"), ("validation", "validation|test")),  # its file may be named test.parquet there
+    _training(
+        "Reasoning10K",
+        "ARPO's training set for reasoning, half mathematics, half questions over Wikipedia",
+        "dongguanting/ARPO-RL-Reasoning-10K",
+        (("train", "train"), ("validation", "validation|test")),  # its file may be named test.parquet there
+        "train 10,000",
         play=REASONING,
-        size="train 10,000",
-        licence="MIT; mixed upstream",
-        question=("question", "extra_info.question"),
-        answers=("reward_model.ground_truth", "answer"),
-        row_id="extra_info.index",
-        kind_column="ability",
-        kinds=(("math", "math"), ("qa", "qa")),
-        steps=(user_turn,),
-        reads=("prompt",),
         known_as=("train_10k",),
-        drops=DROPS,
     ),
-    DataSet(
-        name="DeepSearch1K",
-        description="ARPO's training set for deep search",
-        hub="dongguanting/ARPO-RL-DeepSearch-1K",
-        splits=(("train", "train"),),
+    _training(
+        "DeepSearch1K",
+        "ARPO's training set for deep search",
+        "dongguanting/ARPO-RL-DeepSearch-1K",
+        (("train", "train"),),
+        "train 1,071",
         play=DEEP_SEARCH,
-        size="train 1,071",
-        licence="MIT; mixed upstream",
-        question=("question", "extra_info.question"),
-        answers=("reward_model.ground_truth", "answer"),
-        row_id="extra_info.index",
-        kind_column="ability",
-        kinds=(("math", "math"), ("qa", "qa")),
-        steps=(user_turn,),
-        reads=("prompt",),
         known_as=("hard_search_1k", "hard_search"),
-        drops=DROPS,
     ),
 )
+QUESTION_SETS = (*MATH_SETS, *MULTIHOP_SETS, *DEEP_SEARCH_SETS, *TRAINING_SETS)
+
+register_data_sets(QUESTION_SETS)

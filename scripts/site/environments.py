@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import arpo_env  # noqa: F401  (registers the environments)
 from envs_registry import DataSet, EnvSpec, all_specs, get_spec
-from envs_registry.catalogue import GENERATED
-from envs_registry.datasets.api_bank import API_BANK
 from envs_registry.datasets.question_sets import DEEP_SEARCH_SETS, MATH_SETS, MULTIHOP_SETS, TRAINING_SETS
 from envs_registry.datasets.tool_sets import TOOL_SETS
+from envs_registry.generated import GENERATED
 from scripts.site.markdown import anchor, code, table
 
 DATA_SETS: dict[str, Sequence[DataSet]] = {
@@ -68,7 +67,7 @@ def specs_of(name: str) -> list[EnvSpec]:
     if name == "generated":
         return list(GENERATED)
     if name == "tool-sets":
-        return [*TOOL_SETS, API_BANK]
+        return list(TOOL_SETS)
     return [get_spec(f"arpo/{row.name}-v0") for row in DATA_SETS[name]]
 
 

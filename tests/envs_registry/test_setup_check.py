@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from envs_registry import Task
-from envs_registry.answer_leak_check import check_setup, shown_answer
 from envs_registry.generated.arithmetic import ArithmeticSource
+from envs_registry.task import check_setup, shown_answer
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,9 @@ from arpo_env import ToolEnv
 from arpo_env.episode import Call, Episode, Turn
 from arpo_env.tools.tool import Status
 from envs_registry import Task, load_source
-from envs_registry.datasets.api_bank import right_call
-from envs_registry.datasets.data_files import DataFileError
 from envs_registry.datasets.hub import HubError
-from envs_registry.datasets.tool_sets import openapi_functions
+from envs_registry.datasets.rows import DataFileError
+from envs_registry.datasets.tool_sets import openapi_functions, right_path
 from tests.arpo_env.chat_server import chat_server, saying
 from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
@@ -226,7 +225,7 @@ def test_api_bank_is_solved_by_the_gold_call(tmp_path: Path, hour: Any, reward: 
 def test_a_call_of_api_bank_counts_if_it_ran(status: Status, reward: float) -> None:
     episode = Episode(Task("t", "q", (json.dumps({"name": "add", "arguments": {"a": 1}}),)))
     episode.turns.append(Turn("", calls=[Call("add", status, arguments={"a": "1"})]))
-    assert right_call(episode) == reward
+    assert right_path(episode) == reward
 
 
 def test_dialogues_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
@@ -284,7 +283,7 @@ HUB_ROWS = {
 def hub_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in the form of API-Bank's repository on the hub, in its place."""
     monkeypatch.delenv("ARPO_DATA", raising=False)
-    monkeypatch.setattr("envs_registry.datasets.api_bank.HUB", str(tmp_path))
+    monkeypatch.setattr("envs_registry.datasets.tool_sets.API_BANK", str(tmp_path))
     (tmp_path / "test-data").mkdir()
     for name, rows in HUB_ROWS.items():
         (tmp_path / "test-data" / name).write_text(json.dumps(rows))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envs_registry import DataFileError
-from envs_registry.datasets.data_files import column, read_rows
+from envs_registry.datasets.rows import column, read_rows
 
 ROWS = [{"question": "a?", "answer": "1"}, {"question": "b, c?", "answer": "2"}]
 

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from envs_registry import DataFileError, DataSet, HubError, all_specs, get_spec, load_source
-from envs_registry.catalogue import DATA_SETS
 from envs_registry.datasets.loading import DataSetSource, load
+from envs_registry.datasets.question_sets import QUESTION_SETS
 from tests.envs_registry.datasets.sample_rows import ROWS, encrypt, sample_file
 
-BY_NAME = {data_set.name: data_set for data_set in DATA_SETS}
-IDS = [data_set.name for data_set in DATA_SETS]
+BY_NAME = {data_set.name: data_set for data_set in QUESTION_SETS}
+IDS = [data_set.name for data_set in QUESTION_SETS]
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def test_every_id_of_the_papers_is_there() -> None:
     assert {spec.id for spec in all_specs()} >= {f"arpo/{name}-v0" for name in wanted}
 
 
-@pytest.mark.parametrize("data_set", DATA_SETS, ids=IDS)
+@pytest.mark.parametrize("data_set", QUESTION_SETS, ids=IDS)
 def test_limits_leave_room_for_every_call_and_the_answer(data_set: DataSet) -> None:
     spec = get_spec(f"arpo/{data_set.name}-v0")
     assert spec.max_turns > spec.max_tool_calls
@@ -60,7 +60,7 @@ def test_limits_leave_room_for_every_call_and_the_answer(data_set: DataSet) -> N
 # rows
 
 
-@pytest.mark.parametrize("data_set", DATA_SETS, ids=IDS)
+@pytest.mark.parametrize("data_set", QUESTION_SETS, ids=IDS)
 @pytest.mark.parametrize("number", [0, 1])
 def test_sample_rows_become_tasks_in_every_split(data_set: DataSet, number: int, tmp_path: Path) -> None:
     split = data_set.split_names[number % len(data_set.splits)]
@@ -418,7 +418,7 @@ def test_csv_of_the_hub(tmp_path: Path, datasets: Any) -> None:
     assert [task.answers for task in source.tasks] == [("Bo",), ("2103",)]
 
 
-@pytest.mark.parametrize("data_set", DATA_SETS, ids=IDS)
+@pytest.mark.parametrize("data_set", QUESTION_SETS, ids=IDS)
 def test_without_the_hub_every_set_says_how_to_give_a_file(data_set: DataSet, datasets: Any) -> None:
     with pytest.raises(HubError) as caught:  # tests run with HF_HUB_OFFLINE
         load(data_set)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from envs_registry.datasets.data_set import answers, boxed, clean, cut_off
+from envs_registry.datasets.loading import answers, boxed, clean, cut_off
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs_registry import load_source
-from envs_registry.answer_leak_check import check_setup
 from envs_registry.generated.bifurcation import (
     DEAD_END,
     LEVELS,
@@ -28,6 +27,7 @@ from envs_registry.generated.bifurcation import (
     world_of,
 )
 from envs_registry.sources import UnknownOptionError
+from envs_registry.task import check_setup
 
 SPLITS = ("train", "test")
 Choose = Callable[[DoorWorld, State, random.Random], str]

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from envs_registry import load_source
-from envs_registry.generated.multihop import Chain, Compare, Form, Meet, MultiHopSource, _asked
-from envs_registry.generated.multihop_world import KINDS, World
+from envs_registry.generated.multihop import KINDS, Chain, Compare, Form, Meet, MultiHopSource, World, _asked
 
 ROOT = Path(__file__).resolve().parents[3]
 SOME = range(300)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from envs_registry import load_source
-from envs_registry.answer_leak_check import check_setup
 from envs_registry.generated.toolworld import FACTS, LEVELS, PLACES, ToolWorldSource, right_calls, steps_of, tool_world
+from envs_registry.task import check_setup
 
 SOME = range(150)
 
