@@ -14,86 +14,15 @@ from functools import lru_cache
 from itertools import islice
 
 from arpo_env.grading.math_values import changes_number, names_what_is_counted, question_words
+from arpo_env.grading.words import LISTS, listed
 
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n")
 _LOWERED = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _SYMBOLS = {
-    "−": "-",
-    "–": "-",
-    "—": "-",
-    "×": "\\times ",
-    "·": "\\cdot ",
-    "⋅": "\\cdot ",
-    "÷": "\\div ",
-    "∗": "*",
-    "π": "\\pi ",
-    "∞": "\\infty ",
-    "≤": "\\le ",
-    "≥": "\\ge ",
-    "≠": "\\ne ",
-    "±": "\\pm ",
-    "∪": "\\cup ",
-    "∩": "\\cap ",
-    "∈": "\\in ",
-    "∅": "\\emptyset ",
-    "°": "^\\circ",
-    "∘": "\\circ ",
-    "℃": "^\\circ C",
-    "℉": "^\\circ F",
-    "º": "^\\circ",
-    "≈": "\\approx ",
-    "≡": "\\equiv ",
-    "∖": "\\setminus ",
-    "ℝ": "\\mathbb{R}",
-    "∧": "\\land ",
-    "∨": "\\lor ",
-    "…": "\\ldots ",
-    "⋯": "\\ldots ",
-    "。": ".",
-    "、": ",",
-    "【": "[",
-    "】": "]",
-    "「": '"',
-    "」": '"',
-    "∣": "|",
-    "∠": "\\angle ",
-    "△": "\\triangle ",
-    "√": "\\sqrt ",
-    "∛": "\\sqrt[3] ",
-    "∜": "\\sqrt[4] ",
-    "∶": ":",
-    "→": "\\to ",
-    "⇒": "\\Rightarrow ",
-    "∴": "\\therefore ",
-    "θ": "\\theta ",
-    "∃": "\\exists ",
-    "∀": "\\forall ",
-    "¬": "\\neg ",
-    "⁄": "/",
-    "∕": "/",
-    "∥": "\\parallel ",
-    "⊥": "\\perp ",
-    "∉": "\\notin ",
-    "⊂": "\\subset ",
-    "⊆": "\\subseteq ",
-    "⩽": "\\le ",
-    "⩾": "\\ge ",
-    "≦": "\\le ",
-    "≧": "\\ge ",
-    "⟨": "\\langle ",
-    "⟩": "\\rangle ",
-    "“": '"',
-    "”": '"',
-    "’": "'",
-    "‘": "'",
-    "′": "'",
+    sign: text + " " * bool(re.fullmatch(r"\\[a-zA-Z]+(?:\[\d\])?", text))
+    for signs, text in (row.split(" ", 1) for row in LISTS["symbols"].splitlines())
+    for sign in signs
 }
-_GREEK = "αβγδεζηκλμνξρστφϕχψωΓΔΘΛΣΦΨΩ"
-_GREEK_NAMES = """
-    alpha beta gamma delta epsilon zeta eta kappa lambda mu nu xi rho sigma tau phi phi chi psi omega Gamma Delta
-    Theta Lambda Sigma Phi Psi Omega
-    """
-_SYMBOLS |= {letter: f"\\{name} " for letter, name in zip(_GREEK, _GREEK_NAMES.split(), strict=True)}
 _WORDS = (
     r"(?:(?:therefore|thus|hence|so),?\s+)?(?:(?:the|my|our|a)\s+)?"
     r"(?:(?:final|correct|right|exact|numerical|simplified)\s+)*(?:answer|result|solution|value)"
@@ -345,25 +274,8 @@ _FILLER = re.compile(  # "needs to pay", "takes her", "a total of"
     r"exactly|precisely|only|just|her|him|them|you|us|me|(?:a|the)\s+(?:grand\s+)?(?:total|sum|maximum|minimum|value|profit|speed|rate|distance|cost|age)\s+of|at|on|after|now|due|facing|(?:the\s+)?set|(?:the\s+)?point)\s+(?=\S)",
     re.IGNORECASE,
 )
-_SUBJECTS_LIST = """
-    the a an my our this that it there we i you he she they which of for in on to and final correct right exact
-    required desired numerical simplified simplest overall answer result solution value values total sum product
-    difference quotient ratio number count amount probability chance expected area volume surface perimeter
-    circumference length width height radius diameter distance time speed rate age cost price profit change
-    average mean median mode range remainder maximum minimum greatest largest smallest least possible positive
-    integer integers real roots root term terms coefficient constant degree slope intercept angle measure
-    function expression equation fraction decimal percentage percent ways solutions problem question task x y z
-    n m k a b c p q r s t d form therefore thus hence so then can we'll be conclude that get think believe
-    his her their its only student series sequence
-    oldest youngest tallest shortest longest biggest heaviest lightest fastest slowest cheapest winner direction type
-    kind color colour day month date weekday name statement conclusion relationship order ordered pairs pair
-    option choice letter point points coordinates interval set matrix vector students people total all
-    """
-_SUBJECTS = frozenset(_SUBJECTS_LIST.split())
-_REFUSED_LIST = """
-    not no never isn't everyone everybody anyone half double twice opposite negative inverse reciprocal wrong incorrect
-    """
-_REFUSED = frozenset(_REFUSED_LIST.split())
+_SUBJECTS = listed("subjects")
+_REFUSED = listed("refused")
 _LABEL = re.compile(r"(?P<label>(?:[a-z]-)?[A-Za-z][a-z]+(?:\s+[a-z]+){0,5}):\s*(?=\S)")
 _ENDS = re.compile(
     r"\s*(?:\.?\s+I\s+hope\s+(?:it|this)\s+is\s+correct|,?\s+(?:is|as)\s+(?:the|my|our)\s+(?:(?:final|correct|required|right)\s+)?(?:answer|result|solution|value)"
@@ -380,17 +292,10 @@ _HAN_LEAD = re.compile(
     r"|(?:(?P<who>[^\s,是为=]{1,12}?))??(?:一共有|总共有|共有|共计|一共|总共|还剩下|还剩|剩下|剩|等于|经过|用了|花了|共|有|需要|需|是|为)\s*"
     r"|(?P<said>(?:(?!每)[\u4e00-\u9fff]){1,20}?)(?=每|\d)"
 )
-_HAN_WHO_LIST = """
-    该 这道题 本题 该题 此题 原式 问题 题目 我们 我 他 她 它 他们 她们 小明 小红 小华 小刚 小丽 小李 小王 小张 小强
-    数列 函数 方程 三角形 正方形 长方形 矩形 圆 梯形 平行四边形 四边形 直线 曲线 抛物线 椭圆 双曲线 向量
-    集合 前 项 这个 这 那么 满足条件 符合条件 满足题意 符合题意 条件 题意 不同 班级 全班 班 学校 所有 全部 所求 最终
-    最后 表达式 式子 代数式 的 数 事件 角 边 点 线段 不等式 实数 整数 正 自然数 最大 最小 要求 最终的 其中
-    """
+_HAN_WHO_WORDS = "|".join(sorted(LISTS["chinese subjects"].split(), key=len, reverse=True))
 _HAN_TERM = r"第\s*(?:\d+|[一二三四五六七八九十]+|n)\s*[项个次]"
 _HAN_NAME = "[A-Za-z][0-9_]{0,3}+"  # several in a row are a longer name
-_HAN_WHO = re.compile(
-    rf"(?:{'|'.join(sorted(_HAN_WHO_LIST.split(), key=len, reverse=True))}|{_HAN_TERM}|{_HAN_NAME}(?:\([\w,]\))?+|\s)*+"
-)
+_HAN_WHO = re.compile(rf"(?:{_HAN_WHO_WORDS}|{_HAN_TERM}|{_HAN_NAME}(?:\([\w,]\))?+|\s)*+")
 
 
 @lru_cache(maxsize=64)  # the choice grader reads an answer several times
@@ -574,56 +479,12 @@ def says_yes(answer: str) -> bool | None:
 # Compares answers in words: "East" and "the east", "odd" and "an odd function", "June 20" and "20th June".
 
 _IN_WORDS = re.compile(r"[^\W\d_①-⑳]{1,}(?:[\s'-]+[^\W\d_①-⑳]+)*")
-_SYNONYMS_LIST = (
-    "yes 是 对 是的 正确 true",
-    "no 否 不是 错 错误 false",
-    "monday mon 星期一 周一 礼拜一",
-    "tuesday tue tues 星期二 周二 礼拜二",
-    "wednesday wed 星期三 周三 礼拜三",
-    "thursday thu thurs thur 星期四 周四 礼拜四",
-    "friday fri 星期五 周五 礼拜五",
-    "saturday sat 星期六 周六 礼拜六",
-    "sunday sun 星期日 星期天 周日 礼拜天",
-    "january jan 一月",
-    "february feb 二月",
-    "march mar 三月",
-    "april apr 四月",
-    "may 五月",
-    "june jun 六月",
-    "july jul 七月",
-    "august aug 八月",
-    "september sep sept 九月",
-    "october oct 十月",
-    "november nov 十一月",
-    "december dec 十二月",
-    "odd 奇 奇数 奇函数",
-    "even 偶 偶数 偶函数",
-    "east 东",
-    "west 西",
-    "south 南",
-    "north 北",
-    "neither 非奇非偶 非奇非偶函数",
-    "tie draw 平局",
-    "heads head",
-    "tails tail",
-    "gray grey",
-    "infinite infinity",
-    "converges convergent 收敛",
-    "diverges divergent 发散",
-    "circle 圆",
-    "ellipse 椭圆",
-    "parabola 抛物线",
-    "hyperbola 双曲线",
-    "line 直线",
-    "increasing 递增 单调递增",
-    "decreasing 递减 单调递减",
-)
-_ONE_NAME = {word: words.split()[0] for words in _SYNONYMS_LIST for word in words.split()}
+_SYNONYMS = [row.split() for name in ("months", "synonyms") for row in LISTS[name].splitlines()]
+_ONE_NAME = {word: words[0] for words in _SYNONYMS for word in words}
 _KINDS = frozenset(
     ["function", "number", "integer", "triangle", "angle", "direction", "quadrilateral", "day", "month", "sequence"]
 )
-# the twelve rows of months in the list above
-_MONTHS = {words.split()[0]: month for month, words in enumerate(_SYNONYMS_LIST[9:21], 1)}
+_MONTHS = {words[0]: month for month, words in enumerate(_SYNONYMS[:12], 1)}
 _DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
 _DATES = (
     (re.compile(rf"([A-Za-z]+)\.?\s+(?:the\s+)?{_DAY}(?:,?\s+(\d{{4}}))?"), (1, 2, 3)),

@@ -15,6 +15,8 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
+from arpo_env.grading.words import listed, rows
+
 # Numbers in English and Chinese words: "twenty-one", "three quarters", "two and a half", "五十二", "三分之二".
 
 _ONES = """
@@ -523,61 +525,15 @@ def _parts(text: str) -> tuple[Fraction, ...] | None:
 
 # Words that may and may not surround a number: closed lists, and the words of the question.
 
-# Words that turn the number before them into another one, negate it, or take it back.
-_CHANGING = """
-    not no never none nor neither without except besides unless opposite negative negatives positive minus plus
-    times half halves quarter quarters double doubled triple tripled twice thrice fold inverse reciprocal square
-    squared cube cubed root power powers factorial percent percents percentage percentages permille mille mil basis
-    bps point dozen dozens score scores gross grosses trio brace lakh lakhs lac lacs crore crores myriad myriads
-    googol googols kilo mega giga or and but if else maybe perhaps possibly probably about around approximately
-    roughly nearly almost circa least most more less fewer than over under above below beyond between up down from
-    versus vs off short owed debt deficit loss missing lacking mod modulo choose repeating recurring repeated
-    infinity infinite unknown wrong incorrect false actually instead rather otherwise wait sorry correction any all
-    every either both another other others last next previous before after until divided multiplied added subtracted
-    increased decreased reduced raised subtract add multiply divide double triple halve hardly scarcely barely
-    nobody noone nowhere suppose assume imagine is isn't are aren't was wasn't were be been does doesn't did do will
-    would can cannot could should might may must has hasn't have had as us its his this thus exponent exponents logs
-    logarithm logarithms radical radicals tens tenths odd something nothing everything zeros zeroes nought naught
-    pair pairs couple couples bits octal decimal decimals base bases bakers
-    """
-CHANGING = frozenset(_CHANGING.split())
-# Countable nouns of school problems, irregular plurals included; regular plurals are matched by _PLURAL.
-_NOUNS = """
-    people person child children man men woman women boy girl student teacher fish sheep deer mice mouse geese goose
-    apple orange egg cup glass book page pencil pen marble ball card coin stamp sticker cookie candy piece slice bag
-    box bottle bus car dog cat bird horse cow tree flower plant room house chair table ticket game goal team member
-    player friend guest customer worker employee item object unit element term digit number integer prime factor
-    divisor multiple value solution zero way possibility case combination permutation arrangement path route step
-    move turn triangle rectangle polygon side edge face vertex vertices diagonal angle line segment circle dot
-    region row column cell tile set subset function word letter song movie class lesson question problem trip lap
-    round shot hit win vote seat shirt shoe dress hat bead toy doll kite fruit bread pizza cake pie cupcake muffin
-    doughnut donut sandwich burger meal serving grain stone loaves leaves knives wolves shelves lives wives thieves
-    calves teeth oxen dice indices matrices radii foci media criteria formulae money change profit sugar water milk
-    flour rice sand oil juice gold silver arrangement ordering triple pentagon hexagon heptagon octagon
-    square rhombus parallelogram trapezoid trapezium prism pyramid cone cylinder sphere tetrahedron cuboid
-    permutation outcome event sample letter sequence series graph curve parabola ellipse hyperbola function
-    polynomial remainder quotient year month week day hour minute second meter metre foot feet mile inch dollar cent
-    time rope wood paper fabric air dirt soil food work homework interest tax
-    """
-# Words of the list above that may be counted ("squares") if the question contains them.
-_HARMLESS_CHANGING_LIST = """
-    square cube point quarters quarter zeros bits times more fewer least most pair pairs couple couples dozen dozens
-    """
-_HARMLESS_CHANGING = frozenset(_HARMLESS_CHANGING_LIST.split())
+CHANGING = listed("changing")
+_HARMLESS_CHANGING = listed("harmless changing")
 # Words that multiply the number before them ("5 pairs" are 10), unless the question asks for "how many pairs".
 GROUPS = frozenset(["pair", "pairs", "couple", "couples", "dozen", "dozens", "quarter", "quarters"])
 _ASKS_GROUPS = re.compile(
     rf"(?:how\s+many|number\s+of|find|what)\s+(?:[\w-]+\s+){{0,3}}(?:{'|'.join(GROUPS)})\b", re.IGNORECASE
 )
-NOUNS = frozenset(_NOUNS.split()) - CHANGING
-_MODIFIERS_LIST = """
-    red blue green yellow black white orange purple pink brown grey gray small large big little long short tall
-    new old full whole different distinct possible unique ordered real total remaining additional extra such
-    non-congruent noncongruent equal integer complex rational prime even right more fewer regular isosceles
-    equilateral scalene acute obtuse positive valid good bad empty single solid straight american chocolate male
-    female digit
-    """
-MODIFIERS = frozenset(_MODIFIERS_LIST.split())
+NOUNS = listed("nouns") - CHANGING
+MODIFIERS = listed("modifiers")
 _AFTER = (
     r"for\s+(?:them|it|this|that|him|her|everyone|everything|each|(?:all|each)\s+of\s+them)|(?:in|of)\s+(?:them|it)|"
     r"(?:every|each)\s+(?:morning|evening|one)|left(?:\s+over)?|remaining|remain|in\s+(?:total|all|the\s+end)|total|altogether|overall|each|apiece|away|apart|"
@@ -587,16 +543,10 @@ _AFTER = (
 AFTER = re.compile(rf"(.*?)(?:(?:^|\s+)(?:{_AFTER}))", re.IGNORECASE)
 _HAN_CHANGING = re.compile("[不非无没倍半负反减加乘除以少多差约近余错大小于平立分之万千百亿几或另]")
 _PLURAL = re.compile(r"[a-z]{2,}[a-rt-z]s|[a-z]+(?:class|glass|dress|press|pass|loss|boss|ss)es")
-_SMALL_WORDS_LIST = """
-    the a an of in on at per for to each her his their its my our by with inside he she it they him them you your i we
-    """
-_SMALL_WORDS = frozenset(_SMALL_WORDS_LIST.split())
+_SMALL_WORDS = listed("small words")
 
 _CLAUSES = frozenset(["who", "that", "which", "whose", "to", "can", "passed", "walked", "sat", "stood", "came", "went"])
-_MATHEMATICAL_LIST = """
-    reduce remove radians radian degrees degree spare go equal equals say call midnight noon be it's that's no
-    """
-_MATHEMATICAL = frozenset(_MATHEMATICAL_LIST.split())
+_MATHEMATICAL = listed("mathematical")
 
 
 @lru_cache(maxsize=512)
@@ -668,87 +618,12 @@ def names_what_is_counted(words: list[str], known: frozenset[str] = frozenset())
 
 COUNTED = "things"  # the unit of "9 apples"
 _MEASURES = {  # name: (kind and system, factor to the first unit of the system, other spellings)
-    "cent": ("money us", 1, "cents ¢ 美分"),
-    "dollar": ("money us", 100, "dollars usd bucks buck 美元"),
-    "euro": ("money euro", 1, "euros eur € 欧元"),
-    "yen": ("money yen", 1, "¥ 日元"),
-    "yuan": ("money yuan", 1, "rmb cny 元 块"),
-    "rupee": ("money rupee", 1, "rupees rs inr"),
-    "peso": ("money peso", 1, "pesos"),
-    "millimeter": ("length metric", 1, "millimeters millimetre millimetres mm 毫米"),
-    "centimeter": ("length metric", 10, "centimeters centimetre centimetres cm 厘米"),
-    "decimeter": ("length metric", 100, "decimeters decimetre decimetres dm 分米"),
-    "meter": ("length metric", 1000, "meters metre metres m 米"),
-    "kilometer": ("length metric", 10**6, "kilometers kilometre kilometres km 千米 公里"),
-    "inch": ("length imperial", 1, "inches in"),
-    "foot": ("length imperial", 12, "feet ft"),
-    "yard": ("length imperial", 36, "yards yd yds"),
-    "mile": ("length imperial", 63360, "miles mi"),
-    "second": ("time clock", 1, "seconds sec secs s 秒 秒钟"),
-    "minute": ("time clock", 60, "minutes min mins 分钟"),
-    "hour": ("time clock", 3600, "hours hr hrs h 小时 个小时"),
-    "day": ("time clock", 86400, "days 天"),
-    "week": ("time clock", 604800, "weeks wk wks 周"),
-    "month": ("time calendar", 1, "months 月 个月"),
-    "year": ("time calendar", 12, "years yr yrs 年"),
-    "decade": ("time calendar", 120, "decades"),
-    "century": ("time calendar", 1200, "centuries"),
-    "milligram": ("mass metric", 1, "milligrams mg 毫克"),
-    "gram": ("mass metric", 1000, "grams g 克"),
-    "kilogram": ("mass metric", 10**6, "kilograms kg kgs 千克 公斤"),
-    "ounce": ("mass imperial", 1, "ounces oz"),
-    "pound": ("mass imperial", 16, "pounds lb lbs £ 英镑 磅"),
-    "milliliter": ("volume metric", 1, "milliliters millilitre millilitres ml cc 毫升"),
-    "liter": ("volume metric", 1000, "liters litre litres l L 升"),
-    "pint": ("volume imperial", 1, "pints"),
-    "quart": ("volume imperial", 2, "quarts qt"),
-    "gallon": ("volume imperial", 8, "gallons gal"),
-    "degree": ("angle degree", 1, "degrees deg 度"),
-    "radian": ("angle radian", 1, "radians rad 弧度"),
-    "celsius": ("temperature celsius", 1, "centigrade C 摄氏度"),
-    "fahrenheit": ("temperature fahrenheit", 1, "F 华氏度"),
-    "kelvin": ("temperature kelvin", 1, "kelvins"),
-}
-_OTHERS = {
-    "ton": "tons tonne tonnes 吨",
-    "unit": "units",
-    "mph": "",
-    "acre": "acres",
-    "hectare": "hectares",
-    "ampere": "amperes amp amps A",
-    "volt": "volts V 伏",
-    "watt": "watts W 瓦",
-    "newton": "newtons N 牛",
-    "hertz": "hz Hz",
-    "joule": "joules J 焦",
-    "ohm": "ohms Ω",
-    "pascal": "pa Pa pascals",
-    "kilowatt": "kw kW kilowatts",
-    "kph": "kmh",
-    "fps": "",
-    "calorie": "calories cal kcal",
-    "tablespoon": "tablespoons tbsp",
-    "teaspoon": "teaspoons tsp",
+    name: (f"{kind} {system}", int(factor), forms) for name, (kind, system, factor, *forms) in rows("measures")
 }
 KINDS = frozenset(kind.split()[0] for kind, _, _ in _MEASURES.values())
-_KNOWN = {form: name for name, forms in _OTHERS.items() for form in (name, *forms.split())}
-_KNOWN |= {form: name for name, (_, _, forms) in _MEASURES.items() for form in (name, *forms.split())}
-_CURRENCY = {
-    "$": "dollar",
-    "\\$": "dollar",
-    "US$": "dollar",
-    "USD": "dollar",
-    "RMB": "yuan",
-    "CNY": "yuan",
-    "EUR": "euro",
-    "Rs": "rupee",
-    "Rs.": "rupee",
-    "€": "euro",
-    "£": "pound",
-    "¥": "yen",
-    "￥": "yuan",
-    "₹": "rupee",
-}
+_KNOWN = {form: name for name, forms in rows("other units") for form in (name, *forms)}
+_KNOWN |= {form: name for name, (_, _, forms) in _MEASURES.items() for form in (name, *forms)}
+_CURRENCY = {sign: name for name, signs in rows("currency signs") for sign in signs}
 _RATES = {"mph": "mile / hour", "kph": "kilometer / hour", "kmh": "kilometer / hour", "fps": "foot / second"}
 _POWERS = {"square": "2", "squared": "2", "sq": "2", "cubic": "3", "cubed": "3", "cu": "3", "平方": "2", "立方": "3"}
 _LEADING = re.compile(r"^([-+]?)\s*(US\$|USD|RMB|CNY|EUR|Rs\.?|\\\$|\\text\{\\\$\}|[$€£¥￥₹])\s*(?=[-\d.\\(])")
@@ -784,11 +659,7 @@ _COUNTERS = (
     "颗粒箱盒袋瓶杯份元角分度岁秒天日周月年斤公里米克升吨"
 )
 _ANY_COUNTERS = "个种人名位项次"  # people and ways are counted with either
-_COUNTED_LIST = """
-    人 学生 同学 苹果 球 数 整数 正整数 自然数 质数 素数 解 实数解 根 实根 实数根 点 交点 三角形 正方形 矩形 元素
-    子集 方法 方案 选法 排法 可能 情况 零点 小球 数字 因数 约数 老师 男生 女生 钱 米 厘米 千米 分米 毫米 升 毫升 克 千克
-    """
-_COUNTED = frozenset(_COUNTED_LIST.split())
+_COUNTED = listed("chinese counted")
 
 
 def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozenset()) -> tuple[str, str]:

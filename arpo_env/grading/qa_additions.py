@@ -51,6 +51,7 @@ from arpo_env.grading.qa_question import (
     word_set,
 )
 from arpo_env.grading.qa_tokens import CJK, has_digit, is_country, is_role, normalise_words, tokens
+from arpo_env.grading.words import listed
 
 _TITLED = 12  # words before a name
 _LONGEST = 48  # pieces of an answer; a longer one is prose
@@ -58,14 +59,7 @@ _PIECE = re.compile(r"(?:[^\s,;:()（），。；：\"“”«»]|(?<=\d)[,:](?=
 _RECENT = re.compile(r"[12]\d{3}")  # a year
 _MARKS = {"，": ",", "（": "(", "）": ")", "；": ";", "。": ".", "：": ":", "–": "-", "—": "-", "--": "-"}
 _BREAKS = frozenset(",;().-")
-_DENIALS = word_set("""
-    contrary mistakenly mistaken myth misconception rumor rumors rumored alleged allegedly supposed supposedly disputed
-    denied refuted doubtful falsely erroneously incorrectly wrongly error lost loser failed refused rejected runner
-    defeated beaten withdrew outbid fired
-    nominated though although however yet whereas while despite until candidate alternative option choice guess answer
-    actually correction sorry wait similar so same opposite fictional fake confused apart aside near outside beyond oder
-    ou oppure vielleicht forse quizas nicht kein keine pas ni nie nao sondern mais pero sino ma
-    """)
+_DENIALS = listed("denials")
 _JOINING = word_set("plus along together among alongside jointly including besides followed like later then too")
 _RANKS = TITLES | KINDS.keys() | QUALITIES
 _SLASHES = re.compile(r"[/|、]")
@@ -77,10 +71,7 @@ _PRONOUNS = word_set("he she it they")
 _DOING = word_set("plays played play works worked uses used speaks spoke studied studies practiced became won earned")
 _QUESTIONS = word_set("who whom whose which what when where how why")
 _LOCATING = word_set("in at on")
-_PREPOSITIONS = word_set("""
-    of in at on from by for with to as into during within under since through via per against after before behind over
-    than towards upon about around off
-    """)
+_PREPOSITIONS = listed("prepositions")
 _VERBS = word_set("is was are were has had who whose which where when made played wrote")
 _ARTICLES = word_set("a an the one his her its their")
 _OF = word_set("de du des di del della von do da")
@@ -88,10 +79,7 @@ _BE = word_set("is was are were")
 _ARTICLES_ELSEWHERE = word_set("le la les el los las il lo gli l der die das dem den o os as")
 _BE_ELSEWHERE = word_set("wurde ist war fu fue foi e es stata stato est")
 _NAMING = word_set("born nee ne known called named now formerly originally previously nicknamed name symbol")
-_LIVES = word_set("""
-    born died buried raised educated lived married baptised baptized killed executed murdered grew founded dissolved
-    started ended began opened closed
-    """)
+_LIVES = listed("lives")
 _BORN = word_set("born b fl c ca circa died d age aged reigned")
 _PEOPLED = re.compile(r"\w{2,}(?:er|or|ist|ian|man|woman|ess|ant|eer)")
 _TOLD = re.compile(r"\w{2,}(?:ed|ing)")
@@ -105,10 +93,7 @@ _ROLES = word_set("director author writer producer composer founder creator owne
 _SIZES = word_set("high long tall wide deep above sea level height elevation length altitude area about approximately")
 _PARTS = word_set("north south east west new sri costa puerto saudi")
 _MONTHS = frozenset(month.lower() for month in (*calendar.month_name, *calendar.month_abbr))
-_HONOURS = word_set("""
-    pere ac ao am oam oc cc phd md obe mbe cbe kbe dbe gbe om ch kg kt qc kc mp frs esq dds jd mba rn usn usa ret bt gcb
-    kcb dsc dso vc
-    """)
+_HONOURS = listed("honours")
 _COMPANY = word_set("inc ltd llc plc gmbh corp ag limited incorporated")
 _CLUB = word_set("fc afc cf sc football club")
 _FIRM = _COMPANY | word_set("group company co holdings")

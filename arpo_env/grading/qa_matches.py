@@ -39,25 +39,14 @@ from arpo_env.grading.qa_question import (
 )
 from arpo_env.grading.qa_tokens import ADDRESS, has_digit, roman, tokens
 from arpo_env.grading.qa_values import QUALIFIERS, is_time, same_in_other_unit
+from arpo_env.grading.words import listed
 
 _LONGEST = 7  # words of a name
 _PARTICLES = word_set("di da de del della van von der den du le la ibn bin al")
 # the family names that belong to people who are known by one name
 _KNOWN_BY_ONE_NAME = word_set("buonarroti simoni galilei alighieri bonaparte sanzio vecellio ciccone louise nascimento")
-# other people who have the first and the last name of a well-known one
-_NAMESAKE_NAMES = """
-john-quincy-adams michael-b-jordan james-earl-jones paul-thomas-anderson george-w-bush george-hw-bush
-george-herbert-walker-bush johann-christian-bach johann-sebastian-bach
-"""
-_NAMESAKES = frozenset(name.replace("-", " ") for name in _NAMESAKE_NAMES.split())
-# first names and their short forms
-_NICKNAMES = """
-bill-william bob-robert joe-joseph jim-james jimmy-james mike-michael tom-thomas dan-daniel dave-david steve-steven
-steve-stephen ben-benjamin sam-samuel tony-anthony ted-edward ted-theodore nick-nicholas chris-christopher matt-matthew
-alex-alexander andy-andrew ed-edward ron-ronald ken-kenneth don-donald tim-timothy greg-gregory kate-katherine
-liz-elizabeth dick-richard larry-lawrence charlie-charles will-william lev-leo pyotr-peter
-"""
-_SHORT_NAMES = frozenset(frozenset(pair.split("-")) for pair in _NICKNAMES.split())
+_NAMESAKES = frozenset(name.replace("-", " ") for name in listed("namesakes"))
+_SHORT_NAMES = frozenset(frozenset(pair.split("-")) for pair in listed("nicknames"))
 _RELATIVES = word_set("father mother son daughter brother sister grandfather grandmother grandson nephew uncle cousin")
 _SUFFIXES = word_set("jr sr 2 3 4 younger elder st")
 _NATIONAL = word_set("nationality country nation citizen citizenship nationalities countries from")
@@ -341,18 +330,9 @@ def is_fuller_name(words: Sequence[str], gold: Sequence[str], asked: QuestionWor
 
 _LONGEST_SENTENCE = 40  # words of a sentence that tells a value
 _MOST_UNKNOWN = 3  # words of it that are neither grammar nor in the question
-_CHANGING = QUALIFIERS | word_set("""
-    by until before after since than from half twice double triple per lost gained added removed another more fewer
-    additional extra between except minus plus times half
-    """)
+_CHANGING = QUALIFIERS | listed("changing a value")
 _HARMLESS = word_set("as with all every may can would among")
-_ACCOMPANYING = word_set("""
-    total all altogether overall people inhabitants residents persons age aged years year old exactly there them date
-    day eve weekday local time morning afternoon evening night holiday am pm according note recorded population version
-    high tall long wide deep thick heavy magnitude m mw richter scale aet after extra penalties times
-    tel phone fax telephone isbn issn doi arxiv email e mail website url homepage site number code won win victory
-    每 上 午 下 晚 早 中 星 期 周 有 共 总 计 达 该 这 那 其 他 她 它 们 已 即 就 为 至 名 位 人 当 时
-    """)
+_ACCOMPANYING = listed("accompanying")
 _DAYS = re.compile(r"(?:[a-z]*day|christmas|easter|eve|halloween|new|year|holiday)s?")
 _WEEKDAY = re.compile("(?:星期|周)[一二三四五六日天]")
 _NOT_EXACT = re.compile(

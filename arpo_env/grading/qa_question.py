@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from arpo_env.grading.qa_tokens import CJK, has_digit, normalise_words, tokens
+from arpo_env.grading.words import listed, rows, word_set
 
 # Where places are, as far as an answer may say it: "Green Bay, Wisconsin" is Green Bay, "Paris, Texas" is not Paris.
 #
@@ -22,182 +23,10 @@ from arpo_env.grading.qa_tokens import CJK, has_digit, normalise_words, tokens
 
 Words = tuple[str, ...]
 
-# continent: its countries with their nationalities, of which a country may have two
-_COUNTRY_NAMES = """
-    europe: albania:albanian andorra:andorran austria:austrian belarus:belarusian belgium:belgian
-    bosnia-and-herzegovina:bosnian bosnia:bosnian bulgaria:bulgarian croatia:croatian cyprus:cypriot
-    czech-republic:czech czechoslovakia:czechoslovak denmark:danish england:english estonia:estonian finland:finnish
-    france:french germany:german greece:greek hungary:hungarian iceland:icelandic ireland:irish italy:italian kosovo:
-    latvia:latvian liechtenstein: lithuania:lithuanian luxembourg:luxembourgish north-macedonia:macedonian malta:maltese
-    moldova:moldovan monaco: montenegro:montenegrin netherlands:dutch northern-ireland: norway:norwegian poland:polish
-    portugal:portuguese romania:romanian russia:russian san-marino: scotland:scottish serbia:serbian slovakia:slovak
-    slovenia:slovenian soviet-union:soviet spain:spanish sweden:swedish switzerland:swiss turkey:turkish
-    ukraine:ukrainian united-kingdom:british vatican-city: wales:welsh yugoslavia:yugoslav east-germany: west-germany:
-    georgia:georgian | asia: afghanistan:afghan armenia:armenian azerbaijan:azerbaijani bahrain:bahraini
-    bangladesh:bangladeshi bhutan:bhutanese brunei:bruneian cambodia:cambodian china:chinese cyprus:cypriot
-    georgia:georgian hong-kong: india:indian indonesia:indonesian iran:iranian iraq:iraqi israel:israeli japan:japanese
-    jordan:jordanian kazakhstan:kazakh kuwait:kuwaiti kyrgyzstan:kyrgyz laos:laotian lebanon:lebanese macau:
-    malaysia:malaysian maldives:maldivian mongolia:mongolian myanmar:burmese nepal:nepali north-korea: oman:omani
-    pakistan:pakistani palestine:palestinian philippines:filipino qatar:qatari russia:russian saudi-arabia:saudi
-    singapore:singaporean south-korea:korean sri-lanka:lankan syria:syrian taiwan:taiwanese tajikistan:tajik
-    thailand:thai timor-leste: turkey:turkish turkmenistan:turkmen united-arab-emirates:emirati uzbekistan:uzbek
-    vietnam:vietnamese yemen:yemeni | africa: algeria:algerian angola:angolan benin:beninese botswana: burkina-faso:
-    burundi:burundian cameroon:cameroonian cabo-verde: central-african-republic: chad:chadian comoros: congo:congolese
-    democratic-republic-of-congo:congolese djibouti: egypt:egyptian equatorial-guinea: eritrea:eritrean eswatini:
-    ethiopia:ethiopian gabon:gabonese gambia:gambian ghana:ghanaian guinea:guinean guinea-bissau: ivory-coast:ivorian
-    kenya:kenyan lesotho: liberia:liberian libya:libyan madagascar:malagasy malawi:malawian mali:malian
-    mauritania:mauritanian mauritius:mauritian morocco:moroccan mozambique:mozambican namibia:namibian niger:
-    nigeria:nigerian rwanda:rwandan republic-of-congo:congolese senegal:senegalese seychelles: sierra-leone:
-    somalia:somali south-africa:african south-sudan: sudan:sudanese tanzania:tanzanian togo:togolese tunisia:tunisian
-    uganda:ugandan zambia:zambian zimbabwe:zimbabwean | north-america: antigua-and-barbuda: bahamas:bahamian
-    barbados:barbadian belize:belizean bermuda: canada:canadian costa-rica:rican cuba:cuban dominica:
-    dominican-republic:dominican el-salvador:salvadoran grenada: guatemala:guatemalan haiti:haitian honduras:honduran
-    jamaica:jamaican mexico:mexican nicaragua:nicaraguan panama:panamanian puerto-rico:rican st-lucia:
-    trinidad-and-tobago:trinidadian united-states:american greenland: | south-america: argentina:argentine
-    argentina:argentinian bolivia:bolivian brazil:brazilian chile:chilean colombia:colombian ecuador:ecuadorian
-    guyana:guyanese paraguay:paraguayan peru:peruvian suriname:surinamese uruguay:uruguayan venezuela:venezuelan |
-    oceania: australia:australian fiji:fijian kiribati: new-zealand:zealander papua-new-guinea: samoa:samoan
-    solomon-islands: tonga:tongan vanuatu: guam: tuvalu: nauru: palau:
-"""
-# country: its regions with their short forms
-_REGION_NAMES = """
-    united-states: alabama:al alaska:ak arizona:az arkansas:ar california:ca colorado:co connecticut:ct delaware:de
-    district-of-columbia:dc florida:fl georgia:ga hawaii:hi idaho:id illinois:il indiana:in iowa:ia kansas:ks
-    kentucky:ky louisiana:la maine:me maryland:md massachusetts:ma michigan:mi minnesota:mn mississippi:ms missouri:mo
-    montana:mt nebraska:ne nevada:nv new-hampshire:nh new-jersey:nj new-mexico:nm new-york:ny north-carolina:nc
-    north-dakota:nd ohio:oh oklahoma:ok oregon:or pennsylvania:pa rhode-island:ri south-carolina:sc south-dakota:sd
-    tennessee:tn texas:tx utah:ut vermont:vt virginia:va washington:wa west-virginia:wv wisconsin:wi wyoming:wy
-    new-york-state:nys | canada: alberta:ab british-columbia:bc manitoba:mb new-brunswick:nb
-    newfoundland-and-labrador:nl newfoundland:nl nova-scotia:ns ontario:on prince-edward-island:pei quebec:qc
-    saskatchewan:sk yukon:yt nunavut:nu northwest-territories:nt | australia: new-south-wales:nsw queensland:qld
-    south-australia:sa tasmania:tas victoria:vic western-australia:wa australian-capital-territory:act
-    northern-territory:nt | united-kingdom: england: scotland: wales: northern-ireland: great-britain:gb | england:
-    bedfordshire: berkshire: buckinghamshire: cambridgeshire: cheshire: cornwall: cumbria: derbyshire: devon: dorset:
-    county-durham: east-sussex: essex: gloucestershire: greater-london: greater-manchester: hampshire: herefordshire:
-    hertfordshire: isle-of-wight: kent: lancashire: leicestershire: lincolnshire: merseyside: norfolk: northamptonshire:
-    northumberland: north-yorkshire: nottinghamshire: oxfordshire: rutland: shropshire: somerset: south-yorkshire:
-    staffordshire: suffolk: surrey: sussex: tyne-and-wear: warwickshire: west-midlands: west-sussex: west-yorkshire:
-    wiltshire: worcestershire: yorkshire: middlesex: | ireland: leinster: munster: connacht: ulster: | germany:
-    baden-wurttemberg: bavaria: brandenburg: hesse: lower-saxony: mecklenburg-vorpommern: north-rhine-westphalia:
-    rhineland-palatinate: saarland: saxony: saxony-anhalt: schleswig-holstein: thuringia: prussia: bayern: | france:
-    auvergne: alsace: aquitaine: brittany: burgundy: champagne: corsica: ile-de-france: lorraine: normandy: occitanie:
-    provence: picardy: nouvelle-aquitaine: grand-est: hauts-de-france: pays-de-la-loire: | italy: abruzzo: apulia:
-    calabria: campania: emilia-romagna: lazio: liguria: lombardy: marche: molise: piedmont: sardinia: sicily: tuscany:
-    umbria: veneto: | spain: andalusia: aragon: asturias: basque-country: canary-islands: castile-and-leon: catalonia:
-    extremadura: galicia: la-rioja: murcia: navarre: balearic-islands: | india: andhra-pradesh: arunachal-pradesh:
-    assam: bihar: chhattisgarh: goa: gujarat: haryana: himachal-pradesh: jharkhand: karnataka: kerala: madhya-pradesh:
-    maharashtra: manipur: meghalaya: mizoram: nagaland: odisha: punjab: rajasthan: sikkim: tamil-nadu: telangana:
-    tripura: uttar-pradesh: uttarakhand: west-bengal: jammu-and-kashmir: | china: anhui: fujian: gansu: guangdong:
-    guangxi: guizhou: hainan: hebei: heilongjiang: henan: hubei: hunan: inner-mongolia: jiangsu: jiangxi: jilin:
-    liaoning: ningxia: qinghai: shaanxi: shandong: shanxi: sichuan: tibet: xinjiang: yunnan: zhejiang: hong-kong: macau:
-    | switzerland: aargau: bern: vaud: valais: ticino: graubunden: neuchatel: jura: lucerne: st-gallen: fribourg: |
-    austria: burgenland: carinthia: lower-austria: upper-austria: salzburg: styria: tyrol: vorarlberg: | netherlands:
-    north-holland: south-holland: gelderland: limburg: north-brabant: utrecht: zeeland: friesland: | belgium: flanders:
-    wallonia: east-flanders: west-flanders: | brazil: bahia: minas-gerais: parana: pernambuco: rio-grande-do-sul:
-    santa-catarina: ceara: amazonas: goias: | mexico: jalisco: chihuahua: sonora: oaxaca: yucatan: sinaloa: nuevo-leon:
-    michoacan: quintana-roo: baja-california: | japan: hokkaido: kanto: kansai: kyushu: okinawa: honshu: shikoku: |
-    south-africa: gauteng: western-cape: eastern-cape: kwazulu-natal: free-state: limpopo: mpumalanga: | russia:
-    siberia: tatarstan: chechnya: dagestan: crimea: | europe: scandinavia: western-europe: eastern-europe:
-    central-europe: southern-europe: northern-europe: | asia: east-asia: south-asia: southeast-asia: central-asia:
-    middle-east: western-asia: | africa: east-africa: west-africa: north-africa: southern-africa: central-africa:
-"""
-# region: its large cities and those with namesakes
-_CITY_NAMES = """
-    alabama: montgomery mobile huntsville tuscaloosa selma auburn | alaska: anchorage juneau fairbanks | arizona:
-    phoenix tucson mesa scottsdale tempe flagstaff | arkansas: little-rock fayetteville hot-springs | california:
-    los-angeles san-francisco san-diego san-jose sacramento oakland fresno long-beach anaheim berkeley pasadena
-    hollywood beverly-hills santa-monica palo-alto burbank santa-barbara santa-cruz bakersfield compton cupertino
-    mountain-view | colorado: denver boulder colorado-springs aurora fort-collins | connecticut: hartford new-haven
-    stamford bridgeport waterbury | delaware: dover | florida: miami orlando tampa jacksonville tallahassee gainesville
-    key-west pensacola fort-lauderdale daytona-beach | georgia: atlanta savannah augusta macon | hawaii: honolulu hilo |
-    idaho: boise pocatello | illinois: chicago peoria evanston rockford naperville joliet | indiana: indianapolis
-    fort-wayne gary south-bend | iowa: des-moines cedar-rapids iowa-city ames | kansas: wichita topeka | kentucky:
-    louisville lexington frankfort bowling-green | louisiana: new-orleans baton-rouge shreveport | maine: bangor |
-    maryland: baltimore annapolis bethesda | massachusetts: boston worcester salem lowell plymouth | michigan: detroit
-    grand-rapids lansing ann-arbor flint dearborn kalamazoo | minnesota: minneapolis st-paul duluth | mississippi:
-    jackson biloxi tupelo | missouri: st-louis kansas-city independence | montana: billings helena missoula | nebraska:
-    omaha lincoln | nevada: las-vegas reno carson-city | new-hampshire: concord nashua | new-jersey: newark jersey-city
-    princeton trenton hoboken atlantic-city paterson | new-mexico: santa-fe albuquerque roswell | new-york: new-york
-    new-york-city brooklyn manhattan queens bronx staten-island albany buffalo rochester syracuse yonkers ithaca harlem
-    long-island | new-york-city: brooklyn manhattan queens bronx staten-island harlem | north-carolina: charlotte
-    raleigh durham greensboro winston-salem asheville chapel-hill | north-dakota: fargo bismarck | ohio: columbus
-    cleveland cincinnati toledo dayton akron canton | oklahoma: oklahoma-city tulsa | oregon: portland eugene |
-    pennsylvania: philadelphia pittsburgh harrisburg allentown scranton gettysburg hershey | rhode-island: providence
-    newport | south-carolina: charleston myrtle-beach | south-dakota: sioux-falls | tennessee: nashville memphis
-    knoxville chattanooga | texas: houston dallas austin san-antonio fort-worth el-paso arlington corpus-christi lubbock
-    amarillo galveston waco | utah: salt-lake-city provo park-city | vermont: burlington montpelier | virginia: richmond
-    norfolk alexandria arlington virginia-beach charlottesville williamsburg | washington: seattle tacoma spokane
-    redmond bellevue | district-of-columbia: washington washington-dc | wisconsin: milwaukee madison green-bay racine
-    kenosha | wyoming: cheyenne laramie jackson | ontario: toronto ottawa hamilton mississauga kingston windsor |
-    quebec: montreal quebec-city quebec | british-columbia: vancouver victoria | alberta: calgary edmonton | manitoba:
-    winnipeg | nova-scotia: halifax | new-south-wales: sydney newcastle | victoria: melbourne | queensland: brisbane |
-    western-australia: perth | south-australia: adelaide | tasmania: hobart | australian-capital-territory: canberra |
-    new-zealand: auckland wellington christchurch | england: london birmingham manchester liverpool leeds sheffield
-    bristol newcastle nottingham southampton portsmouth oxford cambridge york bath brighton plymouth exeter canterbury
-    norwich coventry leicester derby reading dover lincoln durham worcester gloucester winchester hull bradford
-    westminster city-of-london | greater-london: westminster london | scotland: edinburgh glasgow aberdeen dundee
-    inverness perth | wales: cardiff swansea | northern-ireland: belfast londonderry derry | ireland: dublin cork galway
-    limerick | france: paris lyon marseille nice bordeaux toulouse strasbourg cannes lille nantes versailles rouen reims
-    calais avignon orleans grenoble | ile-de-france: paris versailles | germany: berlin hamburg munich cologne frankfurt
-    stuttgart dresden leipzig dusseldorf nuremberg bonn bremen hanover heidelberg weimar mannheim gottingen | bavaria:
-    munich nuremberg augsburg | austria: vienna salzburg graz innsbruck linz | switzerland: zurich geneva basel bern
-    lausanne lucerne | italy: rome milan venice florence naples turin bologna genoa verona palermo pisa siena padua |
-    tuscany: florence pisa siena | lombardy: milan bergamo | spain: madrid barcelona seville valencia bilbao granada
-    malaga cordoba toledo zaragoza salamanca | catalonia: barcelona | portugal: lisbon porto coimbra | netherlands:
-    amsterdam rotterdam hague utrecht eindhoven leiden delft | belgium: brussels antwerp ghent bruges | denmark:
-    copenhagen aarhus odense | norway: oslo bergen trondheim | sweden: stockholm gothenburg malmo uppsala | finland:
-    helsinki turku | iceland: reykjavik | poland: warsaw krakow gdansk wroclaw lodz | czech-republic: prague brno |
-    hungary: budapest | romania: bucharest | bulgaria: sofia | greece: athens thessaloniki sparta corinth | turkey:
-    istanbul ankara izmir | russia: moscow st-petersburg leningrad kazan novosibirsk vladivostok | ukraine: kyiv odessa
-    lviv kharkiv | serbia: belgrade | croatia: zagreb dubrovnik split | china: beijing shanghai guangzhou shenzhen wuhan
-    nanjing chengdu tianjin hangzhou harbin chongqing | japan: tokyo kyoto osaka hiroshima nagasaki nagoya sapporo
-    yokohama kobe | india: mumbai delhi new-delhi kolkata chennai bangalore hyderabad jaipur agra pune | maharashtra:
-    mumbai pune | pakistan: karachi lahore islamabad | bangladesh: dhaka | south-korea: seoul busan | north-korea:
-    pyongyang | thailand: bangkok | vietnam: hanoi ho-chi-minh-city | indonesia: jakarta bandung | malaysia:
-    kuala-lumpur penang | philippines: manila quezon-city | taiwan: taipei | singapore: singapore | monaco: monaco |
-    luxembourg: luxembourg | israel: jerusalem tel-aviv haifa nazareth | lebanon: beirut tripoli | syria: damascus
-    aleppo | iraq: baghdad basra mosul | iran: tehran isfahan | saudi-arabia: riyadh mecca medina |
-    united-arab-emirates: dubai abu-dhabi | egypt: cairo alexandria luxor memphis thebes | libya: tripoli | morocco:
-    casablanca marrakesh rabat | tunisia: tunis | kenya: nairobi mombasa | nigeria: lagos abuja | ethiopia: addis-ababa
-    | ghana: accra | south-africa: johannesburg cape-town durban pretoria | brazil: rio-de-janeiro sao-paulo brasilia
-    salvador | argentina: buenos-aires cordoba rosario | chile: santiago valparaiso | peru: lima cusco | colombia:
-    bogota medellin cali | venezuela: caracas | cuba: havana | mexico: mexico-city guadalajara monterrey tijuana
-    acapulco cancun | jamaica: kingston | united-states: hollywood harlem
-"""
-# other names of places, and of two wars
-_OTHER_NAMES = """
-    united-states: us usa united-states-of-america | united-kingdom: uk
-    united-kingdom-of-great-britain-and-northern-ireland | soviet-union: ussr | united-arab-emirates: uae |
-    china: peoples-republic-of-china prc 中-国 中-华-人-民-共-和-国 | russia: russian-federation | south-korea:
-    republic-of-korea | north-korea: democratic-peoples-republic-of-korea dprk | germany:
-    federal-republic-of-germany deutschland allemagne alemania | east-germany: german-democratic-republic gdr |
-    iran: islamic-republic-of-iran | taiwan: republic-of-china | myanmar: burma | netherlands: holland |
-    czech-republic: czechia | ivory-coast: cote-divoire | eswatini: swaziland | cabo-verde: cape-verde |
-    timor-leste: east-timor | turkey: turkiye | vatican-city: vatican | democratic-republic-of-congo: drc
-    dr-congo | united-nations: un | european-union: eu | district-of-columbia: dc | new-york-city: nyc |
-    dr-of-philosophy: phd | bachelor-of-science: bsc | master-of-science: msc | mumbai:
-    bombay | kolkata: calcutta | chennai: madras | kyiv: kiev | beijing: peking | yangon: rangoon |
-    ho-chi-minh-city: saigon | munich: munchen muenchen | cologne: koln koeln | spain: espana spanien espagne
-    spagna | austria: osterreich autriche | switzerland: schweiz suisse svizzera | france: frankreich francia
-    franca | italy: italia italien italie | geneva: geneve genf | vienna: wien | prague: praha | florence:
-    firenze | venice: venezia | moscow: moskva | warsaw: warszawa | lisbon: lisboa | copenhagen: kobenhavn |
-    gothenburg: goteborg | world-war-1: 1st-world-war ww1 wwi great-war | world-war-2: 2nd-world-war ww2 wwii |
-    washington-dc: washington-district-of-columbia
-"""
-_LONG_NAMES = """
-republic kingdom state commonwealth province sultanate principality federal federative islamic democratic socialist arab
-plurinational bolivarian united independent peoples
-"""
-_LONG = frozenset(_LONG_NAMES.split())
+_LONG = listed("long names")
 _NOT_LONG = ("china", "korea", "congo", "vietnam", "ireland", "macedonia", "germany")
 _KIND_NAMES = "county province prefecture state district oblast canton parish region"
 _KINDS = frozenset(_KIND_NAMES.split())
-
-
-def rows_of(table: str) -> list[tuple[str, list[str]]]:
-    """Return the rows of a table "name: words | name: words"."""
-    rows = (row.partition(":") for row in table.split("|"))
-    return [(name.strip().replace("-", " "), words.split()) for name, _, words in rows]
 
 
 def _words(name: str) -> Words:
@@ -212,13 +41,13 @@ def _table(rows: Iterable[tuple[str, str]]) -> dict[Words, set[Words]]:
 
 
 _COUNTRIES, _REGIONS = (
-    [(*entry.split(":"), outer) for outer, names in rows_of(table) for entry in names]
-    for table in (_COUNTRY_NAMES, _REGION_NAMES)
+    [(*entry.split(":"), outer.replace("-", " ")) for outer, names in rows(table) for entry in names]
+    for table in ("countries", "regions")
 )
 _INSIDE = [(name, outer) for name, _, outer in (*_COUNTRIES, *_REGIONS)]
 _REGION_IN = _table(_INSIDE)
-_IN = _table([*_INSIDE, *((city, region) for region, cities in rows_of(_CITY_NAMES) for city in cities)])
-_SAME_PLACE = {_words(other): tuple(name.split()) for name, others in rows_of(_OTHER_NAMES) for other in others}
+_IN = _table([*_INSIDE, *((city, region.replace("-", " ")) for region, cities in rows("cities") for city in cities)])
+_SAME_PLACE = {_words(other): _words(name) for name, others in rows("other names") for other in others}
 _OUTER = _REGION_IN.keys() | {(continent,) for continent in ("europe", "asia", "africa", "oceania")}
 _OUTER |= {("north", "america"), ("south", "america"), ("britain",), ("new", "york", "city")}
 _SHORT = {mark.upper(): name for name, mark, _ in _REGIONS if mark}
@@ -344,34 +173,11 @@ def nations_in(words: Sequence[str]) -> frozenset[Words]:
     return frozenset(found | ({("united", "kingdom")} if found & _BRITISH else set()))
 
 
-def word_set(words: str) -> frozenset[str]:
-    """Return the words of a text as a set."""
-    return frozenset(words.split())
-
-
-GRAMMAR = word_set("""
-    it its is was are were be been has have had he she they his her their this that these those thats
-    hes shes theyre there who which what where when in on at by of for from during into did does do located born
-    died called named known written directed founded made held created released published 的 是 在 为 于 了 位 设 由
-    """)
-NEGATIONS = word_set("""
-    not no never neither nor none nobody nothing isnt arent wasnt werent dont doesnt didnt hasnt havent hadnt
-    cant cannot couldnt wont wouldnt shouldnt aint unlike except excluding instead rather anything opposite
-    wrong false incorrect untrue hardly barely unless 不 没 非 未 否
-    """)
-HEDGES = word_set("""
-    or either maybe perhaps possibly probably alternatively might otherwise unsure uncertain unclear unknown
-    whichever likely guess think believe suppose could doubt depends vs potentially presumably apparently
-    seemingly 或 也许 可能 大概 多 余 几 约 近
-    """)
-JOINTS = word_set("""
-    and both without but plus also besides well another other others than then else if whether would can may any
-    some all every everything everyone between among respectively etc with as aka 和 与 及
-    """)
-COMPARED = word_set("""
-    older younger oldest youngest earlier later last larger smaller bigger taller longer shorter higher more less most
-    came out film movie band person happened lived 1st
-    """)
+GRAMMAR = listed("grammar")
+NEGATIONS = listed("negations")
+HEDGES = listed("hedges")
+JOINTS = listed("joints")
+COMPARED = listed("compared")
 _YES = word_set("yes yeah yep true correct right indeed 对")
 _NO = word_set("no nope false incorrect wrong 否")
 _PRONOUNS = word_set("they it he she both we this that these those")
@@ -386,32 +192,12 @@ _CONFIRMED = re.compile(
 )
 _CONTRACTED = re.compile(r"\b(they|we|both|it|he|she)['’](re|s)\b", re.IGNORECASE)
 _SUBJECTS = _PRONOUNS | word_set("all neither none only just one 1 each 2 there since because")
-RELATIONS = word_set("""
-    father mother parent parents son daughter child children brother sister sibling wife husband spouse uncle aunt
-    grandfather grandmother grandson granddaughter nephew niece cousin friend teacher student pupil successor wives
-    predecessor director author writer producer composer founder creator owner president king queen mayor leader ceo
-    member sequel prequel capital part half rival enemy partner 父亲 母亲
-    """)
-# articles, prepositions and verbs of German, French, Spanish, Italian and Portuguese
-FOREIGN = word_set("""
-    der die das den dem des ein eine ist war wurde liegt heisst im am auf von vom zu zum und er sie es le la les un une
-    de du des en au aux est etait fut il elle cest cetait dans sur a par et qui el los las una en del al es fue era se
-    por y lo il lo gli i uno di da dal della nel nella nell e ed o os as um uma do na no em foi
-    """) - {"no", "a"}
-_ASKED_ELSEWHERE = word_set("""
-    wer wie wo wann welche welcher welches welchem welchen qui quel quelle quels quelles ou quand combien comment quien
-    que cual donde cuando cuantos cuanto chi quale dove quando quanti quem qual onde quantos
-    """)
+RELATIONS = listed("relations")
+FOREIGN = listed("foreign") - {"no", "a"}
+_ASKED_ELSEWHERE = listed("asked elsewhere")
 _ASKING = word_set("which what who whose whom where when how the is are was were did")
 _ARTICLES = word_set("a an the")
-_VERB_FORMS = """
-    win-won write-wrote-written make-made give-gave-given take-took-taken find-found lead-led sing-sang-sung hold-held
-    build-built speak-spoke-spoken draw-drew-drawn shoot-shot begin-began-begun become-became teach-taught sell-sold
-    buy-bought get-got fly-flew-flown run-ran fight-fought beat-beaten choose-chose-chosen drive-drove-driven
-    grow-grew-grown sink-sank-sunk wear-wore-worn eat-ate-eaten know-knew-known tell-told leave-left lose-lost
-    marry-married
-    """
-_IRREGULAR = tuple(frozenset(forms.split("-")) for forms in _VERB_FORMS.split())
+_IRREGULAR = tuple(frozenset(forms.split("-")) for forms in listed("verb forms"))
 _CHANGING = word_set("by from into")
 _PLACING = word_set("in on at by from during of for")
 _VERBS = word_set("is are was were do does did has have had can will")
@@ -664,61 +450,15 @@ def _sides(question: str) -> tuple[frozenset[str], frozenset[str]]:
 
 # What a question asks for, and the words that say what something is: "actor", "film", "city", "battle".
 
-_DESCRIPTIONS = """
-    person: actor actress singer songwriter musician rapper composer pianist guitarist drummer violinist conductor poet
-    author writer novelist playwright journalist historian philosopher painter artist sculptor architect photographer
-    director filmmaker producer screenwriter comedian dancer model politician statesman lawyer economist scientist
-    physicist chemist biologist mathematician astronomer engineer inventor physician surgeon psychologist explorer
-    astronaut businessman businesswoman entrepreneur founder cofounder ceo chairman chairwoman footballer player
-    quarterback cricketer golfer boxer wrestler swimmer athlete sprinter cyclist coach manager driver jockey skater
-    gymnast monarch ruler leader activist theologian missionary general admiral soldier commander statesperson scholar
-    linguist anthropologist presenter broadcaster host star icon legend celebrity lyricist dramatist essayist critic
-    editor publisher designer illustrator cartoonist animator chef magician chair administrator dean billionaire
-    naturalist professor student navigator conqueror banker diplomat revolutionary nurse teacher attorney entertainer
-    performer | title: mr mrs ms miss dr prof sir dame lord lady president king queen prince princess emperor empress
-    pope rev reverend captain capt gen colonel col lieutenant lt major maj sergeant sgt senator sen governor gov judge
-    justice count countess duke duchess earl baron baroness marquess tsar czar sultan emir shah pharaoh caliph
-    chancellor minister secretary mayor ambassador congressman congresswoman representative rep cardinal bishop
-    archbishop st | work: film movie novel book novella story play musical opera ballet song single album ep poem
-    painting sculpture series show sitcom anime manga comic game documentary magazine newspaper journal symphony |
-    place: city town village capital municipality borough suburb neighborhood neighbourhood district county province
-    state country nation island river lake mountain region area community settlement commune port airport stadium |
-    group: band group duo trio team club company corporation university college school network channel bureau agency
-    department ministry institute association organization society party council committee office label fund bank
-    federation foundation commission board authority police service | event: battle war treaty election tournament
-    festival season episode
-"""
-KINDS = {word: group for group, words in rows_of(_DESCRIPTIONS) for word in words}
+KINDS = {word: group for group, words in rows("descriptions") for word in words}
 WORK_SAME = {"movie": "film", "book": "novel", "show": "series", "sitcom": "series"}
 TITLES = frozenset(word for word, group in KINDS.items() if group == "title")
 ROYAL = word_set("king queen prince princess emperor empress pope tsar czar duke duchess sultan shah")
-QUALITIES = word_set("""
-    former late famous professional retired vice prime first deputy current then british-born us royal majesty highness
-    his her hm hrh holiness excellency honorable hon tv television radio music rock pop jazz folk classical science
-    fantasy fiction short animated silent south north east west feature live studio football soccer basketball baseball
-    hockey tennis rugby cricket chess confederate union co legendary renowned celebrated hit best selling american-born
-    roman catholic theoretical renaissance
-    """)
-SITES = word_set("""
-    stadium arena university college school museum hospital theater park bridge castle palace st ave rd lane church
-    cathedral airport station hotel building tower library hall cemetery prison institute square gallery abbey house
-    center gardens
-    """)
-_ASKED_WORDS = """
-    person: man woman person people individual character member father mother brother sister son daughter wife husband
-    surname child spouse sibling grandfather grandmother uncle aunt parent winner owner | place: place birthplace
-    hometown location address residence headquarters venue site arena theater museum hospital building bridge castle
-    palace street park church cemetery prison beach sea ocean desert valley hill peak volcano waterfall canyon cave
-    forest glacier bay gulf strait canal dam lighthouse temple statue hotel continent territory kingdom empire | other:
-    occupation profession job career position nationality genre language religion color term kind type instrument sport
-    | time: year date day month decade century | number: number age population
-"""
-_ASKED = {word: group for group, words in rows_of(_ASKED_WORDS) for word in words}
+QUALITIES = listed("qualities")
+SITES = listed("sites")
+_ASKED = {word: group for group, words in rows("asked") for word in words}
 _SKIPPED = word_set("is are was were the a an of these two three both")
-# what ends the words that a question has for what it asks for
-_ENDS = word_set(
-    "of in on at by for from with to as that which who whose is are was were do does did has have had can and or"
-)
+_ENDS = listed("ends of the asked")
 
 
 @lru_cache(maxsize=4096)

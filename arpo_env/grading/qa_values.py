@@ -13,23 +13,19 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
+from arpo_env.grading.words import LISTS
+
 # Dates as single tokens: `mark_dates` writes 14 March 1879, in any notation, as 1879-03-14.
 
 # private-use characters cannot occur in an answer, from which they are removed
 OPEN, CLOSE = "\ue000", "\ue001"
 _DIGIT = re.compile(r"\d")
 _MARKED = re.compile(f"({OPEN}[^{CLOSE}]*{CLOSE})")
-# French, German, Spanish, Italian, Portuguese, Dutch and Russian, without accents
-_ELSEWHERE = """
-janvier januar enero gennaio janeiro januari января | fevrier februar febrero febbraio fevereiro februari февраля |
-mars marz marzo marco maart марта | avril abril aprile апреля | mai mayo maggio maio mei мая |
-juin juni junio giugno junho июня | juillet juli julio luglio julho июля | aout agosto augustus августа |
-septembre septiembre settembre setembro сентября | octobre oktober octubre ottobre outubro октября |
-novembre noviembre novembro ноября | decembre dezember diciembre dicembre dezembro декабря
-"""
 _ENGLISH = (calendar.month_name, calendar.month_abbr)
 _MONTHS = {name.lower(): number for names in _ENGLISH for number, name in enumerate(names) if name} | {"sept": 9}
-_MONTHS |= {name: number for number, names in enumerate(_ELSEWHERE.split("|"), 1) for name in names.split()}
+_MONTHS |= {
+    name: number for number, names in enumerate(LISTS["months elsewhere"].splitlines(), 1) for name in names.split()
+}
 _MONTH = rf"(?P<month>{'|'.join(sorted(_MONTHS, key=len, reverse=True))})\b\.?"
 _WEEKDAY = rf"(?:\b(?:{'|'.join(day.lower() for day in calendar.day_name)}|mon|tue|wed|thu|fri|sat|sun),?\s+)?"
 _DAY = r"(?:(?:the|le|el|il|den|am)\s+)?(?P<day>\d{1,2})(?:st|nd|rd|th|er|º|o|\.)?(?!\d)"
@@ -283,50 +279,7 @@ def _spoken(match: re.Match[str]) -> str:
 # the same bases: a litre is a thousandth of a cubic metre, a kilowatt hour 3.6 million joules. Miles never equal
 # kilometres, nor dollars euros: these are bases of their own, and `in_metric` tells about how large they are.
 
-_PREFIXES = {
-    "k": ("kilo", "千", "1000"),
-    "M": ("mega", "兆", "1000000"),
-    "G": ("giga", "吉", "1000000000"),
-    "T": ("tera", "太", "1000000000000"),
-    "P": ("peta", "", "1000000000000000"),
-    "h": ("hecto", "百", "100"),
-    "d": ("deci", "分", "1/10"),
-    "c": ("centi", "厘", "1/100"),
-    "m": ("milli", "毫", "1/1000"),
-    "μ": ("micro", "微", "1/1000000"),
-    "n": ("nano", "纳", "1/1000000000"),
-    "p": ("pico", "", "1/1000000000000"),
-}
-# symbol, its prefixes ("+": none) as they are read in lower case, name, Chinese name = factor and bases
-_METRIC = """
-m +kdcmμn meter 米 = 1 m; g +kmμ gram 克 = 1 g; s +mμn second 秒 = 1 s; l +hdcmμ liter 升 = 1/1000 m3;
-w kMG watt 瓦 = 1000 g m2 s-3; j kMG joule 焦耳 = 1000 g m2 s-2; wh kMGT watt-hour 瓦时 = 3600000 g m2 s-2;
-pa kMGh pascal 帕 = 1000 g m-1 s-2; hz +kMG hertz 赫兹 = 1 s-1; v km volt 伏 = 1 V; amp + ampere 安 = 1 A;
-ev +kMG electronvolt 电子伏特 = 1 eV; cal +k calorie 卡 = 1 cal; mol +m mole 摩尔 = 1 mol; ohm +kM ohm 欧姆 = 1 ohm;
-nt - newton 牛顿 = 1000 g m s-2; b kMGTP byte 字节 = 8 bit; bit +kMG bit 比特 = 1 bit; t +M tonne 吨 = 1000000 g
-"""
-_OTHERS = """
-inch inches in ″ " 英寸 = 1 inch; foot feet ft ′ ' 英尺 = 12 inch; yard yd 码 = 36 inch; mile mi 英里 = 63360 inch;
-nautical-mile nmi 海里 = 1 nmi; knot kn kt = 1/3600 nmi s-1; acre 英亩 = 6272640 inch2; hectare ha 公顷 = 10000 m2;
-mph = 63360/3600 inch s-1; kmh kph = 1000/3600 m s-1;
-kbps = 1000 bit s-1; mbps = 1000000 bit s-1; gbps = 1000000000 bit s-1; percentage-point pp 个百分点 = 1 pp;
-pound-weight lb lbs 磅 = 1 lb; ounce oz 盎司 = 1/16 lb; stone = 14 lb; ton short-ton = 1 ton; metric-ton = 1000000 g;
-kilo kgs 公斤 = 1000 g; 公里 = 1000 m; 斤 = 500 g; 亩 = 2000/3 m2; gallon gal 加仑 = 1 gal; barrel bbl 桶 = 1 bbl;
-sec secs 秒钟 = 1 s; minute min mins 分钟 = 60 s; hour hr hrs h 小时 个小时 钟头 = 3600 s; day days 天 = 86400 s;
-week wk 周 星期 个星期 = 604800 s; month 个月 = 1 month; year yr yrs 岁 周岁 = 12 month; decade = 120 month;
-century centuries = 1200 month;
-fps = 1 s-1; rpm bpm = 1/60 s-1; light-year lightyear ly 光年 = 1 ly; astronomical-unit au 天文单位 = 1 AU; sqm = 1 m2;
-°c celsius degree-celsius degrees-celsius degree-centigrade degrees-centigrade degree-c degrees-c deg-c 摄氏度 = 1 °C;
-°f fahrenheit degree-fahrenheit degrees-fahrenheit degree-f degrees-f deg-f 华氏度 = 1 °F; kelvin 开尔文 = 1 K;
-° degree deg 度 = 1 deg; % percent per-cent percentage pct = 1 %; ‰ permille per-mille = 1/10 %;
-$ usd us$ dollar united-states-dollar american-dollar bucks 美元 美金 = 1 USD; € eur euro 欧元 = 1 EUR;
-£ gbp pound pounds-sterling sterling british-pound 英镑 = 1 GBP; jpy yen 日元 日圆 = 1 JPY; ¥ = 1 ¥;
-rmb cny yuan renminbi chinese-yuan 元 人民币 块 块钱 圆 = 1 CNY; ₹ inr rs rupee indian-rupee 卢比 = 1 INR;
-a$ au$ aud australian-dollar 澳元 = 1 AUD; c$ ca$ cad canadian-dollar 加元 = 1 CAD;
-hk$ hkd hong-kong-dollar 港元 港币 = 1 HKD; s$ sgd singapore-dollar 新元 = 1 SGD; nz$ nzd new-zealand-dollar = 1 NZD;
-nt$ twd 新台币 台币 = 1 TWD; ₩ krw won 韩元 = 1 KRW; ₽ rub ruble rouble 卢布 = 1 RUB;
-chf franc swiss-franc 法郎 = 1 CHF; r$ brl reais = 1 BRL; cent ¢ 美分 = 1 cent
-"""
+_PREFIXES = {symbol: names for symbol, *names in map(str.split, LISTS["prefixes"].splitlines())}
 _BASE = re.compile(r"([^\d\s·-]+)(-?\d)?")
 # how large bases without an exact factor are in others, for amounts that are told twice: "8 kilometers (5 miles)"
 _SIZES = {
@@ -368,7 +321,7 @@ def _read(text: str) -> tuple[Fraction, str]:
 
 def _table() -> dict[str, tuple[Fraction, str]]:
     found: dict[str, tuple[Fraction, str]] = {}
-    for line in _METRIC.split(";"):
+    for line in LISTS["metric units"].splitlines():
         names, _, meaning = line.partition(" = ")
         symbol, prefixes, name, chinese = names.split()
         factor, dimension = _read(meaning)
@@ -376,10 +329,10 @@ def _table() -> dict[str, tuple[Fraction, str]]:
             found[form] = factor, dimension
         for short, (long, han, scale) in _PREFIXES.items():
             forms = [form for spelled in _spellings(name) for form in (long + spelled, f"{long} {spelled}")]
-            forms += ([han + chinese] if han else []) + ([short.lower() + symbol] if short in prefixes else [])
+            forms += ([han + chinese] if han != "-" else []) + ([short.lower() + symbol] if short in prefixes else [])
             for form in forms:
                 found.setdefault(form, (factor * Fraction(scale), dimension))
-    for line in _OTHERS.split(";"):
+    for line in LISTS["units"].splitlines():
         names, _, meaning = line.partition(" = ")
         found |= {form: _read(meaning) for name in names.split() for form in _spellings(name)}
     return found
