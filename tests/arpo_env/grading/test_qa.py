@@ -1,106 +1,155 @@
-"""Answers in words, letters, and GAIA's rules."""
+"""Answers in words: the right one in any form, and one claim alone. Pairs are in qa_right.txt and qa_wrong.txt.
+
+The tests on real questions need the shared data.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import calendar
 import itertools
-import json
+import random
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from arpo_env.grading import Score, make_grader
-from arpo_env.grading.choice_grader import gaia_match, read_letter
 from arpo_env.grading.qa_grader import qa_scores, tokens
-from envs_registry import Task
+from arpo_env.grading.qa_values import is_date
+from envs_registry import Task, get_spec, load_source
 
-ENGLISH = ("hotpotqa", "2wiki", "musique", "bamboogle", "SimpleQA")
+SETS = [
+    ("HotpotQA", "eval/hotpotqa", "validation"),
+    ("2Wiki", "eval/2wiki", "validation"),
+    ("MuSiQue", "eval/musique", "validation"),
+    ("Bamboogle", "eval/bamboogle", "test"),
+    ("WebWalker", "eval/webwalker", "test"),
+    ("SimpleQA", "eval/SimpleQA", "test"),
+    ("Reasoning10K", "rl/train_10k.parquet", "train"),
+    ("Reasoning10K", "rl/valid.parquet", "validation"),
+    ("DeepSearch1K", "rl/hard_search_1k.parquet", "train"),
+]
+TRICKS = Path(__file__).with_name("qa_tricks.txt").read_text(encoding="utf-8").split("\n")[1:-1]
 FULL_WIDTH = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x30, 0x3A)})
 
 
-def read(shared: Path, *names: str) -> list[tuple[str, ...]]:
-    golds = []
-    for name in names:
-        lines = (shared / "data" / "arpo" / "eval" / name / "test.jsonl").read_text(encoding="utf-8").splitlines()
-        for line in lines:
-            answer = json.loads(line)["answer"]
-            golds.append((answer,) if isinstance(answer, str) else tuple(map(str, answer)))
-    return golds
+@pytest.fixture(scope="module")
+def tasks(shared: Path) -> list[Task]:
+    """Every real question that is answered in words."""
+    found = []
+    for name, path, split in SETS:
+        source = load_source(get_spec(f"arpo/{name}-v0").source, data=shared / "data/arpo" / path, split=split)
+        found += [source.task(index) for index in range(source.size or 0)]
+    return [task for task in found if task.kind == "qa"]
 
 
 def is_chinese(text: str) -> bool:
     return any("\u4e00" <= letter <= "\u9fff" for letter in text)
 
 
-FORMS = {
-    "stop": "{}.",
-    "quotes": '"{}"',
-    "curly quotes": "“{}”",
-    "bold": "**{}**",
-    "text": "\\text{{{}}}",
-    "spaces": "  {} ",
-    "textbf": "\\textbf{{{}}}",
-    "boxed": "\\boxed{{{}}}",
-    "boxed text": "\\boxed{{\\text{{{}}}}}",
-}
+def test_every_real_answer_is_itself(tasks: list[Task]) -> None:
+    assert len(tasks) > 7000
+    golds = {(gold, task.question) for task in tasks for gold in task.answers}
+    assert [gold for gold, question in golds if qa_scores(gold, (gold,), question) != (1, 1)] == []
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_every_real_answer_is_right_in_the_ways_models_write(form: str, shared: Path) -> None:
-    golds = read(shared, *ENGLISH)
-    assert len(golds) == 1225
-    assert [gold for gold in golds if qa_scores(form.format(gold[0]), gold) != (1, 1)] == []
+FORMS = (
+    '{}. ¦ "{}" ¦ “{}” ¦ **{}** ¦ \\text{{{}}} ¦   {}  ¦ \\textbf{{{}}} ¦ \\boxed{{{}}} ¦ \\boxed{{\\text{{{}}}}}'
+    " ¦ The answer is {}. ¦ Final answer: **{}**"
+)
+CHINESE_FORMS = "{}。 ¦ “{}” ¦ 「{}」 ¦ 《{}》 ¦ {}． ¦  {} ¦ 答案是{}"
+
+
+@pytest.mark.parametrize("form", FORMS.split(" ¦ "))
+def test_every_kind_of_real_answer_is_right_in_the_ways_models_write(form: str, tasks: list[Task]) -> None:
+    chosen = random.Random(3).sample(tasks, 800)
+    bad = [task for task in chosen if qa_scores(form.format(task.answers[0]), task.answers, task.question) != (1, 1)]
+    assert bad == []
 
 
 @pytest.mark.parametrize(("old", "new"), [("'", "’"), ("-", "–"), ("e", "E"), (" ", "\u00a0")])
-def test_typography_does_not_matter(old: str, new: str, shared: Path) -> None:
-    golds = read(shared, *ENGLISH)
+def test_typography_does_not_matter(old: str, new: str, tasks: list[Task]) -> None:
+    golds = [task.answers for task in tasks[:1000] if not is_chinese(task.answers[0])]
     assert [gold for gold in golds if qa_scores(gold[0].replace(old, new), gold) != (1, 1)] == []
 
 
-@pytest.mark.parametrize("form", ["{}。", "“{}”", "「{}」", "《{}》", "{}．", " {}"])
-def test_chinese_answers(form: str, shared: Path) -> None:
-    golds = [gold for gold in read(shared, "webwalker") if is_chinese(gold[0])]
+@pytest.mark.parametrize("form", CHINESE_FORMS.split(" ¦ "))
+def test_chinese_answers(form: str, tasks: list[Task]) -> None:
+    golds = [task.answers for task in tasks if is_chinese(task.answers[0]) and is_chinese(task.question)]
     assert len(golds) > 100
     for change in (str, lambda text: text.translate(FULL_WIDTH), lambda text: text.replace("，", ",")):
         assert [gold for gold in golds if qa_scores(form.format(change(gold[0])), gold) != (1, 1)] == []
 
 
-def test_a_chinese_sentence_with_the_answer_is_right(shared: Path) -> None:
-    golds = [gold for gold in read(shared, "webwalker") if is_chinese(gold[0])]
-    assert [gold for gold in golds if qa_scores(f"答案是{gold[0]}", gold) != (1, 1)] == []
+def test_answers_of_other_questions_are_wrong(tasks: list[Task]) -> None:
+    pairs = [(one.answers[0], two.answers) for one, two in itertools.pairwise(tasks[:1500])]
+    pairs = [(answer, golds) for answer, golds in pairs if tokens(answer) not in map(tokens, golds)]
+    assert len(pairs) > 1000
+    assert not any(qa_scores(answer, golds)[0] for answer, golds in pairs)
 
 
-def test_answers_of_other_questions_are_wrong(shared: Path) -> None:
-    golds = read(shared, *ENGLISH)
-    pairs = [(a[0], b) for a, b in itertools.pairwise(golds) if tokens(a[0]) not in map(tokens, b)]
-    assert not any(qa_scores(answer, gold)[0] for answer, gold in pairs)
+def test_real_dates_are_right_in_any_order_and_no_other_day_is_paid(tasks: list[Task]) -> None:
+    golds = {gold for task in tasks for gold in task.answers if len(tokens(gold)) == 1 and is_date(tokens(gold)[0])}
+    golds = {gold for gold in golds if tokens(gold)[0][0].isdigit() and len(tokens(gold)[0]) == len("1879-03-14")}
+    assert len(golds) > 500
+    for gold in sorted(golds):
+        year, month, day = map(int, tokens(gold)[0].split("-"))
+        name = calendar.month_name[month]
+        forms = [
+            f"{day} {name} {year:03}",
+            f"{name} {day}, {year:03}",
+            f"{name[:3]}. {day}, {year:03}",
+            f"{year:04}-{month:02}-{day:02}",
+        ]
+        assert [form for form in forms if qa_scores(form, (gold,)) != (1, 1)] == []
+        other = f"{name} {day % 28 + 1}, {year:03}"
+        assert qa_scores(other, (gold,)) == (0, 0)
+
+
+def test_no_trick_is_paid_on_real_questions(tasks: list[Task]) -> None:
+    draw = random.Random(11)
+    paid = []
+    for task in draw.sample(tasks, 40):
+        gold, mine = task.answers[0], {word for answer in task.answers for word in tokens(answer)}
+        others = [other.answers[0] for other in draw.sample(tasks, 60) if not mine & set(tokens(other.answers[0]))]
+        others = [other for other in others if len(other) < 60 and not any(map(str.isdigit, other))]
+        # words in lower case describe a name: as a gold answer, they are not paid beside one
+        others = [other for other in others if gold[0].islower() or not other[0].islower()]
+        names = dict(zip("hijk", others, strict=False), g=gold, q=task.question)
+        for trick in TRICKS:
+            answer = trick.format(**names).replace("⏎", "\n").replace("⇥", "\t")
+            repeated = set(tokens(answer)) <= {"no"}  # "no, no" says no
+            if not repeated and qa_scores(answer, task.answers, task.question)[1]:
+                paid.append((answer, gold, task.question))
+    assert paid == []
+
+
+SENIOR, PONGE = "Who is older, Francis Ponge or Philip Farmer?", "Francis Jean Gaston Alfred Ponge"
 
 
 @pytest.mark.parametrize(
-    ("answer", "gold", "em", "f1"),
+    ("answer", "gold", "question", "em", "f1"),
     [
-        ("yes it is", "yes", 1, 1),
-        ("unknown", "no", 0, 0),
-        ("Yes.", "yes", 1, 1),
-        ("it is no", "no", 0, 0),
-        ("-5", "5", 0, 0),
-        ("1.2", "12", 0, 0),
-        ("1,204", "1204", 1, 1),
-        ("The Beatles", "beatles", 1, 1),
-        ("Barack Hussein Obama", "Barack Obama", 0, 0.8),
-        ("", "x", 0, 0),
-        ("...", "x", 0, 0),
-        ("2nd", "2", 0, 0),
-        ("🇫🇷", "🇫🇷", 1, 1),
-        ("🇫🇷", "🇺🇸", 0, 0),
-        ("🇫🇷", "France", 0, 0),
-        (" ", "🇫🇷", 0, 0),
-        ("...", "", 0, 0),
+        ("Barack Hussein Obama", "Barack Obama", "", 0, 0.8),
+        ("Einstein", "Albert Einstein", "", 0, 2 / 3),
+        ("Francis Ponge", PONGE, SENIOR, 0, 4 / 7),
+        ("Philip Farmer", PONGE, SENIOR, 0, 0),
+        ("John", "John Smith", "Who is older, John Smith or Mary Smith?", 0, 2 / 3),
+        ("Smith", "John Smith", "Who is older, John Smith or Mary Smith?", 0, 0),
+        ("", "x", "", 0, 0),
+        ("🇫🇷", "🇫🇷", "", 1, 1),
+        ("🇫🇷", "🇺🇸", "", 0, 0),
+        (" ", "🇫🇷", "", 0, 0),
+        ("...", "", "", 0, 0),
     ],
 )
-def test_exact_match_and_f1(answer: str, gold: str, em: float, f1: float) -> None:
-    assert qa_scores(answer, (gold,)) == pytest.approx((em, f1))
+def test_parts_of_names_earn_f1_and_nothing_earns_nothing(
+    answer: str, gold: str, question: str, em: float, f1: float
+) -> None:
+    assert qa_scores(answer, (gold,), question) == pytest.approx((em, f1))
 
 
 def test_the_best_alias_counts_and_parts_are_reported() -> None:
@@ -108,75 +157,54 @@ def test_the_best_alias_counts_and_parts_are_reported() -> None:
     assert asyncio.run(make_grader("qa").grade("nyc", task)) == Score(1.0, {"em": 1.0, "f1": 1.0})
     task = Task("t", "q", ("Albert Einstein", "Prof. A. Einstein"))
     assert asyncio.run(make_grader("qa").grade("Einstein", task)).parts == {"em": 0.0, "f1": pytest.approx(2 / 3)}
+    assert asyncio.run(make_grader("em").grade("Einstein", task)).value == 0.0
+    assert asyncio.run(make_grader("em").grade("albert einstein", task)).value == 1.0
 
 
-@pytest.mark.parametrize(
-    ("answer", "letter"),
-    [
-        ("B", "B"),
-        ("(B)", "B"),
-        ("B.", "B"),
-        ("Answer: B", "B"),
-        ("B. some text", "B"),
-        ("b", "B"),
-        ("**B**", "B"),
-        (r"\text{(C)}", "C"),
-        ("The answer is (B).", "B"),
-        ("B) a vitamin C pill", "B"),
-        ("Option B", "B"),
-        ("B or C", None),
-        ("B, C", None),
-        ("B. x or C", None),
-        ("(A) and (B)", None),
-        ("BC", None),
-        ("B/C", None),
-        ("Because", None),
-        ("A cat", None),
-        ("", None),
-    ],
+WORDS = st.lists(
+    st.sampled_from([f"{one}{two}an" for one, two in itertools.product("bdgklmnrst", "aeiou")]), max_size=12
 )
-def test_one_letter_and_never_two(answer: str, letter: str | None) -> None:
-    assert read_letter(answer) == letter
 
 
-def test_multiple_choice() -> None:
-    task = Task("t", "q", ("B",), kind="mcq")
-    values = [asyncio.run(make_grader("auto").grade(answer, task)).value for answer in ("B. Rome", "C", "A or B", "")]
-    assert values == [1, 0, 0, 0]
+@given(WORDS, st.data())
+@settings(max_examples=100, deadline=None)
+def test_no_answer_is_paid_for_two_gold_answers_that_share_no_word(words: list[str], data: st.DataObject) -> None:
+    pool = sorted(set(words)) or ["banan"]
+    cut = data.draw(st.integers(0, len(pool)))
+    golds = [" ".join(part) for part in (pool[:cut], pool[cut:]) if part]
+    answer = " ".join(words)
+    assert sum(qa_scores(answer, (gold,))[1] > 0 for gold in golds) <= 1
 
 
-@pytest.mark.parametrize(
-    ("answer", "gold", "right"),
-    [
-        ("$1,204", "1204", True),
-        ("17%", "17", True),
-        ("17.5", "17", False),
-        ("seventeen", "17", False),
-        ("a, b", "a,b", True),
-        ("b, a", "a, b", False),
-        ("a; b", "a, b", True),
-        ("a", "a, b", False),
-        ("", "5", False),
-        ("1, 2.0", "1,2", True),
-        ("St. Petersburg", "st petersburg", True),
-        ("sea gull", "seagull", True),
-        ("Rome", "Paris", False),
-        ("12 dogs", "12", False),
-        ("", "!?", False),
-        ("...", "!?", False),
-        ("!?", "!?", True),
-        ("NaN", "nan", True),
-    ],
-)
-def test_gaia(answer: str, gold: str, right: bool) -> None:
-    assert gaia_match(answer, gold) is right
+@given(st.text(max_size=40), st.text(min_size=1, max_size=30), st.text(max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_any_text_can_be_compared(answer: str, gold: str, question: str) -> None:
+    em, f1 = qa_scores(answer, (gold,), question)
+    assert 0 <= em <= f1 <= 1
+    if tokens(gold):
+        assert qa_scores(gold, (gold,), question) == (1, 1)
+
+
+PIECES = "\n ¦   ¦ 1, ¦ 9 ¦ one  ¦ $5  ¦ 2024年 ¦ may  ¦ a. ¦ ( ¦ \\boxed{ ¦ A  ¦ to 1990 "
+
+
+@pytest.mark.parametrize("piece", PIECES.split(" ¦ "))
+def test_no_answer_is_slow(piece: str) -> None:
+    started = time.process_time()
+    qa_scores(piece * 20_000, ("14 March 1879", "Paris"), "Where was it, in Paris or in Rome?")
+    assert time.process_time() - started < 2
 
 
 def test_auto_goes_by_the_kind_of_task() -> None:
     grader = make_grader("auto")
-    math = Task("t", "q", ("1204",), kind="math")
-    assert asyncio.run(grader.grade("1,204.0", math)).value == 1
-    assert asyncio.run(grader.grade("Curie", Task("t", "q", ("Marie Curie",)))).value == pytest.approx(2 / 3)
+    for kind, answer, gold, value in (("math", "1,204.0", "1204", 1), ("qa", "Curie", "Marie Curie", 2 / 3)):
+        assert asyncio.run(grader.grade(answer, Task("t", "q", (gold,), kind))).value == pytest.approx(value)
+    for answer, value in (("B. Rome", 1), ("C", 0), ("A or B", 0), ("", 0)):
+        assert asyncio.run(grader.grade(answer, Task("t", "q", ("B",), "mcq"))).value == value
+
+
+def test_multihop_pays_exact_match() -> None:
+    assert get_spec("arpo/MultiHop-v0").scorer == "em"
 
 
 def test_an_unknown_grader_names_the_nearest() -> None:
@@ -186,6 +214,5 @@ def test_an_unknown_grader_names_the_nearest() -> None:
 
 def test_a_judge_without_a_model_names_the_variables_and_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ValueError, match="OPENAI_BASE_URL and OPENAI_API_KEY") as error:
+    with pytest.raises(ValueError, match=r"OPENAI_BASE_URL and OPENAI_API_KEY.*scorer='qa'"):
         make_grader("judge")
-    assert "scorer='qa'" in str(error.value)

@@ -1,0 +1,38 @@
+"""The tables of right and wrong answers, beside this file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from arpo_env.grading.choice_grader import ChoiceGrader
+from arpo_env.grading.math_grader import MathGrader
+from arpo_env.grading.qa_grader import qa_scores
+from envs_registry import Task
+from tests.arpo_env.grading import table
+
+
+async def math(answer: str, gold: str, question: str) -> bool:
+    return await MathGrader().equal(answer, gold, question)
+
+
+async def qa(answer: str, gold: str, question: str) -> object:
+    return {(1, 1): True, (0, 0): False}.get(scores := qa_scores(answer, (gold,), question), scores)
+
+
+async def choice(answer: str, gold: str, question: str) -> bool:
+    return (await ChoiceGrader().grade(answer, Task("t", question or "Which?", (gold,), kind="mcq"))).value == 1
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize(("grade", "least"), [(math, 990), (qa, 2800), (choice, 140)])
+def test_the_tables(grade: Callable[..., Awaitable[object]], least: int, right: bool) -> None:
+    rows = list(table(f"{grade.__name__}_{'right' if right else 'wrong'}.txt"))
+    assert len(rows) >= least
+
+    async def every() -> list[object]:
+        return await asyncio.gather(*(grade(*row) for row in rows))
+
+    assert [row for row, found in zip(rows, asyncio.run(every()), strict=True) if found is not right] == []
