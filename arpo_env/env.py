@@ -22,6 +22,7 @@ import copy
 import dataclasses
 import functools
 import inspect
+import operator
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,6 @@ from arpo_env.event_loop import run
 from arpo_env.grading import Grader, make_grader
 from arpo_env.grading.grader_registry import check_name
 from arpo_env.memory_folding import context_messages, fold_counts, make_folding, undo_fold
-from arpo_env.option_checks import check_choice, check_positive, choose_task, load_tasks
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.registration import PicklesAsFactory
@@ -52,19 +52,18 @@ from arpo_env.tools.toolbox import (
     seed_tools,
     usable_tools,
 )
-from envs_registry import EnvSpec, Task, TaskSource, get_spec
-from envs_registry.sources import GENERATORS
+from envs_registry import EnvSpec, Task, TaskSource, get_spec, load_source
+from envs_registry.nearest_name import nearest_hint
+from envs_registry.sources import GENERATORS, UnknownOptionError
 from envs_registry.task import check_setup
 from sandbox import Sandbox, default_sandbox
-
-# `UnicodeText`: a Gymnasium space of arbitrary strings. Gymnasium's `Text` is limited to a given set of characters.
 
 _SAMPLED = string.ascii_letters + string.digits
 _SAMPLE_LENGTH = 40
 
 
 class UnicodeText(gymnasium.Space[str]):
-    """All strings of at most `max_length` characters, including the empty string.
+    """All strings of at most `max_length` characters, including the empty string (Gymnasium's `Text` has an alphabet).
 
     `sample` draws short alphanumeric strings, which exercise an environment but are useless as a policy. Gymnasium's
     `AsyncVectorEnv` supports this space with `shared_memory=False`.
@@ -103,27 +102,8 @@ class UnicodeText(gymnasium.Space[str]):
     __hash__ = None  # type: ignore[assignment]
 
 
-# `check_task`: whether a task can be played: no answer in its setup, a web address as start page, files that exist.
-
-
-def check_tasks(source: TaskSource) -> bool:
-    """Check all tasks, and return whether one of them has files; each is made once, since some sources generate them.
-
-    The tasks of an endless source are not looked at.
-
-    Raises:
-        ValueError, FileNotFoundError: as `check_task`.
-    """
-    with_files = False
-    for number in range(source.size or 0):
-        task = source.task(number)
-        check_task(task)
-        with_files = with_files or bool(task.files)
-    return with_files
-
-
 def check_task(task: Task) -> None:
-    """Check a task before it is played.
+    """Check that a task can be played.
 
     Raises:
         ValueError: the setup contains an answer, or the start page is no web address.
@@ -139,6 +119,32 @@ def check_task(task: Task) -> None:
                 f"task {task.id!r}: its file {file!r} does not exist on this machine; put it there, or load the tasks "
                 "anew with data=... naming the folder that has the files now"
             )
+
+
+def check_reset_options(options: Mapping[str, Any], tasks: TaskSource) -> None:
+    """Check the options of `reset`.
+
+    Raises:
+        ValueError: an option is unknown or invalid, or there is no task of that number.
+    """
+    unknown = set(options) - {"task", "index"}
+    if unknown:
+        raise ValueError(f"reset takes the options 'task' and 'index', not {', '.join(sorted(unknown))}")
+    if "task" in options and (not isinstance(options["task"], Task) or "index" in options):
+        raise ValueError(f"reset takes either a Task as 'task' or an 'index', got {options!s:.200}")
+    if options.get("index") is not None:
+        try:
+            index = operator.index(options["index"])
+        except TypeError:
+            raise ValueError(f"reset takes a whole number as 'index', got {options['index']!r:.80}") from None
+        if index < 0 or (tasks.size is not None and index >= tasks.size):
+            last = f"; there are {tasks.size:,}, from 0 to {tasks.size - 1}" if tasks.size else ""
+            raise ValueError(f"there is no task of index {index}{last}")
+
+
+def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
 
 
 _SERVICES = frozenset(field.name for field in dataclasses.fields(Services) if field.init)
@@ -213,24 +219,25 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
     ) -> None:
         self.env_spec: EnvSpec = get_spec(env_id)
         spec = self.env_spec
-        check_choice("render_mode", render_mode, (None, "ansi"))
-        check_choice("language", language, (None, *get_args(Language)))
-        check_choice("prompt", prompt, get_args(Style))
+        _check_choice("render_mode", render_mode, (None, "ansi"))
+        _check_choice("language", language, (None, *get_args(Language)))
+        _check_choice("prompt", prompt, get_args(Style))
         self.render_mode = render_mode
         # What remains in `options` belongs to the task source, which rejects unknown names.
         self.services = Services(**{key: options.pop(key) for key in _SERVICES & options.keys()})
         self.language, self.prompt = language or spec.language, prompt
         self.protocol = make_protocol(protocol or spec.protocol)
         self.tasks = self._load(split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options)
-        # The tasks of an endless source are checked one by one, at each reset.
-        with_files = check_tasks(self.tasks)
-        self._toolbox = Toolbox(
-            chosen_tools(tools, spec, with_files, self.services),
-            check_positive("tool_timeout", tool_timeout, spec.tool_timeout),
-            sandbox,
-            self.services,
-            self.tasks,
-        )
+        # Each is made once, since some sources generate them. Those of an endless source are checked at each reset.
+        with_files = False
+        for number in range(self.tasks.size or 0):
+            check_task(task := self.tasks.task(number))
+            with_files = with_files or bool(task.files)
+        tool_timeout = spec.tool_timeout if tool_timeout is None else tool_timeout
+        if not isinstance(tool_timeout, int | float) or not 0 < tool_timeout < float("inf"):
+            raise ValueError(f"tool_timeout must be a positive finite number, got {tool_timeout!r}")
+        chosen = chosen_tools(tools, spec, with_files, self.services)
+        self._toolbox = Toolbox(chosen, tool_timeout, sandbox, self.services, self.tasks)
         self.tools = self._toolbox.make()
         self.schemas = [tool.schema for tool in self.tools.values()]
         self.folding = make_folding(folds, self.schemas, self.services.fold_chat)
@@ -301,7 +308,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
     ) -> tuple[str, dict[str, Any]]:
         """Asynchronous `reset`."""
         super().reset(seed=seed)
-        task = choose_task(self.tasks, options or {}, lambda most: int(self.np_random.integers(most)))
+        task = self._chosen_task(options or {})
         check_task(task)
         # There is no episode until every tool is reset: after a failure `step` raises instead of going on.
         self._episode = None
@@ -376,7 +383,19 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         return fresh
 
     def _load(self, **options: Any) -> Any:
-        return load_tasks(self.env_spec.source, _OPTIONS, **options)
+        try:
+            return load_source(self.env_spec.source, **options)
+        except UnknownOptionError as error:
+            form, otherwise = "; did you mean {!r} of ToolEnv?", ", besides those of ToolEnv"
+            raise ValueError(f"{error}{nearest_hint(error.option, _OPTIONS, form, otherwise)}") from error
+
+    def _chosen_task(self, options: Mapping[str, Any]) -> Task:
+        check_reset_options(options, self.tasks)
+        if isinstance(given := options.get("task"), Task):
+            return given
+        index = options.get("index")
+        # an endless source has a task for every number, so that any range will do
+        return self.tasks.task(int(self.np_random.integers(self.tasks.size or 2**31)) if index is None else int(index))
 
     def _check_reward(self) -> None:
         if self.protocol.native and any(term.name == "reference" for term in self.rewards.terms):

@@ -1,6 +1,6 @@
 """The action that folds the history: its schema, and `Folding`, which carries it out in an episode.
 
-The policy calls `fold_thought`. Either it writes the memories itself, as the arguments of the call, or a `MemoryWriter`
+The policy calls `fold_thought`. Either it writes the memories itself, as the arguments of the call, or another model
 does. Afterwards the turn holds the memory, and the episode goes on from the original prompt plus that memory
 (`ToolEnv.context`). A fold that fails leaves the history as it is, and the model is told why.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.episode import FOLD, Call, Episode, Turn
 from arpo_env.protocols.protocol import ToolCall, UnreadableCall, read_object, tool_names
-from arpo_env.text import Fence, cut_middle
+from arpo_env.text import cut_middle, fenced_prompt
 from arpo_env.tools.tool import JsonSchema
 from envs_registry.nearest_name import nearest_hint
 
@@ -91,16 +91,6 @@ def check_memory(value: Mapping[str, Any]) -> Memory:
     return {name: value[name] for name in MEMORIES}
 
 
-def check_part(name: str, value: Any) -> Any:
-    """Return one of the three memories.
-
-    Raises:
-        MemoryFormatError: it breaks its schema.
-    """
-    _check(value, MEMORIES[name], name)
-    return value
-
-
 def memory_text(memory: Memory) -> str:
     """Return the memories as the text that stands behind the question in the new prompt."""
     parts = (f"{name}: {json.dumps(memory[name], ensure_ascii=False)}" for name in MEMORIES)
@@ -156,12 +146,11 @@ def _short(value: Any) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
-# `MemoryWriter`: another model writes the memories of a fold, as in DeepAgent (arXiv 2510.21618).
-#
-# It sees the question, the documents of the tools, the memories so far and what happened since the last fold, and is
-# asked for the three memories at once. What the policy wrote and read is marked as data.
+# Another model may write the memories of a fold, as in DeepAgent (arXiv 2510.21618). What the policy wrote and read is
+# marked as data.
 
 _CHARACTERS = 100_000  # of the history; more is cut in the middle
+_WRITER_TOKENS = 4096  # of each reply, reasoning included
 _ASKED = {
     "episodic": "the episodic memory: what the task is, the events that matter with their outcomes, and how far the "
     "work has come. Keep every fact that was found and may still be needed, with names and numbers",
@@ -169,97 +158,32 @@ _ASKED = {
     "tool": "the tool memory: for each tool that was used, how often it worked, the parameters that worked, the errors "
     "it gave, what its results look like, and what was learned about it; then rules for its use",
 }
-_PROMPT = """\
-You keep the memory of an agent that works on a question with tools. Its context is full: all that it will know from \
-now on is the question and what you write. Write {asked}.
-
-{rule}
-
-The question:
-{question}
-
-The tools, as JSON:
-{tools}
-
-The memories of the work before, as JSON:
-{memory}
-
-What the agent wants to keep above all:
-{focus}
-
-What the agent wrote and read since then:
-{history}
-
-Reply with one JSON object of exactly this schema, and nothing else:
-{schema}"""
+_TASK = (
+    "You keep the memory of an agent that works on a question with tools. Its context is full: all that it will know "
+    "from now on is the question and what you write. Write {asked}."
+)
+_REPLY = "Reply with one JSON object of exactly this schema, and nothing else:\n{schema}"
 
 
-@dataclass(frozen=True)
-class FoldedHistory:
-    """What a memory is written from.
+async def _written_part(chat: ChatModel, name: str, quoted: Mapping[str, str]) -> Any:
+    """Return one of the three memories as a model wrote it.
 
-    Attributes:
-        question: of the task.
-        tools: schemas of the tools.
-        memory: of the fold before; None if there is none.
-        text: what the policy wrote and read since then.
-        focus: what the policy wants to keep.
+    Raises:
+        MemoryFormatError: the reply is not JSON or breaks its schema.
+        ServiceError: the model failed.
     """
-
-    question: str
-    tools: Sequence[JsonSchema]
-    memory: Memory | None
-    text: str
-    focus: str = ""
-
-
-class MemoryWriter:
-    """Writes memories with a chat model.
-
-    Args:
-        chat: the model; its cache records the replies.
-        max_tokens: of each reply, reasoning included.
-    """
-
-    def __init__(self, chat: ChatModel, max_tokens: int = 4096) -> None:
-        self.chat, self.max_tokens = chat, max_tokens
-
-    async def write(self, history: FoldedHistory) -> Memory:
-        """Return the three memories.
-
-        Raises:
-            MemoryFormatError: a reply is not JSON or breaks its schema.
-            ServiceError: the model failed.
-        """
-        parts = await asyncio.gather(*(self._part(name, history) for name in MEMORIES))
-        return dict(zip(MEMORIES, parts, strict=True))
-
-    async def _part(self, name: str, history: FoldedHistory) -> Any:
-        messages = [{"role": "user", "content": _prompt(name, history)}]
-        reply = await self.chat.complete(messages, max_tokens=self.max_tokens, json_schema=MEMORIES[name])
-        # models like to put JSON into a code block, whatever they are told
-        start, end = reply.find("{"), reply.rfind("}") + 1
-        try:
-            value, _ = read_object(reply[:end], max(start, 0))
-        except UnreadableCall as error:
-            raise MemoryFormatError(f"the {name} memory is not a JSON object: {error}") from error
-        return check_part(name, value)
-
-
-def _prompt(name: str, history: FoldedHistory) -> str:
-    text, tools = cut_middle(history.text, _CHARACTERS), json.dumps(list(history.tools), ensure_ascii=False)
-    memory = json.dumps(history.memory, ensure_ascii=False) if history.memory else "none"
-    fence = Fence([history.question, tools, memory, history.focus, text])
-    return _PROMPT.format(
-        asked=_ASKED[name],
-        rule=fence.rule,
-        question=fence.around(history.question),
-        tools=fence.around(tools),
-        memory=fence.around(memory),
-        focus=fence.around(history.focus or "nothing in particular"),
-        history=fence.around(text),
-        schema=json.dumps(MEMORIES[name], ensure_ascii=False),
-    )
+    schema = json.dumps(MEMORIES[name], ensure_ascii=False)
+    prompt = fenced_prompt(_TASK.format(asked=_ASKED[name]), quoted, _REPLY.format(schema=schema))
+    messages = [{"role": "user", "content": prompt}]
+    reply = await chat.complete(messages, max_tokens=_WRITER_TOKENS, json_schema=MEMORIES[name])
+    # models like to put JSON into a code block, whatever they are told
+    start, end = reply.find("{"), reply.rfind("}") + 1
+    try:
+        value, _ = read_object(reply[:end], max(start, 0))
+    except UnreadableCall as error:
+        raise MemoryFormatError(f"the {name} memory is not a JSON object: {error}") from error
+    _check(value, MEMORIES[name], name)
+    return value
 
 
 ALONE = "Nothing was run: fold_thought must be the only call of its turn."
@@ -273,23 +197,19 @@ class Folding:
     """Folds in the episodes of an environment.
 
     Attributes:
-        limit: most folds in an episode.
+        limit: maximum number of folds in an episode.
         tools: schemas of the tools, without that of the fold.
-        writer: writes the memories; None if the policy does.
+        chat: the model that writes the memories; None if the policy does.
     """
 
     limit: int
     tools: Sequence[JsonSchema]
-    writer: MemoryWriter | None = None
+    chat: ChatModel | None = None
 
     @property
     def schema(self) -> JsonSchema:
         """The schema of the action, as one more tool."""
-        return fold_schema(by_model=self.writer is not None)
-
-    def left(self, episode: Episode) -> int:
-        """Return how many folds the episode may still make."""
-        return max(0, self.limit - episode.folds)
+        return fold_schema(by_model=self.chat is not None)
 
     async def apply(self, calls: Sequence[ToolCall], turn: Turn, episode: Episode) -> list[str]:
         """Carry out a turn that asks for a fold: set its memory, or return the texts that tell the model why not.
@@ -306,7 +226,7 @@ class Folding:
             ServiceError: the model that writes the memories failed.
         """
         started = time.perf_counter()
-        refusal = ALONE if len(calls) > 1 else NO_FOLDS if not self.left(episode) else ""
+        refusal = ALONE if len(calls) > 1 else NO_FOLDS if episode.folds >= self.limit else ""
         if refusal:
             turn.calls += [Call(call.name, "refused") for call in calls]
             return [refusal] * len(calls)
@@ -319,16 +239,21 @@ class Folding:
         turn.calls.append(Call(FOLD, status, time.perf_counter() - started, arguments))
         return said
 
-    def undone(self, turn: Turn) -> list[str]:
-        """Undo the fold of a turn, whose memories do not fit, and return what tells the model so, as `apply` does."""
-        return [undo_fold(turn)]
-
     async def _memory(self, arguments: dict[str, Any], episode: Episode) -> Memory:
-        if self.writer is None:
+        if self.chat is None:
             return check_memory(arguments)
-        since, focus = "".join(turn.text + turn.result for turn in episode.since_fold), arguments.get("focus") or ""
-        history = FoldedHistory(episode.task.question, self.tools, episode.memory, since, focus)
-        return await self.writer.write(history)
+        since = "".join(turn.text + turn.result for turn in episode.since_fold)
+        quoted = {
+            "The question": episode.task.question,
+            "The tools, as JSON": json.dumps(list(self.tools), ensure_ascii=False),
+            "The memories of the work before, as JSON": json.dumps(episode.memory, ensure_ascii=False)
+            if episode.memory
+            else "none",
+            "What the agent wants to keep above all": arguments.get("focus") or "nothing in particular",
+            "What the agent wrote and read since then": cut_middle(since, _CHARACTERS),
+        }
+        parts = await asyncio.gather(*(_written_part(self.chat, name, quoted) for name in MEMORIES))
+        return dict(zip(MEMORIES, parts, strict=True))
 
 
 def fold_schema(by_model: bool) -> JsonSchema:
@@ -377,7 +302,7 @@ def make_folding(limit: int, tools: Sequence[JsonSchema], chat: ChatModel | None
     """Return the folding of an environment; None for a limit of 0.
 
     Args:
-        limit: most folds in an episode.
+        limit: maximum number of folds in an episode.
         tools: schemas of the tools.
         chat: the model that writes the memories; None if the policy does.
 
@@ -391,7 +316,7 @@ def make_folding(limit: int, tools: Sequence[JsonSchema], chat: ChatModel | None
         if chat is not None:
             raise ValueError(f"fold_model={chat.model!r} writes the memories of folds; allow some with folds=3")
         return None
-    return Folding(limit, list(tools), MemoryWriter(chat) if chat else None)
+    return Folding(limit, list(tools), chat)
 
 
 def _function(description: str, properties: dict[str, Any]) -> JsonSchema:

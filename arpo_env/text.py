@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import unicodedata
+from collections.abc import Mapping
 
 _KEPT_APART = ("<super>", "<sub>", "<fraction>")
 _CONTROL = re.compile(r"<(?=[|｜]|/?s>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
@@ -59,6 +60,13 @@ class Fence:
     def around(self, text: str) -> str:
         """Return a text between fences. Marks that a chat template could read as its own are broken up."""
         return f"DATA-{self.mark}\n{break_control_tokens(text)}\nEND-{self.mark}"
+
+
+def fenced_prompt(task: str, quoted: Mapping[str, str], reply: str) -> str:
+    """Return a prompt for another model: what to do, texts from elsewhere under their headings, and how to reply."""
+    fence = Fence(list(quoted.values()))
+    texts = (f"{heading}:\n{fence.around(text)}" for heading, text in quoted.items())
+    return "\n\n".join([task, fence.rule, *texts, reply])
 
 
 def break_control_tokens(text: str) -> str:

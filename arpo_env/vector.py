@@ -24,9 +24,8 @@ from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from arpo_env.env import ToolEnv
+from arpo_env.env import ToolEnv, check_reset_options
 from arpo_env.event_loop import run
-from arpo_env.option_checks import check_reset_options
 
 Step = tuple[str, float, bool, bool, dict[str, Any]]
 Texts = tuple[str, ...]

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from arpo_env.cache import Cache, CacheError
 from arpo_env.chat_model import ChatModel, without_thoughts
 from arpo_env.errors import ServiceError
-from arpo_env.text import Fence, cut_middle
+from arpo_env.text import cut_middle, fenced_prompt
 from arpo_trainer.backends.base import Backend, Request
 from arpo_trainer.validation import check_name, check_types
 
@@ -349,21 +349,14 @@ _SCHEMA = {
     "required": ["thoughts"],
     "additionalProperties": False,
 }
-_REFINER_PROMPT = """\
-Someone works on the question below in steps: thoughts, then a call of a tool, then its result. The thoughts have \
-become too long. Shorten each of them to what the following steps and the answer need: keep facts, numbers, names, \
-decisions and open questions; drop repetitions, detours and doubts that were settled. Do not add anything, and do not \
-answer.
-
-{rule}
-
-The question:
-{question}
-
-The steps, as JSON. "then" is shown for context only:
-{steps}
-
-Reply with JSON alone: {{"thoughts": [{{"number": 1, "text": "the shortened thought"}}, ...]}}"""
+_SHORTEN = (
+    "Someone works on the question below in steps: thoughts, then a call of a tool, then its result. The thoughts have "
+    "become too long. Shorten each of them to what the following steps and the answer need: keep facts, numbers, "
+    "names, decisions and open questions; drop repetitions, detours and doubts that were settled. Do not add anything, "
+    "and do not answer."
+)
+_STEPS = 'The steps, as JSON. "then" is shown for context only'
+_SHORTENED = 'Reply with JSON alone: {"thoughts": [{"number": 1, "text": "the shortened thought"}, ...]}'
 
 
 async def shortened_turns(helper: Helper, question: str, turns: Sequence[tuple[str, str]], seed: int) -> list[str]:
@@ -385,8 +378,7 @@ async def shortened_turns(helper: Helper, question: str, turns: Sequence[tuple[s
     if not any(step["thought"].strip() for step in steps):
         raise HelperFailed("there are no thoughts to shorten")
     quoted = json.dumps(steps, ensure_ascii=False, indent=1)
-    fence = Fence([question, quoted])
-    prompt = _REFINER_PROMPT.format(rule=fence.rule, question=fence.around(question), steps=fence.around(quoted))
+    prompt = fenced_prompt(_SHORTEN, {"The question": question, _STEPS: quoted}, _SHORTENED)
     reply = await helper.complete([{"role": "user", "content": prompt}], seed, _SCHEMA)
     return with_thoughts([text for text, _ in turns], read_thoughts(reply))
 
@@ -449,22 +441,13 @@ def _steps(turns: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
 # code.
 
 LONGEST_CODE = 20_000  # characters of a correction
-_DEBUGGER_PROMPT = """\
-The Python code below failed in an interactive session. Correct it, so that it does what it was meant to do.
-
-It will run in the session as it was before the failed code: variables of earlier cells exist, those that the failed \
-code set do not. The value of a last expression is shown, as is what is printed. Do not change what is computed beyond \
-the correction.
-
-{rule}
-
-The code:
-{code}
-
-The error:
-{error}
-
-Reply with the corrected code alone, in one block that begins with ```python and ends with ```."""
+_CORRECT = (
+    "The Python code below failed in an interactive session. Correct it, so that it does what it was meant to do.\n\n"
+    "It will run in the session as it was before the failed code: variables of earlier cells exist, those that the "
+    "failed code set do not. The value of a last expression is shown, as is what is printed. Do not change what is "
+    "computed beyond the correction."
+)
+_CORRECTED = "Reply with the corrected code alone, in one block that begins with ```python and ends with ```."
 _BLOCK = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL | re.IGNORECASE)
 
 
@@ -480,8 +463,7 @@ async def corrected_code(helper: Helper, code: str, error: str, seed: int) -> st
     Raises:
         HelperFailed: there is no reply, or it is not Python, too long, or the code that failed.
     """
-    fence = Fence([code, error])
-    prompt = _DEBUGGER_PROMPT.format(rule=fence.rule, code=fence.around(code), error=fence.around(error))
+    prompt = fenced_prompt(_CORRECT, {"The code": code, "The error": error}, _CORRECTED)
     return read_code(await helper.complete([{"role": "user", "content": prompt}], seed), code)
 
 

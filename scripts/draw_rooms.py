@@ -51,7 +51,7 @@ FLOORS: dict[str, list[str]] = {
         "search chat_model",
         "net cache",
         "worker_pool registration",
-        "event_loop option_checks episode errors lazy_names text",
+        "event_loop episode errors lazy_names text",
     ],
     "envs_registry": [
         "user_tasks",

@@ -13,24 +13,18 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from arpo_env.protocols.protocol import (
     Action,
-    Answer,
     Language,
     Malformed,
     Nothing,
     Style,
-    ToolCall,
     ToolCalls,
     UnreadableCall,
-    checked_call,
+    boxed_answer,
     find_tool,
-    last_boxed,
-    read_object,
-    tag_parameter,
-    text_arguments,
+    tagged_call,
     tool_names,
 )
 from arpo_env.protocols.system_prompts import tag_prompt
@@ -141,26 +135,8 @@ def _complete(text: str, tools: Sequence[JsonSchema], opened: re.Match[str] | No
         raise UnreadableCall(f"{name} stands inside {opened[2]}, which is still open; close that first")
     content = content.strip()
     if name == "answer":
-        box = last_boxed(content)
-        return Answer(content if box is None else box, boxed=box is not None)
-    return ToolCalls((_call(name, content, tools),))
-
-
-def _call(name: str, content: str, tools: Sequence[JsonSchema]) -> ToolCall:
-    if not _encodable(content):
-        raise UnreadableCall(f"{name} holds half of a surrogate pair")
-    tool = find_tool(name, tools)
-    parameter = tag_parameter(tool)
-    if parameter is not None:
-        if not content:
-            raise UnreadableCall(f"{name} was empty; write something between its tags")
-        return checked_call(name, text_arguments(content, parameter, tool), tools)
-    arguments: dict[str, Any] = {}
-    if content:
-        arguments, end = read_object(content, 0)
-        if end < len(content):
-            raise UnreadableCall(f"write nothing but one JSON object between the tags of {name}")
-    return checked_call(name, arguments, tools)
+        return boxed_answer(content)
+    return ToolCalls((tagged_call(name, content, tools),))
 
 
 def _nothing_or_unknown_tool(text: str, tools: Sequence[JsonSchema]) -> Action:
@@ -173,14 +149,6 @@ def _nothing_or_unknown_tool(text: str, tools: Sequence[JsonSchema]) -> Action:
     if closes and name not in _RESERVED and f"<{name}>" in text:
         find_tool(name, tools)
     return Nothing()
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _outer_tags(turn: str) -> list[str]:

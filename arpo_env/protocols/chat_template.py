@@ -12,6 +12,7 @@ import copy
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from arpo_env.protocols.protocol import (
@@ -24,8 +25,8 @@ from arpo_env.protocols.protocol import (
     ToolCall,
     ToolCalls,
     UnreadableCall,
-    checked_call,
-    last_boxed,
+    boxed_answer,
+    object_call,
     read_object,
 )
 from arpo_env.protocols.system_prompts import native_prompt
@@ -143,10 +144,7 @@ class _ChatTemplate:
         name, arguments = self._keys[:2]
         if tools is None and isinstance(value.get(name), str) and isinstance(value.get(arguments, {}), dict):
             return ToolCall(value[name], value.get(arguments, {}))
-        if name not in value or not set(value) <= set(self._keys):
-            keys = ", ".join(repr(key[:64]) for key in list(value)[:5]) or "none"
-            raise UnreadableCall(f'a call is {{"{name}": ..., "{arguments}": {{...}}}}, this has the keys: {keys}')
-        return checked_call(value[name], value.get(arguments, {}), tools or ())
+        return object_call(value, tools or (), self._keys)
 
     def _unmarked_call(self, text: str, position: int, tools: Sequence[JsonSchema] | None) -> ToolCall | None:
         """Return the call if the rest of the turn is a call without marks."""
@@ -216,10 +214,7 @@ def _prompted_thought_end(text: str) -> int:
 
 
 def _answer(visible: str) -> Action:
-    if not visible:
-        return Nothing()
-    box = last_boxed(visible)
-    return Answer(visible if box is None else box, boxed=box is not None)
+    return boxed_answer(visible) if visible else Nothing()
 
 
 # `WebSailor`: the format of the WebSailor checkpoints (arXiv 2507.02592): Hermes calls, `<answer>` for the answer.
@@ -284,8 +279,7 @@ class WebSailor(Hermes):
         first, closed, rest = text.partition("</think>")
         visible = _THOUGHT.sub("", rest if closed and "<think>" not in first else text)
         if (content := _tagged_answer(visible)) is not None:
-            box = last_boxed(content)
-            return Answer(content if box is None else box, boxed=True) if content else Nothing()
+            return replace(boxed_answer(content), boxed=True) if content else Nothing()
         action = super().parse(text, [_batched(tool) for tool in tools])
         if isinstance(action, ToolCalls):
             return _one_query_each(action)

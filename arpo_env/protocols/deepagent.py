@@ -20,15 +20,12 @@ from arpo_env.protocols.protocol import (
     Malformed,
     Nothing,
     Style,
-    ToolCall,
     ToolCalls,
     UnreadableCall,
-    checked_call,
-    find_tool,
     last_boxed,
+    object_call,
     read_object,
-    tag_parameter,
-    text_arguments,
+    tagged_call,
     tool_names,
 )
 from arpo_env.tools.tool import JsonSchema
@@ -138,28 +135,11 @@ def _read(text: str, tools: Sequence[JsonSchema]) -> Action:
         raise UnreadableCall(f"{name} was closed but not opened; write its opening tag first")
     content = text[start + len(name) + 2 : closing.start()]
     if name in _TAGGED:
-        return ToolCalls((_tagged_call(name, content.strip(), tools),))
+        return ToolCalls((tagged_call(name, content.strip(), tools, optional=("fold_thought",)),))
     value, end = read_object(content, 0)
     if end < len(content):
         raise UnreadableCall("write nothing but one JSON object between the tags of tool_call")
-    if "name" not in value or not set(value) <= {"name", "arguments"}:
-        keys = ", ".join(repr(key[:64]) for key in list(value)[:5]) or "none"
-        raise UnreadableCall(f'a call is {{"name": ..., "arguments": {{...}}}}, this has the keys: {keys}')
-    return ToolCalls((checked_call(value["name"], value.get("arguments", {}), tools),))
-
-
-def _tagged_call(name: str, content: str, tools: Sequence[JsonSchema]) -> ToolCall:
-    """Return the call of a tool by its own tag: plain text for its first parameter, or a JSON object."""
-    tool = find_tool(name, tools)
-    parameter = tag_parameter(tool)
-    if parameter is not None and content:
-        return checked_call(name, text_arguments(content, parameter, tool), tools)
-    if name == _SEARCH:
-        raise UnreadableCall("tool_search was empty; write what the tool should do between its tags")
-    arguments, end = read_object(content, 0) if content else ({}, 0)
-    if end < len(content):
-        raise UnreadableCall(f"write nothing but one JSON object between the tags of {name}")
-    return checked_call(name, arguments, tools)
+    return ToolCalls((object_call(value, tools, ("name", "arguments")),))
 
 
 def _answer(text: str) -> Action:

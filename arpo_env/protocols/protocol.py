@@ -121,6 +121,12 @@ def last_boxed(text: str) -> str | None:
     return None if best is None else text[best[0] : best[1]].strip()
 
 
+def boxed_answer(text: str) -> Answer:
+    """Return the answer in the last box of a text, else the text itself."""
+    box = last_boxed(text)
+    return Answer(text if box is None else box, boxed=box is not None)
+
+
 # Parses calls that a model wrote: strict JSON, checked against the tool's schema. All faults are `UnreadableCall`.
 #
 # Parsing never fails otherwise and takes linear time: deep nesting, NaN, numbers out of range, duplicate keys and
@@ -199,6 +205,47 @@ def checked_call(name: object, arguments: object, tools: Sequence[JsonSchema]) -
             expected = _type_name(properties[key])
             raise UnreadableCall(f"the argument {key} of {name} must be {expected}, not {_kind(value)}")
     return ToolCall(schema["function"]["name"], arguments)
+
+
+def object_call(value: dict[str, Any], tools: Sequence[JsonSchema], keys: Sequence[str]) -> ToolCall:
+    """Return the call that a JSON object holds; `keys` are those of name and arguments, and others that are ignored.
+
+    Raises:
+        UnreadableCall: it has other keys, or is no call of these tools.
+    """
+    name, arguments = keys[:2]
+    if name not in value or not set(value) <= set(keys):
+        found = ", ".join(repr(key[:_LONGEST_NAME]) for key in list(value)[:5]) or "none"
+        raise UnreadableCall(f'a call is {{"{name}": ..., "{arguments}": {{...}}}}, this has the keys: {found}')
+    return checked_call(value[name], value.get(arguments, {}), tools)
+
+
+def tagged_call(name: str, content: str, tools: Sequence[JsonSchema], optional: Sequence[str] = ()) -> ToolCall:
+    """Return the call of a tool by a tag of its name: plain text for its first parameter, or a JSON object.
+
+    Args:
+        name: of the tool.
+        content: of the tag.
+        tools: the schemas.
+        optional: tools whose tag may be empty.
+
+    Raises:
+        UnreadableCall: there is no such tool, or it does not accept this.
+    """
+    try:
+        content.encode()
+    except UnicodeEncodeError:
+        raise UnreadableCall(f"{name} holds half of a surrogate pair") from None
+    tool = find_tool(name, tools)
+    parameter = tag_parameter(tool)
+    if parameter is not None and content:
+        return checked_call(name, text_arguments(content, parameter, tool), tools)
+    if parameter is not None and name not in optional:
+        raise UnreadableCall(f"{name} was empty; write something between its tags")
+    arguments, end = read_object(content, 0) if content else ({}, 0)
+    if end < len(content):
+        raise UnreadableCall(f"write nothing but one JSON object between the tags of {name}")
+    return checked_call(name, arguments, tools)
 
 
 def find_tool(name: object, tools: Sequence[JsonSchema]) -> JsonSchema:
