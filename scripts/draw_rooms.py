@@ -17,7 +17,6 @@ from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
-NESTED = ("sandbox.server",)  # their sub-packages are rooms of their own
 
 # package -> its floors from the top down; an upper package stands on the lower ones
 FLOORS: dict[str, list[str]] = {
@@ -70,17 +69,15 @@ FLOORS: dict[str, list[str]] = {
         "backends",
         "images",
         "docker_engine",
-        "options connection server.supervisor server.session",
-        "errors server server.kernel sync_async",
+        "options connection",
+        "errors server sync_async",
     ],
 }
 
 
 def room_of(module: str) -> str:
     """Return the room of a module, such as "arpo_env.net" for "arpo_env.net"."""
-    parts = module.split(".")
-    depth = 3 if ".".join(parts[:2]) in NESTED and (ROOT / Path(*parts[:3])).is_dir() else 2
-    return ".".join(parts[:depth])
+    return ".".join(module.split(".")[:2])
 
 
 def modules() -> Iterator[tuple[str, Path]]:

@@ -14,21 +14,8 @@ from typing import Any
 
 _MODULES = (
     "wire",
-    "kernel.confine",
-    "kernel.processes",
-    "session.fork",
-    "session.session",
-    "session.zygote",
-    "supervisor.event_loop",
-    "supervisor.session_handle",
-    "supervisor.zygote_client",
-    "supervisor.session_table",
-    "supervisor.memory",
-    "supervisor.slots",
-    "supervisor.sessions",
-    "supervisor.shares",
-    "supervisor.requests",
-    "supervisor.supervisor",
+    *("confine", "processes", "fork", "cells", "session"),
+    *("channels", "sessions", "creation", "limits", "requests", "supervisor"),
 )
 
 BOOTSTRAP = """
@@ -52,30 +39,31 @@ if "" in sys.path:
     sys.path.remove("")
 config = json.loads(take(int(take(16))))
 server = "sandbox.server"
-for name in ("sandbox", server, server + ".kernel", server + ".session", server + ".supervisor"):
+for name in ("sandbox", server):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = []
 for name, source in MODULES.items():
     if config["role"] == "supervisor" or name not in SUPERVISOR_ONLY:
         module = sys.modules["sandbox.server." + name] = types.ModuleType("sandbox.server." + name)
+        setattr(sys.modules[server], name, module)
         exec(compile(source, "<sandbox.server." + name + ">", "exec"), module.__dict__)
 MODULES.clear()
 if config.pop("role") == "supervisor":
-    sys.modules["sandbox.server.supervisor.supervisor"].serve_client(config, script)
+    sys.modules["sandbox.server.supervisor"].serve_client(config, script)
 else:
     del script
-    sys.modules["sandbox.server.session.zygote"].serve_zygote(config)
+    sys.modules["sandbox.server.session"].serve_zygote(config)
 """
 
 # a zygote does not load these: its sessions inherit everything that is in its memory
-_SUPERVISOR_ONLY = _MODULES[_MODULES.index("supervisor.event_loop") :]
+_SUPERVISOR_ONLY = _MODULES[_MODULES.index("channels") :]
 
 
 @cache
 def script() -> bytes:
     """Return the server as one script."""
     here = importlib.resources.files("sandbox.server")
-    modules = {name: (here / f"{name.replace('.', '/')}.py").read_text() for name in _MODULES}
+    modules = {name: (here / f"{name}.py").read_text() for name in _MODULES}
     return f"MODULES = {modules!r}\nSUPERVISOR_ONLY = {_SUPERVISOR_ONLY!r}\n{_SCRIPT}".encode()
 
 

@@ -73,22 +73,14 @@ def pack(kind: int, number: int, payload: bytes = b"") -> bytes:
 
 
 class Frames:
-    """Splits a stream of bytes into frames.
-
-    Args:
-        limit: the longest payload that is accepted.
-    """
+    """Splits a stream of bytes into frames with payloads of at most `limit` bytes."""
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self._limit = limit
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that `data` completes.
-
-        Raises:
-            WireError: a header announces a payload above the limit.
-        """
+        """Return the frames that `data` completes; WireError if a header announces a payload above the limit."""
         self._buffer += data
         frames: list[Frame] = []
         while len(self._buffer) >= HEADER.size:
@@ -112,11 +104,7 @@ def pack_pictures(pictures: Sequence[bytes], left_out: int) -> bytes:
 
 
 def unpack_pictures(data: bytes) -> tuple[list[bytes], int]:
-    """Return the pictures of a DONE, and how many were left out.
-
-    Raises:
-        WireError: they are malformed, too many, or too large.
-    """
+    """Return the pictures of a DONE, and how many were left out; WireError for malformed, many or large ones."""
     pictures: list[bytes] = []
     if not data:
         return pictures, 0
@@ -143,11 +131,7 @@ _MOST_DESCRIPTORS = 250
 
 
 class Channel:
-    """A control socket.
-
-    Args:
-        fd: its descriptor, owned by the channel from now on.
-    """
+    """A control socket, of which the descriptor is given."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fd)
@@ -157,30 +141,18 @@ class Channel:
         return self._socket.fileno()
 
     def receive(self) -> tuple[int, int, bytes, list[int]]:
-        """Wait for a frame: kind, number, payload, descriptors.
-
-        Raises:
-            EOFError: the other end is gone.
-        """
+        """Wait for a frame: kind, number, payload, descriptors; EOFError when the other end is gone."""
         kind, number, length, fds = self.receive_header()
         return kind, number, self.receive_payload(length, fds), fds
 
     def receive_header(self) -> tuple[int, int, int, list[int]]:
-        """Wait for the header of a frame: kind, number, length of the payload, descriptors.
-
-        Raises:
-            EOFError: the other end is gone.
-        """
+        """Wait for the header of a frame: kind, number, length of the payload, descriptors."""
         fds: list[int] = []
         kind, number, length = HEADER.unpack(self._exactly(HEADER.size, fds))
         return kind, number, length, fds
 
     def receive_payload(self, length: int, fds: list[int]) -> bytes:
-        """Wait for the payload that a header has announced; descriptors that come with it are added to `fds`.
-
-        Raises:
-            EOFError: the other end is gone.
-        """
+        """Wait for the payload that a header has announced; descriptors that come with it are added to `fds`."""
         return self._exactly(length, fds)
 
     def _exactly(self, size: int, fds: list[int]) -> bytes:
@@ -189,7 +161,7 @@ class Channel:
             part, ancillary, _, _ = self._socket.recvmsg(
                 min(size - len(data), 1 << 16), socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4)
             )
-            fds += _descriptors(ancillary)
+            fds += descriptors(ancillary)
             if not part:
                 raise EOFError("the supervisor is gone")
             data += part
@@ -213,10 +185,12 @@ class Channel:
         ours.close()
 
 
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+def descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    """Return the descriptors that have come with a message."""
     fds = array.array("i")
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            # a list that was cut off may end within a number
             fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     for fd in fds:
         # received descriptors are inheritable; programs that the code starts must not get them

@@ -16,7 +16,7 @@ from sandbox import Limits, Sandbox, SandboxUnavailable
 from sandbox.backends.bubblewrap import why_no_bubblewrap
 from sandbox.http.sandbox_server import make_server
 from sandbox.sandbox import PoolOptions
-from sandbox.server.kernel.processes import descendants
+from sandbox.server.processes import descendants
 
 LIMITS = Limits(session_memory=256 << 20, grace=0.5)
 

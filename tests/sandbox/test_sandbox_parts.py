@@ -13,12 +13,14 @@ import pytest
 import sandbox
 from sandbox import Execution, Limits, Sandbox
 from sandbox.options import parse_size
-from sandbox.server.kernel.processes import remove_tree
-from sandbox.server.session.fork import copy_tree
-from sandbox.server.session.session import shorten
-from sandbox.server.supervisor.requests import outcome_fields
-from sandbox.server.supervisor.session_handle import OutputCapture
+from sandbox.server.cells import shorten
+from sandbox.server.channels import OutputCapture
+from sandbox.server.fork import copy_tree
+from sandbox.server.processes import remove_tree
+from sandbox.server.requests import outcome_fields
 from sandbox.server.wire import Frames, WireError, pack
+from scripts.draw_rooms import imported
+from tests.test_layers import imports
 
 
 def test_the_public_names_are_sorted_and_exist() -> None:
@@ -143,13 +145,10 @@ def test_the_server_needs_only_the_standard_library() -> None:
     from sandbox.server.bundle import _MODULES
 
     here = Path(sandbox.__file__).parent / "server"
-    for name in _MODULES:
-        lines = (here / f"{name.replace('.', '/')}.py").read_text().splitlines()
-        imported = {line.split()[1] for line in lines if line.startswith(("import ", "from "))}
-        for module in imported - {"__future__"}:
-            top = module.partition(".")[0]
-            of_server = module.removeprefix("sandbox.server.") in _MODULES[: _MODULES.index(name)]
-            assert top in sys.stdlib_module_names or of_server, (name, module)
+    for number, name in enumerate(_MODULES):
+        for module in (imported(file := here / f"{name}.py") | imports(file)) - {"__future__"}:
+            of_server = module.removeprefix("sandbox.server.") in ("sandbox", "sandbox.server", *_MODULES[:number])
+            assert module in sys.stdlib_module_names or of_server, (name, module)
 
 
 @pytest.mark.parametrize(

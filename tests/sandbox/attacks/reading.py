@@ -170,7 +170,7 @@ import gc
 kinds = {type(thing).__module__ + "." + type(thing).__name__ for thing in gc.get_objects()}
 for name in kinds:
     if name.startswith("sandbox.server.supervisor.") or name.rpartition(".")[2] in (
-        "Supervisor", "SessionHandle", "SessionRequests", "ZygoteClient", "Slots", "MemoryWatchdog", "EventLoop",
+        "Supervisor", "SessionHandle", "Requests", "ZygoteClient", "Slots", "MemoryWatchdog", "EventLoop",
     ):
         escaped("object", name)
 print("objects", len(kinds))

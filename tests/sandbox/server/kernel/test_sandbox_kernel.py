@@ -12,7 +12,7 @@ import pytest
 from sandbox_under_test import open_or_skip
 
 from sandbox import Limits, Sandbox
-from sandbox.server.kernel import confine
+from sandbox.server import confine
 
 BACKENDS = [pytest.param("docker", marks=pytest.mark.docker), "bubblewrap"]
 LIMITS = Limits(memory="1g", timeout=20)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.server.kernel.processes import remove_tree
+from sandbox.server.processes import remove_tree
 
 
 @pytest.fixture

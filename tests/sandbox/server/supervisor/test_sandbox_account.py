@@ -16,9 +16,9 @@ import pytest
 from sandbox import Limits
 from sandbox.backends.docker import most_processes
 from sandbox.options import SandboxOptions, unenforced_limits
-from sandbox.server.kernel.processes import ProcessUsage, out_of_memory_kills, roots_of
-from sandbox.server.supervisor.memory import CgroupUsage, GroupMemory, MemoryAccounting, charge
-from sandbox.server.supervisor.session_handle import SessionHandle, Slot
+from sandbox.server.channels import SessionHandle, Slot
+from sandbox.server.limits import CgroupUsage, GroupMemory, MemoryAccounting, charge
+from sandbox.server.processes import Process, out_of_memory_kills, roots_of
 
 MB = 1 << 20
 VERSION_2 = {
@@ -123,8 +123,8 @@ def test_files_in_shared_memory_are_charged_to_their_user() -> None:
 
 
 def test_processes_are_found_below_their_roots() -> None:
-    def process(parent: int) -> ProcessUsage:
-        return ProcessUsage(parent, "S", 0, 0, 1, 0)
+    def process(parent: int) -> Process:
+        return Process(parent, "S", 0, 0, 1, 0, 0)
 
     processes = {
         1: process(0),

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from sandbox.server.supervisor.event_loop import EventLoop
+from sandbox.server.channels import EventLoop
 
 
 def test_timers_fire_in_order_and_cancelled_ones_do_not() -> None:

@@ -1,7 +1,7 @@
-"""One live Python session: a process that waits for cells, runs them, and forks when told to. Runs inside.
+"""Runs cells and setups in a session, and what they find there: streams, variables, /work. Runs inside.
 
-It is forked from the zygote (`start`) or from another session (`fork`). The supervisor trusts nothing that it sends,
-since the user's code shares its memory and can change anything here.
+All statements of a cell are executed as a read-eval-print loop does, except a last expression: it is evaluated, and its
+`repr` is the value. Tracebacks show only the frames of the user's own code.
 """
 
 from __future__ import annotations
@@ -9,15 +9,12 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-import errno
 import io
 import linecache
 import marshal
 import mmap
 import os
 import posix
-import signal
-import stat
 import struct
 import subprocess
 import sys
@@ -27,142 +24,7 @@ from collections.abc import Callable, Iterator
 from importlib.machinery import PathFinder
 from typing import Any, NamedTuple
 
-from sandbox.server.kernel.confine import Confinement, adopt_orphans, die_with_parent
-from sandbox.server.session.fork import fork_session, identity_of, replace, reseed
-from sandbox.server.wire import (
-    BRANCH,
-    CELL,
-    DONE,
-    ENTRY,
-    FILE_REPLY,
-    FILE_REQUEST,
-    FILED,
-    GAVE_UP,
-    GIVE,
-    HAS_ERROR,
-    HAS_VALUE,
-    LARGEST_PIECE,
-    LOAD,
-    LOOK,
-    MOST_PICTURES,
-    OUTCOME,
-    PICTURE_BYTES,
-    READY,
-    SETUP,
-    SHORTENED,
-    STATUSES,
-    STORE,
-    UNABLE,
-    Channel,
-    pack_pictures,
-)
-
-# Reads, writes and lists files of a session for the client.
-#
-# The session opens the files itself, with its own rights, so that no path leads where the code could not go. Relative
-# paths start at the session's directory, whatever the code's working directory is.
-
-
-def load(payload: bytes, directory: int) -> bytes:
-    """Return the reply to a LOAD: a piece of a file.
-
-    Args:
-        payload: of the frame.
-        directory: descriptor of the session's directory.
-    """
-    offset, length = FILE_REQUEST.unpack_from(payload)
-    path = payload[FILE_REQUEST.size :]
-    try:
-        file = _open_regular(path, os.O_RDONLY | os.O_NONBLOCK, directory)
-        try:
-            size = os.fstat(file).st_size
-            return FILE_REPLY.pack(0, size) + os.pread(file, min(length, LARGEST_PIECE), offset)
-        finally:
-            os.close(file)
-    except (OSError, ValueError, OverflowError) as error:
-        return _refusal(error)
-
-
-def store(payload: bytes, directory: int) -> bytes:
-    """Write a piece of a file, and create its directories; returns the reply to a STORE. See `load`."""
-    offset, _ = FILE_REQUEST.unpack_from(payload)
-    path, _, data = payload[FILE_REQUEST.size :].partition(b"\0")
-    try:
-        if offset == 0:
-            _make_directories(os.path.dirname(path), directory)
-        truncate = os.O_TRUNC if offset == 0 else 0
-        file = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | truncate, directory)
-        try:
-            view = memoryview(data)
-            while view:
-                written = os.pwrite(file, view, offset)
-                view, offset = view[written:], offset + written
-        finally:
-            os.close(file)
-    except (OSError, ValueError, OverflowError) as error:
-        return _refusal(error)
-    return FILE_REPLY.pack(0, 0)
-
-
-def look(path: bytes, directory: int) -> bytes:
-    """Return the reply to a LOOK: the entries of a directory.
-
-    Args:
-        path: of the directory.
-        directory: descriptor of the session's directory.
-    """
-    try:
-        place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            return FILE_REPLY.pack(0, 0) + _entries(place)
-        finally:
-            os.close(place)
-    except (OSError, ValueError) as error:
-        return _refusal(error)
-
-
-def _entries(place: int) -> bytes:
-    data = bytearray()
-    with os.scandir(place) as entries:
-        for entry in entries:
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # removed meanwhile
-                continue
-            name = os.fsencode(entry.name)
-            if len(data) + ENTRY.size + len(name) > LARGEST_PIECE:
-                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-            data += ENTRY.pack(status.st_size, stat.S_ISDIR(status.st_mode), len(name)) + name
-    return bytes(data)
-
-
-def _open_regular(path: bytes, flags: int, directory: int) -> int:
-    file = os.open(path, flags | os.O_CLOEXEC, 0o644, dir_fd=directory)
-    mode = os.fstat(file).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(file)
-        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-        raise OSError(code, os.strerror(code))
-    return file
-
-
-def _make_directories(path: bytes, directory: int) -> None:
-    parts = path.split(b"/")
-    for end in range(1, len(parts) + 1):
-        parent = b"/".join(parts[:end])
-        if parent:
-            try:
-                os.mkdir(parent, 0o755, dir_fd=directory)
-            except FileExistsError:
-                continue
-            except (PermissionError, OSError) as error:
-                if error.errno not in (errno.EACCES, errno.EROFS, errno.EISDIR):
-                    raise  # the directory may exist and be unreadable; opening the file will tell
-
-
-def _refusal(error: Exception) -> bytes:
-    return FILE_REPLY.pack(getattr(error, "errno", None) or errno.EINVAL, 0)
-
+from sandbox.server.wire import MOST_PICTURES, PICTURE_BYTES, Channel
 
 # Collects the pictures of a cell: open figures of pyplot, and a last value that is a picture.
 #
@@ -179,14 +41,7 @@ class Pictures(NamedTuple):
 
 
 def collect(value: Any) -> Pictures:
-    """Return the pictures after a cell.
-
-    Args:
-        value: of the last expression. A figure, or an object with `_repr_png_`, is a picture as well.
-
-    Raises:
-        Exception: drawing a figure fails.
-    """
+    """Return the pictures after a cell; its last value is one if it is a figure, or an object with `_repr_png_`."""
     figures = _figures(value)
     kept: list[bytes] = []
     left_out = max(0, len(figures) - MOST_PICTURES)
@@ -236,12 +91,6 @@ def _own_picture(value: Any) -> Iterator[bytes]:
         picture = picture[0]
     if isinstance(picture, bytes) and picture:
         yield picture
-
-
-# Runs one cell of code in a namespace, as a read-eval-print loop does.
-#
-# All statements are executed, except a last expression: it is evaluated, and its `repr` is the value. Tracebacks show
-# only the frames of the user's own code.
 
 
 class Outcome(NamedTuple):
@@ -374,14 +223,7 @@ _MOST_OF_AN_ERROR = 1 << 16
 
 
 def run_setup(channel: Channel, length: int, namespace: dict[str, Any], own: tuple[str, ...]) -> Outcome:
-    """Run the setup whose text is the next payload of the channel; the value of a last expression is not reported.
-
-    Args:
-        channel: to the supervisor; the header has been read.
-        length: of the payload.
-        namespace: where it is run.
-        own: prefixes of the names of the user's own files, for tracebacks.
-    """
+    """Run the setup whose text is the next payload of the channel; the value of a last expression is not reported."""
     compiled, data = _compiled_apart(channel, length)
     if not compiled:
         return Outcome("error", None, data.decode("utf-8", "replace"))
@@ -442,8 +284,6 @@ def _exactly(fd: int, size: int) -> bytearray:
 
 
 # What sessions find in their interpreter: variables, standard streams, /work, an empty `__main__`.
-#
-# It is prepared once, in the zygote; sessions inherit it, and a fork is cheap where they change nothing.
 
 WORK = "/work"
 """A path that means each session's own directory, where the image has such a link."""
@@ -455,11 +295,9 @@ _retired: list[Any] = []  # buffers whose lock a lost thread may hold; deleting 
 
 
 def furnish(config: dict[str, Any], directory: Callable[[], str]) -> None:
-    """In the zygote: prepare the interpreter for all sessions.
+    """In the zygote: prepare the interpreter for all sessions; `directory` returns the session's, "" before it is one.
 
-    Args:
-        config: what the client sent.
-        directory: returns the session's directory; empty before there is a session.
+    Sessions inherit it all, and a fork is cheap where they change nothing.
     """
     os.environ.pop("GLIBC_TUNABLES", None)
     if PathFinder.find_spec("matplotlib") is not None:
@@ -581,224 +419,3 @@ def _pass_work_on() -> None:
         plain(self, *args, **options)
 
     subprocess.Popen.__init__ = init  # type: ignore[method-assign]
-
-
-CONTROL_FD = 199
-_HIGHEST_FD = 1024
-_current: Session | None = None
-
-
-class Session:
-    """The state of a session apart from the user's variables: channel, directory, number of cells.
-
-    Args:
-        config: what the client sent to the server; limits, mostly.
-        confinement: what confines the session.
-        directory: real path of the session's own directory.
-
-    Attributes:
-        channel: to the supervisor.
-        outputs: device and inode of the pipes of stdout and stderr.
-        pid: of the process that is the session.
-    """
-
-    def __init__(self, config: dict[str, Any], confinement: Confinement, directory: str) -> None:
-        self.config = config
-        self.confinement = confinement
-        self.directory = directory
-        self.channel: Channel
-        self.outputs: tuple[tuple[int, int], ...] = ()
-        self.pid = 0
-        self._cells = 0
-        self._running = False
-        self._interrupted = False
-        self._namespace = sys.modules["__main__"].__dict__
-
-    def become_session(self, parent: int) -> None:
-        """Give a freshly forked process a process group of its own, and have it end with its parent.
-
-        Args:
-            parent: a process in between that is about to end (see `forked_away`), or 0.
-        """
-        self.pid = _pid()
-        os.setsid()
-        adopt_orphans()
-        while posix.getppid() == parent:  # else the death signal would come from the process in between
-            os.sched_yield()
-        die_with_parent()
-
-    def take_over(self, control: int, out: int, err: int) -> None:
-        """Make a process forked from the zygote a session: directory, descriptors, confinement."""
-        global _current
-        _current = self
-        os.mkdir(self.directory, 0o700)
-        os.chdir(self.directory)
-        place = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-        self.confinement.close_off()  # before any code runs, after the directory was opened
-        os.dup2(control, CONTROL_FD, inheritable=False)
-        os.dup2(place, WORK_FD, inheritable=True)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        os.closerange(3, CONTROL_FD)  # descriptors of the zygote
-        os.closerange(WORK_FD + 1, _HIGHEST_FD)
-        self.channel = Channel(CONTROL_FD)
-        self.note_outputs()
-        self.point_to_directory("")
-        reseed(None)
-        signal.signal(signal.SIGINT, self._interrupt)
-
-    def hide_directory(self) -> bytes:
-        """Give the directory a name that is in no other session's memory; return it.
-
-        Without /work the name stays, since the code may have stored it.
-        """
-        if self.config["work"]:
-            hidden = os.path.join(os.path.dirname(self.directory), posix.urandom(16).hex())
-            with contextlib.suppress(OSError):  # the code has removed it
-                posix.rename(self.directory, hidden)
-                self.directory = hidden
-        return os.path.basename(self.directory).encode()
-
-    def note_outputs(self) -> None:
-        """Remember which pipes are stdout and stderr, since the user's code may copy their descriptors."""
-        self.outputs = tuple(identity_of(os.fstat(fd)) for fd in (1, 2))
-
-    def take_outputs(self, fds: list[int]) -> None:
-        """Put new pipes in place of stdout and stderr, including redirected copies.
-
-        Raises:
-            OSError: the pipes could not be received, since no descriptors are left.
-        """
-        if len(fds) != len(self.outputs):
-            raise OSError("too many open files: the session has no descriptors left for its output")
-        replace(dict(zip(self.outputs, fds)))  # noqa: B905  (Python 3.9)
-        self.outputs = tuple(identity_of(os.fstat(fd)) for fd in fds)
-        for fd in fds:
-            os.close(fd)
-
-    def renew_streams(self) -> None:
-        """Give sys.stdout and sys.stderr new buffers; see `python_environment`."""
-        renew_streams()
-
-    def point_to_directory(self, old: str) -> None:
-        """Let variables that name the old directory name the one that the session has now."""
-        if not self.config["work"]:  # else they name /work, which is the same in every session
-            point_variables_to(self.directory, old)
-
-    def _interrupt(self, number: int, frame: types.FrameType | None) -> None:
-        """Handle SIGINT: stop the cell, once; between cells it is ignored."""
-        if self._running and not self._interrupted:
-            self._interrupted = True
-            raise KeyboardInterrupt
-
-    def serve(self) -> None:
-        """Report that the session is ready, then serve requests until the channel ends."""
-        self.channel.send(READY, 0, self.hide_directory())
-        while True:
-            try:
-                kind, number, length, fds = self.channel.receive_header()
-                if kind == SETUP:  # its text must not be read into this process; see `task_setup`
-                    self._setup(number, length)
-                    continue
-                payload = self.channel.receive_payload(length, fds)
-                if kind == CELL:
-                    self._cell(number, payload)
-                elif kind == BRANCH:
-                    fork_session(self, number, payload)
-                elif kind == GIVE:
-                    self.take_outputs(fds)
-                elif kind == LOAD:
-                    self.channel.send(FILED, number, load(payload, WORK_FD))
-                elif kind == STORE:
-                    self.channel.send(FILED, number, store(payload, WORK_FD))
-                elif kind == LOOK:
-                    self.channel.send(FILED, number, look(payload, WORK_FD))
-            except KeyboardInterrupt:  # the signal came a moment after the cell had ended
-                continue
-
-    def _cell(self, number: int, payload: bytes) -> None:
-        self._cells += 1
-        source, name = payload.decode("utf-8", "surrogatepass"), f"<cell {self._cells}>"
-        keep = self.config["limits"]["output_bytes"]
-        self._execute(number, lambda: run_cell(source, name, self._namespace, keep, self._own_files()))
-
-    def _setup(self, number: int, length: int) -> None:
-        self._execute(number, lambda: run_setup(self.channel, length, self._namespace, self._own_files()))
-
-    def _execute(self, number: int, run: Callable[[], Outcome]) -> None:
-        """Run the user's code and send the outcome to the supervisor."""
-        outcome = self._guarded(run)
-        flush_output()
-        # a child must not answer for the session
-        if _pid() != self.pid:  # the code called os.fork() and this is the child
-            _leave(0)
-        restore_input()
-        self.channel.send(DONE, number, _packed(outcome))
-
-    def _guarded(self, run: Callable[[], Outcome]) -> Outcome:
-        self._interrupted = False
-        self._running = True
-        try:
-            return run()
-        except BaseException as error:  # an interrupt between the cell and the next line
-            return Outcome("error", None, f"{type(error).__name__}: the cell was interrupted")
-        finally:
-            self._running = False
-
-    def _own_files(self) -> tuple[str, ...]:
-        """Return the prefixes of the names of the user's own files."""
-        return ("<cell ", "<setup>", self.directory + "/", WORK + "/")
-
-
-def current_directory() -> str:
-    """Return the directory of the session that this process is; empty in the zygote."""
-    return _current.directory if _current else ""
-
-
-def _packed(outcome: Outcome) -> bytes:
-    value = _encoded(outcome.value)
-    error = _encoded(outcome.error)
-    flags = HAS_VALUE * (outcome.value is not None) | HAS_ERROR * (outcome.error is not None)
-    flags |= SHORTENED * outcome.shortened
-    head = OUTCOME.pack(STATUSES.index(outcome.status), flags, len(value), len(error))
-    return head + value + error + pack_pictures(*outcome.pictures)
-
-
-def _encoded(text: str | None) -> bytes:
-    return (text or "").encode("utf-8", "backslashreplace")
-
-
-def refuse(control: int, error: BaseException) -> None:
-    """Report to the supervisor, over the new session's own channel, that the session cannot be created."""
-    text = f"{type(error).__name__}: {error}".encode(errors="replace")[:2000]
-    with contextlib.suppress(OSError):  # the supervisor sees the end of the channel instead
-        Channel(os.dup(control)).send(UNABLE, 0, text)
-
-
-def start(config: dict[str, Any], confinement: Confinement, order: dict[str, Any], fds: list[int]) -> int:
-    """Fork a session from the zygote. Returns in the zygote only: the new process's id, or 0."""
-    control, out, err = fds
-    try:
-        confinement.prepare(order["slot"])
-        child = os.fork()
-    except OSError as error:
-        refuse(control, error)
-        return 0
-    if child:
-        return child
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        confinement.separate(order["uid"])
-        session = Session(config, confinement, order["directory"])
-        session.become_session(0)
-        session.take_over(control, out, err)
-        session.serve()
-    except EOFError:
-        pass
-    except BaseException as error:  # a session must never return into the zygote's own code
-        for fd in (control, CONTROL_FD):
-            refuse(fd, error)
-        _leave(GAVE_UP)
-    _leave(0)
-    return 0

@@ -12,6 +12,30 @@ _ROUNDS = 100
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
+SHARED_MEMORY = "/dev/shm"
+
+
+def text_of(path: str) -> str:
+    """Return a file of /proc or of the control groups; "" if it cannot be read."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def first_number(text: str) -> int:
+    """Return the number that a text begins with; 0 if it begins with none."""
+    word = text.split(None, 1)[:1]
+    return int(word[0]) if word and word[0].isdigit() else 0
+
+
+def used_inodes(path: str) -> int:
+    """Return how many inodes the file system at a path holds; its root directory is one."""
+    status = os.statvfs(path)
+    return status.f_files - status.f_ffree
+
+
 def children(pid: int) -> list[int]:
     """Return the direct children of a process, including zombies; none if it is gone."""
     try:
@@ -38,48 +62,43 @@ def _children_of(pid: int, thread: str) -> list[int]:
 
 def _children_by_scan(pid: int) -> list[int]:
     """Find children on kernels without /proc/PID/task/TID/children."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _field(int(name), 4) == pid]
+    return [child for child, process in all_processes().items() if process.parent == pid]
 
 
-def _field(pid: int, number: int) -> int:
-    """Return a field of /proc/PID/stat by its number in proc(5), -1 if the process is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", errors="replace") as file:
-            # the program's name before the bracket may itself contain spaces and brackets
-            return int(file.read().rpartition(")")[2].split()[number - 3])
-    except (OSError, IndexError, ValueError):
-        return -1
+class Process(NamedTuple):
+    """What /proc/PID/stat says; times in clock ticks, `start` since boot, `ticks` of CPU; state "R" is runnable."""
 
-
-def start_time(pid: int) -> int:
-    """Return when a process started, in clock ticks since boot."""
-    return _field(pid, 22)
-
-
-def parent_of(pid: int) -> int:
-    """Return the parent of a process, -1 if it is gone."""
-    return _field(pid, 4)
-
-
-class Stat(NamedTuple):
-    """State, parent, number of threads, start time and CPU time (clock ticks) of a process, from /proc/PID/stat."""
-
-    state: str
     parent: int
+    state: str
+    faults: int
+    ticks: int
     threads: int
+    policy: int
     start: int
-    cpu: int
 
 
-def stat_of(pid: int) -> Stat | None:
-    """Return facts about a process, None if it is gone."""
+def stat_of(place: int | str) -> Process | None:
+    """Return facts about a process or a thread (7, "7/task/9"); None if it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-        cpu = int(fields[11]) + int(fields[12])
-        return Stat(fields[0], int(fields[1]), int(fields[17]), int(fields[19]), cpu)
+        # without a file object, to save time: this is done for every process in each round
+        fd = os.open(f"/proc/{place}/stat", os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        # the program's name before the bracket may itself contain spaces and brackets
+        state, *rest = os.read(fd, 1024).rpartition(b")")[2].split()
+        parent, faults, user, system, threads, start, policy = (int(rest[at]) for at in (0, 6, 10, 11, 16, 18, 37))
+        return Process(parent, state.decode(), faults, user + system, threads, policy, start)
     except (OSError, IndexError, ValueError):
         return None
+    finally:
+        os.close(fd)
+
+
+def all_processes() -> dict[int, Process]:
+    """Return every visible process."""
+    found = ((int(name), stat_of(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {pid: process for pid, process in found if process is not None}
 
 
 def user_of(pid: int) -> int:
@@ -115,10 +134,8 @@ def kill_trees(roots: Callable[[], list[int]]) -> None:
     """Kill processes and everything below them, also if they fork as fast as they can.
 
     All are stopped before any is killed. A stopped process cannot fork, and still counts towards the limit on
-    processes, so that each round finds fewer new ones. What still escapes becomes a child of the supervisor.
-
-    Args:
-        roots: called in each round, since processes whose parents end move up.
+    processes, so that each round finds fewer new ones. What still escapes becomes a child of the supervisor. `roots` is
+    called in each round, since processes whose parents end move up.
     """
     for pid in stop_trees(roots):
         send_signal(pid, signal.SIGKILL)
@@ -146,10 +163,7 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def out_of_memory_kills(root: str = "/sys/fs/cgroup") -> int:
-    """Return how often the kernel has killed for lack of memory; 0 where that cannot be read.
-
-    In this container, or, where no control group counts, on this machine.
-    """
+    """Return how often the kernel has killed for lack of memory, in this container or, failing that, this machine."""
     # version 2 of control groups, then version 1
     for name in ("memory.events", "memory/memory.oom_control", "/proc/vmstat"):
         try:
@@ -161,47 +175,7 @@ def out_of_memory_kills(root: str = "/sys/fs/cgroup") -> int:
     return 0
 
 
-class ProcessUsage(NamedTuple):
-    """Usage from /proc/PID/stat: state ("R": runnable), page faults, CPU time (clock ticks), threads."""
-
-    parent: int
-    state: str
-    faults: int
-    ticks: int
-    threads: int
-    policy: int
-
-
-def usage_of(place: str) -> ProcessUsage | None:
-    """Return the usage of a process or a thread ("7", "7/task/9"); None if it is gone."""
-    try:
-        # without a file object, to save time: this is done for every process in each round
-        fd = os.open(f"/proc/{place}/stat", os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        fields = os.read(fd, 1024).rpartition(b")")[2].split()
-        return ProcessUsage(
-            int(fields[1]),
-            fields[0].decode(),
-            int(fields[7]),
-            int(fields[11]) + int(fields[12]),
-            int(fields[17]),
-            int(fields[38]),
-        )
-    except (OSError, IndexError, ValueError):
-        return None
-    finally:
-        os.close(fd)
-
-
-def all_processes() -> dict[int, ProcessUsage]:
-    """Return every visible process."""
-    found = ((int(name), usage_of(name)) for name in os.listdir("/proc") if name.isdigit())
-    return {pid: process for pid, process in found if process is not None}
-
-
-def roots_of(processes: Mapping[int, ProcessUsage], roots: Container[int]) -> dict[int, int]:
+def roots_of(processes: Mapping[int, Process], roots: Container[int]) -> dict[int, int]:
     """Return for each process its nearest ancestor among the roots, or itself; others are left out."""
     known: dict[int, int] = {}
     for pid in processes:
@@ -214,12 +188,6 @@ def roots_of(processes: Mapping[int, ProcessUsage], roots: Container[int]) -> di
         root = at if at in roots else known.get(at, 0)
         known.update(dict.fromkeys((*path, pid), root))
     return {pid: root for pid, root in known.items() if root}
-
-
-def memory_of(pid: int) -> int:
-    """Return the bytes of anonymous and shared memory of a process, without files."""
-    sizes = sizes_of(pid)
-    return sizes["RssAnon"] + sizes["RssShmem"]
 
 
 def sizes_of(pid: int) -> dict[str, int]:
@@ -293,10 +261,7 @@ _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove_tree(root: str) -> None:
-    """Remove a directory with everything in it, or whatever else has its name.
-
-    What cannot be removed is left.
-    """
+    """Remove a directory with everything in it, or whatever else has its name; what cannot be removed is left."""
     parent, name = os.path.split(root)
     try:
         place = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -324,11 +289,7 @@ def _remove(place: int, name: str) -> None:
 
 
 def _enter(place: int, name: str) -> int:
-    """Open a directory, also one without permissions, but never a link to one.
-
-    Raises:
-        NotADirectoryError: it is not a directory.
-    """
+    """Open a directory, also one without permissions; NotADirectoryError for all else, links to one included."""
     path = os.open(name, _PLACE, dir_fd=place)
     try:
         # by way of /proc, since fchmod refuses an O_PATH descriptor, and the name may mean something else by now

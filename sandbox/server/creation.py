@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Callable
 
-from sandbox.server.kernel.processes import (
+from sandbox.server import wire
+from sandbox.server.channels import ClientRequest, Message, SessionHandle
+from sandbox.server.processes import (
     TICKS,
     children,
     kill_tree,
@@ -22,139 +23,81 @@ from sandbox.server.kernel.processes import (
     stop_trees,
     user_of,
 )
-from sandbox.server.supervisor.event_loop import ClientRequest, ClientStream, EventLoop
-from sandbox.server.supervisor.session_handle import Message, SessionChannels, SessionControl, SessionHandle
-from sandbox.server.supervisor.session_table import SessionTable
-from sandbox.server.supervisor.slots import Slots
-from sandbox.server.supervisor.zygote_client import Zygotes
-from sandbox.server.wire import (
-    BRANCH,
-    BRANCHED,
-    FAULT,
-    INDEX,
-    LOSS_NAMES,
-    LOSSES,
-    READY,
-    RUN,
-    RUN_ONCE,
-    UNABLE,
-    Frames,
-    WireError,
-)
+from sandbox.server.sessions import Sessions
+from sandbox.server.wire import FAULT, INDEX, LOSSES, Frames, WireError
 
 _OPEN_SECONDS = 30.0  # the first session of a machine that is busy may have to wait
 _FORK_SECONDS = 2.0  # without a report of the session or of a copy: a fork takes some 10 ms, and code can prolong it
 _MOST_DELAYS = 14  # of that time, for processes that wait for a processor
 _RETURN_SECONDS = 0.5  # for a session whose copies were given up, to go on without them
 _MOST_ATTEMPTS = 3
+_LONGEST_PAYLOAD = 256
 
 
 class Creation:
-    """Sessions that are being created for one request.
+    """Sessions that are being created for one request; `parent` is the session that is forked, None when opening."""
 
-    Args:
-        request: the request to answer.
-        parent: the session that is forked; None when opening.
-        before_answer: called before the client is answered.
-
-    Attributes:
-        handles: the new sessions.
-        waiting: sessions that have not reported yet, the parent among them.
-        losses: what the fork could not copy.
-        workers: processes of the parent that were stopped for the fork.
-        refused: the parent has not even begun to fork.
-        delays: how often its time was prolonged.
-        cpu: CPU time of the parent before the fork, in clock ticks.
-        error: why the creation fails; empty while it does not.
-    """
-
-    def __init__(
-        self,
-        request: ClientRequest,
-        parent: SessionHandle | None,
-        before_answer: Callable[[Creation], None] | None = None,
-    ) -> None:
+    def __init__(self, request: ClientRequest, parent: SessionHandle | None) -> None:
         self.request = request
         self.parent = parent
-        self.before_answer = before_answer
         self.handles: list[SessionHandle] = []
-        self.waiting: set[SessionHandle] = {parent} if parent else set()
-        self.losses: dict[str, int] = {}
-        self.workers: set[int] = set()
-        self.refused = False
-        self.delays = 0
-        self.cpu = 0
-        self.error = ""
+        self.waiting: set[SessionHandle] = {parent} if parent else set()  # who has not reported yet
+        self.losses: dict[str, int] = {}  # what the fork could not copy
+        self.workers: set[int] = set()  # processes of the parent that were stopped for the fork
+        self.refused = False  # the parent has not even begun to fork
+        self.delays = 0  # how often its time was prolonged
+        self.cpu = 0  # of the parent before the fork, in clock ticks
+        self.error = ""  # why the creation fails; empty while it does not
 
 
-class SessionCreation:
-    """Carries out creations.
+class Creations:
+    """Opens and forks sessions.
 
-    Args:
-        loop: the supervisor's event loop.
-        client: where answers go.
-        table: the sessions.
-        slots: where they go.
-        zygotes: what forks them.
-        channels: of the sessions.
-        control: drops sessions, and starts their next requests.
+    The hand-over of channels in a fork: a copy reports on its parent's channel, since it has no other yet, and the
+    kernel tells by the sender's pid which process speaks. With its report it sends one end of a new control socket, and
+    gets new pipes for its output over it. The parent does the same at the end. From then on every session of the group
+    has a channel and outputs that no other process has ever had.
 
-    Attributes:
-        under_way: creations that are not complete, by each session that has not reported yet.
+    Other processes of the parent, such as workers from before the fork, are stopped when the fork begins and killed
+    when it is done, before any of the sessions goes on. The parent's threads end as well: a parent that has threads is
+    replaced by a fork of itself.
     """
 
-    def __init__(
-        self,
-        loop: EventLoop,
-        client: ClientStream,
-        table: SessionTable,
-        slots: Slots,
-        zygotes: Zygotes,
-        channels: SessionChannels,
-        control: SessionControl,
-    ) -> None:
-        self._loop = loop
-        self._client = client
-        self._table = table
-        self._slots = slots
-        self._zygotes = zygotes
-        self._channels = channels
-        self._control = control
-        self.under_way: dict[SessionHandle, Creation] = {}
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions, self._loop, self._client = sessions, sessions.loop, sessions.client
+        self._slots, self._zygotes = sessions.slots, sessions.zygotes
+        self._under_way: dict[SessionHandle, Creation] = {}  # by each session that has not reported yet
 
     def open(self, request: ClientRequest, key: int) -> None:
         """Have a session forked from a zygote, as soon as a slot is free."""
         creation = Creation(request, None)
         try:
-            handle = self._table.add(key)
+            handle = self._sessions.add(key)
             handle.open_channels()
         except OSError as error:
-            self._table.sessions.pop(key)
+            self._sessions.by_key.pop(key)
             self._client.fail(request.number, "SandboxError", f"no session could be opened: {error}")
             return
         # queued now: they start as soon as the session has reported, without another message of the client
-        if request.kind == RUN_ONCE:
-            self._queue_run_once(handle, request)
-        self._channels.listen_to(handle)
-        self.add(creation, handle)
+        if request.kind == wire.RUN_ONCE:
+            handle.once = True
+            steps = enumerate(request.fields["steps"], 1)
+            handle.queue.extend(ClientRequest(kind, request.number, fields, step) for step, (kind, fields) in steps)
+            handle.queue.append(ClientRequest(wire.RUN, request.number, request.fields))
+            texts = [one.fields["code"] for one in handle.queue if one.kind == wire.RUN]
+            handle.spawner = self._zygotes.for_texts(texts)
+        self._sessions.listen_to(handle)
+        self._add(creation, handle)
         self._slots.ask(handle, lambda: self._begin(creation, handle))
-
-    def _queue_run_once(self, handle: SessionHandle, request: ClientRequest) -> None:
-        """Queue the steps of a RUN_ONCE and its code for the session that will run them."""
-        handle.once = True
-        steps = enumerate(request.fields["steps"], 1)
-        handle.queue.extend(ClientRequest(kind, request.number, fields, step) for step, (kind, fields) in steps)
-        handle.queue.append(ClientRequest(RUN, request.number, request.fields))
-        handle.spawner = self._zygotes.for_texts([one.fields["code"] for one in handle.queue if one.kind == RUN])
 
     def _begin(self, creation: Creation, handle: SessionHandle) -> None:
         # before the fork: a process that is older than this moment cannot be the session
-        self._table.expect(handle)
+        self._sessions.expect(handle)
         handle.spawner.open(handle)
         # not in `open`, since the time that is spent waiting for a slot does not count
-        self.start_clock(creation)
+        self._start_clock(creation)
 
-    def start_clock(self, creation: Creation, seconds: float = 0.0) -> None:
+    def _start_clock(self, creation: Creation, seconds: float = 0.0) -> None:
         """Give a creation up when it takes too long; where the clock runs already, it begins anew."""
         self._loop.cancel(creation.request.timer)
         seconds = seconds or (_FORK_SECONDS if creation.parent else _OPEN_SECONDS)
@@ -162,91 +105,86 @@ class SessionCreation:
 
     def try_again(self, handle: SessionHandle) -> bool:
         """Fork a session again whose process has ended before it was ready; returns False if that is of no use."""
-        creation = self.under_way.get(handle)
+        creation = self._under_way.get(handle)
         if creation is None or creation.parent or handle.closing or handle.attempts >= _MOST_ATTEMPTS:
             return False
         handle.attempts += 1
-        self._channels.close(handle)
+        self._sessions.close_channels(handle)
         handle.spawner.settled(handle)
         self._slots.move(handle)  # the process may have left files under the old name
         try:
             handle.open_channels()
         except OSError:
             return False
-        self._channels.listen_to(handle)
-        self._table.expect(handle)
+        self._sessions.listen_to(handle)
+        self._sessions.expect(handle)
         handle.spawner.open(handle)
         return True
 
-    def add(self, creation: Creation, handle: SessionHandle) -> None:
-        """Add a new session to a creation."""
+    def _add(self, creation: Creation, handle: SessionHandle) -> None:
         creation.handles.append(handle)
         creation.waiting.add(handle)
-        self.under_way[handle] = creation
+        self._under_way[handle] = creation
 
     def _time_out(self, creation: Creation, seconds: float) -> None:
         parent = creation.parent
         if parent and creation.delays < _MOST_DELAYS and self._waits_for_processor(creation, parent):
             creation.delays += 1
-            self.start_clock(creation)
+            self._start_clock(creation)
             return
         creation.error = creation.error or f"it was not done after {seconds:.0f} s"
         copies = [handle for handle in creation.waiting if handle is not parent]
         if parent in creation.waiting and not copies:
-            self._control.kill(parent, "killed", "it did not come back from a fork")
+            self._sessions.kill(parent, "killed", "it did not come back from a fork")
             return
         if parent in creation.waiting:
-            self.start_clock(creation, _RETURN_SECONDS)
+            self._start_clock(creation, _RETURN_SECONDS)
         for handle in copies:
             self.failed(handle, creation.error)
-        if parent in creation.waiting and creation.before_answer:
-            creation.before_answer(creation)  # it waits for its copies, of which one may have stopped itself
+        if parent in creation.waiting:
+            self._kill_leftovers(creation)  # it waits for its copies, of which one may have stopped itself
 
     def _waits_for_processor(self, creation: Creation, parent: SessionHandle) -> bool:
         """Return whether a process of a fork would go on but for a busy machine, and has not had its time yet."""
-        for pid in (parent.pid, *children(parent.pid), *self._table.unknown_children()):
+        for pid in (parent.pid, *children(parent.pid), *self._sessions.unknown_children()):
             stat = stat_of(pid)
             # code at a fork may calculate without end: half of the time is far more than a fork needs
-            used = stat.cpu - (creation.cpu if pid == parent.pid else 0) if stat else 0
+            used = stat.ticks - (creation.cpu if pid == parent.pid else 0) if stat else 0
             if stat and stat.state in "RD" and used < _FORK_SECONDS / 2 * TICKS and user_of(pid) == user_of(parent.pid):
                 return True
         return False
 
-    def arrived(self, handle: SessionHandle, pid: int, uid: int, directory: bytes) -> None:
-        """Note that a session of a zygote is ready. Pid and user are those that the kernel reports.
+    def arrived(self, handle: SessionHandle, message: Message, directory: bytes) -> None:
+        """Note that a session of a zygote is ready.
 
         Raises:
-            WireError: that process cannot be this session, or the directory's name is malformed.
+            WireError: the sender cannot be this session, or the directory's name is malformed.
         """
         handle.rename(directory)
-        self.check(handle, pid, uid, handle.spawner.pid)
-        self.enrol(handle, self.under_way[handle], pid)
+        self._check(handle, message, handle.spawner.pid)
+        self._enrol(handle, self._under_way[handle], message.pid)
 
-    def enrol(self, handle: SessionHandle, creation: Creation, pid: int) -> None:
+    def _enrol(self, handle: SessionHandle, creation: Creation, pid: int) -> None:
         """Note the process of a session that was checked."""
-        # taken before `settle`, which drops such statuses when nothing else is being created
-        status = self._table.exited.pop(pid, None)
+        # taken before `_settle`, which drops such statuses when nothing else is being created
+        status = self._sessions.exited.pop(pid, None)
         handle.pid = pid
         handle.inherited = sizes_of(pid)["RssAnon"] if creation.parent else 0
-        self._table.by_pid[pid] = handle
+        self._sessions.by_pid[pid] = handle
         if creation.parent:
-            self.start_clock(creation)  # the other copies have as long as this one had
+            self._start_clock(creation)  # the other copies have as long as this one had
         if handle.closing:  # the client has closed it before it existed
             kill_tree(pid)
-        self.settle(handle, creation)
+        self._settle(handle, creation)
         if status is not None and stat_of(pid) is None:  # it ended before its READY was read
-            self._table.child_exited(pid, status)
+            self._sessions.child_exited(pid, status)
 
-    def check(self, handle: SessionHandle, pid: int, uid: int, parent: int) -> None:
-        """Check whether a process can be a session that is expected, and note its parent.
-
-        Raises:
-            WireError: it cannot.
-        """
-        stat = stat_of(pid)
-        wrong = pid <= 1 or pid in self._table.by_pid or pid in self._zygotes.pids
+    def _check(self, handle: SessionHandle, message: Message, parent: int) -> None:
+        """Raise WireError if the sender cannot be a session that is expected, and note its parent."""
+        pid, stat = message.pid, stat_of(message.pid)
+        wrong = pid <= 1 or pid in self._sessions.by_pid or pid in self._zygotes.pids
         if handle.home.uid:
-            wrong |= uid != handle.home.uid
+            wrong |= message.uid != handle.home.uid
         if stat is not None:
             # an older process, or one of another parent, is something that the code has started
             wrong |= stat.parent != parent or stat.start < handle.created_after
@@ -257,18 +195,18 @@ class SessionCreation:
 
     def failed(self, handle: SessionHandle, error: str) -> None:
         """Note that a session cannot be created."""
-        creation = self.under_way.get(handle)
+        creation = self._under_way.get(handle)
         if creation is None:
             return
         creation.error = creation.error or error
-        self._control.discard(handle, error)
-        self._control.forget(handle)
-        self.settle(handle, creation)
+        self._sessions.discard(handle, error)
+        self._sessions.forget(handle)
+        self._settle(handle, creation)
 
-    def settle(self, handle: SessionHandle, creation: Creation) -> None:
+    def _settle(self, handle: SessionHandle, creation: Creation) -> None:
         """Note that a session has reported; when all have, answer the client."""
-        self.under_way.pop(handle, None)
-        self._table.settled(handle)
+        self._under_way.pop(handle, None)
+        self._sessions.settled(handle)
         handle.spawner.settled(handle)
         creation.waiting.discard(handle)
         if not creation.waiting:
@@ -277,18 +215,18 @@ class SessionCreation:
     def _complete(self, creation: Creation) -> None:
         self._loop.cancel(creation.request.timer)
         # leftovers of a fork end before any of its sessions can go on
-        if creation.before_answer:
-            creation.before_answer(creation)
+        if creation.parent:
+            self._kill_leftovers(creation)
         if creation.error:
             self._undo(creation)
         # a RUN_ONCE is answered with the outcome of its code
-        elif creation.request.kind != RUN_ONCE:
+        elif creation.request.kind != wire.RUN_ONCE:
             self._client.reply(creation.request.number, {"losses": creation.losses})
         if creation.parent and creation.parent.current is creation.request:
             creation.parent.current = None
-            self._control.advance(creation.parent)
+            self._sessions.advance(creation.parent)
         for handle in creation.handles:
-            self._control.advance(handle)
+            self._sessions.advance(handle)
 
     def _undo(self, creation: Creation) -> None:
         for handle in creation.handles:
@@ -304,67 +242,32 @@ class SessionCreation:
             kind, message = "ForkError", f"the session could not be forked, and goes on: {creation.error}"
         self._client.fail(creation.request.number, kind, message)
 
-
-# Has sessions fork themselves.
-#
-# The hand-over of channels: a copy reports on its parent's channel, since it has no other yet, and the kernel tells by
-# the sender's pid which process speaks. With its report it sends one end of a new control socket, and gets new pipes
-# for its output over it. The parent does the same at the end. From then on every session of the group has a channel and
-# outputs that no other process has ever had.
-#
-# Other processes of the parent, such as workers from before the fork, are stopped when the fork begins and killed when
-# it is done, before any of the sessions goes on. The parent's threads end as well: a parent that has threads is
-# replaced by a fork of itself.
-
-_LONGEST_PAYLOAD = 256
-
-
-class SessionForks:
-    """Forks sessions.
-
-    Args:
-        loop: the supervisor's event loop.
-        table: the sessions.
-        slots: where they are.
-        channels: of the sessions.
-        creation: completes the forks.
-    """
-
-    def __init__(
-        self, loop: EventLoop, table: SessionTable, slots: Slots, channels: SessionChannels, creation: SessionCreation
-    ) -> None:
-        self._loop = loop
-        self._table = table
-        self._slots = slots
-        self._channels = channels
-        self._creation = creation
-
     def fork(self, parent: SessionHandle, request: ClientRequest) -> None:
         """Have a session fork itself.
 
         Raises:
             OSError: the session has closed its channel.
         """
-        creation = self._creation.under_way[parent] = Creation(request, parent, self._kill_leftovers)
+        creation = self._under_way[parent] = Creation(request, parent)
         seed = request.fields.get("reseed")
         for key in request.fields["children"]:
-            handle = self._table.add(key)
-            self._creation.add(creation, handle)
+            handle = self._sessions.add(key)
+            self._add(creation, handle)
             self._slots.join(handle, parent.home)
-            self._table.expect(handle)
+            self._sessions.expect(handle)
         # stopped and not killed yet: if the session cannot fork, they go on
         creation.workers = stop_trees(lambda: children(parent.pid))
         stat = stat_of(parent.pid)
         threads = stat.threads - 1 if stat else 0
-        creation.cpu = stat.cpu if stat else 0
+        creation.cpu = stat.ticks if stat else 0
         alive = [stat for stat in map(stat_of, creation.workers) if stat and stat.state != "Z"]
         creation.losses = {"threads": threads, "processes": len(alive)}
         if threads:
-            self._table.expect(parent)  # else what replaces it would be taken for an orphan until it reports
+            self._sessions.expect(parent)  # else what replaces it would be taken for an orphan until it reports
         order = ["" if seed is None else str(seed), "threads" if threads else ""]
         order += [handle.directory for handle in creation.handles]
-        self._creation.start_clock(creation)
-        self._channels.send(parent, BRANCH, request.number, "\n".join(order).encode())
+        self._start_clock(creation)
+        self._sessions.send(parent, wire.BRANCH, request.number, "\n".join(order).encode())
 
     def on_foreign_message(self, parent: SessionHandle, message: Message) -> bool:
         """Take a message of another process on a session's channel: of a copy, or of what replaces the session.
@@ -375,16 +278,16 @@ class SessionForks:
         Raises:
             WireError: the process has replaced the session, and its message is malformed.
         """
-        creation = self._creation.under_way.get(parent)
+        creation = self._under_way.get(parent)
         if creation is None or creation.parent is not parent:
             return False
         try:
             for kind, number, payload in Frames(_LONGEST_PAYLOAD).feed(message.data):
                 if number != creation.request.number:
                     return False
-                if kind == BRANCHED:
+                if kind == wire.BRANCHED:
                     self._replace(parent, creation, payload, message)
-                elif kind in (READY, UNABLE) and len(payload) >= INDEX.size:
+                elif kind in (wire.READY, wire.UNABLE) and len(payload) >= INDEX.size:
                     self._on_copy(creation, kind, payload, message)
                 else:
                     return False
@@ -396,23 +299,18 @@ class SessionForks:
         return True
 
     def _on_copy(self, creation: Creation, kind: int, payload: bytes, message: Message) -> None:
-        """Take a copy's report: that it is ready, or why it cannot be made.
-
-        Raises:
-            WireError: the report is malformed.
-            OSError: it comes without a proper channel.
-        """
+        """Take a copy's report: that it is ready, or why it cannot be made."""
         index, rest = INDEX.unpack_from(payload)[0], payload[INDEX.size :]
         if index >= len(creation.handles) or creation.handles[index] not in creation.waiting:
             raise WireError("a copy too many")
         handle = creation.handles[index]
-        if kind == UNABLE:
-            self._creation.failed(handle, _reason(rest))
+        if kind == wire.UNABLE:
+            self.failed(handle, _reason(rest))
             return
-        self._creation.check(handle, message.pid, message.uid, os.getpid())
+        self._check(handle, message, os.getpid())
         self._adopt(handle, message)
         handle.rename(rest)
-        self._creation.enrol(handle, creation, message.pid)
+        self._enrol(handle, creation, message.pid)
 
     def _adopt(self, handle: SessionHandle, message: Message) -> None:
         """Use the new channel that came with a message, in the place of the present one."""
@@ -422,26 +320,21 @@ class SessionForks:
             # first, since `adopt` closes it, and its number may then be that of another file
             self._loop.unwatch(handle.control.fileno())
         handle.adopt(message.fds.pop(), message.pid)
-        self._channels.listen_to(handle)
+        self._sessions.listen_to(handle)
 
     def _replace(self, parent: SessionHandle, creation: Creation, payload: bytes, message: Message) -> None:
-        """Let a fork of a session that has threads take its place.
-
-        Raises:
-            WireError: the process cannot be that fork, or its report is malformed.
-            OSError: it comes without a proper channel.
-        """
+        """Let a fork of a session that has threads take its place."""
         if not creation.losses["threads"]:
             raise WireError("a session that was not to be replaced")
         # the replacement is forked after the copies were expected; nothing older can be it
         old, parent.created_after = parent.pid, creation.handles[0].created_after
-        self._creation.check(parent, message.pid, message.uid, os.getpid())
+        self._check(parent, message, os.getpid())
         # before the old process is killed, so that its end is not taken for that of the session
-        self._table.by_pid.pop(old, None)
+        self._sessions.by_pid.pop(old, None)
         parent.pid = message.pid
-        self._table.by_pid[parent.pid] = parent
+        self._sessions.by_pid[parent.pid] = parent
         kill_tree(old)  # it only waits, and its threads must not go on
-        self.on_parent(parent, BRANCHED, payload, message)
+        self.on_parent(parent, wire.BRANCHED, payload, message)
 
     def on_parent(self, parent: SessionHandle, kind: int, payload: bytes, message: Message) -> None:
         """Take the parent's report: that it has done its part of the fork, or could not.
@@ -449,10 +342,10 @@ class SessionForks:
         Raises:
             WireError: the report is malformed.
         """
-        creation = self._creation.under_way.get(parent)
+        creation = self._under_way.get(parent)
         if creation is None:
             raise WireError("a reply to no fork")
-        if kind == UNABLE:
+        if kind == wire.UNABLE:
             creation.error = _reason(payload)  # replaces those of its copies, since it is the first cause
             creation.refused = True
             # the session goes on as if nothing had happened, and its workers with it
@@ -460,10 +353,13 @@ class SessionForks:
                 send_signal(pid, signal.SIGCONT)
         else:
             self._finish_parent(parent, creation, payload, message)
+        self._settle_parent(parent, creation, creation.error or _reason(b""))
+
+    def _settle_parent(self, parent: SessionHandle, creation: Creation, error: str) -> None:
         for handle in creation.handles:
             if handle in creation.waiting:  # copies report before their parent does, so these will not
-                self._creation.failed(handle, creation.error or _reason(b""))
-        self._creation.settle(parent, creation)
+                self.failed(handle, error)
+        self._settle(parent, creation)
 
     def _finish_parent(self, parent: SessionHandle, creation: Creation, payload: bytes, message: Message) -> None:
         if len(payload) < LOSSES.size + FAULT.size:
@@ -473,7 +369,7 @@ class SessionForks:
         except OSError as error:
             raise WireError(str(error)) from None
         parent.rename(payload[LOSSES.size + FAULT.size :])
-        creation.losses.update(zip(LOSS_NAMES, LOSSES.unpack_from(payload)))  # noqa: B905  (Python 3.9)
+        creation.losses.update(zip(wire.LOSS_NAMES, LOSSES.unpack_from(payload)))  # noqa: B905  (Python 3.9)
         if FAULT.unpack_from(payload, LOSSES.size)[0]:
             creation.error = creation.error or _reason(payload[LOSSES.size :])
         stat = stat_of(parent.pid)
@@ -483,13 +379,10 @@ class SessionForks:
 
     def on_parent_exit(self, parent: SessionHandle) -> None:
         """Note that a session has ended, maybe during its fork."""
-        creation = self._creation.under_way.get(parent)
+        creation = self._under_way.get(parent)
         if creation is not None:
             creation.error = creation.error or parent.lost
-            for handle in creation.handles:
-                if handle in creation.waiting:
-                    self._creation.failed(handle, creation.error)
-            self._creation.settle(parent, creation)
+            self._settle_parent(parent, creation, creation.error)
 
     def _kill_leftovers(self, creation: Creation) -> None:
         """Kill what the sessions of a fork have started, before or during it, and what is not a session itself.
@@ -500,16 +393,16 @@ class SessionForks:
         if creation.parent is not None and not creation.refused:
             handles.append(creation.parent)
         kill_trees(lambda: self._leftovers([handle for handle in handles if handle.pid and not handle.lost]))
-        self._table.kill_orphans_soon()
+        self._sessions.kill_orphans_soon()
 
     def _leftovers(self, handles: list[SessionHandle]) -> list[int]:
         left = [pid for handle in handles for pid in children(handle.pid)]
         slots = {id(handle.slot): handle.slot for handle in handles if handle.slot and handle.slot.uid}
         for slot in slots.values():
             # unknown children of this user are orphans, unless another fork of the same group is being created: then
-            # only those that are older than it are; see `session_table`
-            others = [handle.created_after for handle in self._table.creating if handle.slot is slot]
-            for pid in self._table.unknown_children():
+            # only those that are older than it are; see `sessions`
+            others = [handle.created_after for handle in self._sessions.creating if handle.slot is slot]
+            for pid in self._sessions.unknown_children():
                 stat = stat_of(pid)
                 if stat and stat.start < min(others, default=stat.start + 1) and user_of(pid) == slot.uid:
                     left.append(pid)

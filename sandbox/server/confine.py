@@ -101,20 +101,12 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 
 def restrict(ruleset: int) -> None:
-    """Enter the domain of a ruleset; this cannot be undone.
-
-    Raises:
-        OSError: the kernel refuses, E2BIG when the domain is nested too deeply.
-    """
+    """Enter the domain of a ruleset for ever; OSError with E2BIG when the domain is nested too deeply."""
     _call(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
 
 
 def enter_branch() -> None:
-    """Enter a new domain within the present one; processes outside it cannot be signalled any more.
-
-    Raises:
-        OSError: as in `restrict`.
-    """
+    """Enter a new domain within the present one; processes outside it cannot be signalled any more."""
     ruleset = _ruleset(_REFER, _SCOPES)  # every domain denies it where no rule allows it
     try:
         _allow(ruleset, "/", _REFER)
@@ -220,12 +212,7 @@ _SOCKET_OPTIONS = (  # of SOL_SOCKET: kernel memory that no limit counts, and pr
     13,  # SO_LINGER: closing the last descriptor of such a socket waits, also in the supervisor
 )
 # F_OFD_SETLK and SETLKW, whose holder /proc/locks does not name; F_SETLEASE, F_NOTIFY
-_FILE_COMMANDS = (
-    37,
-    38,
-    1024,
-    1026,
-)
+_FILE_COMMANDS = (37, 38, 1024, 1026)
 _PIPE_SIZE, _LARGEST_PIPE = 1031, 1 << 16
 _TCP = (socket.SOCK_STREAM, socket.IPPROTO_TCP)
 _UDP = (socket.SOCK_DGRAM, socket.IPPROTO_UDP)
@@ -234,11 +221,7 @@ _libc.prctl.argtypes = (ctypes.c_int, *4 * (ctypes.c_ulong,))
 
 
 def filter_here(loopback: bool = False) -> bytes:
-    """Return the filter's program for this machine; empty where its system calls are not known.
-
-    Args:
-        loopback: allow TCP and UDP sockets.
-    """
+    """Return the filter's program for this machine; empty where its calls are not known. `loopback`: TCP and UDP."""
     machine = os.uname().machine
     if machine not in _AUDIT or struct.calcsize("P") != 8:
         return b""
@@ -266,11 +249,7 @@ def filter_here(loopback: bool = False) -> bytes:
 
 
 def allowed_calls(machine: str) -> dict[str, int]:
-    """Return the numbers of the calls that sessions may make, some of them only with certain arguments.
-
-    Args:
-        machine: "x86_64" or "aarch64".
-    """
+    """Return the numbers of the calls that sessions may make, some of them only with certain arguments."""
     place = list(_AUDIT).index(machine)
     return {name: numbers[place] for name, numbers in _ALLOWED.items() if numbers[place] >= 0}
 
@@ -362,11 +341,7 @@ def _step(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes
 
 
 def install(program: bytes) -> None:
-    """Apply a filter to this process and to what it starts; this cannot be undone.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
+    """Apply a filter to this process and to what it starts; this cannot be undone."""
     buffer = ctypes.create_string_buffer(program, len(program))
     described = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     place = ctypes.create_string_buffer(described, len(described))
@@ -543,9 +518,8 @@ _NICE = 5
 class Confinement:
     """What confines every session; created once, in the zygote.
 
-    Args:
-        config: what the client sent; with "first_uid" each group has a user of its own, with "harden" Landlock
-            and seccomp are used.
+    With "first_uid" in the client's configuration each group has a user of its own; with "harden" Landlock and seccomp
+    are used.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -586,11 +560,7 @@ class Confinement:
             self._layers = 1
 
     def check_depth(self) -> None:
-        """Check whether one more fork can be separated from its parent.
-
-        Raises:
-            OSError: forks cannot be nested deeper.
-        """
+        """Raise OSError if one more fork could not be separated from its parent."""
         if self._branches and self._layers >= DEEPEST:
             raise OSError(errno.E2BIG, "forks in a line cannot be nested deeper")
 

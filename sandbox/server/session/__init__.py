@@ -1,1 +1,0 @@
-"""The session process: runs cells, forks itself, copies its files. Runs inside the sandbox."""
