@@ -16,8 +16,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from arpo_trainer.algorithms.entropy import estimated_entropy
-from arpo_trainer.backends.base import Finish, Generation, GenerationError, OnWindow, Request, check_request
-from arpo_trainer.backends.request_queue import StopFinder
+from arpo_trainer.backends.base import (
+    Finish,
+    Generation,
+    GenerationError,
+    OnWindow,
+    Request,
+    StopFinder,
+    check_request,
+)
 from arpo_trainer.tree import Stopwatch
 
 # what makes a server of verl keep the stop string among the ids

@@ -6,11 +6,10 @@ from arpo_env.lazy_names import lazy_names
 from arpo_trainer.optional_dependencies import naming_extras
 
 if TYPE_CHECKING:
-    from arpo_trainer.backends.endpoint import EndpointBackend
     from arpo_trainer.backends.in_process import PaddedBackend, TransformersBackend, transformers_backend
     from arpo_trainer.backends.recorded import RecordedBackend
+    from arpo_trainer.backends.servers import EndpointBackend, VLLMServerBackend
     from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
-    from arpo_trainer.backends.vllm_server import VLLMServerBackend
 
 __all__ = [
     "EndpointBackend",
@@ -23,12 +22,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "EndpointBackend": "endpoint",
+    "EndpointBackend": "servers",
     "PaddedBackend": "in_process",
     "RecordedBackend": "recorded",
     "TransformersBackend": "in_process",
     "VLLMEngineBackend": "vllm_engine",
-    "VLLMServerBackend": "vllm_server",
+    "VLLMServerBackend": "servers",
     "transformers_backend": "in_process",
 }
 

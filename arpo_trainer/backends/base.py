@@ -8,6 +8,8 @@ be kept, and an engine that sleeps otherwise is woken once per rollout instead o
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,9 +34,9 @@ class Request:
 
     Attributes:
         ids: the whole context, shape (n,), n >= 2.
-        max_tokens: most new tokens.
+        max_tokens: maximum number of new tokens.
         stop: the turn is over when one of these strings appears in the new text; they may span tokens.
-        seed: of the sampling.
+        seed: random seed of the turn.
         temperature: tokens are drawn from softmax(logits / temperature); 0 takes the most likely token.
         window: number of entropies that `on_window` is told; 0 is none.
         group: requests with the same name share long prefixes; a backend with several caches sends them to one.
@@ -120,12 +122,7 @@ class Generation:
 
 
 class EntropyWindow:
-    """Tells the caller of a request the first entropies once, even if the request is tried several times.
-
-    Args:
-        size: number of entropies to tell; nothing is told below 1.
-        on_window: called with them.
-    """
+    """Tells the caller of a request the first `size` entropies once, even if the request is tried several times."""
 
     def __init__(self, size: int, on_window: OnWindow | None) -> None:
         self._size, self._on_window = size, on_window if size > 0 else None
@@ -201,3 +198,100 @@ def check_filters(top_p: float, top_k: int, min_p: float, repetition_penalty: fl
             "need 0 < top_p <= 1, top_k >= 0 (0: off), 0 <= min_p <= 1 and repetition_penalty > 0, got "
             f"top_p={top_p}, top_k={top_k}, min_p={min_p}, repetition_penalty={repetition_penalty}"
         )
+
+
+# What backends of this process share: stop strings, the worker task that serves requests, the device of a thread.
+
+_BROKEN = "\ufffd"  # what a part of a character is decoded as
+
+
+class StopFinder:
+    """Finds the end of the first stop string in new ids, for backends that decode themselves; it may span tokens.
+
+    Only the end of the text is decoded: a token has at least one byte, so a stop string of n bytes that has just become
+    complete lies within the last n tokens. And only after tokens that can complete one: those whose own text has the
+    last character of a stop string, or a part of some character. Which ones can is found out once for each token.
+    """
+
+    def __init__(self, tokenizer: Any, stop: Sequence[str]) -> None:
+        self._tokenizer, self._stop = tokenizer, tuple(stop)
+        # one more, since some tokenizers drop the space of the first token
+        self._reach = max((len(text.encode()) for text in stop), default=0) + 1
+        self._last = {text[-1] for text in stop} | {_BROKEN}
+        # spaces are the one thing that a token can add to or take from the text before it
+        spaces = " " in self._last or getattr(tokenizer, "clean_up_tokenization_spaces", False)
+        self._ends: dict[int, bool] | None = None if spaces else {}
+
+    def end(self, ids: Sequence[int], checked: int = 0) -> int | None:
+        """Return how many of `ids` it takes until a stop string is complete, or None if none is.
+
+        Args:
+            ids: the new tokens so far, shape (n,).
+            checked: number of first tokens that are known to hold no stop string.
+        """
+        if not self._stop:
+            return None
+        for end in range(checked + 1, len(ids) + 1):
+            if not self._can_end(ids[end - 1]):
+                continue
+            start = max(0, end - self._reach)
+            # not in the midst of a character: some decoders (bytes of SentencePiece) break all bytes beside it, too
+            while start and _BROKEN in self._tokenizer.decode([ids[start]]):
+                start -= 1
+            tail = self._tokenizer.decode(ids[start:end])
+            if any(text in tail for text in self._stop):
+                return end
+        return None
+
+    def _can_end(self, token: int) -> bool:
+        if self._ends is None:
+            return True
+        known = self._ends.get(token)
+        if known is None:
+            known = self._ends[token] = not self._last.isdisjoint(self._tokenizer.decode([token]))
+        return known
+
+
+Worker = asyncio.Task[None] | None
+
+
+def at_work(worker: Worker) -> bool:
+    """Return whether a worker is running on this event loop; GenerationError if it is running on another one.
+
+    It serves one event loop at a time. A worker whose loop was closed is gone, and its requests with it.
+    """
+    # a task whose loop was closed in its midst never becomes done
+    if worker is None or worker.done() or worker.get_loop().is_closed():
+        return False
+    if worker.get_loop() is not asyncio.get_running_loop():
+        raise GenerationError(
+            "this backend is generating on another event loop: await its requests there, and end that rollout first"
+        )
+    return True
+
+
+async def finished(worker: Worker) -> None:
+    """Wait until a worker has nothing left to do; cancelling this wait does not stop the worker."""
+    if worker is not None and at_work(worker):
+        # awaiting the worker itself would pass a cancellation on to it, and raise its error here, too
+        await asyncio.wait([worker])
+
+
+def device_of(accelerator: Any) -> contextlib.AbstractContextManager[object]:
+    """Return a context in which the GPU of a process is the current one; for code on the thread of the event loop."""
+    import torch
+
+    device = accelerator.device
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def same_device() -> tuple[Callable[..., object], tuple[Any, ...]] | tuple[()]:
+    """Return the initializer and its arguments that start the threads of a pool on the GPU of this thread.
+
+    CUDA gives every new thread the first one, whichever its process uses.
+    """
+    import torch
+
+    # asking for the current device would initialise CUDA, also for a model that runs on the CPU
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return (torch.cuda.set_device, (torch.cuda.current_device(),)) if used else ()

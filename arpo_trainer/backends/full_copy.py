@@ -21,8 +21,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 
-from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request
-from arpo_trainer.backends.process_sync import device_of
+from arpo_trainer.backends.base import Backend, Generation, OnWindow, Request, device_of
 
 _WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # what wrappers insert into names
 
@@ -30,12 +29,8 @@ _WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.
 class FullCopyBackend:
     """Generates with a copy that has the weights of the trainer from `begin` to `end`.
 
-    All processes must begin and end the same rollouts, since gathering the weights is collective.
-
-    Args:
-        backend: generates with `model`.
-        model: the copy, from `structure`.
-        trainer: has the weights.
+    All processes must begin and end the same rollouts, since gathering the weights is collective. `backend` generates
+    with `model`, which is from `structure`.
     """
 
     def __init__(self, backend: Backend, model: Any, trainer: Any) -> None:
@@ -59,12 +54,7 @@ class FullCopyBackend:
 
 
 def structure(model: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
-    """Return a copy of a model without its weights, on a device.
-
-    Args:
-        model: before it is sharded.
-        device: where the copy will compute.
-        dtype: of its floating-point weights; None keeps the model's.
+    """Return a copy of a model, which is not sharded yet, without its weights; None keeps the model's dtype.
 
     Raises:
         ValueError: the weights are quantised: their storage cannot be gathered tensor by tensor.

@@ -12,10 +12,11 @@ import inspect
 import itertools
 import logging
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
 import torch
@@ -28,18 +29,58 @@ from arpo_trainer.backends.base import (
     GenerationError,
     OnWindow,
     Request,
+    StopFinder,
+    Worker,
+    at_work,
     check_request,
+    finished,
+    same_device,
 )
 from arpo_trainer.backends.kv_cache import PrefixStore, SlotCache, accept_single_queries, agreement
-from arpo_trainer.backends.process_sync import same_device
-from arpo_trainer.backends.request_queue import DecodingRow, StopFinder, Worker, at_work, finished
 from arpo_trainer.backends.sampling import Chances, Drawn, Sampler, TokenFilters
 from arpo_trainer.tree import Stopwatch
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class DecodingRow:
+    """A request, the caller that waits for it, and what has been generated; its methods run on the event loop."""
+
+    request: Request
+    future: asyncio.Future[Generation]  # cancelled when the caller does not wait any more
+    window: EntropyWindow
+    stops: StopFinder
+    store: PrefixStore  # of the rollout that the request belongs to
+    out: Generation = field(default_factory=Generation)
+    filters: TokenFilters | None = None
+    asked: float = field(default_factory=time.perf_counter)
+
+    def begin(self) -> None:
+        """Note that the model begins with the request: it has waited until now."""
+        self.out.queued = time.perf_counter() - self.asked
+
+    def tell(self) -> None:
+        """Tell the entropies of the first tokens once they are there."""
+        self.window.tell(self.out.entropies)
+
+    def answer(self) -> None:
+        """Give the generation to the caller."""
+        if not self.future.done():
+            # a turn may be over before it has filled the window
+            self.window.tell(self.out.entropies, last=True)
+            self.future.set_result(self.out)
+
+    def fail(self, error: Exception) -> None:
+        """Give an error to the caller."""
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class DecodingOptions(TypedDict, total=False):
     """Options of all backends that decode in this process; `InProcessBackend` has their meanings and defaults."""
 
+    prefix_tokens: int
     max_rows: int
     eos_token_ids: set[int] | None
     estimator: str
@@ -53,11 +94,12 @@ class InProcessBackend(ABC):
     Args:
         model: the model; its weights and its mode are left as they are.
         tokenizer: decodes what was generated, to find stop strings.
-        max_rows: most requests decoded together.
+        max_rows: maximum number of requests decoded together.
         eos_token_ids: ids that end a turn; by default those of the generation config and the tokenizer.
         estimator: of the entropies; "exact" costs no more than the others here.
         topk: number of most likely tokens that an estimator uses.
-        prefix_tokens: most tokens whose keys and values are kept for later turns and branches.
+        prefix_tokens: maximum number of tokens whose keys and values are kept for later turns and branches; padded
+            batches keep none.
         own_stream: on CUDA, compute on a stream of its own, for rollouts beside an update: on the common one every
             token would wait for all that the trainer has queued. Memory that one stream has freed is not reused by
             the other, so it is off where rollouts and updates take turns.
@@ -78,7 +120,7 @@ class InProcessBackend(ABC):
         eos_token_ids: set[int] | None = None,
         estimator: str = "exact",
         topk: int = 20,
-        prefix_tokens: int = 0,
+        prefix_tokens: int = 32_768,
         own_stream: bool = False,
     ) -> None:
         if max_rows < 1:
@@ -163,9 +205,7 @@ class InProcessBackend(ABC):
     def _advance(self, rows: list[DecodingRow], new: int) -> list[DecodingRow]:
         """Compute a piece, in a thread; remove the rows that are over from `rows` and return them.
 
-        Args:
-            rows: all rows under way; they may be reordered.
-            new: number of rows at the end that are new.
+        The last `new` rows are new; rows may be reordered.
         """
 
     async def _work(self) -> None:
@@ -213,13 +253,8 @@ class InProcessBackend(ABC):
             return self._advance(rows, new)
 
     def _chances(self, rows: list[DecodingRow]) -> Chances:
-        requests = [row.request for row in rows]
-        return Chances.of(
-            [one.temperature for one in requests],
-            [one.seed for one in requests],
-            [len(row.out.ids) for row in rows],
-            self.model.device,
-        )
+        temperatures, seeds = [row.request.temperature for row in rows], [row.request.seed for row in rows]
+        return Chances.of(temperatures, seeds, [len(row.out.ids) for row in rows], self.model.device)
 
     def _draw(self, logits: torch.Tensor, chances: Chances, rows: list[DecodingRow]) -> list[Drawn]:
         return self.sampler.draw(logits, chances, [row.filters for row in rows])
@@ -261,42 +296,26 @@ def _positions(model: Any) -> int:
     return sys.maxsize if rotary else getattr(config, "max_position_embeddings", None) or sys.maxsize
 
 
-# `TransformersBackend`: decodes with the training model itself, many requests at once.
-#
-# A request joins the running batch at the next token and leaves it at its own end; it never waits for slower ones. It
-# is sampled with its own seed, so its tokens do not depend on the other rows of the batch (up to rounding in the matrix
-# products). Log-probabilities are exact, over the whole vocabulary; so are entropies, unless an estimator is named.
-# Models with full attention only; `PaddedBackend` serves the others.
-
-PREFILL_TOKENS = 16_384  # most context tokens in one pass, padding included: bounds the memory of activations
+PREFILL_TOKENS = 16_384  # maximum of context tokens in one pass, padding included: bounds the memory of activations
 SHARED_TOKENS = 64  # fewer shared context tokens are not worth a pass of their own
 
 
 class TransformersBackend(InProcessBackend):
-    """Generates with a transformers causal language model, many requests at once.
+    """Generates with a transformers causal language model, many requests at once; options as in `InProcessBackend`.
 
-    Args:
-        model: the model; its weights and its mode are left as they are.
-        tokenizer: decodes what was generated, to find stop strings.
-        prefix_tokens: most tokens whose keys and values are kept for later turns and branches.
-        options: as in `InProcessBackend`.
+    A request joins the running batch at the next token and leaves it at its own end; it never waits for slower ones. It
+    is sampled with its own seed, so its tokens do not depend on the other rows of the batch (up to rounding in the
+    matrix products). Log-probabilities are exact, over the whole vocabulary; so are entropies, unless an estimator is
+    named.
 
     Raises:
-        ValueError: the model does not use full attention in every layer (`why_not_continuous`), `max_rows` is below 1,
-            or the estimator does not exist.
+        ValueError: the model does not use full attention in every layer (`why_not_continuous`).
     """
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        prefix_tokens: int = 32_768,
-        **options: Unpack[DecodingOptions],
-    ) -> None:
+    def __init__(self, model: Any, tokenizer: Any, **options: Unpack[DecodingOptions]) -> None:
         if reason := why_not_continuous(model):
             raise ValueError(f"TransformersBackend cannot serve this model: {reason}; PaddedBackend can")
-        super().__init__(model, tokenizer, prefix_tokens=prefix_tokens, **options)
+        super().__init__(model, tokenizer, **options)
         self._cache = SlotCache()
         accept_single_queries()
 
@@ -385,7 +404,8 @@ def why_not_continuous(model: Any) -> str:
         return "it is recurrent"
     if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
         return "it has a learned prompt (PEFT), which is in no cache of ours"
-    takes = inspect.signature(_inside(model).forward).parameters
+    inside = model.get_base_model() if hasattr(model, "get_base_model") else model
+    takes = inspect.signature(inside.forward).parameters
     if "input_ids" in takes and not {"position_ids", "logits_to_keep"} <= set(takes):
         return "it takes no position_ids or no logits_to_keep"
     if kinds != {"full_attention"}:
@@ -395,16 +415,8 @@ def why_not_continuous(model: Any) -> str:
     return ""
 
 
-def _inside(model: Any) -> Any:
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 def _first_wave(rows: list[DecodingRow]) -> tuple[list[DecodingRow], list[DecodingRow]]:
-    """Split off the rows that gain nothing by waiting for what another row of this wave computes.
-
-    Args:
-        rows: sorted by context, so that rows that share most are neighbours.
-    """
+    """Split off the rows, sorted by context, that gain nothing by waiting for what others of this wave compute."""
     wave, rest = rows[:1], list[DecodingRow]()
     for before, row in itertools.pairwise(rows):
         shared = agreement(before.request.ids[:-1], row.request.ids[:-1])
@@ -431,18 +443,13 @@ def _batches(rows: list[DecodingRow]) -> Iterator[list[DecodingRow]]:
         yield batch
 
 
-# `PaddedBackend`: decodes with the model's own `generate`, for models that `TransformersBackend` cannot serve.
-#
-# Such models have sliding windows, recurrent layers or other attention kernels. All requests that are ready are padded
-# on the left and decoded as one batch, and later ones wait for the next batch. Sampling, seeds, stop strings, limits
-# and numbers are those of the continuous backend. A turn is answered when it is over, not when its batch is. No keys
-# and values are kept.
-
-
 class PaddedBackend(InProcessBackend):
-    """Generates with any transformers causal language model, one padded batch at a time.
+    """Generates with any transformers causal language model by its own `generate`, one padded batch at a time.
 
-    The arguments are those of `InProcessBackend`; it keeps no prefixes, whatever `prefix_tokens` says.
+    For models that `TransformersBackend` cannot serve: with sliding windows, recurrent layers or other attention
+    kernels. All requests that are ready are padded on the left and decoded as one batch, and later ones wait for the
+    next batch. Sampling, seeds, stop strings, limits and numbers are those of the continuous backend. A turn is
+    answered when it is over, not when its batch is. No keys and values are kept.
     """
 
     def _advance(self, rows: list[DecodingRow], new: int) -> list[DecodingRow]:
@@ -530,32 +537,14 @@ def _own_settings_only(model: Any) -> Iterator[None]:
             part.generation_config = config
 
 
-# Selects the transformers backend for a model: continuous where the model allows it, else padded batches.
-
-logger = logging.getLogger(__name__)
-
-
-def transformers_backend(
-    model: Any,
-    tokenizer: Any,
-    *,
-    prefix_tokens: int = 32_768,
-    **options: Unpack[DecodingOptions],
-) -> Backend:
+def transformers_backend(model: Any, tokenizer: Any, **options: Unpack[DecodingOptions]) -> Backend:
     """Return a `TransformersBackend`, or a `PaddedBackend` and a logged warning with the reason.
 
-    Args:
-        model: any transformers causal language model.
-        tokenizer: decodes what was generated, to find stop strings.
-        prefix_tokens: most tokens whose keys and values are kept; padded batches keep none.
-        options: as in `InProcessBackend`.
-
-    Raises:
-        ValueError: `max_rows` is below 1, or the estimator does not exist.
+    The arguments are those of `InProcessBackend`.
     """
     if reason := why_not_continuous(model):
         logger.warning(
             "rollouts are generated in padded batches, without prefix reuse, because of the model: %s", reason
         )
         return PaddedBackend(model, tokenizer, **options)
-    return TransformersBackend(model, tokenizer, prefix_tokens=prefix_tokens, **options)
+    return TransformersBackend(model, tokenizer, **options)

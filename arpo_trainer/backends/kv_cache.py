@@ -194,12 +194,9 @@ class PrefixStore:
     """Keys and values of token sequences; the least recently used are dropped first.
 
     No kept sequence is a prefix of another.
-
-    Attributes:
-        capacity: most tokens to keep.
     """
 
-    capacity: int
+    capacity: int  # tokens
 
     def __post_init__(self) -> None:
         # keyed by the ids as bytes, which compare fastest

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Any, cast
 
 from arpo_env.cache import Cache
@@ -20,6 +19,7 @@ from arpo_trainer.backends.base import Backend, EntropyWindow, Generation, OnWin
 from arpo_trainer.tree import Stopwatch
 
 _VERSION = 1  # of the record; others are ignored
+_KEPT = ("ids", "logprobs", "entropies", "finish", "cached")
 _DECIDING = ("max_tokens", "stop", "seed", "temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
@@ -76,18 +76,17 @@ class RecordedBackend:
         async def call() -> dict[str, Any]:
             backend = cast(Backend, self.backend)  # a replay raises CacheMiss instead of calling
             fresh.append(await backend.generate(request, window.tell if request.window else None))
-            return _as_json(fresh[0])
+            return {name: getattr(fresh[0], name) for name in _KEPT}
 
         value = await self.cache.through("generation", self.model, _VERSION, _asked(request), call)
-        made = fresh[0] if fresh else _from_json(value)
+        made = fresh[0] if fresh else Generation(**{name: value[name] for name in _KEPT})
         window.tell(made.entropies, last=True)
         return made
 
 
 def _asked(request: Request) -> dict[str, Any]:
     """Return what decides the answer. Chat messages are left out, but for pictures: the ids are their rendering."""
-    ids = ",".join(map(str, request.ids)).encode()
-    context = _digest(ids)
+    context = _digest(",".join(map(str, request.ids)).encode())
     deciding = {name: getattr(request, name) for name in _DECIDING}
     asked = {**deciding, "stop": list(request.stop), "prompt": context, "context_tokens": len(request.ids)}
     contents = [message["content"] for message in request.messages if isinstance(message["content"], list)]
@@ -96,19 +95,3 @@ def _asked(request: Request) -> dict[str, Any]:
 
 def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def _as_json(made: Generation) -> dict[str, Any]:
-    return {
-        "ids": list(made.ids),
-        "logprobs": list(made.logprobs),
-        "entropies": list(made.entropies),
-        "finish": made.finish,
-        "cached": made.cached,
-    }
-
-
-def _from_json(value: Mapping[str, Any]) -> Generation:
-    return Generation(
-        list(value["ids"]), list(value["logprobs"]), list(value["entropies"]), value["finish"], cached=value["cached"]
-    )

@@ -16,9 +16,6 @@ from arpo_trainer.backends.base import Request
 
 # Sampling options that change which tokens may be drawn: top-k, top-p, min-p and the repetition penalty.
 #
-#     filters = TokenFilters.of(Request((1, 2), 8, top_p=0.95, repetition_penalty=1.1))
-#     scores = filtered(logits, temperatures, [filters])       # unchanged where the entry is None
-#
 # The order is that of transformers: penalty, temperature, top-k, top-p, min-p. The filters themselves are
 # transformers'. Its penalty takes token ids, which would have to be copied to the device for each token; here each row
 # keeps a mask.
@@ -68,25 +65,25 @@ class Truncation(NamedTuple):
 class TokenFilters:
     """The filters of one request, and the tokens that its penalty is about.
 
-    Attributes:
-        truncation: what is kept; at temperature 0 nothing is left out, since the most likely token is taken.
-        penalty: the repetition penalty (Keskar et al. 2019, eq. 2): logits of tokens of the context or of this turn
-            are divided by it if positive, else multiplied.
-        ids: the context; the ids that were drawn since are in `drawn`.
-        drawn: ids of the turn so far, which the owner of the turn appends to.
+    The repetition penalty is that of Keskar et al. (2019), eq. 2: logits of tokens of the context or of this turn are
+    divided by it if positive, else multiplied. At temperature 0 nothing is truncated, since the most likely token is
+    taken.
     """
 
     truncation: Truncation
     penalty: float
-    ids: Sequence[int]
-    drawn: Sequence[int] = ()
+    ids: Sequence[int]  # the context
+    drawn: Sequence[int] = ()  # the turn so far, which its owner appends to
     _seen: torch.Tensor | None = field(default=None, repr=False)
     _counted: int = 0
 
     @classmethod
     def of(cls, request: Request, drawn: Sequence[int] = ()) -> TokenFilters | None:
         """Return the filters of a request, or None if it has none."""
-        return None if request.unfiltered else cls(_truncation(request), request.repetition_penalty, request.ids, drawn)
+        if request.unfiltered:
+            return None
+        kept = (request.top_k, request.top_p, request.min_p) if request.temperature else (0, 1.0, 0.0)
+        return cls(Truncation(*kept), request.repetition_penalty, request.ids, drawn)
 
     def seen(self, like: torch.Tensor) -> torch.Tensor:
         """Return which tokens have occurred, shape (vocabulary,), on the device of `like`."""
@@ -97,11 +94,6 @@ class TokenFilters:
             self._seen[token] = True
         self._counted = len(self.drawn)
         return self._seen
-
-
-def _truncation(request: Request) -> Truncation:
-    given = Truncation(request.top_k, request.top_p, request.min_p)
-    return given if request.temperature else Truncation(0, 1.0, 0.0)
 
 
 def filtered(
@@ -147,15 +139,10 @@ class Drawn(NamedTuple):
 
 
 class Chances(NamedTuple):
-    """What the draw of each row depends on beside its logits, on the device of the model.
+    """What the draw of each row depends on beside its logits, on the device of the model."""
 
-    Attributes:
-        temperature: shape (rows,); at 0 the most likely token is taken, and the numbers are those of 1.
-        keys: of the rows' random numbers, two words each, int32, shape (2, rows, 1); None if no row needs any.
-    """
-
-    temperature: torch.Tensor
-    keys: torch.Tensor | None
+    temperature: torch.Tensor  # shape (rows,); at 0 the most likely token is taken, and the numbers are those of 1
+    keys: torch.Tensor | None  # of random numbers, two words each, int32, shape (2, rows, 1); None if no row needs any
 
     @classmethod
     def of(
@@ -165,14 +152,7 @@ class Chances(NamedTuple):
         positions: Sequence[int],
         device: torch.device | str = "cpu",
     ) -> Chances:
-        """Make the keys from seeds and positions, and copy all to the device at once.
-
-        Args:
-            temperatures: one per row.
-            seeds: of the requests; their lowest 64 bits count.
-            positions: how many tokens of the turn were drawn before.
-            device: of the logits.
-        """
+        """Make the keys from the seeds' lowest 64 bits and the positions in the turns; copy all to the device at once."""
         heat = np.array(temperatures, dtype=np.float32)
         first = _mixed(np.array([int(seed) % 2**64 for seed in seeds], dtype=np.uint64))
         keys = _mixed(first + np.array(positions, dtype=np.uint64)).view(np.int32).reshape(-1, 2)

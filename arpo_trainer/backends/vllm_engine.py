@@ -33,15 +33,59 @@ from arpo_trainer.backends.base import (
     GenerationError,
     OnWindow,
     Request,
+    Worker,
+    at_work,
     check_request,
+    finished,
+    same_device,
 )
-from arpo_trainer.backends.process_sync import Lockstep, Tick, same_device
-from arpo_trainer.backends.request_queue import Worker, at_work, finished
 from arpo_trainer.tree import Stopwatch
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 IDLE = 0.002  # seconds between two exchanges with the other processes while none has anything to generate
+
+
+# Processes that step a tensor-parallel engine together.
+#
+# Each process has an engine of its own that must get the same requests in the same order, since a step is collective.
+# But each process plays its own trajectories at its own speed. So before each step they exchange new and cancelled
+# requests and apply them in the order of their ranks. A process without requests steps for the others.
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What one process sends before a step."""
+
+    new: list[tuple[str, Request]]  # by name; names are unique in the group
+    gone: list[str]  # names of cancelled requests
+    over: bool  # it has no requests and will have none in this rollout
+
+
+class Lockstep:
+    """A group of processes that step together, or a single process.
+
+    Args:
+        group: a torch.distributed group for objects on the CPU (gloo); None for a single process.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        self.group, self.rank, self.size = group, 0, 1
+        if group is not None:
+            import torch.distributed as dist
+
+            self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+
+    def exchange(self, mine: Tick) -> list[Tick]:
+        """Return what all processes sent, in the order of their ranks; waits for all of them."""
+        if self.group is None:
+            return [mine]
+        import torch.distributed as dist
+
+        # this is also the barrier: no process steps before all have said what they add
+        every: list[Any] = [None] * self.size
+        dist.all_gather_object(every, mine, group=self.group)
+        return every
 
 
 @dataclass
@@ -59,7 +103,7 @@ class VLLMEngineBackend:
 
     Args:
         llm: a `vllm.LLM` made with `logprobs_mode="processed_logprobs"`, as TRL makes it.
-        topk: number of most likely tokens to estimate entropies from; at most `max_logprobs` of the engine.
+        topk: number of most likely tokens to estimate entropies from, up to `max_logprobs` of the engine.
         estimator: of the entropies, see `estimated_entropy`.
         eos_token_ids: ids that end a turn; by default those that the engine reads from the generation config.
         lockstep: the processes of a tensor-parallel group, which step together; by default this process alone.
@@ -283,18 +327,11 @@ class VLLMEngineBackend:
 
 
 def _keep_arrays(engine: Any, name: str, interval: int) -> bool:
-    """Let vLLM hand out the log-probabilities of a request as it gets them from the model, and not at every token.
+    """Let vLLM hand out the log-probabilities of a request as it gets them from the model, every `interval` tokens.
 
     The entries of its `logprobs` are then arrays instead of dictionaries: the log-probability of the sampled token and
-    those of the most likely ones, in descending order, shape (1 + k,), k >= `topk`.
-
-    Args:
-        engine: of the request.
-        name: of the request inside the engine, as `add_request` returns it.
-        interval: tokens between two outputs of the request.
-
-    Returns:
-        Whether this version of vLLM is made as this needs it. If not, nothing was changed.
+    those of the most likely ones, in descending order, shape (1 + k,), k >= `topk`. Returns whether this version of
+    vLLM is made as this needs it. If not, nothing was changed.
     """
     try:
         from vllm.v1.outputs import LogprobsLists

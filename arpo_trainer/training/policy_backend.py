@@ -24,8 +24,7 @@ from accelerate.utils import is_peft_model
 
 from arpo_env.event_loop import run
 from arpo_env.net import strip_credentials
-from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request
-from arpo_trainer.backends.process_sync import Lockstep, device_of
+from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request, device_of
 from arpo_trainer.training.config import most_tokens
 from arpo_trainer.training.trl_hooks import end_ids, tokenizer_of
 
@@ -371,7 +370,7 @@ def _forward_dtype(args: Any) -> Any:
 
 
 def _engine(trainer: Any, entropy: dict[str, Any]) -> Backend:
-    from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
+    from arpo_trainer.backends.vllm_engine import Lockstep, VLLMEngineBackend
 
     host = trainer.vllm_generation
     group = None
@@ -385,7 +384,7 @@ def _engine(trainer: Any, entropy: dict[str, Any]) -> Backend:
 
 
 def _server(trainer: Any, tokenizer: Any, entropy: dict[str, Any]) -> Backend:
-    from arpo_trainer.backends.vllm_server import VLLMServerBackend
+    from arpo_trainer.backends.servers import VLLMServerBackend
 
     args = trainer.args
     urls = server_urls(args)
@@ -420,7 +419,7 @@ def check_served_model(args: Any, model: str, tokens: int | None) -> None:
     """
     if not args.use_vllm or args.vllm_mode != "server":
         return
-    from arpo_trainer.backends.vllm_server import VLLMServerBackend
+    from arpo_trainer.backends.servers import VLLMServerBackend
 
     urls, room = server_urls(args), most_tokens(args, tokens)
     asked = VLLMServerBackend(urls, tokenizer=None, eos_token_ids={0}, patience=args.vllm_server_timeout)

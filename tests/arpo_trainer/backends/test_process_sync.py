@@ -19,8 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import asyncio, json, sys
 import torch.distributed as dist
-from arpo_trainer.backends.process_sync import Lockstep
-from arpo_trainer.backends.vllm_engine import VLLMEngineBackend
+from arpo_trainer.backends.vllm_engine import Lockstep, VLLMEngineBackend
 from arpo_trainer.backends.base import GenerationError, Request
 from tests.arpo_trainer.backends.recording_engine import RecordingLLM
 

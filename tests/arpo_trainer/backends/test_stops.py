@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from arpo_trainer.backends.request_queue import StopFinder
+from arpo_trainer.backends.base import StopFinder
 
 
 def pieces(tokenizer: Any, text: str) -> list[int]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import platform
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sandbox import Execution
+from sandbox.server import wire
 
 Position = Literal["stranger", "fork", "original"]
 Ask = Literal["get", "put", "fork", "run"]
@@ -109,6 +111,28 @@ class Attack:
         assert self.then_alive is None or execution.alive == self.then_alive, said
         assert re.search(self.then_shows, execution.text), f"{self.then_shows!r} is not in: {said}"
         assert execution.duration < self.timeout + 6, said
+
+
+def written(make: Callable[..., Attack], names: dict[str, Any], text: str) -> tuple[Attack, ...]:
+    """Return attacks from a text, in which each has a line "== name | shows | options" and then its code.
+
+    What stands above a line "----" runs before the fork. Options may have a line of their own, and any but the name may
+    be missing; they and what is between << and >> in the code may use `names` and those of the wire.
+    """
+    attacks, names = [], {**vars(wire), **names}
+    for part in re.split(r"^== ", text, flags=re.MULTILINE)[1:]:
+        head, code = re.split(r"\n(?!\|)", part, maxsplit=1)
+        name, *fields = (field.strip() for field in re.split(r" \| |\n\| ", head))
+        options: dict[str, Any] = {}
+        for field in fields:
+            is_options = re.match(r"\w+=|\*\*", field)
+            options |= eval(f"dict({field})", names) if is_options else {"shows": field}
+        *before, code = re.split(r"^----\n", code, flags=re.MULTILINE)
+        filled = [re.sub(r"<<(.+?)>>", lambda found: str(eval(found[1], names)), one) for one in (*before, code)]
+        if before:
+            options["before"] = filled[0]
+        attacks.append(make(name, code=filled[-1], **options))
+    return tuple(attacks)
 
 
 def _shortened(execution: Execution) -> str:

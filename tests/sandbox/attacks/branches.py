@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from attacks.attack import Attack, Position
+from attacks.attack import Attack, Position, written
 
 attack = partial(Attack, kind="branches", position="fork", needs="uid landlock seccomp")
 
 _FORK_ATTACKS = (
-    attack(
-        "kill",
-        "blocked: kill EPERM",
-        """
+    *written(
+        attack,
+        globals(),
+        r"""
+== kill | blocked: kill EPERM
 for pid in victims():
     for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         refused("kill", os.kill, pid, number)
@@ -21,13 +22,11 @@ for pid in victims():
         refused("pidfd_send_signal", lambda: syscall("pidfd_send_signal", syscall("pidfd_open", pid, 0), number, 0, 0))
     with contextlib.suppress(ProcessLookupError):
         refused("killpg", os.killpg, os.getpgid(pid), signal.SIGKILL)
-""",
-    ),
-    attack("kill_everything", "", "os.kill(-1, signal.SIGKILL)", status="ok|error|killed"),
-    attack(
-        "kill_by_a_descriptor",
-        "tried",
-        """
+
+== kill_everything | shows="", status="ok|error|killed"
+os.kill(-1, signal.SIGKILL)
+
+== kill_by_a_descriptor | tried
 import fcntl
 for pid in victims():
     one, two = socket.socketpair()
@@ -37,12 +36,8 @@ for pid in victims():
         fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
         two.send(b"x")
 print("tried")
-""",
-    ),
-    attack(
-        "look_into",
-        "blocked: mem (EACCES|ENOENT)",
-        """
+
+== look_into | blocked: mem (EACCES|ENOENT)
 for pid in victims():
     for name in ("mem", "environ", "maps", "auxv"):
         refused(name, lambda: open(f"/proc/{pid}/{name}", "rb").read(64))
@@ -51,12 +46,8 @@ for pid in victims():
     for number in (0, 1, 2, 199, 200):
         refused("fd", os.open, f"/proc/{pid}/fd/{number}", os.O_RDWR)
     refused("secret", open, f"/proc/{pid}/cwd/secret.txt")
-""",
-    ),
-    attack(
-        "trace",
-        "blocked: ptrace EPERM",
-        """
+
+== trace | blocked: ptrace EPERM
 buffer = ctypes.create_string_buffer(100)
 here = struct.pack("PN", ctypes.addressof(buffer), 100)
 for victim in VICTIMS:
@@ -68,31 +59,19 @@ for victim in VICTIMS:
         refused("pidfd_getfd", lambda: syscall("pidfd_getfd", syscall("pidfd_open", pid, 0), 1, 0))
         refused("kcmp", syscall, "kcmp", os.getpid(), pid, 0, 0, 0)
     say(repr(buffer.raw))
-""",
-    ),
-    attack(
-        "limits",
-        "blocked: prlimit64",
-        """
+
+== limits | blocked: prlimit64
 for pid in victims():
     for which in (0, 1, 2, 6, 7, 9):
         refused("prlimit64", syscall, "prlimit64", pid, which, struct.pack("QQ", 3, 3), 0)
-""",
-    ),
-    attack(
-        "priorities",
-        "blocked: setpriority",
-        """
+
+== priorities | blocked: setpriority
 for pid in victims():
     refused("setpriority", os.setpriority, os.PRIO_PROCESS, pid, 19)
     refused("affinity", os.sched_setaffinity, pid, {min(os.sched_getaffinity(0))})
     refused("scheduler", os.sched_setscheduler, pid, os.SCHED_IDLE, os.sched_param(0))
-""",
-    ),
-    attack(
-        "files_found",
-        "searched",
-        """
+
+== files_found | searched
 import gc, glob, posix, re
 slot = os.path.dirname(posix.getcwd())
 with contextlib.suppress(OSError):
@@ -109,12 +88,8 @@ for place in places - {posix.getcwd()}:
         print(open(place + "/secret.txt").read())
         with open(place + "/secret.txt", "w") as file: file.write("changed")
 print("searched", len(places))
-""",
-    ),
-    attack(
-        "descriptors_inherited",
-        "descriptors",
-        """
+
+== descriptors_inherited | descriptors
 import stat
 sockets = []
 for name in os.listdir("/proc/self/fd"):
@@ -127,20 +102,12 @@ for number in range(3, 300):
         with contextlib.suppress(OSError):
             text = open(os.open(up, os.O_RDONLY, dir_fd=number)).read()
             print(number, text)
-""",
-    ),
-    attack(
-        "sockets",
-        "blocked: abstract",
-        """
+
+== sockets | blocked: abstract
 for victim in VICTIMS:
-    refused("abstract", socket.socket(socket.AF_UNIX).connect, "\\0" + victim["socket"])
-""",
-    ),
-    attack(
-        "fork_bomb",
-        "blocked: fork EAGAIN",
-        """
+    refused("abstract", socket.socket(socket.AF_UNIX).connect, "\0" + victim["socket"])
+
+== fork_bomb | blocked: fork EAGAIN | status="timeout", timeout=1
 told = False
 while True:
     try:
@@ -150,15 +117,13 @@ while True:
             told = True
             blocked("fork", error)
         time.sleep(0.01)
-""",
-        status="timeout",
-        timeout=1,
-    ),
-    attack("dies_with_daemons", "dies", "daemon(spin)\nsay('dies')\nos._exit(1)", status="killed", alive=False),
-    attack(
-        "memory",
-        "started",
-        """
+
+== dies_with_daemons | dies | status="killed", alive=False
+daemon(spin)
+say('dies')
+os._exit(1)
+
+== memory | started | status="memory_limit", alive=False, timeout=10
 print("started", flush=True)
 for _ in range(20):
     if os.fork() == 0:
@@ -166,19 +131,12 @@ for _ in range(20):
         for page in range(0, len(area), 4096): area[page] = 1
         nap()
 time.sleep(6)
+
+== garbage_to_every_descriptor | control channel | status="killed", alive=False, needs="", unsafe=True
+for fd in range(3, 300):
+    try: os.write(fd, b'garbage' * 100)
+    except OSError: pass
 """,
-        status="memory_limit",
-        alive=False,
-        timeout=10,
-    ),
-    attack(
-        "garbage_to_every_descriptor",
-        "control channel",
-        "for fd in range(3, 300):\n    try: os.write(fd, b'garbage' * 100)\n    except OSError: pass",
-        status="killed",
-        alive=False,
-        needs="",
-        unsafe=True,
     ),
 )
 

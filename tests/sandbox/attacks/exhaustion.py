@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(Attack, kind="exhaustion")
 
 ATTACKS = (
-    attack(
-        "descriptors",
-        "blocked: open EMFILE",
-        """
+    *written(
+        attack,
+        globals(),
+        r"""
+== descriptors | blocked: open EMFILE | unsafe=True
 held = []
 try:
     while len(held) < 100_000: held.append(os.open("/dev/null", os.O_RDONLY))
     escaped("descriptors", len(held))
 except OSError as error:
     blocked("open", error)
-""",
-        unsafe=True,
-    ),
-    attack(
-        "descriptors_of_many_processes",
-        "blocked: open",
-        """
+
+== descriptors_of_many_processes | blocked: open
 for _ in range(40):
     if os.fork() == 0:
         try:
@@ -34,12 +30,8 @@ for _ in range(40):
             blocked("open", error)
         nap()
 time.sleep(0.5)
-""",
-    ),
-    attack(
-        "descriptors_in_flight",
-        "sent",
-        """
+
+== descriptors_in_flight | sent
 import array
 held = [os.open("/dev/null", os.O_RDONLY)] * 250
 sent = 0
@@ -54,12 +46,8 @@ with contextlib.suppress(OSError):
         two.detach(), one.detach()
 print("sent", sent)
 if sent > 20_000: escaped("in flight", sent)
-""",
-    ),
-    attack(
-        "terminals",
-        "terminals|blocked",
-        """
+
+== terminals | terminals|blocked
 def take():
     try:
         while True: os.openpty()
@@ -71,49 +59,29 @@ for _ in range(20):
 time.sleep(1)
 print("terminals", len(os.listdir("/dev/pts")) - 1 if os.path.isdir("/dev/pts") else 0)
 if os.path.isdir("/dev/pts") and len(os.listdir("/dev/pts")) > 2000: escaped("terminals", len(os.listdir("/dev/pts")))
-""",
-    ),
-    attack(
-        "long_names_in_the_slot",
-        "made",
-        """
+
+== long_names_in_the_slot | made | timeout=10
 place = os.path.dirname(os.readlink("/proc/self/fd/200"))
 with contextlib.suppress(OSError):
     for number in range(6000): os.mkdir(f"{place}/{number:0240}")
 print("made")
-""",
-        timeout=10,
-    ),
-    attack(
-        "shared_memory_inodes",
-        "blocked: /dev/shm|too much of /dev/shm",
-        """
+
+== shared_memory_inodes | blocked: /dev/shm|too much of /dev/shm | timeout=10, status="ok|memory_limit", needs="uid"
 try:
     for number in range(400_000): os.mknod(f"/dev/shm/{number}")
     escaped("files in /dev/shm", number)
 except OSError as error:
     blocked("/dev/shm", error)
-""",
-        timeout=10,
-        status="ok|memory_limit",
-        needs="uid",
-    ),
-    attack(
-        "inotify",
-        "blocked: inotify",
-        """
+
+== inotify | blocked: inotify
 try:
     for _ in range(100_000):
         if _libc.inotify_init() < 0: raise OSError(ctypes.get_errno(), "inotify")
     escaped("inotify", 100_000)
 except OSError as error:
     blocked("inotify", error)
-""",
-    ),
-    attack(
-        "timers",
-        "blocked: timer_create",
-        """
+
+== timers | blocked: timer_create | needs="uid", timeout=15
 rt = ctypes.CDLL(None, use_errno=True)
 timer = ctypes.c_void_p()
 try:
@@ -122,28 +90,16 @@ try:
     escaped("timers", 1_000_000)
 except OSError as error:
     blocked("timer_create", error)
-""",
-        needs="uid",
-        timeout=15,
-    ),
-    attack("tiny_outputs", "9999", "for i in range(10_000): print(i, flush=True)", unsafe=True),
-    attack(
-        "tiny_outputs_of_many_processes",
-        "end",
-        """
+
+== tiny_outputs_of_many_processes | end | unsafe=True
 for _ in range(20):
     if os.fork() == 0:
         for i in range(500): os.write(1, b".")
         os._exit(0)
 for _ in range(20): os.wait()
 print("end")
-""",
-        unsafe=True,
-    ),
-    attack(
-        "processes_that_come_and_go",
-        "end",
-        """
+
+== processes_that_come_and_go | end
 end = time.monotonic() + 2
 count = 0
 while time.monotonic() < end:
@@ -151,24 +107,15 @@ while time.monotonic() < end:
     os.wait()
     count += 1
 print("end", count)
-""",
-    ),
-    attack(
-        "orphans_for_the_supervisor",
-        "end",
-        """
+
+== orphans_for_the_supervisor | end | status="ok|error"
 end = time.monotonic() + 2
 while time.monotonic() < end:
     with contextlib.suppress(OSError):
         daemon(lambda: None)
 print("end")
-""",
-        status="ok|error",
-    ),
-    attack(
-        "locks",
-        "blocked|locks|stopped after",
-        """
+
+== locks | blocked|locks|stopped after | status="ok|timeout|memory_limit", timeout=2
 import fcntl
 fd = os.open("locked", os.O_CREAT | os.O_RDWR)
 try:
@@ -177,18 +124,5 @@ except OSError as error:
     blocked("lock", error)
 print("locks")
 """,
-        status="ok|timeout|memory_limit",
-        timeout=2,
-    ),
-    attack(
-        "heavy_spawning",
-        "end",
-        """
-import subprocess
-for _ in range(5):
-    subprocess.run([sys.executable, "-c", "print(1)"], check=True, stdout=subprocess.DEVNULL)
-print("end")
-""",
-        timeout=15,
     ),
 )

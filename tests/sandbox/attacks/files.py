@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(Attack, kind="files")
 
@@ -25,35 +25,18 @@ if written > 64 << 20:
 """
 
 ATTACKS = (
-    attack(
-        "disk_filled",
-        "blocked: write ENOSPC",
-        _FILL.format(after="pass", hold="pass"),
-        needs="uid",
-    ),
-    attack(
-        "disk_filled_by_deleted_files",
-        "blocked: write ENOSPC",
-        "held = []\n" + _FILL.format(after="os.unlink(file.name)", hold="held.append(os.dup(file.fileno()))"),
-        needs="uid",
-    ),
-    attack(
-        "one_big_file",
-        "blocked: write (EFBIG|ENOSPC)",
-        """
-try:
-    with open("big", "wb", buffering=0) as file:
-        for _ in range(100): file.write(bytes(1 << 20))
-    escaped("file", os.stat("big").st_size)
-except OSError as error:
-    blocked("write", error)
-""",
-        unsafe=True,
-    ),
-    attack(
-        "one_sparse_file",
-        "blocked: truncate (EFBIG|ENOSPC)",
-        """
+    *written(
+        attack,
+        globals(),
+        r"""
+== disk_filled | blocked: write ENOSPC | needs="uid"
+<<_FILL.format(after='pass', hold='pass')>>
+
+== disk_filled_by_deleted_files | blocked: write ENOSPC | needs="uid"
+held = []
+<<_FILL.format(after='os.unlink(file.name)', hold='held.append(os.dup(file.fileno()))')>>
+
+== one_sparse_file | blocked: truncate (EFBIG|ENOSPC) | unsafe=True
 try:
     os.truncate(os.open("big", os.O_CREAT | os.O_RDWR), 1 << 40)
     escaped("file", os.stat("big").st_size)
@@ -64,26 +47,15 @@ try:
     escaped("file", os.stat("big").st_size)
 except OSError as error:
     blocked("fallocate", error)
-""",
-        unsafe=True,
-    ),
-    attack(
-        "inodes",
-        "blocked: inode ENOSPC",
-        """
+
+== inodes | blocked: inode ENOSPC | timeout=15, not_on="bubblewrap: its tmpfs has no limit on inodes"
 try:
     for number in range(300_000): os.mknod(f"f{number}")
     escaped("inodes", number)
 except OSError as error:
     blocked("inode", error)
-""",
-        timeout=15,
-        not_on="bubblewrap: its tmpfs has no limit on inodes",
-    ),
-    attack(
-        "symlinks_out",
-        "blocked: listdir",
-        """
+
+== symlinks_out | blocked: listdir | needs="uid"
 target = VICTIMS[0]["directory"]
 for name, to in (("root", "/"), ("victim", target), ("file", target + "/secret.txt"), ("self", "self")):
     os.symlink(to, name)
@@ -94,67 +66,41 @@ refused("open", open, "file", "w")
 refused("listdir", os.listdir, "first/slots")
 refused("chmod", os.chmod, "victim", 0o777)
 refused("unlink", os.unlink, "victim/secret.txt")
-""",
-        needs="uid",
-    ),
-    attack(
-        "hard_links",
-        "blocked: link",
-        """
+
+== hard_links | blocked: link | needs="uid"
 refused("link", os.link, VICTIMS[0]["directory"] + "/secret.txt", "mine", also=(18,))
 refused("link", os.link, f"/proc/{VICTIMS[0]['pid']}/cwd/secret.txt", "mine", also=(18,))
 refused("link", os.link, "/usr/bin/env", "env", also=(18,))
-""",
-        needs="uid",
-    ),
-    attack(
-        "directories_deeper_than_a_path",
-        "deep 3000",
-        """
+
+== directories_deeper_than_a_path | deep 3000
 for _ in range(3000):
     os.mkdir("d")
     os.chdir("d")
 open("bottom", "w").write("x")
 print("deep", 3000)
-""",
-    ),
-    attack(
-        "names_of_all_kinds",
-        "names",
-        """
-for name in (b"new\\nline", b"\\xff\\xfe", b"-rf", b" ", b"*", b"x" * 255, b"\\x01\\x1b[2J", b".removed-1", b"...",
+
+== names_of_all_kinds | names
+for name in (b"new\nline", b"\xff\xfe", b"-rf", b" ", b"*", b"x" * 255, b"\x01\x1b[2J", b".removed-1", b"...",
              b".removed-2"):
     os.mkdir(name)
     open(name + b"/" + name, "wb").write(b"x")
 print("names", len(os.listdir(b".")))
-""",
-    ),
-    attack(
-        "permissions_000",
-        "locked",
-        """
+
+== permissions_000 | locked
 os.makedirs("a/b/c")
 open("a/b/c/file", "w").write("x")
 for path in ("a/b/c/file", "a/b/c", "a/b", "a", "."):
     os.chmod(path, 0)
 print("locked")
-""",
-    ),
-    attack(
-        "pipes_sockets_and_devices",
-        "blocked: mknod",
-        """
+
+== pipes_sockets_and_devices | blocked: mknod
 import stat
 os.mkfifo("pipe")
 socket.socket(socket.AF_UNIX).bind("socket")
 for kind, number in ((stat.S_IFBLK, os.makedev(8, 0)), (stat.S_IFCHR, os.makedev(1, 1))):
     refused("mknod", os.mknod, f"device{kind}", kind | 0o666, number)
-""",
-    ),
-    attack(
-        "file_flags",
-        "tried",
-        """
+
+== file_flags | tried
 import fcntl
 open("kept", "w").write("x")
 fd = os.open("kept", os.O_RDONLY)
@@ -165,32 +111,20 @@ for name in ("trusted.x", "security.capability"):
 os.makedirs("sealed")
 fcntl.flock(fd, fcntl.LOCK_EX)
 print("tried")
-""",
-    ),
-    attack(
-        "owned_by_root",
-        "blocked: chown",
-        """
+
+== owned_by_root | blocked: chown
 open("mine", "w").write("x")
 refused("chown", os.chown, "mine", 0, 0, also=(22,))
 refused("chown", os.chown, ".", 0, 0, also=(22,))
 os.chmod("mine", 0o6777)
-""",
-    ),
-    attack(
-        "system_is_written",
-        "blocked: /usr/x",
-        """
+
+== system_is_written | blocked: /usr/x
 import json
 for path in ("/x", "/usr/x", "/bin/x", "/etc/x", "/etc/passwd", "/usr/bin/env", "/lib/x", "/dev/x", "/var/x", "/run/x",
              "/root/x", "/home/x", "/proc/x", "/sys/x", sys.executable, json.__file__, json.__file__ + "x"):
     refused(path, open, path, "ab", also=(26, 2))
-""",
-    ),
-    attack(
-        "somewhere_is_writable",
-        "searched",
-        """
+
+== somewhere_is_writable | searched | needs="uid"
 import posix, stat
 own = posix.getcwd()
 seen = 0
@@ -205,13 +139,8 @@ for top, directories, _ in os.walk("/"):
             escaped("writable", top)
 print("searched", seen)
 if seen < 20: escaped("nothing searched", seen)
-""",
-        needs="uid",
-    ),
-    attack(
-        "kernel_settings",
-        "searched",
-        """
+
+== kernel_settings | searched | needs="uid"
 seen = 0
 for start in ("/proc/sys", "/sys"):
     for top, _, names in os.walk(start):
@@ -224,13 +153,8 @@ for start in ("/proc/sys", "/sys"):
                 escaped("written", path)
 print("searched", seen)
 if seen < 100: escaped("nothing searched", seen)
-""",
-        needs="uid",
-    ),
-    attack(
-        "devices",
-        "searched",
-        """
+
+== devices | searched
 harmless = {"null", "zero", "full", "random", "urandom", "tty", "ptmx"}
 seen = 0
 for top, _, names in os.walk("/dev"):
@@ -245,12 +169,8 @@ for top, _, names in os.walk("/dev"):
 for name in ("mem", "kmem", "kmsg", "port", "sda", "vda", "fuse", "kvm", "net/tun", "vsock", "vhost-vsock", "loop0"):
     refused(name, open, "/dev/" + name, "rb")
 print("searched", seen)
-""",
-    ),
-    attack(
-        "own_directory_removed",
-        "gone",
-        """
+
+== own_directory_removed | gone
 import posix, shutil
 here = posix.getcwd()
 shutil.rmtree(here, ignore_errors=True)

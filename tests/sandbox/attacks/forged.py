@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
-from sandbox.server.wire import BRANCHED, CELL, DONE, FILED, LOSSES, OUTCOME, READY, UNABLE
+from attacks.attack import Attack, written
+from sandbox.server.wire import CELL, DONE, OUTCOME
 
 attack = partial(
     Attack,
@@ -66,14 +66,17 @@ ATTACKS = (
             ("no_memory", "", "MemoryError()"),
         )
     ),
-    file(
-        "files_fail_with_an_error_that_acts",
-        code=_ASKED
-        + f"""
+    *written(
+        file,
+        globals(),
+        r"""
+== files_fail_with_an_error_that_acts
+<<_ASKED>>
+
 class Acting(OSError):
     def __str__(self): raise SystemExit(1)
     __repr__ = __reduce__ = __getattribute__ = __str__
-forge({_FILES}, raising(Acting(5, "x")))
+forge(<<_FILES>>, raising(Acting(5, "x")))
 """,
     ),
     *(
@@ -86,29 +89,54 @@ forge({_FILES}, raising(Acting(5, "x")))
             ("numbers", "(2**70, -1, 1.5)"),
         )
     ),
-    file("files_that_end_the_session", code=f"{_ASKED}forge({_FILES}, lambda *_: os._exit(0))"),
-    file("files_that_kill_the_session", code=f"{_ASKED}forge({_FILES}, lambda *_: os.kill(os.getpid(), 9))"),
-    file("files_that_crash_the_session", code=f"{_ASKED}forge({_FILES}, lambda *_: ctypes.string_at(0))"),
-    file("file_of_another_number", code=_answer(f"frame({FILED}, number + 1, bytes(12))")),
-    file("file_answered_twice", code=_answer(f"frame({FILED}, number, struct.pack('>IQ', 0, 1) + b'x') * 2")),
-    file("file_longer_than_it_says", code=_answer(f"frame({FILED}, number, struct.pack('>IQ', 0, 1) + b'x' * 1000)")),
-    file("file_of_endless_pieces", code=_answer(f"frame({FILED}, number, struct.pack('>IQ', 0, 2**40) + b'x')")),
-    file("file_that_fails_with_every_number", code=_answer(f"frame({FILED}, number, struct.pack('>IQ', 9999, 0))")),
-    fork("fork_answered_without_copies", code=_answer(f"frame({BRANCHED}, number, bytes({LOSSES.size}) + b'/etc')")),
-    fork("fork_refused_with_endless_text", code=_answer(f"frame({UNABLE}, number, b'x' * (1 << 20))")),
-    fork("fork_refused_with_bytes_that_are_no_text", code=_answer(f"frame({UNABLE}, number, bytes(range(256)) * 4)")),
-    fork("fork_answered_as_a_file", code=_answer(f"frame({FILED}, number, bytes(12))")),
-    fork(
-        "fork_answered_with_a_neighbours_directory",
-        code=_ASKED
-        + "there = VICTIMS[0]['directory'].encode()\n"
-        + f"def reply(kind, number): return frame({BRANCHED}, number, bytes({LOSSES.size}) + there)\n"
-        + _ANSWERING,
+    *written(
+        file,
+        globals(),
+        r"""
+== files_that_end_the_session
+<<_ASKED>>forge(<<_FILES>>, lambda *_: os._exit(0))
+
+== file_of_another_number
+<<_answer(f'frame({FILED}, number + 1, bytes(12))')>>
+
+== file_answered_twice
+<<_answer(f"frame({FILED}, number, struct.pack('>IQ', 0, 1) + b'x') * 2")>>
+
+== file_longer_than_it_says
+<<_answer(f"frame({FILED}, number, struct.pack('>IQ', 0, 1) + b'x' * 1000)")>>
+
+== file_of_endless_pieces
+<<_answer(f"frame({FILED}, number, struct.pack('>IQ', 0, 2**40) + b'x')")>>
+
+== file_that_fails_with_every_number
+<<_answer(f"frame({FILED}, number, struct.pack('>IQ', 9999, 0))")>>
+""",
     ),
-    fork(
-        "fork_with_a_neighbours_directory",
-        code=_ASKED
-        + """
+    *written(
+        fork,
+        globals(),
+        r"""
+== fork_answered_without_copies
+<<_answer(f"frame({BRANCHED}, number, bytes({LOSSES.size}) + b'/etc')")>>
+
+== fork_refused_with_endless_text
+<<_answer(f"frame({UNABLE}, number, b'x' * (1 << 20))")>>
+
+== fork_refused_with_bytes_that_are_no_text
+<<_answer(f'frame({UNABLE}, number, bytes(range(256)) * 4)')>>
+
+== fork_answered_as_a_file
+<<_answer(f'frame({FILED}, number, bytes(12))')>>
+
+== fork_answered_with_a_neighbours_directory
+<<_ASKED>>
+there = VICTIMS[0]['directory'].encode()
+def reply(kind, number): return frame(<<BRANCHED>>, number, bytes(<<LOSSES.size>>) + there)
+<<_ANSWERING>>
+
+== fork_with_a_neighbours_directory
+<<_ASKED>>
+
 frame, count = sys._getframe(), 0
 while frame:
     for holder in list(frame.f_locals.values()):
@@ -119,14 +147,13 @@ while frame:
                     count += 1
     frame = frame.f_back
 say(f"forged {count}")
+
+== ready_with_a_neighbours_directory
+<<_ASKED>>
+there = VICTIMS[0]['directory'].encode()
+def reply(kind, number): return frame(<<READY>>, number, there)
+<<_ANSWERING>>
 """,
-    ),
-    fork(
-        "ready_with_a_neighbours_directory",
-        code=_ASKED
-        + "there = VICTIMS[0]['directory'].encode()\n"
-        + f"def reply(kind, number): return frame({READY}, number, there)\n"
-        + _ANSWERING,
     ),
     *(
         fork(f"os_fork_{name}", code=f"{_ASKED}import posix\nos.fork = posix.fork = {value}\nsay('forged 1')")
@@ -138,40 +165,44 @@ say(f"forged {count}")
             ("exits", "raising(SystemExit(0))"),
         )
     ),
-    attack(
-        "os_write_that_says_more",
-        code=_ASKED
-        + """
+    *written(
+        attack,
+        globals(),
+        r"""
+== os_write_that_says_more
+<<_ASKED>>
+
 import posix
 write = os.write
 say("forged 1")
 os.write = posix.write = lambda fd, data: write(fd, data) + 1000
-""",
-    ),
-    attack(
-        "os_functions_that_fail",
-        code=_ASKED
-        + """
+
+== os_functions_that_fail
+<<_ASKED>>
+
 say("forged 1")
 for name in ("open", "read", "write", "fstat", "stat", "lseek", "dup2", "close", "listdir", "rename", "pread"):
     if hasattr(os, name): setattr(os, name, raising(OSError(5, name)))
-""",
-    ),
-    attack("functions_that_give_nothing", code=_ASKED + _FUNCTIONS + "forge(names, lambda *_, **__: None)"),
-    attack("functions_that_exit", code=_ASKED + _FUNCTIONS + "forge(names, raising(SystemExit(0)))"),
-    attack("functions_that_raise", code=_ASKED + _FUNCTIONS + "forge(names, raising(RecursionError('x')))"),
-    attack(
-        "formats_replaced",
-        code=_ASKED
-        + """
+
+== functions_that_give_nothing
+<<_ASKED>>
+<<_FUNCTIONS>>
+forge(names, lambda *_, **__: None)
+
+== functions_that_exit
+<<_ASKED>>
+<<_FUNCTIONS>>
+forge(names, raising(SystemExit(0)))
+
+== formats_replaced
+<<_ASKED>>
+
 names = [name for space in machinery() for name, value in list(space.items()) if isinstance(value, struct.Struct)]
 forge(names, struct.Struct(">QQQQ"))
-""",
-    ),
-    attack(
-        "values_that_are_no_texts",
-        code=_ASKED
-        + """
+
+== values_that_are_no_texts | status="ok|error|killed"
+<<_ASKED>>
+
 class Text(str):
     def encode(self, *_): return b"x" * (20 << 20)
     def __len__(self): return -5
@@ -181,6 +212,5 @@ class Value:
 say("forged 1")
 Value()
 """,
-        status="ok|error|killed",
     ),
 )

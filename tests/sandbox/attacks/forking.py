@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(Attack, kind="forking", forks=2, unsafe=True)
 
@@ -21,40 +21,39 @@ HANGS = (
 )
 
 ATTACKS = (
-    attack("hook_ends_the_child", "", "os.register_at_fork(after_in_child=lambda: os._exit(0))"),
-    attack("hook_ends_the_parent", "", "os.register_at_fork(after_in_parent=lambda: os._exit(0))"),
-    attack("hook_forks_again", "", "os.register_at_fork(after_in_child=lambda: len(os.listdir('.')) or os.fork())"),
-    attack(
-        "hook_closes_everything",
-        "",
-        "os.register_at_fork(after_in_child=lambda: os.closerange(0, 4096))",
-    ),
-    attack("children_not_waited_for", "", "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"),
-    attack(
-        "children_waited_for_by_a_thread",
-        "",
-        """
+    *written(
+        attack,
+        globals(),
+        r"""
+== hook_ends_the_child | shows=""
+os.register_at_fork(after_in_child=lambda: os._exit(0))
+
+== hook_ends_the_parent | shows=""
+os.register_at_fork(after_in_parent=lambda: os._exit(0))
+
+== hook_forks_again | shows=""
+os.register_at_fork(after_in_child=lambda: len(os.listdir('.')) or os.fork())
+
+== hook_closes_everything | shows=""
+os.register_at_fork(after_in_child=lambda: os.closerange(0, 4096))
+
+== children_not_waited_for | shows=""
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+== children_waited_for_by_a_thread | shows=""
 import threading
 def steal():
     while True:
         try: os.waitpid(-1, 0)
         except ChildProcessError: time.sleep(0.001)
 threading.Thread(target=steal, daemon=True).start()
-""",
-    ),
-    attack(
-        "directory_that_does_not_fit_twice",
-        "written",
-        """
+
+== directory_that_does_not_fit_twice | written
 for number in range(5):
     with open(f"part{number}", "wb") as file: file.write(bytes(5 << 20))
 print("written")
-""",
-    ),
-    attack(
-        "directory_of_pipes_and_links",
-        "made",
-        """
+
+== directory_of_pipes_and_links | made
 os.mkfifo("pipe")
 socket.socket(socket.AF_UNIX).bind("socket")
 os.symlink(".", "here")
@@ -65,12 +64,8 @@ open("locked/file", "w").write("x")
 os.chmod("locked/file", 0)
 os.chmod("locked", 0)
 print("made")
-""",
-    ),
-    attack(
-        "directory_too_deep",
-        "deep",
-        """
+
+== directory_too_deep | deep
 import posix
 top = posix.getcwd()
 for _ in range(2000):
@@ -78,68 +73,42 @@ for _ in range(2000):
     posix.chdir("d")
 posix.chdir(top)
 print("deep")
-""",
-    ),
-    attack(
-        "directory_replaced_by_a_link",
-        "replaced",
-        """
+
+== directory_replaced_by_a_link | replaced
 import posix
 here = posix.getcwd()
 os.rename(here, here + "x")
 os.symlink("/", here)
 print("replaced")
-""",
-    ),
-    attack(
-        "descriptors_all_used",
-        "used",
-        """
+
+== descriptors_all_used | used
 held = []
 with contextlib.suppress(OSError):
     while True: held.append(os.open("/dev/null", os.O_RDONLY))
 print("used", len(held))
-""",
-    ),
-    attack(
-        "descriptors_of_all_kinds",
-        "opened",
-        """
+
+== descriptors_of_all_kinds | opened
 import select
 os.mkfifo("pipe")
 held = [os.open("pipe", os.O_RDWR), select.epoll(), os.eventfd(0), os.open("/", os.O_PATH), os.open("/proc/stat", 0),
         *os.pipe(), *socket.socketpair(), os.open("/dev/null", os.O_RDWR), os.open(".", os.O_TMPFILE | os.O_RDWR)]
 os.unlink("pipe")
 print("opened", len(held))
-""",
-    ),
-    attack(
-        "memory_all_used",
-        "full",
-        """
+
+== memory_all_used | full
 held = []
 try:
     while True: held.append(b"x" * 10**6)
 except MemoryError: pass
 print("full")
-""",
-    ),
-    attack(
-        "processes_all_used",
-        "full",
-        """
+
+== processes_all_used | full | unsafe=False, needs="uid"
 try:
     while True:
         if os.fork() == 0: nap()
 except OSError: print("full")
-""",
-        unsafe=False,
-        needs="uid",
-    ),
-    attack(
-        "session_object_rewritten",
-        "",
-        """
+
+== session_object_rewritten | shows="", status="ok|killed"
 frame = sys._getframe()
 while frame:
     session = frame.f_locals.get("self")
@@ -148,25 +117,16 @@ while frame:
         session.outputs = ((0, 0), (0, 0))
         session.pid = 1
     frame = frame.f_back
-""",
-        status="ok|killed",
-    ),
-    attack(
-        "channel_flooded_meanwhile",
-        "started",
-        """
+
+== channel_flooded_meanwhile | started
 import threading
 def flood():
     time.sleep(0.2)
     while True: os.write(channel(), b"x" * 65536)
 threading.Thread(target=flood, daemon=True).start()
 print("started")
-""",
-    ),
-    attack(
-        "domains_all_used",
-        "nested",
-        """
+
+== domains_all_used | nested
 nested = 0
 with contextlib.suppress(OSError):
     while nested < 30:
@@ -175,7 +135,10 @@ with contextlib.suppress(OSError):
         os.close(ruleset)
         nested += 1
 print("nested", nested)
+
+== source_of_the_server_replaced | shows=""
+sys.modules['os'] = sys.modules['posix'] = None
+import json
 """,
     ),
-    attack("source_of_the_server_replaced", "", "sys.modules['os'] = sys.modules['posix'] = None\nimport json"),
 )

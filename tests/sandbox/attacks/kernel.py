@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(Attack, kind="kernel")
 
@@ -37,20 +37,17 @@ old("int80 shmget", 395, 0, 4096)
 """
 
 ATTACKS = (
-    attack(
-        "sysrq_and_core_pattern",
-        "blocked: /proc/sysrq-trigger",
-        """
+    *written(
+        attack,
+        globals(),
+        r"""
+== sysrq_and_core_pattern | blocked: /proc/sysrq-trigger
 for path in ("/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/kcore",
              "/proc/sys/vm/overcommit_memory", "/proc/self/uid_map", "/proc/1/oom_score_adj",
              "/proc/irq/default_smp_affinity", "/proc/sys/fs/binfmt_misc/register"):
     refused(path, os.open, path, os.O_WRONLY, also=(21,))
-""",
-    ),
-    attack(
-        "cgroup_release_agent",
-        "blocked: release_agent|no cgroup",
-        """
+
+== cgroup_release_agent | blocked: release_agent|no cgroup
 import glob
 names = "release_agent cgroup.procs notify_on_release memory.limit_in_bytes memory.max tasks pids.max devices.allow"
 files = [path for pattern in names.split()
@@ -60,12 +57,8 @@ for path in files:
 refused("mkdir", os.mkdir, "/sys/fs/cgroup/x")
 refused("mkdir", os.mkdir, "/sys/fs/cgroup/memory/x")
 if not files: print("no cgroup")
-""",
-    ),
-    attack(
-        "mount",
-        "blocked: mount",
-        """
+
+== mount | blocked: mount
 os.mkdir("m")
 for kind, flags in ((b"tmpfs", 0), (b"proc", 0), (b"sysfs", 0), (b"cgroup", 0), (b"overlay", 0), (b"none", 4096),
                     (b"none", 32 | 4096), (b"none", 1 << 18)):
@@ -75,12 +68,8 @@ refused("umount", syscall, "umount2", b"/", 2)
 refused("fsopen", syscall, "fsopen", b"tmpfs", 0)
 refused("open_tree", syscall, "open_tree", -100, b"/", 1)
 refused("mount_setattr", syscall, "mount_setattr", -100, b"/", 0, bytes(32), 32)
-""",
-    ),
-    attack(
-        "namespaces",
-        "blocked: unshare",
-        """
+
+== namespaces | blocked: unshare | needs="seccomp"
 for flag in (0x10000000, 0x20000, 0x40000000, 0x20000000, 0x4000000, 0x8000000, 0x2000000, 0x80):
     refused(f"unshare {flag:#x}", syscall, "unshare", flag)
     if flag == 0x80: continue
@@ -99,46 +88,27 @@ for name in ("user", "mnt", "net", "pid", "ipc", "uts", "cgroup"):
     refused("setns", lambda: syscall("setns", os.open("/proc/1/ns/" + name, os.O_RDONLY), 0))
     refused("setns", lambda: syscall("setns", os.open("/proc/self/ns/" + name, os.O_RDONLY), 0))
 refused("setns", lambda: syscall("setns", syscall("pidfd_open", 1, 0), 0x20000))
-""",
-        needs="seccomp",
-    ),
-    attack(
-        "children_of_another",
-        "blocked: clone",
-        """
+
+== children_of_another | blocked: clone | needs="seccomp"
 def clone():
     child = syscall("clone", 0x8000 | signal.SIGCHLD, 0, 0, 0, 0)  # CLONE_PARENT
     if child == 0: nap()
     return child
 refused("clone", clone)
-""",
-        needs="seccomp",
-    ),
-    attack(
-        "root_changed",
-        "blocked: chroot",
-        """
+
+== root_changed | blocked: chroot
 refused("chroot", syscall, "chroot", b".")
 refused("pivot_root", syscall, "pivot_root", b".", b".")
-""",
-    ),
-    attack(
-        "users_changed",
-        "blocked: setuid EPERM",
-        """
+
+== users_changed | blocked: setuid EPERM | needs="uid"
 for name, arguments in (("setuid", (0,)), ("setgid", (0,)), ("setgroups", ([0],)), ("setreuid", (0, 0)),
                         ("setresuid", (0, 0, 0)), ("setresgid", (0, 0, 0))):
     refused(name, getattr(os, name), *arguments)
 for victim in VICTIMS:
     uid = os.stat(os.path.dirname(victim["directory"])).st_gid  # the number of its user, too
     refused("setuid", os.setuid, uid or 1)
-""",
-        needs="uid",
-    ),
-    attack(
-        "capabilities",
-        "blocked: capset",
-        """
+
+== capabilities | blocked: capset
 header = struct.pack("Ii", 0x20080522, 0)
 refused("capset", syscall, "capset", header, struct.pack("6I", *[0xFFFFFFFF] * 6))
 for number in range(41):
@@ -147,49 +117,29 @@ status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 for name in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
     if int(status[name], 16): escaped(name, status[name])
 if int(status["NoNewPrivs"]) != 1: escaped("NoNewPrivs", 0)
-""",
-    ),
-    attack(
-        "bpf_and_perf",
-        "blocked: bpf",
-        """
+
+== bpf_and_perf | blocked: bpf
 refused("bpf", syscall, "bpf", 0, struct.pack("IIII", 2, 4, 4, 1) + bytes(112), 128)
 refused("perf_event_open", syscall, "perf_event_open", struct.pack("IIQ", 1, 112, 0) + bytes(96), 0, -1, -1, 0)
 refused("userfaultfd", syscall, "userfaultfd", 1)
-""",
-    ),
-    attack(
-        "io_uring",
-        "blocked: io_uring_setup",
-        "refused('io_uring_setup', syscall, 'io_uring_setup', 8, ctypes.create_string_buffer(120))",
-        needs="seccomp",
-    ),
-    attack(
-        "keys",
-        "blocked: keyctl",
-        """
+
+== io_uring | blocked: io_uring_setup | needs="seccomp"
+refused('io_uring_setup', syscall, 'io_uring_setup', 8, ctypes.create_string_buffer(120))
+
+== keys | blocked: keyctl | needs="seccomp"
 refused("keyctl", syscall, "keyctl", 0, -3, 0)
 refused("keyctl", syscall, "keyctl", 0, -5, 1)
 refused("add_key", syscall, "add_key", b"user", b"left", b"behind", 6, -4)
 refused("request_key", syscall, "request_key", b"user", b"left", 0, -4)
-""",
-        needs="seccomp",
-    ),
-    attack(
-        "modules_and_kexec",
-        "blocked: init_module",
-        """
+
+== modules_and_kexec | blocked: init_module
 refused("init_module", syscall, "init_module", b"x", 1, b"")
 refused("finit_module", syscall, "finit_module", 0, b"", 0)
 refused("delete_module", syscall, "delete_module", b"none", 0)
 refused("kexec_load", syscall, "kexec_load", 0, 0, 0, 0)
 refused("kexec_file_load", syscall, "kexec_file_load", -1, -1, 0, b"", 0)
-""",
-    ),
-    attack(
-        "machine_administered",
-        "blocked: reboot",
-        """
+
+== machine_administered | blocked: reboot
 refused("reboot", syscall, "reboot", 0xFEE1DEAD, 672274793, 0, 0)
 refused("swapon", syscall, "swapon", b"swap", 0)
 refused("swapoff", syscall, "swapoff", b"swap")
@@ -199,56 +149,36 @@ refused("vhangup", syscall, "vhangup")
 refused("syslog", syscall, "syslog", 3, ctypes.create_string_buffer(100), 100)
 refused("sethostname", syscall, "sethostname", b"mine", 4)
 refused("setdomainname", syscall, "setdomainname", b"mine", 4)
-""",
-    ),
-    attack(
-        "clock",
-        "blocked: settimeofday",
-        """
+
+== clock | blocked: settimeofday
 now = time.time()
 refused("settimeofday", syscall, "settimeofday", struct.pack("ll", int(now), 0), 0)
 refused("clock_settime", syscall, "clock_settime", 0, struct.pack("ll", int(now), 0))
 refused("adjtimex", syscall, "adjtimex", struct.pack("I", 1) + bytes(252))
 refused("clock_adjtime", syscall, "clock_adjtime", 0, struct.pack("I", 1) + bytes(252))
-""",
-    ),
-    attack(
-        "processor",
-        "blocked: (iopl|personality)",
-        """
+
+== processor | blocked: (iopl|personality)
 refused("iopl", syscall, "iopl", 3)
 refused("ioperm", syscall, "ioperm", 0x80, 1, 1)
 refused("personality", syscall, "personality", 0x0400000)
-""",
-    ),
-    attack(
-        "files_by_handle",
-        "blocked: open_by_handle_at",
-        """
+
+== files_by_handle | blocked: open_by_handle_at
 handle = struct.pack("Ii", 8, 1) + struct.pack("II", 2, 0)
 refused("open_by_handle_at", lambda: syscall("open_by_handle_at", os.open("/", os.O_RDONLY), handle, 0))
 refused("fanotify_init", syscall, "fanotify_init", 0, 0)
-""",
-    ),
-    attack("calls_of_32_bits", "blocked: int80 socket", _INT80, needs="seccomp", machine="x86_64"),
-    attack(
-        "calls_of_x32",
-        "blocked: x32 memfd_create",
-        """
+
+== calls_of_32_bits | blocked: int80 socket | needs="seccomp", machine="x86_64"
+<<_INT80>>
+
+== calls_of_x32 | blocked: x32 memfd_create | needs="seccomp", machine="x86_64"
 bit = 0x40000000
 refused("x32 memfd_create", syscall_number, bit | 319, b"m", 0)
 refused("x32 socket", syscall_number, bit | 41, 40, 1, 0)
 refused("x32 unshare", syscall_number, bit | 272, 0x10000000)
 refused("x32 ptrace", syscall_number, bit | 521, 0, 0, 0, 0)
 refused("x32 getpid", syscall_number, bit | 39)
-""",
-        needs="seccomp",
-        machine="x86_64",
-    ),
-    attack(
-        "numbers_with_high_bits",
-        "blocked: memfd_create",
-        """
+
+== numbers_with_high_bits | blocked: memfd_create | needs="seccomp"
 for high in (1 << 32, 0xFFFFFFFF << 32):
     refused("memfd_create", syscall_number, high | NUMBERS["memfd_create"], b"m", 0)
     refused("unshare", syscall_number, high | NUMBERS["unshare"], 0x10000000)
@@ -256,6 +186,5 @@ for high in (1 << 32, 0xFFFFFFFF << 32):
     refused("prlimit64", syscall, "prlimit64", high | 1, 7, struct.pack("QQ", 3, 3), 0)
 refused("clone", syscall, "clone", 0x10000000 | (1 << 32) | signal.SIGCHLD, 0, 0, 0, 0)
 """,
-        needs="seccomp",
     ),
 )

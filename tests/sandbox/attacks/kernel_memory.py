@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(Attack, kind="kernel_memory", needs="uid seccomp", status="ok|killed|memory_limit")
 
@@ -31,10 +31,11 @@ say(f"filled {size}")
 """
 
 ATTACKS = (
-    attack(
-        "posix_locks_of_many_files",
-        "locks",
-        """
+    *written(
+        attack,
+        globals(),
+        r"""
+== posix_locks_of_many_files | locks
 count, until = 0, time.monotonic() + 4
 say("locks")
 try:
@@ -50,12 +51,8 @@ say(f"locks {count}")
 if count > 100_000:
     time.sleep(0.5)
     escaped("locks", count)
-""",
-    ),
-    attack(
-        "open_file_locks_of_many_processes",
-        "locks",
-        """
+
+== open_file_locks_of_many_processes | locks
 def take():
     count = 0
     with contextlib.suppress(OSError):
@@ -74,22 +71,14 @@ total = sum(struct.unpack("i", os.read(reader, 4))[0] for _ in range(10))
 say(f"locks {total}")
 time.sleep(0.5)
 if total > 100_000: escaped("locks", total)
-""",
-    ),
-    attack(
-        "internet_sockets",
-        "blocked: inet",
-        """
+
+== internet_sockets | blocked: inet
 for family, name in ((socket.AF_INET, "inet"), (socket.AF_INET6, "inet6")):
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
         for extra in (0, socket.SOCK_NONBLOCK, socket.SOCK_CLOEXEC):
             refused(f"{name} {kind} {extra}", socket.socket, family, kind | extra)
-""",
-    ),
-    attack(
-        "loopback_buffers",
-        "blocked: listen|loopback",
-        """
+
+== loopback_buffers | blocked: listen|loopback
 held, size = [], 0
 say("loopback")
 try:
@@ -105,62 +94,40 @@ try:
     escaped("loopback buffers", size)
 except OSError as error:
     blocked("listen", error)
-""",
-    ),
-    attack(
-        "protocols_by_number",
-        "blocked: 262",
-        """
+
+== protocols_by_number | blocked: 262
 for number in (1, 33, 58, 132, 136, 143, 262):  # ICMP, DCCP, ICMPv6, SCTP, UDP-Lite, Ethernet, MPTCP
     for family in (socket.AF_INET, socket.AF_INET6):
         for kind in (1, 2, 3, 5, 6):
             refused(f"{number} {family} {kind}", socket.socket, family, kind, number)
-""",
-    ),
-    attack(
-        "protocols_of_unix_sockets",
-        "refused|blocked",
-        """
+
+== protocols_of_unix_sockets | refused|blocked
 for kind in (3, 4, 6, 10):
     if kind != 3: refused(f"unix {kind}", socket.socket, socket.AF_UNIX, kind, 0, also=(94,))
 for number in (2, 6, 262): refused(f"unix protocol {number}", socket.socket, socket.AF_UNIX, 1, number)
-""",
-    ),
-    attack(
-        "asynchronous_input",
-        "blocked: io_setup",
-        """
+
+== asynchronous_input | blocked: io_setup
 numbers = {"x86_64": (206, 209, 207), "aarch64": (0, 2, 1)}[platform.machine()]
 context = ctypes.c_ulong(0)
 refused("io_setup", syscall_number, numbers[0], 1024, ctypes.byref(context))
 refused("io_submit", syscall_number, numbers[1], context.value, 0, 0, also=(22,))
-""",
-    ),
-    attack(
-        "filters_of_sockets",
-        "blocked: SO_ATTACH_FILTER",
-        _FILTER
-        + """
+
+== filters_of_sockets | blocked: SO_ATTACH_FILTER
+<<_FILTER>>
+
 one, two = socket.socketpair()
 for name, option in (("SO_ATTACH_FILTER", 26), ("SO_ATTACH_REUSEPORT_CBPF", 51)):
     refused(name, one.setsockopt, socket.SOL_SOCKET, option, program)
     refused(name + " long", one.setsockopt, socket.SOL_SOCKET, option, program + bytes(100))
-""",
-    ),
-    attack(
-        "filter_with_a_listener",
-        "blocked: NEW_LISTENER",
-        _FILTER
-        + """
+
+== filter_with_a_listener | blocked: NEW_LISTENER
+<<_FILTER>>
+
 number = {"x86_64": 317, "aarch64": 277}[platform.machine()]
 for name, flags in (("NEW_LISTENER", 8), ("NEW_LISTENER_TSYNC", 8 | 1 | 16), ("WAIT_KILLABLE", 8 | 32)):
     refused(name, syscall_number, number, 1, flags, program)
-""",
-    ),
-    attack(
-        "filters_of_calls_piled_up",
-        "filters",
-        """
+
+== filters_of_calls_piled_up | filters
 instructions = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0x7FFF0000) * 4000)
 program = struct.pack("HxxxxxxP", 4000, ctypes.addressof(instructions))
 number = {"x86_64": 317, "aarch64": 277}[platform.machine()]
@@ -173,12 +140,8 @@ for _ in range(30):
         pile()
         nap()
 time.sleep(1)
-""",
-    ),
-    attack(
-        "rulesets_piled_up",
-        "rulesets",
-        """
+
+== rulesets_piled_up | rulesets
 held, rules = [], 0
 until = time.monotonic() + 1
 try:
@@ -194,12 +157,8 @@ try:
 except OSError as error:
     blocked("ruleset", error)
 say(f"rulesets {len(held)}, {rules} rules")
-""",
-    ),
-    attack(
-        "socket_buffers_of_many_processes",
-        "started",
-        """
+
+== socket_buffers_of_many_processes | started | timeout=10, status="memory_limit"
 def fill():
     held, size = [], 0
     with contextlib.suppress(OSError):
@@ -222,14 +181,8 @@ with contextlib.suppress(BlockingIOError):
     sizes = os.read(reader, 8 * 25)
     total = sum(struct.unpack(f"{len(sizes) // 8}q", sizes))
     if total > 1200 << 20: escaped("memory in sockets", total)
-""",
-        timeout=10,
-        status="memory_limit",
-    ),
-    attack(
-        "connections_that_nobody_accepts",
-        "started",
-        """
+
+== connections_that_nobody_accepts | started | timeout=15, status="memory_limit", meanwhile=True
 held, size, until = [], 0, time.monotonic() + 6
 say("started")
 for number in range(400):
@@ -248,25 +201,14 @@ for number in range(400):
 say(f"sent {size}")
 if size > 1200 << 20: escaped("memory in connections", size)
 time.sleep(2)
-""",
-        timeout=15,
-        status="memory_limit",
-        meanwhile=True,
-    ),
-    attack(
-        "pages_that_only_a_pipe_has",
-        "blocked: vmsplice",
-        """
+
+== pages_that_only_a_pipe_has | blocked: vmsplice
 number = {"x86_64": 278, "aarch64": 75}[platform.machine()]
 reader, writer = os.pipe()
 data = ctypes.create_string_buffer(4096)
 refused("vmsplice", syscall_number, number, writer, struct.pack("PQ", ctypes.addressof(data), 4096), 1, 0)
-""",
-    ),
-    attack(
-        "pipe_buffers_of_many_processes",
-        "started",
-        """
+
+== pipe_buffers_of_many_processes | started | timeout=10
 def fill():
     held = []
     with contextlib.suppress(OSError):
@@ -281,19 +223,14 @@ say("started")
 for _ in range(30):
     if os.fork() == 0: fill()
 time.sleep(1.5)
-""",
-        timeout=10,
-    ),
-    attack(
-        "datagrams_to_a_socket_that_is_not_read",
-        "started",
-        """
+
+== datagrams_to_a_socket_that_is_not_read | started
 held, sent = [], 0
 say("started")
 with contextlib.suppress(OSError):
     for number in range(200):
         box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        box.bind(f"\\0box-{os.getpid()}-{number}")
+        box.bind(f"\0box-{os.getpid()}-{number}")
         held.append(box)
         for _ in range(2):
             one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -303,24 +240,16 @@ with contextlib.suppress(OSError):
                 while True: sent += one.sendto(bytes(100_000), box.getsockname())
 say(f"sent {sent}")
 if sent > 400 << 20: escaped("memory in datagrams", sent)
-""",
-    ),
-    attack(
-        "shared_memory_filled",
-        "filled|blocked: /dev/shm|/dev/shm",
-        "UNLINKED = False\n" + _FILL_SHM,
-        meanwhile=True,
-    ),
-    attack(
-        "shared_memory_filled_without_names",
-        "filled|blocked: /dev/shm|/dev/shm",
-        "UNLINKED = True\n" + _FILL_SHM,
-        meanwhile=True,
-    ),
-    attack(
-        "shared_memory_filled_by_mappings",
-        "filled|blocked: /dev/shm|/dev/shm",
-        """
+
+== shared_memory_filled | filled|blocked: /dev/shm|/dev/shm | meanwhile=True
+UNLINKED = False
+<<_FILL_SHM>>
+
+== shared_memory_filled_without_names | filled|blocked: /dev/shm|/dev/shm | meanwhile=True
+UNLINKED = True
+<<_FILL_SHM>>
+
+== shared_memory_filled_by_mappings | filled|blocked: /dev/shm|/dev/shm | meanwhile=True, needs="quotas"
 import mmap
 held = []
 until = time.monotonic() + 1
@@ -335,14 +264,8 @@ while time.monotonic() < until:
         blocked("/dev/shm", error)
         time.sleep(0.1)
 say(f"filled {len(held)}")
-""",
-        meanwhile=True,
-        needs="quotas",  # of the tmpfs: a file without a name is nobody's
-    ),
-    attack(
-        "shared_memory_inodes_of_many_processes",
-        "filled|blocked: /dev/shm|/dev/shm",
-        """
+
+== shared_memory_inodes_of_many_processes | filled|blocked: /dev/shm|/dev/shm | meanwhile=True
 def fill(number):
     held = []
     with contextlib.suppress(OSError):
@@ -356,13 +279,8 @@ for number in range(40):
     if os.fork() == 0: fill(number)
 time.sleep(1)
 say("filled")
-""",
-        meanwhile=True,
-    ),
-    attack(
-        "epolls_nested",
-        "nested",
-        """
+
+== epolls_nested | nested
 import select
 chain = [select.epoll()]
 depth = 0
@@ -383,12 +301,8 @@ try:
 except OSError as error:
     blocked("epoll", error)
 say(f"nested {depth}")
-""",
-    ),
-    attack(
-        "timers_of_many_processes",
-        "timers",
-        """
+
+== timers_of_many_processes | timers
 def take():
     event = struct.pack("QiiQ", 0, 0, 1, 0) + bytes(40)
     number = {"x86_64": 222, "aarch64": 107}[platform.machine()]
@@ -406,12 +320,8 @@ for _ in range(8):
 total = sum(struct.unpack("i", os.read(reader, 4))[0] for _ in range(8))
 say(f"timers {total}")
 if total > 200_000: escaped("timers", total)
-""",
-    ),
-    attack(
-        "signals_queued",
-        "queued",
-        """
+
+== signals_queued | queued
 signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 64))
 count = 0
 try:
@@ -422,12 +332,8 @@ except OSError as error:
     blocked("rt_sigqueueinfo", error)
 say(f"queued {count}")
 if count > 200_000: escaped("signals", count)
-""",
-    ),
-    attack(
-        "event_descriptors_of_many_processes",
-        "events",
-        """
+
+== event_descriptors_of_many_processes | events
 def take():
     held = []
     with contextlib.suppress(OSError):
@@ -437,29 +343,17 @@ for _ in range(40):
     if os.fork() == 0: take()
 time.sleep(1)
 say("events")
-""",
-    ),
-    attack(
-        "faults_handled_by_a_device",
-        "blocked: /dev/userfaultfd",
-        """
+
+== faults_handled_by_a_device | blocked: /dev/userfaultfd
 refused("userfaultfd", syscall, "userfaultfd", 0)
 refused("/dev/userfaultfd", os.open, "/dev/userfaultfd", os.O_RDWR)
-""",
-    ),
-    attack(
-        "core_limit",
-        "limits",
-        """
+
+== core_limit | limits
 import resource
 say(f"limits {resource.getrlimit(resource.RLIMIT_CORE)}")
 if resource.getrlimit(resource.RLIMIT_CORE) != (1, 1): escaped("RLIMIT_CORE", resource.getrlimit(resource.RLIMIT_CORE))
-""",
-    ),
-    attack(
-        "core_limit_lowered_for_a_core_pattern_that_is_a_pipe",
-        "blocked",
-        """
+
+== core_limit_lowered_for_a_core_pattern_that_is_a_pipe | blocked
 import resource, subprocess
 try:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -467,18 +361,13 @@ except (OSError, ValueError) as error:
     blocked("RLIMIT_CORE", error)
 say(f"blocked: {resource.getrlimit(resource.RLIMIT_CORE)}")
 if 0 in resource.getrlimit(resource.RLIMIT_CORE): escaped("RLIMIT_CORE", resource.getrlimit(resource.RLIMIT_CORE))
-""",
-    ),
-    attack(
-        "core_dumped",
-        "ended -?[0-9]+",
-        """
+
+== core_dumped | ended -?[0-9]+ | status="ok"
 import subprocess
 done = subprocess.run([sys.executable, "-c", "import os; os.abort()"])
 say(f"ended {done.returncode}")
 cores = [name for name in os.listdir(".") if "core" in name]
 if cores: escaped("core", cores)
 """,
-        status="ok",
     ),
 )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(Attack, kind="leftovers")
 
 ATTACKS = (
-    attack(
-        "modules_for_the_next_tenant",
-        "planted",
-        """
+    *written(
+        attack,
+        globals(),
+        r"""
+== modules_for_the_next_tenant | planted
 for name in ("json", "numpy", "sitecustomize", "usercustomize", "ast", "random"):
     open(name + ".py", "w").write("print('ESC' 'APED: planted'); import os; os._exit(9)")
 home = os.environ["HOME"]
@@ -21,12 +22,8 @@ os.makedirs(site)
 open(site + "/evil.pth", "w").write("import os; os._exit(9)")
 open(site + "/usercustomize.py", "w").write("import os; os._exit(9)")
 print("planted")
-""",
-    ),
-    attack(
-        "files_in_shared_places",
-        "tried",
-        """
+
+== files_in_shared_places | tried | needs="uid"
 import tempfile
 for place in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run", "/run/lock", tempfile.gettempdir()):
     with contextlib.suppress(OSError):
@@ -34,25 +31,16 @@ for place in ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run", "/run/lock"
         os.chmod(place + "/left", 0o666)
         os.mkdir(place + "/left.d", 0o777)
 print("tried")
-""",
-        needs="uid",
-    ),
-    attack(
-        "files_held_in_deleted_directories",
-        "held",
-        """
+
+== files_held_in_deleted_directories | held
 os.makedirs("a/b")
 held = [open("a/b/f", "w"), os.open("a/b", os.O_RDONLY), os.open(".", os.O_RDONLY)]
 import shutil
 shutil.rmtree("a")
 daemon(nap)
 print("held")
-""",
-    ),
-    attack(
-        "files_made_again_as_they_are_removed",
-        "started",
-        """
+
+== files_made_again_as_they_are_removed | started
 def refill():
     for number in range(1, 65):
         try: signal.signal(number, signal.SIG_IGN)
@@ -63,12 +51,8 @@ def refill():
                 os.makedirs(f"again{number}/x/y", exist_ok=True)
 for _ in range(4): daemon(refill)
 print("started")
-""",
-    ),
-    attack(
-        "mappings_of_deleted_files",
-        "held",
-        """
+
+== mappings_of_deleted_files | held
 import mmap
 with open("map", "wb+") as file:
     file.truncate(8 << 20)
@@ -77,12 +61,8 @@ os.unlink("map")
 area[:] = bytes([1]) * len(area)
 daemon(nap)
 print("held")
-""",
-    ),
-    attack(
-        "files_beside_the_directory",
-        "left",
-        """
+
+== files_beside_the_directory | left | needs="uid"
 import posix
 beside = os.path.dirname(posix.getcwd())
 for name in ("file", "-rf", ".removed-1", "0" * 32):
@@ -94,13 +74,8 @@ with contextlib.suppress(OSError): os.symlink("/", beside + "/link")
 with contextlib.suppress(OSError): os.mkfifo(beside + "/pipe")
 with contextlib.suppress(OSError): os.rename(posix.getcwd(), beside + "/renamed")
 print("left")
-""",
-        needs="uid",
-    ),
-    attack(
-        "directories_in_shared_memory",
-        "left",
-        """
+
+== directories_in_shared_memory | left | needs="uid"
 with contextlib.suppress(OSError):
     os.chdir("/dev/shm")
     for _ in range(200):
@@ -110,13 +85,8 @@ with contextlib.suppress(OSError):
     os.chmod(".", 0)
     os.chmod("/dev/shm/deep", 0o1)
 print("left")
-""",
-        needs="uid",
-    ),
-    attack(
-        "nested_directories_until_nothing_fits",
-        "full",
-        """
+
+== nested_directories_until_nothing_fits | full | needs="uid"
 count = 0
 try:
     while count < 1000:
@@ -126,23 +96,8 @@ try:
         count += 1
 except OSError: pass
 print("full", count)
-""",
-        needs="uid",
-    ),
-    attack(
-        "many_small_files",
-        "files 2000",
-        """
-for number in range(2000):
-    with open(f"f{number}", "w") as file: file.write("x")
-print("files", len(os.listdir(".")))
-""",
-        timeout=10,
-    ),
-    attack(
-        "settings_of_the_process",
-        "set",
-        """
+
+== settings_of_the_process | set | status="ok|error"
 import locale, resource
 os.umask(0o777)
 os.nice(10)
@@ -152,16 +107,11 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 sys.path[:] = []
 print("set")
-""",
-        status="ok|error",
-    ),
-    attack(
-        "listening_sockets",
-        "listening",
-        """
+
+== listening_sockets | listening
 def listen():
     held = []
-    places = (socket.AF_UNIX, "\\0left"), (socket.AF_UNIX, "left"), (socket.AF_INET, ("127.0.0.1", 45678))
+    places = (socket.AF_UNIX, "\0left"), (socket.AF_UNIX, "left"), (socket.AF_INET, ("127.0.0.1", 45678))
     for family, address in places:
         with contextlib.suppress(OSError):
             held.append(socket.socket(family))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(Attack, kind="memory")
 
@@ -22,61 +22,30 @@ time.sleep(6)
 """
 
 ATTACKS = (
-    attack(
-        "huge",
-        "blocked: bytearray MemoryError",
-        """
+    *written(
+        attack,
+        globals(),
+        r"""
+== huge | blocked: bytearray MemoryError | unsafe=True
 try:
     x = bytearray(10**11)
     escaped("bytearray", len(x))
 except MemoryError as error:
     blocked("bytearray", error)
-""",
-        unsafe=True,
-    ),
-    attack(
-        "gradual",
-        "MemoryError",
-        "x = []\nwhile True: x.append(b'x' * 10**6)",
-        status="error",
-        alive=True,
-        then="x = None\n6 * 7",
-        then_shows="42",
-        unsafe=True,
-    ),
-    attack(
-        "gradual_with_the_error_swallowed",
-        "",
-        """
+
+== gradual | MemoryError | status="error", alive=True, then="x = None\n6 * 7", then_shows="42", unsafe=True
+x = []
+while True: x.append(b'x' * 10**6)
+
+== gradual_with_the_error_swallowed | shows="", status="timeout", timeout=1, unsafe=True
 x = []
 while True:
     try:
         x.append(b"x" * 10**6)
     except MemoryError:
         pass
-""",
-        status="timeout",
-        timeout=1,
-        unsafe=True,
-    ),
-    attack("big_integer", "MemoryError|OverflowError", "1 << 10**11", status="error", alive=True, unsafe=True),
-    attack(
-        "decompression_bomb",
-        "MemoryError|memory",
-        """
-import zlib
-packer = zlib.compressobj(1)
-bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(300)) + packer.flush()
-zlib.decompress(bomb)
-""",
-        status="error",
-        alive=True,
-        unsafe=True,
-    ),
-    attack(
-        "private_mapping",
-        "blocked: mmap",
-        """
+
+== private_mapping | blocked: mmap | unsafe=True
 import mmap
 held = []
 try:
@@ -85,26 +54,8 @@ try:
     escaped("mmap", len(held))
 except (OSError, MemoryError) as error:
     blocked("mmap", error)
-""",
-        unsafe=True,
-    ),
-    attack(
-        "address_space",
-        "blocked: mmap",
-        """
-import mmap
-try:
-    area = mmap.mmap(-1, 1 << 40, flags=mmap.MAP_PRIVATE | 0x4000, prot=mmap.PROT_READ)
-    escaped("mmap", len(area))
-except (OSError, MemoryError) as error:
-    blocked("mmap", error)
-""",
-        unsafe=True,
-    ),
-    attack(
-        "shared_memory_that_no_process_maps",
-        "blocked: mmap",
-        """
+
+== shared_memory_that_no_process_maps | blocked: mmap | timeout=20, needs="landlock seccomp", meanwhile=True
 import mmap
 plain = next(kind for kind in mmap.mmap.__mro__ if kind.__flags__ & 1 << 8 or kind.__base__ is object)
 def fill(area):
@@ -130,15 +81,8 @@ for name, make in kinds.items():
         escaped(name, len(held))
     except (OSError, MemoryError) as error:
         blocked(name, error)
-""",
-        timeout=20,
-        needs="landlock seccomp",
-        meanwhile=True,
-    ),
-    attack(
-        "threads_that_outlive_their_process",
-        "started",
-        """
+
+== threads_that_outlive_their_process | started | status="memory_limit", alive=False, timeout=15
 import threading
 def take():
     time.sleep(0.3)
@@ -152,23 +96,11 @@ for _ in range(15):
         threading.Thread(target=take).start()
         syscall_number({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # exit: of this thread alone
 time.sleep(12)
-""",
-        status="memory_limit",
-        alive=False,
-        timeout=15,
-    ),
-    attack(
-        "25_processes_of_100_mb",
-        "started",
-        _MANY.format(what="bytearray(100 << 20)"),
-        status="memory_limit",
-        alive=False,
-        timeout=10,
-    ),
-    attack(
-        "20_daemons_of_100_mb",
-        "started",
-        """
+
+== 25_processes_of_100_mb | started | status="memory_limit", alive=False, timeout=10
+<<_MANY.format(what='bytearray(100 << 20)')>>
+
+== 20_daemons_of_100_mb | started | status="memory_limit|killed", alive=False, timeout=10
 def take():
     area = bytearray(100 << 20)
     for page in range(0, len(area), 4096):
@@ -178,15 +110,8 @@ print("started", flush=True)
 for _ in range(20):
     daemon(take)
 time.sleep(6)
-""",
-        status="memory_limit|killed",
-        alive=False,
-        timeout=10,
-    ),
-    attack(
-        "daemons_that_have_left_their_session",
-        "left",
-        """
+
+== daemons_that_have_left_their_session | left | timeout=15
 def take():
     os.write(writer, b"x")
     area = bytearray(b"x") * (100 << 20)
@@ -205,13 +130,8 @@ while time.monotonic() < until:
     time.sleep(0.05)
 else: escaped("daemons", 12)
 say("left")
-""",
-        timeout=15,
-    ),
-    attack(
-        "copy_on_write",
-        "started",
-        """
+
+== copy_on_write | started | status="memory_limit", alive=False, timeout=10
 area = bytearray(100 << 20)
 print("started", flush=True)
 for _ in range(20):
@@ -220,40 +140,20 @@ for _ in range(20):
             area[page] = 2
         nap()
 time.sleep(6)
-""",
-        status="memory_limit",
-        alive=False,
-        timeout=10,
-    ),
-    attack(
-        "memfd",
-        "blocked: memfd_create",
-        """
+
+== memfd | blocked: memfd_create | needs="seccomp"
 refused("memfd_create", syscall, "memfd_create", b"m", 0)
 refused("memfd_secret", syscall, "memfd_secret", 0)
-""",
-        needs="seccomp",
-    ),
-    attack(
-        "system_v_segments",
-        "blocked: shmget",
-        """
+
+== system_v_segments | blocked: shmget | needs="seccomp"
 for name, size in (("shmget", 1 << 20), ("semget", 1)):
     refused(name, syscall, name, 0, size, 0o1600, also=(28,))
 refused("msgget", syscall, "msgget", 0, 0o1600, also=(28,))
-""",
-        needs="seccomp",
-    ),
-    attack(
-        "posix_queue",
-        "blocked: mq_open",
-        "refused('mq_open', syscall, 'mq_open', b'queue', os.O_CREAT | os.O_RDWR, 0o600, 0, also=(28,))",
-        needs="seccomp",
-    ),
-    attack(
-        "dev_shm_filled",
-        "blocked: /dev/shm|too much of /dev/shm",
-        """
+
+== posix_queue | blocked: mq_open | needs="seccomp"
+refused('mq_open', syscall, 'mq_open', b'queue', os.O_CREAT | os.O_RDWR, 0o600, 0, also=(28,))
+
+== dev_shm_filled | blocked: /dev/shm|too much of /dev/shm | status="ok|memory_limit", needs="uid"
 written = 0
 try:
     with open("/dev/shm/left", "wb", buffering=0) as file:
@@ -262,14 +162,8 @@ try:
     escaped("/dev/shm", written)
 except OSError as error:
     blocked("/dev/shm", error)
-""",
-        status="ok|memory_limit",
-        needs="uid",
-    ),
-    attack(
-        "pipes",
-        "pipes",
-        """
+
+== pipes | pipes
 import fcntl
 held, size = [], 0
 try:
@@ -287,12 +181,8 @@ except OSError as error:
 print("pipes", len(held), size)
 if size > 300 << 20:
     escaped("memory in pipes", size)
-""",
-    ),
-    attack(
-        "socket_buffers",
-        "trying",
-        """
+
+== socket_buffers | trying | status="ok|memory_limit"
 print("trying", flush=True)
 held, size = [], 0
 try:
@@ -307,13 +197,8 @@ try:
     escaped("memory in sockets", size)
 except OSError as error:
     blocked("socketpair", error)
-""",
-        status="ok|memory_limit",
-    ),
-    attack(
-        "thread_stacks",
-        "blocked: thread",
-        """
+
+== thread_stacks | blocked: thread | unsafe=True
 import threading
 threading.stack_size(64 << 20)
 gate = threading.Event()
@@ -325,6 +210,5 @@ except (RuntimeError, MemoryError) as error:
     blocked("thread", error)
 gate.set()
 """,
-        unsafe=True,
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 ENDED = "killed|memory_limit|timeout"
 
@@ -41,43 +41,60 @@ print("started")
 
 
 ATTACKS = (
-    between("timer_that_exits", code="import threading\nthreading.Timer(.1, os._exit, (0,)).start()\nprint('started')"),
-    between("timer_that_exits_with_an_error", code=_later("os._exit(70)")),
-    between(
-        "exits_at_once",
-        code="import threading\nthreading.Timer(0, os._exit, (0,)).start()",
-        shows="",
-        status="ok|killed",
-        pause=0.2,
-        then_status=ENDED,
-    ),
-    between("killed", code=_later("os.kill(os.getpid(), signal.SIGKILL)")),
-    between(
-        "killed_by_an_alarm",
-        code="""
+    *written(
+        between,
+        globals(),
+        r"""
+== timer_that_exits
+import threading
+threading.Timer(.1, os._exit, (0,)).start()
+print('started')
+
+== timer_that_exits_with_an_error
+<<_later('os._exit(70)')>>
+
+== exits_at_once | shows="", status="ok|killed", pause=0.2, then_status=ENDED
+import threading
+threading.Timer(0, os._exit, (0,)).start()
+
+== killed
+<<_later('os.kill(os.getpid(), signal.SIGKILL)')>>
+
+== killed_by_an_alarm
 signal.signal(signal.SIGALRM, signal.SIG_DFL)
 signal.setitimer(signal.ITIMER_REAL, 0.1)
 print("started")
-""",
-    ),
-    between(
-        "killed_by_a_child",
-        code="""
+
+== killed_by_a_child
 me = os.getpid()
 def strike():
     time.sleep(0.1)
     os.kill(me, signal.SIGKILL)
 daemon(strike)
 print("started")
+
+== segfault
+<<_later('ctypes.string_at(0)')>>
+
+== abort
+<<_later('os.abort()')>>
+
+== every_descriptor_closed
+<<_later('os.closerange(0, 4096)')>>
+
+== control_channel_closed
+<<_later('os.close(channel())')>>
+
+== control_channel_shut_down
+<<_later('socket.socket(fileno=channel()).shutdown(socket.SHUT_RDWR)')>>
+
+== control_channel_replaced
+<<_later("os.dup2(os.open('/dev/null', os.O_RDWR), channel())")>>
+
+== another_program
+<<_later("os.execv('/bin/sh', ['sh', '-c', 'exit 0'])")>>
 """,
     ),
-    between("segfault", code=_later("ctypes.string_at(0)")),
-    between("abort", code=_later("os.abort()")),
-    between("every_descriptor_closed", code=_later("os.closerange(0, 4096)")),
-    between("control_channel_closed", code=_later("os.close(channel())")),
-    between("control_channel_shut_down", code=_later("socket.socket(fileno=channel()).shutdown(socket.SHUT_RDWR)")),
-    between("control_channel_replaced", code=_later("os.dup2(os.open('/dev/null', os.O_RDWR), channel())")),
-    between("another_program", code=_later("os.execv('/bin/sh', ['sh', '-c', 'exit 0'])")),
     between(
         "another_program_that_holds_the_channel",
         code=_later(
@@ -86,10 +103,14 @@ print("started")
         ),
         timeout=0.6,
     ),
-    between("jump_to_nowhere", code=_later("ctypes.CFUNCTYPE(None)(16)()")),
-    between(
-        "stack_of_a_thread",
-        code="""
+    *written(
+        between,
+        globals(),
+        r"""
+== jump_to_nowhere
+<<_later('ctypes.CFUNCTYPE(None)(16)()')>>
+
+== stack_of_a_thread
 import threading
 def later():
     time.sleep(0.1)
@@ -99,12 +120,11 @@ def later():
 threading.stack_size(64 << 10)
 threading.Thread(target=later, daemon=True).start()
 print("started")
-""",
-    ),
-    between("stopped", code=_later("os.kill(os.getpid(), signal.SIGSTOP)"), timeout=1),
-    between(
-        "stopped_by_a_child_again_and_again",
-        code="""
+
+== stopped | timeout=1
+<<_later('os.kill(os.getpid(), signal.SIGSTOP)')>>
+
+== stopped_by_a_child_again_and_again | timeout=0.5
 me = os.getpid()
 def strike():
     time.sleep(0.1)
@@ -113,12 +133,8 @@ def strike():
         time.sleep(0.005)
 daemon(strike)
 print("started")
-""",
-        timeout=0.5,
-    ),
-    between(
-        "processor_time_used_up",
-        code="""
+
+== processor_time_used_up | pause=2.2, status="ok|killed", then_status=f"ok|{ENDED}", then_alive=None
 import resource, threading
 def spend():
     while True: pass
@@ -126,18 +142,10 @@ print("started", flush=True)
 used = int(time.process_time()) + 1
 resource.setrlimit(resource.RLIMIT_CPU, (used, used))
 threading.Thread(target=spend, daemon=True).start()
+
+== strict_filter | then_status=f"ok|{ENDED}", then_alive=None, timeout=0.5
+<<_later('_libc.prctl(22, 1, 0, 0, 0)')>>
 """,
-        pause=2.2,
-        status="ok|killed",
-        then_status=f"ok|{ENDED}",  # idle, it may not have got its second yet
-        then_alive=None,
-    ),
-    between(
-        "strict_filter",
-        code=_later("_libc.prctl(22, 1, 0, 0, 0)"),
-        then_status=f"ok|{ENDED}",
-        then_alive=None,
-        timeout=0.5,
     ),
     between(
         "filter_that_kills",
@@ -148,21 +156,19 @@ threading.Thread(target=spend, daemon=True).start()
         then_status=f"ok|{ENDED}",  # a session may add no filter
         then_alive=None,
     ),
-    between(
-        "every_signal_blocked_and_busy",
-        code="""
+    *written(
+        between,
+        globals(),
+        r"""
+== every_signal_blocked_and_busy | timeout=0.5
 import threading
 def busy():
     signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
     ctypes.PyDLL(None).sleep(1000)
 print("started")
 threading.Timer(0.1, busy).start()
-""",
-        timeout=0.5,
-    ),
-    between(
-        "memory_of_many_children",
-        code="""
+
+== memory_of_many_children | pause=1.2, unsafe=False, then_status=f"ok|{ENDED}", then_alive=None
 def take():
     time.sleep(0.1)
     area = bytearray(100 << 20)
@@ -172,56 +178,39 @@ for _ in range(20):
     if os.fork() == 0: take()
 print("started")
 """,
-        pause=1.2,
-        unsafe=False,
-        then_status=f"ok|{ENDED}",  # its children may have been enough
-        then_alive=None,
     ),
-    broken(
-        "limits_of_its_own",
-        code="""
+    *written(
+        broken,
+        globals(),
+        r"""
+== limits_of_its_own
 import resource
 print("started", flush=True)
 for name in ("NOFILE", "FSIZE", "DATA", "STACK", "NPROC"):
     with contextlib.suppress(Exception):
         which = getattr(resource, "RLIMIT_" + name)
         resource.setrlimit(which, (0, resource.getrlimit(which)[1]))
-""",
-    ),
-    broken(
-        "builtins_removed",
-        code="""
+
+== builtins_removed | status="ok|error|killed"
 import builtins
 print("started", flush=True)
 for name in ("compile", "exec", "eval", "isinstance", "len", "repr", "str", "open", "__import__", "BaseException"):
     with contextlib.suppress(Exception): delattr(builtins, name)
-""",
-        status="ok|error|killed",
-    ),
-    broken(
-        "interpreter_ended_by_its_own_state",
-        code="""
+
+== interpreter_ended_by_its_own_state | status="ok|error|killed"
 print("started", flush=True)
 sys.modules.clear()
 sys.path = sys.stdout = sys.stderr = sys.stdin = sys.excepthook = None
-""",
-        status="ok|error|killed",
-    ),
-    broken(
-        "trace_function_that_raises",
-        code="""
+
+== trace_function_that_raises | status="ok|error|exit|killed"
 print("started", flush=True)
 def trace(*_): raise SystemExit(3)
 sys.settrace(trace)
 sys.setprofile(trace)
 import threading
 threading.settrace(trace)
-""",
-        status="ok|error|exit|killed",
-    ),
-    broken(
-        "asynchronous_errors",
-        code="""
+
+== asynchronous_errors | status="ok|error|exit|killed"
 import threading
 main = threading.main_thread().ident
 def throw():
@@ -230,18 +219,13 @@ def throw():
         time.sleep(0.005)
 print("started", flush=True)
 threading.Thread(target=throw, daemon=True).start()
-""",
-        status="ok|error|exit|killed",
-    ),
-    broken(
-        "signals_that_raise",
-        code="""
+
+== signals_that_raise | status="ok|error|exit|killed|timeout"
 def throw(*_): raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, throw)
 signal.setitimer(signal.ITIMER_REAL, 0.05, 0.01)
 print("started", flush=True)
 """,
-        status="ok|error|exit|killed|timeout",
     ),
     *(
         asked(name, code=_later(end), asks=(what, "run"))
@@ -252,26 +236,33 @@ print("started", flush=True)
             ("descriptors_closed_before_a_fork", "fork", "os.closerange(0, 4096)"),
         )
     ),
-    within("fork_that_goes_on_in_the_child", shows="", code="if os.fork(): os._exit(0)\nprint('child')\n6 * 7"),
-    within(
-        "daemon_that_goes_on",
-        shows="",
-        code="""
+    *written(
+        within,
+        globals(),
+        r"""
+== fork_that_goes_on_in_the_child | shows=""
+if os.fork(): os._exit(0)
+print('child')
+6 * 7
+
+== daemon_that_goes_on | shows=""
 if os.fork(): os._exit(0)
 os.setsid()
 if os.fork(): os._exit(0)
 time.sleep(0.2)
 print("daemon")
 6 * 7
-""",
-    ),
-    within("exit_in_the_cell", shows="", code="os._exit(0)"),
-    within("another_program_in_the_cell", shows="", code="os.execv('/bin/sh', ['sh', '-c', 'exit 0'])"),
-    within("stopped_in_the_cell", shows="", code="os.kill(os.getpid(), signal.SIGSTOP)", timeout=1),
-    within(
-        "killed_by_every_signal_in_turn",
-        shows="",
-        code="""
+
+== exit_in_the_cell | shows=""
+os._exit(0)
+
+== another_program_in_the_cell | shows=""
+os.execv('/bin/sh', ['sh', '-c', 'exit 0'])
+
+== stopped_in_the_cell | shows="", timeout=1
+os.kill(os.getpid(), signal.SIGSTOP)
+
+== killed_by_every_signal_in_turn | shows=""
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGBUS, signal.SIGSYS, signal.SIGKILL):
     with contextlib.suppress(OSError): signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from attacks.attack import Attack
-from sandbox.server.wire import BRANCHED, DONE, FILED, OUTCOME, READY
+from attacks.attack import Attack, written
+from sandbox.server.wire import BRANCHED, FILED, OUTCOME, READY
 
 attack = partial(
     Attack,
@@ -29,15 +29,19 @@ good = struct.pack("{OUTCOME.format}", 0, 1, 6, 0) + b"forged"
 _OUTPUTS = "kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, 300) for fd in (1, 2)]\n"
 
 _FORK_ATTACKS = (
-    attack(
-        "results_forged",
-        before=_KEEP,
-        code=_FORGED + f"write_to_all(kept, b''.join(frame({DONE}, number, good) for number in range(300)))",
-    ),
-    attack(
-        "result_of_the_next_cell_forged",
-        before=_KEEP
-        + """
+    *written(
+        attack,
+        globals(),
+        r"""
+== results_forged
+<<_KEEP>>
+----
+<<_FORGED>>
+write_to_all(kept, b''.join(frame(<<DONE>>, number, good) for number in range(300)))
+
+== result_of_the_next_cell_forged | meanwhile=True
+<<_KEEP>>
+
 import gc
 numbers = set()
 frame = sys._getframe()
@@ -46,15 +50,18 @@ while frame:
     for holder in list(frame.f_locals.values()):
         numbers |= {value for value in list(getattr(holder, "__dict__", {}).values()) if type(value) is int}
     frame = frame.f_back
-""",
-        code=_FORGED
-        + f"""
+----
+<<_FORGED>>
+
 for number in sorted(n + step for n in numbers for step in (1, 2, 3) if 0 <= n < 10**6):
-    write_to_all(kept, frame({DONE}, number, good))
+    write_to_all(kept, frame(<<DONE>>, number, good))
+
+== channel_given_garbage
+<<_KEEP>>
+----
+write_to_all(kept, b'garbage' * 100)
 """,
-        meanwhile=True,
     ),
-    attack("channel_given_garbage", before=_KEEP, code="write_to_all(kept, b'garbage' * 100)"),
     attack(
         "channel_given_all_kinds_of_frames",
         before=_KEEP,
@@ -64,22 +71,23 @@ for kind, payload in (({READY}, b"/slots/0/x"), ({BRANCHED}, bytes(16) + b"/slot
     write_to_all(kept, frame(kind, 1, payload))
 """,
     ),
-    attack(
-        "channel_shut_down",
-        before=_KEEP,
-        code="""
+    *written(
+        attack,
+        globals(),
+        r"""
+== channel_shut_down
+<<_KEEP>>
+----
 tried = 0
 for fd in kept:
     with contextlib.suppress(OSError):
         socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RDWR)
         tried += 1
 say(f"tried {len(kept)}, shut down {tried}")
-""",
-    ),
-    attack(
-        "channel_given_a_timeout",
-        before=_KEEP,
-        code="""
+
+== channel_given_a_timeout
+<<_KEEP>>
+----
 for fd in kept:
     with contextlib.suppress(OSError):
         line = socket.socket(fileno=os.dup(fd))
@@ -88,12 +96,10 @@ for fd in kept:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
         os.set_blocking(fd, False)
 say(f"tried {len(kept)}")
-""",
-    ),
-    attack(
-        "next_cell_stolen",
-        before=_KEEP,
-        code="""
+
+== next_cell_stolen | meanwhile=True
+<<_KEEP>>
+----
 say(f"tried {len(kept)}")
 until = time.monotonic() + 0.7
 for fd in kept: os.set_blocking(fd, False)
@@ -102,13 +108,10 @@ while time.monotonic() < until:
         with contextlib.suppress(OSError):
             say(repr(os.read(fd, 65536)))
     time.sleep(0.001)
-""",
-        meanwhile=True,
-    ),
-    attack(
-        "next_cell_read_along",
-        before=_KEEP,
-        code="""
+
+== next_cell_read_along | meanwhile=True
+<<_KEEP>>
+----
 say(f"tried {len(kept)}")
 until = time.monotonic() + 0.7
 lines = []
@@ -119,35 +122,29 @@ while time.monotonic() < until:
         with contextlib.suppress(OSError):
             seen = line.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             if seen: say(repr(seen))
-""",
-        meanwhile=True,
-    ),
-    attack(
-        "channel_in_flight",
-        before=_KEEP_IN_FLIGHT,
-        code="write_to_all(landed(near) or [near.fileno()], b'garbage' * 100)",
-    ),
-    attack(
-        "channel_in_flight_in_a_socket_in_flight",
-        before=_KEEP_IN_FLIGHT + "outer = in_flight([near.detach()])\n",
-        code="""
+
+== channel_in_flight
+<<_KEEP_IN_FLIGHT>>
+----
+write_to_all(landed(near) or [near.fileno()], b'garbage' * 100)
+
+== channel_in_flight_in_a_socket_in_flight
+<<_KEEP_IN_FLIGHT>>
+outer = in_flight([near.detach()])
+----
 inner = landed(outer)
 fds = landed(socket.socket(fileno=inner[0])) if inner else []
 write_to_all(fds or [outer.fileno()], b'garbage' * 100)
-""",
-    ),
-    attack(
-        "channel_held_by_a_worker",
-        before="line = worker()",
-        code="""
+
+== channel_held_by_a_worker
+line = worker()
+----
 order(line, "[fd for fd in kept_descriptors() if write_to_all([fd], b'garbage' * 100)]")
 say("tried 1")
-""",
-    ),
-    attack(
-        "next_cell_stolen_in_flight",
-        before=_KEEP_IN_FLIGHT,
-        code="""
+
+== next_cell_stolen_in_flight | meanwhile=True
+<<_KEEP_IN_FLIGHT>>
+----
 fds = landed(near)
 say(f"tried 1, landed {len(fds)}")
 until = time.monotonic() + 0.7
@@ -157,75 +154,62 @@ while time.monotonic() < until:
         with contextlib.suppress(OSError):
             say(repr(os.read(fd, 65536)))
     time.sleep(0.001)
-""",
-        meanwhile=True,
-    ),
-    attack("output_injected", before=_OUTPUTS, code="write_to_all(kept, b'injected\\n')"),
-    attack(
-        "output_injected_while_the_others_work",
-        before=_OUTPUTS,
-        code="""
+
+== output_injected
+<<_OUTPUTS>>
+----
+write_to_all(kept, b'injected\n')
+
+== output_injected_while_the_others_work | meanwhile=True
+<<_OUTPUTS>>
+----
 say(f"tried {len(kept)}")
 until = time.monotonic() + 0.6
 for fd in kept: os.set_blocking(fd, False)
 while time.monotonic() < until:
     for fd in kept:
-        with contextlib.suppress(OSError): os.write(fd, b"injected\\n")
+        with contextlib.suppress(OSError): os.write(fd, b"injected\n")
     time.sleep(0.002)
-""",
-        meanwhile=True,
-    ),
-    attack(
-        "output_injected_by_descriptors_in_flight",
-        before="near = in_flight([os.dup(1), os.dup(2)])",
-        code="write_to_all(landed(near) or [near.fileno()], b'injected\\n')",
-    ),
-    attack(
-        "output_injected_by_a_subprocess",
-        before="""
+
+== output_injected_by_descriptors_in_flight
+near = in_flight([os.dup(1), os.dup(2)])
+----
+write_to_all(landed(near) or [near.fileno()], b'injected\n')
+
+== output_injected_by_a_subprocess
 import subprocess
 shell = subprocess.Popen(["/bin/sh"], stdin=subprocess.PIPE)
-""",
-        code="""
+----
 with contextlib.suppress(OSError):
-    shell.stdin.write(b"echo injected\\necho injected >&2\\n")
+    shell.stdin.write(b"echo injected\necho injected >&2\n")
     shell.stdin.flush()
 time.sleep(0.3)
 say("tried 1")
-""",
-    ),
-    attack(
-        "output_stopped_up",
-        before=_OUTPUTS,
-        code="""
+
+== output_stopped_up
+<<_OUTPUTS>>
+----
 say(f"tried {len(kept)}")
 for fd in kept:
     with contextlib.suppress(OSError):
         os.set_blocking(fd, False)
         fcntl.fcntl(fd, 1031, 4096)
         for _ in range(20): os.write(fd, bytes(4096))
-""",
-    ),
-    attack(
-        "output_read",
-        before="""
+
+== output_read | meanwhile=True
 kept = []
 for fd in (1, 2):
     with contextlib.suppress(OSError): kept.append(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK))
-""",
-        code="""
+----
 say(f"tried 1, {len(kept)}")
 until = time.monotonic() + 0.6
 while time.monotonic() < until:
     for fd in kept:
         with contextlib.suppress(OSError): say(repr(os.read(fd, 65536)))
-""",
-        meanwhile=True,
-    ),
-    attack(
-        "directory_in_flight",
-        before="near = in_flight([os.open('.', os.O_RDONLY | os.O_DIRECTORY), os.open('.', os.O_PATH)])",
-        code="""
+
+== directory_in_flight
+near = in_flight([os.open('.', os.O_RDONLY | os.O_DIRECTORY), os.open('.', os.O_PATH)])
+----
 for fd in landed(near):
     with contextlib.suppress(OSError):
         say(open(os.open("secret.txt", os.O_RDONLY, dir_fd=fd)).read())
@@ -234,60 +218,48 @@ for fd in landed(near):
     with contextlib.suppress(OSError):
         os.rename("listener", "gone", src_dir_fd=fd, dst_dir_fd=fd)
 say("tried 1")
-""",
-    ),
-    attack(
-        "file_in_flight",
-        before="""
+
+== file_in_flight
 open("secret.txt", "w").close()
 near = in_flight([os.open("secret.txt", os.O_RDWR)])
-""",
-        code="""
+----
 for fd in landed(near):
     say(repr(os.pread(fd, 100, 0)))
     os.pwrite(fd, b"changed", 0)
 say("tried 1")
-""",
-    ),
-    attack(
-        "file_mapped",
-        before="""
+
+== file_mapped
 import mmap
 with open("secret.txt", "w+b") as file:
     file.truncate(4096)
     mapped = mmap.mmap(file.fileno(), 4096)
-""",
-        code="""
+----
 say("tried 1")
 if not os.fork():
     say(repr(mapped[:100]))
     mapped[:7] = b"changed"
     os._exit(0)
 os.wait()
-""",
-    ),
-    attack(
-        "directory_by_its_name",
-        before="import posix\nplace = posix.getcwd()\nlink = os.readlink('/proc/self/cwd')",
-        code="""
+
+== directory_by_its_name
+import posix
+place = posix.getcwd()
+link = os.readlink('/proc/self/cwd')
+----
 for name in {place, link} - {posix.getcwd()}:
     with contextlib.suppress(OSError): say(open(name + "/secret.txt").read())
     with contextlib.suppress(OSError): open(name + "/secret.txt", "w").write("changed")
     with contextlib.suppress(OSError): os.mkdir(name + "/made")
 say("tried 1")
-""",
-    ),
-    attack(
-        "memory_by_a_file_kept",
-        before="""
+
+== memory_by_a_file_kept
 kept = []
 for name in ("mem", "environ", "maps", "fd", "root", "cwd"):
     for flags in (os.O_RDWR, os.O_RDONLY, os.O_PATH):
         with contextlib.suppress(OSError): kept.append((name, os.open(f"/proc/self/{name}", flags)))
 kept.append(("process", os.open("/proc/self", os.O_PATH)))
 near = in_flight([os.dup(fd) for _, fd in kept])
-""",
-        code="""
+----
 fds = [fd for _, fd in kept] + landed(near)
 for fd in fds:
     for victim in VICTIMS:
@@ -298,17 +270,13 @@ for fd in fds:
             say(repr(os.pread(os.open(name, os.O_RDONLY, dir_fd=fd), 200, 0)))
             if name == "mem": escaped("opened", name)
 say(f"tried {len(fds)}")
-""",
-    ),
-    attack(
-        "settings_by_files_kept",
-        before="""
+
+== settings_by_files_kept
 kept = []
 for name in ("oom_score_adj", "comm", "timerslack_ns", "coredump_filter", "clear_refs", "sched", "autogroup",
              "loginuid"):
     with contextlib.suppress(OSError): kept.append((name, os.open(f"/proc/self/{name}", os.O_WRONLY)))
-""",
-        code="""
+----
 for name, fd in kept:
     with contextlib.suppress(OSError):
         os.write(fd, b"1000")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(
     Attack,
@@ -52,22 +52,34 @@ shell = subprocess.Popen(["/bin/sh"], stdin=subprocess.PIPE, stdout=subprocess.P
 """
 
 ATTACKS = (
-    attack("worker_reads_files", "ordered", before="line = worker()", code=_READ),
-    attack("worker_overwrites_files", "ordered", before="line = worker()", code=_OVERWRITE),
-    attack("worker_kills", "ordered", before="line = worker()", code=_KILL),
-    attack(
-        "worker_that_has_left",
-        "ordered",
-        before="""
+    *written(
+        attack,
+        globals(),
+        r"""
+== worker_reads_files | ordered
+line = worker()
+----
+<<_READ>>
+
+== worker_overwrites_files | ordered
+line = worker()
+----
+<<_OVERWRITE>>
+
+== worker_kills | ordered
+line = worker()
+----
+<<_KILL>>
+
+== worker_that_has_left | ordered
 line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 daemon(lambda: obey(far))
-""",
-        code=_READ + _OVERWRITE + _KILL,
-    ),
-    attack(
-        "worker_reached_over_shared_memory",
-        "ordered",
-        before="""
+----
+<<_READ>>
+<<_OVERWRITE>>
+<<_KILL>>
+
+== worker_reached_over_shared_memory | ordered
 place = f"/dev/shm/meet-{os.getuid()}"
 with contextlib.suppress(OSError): os.unlink(place)
 meeting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -77,20 +89,15 @@ if os.fork() == 0:
     with contextlib.suppress(BaseException):
         while True: obey(meeting.accept()[0])
     os._exit(0)
-""",
-        code="""
+----
 line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 with contextlib.suppress(OSError):
     line.settimeout(1)
     line.connect(place)
-"""
-        + _READ
-        + _KILL,
-    ),
-    attack(
-        "worker_reached_over_a_pipe_with_a_name",
-        "ordered",
-        before="""
+<<_READ>>
+<<_KILL>>
+
+== worker_reached_over_a_pipe_with_a_name | ordered
 place = f"/dev/shm/pipe-{os.getuid()}"
 with contextlib.suppress(OSError): os.unlink(place)
 os.mkfifo(place)
@@ -99,80 +106,71 @@ if os.fork() == 0:
         pipe = os.open(place, os.O_RDWR)
         while True: eval(os.read(pipe, 4096).decode())
     os._exit(0)
-""",
-        code="""
+----
 with contextlib.suppress(OSError):
     pipe = os.open(place, os.O_WRONLY | os.O_NONBLOCK)
     os.write(pipe, b"open('secret.txt', 'w').write('changed')")
 time.sleep(0.3)
 say("ordered")
-""",
-    ),
-    attack(
-        "pool_of_processes",
-        "ordered",
-        before="""
+
+== pool_of_processes | ordered
 import multiprocessing
 pool = multiprocessing.get_context("fork").Pool(2)
 pool.apply(os.getpid)
-""",
-        code="""
+----
 with contextlib.suppress(Exception):
     for pid in victims(): pool._inqueue.put((0, 0, os.kill, (pid, 9), {}))
     for _ in range(2): pool._inqueue.put((0, 0, os.replace, ("secret.txt", "more"), {}))
 time.sleep(0.5)
 say("ordered")
-""",
-    ),
-    attack(
-        "executor_of_processes",
-        "ordered",
-        before="""
+
+== executor_of_processes | ordered
 import concurrent.futures.process as processes, multiprocessing
 executor = processes.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork"))
 executor.submit(os.getpid).result()
-""",
-        code="""
+----
 with contextlib.suppress(Exception):
     for pid in victims(): executor._call_queue._writer.send(processes._CallItem(0, os.kill, (pid, 9), {}))
     for _ in range(2): executor._call_queue._writer.send(processes._CallItem(0, os.replace, ("secret.txt", "more"), {}))
 time.sleep(0.5)
 say("ordered")
-""",
-    ),
-    attack(
-        "executor_with_its_workers_ended",
-        "ordered",
-        before="""
+
+== executor_with_its_workers_ended | ordered
 import concurrent.futures.process as processes, multiprocessing
 executor = processes.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork"))
 executor.submit(os.getpid).result()
-""",
-        code="""
+----
 for one in (executor._processes or {}).values():
     with contextlib.suppress(Exception): refused("kill", os.kill, one.pid, signal.SIGKILL, also=(3,))
 with contextlib.suppress(Exception): executor.shutdown(wait=False, cancel_futures=True)
 say("ordered")
-""",
-    ),
-    attack(
-        "executor_of_threads",
-        "ordered",
-        before="""
+
+== executor_of_threads | ordered
 from concurrent.futures import ThreadPoolExecutor
 threads = ThreadPoolExecutor(2)
 line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 threads.submit(obey, far)
-""",
-        code=_READ + _OVERWRITE,
-    ),
-    attack("thread_reads_files", "ordered", before=_THREAD, code=_READ + 'order(line, "secret")\n'),
-    attack("thread_overwrites_files", "ordered", before=_THREAD, code=_OVERWRITE),
-    attack("thread_ends_its_process", "ordered", before=_THREAD, code='order(line, "os._exit(0)")\n'),
-    attack(
-        "thread_reached_over_shared_memory",
-        "ordered",
-        before="""
+----
+<<_READ>>
+<<_OVERWRITE>>
+
+== thread_reads_files | ordered
+<<_THREAD>>
+----
+<<_READ>>
+order(line, "secret")
+
+== thread_overwrites_files | ordered
+<<_THREAD>>
+----
+<<_OVERWRITE>>
+
+== thread_ends_its_process | ordered
+<<_THREAD>>
+----
+order(line, "os._exit(0)")
+
+== thread_reached_over_shared_memory | ordered
 import threading
 place = f"/dev/shm/orders-{os.getuid()}"
 def watch():
@@ -182,79 +180,63 @@ def watch():
 open(place, "w").close()
 origin = os.getpid()
 threading.Thread(target=watch, daemon=True).start()
-""",
-        code="""
+----
 with contextlib.suppress(OSError):
     with open(place, "w") as file: file.write(f"os._exit(0) if os.getpid() == {origin} else None")
     time.sleep(0.3)
     os.unlink(place)
 say("ordered")
-""",
-    ),
-    attack(
-        "shell_reads_files",
-        "ordered",
-        before=_SHELL,
-        code="""
+
+== shell_reads_files | ordered
+<<_SHELL>>
+----
 with contextlib.suppress(OSError):
     os.set_blocking(shell.stdout.fileno(), False)
-    shell.stdin.write(b"read x < secret.txt; echo $x\\n")
+    shell.stdin.write(b"read x < secret.txt; echo $x\n")
     shell.stdin.flush()
     time.sleep(0.3)
     say(repr(os.read(shell.stdout.fileno(), 4096)))
 say("ordered")
-""",
-    ),
-    attack(
-        "shell_kills",
-        "ordered",
-        before=_SHELL,
-        code="""
+
+== shell_kills | ordered
+<<_SHELL>>
+----
 with contextlib.suppress(OSError):
-    for pid in victims(): shell.stdin.write(f"kill -9 {pid}\\n".encode())
-    shell.stdin.write(b"echo changed > secret.txt; rm -f listener\\n")
+    for pid in victims(): shell.stdin.write(f"kill -9 {pid}\n".encode())
+    shell.stdin.write(b"echo changed > secret.txt; rm -f listener\n")
     shell.stdin.flush()
 time.sleep(0.3)
 say("ordered")
-""",
-    ),
-    attack(
-        "shell_started_anew_with_every_fork",
-        "ordered",
-        before=_SHELL
-        + """
+
+== shell_started_anew_with_every_fork | ordered | position="original"
+<<_SHELL>>
+
 def again():
     global shell
     shell = subprocess.Popen(["/bin/sh"], stdin=subprocess.PIPE)
 os.register_at_fork(after_in_parent=again)
-""",
-        position="original",
-        code="""
+----
 with contextlib.suppress(OSError):
-    for pid in victims(): shell.stdin.write(f"kill -9 {pid}\\n".encode())
+    for pid in victims(): shell.stdin.write(f"kill -9 {pid}\n".encode())
     shell.stdin.flush()
 time.sleep(0.3)
 say("ordered")
-""",
-    ),
-    attack(
-        "hook_in_the_original_keeps_descriptors",
-        "tried [1-9]",
-        before=_KEEP_NEW + "os.register_at_fork(before=keep, after_in_parent=keep)",
-        position="original",
-        code=_USE_KEPT,
-    ),
-    attack(
-        "hook_in_the_copies_keeps_descriptors",
-        "tried [1-9]",
-        before=_KEEP_NEW + "os.register_at_fork(before=keep, after_in_child=keep)",
-        code=_USE_KEPT,
-    ),
-    attack(
-        "hook_in_the_copies_sends_descriptors_home",
-        "tried",
-        before=_KEEP_NEW
-        + """
+
+== hook_in_the_original_keeps_descriptors | tried [1-9] | position="original"
+<<_KEEP_NEW>>
+os.register_at_fork(before=keep, after_in_parent=keep)
+----
+<<_USE_KEPT>>
+
+== hook_in_the_copies_keeps_descriptors | tried [1-9]
+<<_KEEP_NEW>>
+os.register_at_fork(before=keep, after_in_child=keep)
+----
+<<_USE_KEPT>>
+
+== hook_in_the_copies_sends_descriptors_home | tried | position="original"
+<<_KEEP_NEW>>
+
 near, far = socket.socketpair()
 near.setblocking(False)
 def send_home():
@@ -263,15 +245,13 @@ def send_home():
         with contextlib.suppress(OSError): socket.send_fds(far, [b"x"], [fd])
     kept.clear()
 os.register_at_fork(after_in_child=send_home)
-""",
-        position="original",
-        code="kept = landed(near)\n" + _USE_KEPT,
-    ),
-    attack(
-        "thread_in_the_original_keeps_descriptors",
-        "tried [1-9]",
-        before=_KEEP_NEW
-        + """
+----
+kept = landed(near)
+<<_USE_KEPT>>
+
+== thread_in_the_original_keeps_descriptors | tried [1-9] | position="original"
+<<_KEEP_NEW>>
+
 import threading
 def always():
     seen = set()
@@ -284,26 +264,20 @@ def always():
                 seen.add(status.st_ino)
 threading.Thread(target=always, daemon=True).start()
 time.sleep(0.1)
-""",
-        position="original",
-        code=_USE_KEPT,
-    ),
-    attack(
-        "timer_in_the_original_keeps_descriptors",
-        "tried [1-9]",
-        before=_KEEP_NEW
-        + """
+----
+<<_USE_KEPT>>
+
+== timer_in_the_original_keeps_descriptors | tried [1-9] | position="original"
+<<_KEEP_NEW>>
+
 signal.signal(signal.SIGALRM, lambda *_: len(kept) > 20 or keep())
 signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
 time.sleep(0.02)
-""",
-        position="original",
-        code="signal.setitimer(signal.ITIMER_REAL, 0)\n" + _USE_KEPT,
-    ),
-    attack(
-        "functions_replaced_keep_descriptors",
-        "tried",
-        before="""
+----
+signal.setitimer(signal.ITIMER_REAL, 0)
+<<_USE_KEPT>>
+
+== functions_replaced_keep_descriptors | tried | position="original"
 kept = []
 def keeping(function):
     def call(*arguments, **named):
@@ -328,15 +302,12 @@ for module, names in ((socket, ("socketpair", "socket", "fromfd")), (os, ("pipe"
                       (_socket, ("socketpair", "dup")), (posix, ("pipe", "pipe2", "dup", "dup2"))):
     for name in names:
         if name != "socket" and hasattr(module, name): setattr(module, name, keeping(getattr(module, name)))
-""",
-        position="original",
-        code=_USE_KEPT,
-    ),
-    attack(
-        "tracing_keeps_descriptors",
-        "tried",
-        before=_KEEP_NEW
-        + """
+----
+<<_USE_KEPT>>
+
+== tracing_keeps_descriptors | tried | position="original"
+<<_KEEP_NEW>>
+
 def follow(frame, event, argument):
     if len(kept) < 150 and event in ("call", "return", "c_return", "c_call"):
         for value in list(frame.f_locals.values()):
@@ -346,15 +317,13 @@ def follow(frame, event, argument):
                 if 2 < number < 300 and os.path.stat.S_ISSOCK(os.fstat(number).st_mode):
                     kept.append(fcntl.fcntl(number, fcntl.F_DUPFD, 300))
 sys.setprofile(follow)
-""",
-        position="original",
-        code="sys.setprofile(None)\n" + _USE_KEPT,
-    ),
-    attack(
-        "audit_hook_keeps_descriptors",
-        "tried",
-        before=_KEEP_NEW
-        + """
+----
+sys.setprofile(None)
+<<_USE_KEPT>>
+
+== audit_hook_keeps_descriptors | tried | position="original"
+<<_KEEP_NEW>>
+
 auditing = False
 def audit(event, arguments):
     global auditing
@@ -363,14 +332,11 @@ def audit(event, arguments):
         keep()
         auditing = False
 sys.addaudithook(audit)
-""",
-        position="original",
-        code="auditing = True\n" + _USE_KEPT,
-    ),
-    attack(
-        "signal_of_a_descriptor",
-        "tried",
-        before="""
+----
+auditing = True
+<<_USE_KEPT>>
+
+== signal_of_a_descriptor | tried | status="ok|killed|timeout", timeout=2
 pairs = []
 for target in (os.getpid(), -os.getpgrp()):
     for number in (signal.SIGKILL, signal.SIGSTOP):
@@ -380,20 +346,13 @@ for target in (os.getpid(), -os.getpgrp()):
             fcntl.fcntl(one, fcntl.F_SETOWN, target)
             fcntl.fcntl(one, 10, number)
             fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-""",
-        code="""
+----
 say("tried")
 for one, two in pairs:
     with contextlib.suppress(OSError): two.send(b"x")
 time.sleep(0.2)
-""",
-        status="ok|killed|timeout",
-        timeout=2,
-    ),
-    attack(
-        "signal_of_a_descriptor_by_ioctl",
-        "tried",
-        before="""
+
+== signal_of_a_descriptor_by_ioctl | tried | timeout=2
 pairs = []
 for request in (0x8901, 0x8902):
     one, two = socket.socketpair()
@@ -407,79 +366,57 @@ with contextlib.suppress(OSError):
     fcntl.fcntl(reader, 15, struct.pack("ii", 1, os.getpid()))
     fcntl.fcntl(reader, 10, signal.SIGKILL)
     fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-""",
-        code="""
+----
 say("tried")
 for one, two in pairs:
     with contextlib.suppress(OSError): two.send(b"x")
 with contextlib.suppress(OSError): os.write(writer, b"x")
 time.sleep(0.2)
-""",
-        timeout=2,
-    ),
-    attack(
-        "signal_of_a_lease",
-        "tried",
-        before="""
+
+== signal_of_a_lease | tried
 place = f"/dev/shm/lease-{os.getuid()}"
 leased = os.open(place, os.O_RDONLY | os.O_CREAT, 0o600)
 with contextlib.suppress(OSError):
     fcntl.fcntl(leased, 10, signal.SIGKILL)
     fcntl.fcntl(leased, 1024, fcntl.F_RDLCK)
-""",
-        code="""
+----
 with contextlib.suppress(OSError): os.close(os.open(place, os.O_WRONLY | os.O_NONBLOCK))
 time.sleep(0.2)
 with contextlib.suppress(OSError): os.unlink(place)
 say("tried")
-""",
-    ),
-    attack(
-        "signal_of_a_directory",
-        "tried",
-        before="""
+
+== signal_of_a_directory | tried
 place = f"/dev/shm/made-{os.getuid()}"
 with contextlib.suppress(OSError):
     watched = os.open("/dev/shm", os.O_RDONLY)
     fcntl.fcntl(watched, 10, signal.SIGKILL)
     fcntl.fcntl(watched, 1026, 0x80000010)
-""",
-        code="""
+----
 with contextlib.suppress(OSError):
     open(place, "w").close()
     os.rename(place, place + "-renamed")
     os.unlink(place + "-renamed")
 time.sleep(0.2)
 say("tried")
-""",
-    ),
-    attack(
-        "signal_of_a_terminal",
-        "tried",
-        before="""
+
+== signal_of_a_terminal | tried
 master = None
 with contextlib.suppress(OSError):
     master, terminal = os.openpty()
     fcntl.ioctl(terminal, 0x540E, 0)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-""",
-        code="""
+----
 if master is not None:
     with contextlib.suppress(OSError):
-        os.write(master, b"\\x1c\\x03")
+        os.write(master, b"\x1c\x03")
         os.close(master)
 time.sleep(0.2)
 say("tried")
-""",
-    ),
-    attack(
-        "process_descriptor_kept",
-        "blocked|tried",
-        before="""
+
+== process_descriptor_kept | blocked|tried
 pidfd = -1
 with contextlib.suppress(OSError): pidfd = os.pidfd_open(os.getpid())
-""",
-        code="""
+----
 refused("pidfd_send_signal", syscall, "pidfd_send_signal", pidfd, signal.SIGKILL, 0, 0, also=(9,))
 refused("pidfd_getfd", syscall, "pidfd_getfd", pidfd, 1, 0, also=(9,))
 """,

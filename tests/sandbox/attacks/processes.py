@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(Attack, kind="processes")
 HELD = "blocked: fork EAGAIN"
 
 ATTACKS = (
-    attack(
-        "fork_bomb",
-        HELD,
-        """
+    *written(
+        attack,
+        globals(),
+        r"""
+== fork_bomb | shows=HELD, status="timeout", timeout=1, needs="uid"
 told = False
 while True:
     try:
@@ -23,15 +24,8 @@ while True:
             told = True
             blocked("fork", error)
         time.sleep(0.01)
-""",
-        status="timeout",
-        timeout=1,
-        needs="uid",
-    ),
-    attack(
-        "fork_bomb_double_fork",
-        HELD,
-        """
+
+== fork_bomb_double_fork | shows=HELD, status="timeout", timeout=1, needs="uid"
 told = False
 while True:
     try:
@@ -44,15 +38,8 @@ while True:
             told = True
             blocked("fork", error)
         time.sleep(0.01)
-""",
-        status="timeout",
-        timeout=1,
-        needs="uid",
-    ),
-    attack(
-        "fork_bomb_deaf",
-        HELD,
-        """
+
+== fork_bomb_deaf | shows=HELD, status="timeout", alive=False, timeout=1, needs="uid"
 for number in range(1, 65):
     try: signal.signal(number, signal.SIG_IGN)
     except (OSError, ValueError): pass
@@ -64,24 +51,11 @@ while True:
         if not told:
             told = True
             blocked("fork", error)
-""",
-        status="timeout",
-        alive=False,
-        timeout=1,
-        needs="uid",
-    ),
-    attack(
-        "fork_bomb_shell",
-        "fork|Resource temporarily unavailable",
-        "print(os.system('b() { b | b & }; b; sleep 1; b; echo fork')); time.sleep(1)",
-        status="ok|timeout|output_limit",
-        timeout=3,
-        needs="uid",
-    ),
-    attack(
-        "fork_bomb_raw_clone",
-        HELD,
-        """
+
+== fork_bomb_shell | fork|Resource temporarily unavailable | status="ok|timeout|output_limit", timeout=3, needs="uid"
+print(os.system('b() { b | b & }; b; sleep 1; b; echo fork')); time.sleep(1)
+
+== fork_bomb_raw_clone | shows=HELD, status="timeout", timeout=1, needs="uid"
 told = False
 while True:
     try:
@@ -91,15 +65,8 @@ while True:
             told = True
             blocked("fork", error)
         time.sleep(0.01)
-""",
-        status="timeout",
-        timeout=1,
-        needs="uid",
-    ),
-    attack(
-        "fork_bomb_and_exit",
-        "dies",
-        """
+
+== fork_bomb_and_exit | dies | status="killed", alive=False, needs="uid"
 say("dies")
 if os.fork() == 0:
     while True:
@@ -108,15 +75,8 @@ if os.fork() == 0:
         except OSError:
             pass
 os._exit(0)
-""",
-        status="killed",
-        alive=False,
-        needs="uid",
-    ),
-    attack(
-        "thread_bomb",
-        "blocked: thread",
-        """
+
+== thread_bomb | blocked: thread | needs="uid"
 import threading
 gate = threading.Event()
 threading.stack_size(64 << 10)
@@ -129,32 +89,23 @@ try:
 except (RuntimeError, MemoryError) as error:
     blocked("thread", error)
 gate.set()
-""",
-        needs="uid",
-    ),
-    attack(
-        "thirty_hogs",
-        "hogs 30",
-        """
+
+== thirty_hogs | hogs 30
 hogs = 0
 for _ in range(30):
     if os.fork() == 0:
         spin()
     hogs += 1
 print("hogs", hogs)
-""",
-    ),
-    attack("daemon_double_fork", "started", "daemon(nap); print('started')"),
-    attack("daemon_that_spins", "started", "daemon(spin); print('started')"),
-    attack(
-        "daemons_many",
-        "started",
-        "for _ in range(25): daemon(nap)\nprint('started')",
-    ),
-    attack(
-        "daemon_subreaper",
-        "started",
-        """
+
+== daemon_that_spins | started
+daemon(spin); print('started')
+
+== daemons_many | started
+for _ in range(25): daemon(nap)
+print('started')
+
+== daemon_subreaper | started
 def reaper():
     _libc.prctl(36, 1, 0, 0, 0)
     for _ in range(5):
@@ -162,19 +113,12 @@ def reaper():
     nap()
 daemon(reaper)
 print("started")
-""",
-    ),
-    attack(
-        "daemon_holds_stdout",
-        "started",
-        "daemon(nap)\nprint('started')",
-        then="print('next')",
-        then_shows="next",
-    ),
-    attack(
-        "daemon_without_death_signal",
-        "started",
-        """
+
+== daemon_holds_stdout | started | then="print('next')", then_shows='next'
+daemon(nap)
+print('started')
+
+== daemon_without_death_signal | started
 def stay():
     _libc.prctl(1, 0, 0, 0, 0)
     for number in range(1, 65):
@@ -183,12 +127,8 @@ def stay():
     nap()
 daemon(stay)
 print("started")
-""",
-    ),
-    attack(
-        "daemons_that_restart_each_other",
-        "started",
-        """
+
+== daemons_that_restart_each_other | started
 def guard():
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     peer = 0
@@ -203,59 +143,34 @@ def guard():
 for _ in range(4):
     daemon(guard)
 print("started")
-""",
-    ),
-    attack(
-        "daemons_left_by_a_dead_session",
-        "dies",
-        "for _ in range(5): daemon(nap)\nsay('dies')\nos._exit(3)",
-        status="killed",
-        alive=False,
-    ),
-    attack(
-        "daemons_left_by_a_segfault",
-        "dies",
-        "for _ in range(5): daemon(spin)\nsay('dies')\nctypes.string_at(0)",
-        status="killed",
-        alive=False,
-    ),
-    attack(
-        "stopped_children",
-        "stopped 20",
-        """
+
+== daemons_left_by_a_segfault | dies | status="killed", alive=False
+for _ in range(5): daemon(spin)
+say('dies')
+ctypes.string_at(0)
+
+== stopped_children | stopped 20
 for _ in range(20):
     if os.fork() == 0:
         os.kill(os.getpid(), signal.SIGSTOP)
         nap()
 print("stopped", 20)
-""",
-    ),
-    attack(
-        "daemons_with_names_that_are_no_text",
-        "started",
-        """
+
+== daemons_with_names_that_are_no_text | started
 def rename():
-    ctypes.CDLL(None).prctl(15, b"\\xff\\xfe) \\n", 0, 0, 0)  # PR_SET_NAME
+    ctypes.CDLL(None).prctl(15, b"\xff\xfe) \n", 0, 0, 0)  # PR_SET_NAME
     nap()
 for _ in range(5):
     daemon(rename)
 print("started")
-""",
-    ),
-    attack(
-        "zombies",
-        "zombies 50",
-        """
+
+== zombies | zombies 50
 for _ in range(50):
     if os.fork() == 0:
         os._exit(0)
 print("zombies", 50)
-""",
-    ),
-    attack(
-        "traced_children_that_do_not_die",
-        "started",
-        """
+
+== traced_children_that_do_not_die | started
 def trace_me():
     try: syscall("ptrace", 0, 0, 0, 0)
     except OSError: pass

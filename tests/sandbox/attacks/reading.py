@@ -4,39 +4,32 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(Attack, kind="reading", needs="uid")
 
 ATTACKS = (
-    attack(
-        "links_of_processes",
-        "blocked: cwd (EACCES|ENOENT)",
-        """
+    *written(
+        attack,
+        globals(),
+        r"""
+== links_of_processes | blocked: cwd (EACCES|ENOENT)
 for pid in {*others(), *victims(), 1}:
     for name in ("cwd", "root", "exe"):
         refused(name, os.readlink, f"/proc/{pid}/{name}")
     for name in ("cwd", "root"):
         refused(name, os.listdir, f"/proc/{pid}/{name}")
     refused("secret", open, f"/proc/{pid}/cwd/secret.txt")
-""",
-    ),
-    attack(
-        "descriptors_of_processes",
-        "blocked: fd (EACCES|ENOENT)",
-        """
+
+== descriptors_of_processes | blocked: fd (EACCES|ENOENT)
 for pid in {*others(), *victims(), 1}:
     for name in ("fd", "fdinfo", "map_files"):
         refused(name, os.listdir, f"/proc/{pid}/{name}")
     for number in [*range(12), 199, 200]:
         refused(f"fd {number}", os.open, f"/proc/{pid}/fd/{number}", os.O_RDWR)
     refused("secret", open, f"/proc/{pid}/fd/200/secret.txt")
-""",
-    ),
-    attack(
-        "memory_of_processes",
-        "blocked: mem (EACCES|ENOENT)",
-        """
+
+== memory_of_processes | blocked: mem (EACCES|ENOENT)
 for pid in {*others(), *victims(), 1}:
     for name in ("mem", "maps", "smaps", "environ", "auxv", "pagemap", "stack", "syscall", "io", "personality",
                  f"task/{pid}/mem", f"task/{pid}/environ"):
@@ -46,22 +39,14 @@ for victim in VICTIMS:
     with contextlib.suppress(OSError), open(f"/proc/{victim['pid']}/mem", "rb", buffering=0) as file:
         file.seek(victim["address"])
         escaped("memory", file.read(100))
-""",
-    ),
-    attack(
-        "ptrace",
-        "blocked: ptrace EPERM",
-        """
+
+== ptrace | blocked: ptrace EPERM
 for pid in {*others(), *victims(), 1}:
     refused("ptrace attach", syscall, "ptrace", 16, pid, 0, 0)
     refused("ptrace seize", syscall, "ptrace", 0x4206, pid, 0, 0)
 refused("ptrace", syscall, "ptrace", 0x4206, VICTIMS[0]["child"], 0, 0)
-""",
-    ),
-    attack(
-        "process_vm",
-        "blocked: process_vm_readv EPERM",
-        """
+
+== process_vm | blocked: process_vm_readv EPERM
 buffer = ctypes.create_string_buffer(100)
 here = struct.pack("PN", ctypes.addressof(buffer), 100)
 for victim in VICTIMS:
@@ -69,23 +54,15 @@ for victim in VICTIMS:
     refused("process_vm_readv", syscall, "process_vm_readv", victim["pid"], here, 1, there, 1, 0)
     say(repr(buffer.raw))
     refused("process_vm_writev", syscall, "process_vm_writev", victim["pid"], here, 1, there, 1, 0)
-""",
-    ),
-    attack(
-        "pidfd",
-        "blocked: pidfd_getfd EPERM",
-        """
+
+== pidfd | blocked: pidfd_getfd EPERM
 for pid in victims() + [1]:
     for number in (0, 1, 3, 4, 199, 200):
         refused("pidfd_getfd", lambda: syscall("pidfd_getfd", syscall("pidfd_open", pid, 0), number, 0))
     vector = struct.pack("PN", VICTIMS[0]["address"] & ~4095, 4096)
     refused("process_madvise", lambda: syscall("process_madvise", syscall("pidfd_open", pid, 0), vector, 1, 21, 0))
-""",
-    ),
-    attack(
-        "kcmp_and_lists",
-        "blocked: kcmp",
-        """
+
+== kcmp_and_lists | blocked: kcmp
 out = ctypes.create_string_buffer(64)
 for pid in victims() + [1]:
     refused("kcmp", syscall, "kcmp", os.getpid(), pid, 0, 0, 0)
@@ -94,12 +71,8 @@ for pid in victims() + [1]:
     refused("migrate_pages", syscall, "migrate_pages", pid, 8, struct.pack("Q", 1), struct.pack("Q", 1))
     event = struct.pack("IIQ", 1, 112, 0) + bytes(96)
     refused("perf_event_open", syscall, "perf_event_open", event, pid, -1, -1, 0)
-""",
-    ),
-    attack(
-        "directories_listed",
-        "blocked: listdir EACCES",
-        """
+
+== directories_listed | blocked: listdir EACCES
 for victim in VICTIMS:
     place = victim["directory"]
     refused("listdir", os.listdir, place)
@@ -113,12 +86,8 @@ for victim in VICTIMS:
         refused("utime", os.utime, path)
     refused("rename", os.rename, place, place + "x", also=(18,))
     refused("rmdir", os.rmdir, place)
-""",
-    ),
-    attack(
-        "directories_walked_from_descriptors",
-        "walked",
-        """
+
+== directories_walked_from_descriptors | walked
 for fd in range(300):
     for up in ("..", "../..", "../../.."):
         with contextlib.suppress(OSError):
@@ -132,22 +101,14 @@ import glob
 for path in glob.glob("/slots/**/secret.txt", recursive=True) + glob.glob("/proc/[0-9]*/cwd/secret.txt"):
     escaped("found", path)
 print("walked")
-""",
-    ),
-    attack(
-        "environment",
-        "environment",
-        """
+
+== environment | environment
 print("environment", sorted(os.environ.items()))
 for pid in ["self", os.getpid(), 1, *others()]:
     with contextlib.suppress(OSError):
         print(open(f"/proc/{pid}/environ", "rb").read())
-""",
-    ),
-    attack(
-        "own_memory",
-        "scanned [1-9]",
-        """
+
+== own_memory | scanned [1-9] | needs=""
 import re
 scanned, found = 0, set()
 with open("/proc/self/maps") as maps:
@@ -159,13 +120,8 @@ for area in areas:
         scanned += len(data)
         found.update(re.findall(rb"SENTINEL-[0-9a-f]{16}", data))
 print("scanned", scanned, found)
-""",
-        needs="",
-    ),
-    attack(
-        "objects_of_the_server",
-        "objects",
-        """
+
+== objects_of_the_server | objects | needs="", status="ok|output_limit"
 import gc
 kinds = {type(thing).__module__ + "." + type(thing).__name__ for thing in gc.get_objects()}
 for name in kinds:
@@ -179,27 +135,16 @@ while frame:
     for name, value in list(frame.f_locals.items()) + list(frame.f_globals.items()):
         print(name, repr(value).replace(ESCAPED, "")[:300])
     frame = frame.f_back
-""",
-        needs="",
-        status="ok|output_limit",
-    ),
-    attack(
-        "memory_that_was_freed",
-        "read",
-        """
+
+== memory_that_was_freed | read | needs=""
 import mmap, re
 area = mmap.mmap(-1, 100 << 20, flags=mmap.MAP_PRIVATE)
-found = re.findall(rb"[^\\0]{8,}", area)
+found = re.findall(rb"[^\0]{8,}", area)
 _libc.malloc.restype = ctypes.c_void_p
 heap = ctypes.string_at(_libc.malloc(50_000), 50_000)
 print("read", len(area), found[:3], re.findall(rb"SENTINEL-[0-9a-f]{16}", heap))
-""",
-        needs="",
-    ),
-    attack(
-        "machine",
-        "blocked: /etc/shadow",
-        """
+
+== machine | blocked: /etc/shadow | needs=""
 for path in ("/etc/shadow", "/var/run/docker.sock", "/run/docker.sock", "/boot", "/home", "/root/.ssh",
              "/var/lib/docker", "/proc/1/root/etc/shadow", "/proc/kcore", "/proc/kmsg", "/proc/keys",
              "/sys/kernel/debug", "/dev/mem", "/sys/firmware/efi", "/sys/kernel/security", "/etc/ssh", MACHINE):
@@ -210,13 +155,8 @@ for path in ("/etc/shadow", "/var/run/docker.sock", "/run/docker.sock", "/boot",
     refused(path, look)
 kernel = [line.split()[0] for line in open("/proc/kallsyms")][:100] if os.path.exists("/proc/kallsyms") else []
 if set(kernel) - {"0" * 16}: escaped("kallsyms", kernel[:3])
-""",
-        needs="",
-    ),
-    attack(
-        "processes_of_the_machine",
-        "commands",
-        """
+
+== processes_of_the_machine | commands | needs=""
 commands = []
 for name in os.listdir("/proc"):
     if name.isdigit():
@@ -226,6 +166,5 @@ print("commands", len(commands))
 for word in ("pytest", "dockerd", "containerd", "systemd", "sshd", "bwrap"):
     if any(word in command for command in commands): escaped("process", word)
 """,
-        needs="",
     ),
 )

@@ -244,6 +244,8 @@ def machinery() -> list[dict[str, Any]]:
     for space in list(found.values()):
         for value in list(space.values()):
             inner = getattr(value, "__globals__", None)
+            if type(value) is type(sys) and value.__name__.startswith("sandbox."):
+                found[id(value)] = vars(value)
             if inner is not None and not getattr(value.__code__, "co_filename", "/").startswith(("/", "<frozen")):
                 found[id(inner)] = inner
     return [space for space in found.values() if space is not globals()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(Attack, kind="unfair", needs="uid", shows="started|/dev/shm|memory", status="ok|killed|memory_limit")
 
@@ -42,20 +42,17 @@ def fill(most):
 """
 
 ATTACKS = (
-    attack(
-        "thirty_hogs_in_a_cell",
-        code="""
+    *written(
+        attack,
+        globals(),
+        r"""
+== thirty_hogs_in_a_cell | neighbour=_HONEST, slowdown=IN_A_CELL
 for _ in range(30):
     if os.fork() == 0: spin()
 say("started")
 time.sleep(1.2)
-""",
-        neighbour=_HONEST,
-        slowdown=IN_A_CELL,
-    ),
-    attack(
-        "hogs_of_a_fork_bomb",
-        code="""
+
+== hogs_of_a_fork_bomb | neighbour=_HONEST, slowdown=IN_A_CELL, timeout=10
 say("started")
 until = time.monotonic() + 1.2
 while time.monotonic() < until:
@@ -65,47 +62,25 @@ while time.monotonic() < until:
             while time.monotonic() < until: pass
             os._exit(0)
     with contextlib.suppress(OSError): os.waitpid(-1, os.WNOHANG)
-""",
-        neighbour=_HONEST,
-        slowdown=IN_A_CELL,
-        timeout=10,
-    ),
-    attack(
-        "hogs_that_outlive_their_cell",
-        code="for _ in range(20): daemon(spin)\nsay('started')",
-        pause=1.2,
-        not_on=AUTOGROUPS,
-        neighbour=_HONEST,
-        slowdown=BETWEEN_CELLS,
-    ),
-    attack(
-        "children_that_outlive_their_cell",
-        code="""
+
+== hogs_that_outlive_their_cell | pause=1.2, not_on=AUTOGROUPS, neighbour=_HONEST, slowdown=BETWEEN_CELLS
+for _ in range(20): daemon(spin)
+say('started')
+
+== children_that_outlive_their_cell | pause=1.2, neighbour=_HONEST, slowdown=BETWEEN_CELLS
 for _ in range(20):
     if os.fork() == 0: spin()
 say("started")
-""",
-        pause=1.2,
-        neighbour=_HONEST,
-        slowdown=BETWEEN_CELLS,
-    ),
-    attack(
-        "threads_that_outlive_their_cell",
-        code="""
+
+== threads_that_outlive_their_cell | pause=1.2, neighbour=_HONEST, slowdown=BETWEEN_CELLS
 import hashlib, threading
 data = bytes(1 << 22)
 def hash_on():
     while True: hashlib.sha256(data).digest()
 for _ in range(16): threading.Thread(target=hash_on, daemon=True).start()
 say("started")
-""",
-        pause=1.2,
-        neighbour=_HONEST,
-        slowdown=BETWEEN_CELLS,
-    ),
-    attack(
-        "hogs_that_raise_themselves",
-        code="""
+
+== hogs_that_raise_themselves | pause=1, not_on=AUTOGROUPS, neighbour=_HONEST, slowdown=BETWEEN_CELLS
 def hog():
     with contextlib.suppress(OSError): os.setpriority(os.PRIO_PROCESS, 0, 0)
     with contextlib.suppress(OSError): os.setpriority(os.PRIO_PROCESS, 0, -20)
@@ -116,30 +91,16 @@ def hog():
 for _ in range(20): daemon(hog)
 say("started")
 time.sleep(0.5)
-""",
-        pause=1,
-        not_on=AUTOGROUPS,
-        neighbour=_HONEST,
-        slowdown=BETWEEN_CELLS,
-    ),
-    attack(
-        "system_calls_that_never_end",
-        code="""
+
+== system_calls_that_never_end | pause=1.2, not_on=AUTOGROUPS, neighbour=_HONEST, slowdown=BETWEEN_CELLS
 def busy():
     while True:
         with contextlib.suppress(OSError): os.listdir("/usr/bin")
         with contextlib.suppress(OSError): os.stat("/usr/bin/nothing")
 for _ in range(20): daemon(busy)
 say("started")
-""",
-        pause=1.2,
-        not_on=AUTOGROUPS,
-        neighbour=_HONEST,
-        slowdown=BETWEEN_CELLS,
-    ),
-    attack(
-        "memory_grown_between_cells",
-        code="""
+
+== memory_grown_between_cells | pause=1.2, neighbour=_CROWDED
 import threading
 def grow():
     time.sleep(0.1)
@@ -150,13 +111,8 @@ def grow():
             nap()
 threading.Thread(target=grow, daemon=True).start()
 say("started")
-""",
-        pause=1.2,
-        neighbour=_CROWDED,
-    ),
-    attack(
-        "memory_grown_slowly_between_cells",
-        code="""
+
+== memory_grown_slowly_between_cells | pause=1.2, neighbour=_CROWDED
 def grow():
     area = []
     while True:
@@ -164,13 +120,8 @@ def grow():
         time.sleep(0.02)
 for _ in range(8): daemon(grow)
 say("started")
-""",
-        pause=1.2,
-        neighbour=_CROWDED,
-    ),
-    attack(
-        "memory_grown_at_once_by_many",
-        code="""
+
+== memory_grown_at_once_by_many | neighbour=_CROWDED
 reader, writer = os.pipe()
 for _ in range(30):
     if os.fork() == 0:
@@ -180,39 +131,25 @@ for _ in range(30):
 say("started")
 os.write(writer, b"x" * 30)
 time.sleep(1.2)
-""",
-        neighbour=_CROWDED,
-    ),
-    attack(
-        "memory_in_sockets_beside_a_crowd",
-        code=_FILL_SOCKETS
-        + """
+
+== memory_in_sockets_beside_a_crowd | not_on=OUTRUN, neighbour=_CROWDED, timeout=10
+<<_FILL_SOCKETS>>
+
 say("started")
 for _ in range(25):
     if os.fork() == 0:
         held = fill(60 << 20)
         nap()
 time.sleep(1.2)
-""",
-        not_on=OUTRUN,
-        neighbour=_CROWDED,
-        timeout=10,
-    ),
-    attack(
-        "memory_in_sockets_that_outlives_its_cell",
-        code=_FILL_SOCKETS
-        + """
+
+== memory_in_sockets_that_outlives_its_cell | pause=1.2, not_on=OUTRUN, neighbour=_CROWDED
+<<_FILL_SOCKETS>>
+
 for _ in range(25):
     daemon(lambda: (fill(60 << 20), nap()))
 say("started")
-""",
-        pause=1.2,
-        not_on=OUTRUN,
-        neighbour=_CROWDED,
-    ),
-    attack(
-        "memory_in_pipes_beside_a_crowd",
-        code="""
+
+== memory_in_pipes_beside_a_crowd | pause=1.2, neighbour=_CROWDED
 def fill():
     held = []
     with contextlib.suppress(OSError):
@@ -225,13 +162,8 @@ def fill():
     nap()
 for _ in range(50): daemon(fill)
 say("started")
-""",
-        pause=1.2,
-        neighbour=_CROWDED,
-    ),
-    attack(
-        "memory_in_files_of_shared_memory",
-        code="""
+
+== memory_in_files_of_shared_memory | pause=1.2, neighbour=_CROWDED
 import mmap
 def fill(number):
     with contextlib.suppress(OSError):
@@ -241,24 +173,17 @@ def fill(number):
     nap()
 for number in range(5): daemon(lambda number=number: fill(number))
 say("started")
-""",
-        pause=1.2,
-        neighbour=_CROWDED,
-    ),
-    attack(
-        "places_for_processes",
-        code="""
+
+== places_for_processes
+| neighbour="import subprocess\ndef work(): return subprocess.run(['/bin/sh', '-c', 'exit 3']).returncode\n"
 say("started")
 with contextlib.suppress(OSError):
     while True:
         if os.fork() == 0: nap()
 time.sleep(1)
-""",
-        neighbour="import subprocess\ndef work(): return subprocess.run(['/bin/sh', '-c', 'exit 3']).returncode\n",
-    ),
-    attack(
-        "places_for_threads",
-        code="""
+
+== places_for_threads
+| neighbour="import subprocess\ndef work(): return subprocess.run(['/bin/sh', '-c', 'exit 3']).returncode\n"
 import threading
 say("started")
 def many():
@@ -271,6 +196,5 @@ for _ in range(10):
         if os.fork() == 0: many()
 time.sleep(1)
 """,
-        neighbour="import subprocess\ndef work(): return subprocess.run(['/bin/sh', '-c', 'exit 3']).returncode\n",
     ),
 )

@@ -4,45 +4,35 @@ from __future__ import annotations
 
 from functools import partial
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 attack = partial(Attack, kind="watching", needs="uid")
 SHOWN = "docker: it has no option that hides processes of other users, and whoever sees one reads its command line"
 
 ATTACKS = (
-    attack(
-        "command_lines",
-        "looked",
-        """
+    *written(
+        attack,
+        globals(),
+        r"""
+== command_lines | looked | not_on=SHOWN
 for name in os.listdir("/proc"):
     for what in ("cmdline", "comm", "environ", "task", "wchan", "stack"):
         with contextlib.suppress(OSError):
             if what == "task": os.listdir(f"/proc/{name}/task")
-            else: say(open(f"/proc/{name}/{what}").read().replace("\\0", " "))
+            else: say(open(f"/proc/{name}/{what}").read().replace("\0", " "))
 say("looked")
-""",
-        not_on=SHOWN,
-    ),
-    attack(
-        "command_lines_by_number",
-        "looked",
-        """
+
+== command_lines_by_number | looked | not_on=SHOWN
 for number in [*range(1, 5000), *victims()]:
-    with contextlib.suppress(OSError): say(open(f"/proc/{number}/cmdline").read().replace("\\0", " "))
-    with contextlib.suppress(OSError): say(open(f"/proc/{number}/task/{number}/cmdline").read().replace("\\0", " "))
+    with contextlib.suppress(OSError): say(open(f"/proc/{number}/cmdline").read().replace("\0", " "))
+    with contextlib.suppress(OSError): say(open(f"/proc/{number}/task/{number}/cmdline").read().replace("\0", " "))
 say("looked")
-""",
-        not_on=SHOWN,
-    ),
-    attack(
-        "shared_memory_listed",
-        "blocked: listdir",
-        'refused("listdir", os.listdir, "/dev/shm")\nrefused("scandir", lambda: list(os.scandir("/dev/shm/.")))',
-    ),
-    attack(
-        "shared_memory_listed_by_a_descriptor",
-        "looked",
-        """
+
+== shared_memory_listed | blocked: listdir
+refused("listdir", os.listdir, "/dev/shm")
+refused("scandir", lambda: list(os.scandir("/dev/shm/.")))
+
+== shared_memory_listed_by_a_descriptor | looked
 for flags in (os.O_RDONLY | os.O_DIRECTORY, os.O_PATH):
     with contextlib.suppress(OSError):
         fd = os.open("/dev/shm", flags)
@@ -50,12 +40,8 @@ for flags in (os.O_RDONLY | os.O_DIRECTORY, os.O_PATH):
         with contextlib.suppress(OSError): escaped("listed", os.listdir(f"/proc/self/fd/{fd}"))
         with contextlib.suppress(OSError): escaped("opened", os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd))
 say("looked")
-""",
-    ),
-    attack(
-        "shared_memory_watched",
-        "watched",
-        """
+
+== shared_memory_watched | watched | meanwhile=True
 for mask in (0xFFF, 0x100, 0x200, 0x3C0):
     fd = _libc.inotify_init1(0o4000)
     if _libc.inotify_add_watch(fd, b"/dev/shm", mask) < 0:
@@ -68,13 +54,8 @@ for mask in (0xFFF, 0x100, 0x200, 0x3C0):
             if b"sem" in seen or b"mp" in seen or len(seen) > 16: escaped("seen", seen)
         time.sleep(0.01)
 say("watched")
-""",
-        meanwhile=True,
-    ),
-    attack(
-        "shared_memory_watched_by_signals",
-        "watched",
-        """
+
+== shared_memory_watched_by_signals | watched | meanwhile=True
 seen = []
 signal.signal(signal.SIGIO, lambda *_: seen.append(1))
 with contextlib.suppress(OSError):
@@ -84,13 +65,8 @@ until = time.monotonic() + 0.7
 while time.monotonic() < until: time.sleep(0.05)
 say("watched")
 if seen: escaped("changes of /dev/shm", len(seen))
-""",
-        meanwhile=True,
-    ),
-    attack(
-        "directories_of_others_watched",
-        "blocked: inotify",
-        """
+
+== directories_of_others_watched | blocked: inotify
 fd = _libc.inotify_init1(0o4000)
 def watch(place):
     ctypes.set_errno(0)

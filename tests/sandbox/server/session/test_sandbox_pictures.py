@@ -165,8 +165,8 @@ FORGE = """
 import struct, sys
 frame = sys._getframe()
 while frame:
-    if "pack_pictures" in frame.f_globals:
-        frame.f_globals["pack_pictures"] = lambda *_: forged
+    if hasattr(frame.f_globals.get("wire"), "pack_pictures"):
+        frame.f_globals["wire"].pack_pictures = lambda *_: forged
     frame = frame.f_back
 """
 
