@@ -152,7 +152,7 @@ class Chances(NamedTuple):
         positions: Sequence[int],
         device: torch.device | str = "cpu",
     ) -> Chances:
-        """Make the keys from the seeds' lowest 64 bits and the positions in the turns; copy all to the device at once."""
+        """Make the keys from the seeds' lowest 64 bits and the positions, and copy all to the device at once."""
         heat = np.array(temperatures, dtype=np.float32)
         first = _mixed(np.array([int(seed) % 2**64 for seed in seeds], dtype=np.uint64))
         keys = _mixed(first + np.array(positions, dtype=np.uint64)).view(np.int32).reshape(-1, 2)

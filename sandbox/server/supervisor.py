@@ -171,9 +171,9 @@ def serve_client(config: dict[str, Any], script: bytes) -> None:
 
 # Fits the server to a container that another program has made.
 #
-# The backends "docker" and "bubblewrap" make the container and know what is in it. Behind "command" and "kubernetes"
-# anything may be: which users there are, where sessions may write, and which limits the kernel keeps is looked up here,
-# before the first session. What is missing is reported, or refused.
+# The backends "docker" and "bubblewrap" make the container and know what is in it. Behind "command" anything may be:
+# which users there are, where sessions may write, and which limits the kernel keeps is looked up here, before the first
+# session. What is missing is reported, or refused.
 
 # the group may make directories in its slot but cannot list them; sticky: it removes only what is its own
 _OF_THE_GROUP = 0o1730

@@ -125,7 +125,7 @@ print("scanned", scanned, found)
 import gc
 kinds = {type(thing).__module__ + "." + type(thing).__name__ for thing in gc.get_objects()}
 for name in kinds:
-    if name.startswith("sandbox.server.supervisor.") or name.rpartition(".")[2] in (
+    if name.startswith(("sandbox.server.sessions.", "sandbox.server.limits.")) or name.rpartition(".")[2] in (
         "Supervisor", "SessionHandle", "Requests", "ZygoteClient", "Slots", "MemoryWatchdog", "EventLoop",
     ):
         escaped("object", name)
