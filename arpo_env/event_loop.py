@@ -8,99 +8,14 @@ calling thread has a running loop of its own (Jupyter). Connections that all loo
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
-import queue
 import socket
 import threading
-import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Future, wait
 from typing import Any, Generic, TypeVar
 
-# Daemon threads for blocking work that nothing can interrupt (a name look-up, a slow server, a library).
-#
-# The threads of `ThreadPoolExecutor` are joined when the interpreter exits; these are not, so that Ctrl-C ends a run at
-# once. They are not for work that has to be finished, such as writing.
-
 T = TypeVar("T")
-_Jobs = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
-
-
-def run_in_daemon_thread(work: Callable[[], T], name: str) -> Future[T]:
-    """Start `work` on a new thread called `name`; the future gets its result or its exception."""
-    future: Future[T] = Future()
-    future.set_running_or_notify_cancel()  # the caller may stop waiting; the work goes on
-    threading.Thread(target=_carry_out, args=(future, work), name=name, daemon=True).start()
-    return future
-
-
-class DaemonThreads(Executor):
-    """An executor with daemon threads, started when they are needed.
-
-    Args:
-        most: most threads, and so most jobs at once; other jobs wait.
-        name: of the threads.
-    """
-
-    def __init__(self, most: int, name: str) -> None:
-        self._most, self._name = most, name
-        self._jobs: _Jobs = queue.SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        self._threads = 0
-        self._over = False
-        self._lock = threading.Lock()
-        # The threads end when the executor is garbage collected.
-        weakref.finalize(self, self._jobs.put, None).atexit = False
-
-    def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run `work` on the next free thread.
-
-        Raises:
-            RuntimeError: after `shutdown`.
-        """
-        future: Future[T] = Future()
-        with self._lock:
-            if self._over:
-                raise RuntimeError(f"the threads {self._name} were shut down")
-            self._jobs.put((future, functools.partial(work, *args, **kwargs)))
-            if not self._idle.acquire(blocking=False) and self._threads < self._most:
-                self._threads += 1
-                threading.Thread(target=_serve, args=(self._jobs, self._idle), name=self._name, daemon=True).start()
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more work. It never waits. With `cancel_futures`, work that has not begun is cancelled."""
-        with self._lock:
-            self._over = True
-            while cancel_futures:
-                try:
-                    job = self._jobs.get_nowait()
-                except queue.Empty:
-                    break
-                if job is not None:
-                    job[0].cancel()
-            self._jobs.put(None)
-
-
-def _serve(jobs: _Jobs, idle: threading.Semaphore) -> None:
-    while (job := jobs.get()) is not None:
-        if job[0].set_running_or_notify_cancel():
-            _carry_out(*job)
-        del job  # do not keep its arguments alive while waiting for the next job
-        idle.release()
-    jobs.put(None)  # the next thread ends too
-
-
-def _carry_out(future: Future[T], work: Callable[[], T]) -> None:
-    try:
-        result = work()
-    except BaseException as error:  # raised by whoever waits for the future
-        future.set_exception(error)
-    else:
-        future.set_result(result)
-
-
 CLEANUP_TIMEOUT = 20.0
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -108,11 +23,29 @@ _thread: threading.Thread | None = None
 _owner = 0
 
 
+def run_in_daemon_thread(work: Callable[[], T], name: str) -> Future[T]:
+    """Start blocking work that nothing can interrupt on a new thread; the future gets its result or its exception.
+
+    The threads of `asyncio.to_thread` are joined when the interpreter exits; this one is not, so that Ctrl-C ends a run
+    at once. It is not for work that has to be finished, such as writing.
+    """
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # the caller may stop waiting; the work goes on
+
+    def carry_out() -> None:
+        try:
+            result = work()
+        except BaseException as error:  # raised by whoever waits for the future
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=carry_out, name=name, daemon=True).start()
+    return future
+
+
 class BackgroundCall(Generic[T]):
     """A coroutine that runs on the background loop while the thread that started it goes on.
-
-    Args:
-        coroutine: it starts at once.
 
     Raises:
         RuntimeError: it was made on the background loop itself, where waiting for it would deadlock.
@@ -127,9 +60,14 @@ class BackgroundCall(Generic[T]):
                 "(areset, astep, afork, aclose)"
             )
         self._done = threading.Event()
-        self._future: Future[T] = asyncio.run_coroutine_threadsafe(
-            _signalling(coroutine, self._done), background_loop()
-        )
+
+        async def signalling() -> T:
+            try:
+                return await coroutine
+            finally:
+                self._done.set()
+
+        self._future: Future[T] = asyncio.run_coroutine_threadsafe(signalling(), background_loop())
 
     def result(self) -> T:
         """Wait for the result, or raise the coroutine's error.
@@ -154,22 +92,8 @@ class BackgroundCall(Generic[T]):
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and return its result.
-
-    A KeyboardInterrupt while waiting cancels the coroutine and waits for its clean-up, at most `CLEANUP_TIMEOUT`; a
-    second one does not wait.
-
-    Raises:
-        RuntimeError: it was called on the background loop itself, which would deadlock.
-    """
+    """Run a coroutine on the background loop and return its result; see `BackgroundCall`."""
     return BackgroundCall(coroutine).result()
-
-
-async def _signalling(coroutine: Coroutine[Any, Any, T], done: threading.Event) -> T:
-    try:
-        return await coroutine
-    finally:
-        done.set()
 
 
 async def run_on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -193,10 +117,7 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 class _Loop(asyncio.SelectorEventLoop):
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
-        """Look a name up on a daemon thread.
-
-        asyncio's own threads are joined when the interpreter exits, and nothing interrupts a slow name server.
-        """
+        """Look a name up on a daemon thread, since nothing interrupts a slow name server."""
         look_up = run_in_daemon_thread(lambda: socket.getaddrinfo(host, port, **options), "arpo-resolve")
         return await asyncio.wrap_future(look_up)
 

@@ -198,16 +198,16 @@ def from_exception(error: Exception, url: str) -> Failure:
     import httpx2
 
     address = strip_credentials(url)
-    causes = list(_causes(error))
+    chain = list(causes(error))
     if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol | ValueError):
         return Failure(f"{address!r} is not a valid http or https address", False)
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+    if any(isinstance(cause, ssl.SSLError) for cause in chain):
         return Failure(f"the TLS connection to {address} failed; is its certificate valid?")
     if isinstance(error, httpx2.ProxyError) or (isinstance(error, httpx2.ConnectError) and _uses_proxy(url)):
         return Failure(f"the proxy towards {address} failed; see HTTP_PROXY, HTTPS_PROXY and ALL_PROXY")
     if isinstance(error, httpx2.DecodingError):
         return Failure("answered with a body that cannot be unpacked")
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
+    if any(isinstance(cause, socket.gaierror) for cause in chain):
         return Failure(f"the name in {address} is not known; is it right, and is there a network?")
     return Failure(f"{address} could not be reached, or broke off")
 
@@ -225,13 +225,13 @@ def retry_after(header: str | None) -> float:
             return 0.0
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an exception and what led to it; httpx2 wraps the errors of sockets several times."""
     while error is not None:
         yield error
         if isinstance(error, BaseExceptionGroup):  # one error for each address of a host
             for each in error.exceptions:
-                yield from _causes(each)
+                yield from causes(each)
         error = error.__cause__ or error.__context__
 
 
@@ -265,17 +265,20 @@ def open_client() -> httpx2.AsyncClient:
     # An idle connection is kept until the server closes it: httpx2 looks at the socket before it uses one again.
     limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=None)
     cookies = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=()))
-    variable = next((name for name in _CA_VARIABLES if os.environ.get(name)), "")
-    context = _tls_context(variable, os.environ.get(variable, ""))
     try:
-        return httpx2.AsyncClient(timeout=None, limits=limits, cookies=cookies, verify=context)
+        return httpx2.AsyncClient(timeout=None, limits=limits, cookies=cookies, verify=tls_context())
     except (ImportError, ValueError, httpx2.InvalidURL):  # `from None`: the text may hold the proxy's password
         raise CannotConnect("the proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY cannot be used") from None
 
 
+def tls_context() -> ssl.SSLContext:
+    """Return the certificates to trust: those of the environment, else the system's, else those of certifi."""
+    variable = next((name for name in _CA_VARIABLES if os.environ.get(name)), "")
+    return _tls_context(variable, os.environ.get(variable, ""))
+
+
 @functools.lru_cache(8)  # reading the certificates takes some 20 ms
 def _tls_context(variable: str, bundle: str) -> ssl.SSLContext:
-    """Return the certificates to trust: those of a variable, else the system's, else those of certifi."""
     import httpx2
 
     try:

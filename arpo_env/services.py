@@ -198,7 +198,7 @@ class Services:
         reads = browses or self.pages != "snippets"
         if not reads or self.page_reader is not None or recorded:
             return
-        from arpo_env.pages.parser_pool import check_libraries
+        from arpo_env.pages.reader import check_libraries
 
         check_libraries()
 

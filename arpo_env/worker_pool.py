@@ -14,15 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import select
 import struct
-import subprocess
-import threading
-import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 
-from arpo_env.event_loop import DaemonThreads
+from arpo_env.event_loop import run_on_loop
 
 _START = 120.0  # seconds for a process to come up, on a machine that is busy
 _STARTS = 3  # tries to start a process that something kills meanwhile
@@ -39,11 +35,7 @@ class WorkerTimeout(WorkerError):
 
 
 class WorkerDied(WorkerError):
-    """Raised when the process of a job crashed or was killed from outside.
-
-    Attributes:
-        signal: number of the signal that ended it, 0 for none.
-    """
+    """Raised when the process of a job crashed or was killed from outside; `signal` ended it, 0 for none."""
 
     def __init__(self, message: str, signal: int = 0) -> None:
         super().__init__(message)
@@ -55,11 +47,7 @@ class PoolClosed(WorkerError):
 
 
 class WorkerStartError(WorkerError):
-    """Raised when a process cannot be started.
-
-    Attributes:
-        lacks: what the process said it lacks, or "".
-    """
+    """Raised when a process cannot be started; `lacks` is what the process said it lacks, or ""."""
 
     def __init__(self, message: str, lacks: str = "") -> None:
         super().__init__(message)
@@ -67,13 +55,12 @@ class WorkerStartError(WorkerError):
 
 
 class WorkerPool:
-    """Runs jobs in child processes, each started when it is first needed.
+    """Runs jobs in child processes, each started when it is first needed. After a fork, make a new pool.
 
     Args:
         command: of a child.
-        processes: most children.
+        processes: maximum number of children.
         seconds: limit of one job.
-        name: of the threads that wait for the children.
         environment: variables of a child; None is those of this process.
         worn_out: whether a child is replaced, given the number of its jobs and its last reply.
     """
@@ -84,195 +71,136 @@ class WorkerPool:
         *,
         processes: int,
         seconds: float,
-        name: str,
         environment: Mapping[str, str] | None = None,
         worn_out: Callable[[int, bytes], bool] = lambda jobs, reply: False,
     ) -> None:
         self._command, self._environment = list(command), environment
         self._seconds, self._worn_out = seconds, worn_out
-        self._threads = DaemonThreads(processes, name)
-        self._lock = threading.Lock()
+        # used on the background loop alone, so no locks are needed
+        self._slots = asyncio.Semaphore(processes)
         self._workers: list[_Worker] = []
         self._idle: list[_Worker] = []
         self._closed = False
 
     async def run(self, job: bytes) -> bytes:
-        """Return the reply to a job.
+        """Return the reply to a job. If this is cancelled, its process is killed.
 
         Raises:
             WorkerError: there is none.
         """
-        if self._closed:
-            raise PoolClosed("the pool is closed")
-        return await asyncio.wrap_future(self._threads.submit(self._run, job))
+        return await run_on_loop(self._run(job))
 
     def close(self) -> None:
-        """Kill the processes; may be called twice. Jobs under way raise `PoolClosed`, waiting ones are cancelled."""
+        """Kill the processes; may be called twice. Jobs under way and waiting ones raise `PoolClosed`."""
         self._closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        with self._lock:
-            for worker in self._workers:
-                # Busy ones, too: the threads that wait for them see the end of the output and stop.
-                worker.process.kill()
-            idle, self._idle = self._idle, []
-        for worker in idle:
-            self._discard(worker)
+        for worker in list(self._workers):
+            worker.kill()
 
     @property
     def pids(self) -> list[int]:
         """Process ids of the children that are up."""
-        with self._lock:
-            return [worker.process.pid for worker in self._workers]
+        return [worker.process.pid for worker in list(self._workers)]
 
-    def _run(self, job: bytes) -> bytes:
-        worker = self._take()
+    async def _run(self, job: bytes) -> bytes:
         try:
-            reply = worker.run(job, self._seconds)
-        except BaseException as error:
-            # After a failed job it may still be at work, or hold half of a reply.
-            self._discard(worker)
-            # `close` killed the process, so the job did not crash it.
-            if self._closed and isinstance(error, WorkerDied):
-                raise PoolClosed("the pool was closed") from None
-            raise
-        worn_out = self._worn_out(worker.jobs, reply)
-        with self._lock:
-            # Decided under the lock, so that `close` misses no process that becomes idle.
-            keep = not (self._closed or worn_out)
-            if keep:
-                self._idle.append(worker)
-        if not keep:
-            self._discard(worker)
-        return reply
+            async with self._slots:
+                worker = await self._take()
+                try:
+                    reply = await worker.run(job, self._seconds)
+                except BaseException:
+                    await self._discard(worker)  # it may still be at work, or hold half of a reply
+                    raise
+                if self._closed or self._worn_out(worker.jobs, reply):
+                    await self._discard(worker)
+                else:
+                    self._idle.append(worker)
+                return reply
+        except WorkerError as error:
+            # `close` killed the process, so the job did not crash it
+            raise PoolClosed("the pool is closed") if self._closed else error from None
 
-    def _take(self) -> _Worker:
+    async def _take(self) -> _Worker:
         """Return an idle process that is still alive, or a new one."""
-        while True:
-            with self._lock:
-                if self._closed:
-                    raise PoolClosed("the pool is closed")
-                worker = self._idle.pop() if self._idle else None
-            if worker is None:
-                return self._start()
-            if worker.process.poll() is None:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.process.returncode is None:
                 return worker
-            self._discard(worker)  # it died while it was idle
+            await self._discard(worker)  # it died while it was idle
+        for _ in range(_STARTS):
+            with contextlib.suppress(WorkerDied):  # not by its own doing: another one may live
+                return await self._start()
+        raise WorkerStartError(f"a process was killed while it started, {_STARTS} times")
 
-    def _start(self) -> _Worker:
-        for _ in range(_STARTS - 1):
-            with contextlib.suppress(WorkerDied):
-                return self._start_once()
+    async def _start(self) -> _Worker:
+        if self._closed:
+            raise PoolClosed("the pool is closed")
         try:
-            return self._start_once()
-        except WorkerDied as error:
-            raise WorkerStartError(f"a process was killed while it started, {_STARTS} times") from error
-
-    def _start_once(self) -> _Worker:
-        worker = _Worker(self._command, self._environment)
-        with self._lock:
-            # Listed before it is ready, so that `close` can kill it while it starts.
-            self._workers.append(worker)
-            if self._closed:  # `close` has already gone through the list
-                worker.process.kill()
-        try:
-            worker.wait_until_ready()
-        except BaseException as error:
-            self._discard(worker)
-            if self._closed and isinstance(error, WorkerError):
-                raise PoolClosed("the pool was closed") from None
-            raise
-        return worker
-
-    def _discard(self, worker: _Worker) -> None:
-        with self._lock:
-            if worker in self._workers:
-                self._workers.remove(worker)
-        worker.kill()
-
-
-class _Worker:
-    """One child process; not for use by two threads at once."""
-
-    def __init__(self, command: list[str], environment: Mapping[str, str] | None) -> None:
-        self.jobs = 0
-        pipe = subprocess.PIPE
-        try:
-            self.process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=environment, bufsize=0
+            process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=self._environment, limit=1 << 20
             )
         except OSError as error:
             raise WorkerStartError(f"a process cannot be started ({error})") from error
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._input, self._output = self.process.stdin.fileno(), self.process.stdout.fileno()
-        os.set_blocking(self._input, False)  # a child that does not read must not hold the thread
-
-    def wait_until_ready(self) -> None:
+        worker = _Worker(process)
+        self._workers.append(worker)  # before it is ready, so that `close` can kill it while it starts
         try:
-            lacks = self._read_reply(time.monotonic() + _START).decode()
-        except WorkerTimeout:
+            await worker.wait_until_ready()
+        except BaseException:
+            await self._discard(worker)
+            raise
+        return worker
+
+    async def _discard(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        worker.kill()
+        await worker.process.wait()
+
+
+class _Worker:
+    """One child process; not for use by two jobs at once."""
+
+    def __init__(self, process: Process) -> None:
+        self.process, self.jobs = process, 0
+
+    async def wait_until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(_START):
+                lacks = (await self._reply()).decode()
+        except TimeoutError:
             raise WorkerStartError(f"a process was not ready within {_START:g} s") from None
         except WorkerDied as error:
-            if error.signal:  # not by its own doing: another one may live
+            if error.signal:
                 raise
             raise WorkerStartError("a process ended before it was ready") from None
         if lacks:
             raise WorkerStartError(f"a process cannot work: {lacks}", lacks)
 
-    def run(self, job: bytes, seconds: float) -> bytes:
+    async def run(self, job: bytes, seconds: float) -> bytes:
+        assert self.process.stdin is not None
         self.jobs += 1
-        ends = time.monotonic() + seconds
         try:
-            self._write(_LENGTH.pack(len(job)) + job, ends)
-            return self._read_reply(ends)
-        except WorkerTimeout:
+            async with asyncio.timeout(seconds):
+                self.process.stdin.write(_LENGTH.pack(len(job)) + job)
+                await self.process.stdin.drain()
+                return await self._reply()
+        except TimeoutError:
             raise WorkerTimeout(f"more than {seconds:g} s") from None
+        except OSError as error:
+            raise await self._death() from error
 
     def kill(self) -> None:
-        self.process.kill()
-        # Collects the exit status, so that no zombie is left.
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
 
-    def _death(self) -> WorkerDied:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            # its pipes are closed a moment before it is gone
-            self.process.wait(_END)
+    async def _reply(self) -> bytes:
+        assert self.process.stdout is not None
+        try:
+            (length,) = _LENGTH.unpack(await self.process.stdout.readexactly(_LENGTH.size))
+            return await self.process.stdout.readexactly(length)
+        except asyncio.IncompleteReadError:
+            raise await self._death() from None
+
+    async def _death(self) -> WorkerDied:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.process.wait(), _END)  # its pipes are closed a moment before it is gone
         status = self.process.returncode or 0
         return WorkerDied("its process died: out of memory, or killed from outside", max(-status, 0))
-
-    def _write(self, data: bytes, ends: float) -> None:
-        rest = memoryview(data)
-        while rest:
-            _wait(self._input, select.POLLOUT, ends)
-            try:
-                rest = rest[os.write(self._input, rest) :]
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise self._death() from error
-
-    def _read_reply(self, ends: float) -> bytes:
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, ends))
-        return self._read(length, ends)
-
-    def _read(self, length: int, ends: float) -> bytes:
-        data = bytearray()
-        while len(data) < length:
-            _wait(self._output, select.POLLIN, ends)
-            chunk = os.read(self._output, min(length - len(data), 1 << 20))
-            if not chunk:
-                raise self._death()
-            data += chunk
-        return bytes(data)
-
-
-def _wait(descriptor: int, event: int, ends: float) -> None:
-    poll = select.poll()
-    poll.register(descriptor, event)
-    left = ends - time.monotonic()
-    if left <= 0 or not poll.poll(left * 1000):
-        raise WorkerTimeout

@@ -35,8 +35,6 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {name for pip: imported module
     "data": {"datasets": "datasets"},
     "search": {
         "httpx2": "httpx2",
-        "requests": "requests",
-        "urllib3": "urllib3",
         "beautifulsoup4": "bs4",
         "tantivy": "tantivy",
         "lxml": "lxml",

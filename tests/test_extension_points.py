@@ -253,7 +253,7 @@ def test_a_data_set_is_one_row(user: User, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_search_provider_is_one_row(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row as those of `provider_table`: asked with its key, recorded, and replayed without one."""
-    pytest.importorskip("requests")
+    pytest.importorskip("httpx2")
     from arpo_env.search.web import (
         HitFields,
         ProviderRequest,

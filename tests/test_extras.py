@@ -31,7 +31,6 @@ from envs_registry.install_line import install_line
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(tempfile.mkdtemp(prefix="arpo-extras-"))
-BASE = {"requests", "urllib3"}  # Docker's SDK needs them
 OF_FILES = {"openpyxl", "docx", "pptx"}
 OF_ENVS = ("data", "search", "math", "mcp")
 OF_TRAIN = {"safetensors", "tokenizers", "huggingface_hub", "packaging"} | {
@@ -44,8 +43,7 @@ HIDDEN = {
         | {"lxml", "pyarrow"}
         | OF_FILES
         | {"pandas", "sympy", "math_verify", "latex2sympy2_extended", "uvicorn", "starlette", "ddgs", "matplotlib"}
-    )
-    - BASE,
+    ),
     "envs": OF_TRAIN - {"datasets", "huggingface_hub", "packaging", "httpx2", "tqdm", "yaml"}
     | OF_FILES
     | {"ddgs", "matplotlib"},

@@ -52,7 +52,6 @@ class CheckPool:
             [sys.executable, "-P", "-c", _PROGRAM.format(memory, seconds, _BUSY * seconds), json.dumps(sys.path)],
             processes=workers,
             seconds=_BUSY * seconds,
-            name="arpo-math",
             environment=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
 

@@ -1,139 +1,32 @@
-"""`fetch`: one request for a page, with limits on total time, decompressed size and media type; no redirects.
+"""`fetch`: one request for a page, only to public addresses, with limits of time, size and media type; no redirects.
 
-Bodies are decompressed here and not by `requests`: a few kilobytes can expand to gigabytes, and older versions of
-urllib3 have no limit on how much they unpack at a time.
+The addresses come from the web. Only public ones are requested, so that no page and no redirect can reach a service of
+this machine, of its network or of its cloud.
 """
 
 from __future__ import annotations
 
-import contextlib
-import http.client
+import asyncio
 import ipaddress
-import os
 import re
 import socket
-import threading
+import ssl
 import time
-import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
-from arpo_env.event_loop import run_in_daemon_thread
+from arpo_env.errors import ServiceError
+from arpo_env.net import CannotConnect, causes, tls_context
 from arpo_env.pages.page import PageError
 from envs_registry.install_line import install_line
 
 if TYPE_CHECKING:
-    import requests
-
-
-# `deadline`: blocking network code that ends on time, because its sockets are shut at the deadline.
-#
-# The timeout of `requests` counts from byte to byte, so that a server which sends one byte per second holds it forever.
-# Here the time counts from the start, for connecting, TLS, headers and body together.
-#
-#     with deadline(20):
-#         watch(connected_socket)  # for each connection that the block opens
-#         ...
-
-_current = threading.local()
-
-
-class TooSlow(Exception):
-    """Raised when the deadline has passed."""
-
-
-class TooLarge(Exception):
-    """Raised when a body is longer than allowed."""
-
-
-class _SocketWatch:
-    """The connections of one block, and the moment when they are shut."""
-
-    def __init__(self, seconds: float) -> None:
-        self.over = False
-        self._ends = time.monotonic() + seconds
-        self._sockets: list[socket.socket] = []
-        self._lock = threading.Lock()
-        self._timer = threading.Timer(max(0.0, seconds), self._shut)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def left(self) -> float:
-        """Return the seconds until the deadline, 0 if it has passed."""
-        return 0.0 if self.over else max(0.0, self._ends - time.monotonic())
-
-    def add(self, opened: socket.socket) -> None:
-        # A duplicate, since TLS takes the file descriptor away from the socket that it wraps.
-        duplicate = socket.socket(fileno=os.dup(opened.fileno()))
-        with self._lock:
-            self._sockets.append(duplicate)
-        if not self.left():
-            raise TooSlow
-
-    def end(self) -> None:
-        self._timer.cancel()
-        with self._lock:
-            for duplicate in self._sockets:
-                duplicate.close()
-
-    def _shut(self) -> None:
-        with self._lock:
-            self.over = True
-            for duplicate in self._sockets:
-                # shutdown and not close: it also ends a call that is blocked on the socket in another thread.
-                with contextlib.suppress(OSError):
-                    duplicate.shutdown(socket.SHUT_RDWR)
-
-
-@contextlib.contextmanager
-def deadline(seconds: float) -> Iterator[None]:
-    """End the network use of this thread within the block after so many seconds.
-
-    Raises:
-        TooSlow: the time was up before the block was done.
-    """
-    from urllib3.exceptions import HTTPError
-
-    outer = getattr(_current, "watch", None)
-    sockets = _current.watch = _SocketWatch(seconds)
-    try:
-        yield
-        if sockets.over:  # a socket that was shut reads like the end of a body
-            raise TooSlow
-    except (OSError, HTTPError, http.client.HTTPException):  # errors of requests are OSErrors
-        if not sockets.left():
-            raise TooSlow from None
-        raise
-    finally:
-        _current.watch = outer
-        sockets.end()
-
-
-def watch(opened: socket.socket) -> None:
-    """Shut a connection at the deadline of the block that this thread is in.
-
-    Raises:
-        TooSlow: the deadline has passed; the connection is closed.
-    """
-    sockets: _SocketWatch | None = getattr(_current, "watch", None)
-    if sockets is None:
-        return
-    try:
-        sockets.add(opened)
-    except TooSlow:
-        opened.close()
-        raise
-
-
-# Which addresses may be fetched: strict parsing of URLs, and refusal of network addresses that are not public.
-#
-# The addresses come from the web. Only public ones are requested, so that no page and no redirect can reach a service
-# of this machine, of its network or of its cloud.
+    import httpx2
 
 PORTS = (80, 443, 8080, 8443)
-_LONGEST = 4000
+_LONGEST = 4000  # characters of an address
 _DEFAULT = {"http": 80, "https": 443}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 _HOST = re.compile(r"(?!.*\.\.)[a-z0-9_][a-z0-9_.-]*\Z")
@@ -176,11 +69,7 @@ class Address:
 
 
 def parse_address(url: str, ports: Collection[int] | None = PORTS) -> Address:
-    """Parse an address.
-
-    Args:
-        url: an http or https address.
-        ports: allowed ports; None allows all.
+    """Parse an http or https address; `ports` are the allowed ones, None allows all.
 
     Raises:
         PageError: the address is not allowed, or not valid.
@@ -255,149 +144,32 @@ def _embedded(address: IP) -> list[IP]:
     return [each for each in inside if each is not None]
 
 
-def resolve(host: str, port: int, seconds: float, allow_private: bool) -> list[tuple[int, tuple[str, int]]]:
-    """Look a host up once, and return (family, socket address) of all its addresses in the order to try them.
-
-    Args:
-        host: a name or an address, in any spelling that the system accepts.
-        port: of the service.
-        seconds: time limit of the look-up.
-        allow_private: accept addresses that are not public.
+async def resolve(host: str, port: int, allow_private: bool) -> list[str]:
+    """Look a host up once, and return its addresses in the order to try them.
 
     Raises:
         AddressRefused: one of the addresses is not public, or the name does not exist.
-        TooSlow: the look-up took too long.
     """
-    look_up = run_in_daemon_thread(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), "arpo-resolve")
+    loop = asyncio.get_running_loop()
     try:
-        answers = look_up.result(timeout=max(0.0, seconds))
-    except TimeoutError as error:
-        raise TooSlow from error
+        answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError, ValueError) as error:
         raise AddressRefused("its host was not found") from error
-    found = [(int(family), (str(where[0]), int(where[1]))) for family, _, _, _, where in answers]
+    found = list(dict.fromkeys(str(where[0]) for *_, where in answers))
     if not found:
         raise AddressRefused("its host was not found")
     # One private address among several is enough: the web chose the name and all its addresses.
-    if not allow_private and not all(public(ipaddress.ip_address(where[0].split("%")[0])) for _, where in found):
+    if not allow_private and not all(public(ipaddress.ip_address(each.split("%")[0])) for each in found):
         raise AddressRefused("it leads to a private or reserved network address, which is never read")
-    return list(dict.fromkeys(found))
+    return found
 
 
-# A `requests` session whose connections go to the very address that was checked, and end on time.
-#
-# A name is looked up once, all its addresses are checked, and the socket is connected to one of them. A name server
-# that answers differently the next time is never asked again. Host header and certificate stay those of the name.
-
-_MOST_TRIED = 4
-
-
-@contextlib.contextmanager
-def pinned_session(seconds: float, allow_private: bool, proxy: str | None) -> Iterator[requests.Session]:
-    """Give a session for pages: no proxy of the environment, no netrc, only public addresses.
-
-    Args:
-        seconds: from now until its sockets are shut.
-        allow_private: connect also to addresses that are not public.
-        proxy: address of a proxy that the user trusts to refuse private addresses; it looks names up.
-
-    Raises:
-        AddressRefused: a host leads to an address that is not public.
-        TooSlow: the time was up before the block was done.
-        ModuleNotFoundError: `requests` is not installed.
-    """
-    try:
-        import requests
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"requests is not installed: {install_line('search')}") from error
-
-    with deadline(seconds), requests.Session() as session:
-        # A netrc would send passwords to sites that were found on the web.
-        session.trust_env = False
-        if proxy is not None:
-            session.proxies = {"http": proxy, "https": proxy}
-        adapter = _adapter(time.monotonic() + seconds, allow_private)
-        session.mount("http://", adapter)
-        session.mount("https://", adapter)
-        yield session
-
-
-def _adapter(end: float, allow_private: bool) -> Any:
-    """Return an adapter whose connections are looked up, checked and watched."""
-    from requests.adapters import HTTPAdapter
-    from urllib3.connection import HTTPConnection, HTTPSConnection
-    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-
-    def checked(connection: HTTPConnection) -> socket.socket:
-        # The user trusts the proxy, which may be private; it looks the names up itself.
-        if connection.proxy is not None:
-            opened = HTTPConnection._new_conn(connection)
-        else:
-            opened = _connect(connection.host, connection.port, end, allow_private)
-        watch(opened)
-        return opened
-
-    class Plain(HTTPConnection):
-        def _new_conn(self) -> socket.socket:
-            return checked(self)
-
-    class Secure(HTTPSConnection):
-        def _new_conn(self) -> socket.socket:
-            return checked(self)
-
-    class PlainPool(HTTPConnectionPool):
-        ConnectionCls = Plain
-
-    class SecurePool(HTTPSConnectionPool):
-        ConnectionCls = Secure
-
-    class Adapter(HTTPAdapter):
-        def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-            super().init_poolmanager(*arguments, **options)
-            # The pools open the connections, so the checked ones have to be named there.
-            self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
-
-        def proxy_manager_for(self, *arguments: Any, **options: Any) -> Any:
-            manager = super().proxy_manager_for(*arguments, **options)
-            manager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
-            return manager
-
-    return Adapter()
-
-
-def _connect(host: str, port: int, end: float, allow_private: bool) -> socket.socket:
-    """Connect to the first address of a host that answers; each has an equal part of the time that is left."""
-    # Only these addresses are used, since a second look-up could give others than the ones that were checked.
-    found = resolve(host.strip("[]"), port, end - time.monotonic(), allow_private)[:_MOST_TRIED]
-    fault: OSError = OSError("no address")
-    for place, (family, where) in enumerate(found):
-        left = end - time.monotonic()
-        if left <= 0:
-            raise TooSlow
-        opened = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            opened.settimeout(left / (len(found) - place))
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            opened.connect(where)
-            opened.settimeout(left)
-            return opened
-        except OSError as error:
-            fault = error
-            opened.close()
-    raise fault
-
-
-_CHUNK = 65536
+_MOST_TRIED = 4  # addresses of a host
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_CODINGS = ("", "identity", "gzip", "deflate")
 _NEVER_TEXT = (
-    "image/",
-    "audio/",
-    "video/",
-    "font/",
-    "model/",
-    "application/zip",
-    "application/gzip",
-    "application/vnd.",
+    *("image/", "audio/", "video/", "font/", "model/"),
+    *("application/zip", "application/gzip", "application/vnd."),
 )
 _REASONS = {
     401: "the site asks for a login",
@@ -407,6 +179,11 @@ _REASONS = {
     410: "the page is gone",
     429: "the site asks for fewer requests",
     451: "the page is blocked for legal reasons",
+}
+_HEADERS = {
+    "Accept": "text/html,application/xhtml+xml,application/pdf;q=0.9,text/plain;q=0.8,*/*;q=0.5",
+    "Accept-Language": "en,*;q=0.5",
+    "Accept-Encoding": "gzip, deflate",  # those that are unpacked in small pieces
 }
 
 
@@ -435,12 +212,12 @@ class FetchResult:
 
 @dataclass(frozen=True)
 class FetchLimits:
-    """Limits and identity of one request.
+    """Limits and identity of requests.
 
     Attributes:
-        max_bytes: of a body, both as sent and decompressed.
+        max_bytes: of a decompressed body.
         allow_private: connect also to addresses that are not public.
-        proxy: address of a proxy, or None.
+        proxy: address of a proxy that the user trusts to refuse private addresses; it looks names up.
         user_agent: as the server sees it.
         any_body: accept any type, and cut a body that is too long instead of refusing it.
     """
@@ -452,41 +229,94 @@ class FetchLimits:
     any_body: bool = False
 
 
-def fetch(address: Address, seconds: float, limits: FetchLimits, cookies: Any = None) -> FetchResult:
+class _TooLarge(Exception):
+    """The body is longer than allowed."""
+
+
+def open_pages(limits: FetchLimits) -> httpx2.AsyncClient:
+    """Return a client for the requests of one page: no proxy and no netrc of the environment, only public addresses.
+
+    Raises:
+        ModuleNotFoundError: httpx2 is not installed.
+        ServiceError: the certificates of the environment cannot be used.
+    """
+    try:
+        import httpx2
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"httpx2 is not installed: {install_line('search')}", name="httpx2") from error
+    try:
+        context = tls_context()
+    except CannotConnect as error:
+        raise ServiceError("page reader", str(error)) from error
+
+    class PinnedTransport(httpx2.AsyncHTTPTransport):
+        """Connects to the very address that was checked; host header and certificate stay those of the name.
+
+        A name server that answers differently the next time is never asked again.
+        """
+
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            name, port = request.url.host, request.url.port or _DEFAULT[request.url.scheme]
+            found = (await resolve(name, port, limits.allow_private))[:_MOST_TRIED]
+            seconds = request.extensions["timeout"]["connect"] / len(found)
+            more = {**request.extensions, "sni_hostname": name, "timeout": {"connect": seconds}}
+            for address in found:
+                url = request.url.copy_with(host=address)
+                pinned = httpx2.Request(
+                    request.method, url, headers=request.headers, stream=request.stream, extensions=more
+                )
+                try:
+                    return await super().handle_async_request(pinned)
+                except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                    if address == found[-1]:
+                        raise
+            raise AssertionError("unreachable")
+
+    headers = {"User-Agent": limits.user_agent, **_HEADERS}
+    if limits.proxy is not None:
+        return httpx2.AsyncClient(proxy=limits.proxy, verify=context, headers=headers, trust_env=False)
+    # A connection is never used again: it is known by its network address, and was made for one name.
+    once = httpx2.Limits(max_keepalive_connections=0)
+    transport = PinnedTransport(verify=context, trust_env=False, limits=once)
+    return httpx2.AsyncClient(transport=transport, headers=headers, trust_env=False)
+
+
+async def fetch(client: httpx2.AsyncClient, address: Address, seconds: float, limits: FetchLimits) -> FetchResult:
     """Send one GET request.
 
     Args:
+        client: made by `open_pages`; it keeps cookies.
         address: of the page.
         seconds: for the whole request.
-        limits: of size and address.
-        cookies: a `requests` cookie jar that is read and updated, or None.
+        limits: of the body.
 
     Raises:
         PageError: there was no complete answer, or it is not text.
     """
-    import requests
+    import httpx2
 
     started = time.monotonic()
     try:
-        with pinned_session(seconds, limits.allow_private, limits.proxy) as session:
-            if cookies is not None:
-                session.cookies = cookies
-            with session.get(
-                address.url, headers=_headers(limits), timeout=seconds, stream=True, allow_redirects=False
-            ) as response:
-                return _read(address, response, limits, started)
+        async with (
+            asyncio.timeout(seconds),
+            client.stream("GET", address.url, timeout=httpx2.Timeout(None, connect=seconds)) as response,
+        ):
+            return await _read(address, response, limits, started)
     except AddressRefused as error:
         raise PageError(address.url, str(error)) from error
-    except TooSlow as error:
+    except TimeoutError as error:
         raise PageError(address.url, "no complete answer within the time limit") from error
-    except TooLarge as error:
+    except _TooLarge as error:
         raise PageError(address.url, f"the page is larger than {limits.max_bytes:,} bytes") from error
-    except requests.exceptions.SSLError as error:
-        # An SSLError is a RequestException, too, so it has to come before those.
-        raise PageError(address.url, "no secure connection could be made (its certificate may not be valid)") from error
-    except (requests.RequestException, OSError) as error:
-        raise PageError(address.url, "the site could not be reached, or broke off") from error
-    except ValueError as error:  # a redirect or an address that requests cannot read
+    except httpx2.DecodingError as error:
+        raise PageError(address.url, "its compression cannot be read") from error
+    except (httpx2.HTTPError, OSError) as error:
+        if any(isinstance(cause, ssl.SSLError) for cause in causes(error)):
+            why = "no secure connection could be made (its certificate may not be valid)"
+        else:
+            why = "the site could not be reached, or broke off"
+        raise PageError(address.url, why) from error
+    except (httpx2.InvalidURL, ValueError) as error:
         raise PageError(address.url, "this is no valid address") from error
 
 
@@ -496,109 +326,36 @@ def explain_status(status: int) -> str:
     return f"{known} (status {status})"
 
 
-def _headers(limits: FetchLimits) -> dict[str, str]:
-    return {
-        "User-Agent": limits.user_agent,
-        "Accept": "text/html,application/xhtml+xml,application/pdf;q=0.9,text/plain;q=0.8,*/*;q=0.5",
-        "Accept-Language": "en,*;q=0.5",
-        # Only what `_decoded` can read.
-        "Accept-Encoding": "gzip, deflate",
-    }
-
-
-def _read(address: Address, response: requests.Response, limits: FetchLimits, started: float) -> FetchResult:
+async def _read(address: Address, response: httpx2.Response, limits: FetchLimits, started: float) -> FetchResult:
     status, headers = response.status_code, response.headers
-    media_type, charset = _content_type(headers.get("Content-Type", ""))
-    location = _location(address, headers.get("Location")) if status in _REDIRECTS else None
+    content_type = headers.get("Content-Type", "")
+    media_type = content_type.partition(";")[0].strip().lower()
+    charset = re.search(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", content_type[:300], re.IGNORECASE)
+    target = headers.get("Location") if status in _REDIRECTS else None
+    location = urljoin(address.url, target) if target else None
     body = b""
     # Nothing in the body of a redirect or an error is used.
     if location is None and status < 400:
         if not limits.any_body:
-            _refuse_early(address, media_type, headers.get("Content-Length", ""), limits.max_bytes)
-        body = _body(address, response, limits)
-    return FetchResult(address.url, status, location, media_type, charset, body, time.monotonic() - started)
+            if media_type.startswith(_NEVER_TEXT):
+                raise PageError(address.url, f"it is no page of text, but {media_type[:60]!r}")
+            length = headers.get("Content-Length", "")
+            if length.isdecimal() and int(length[:20]) > limits.max_bytes:  # very long digits would be slow to convert
+                raise _TooLarge
+        body = await _body(address, response, limits)
+    named = charset.group(1) if charset else ""
+    media_type = media_type if "/" in media_type else ""
+    return FetchResult(address.url, status, location, media_type, named, body, time.monotonic() - started)
 
 
-def _content_type(header: str) -> tuple[str, str]:
-    media_type = header.partition(";")[0].strip().lower()
-    charset = re.search(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", header[:300], re.IGNORECASE)
-    return (media_type if "/" in media_type else ""), (charset.group(1) if charset else "")
-
-
-def _location(address: Address, header: str | None) -> str | None:
-    if not header:
-        return None
-    try:
-        plain = header.encode("latin-1").decode("utf-8")  # http.client reads headers as latin-1
-    except UnicodeError:
-        plain = header
-    return urljoin(address.url, plain)
-
-
-def _refuse_early(address: Address, media_type: str, length: str, max_bytes: int) -> None:
-    if media_type.startswith(_NEVER_TEXT):
-        raise PageError(address.url, f"it is no page of text, but {media_type[:60]!r}")
-    if length.isdecimal() and int(length[:20]) > max_bytes:  # very long digits would be slow to convert
-        raise TooLarge
-
-
-def _body(address: Address, response: requests.Response, limits: FetchLimits) -> bytes:
-    coding = response.headers.get("Content-Encoding", "").strip().lower()
+async def _body(address: Address, response: httpx2.Response, limits: FetchLimits) -> bytes:
+    if response.headers.get("Content-Encoding", "").strip().lower() not in _CODINGS:
+        raise PageError(address.url, "its compression cannot be read")
     body = bytearray()
-    try:
-        for piece in _decoded(_raw(response, limits.max_bytes), coding, _CHUNK):
-            body += piece
-            if len(body) > limits.max_bytes:
-                raise TooLarge
-    except TooLarge:
-        # A robots.txt may be cut, so what was read so far will do.
-        if not limits.any_body:
-            raise
-    except (zlib.error, _UnknownCoding) as error:
-        raise PageError(address.url, "its compression cannot be read") from error
+    async for piece in response.aiter_bytes():  # unpacked, in pieces of 1 MiB at most
+        body += piece
+        if len(body) > limits.max_bytes:
+            if limits.any_body:
+                break
+            raise _TooLarge
     return bytes(body[: limits.max_bytes])
-
-
-def _raw(response: requests.Response, max_bytes: int) -> Iterator[bytes]:
-    import requests
-    import urllib3
-
-    seen = 0
-    try:
-        for chunk in response.raw.stream(_CHUNK, decode_content=False):
-            seen += len(chunk)
-            if seen > max_bytes:
-                raise TooLarge
-            yield chunk
-    except urllib3.exceptions.HTTPError as error:
-        raise requests.exceptions.ConnectionError(error) from error
-
-
-class _UnknownCoding(Exception):
-    """The body has a compression that was not asked for."""
-
-
-def _decoded(chunks: Iterator[bytes], coding: str, most: int) -> Iterator[bytes]:
-    """Decompress in pieces of at most `most` bytes."""
-    if coding in ("", "identity"):
-        yield from chunks
-        return
-    if coding not in ("gzip", "x-gzip", "deflate"):
-        raise _UnknownCoding(coding)
-    inflate: Any = None
-    for chunk in chunks:
-        if inflate is None:
-            inflate = zlib.decompressobj(_window(coding, chunk))
-        while chunk and not inflate.eof:
-            yield inflate.decompress(chunk, most)
-            chunk = inflate.unconsumed_tail
-            if inflate.eof and inflate.unused_data.startswith(b"\x1f\x8b"):  # a further gzip member
-                chunk, inflate = inflate.unused_data, zlib.decompressobj(31)
-
-
-def _window(coding: str, start: bytes) -> int:
-    """Return zlib's code for the format; servers send "deflate" with and without zlib's header."""
-    if coding != "deflate":
-        return 31
-    zlib_header = len(start) >= 2 and start[0] & 15 == 8 and (start[0] << 8 | start[1]) % 31 == 0
-    return 15 if zlib_header else -15

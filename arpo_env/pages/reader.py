@@ -7,41 +7,126 @@ for the parser, Jina's service) is another exception, which voids the sample.
 from __future__ import annotations
 
 import asyncio
-import codecs
-import functools
+import importlib.util
 import itertools
+import json
 import os
 import re
-import threading
+import struct
+import sys
 import time
-import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from arpo_env.cache import Cache
 from arpo_env.errors import ServiceError
-from arpo_env.event_loop import DaemonThreads
+from arpo_env.event_loop import run_on_loop
 from arpo_env.net import Http, RateLimited, RateLimiter, Reply, without_login
+from arpo_env.pages.charset import decode
 from arpo_env.pages.fetch import (
     PORTS,
     Address,
     AddressRefused,
     FetchLimits,
     FetchResult,
-    TooSlow,
     explain_status,
     fetch,
+    open_pages,
     parse_address,
     resolve,
 )
 from arpo_env.pages.page import Kind, Page, PageError, shown
-from arpo_env.pages.parser_pool import PageParser, ParsingFailed
+from arpo_env.worker_pool import PoolClosed, WorkerError, WorkerPool, WorkerStartError
+from envs_registry.install_line import install_line
 
 if TYPE_CHECKING:
     import protego
+
+_TOO_SLOW = "no complete answer within the time limit"
+
+# Pages are parsed in child processes, so that a page which crashes the parser costs only itself.
+
+_SCRIPT = Path(__file__).with_name("parser_process.py")
+# A process that reads foreign pages gets no keys from the environment.
+_KEPT_VARIABLES = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+_MOST_JOBS = 500  # per process; lxml does not give back all its memory
+_LIBRARIES = ("bs4", "lxml", "protego", "pypdf", "trafilatura")
+_GRACE = 2.0  # seconds after which a process should have ended itself
+_PARSER_PATIENCE = 60.0  # seconds that a page waits for others to be parsed
+
+
+class ParsingFailed(Exception):
+    """Raised when a page cannot be parsed; the text is the reason."""
+
+
+def check_libraries() -> None:
+    """Check that the libraries of the parser are installed; nothing is imported.
+
+    Raises:
+        ModuleNotFoundError: a library is missing; says how to install it.
+    """
+    if lacking := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
+        raise ModuleNotFoundError(_how_to_install(f"without {', '.join(lacking)}"), name=lacking[0])
+
+
+def _how_to_install(lack: str) -> str:
+    return f"reading pages needs more packages: {install_line('search')} ({lack})"
+
+
+class PageParser:
+    """Parses pages in a few processes, started when they are first needed.
+
+    Args:
+        processes: maximum number at a time.
+        seconds: limit of one page.
+        memory: bytes that one process may use.
+    """
+
+    def __init__(self, processes: int = 2, seconds: float = 15.0, memory: int = 1 << 30) -> None:
+        self._seconds = seconds
+        self._pool = WorkerPool(
+            # -P keeps the script's folder off the path, where our modules could shadow libraries.
+            [sys.executable, "-P", "-B", str(_SCRIPT), str(seconds), str(memory)],
+            processes=processes,
+            seconds=seconds + _GRACE,
+            environment={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+            worn_out=lambda jobs, reply: jobs >= _MOST_JOBS or "memory" in json.loads(reply).get("fault", ""),
+        )
+
+    async def parse(self, kind: str, body: bytes, max_characters: int, base: str = "") -> dict[str, Any]:
+        """Return {title, date, text} of a page, and its links if a base is given.
+
+        Args:
+            kind: "html" (the body is UTF-8) or "pdf".
+            body: of the page.
+            max_characters: number of characters after which a parser may stop.
+            base: address of the page, to which its links are relative; "" does not collect links.
+
+        Raises:
+            ParsingFailed: the page cannot be parsed.
+            ImportError: a library is missing.
+            ServiceError: no process could be started, or the parser was closed.
+        """
+        head = json.dumps({"kind": kind, "max_characters": max_characters, "base": base}).encode()
+        try:
+            reply: dict[str, Any] = json.loads(await self._pool.run(struct.pack("!I", len(head)) + head + body))
+        except (WorkerStartError, PoolClosed) as error:
+            if lack := getattr(error, "lacks", ""):
+                raise ImportError(_how_to_install(lack)) from error
+            raise ServiceError("page parser", str(error)) from error
+        except WorkerError as error:
+            reason = f"reading it takes longer than {self._seconds:g} s, or breaks the reader"
+            raise ParsingFailed(reason) from error
+        if "fault" in reply:
+            raise ParsingFailed(reply["fault"])
+        return reply
+
+    def close(self) -> None:
+        """End the processes; may be called twice."""
+        self._pool.close()
 
 
 # Pages through Jina's reader service, which fetches and renders them: with JINA_API_KEY, or 20 pages per minute.
@@ -50,7 +135,7 @@ if TYPE_CHECKING:
 
 JINA_ADDRESS = "https://r.jina.ai"
 _PER_MINUTE = {False: 20, True: 500}  # without and with a key (Jina's documentation of 2026)
-_PATIENCE = 120.0  # seconds
+_PATIENCE = 120.0  # seconds that a page waits for its turn
 _FAULTS_OF_THE_PAGE = frozenset({400, 404, 409, 410, 422, 451})
 _CURES = {
     401: "Set JINA_API_KEY to a valid key.",
@@ -63,15 +148,9 @@ _HEADING = re.compile(r"Title: (?P<title>[^\n]*)\n.*?Markdown Content:\n(?P<text
 
 
 class JinaReader:
-    """Client of the service.
+    """Client of the service at an address, or of a copy that the user runs."""
 
-    Args:
-        address: of the service, or of a copy that the user runs.
-        timeout: seconds for one page.
-        max_bytes: of an answer.
-    """
-
-    def __init__(self, address: str = JINA_ADDRESS, timeout: float = 20.0, max_bytes: int = 5_000_000) -> None:
+    def __init__(self, address: str, timeout: float, max_bytes: int) -> None:
         key = os.environ.get("JINA_API_KEY", "").strip()
         self.address = address.rstrip("/")
         self._headers = {"X-Return-Format": "markdown", "Accept": "application/json"}
@@ -129,7 +208,7 @@ def strip_targets(markdown: str) -> str:
 MAX_BYTES = 500_000
 _MOST_LINES = 5_000
 _KEPT = 3600.0  # seconds; RFC 9309 allows at most a day
-_KEPT_FAULT = 60.0
+_KEPT_FAULT = 60.0  # since the site may come back
 _MANY = 5_000
 _REDIRECTS = 5
 _PRODUCT = re.compile(r"[a-z_-]+(?:/[\w.]*)?", re.IGNORECASE)
@@ -164,10 +243,7 @@ class RobotsRules:
 def parse_robots(text: str, user_agent: str) -> RobotsRules:
     """Read the rules for a user agent.
 
-    Args:
-        text: of the file.
-        user_agent: as it is sent. Names that every browser sends are left out, so that a group for "Mozilla" is not
-            taken for ours.
+    Names that every browser sends are left out, so that a group for "Mozilla" is not taken for ours.
     """
     from protego import Protego
 
@@ -182,229 +258,54 @@ def parse_robots(text: str, user_agent: str) -> RobotsRules:
 
 
 class RobotsCache:
-    """The rules of many sites. Each file is fetched once an hour, by whoever comes first.
+    """The rules of many sites for one user agent. Each file is fetched once an hour, by whoever comes first.
 
     Args:
-        fetch: requests one address, in a thread; raises `PageError`.
+        fetch: requests one address; raises `PageError`.
         ports: the allowed ports; None allows all.
         user_agent: whose rules are wanted.
-        threads: where files are fetched.
     """
 
     def __init__(
-        self,
-        fetch: Callable[[Address], FetchResult],
-        ports: Sequence[int] | None,
-        user_agent: str,
-        threads: Executor,
+        self, fetch: Callable[[Address], Awaitable[FetchResult]], ports: Sequence[int] | None, user_agent: str
     ) -> None:
-        self._fetch, self._ports, self._user_agent, self._threads = fetch, ports, user_agent, threads
-        self._known: OrderedDict[str, tuple[float, Future[RobotsRules]]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._fetch, self._ports, self._user_agent = fetch, ports, user_agent
+        self._known: OrderedDict[str, tuple[float, asyncio.Task[RobotsRules]]] = OrderedDict()
 
-    def rules(self, address: Address) -> Future[RobotsRules]:
-        """Return a future with the rules of an address's site."""
-        with self._lock:
-            until, known = self._known.get(address.origin, (0.0, None))
-            # A file that is still being fetched is shared by all who wait for it.
-            if known is not None and (not known.done() or (time.monotonic() < until and not known.cancelled())):
-                return known
-            future = self._threads.submit(self._load, address)
-            self._known[address.origin] = (time.monotonic() + _KEPT, future)
+    async def rules(self, address: Address) -> RobotsRules:
+        """Return the rules of an address's site; all who ask while the file is fetched wait for it."""
+        begun, task = self._known.get(address.origin, (0.0, None))
+        if task is not None and task.done():
+            failed = task.cancelled() or task.exception() is not None
+            kept = 0.0 if failed else _KEPT_FAULT if task.result().fault else _KEPT
+            task = task if time.monotonic() < begun + kept else None
+        if task is None:
+            task = asyncio.create_task(self._load(address))
+            self._known[address.origin] = (time.monotonic(), task)
             while len(self._known) > _MANY:
                 self._known.popitem(last=False)
-        future.add_done_callback(functools.partial(self._keep_shorter, address.origin))
-        return future
+        return await asyncio.shield(task)
 
-    def _keep_shorter(self, origin: str, future: Future[RobotsRules]) -> None:
-        """Keep a fault for a shorter time, since the site may come back."""
-        if future.cancelled() or (future.exception() is None and not future.result().fault):
-            return
-        with self._lock:
-            if origin in self._known:
-                self._known[origin] = (time.monotonic() + _KEPT_FAULT, future)
-
-    def _load(self, address: Address) -> RobotsRules:
+    async def _load(self, address: Address) -> RobotsRules:
         try:
-            return self._read(parse_address(address.origin + "/robots.txt", self._ports))
+            address = parse_address(address.origin + "/robots.txt", self._ports)
+            for _ in range(_REDIRECTS + 1):
+                fetched = await self._fetch(address)
+                if fetched.location is None:
+                    break
+                address = parse_address(fetched.location, self._ports)
         except PageError as error:
             return RobotsRules(fault=error.reason)
-
-    def _read(self, address: Address) -> RobotsRules:
-        for _ in range(_REDIRECTS + 1):
-            fetched = self._fetch(address)
-            if fetched.location is None:
-                break
-            address = parse_address(fetched.location, self._ports)
         # RFC 9309: a site that fails is not read at all; one without the file may be read.
         if fetched.status >= 500:
             return RobotsRules(fault=f"the site cannot say what may be read (robots.txt: status {fetched.status})")
         if fetched.status >= 300:
             return RobotsRules()
-        return parse_robots(fetched.body.decode("utf-8", "replace"), self._user_agent)
-
-
-# `decode`: the text of a page, by byte order mark, header, the page's own declaration, or a guess, in this order.
-#
-# The guess looks at what the text would contain in each charset: kana, Hangul, or the most frequent Chinese characters.
-# Statistical detection alone takes a short page in GBK for Korean.
-
-# Charsets that Python reads more narrowly than browsers do.
-_WIDER = {
-    "ascii": "cp1252",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "iso8859-11": "cp874",
-    "tis-620": "cp874",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "shift_jis": "cp932",
-    "euc_kr": "cp949",
-    "big5": "big5hkscs",
-    "utf-8-sig": "utf-8",
-    "utf-16": "utf-16-le",
-}
-# Python also has codecs that are not charsets, some of them slow; a page must not choose one of those.
-_KNOWN = re.compile(
-    r"utf-8|utf-16-[lb]e|gb18030|hz|big5|big5hkscs|cp(874|932|949|950|866|125\d)|euc_jp|iso2022_(jp|kr).*"
-    r"|shift_jis.*|iso8859-\d+|koi8-[ru]|mac-(roman|cyrillic)|johab"
-)
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-_DECLARED = re.compile(
-    rb"""<meta[^>]{0,300}?charset\s*+=\s*+["']?\s*+([\w.:-]{2,40})|<\?xml[^>]{0,100}?encoding\s*=\s*["']([\w.:-]{2,40})""",
-    re.IGNORECASE,
-)
-_HEAD = 4096
-_SAMPLE = 100_000
-_TAGS = re.compile(r"<[^<>]{0,2000}>")
-_KANA = re.compile(r"[\u3041-\u3096\u30a1-\u30fa\u30fc]")
-_HANGUL = re.compile(r"[\uac00-\ud7a3]")
-_IDEOGRAPH = re.compile(r"[\u4e00-\u9fff]")
-_FREQUENT = {
-    "gb18030": "的一是不了在人有我他这中大来上国个到说们为子和你地出道也时年得就要下以生会自过学对可里后小多天而能"
-    "好都然没于起发成事只作想看文无开手十用主行方又如前所本见经头面公同三长高首京万口千与及市区，。、",
-    "big5hkscs": "的一是不了在人有我他這中大來上國個到說們為子和你地出道也時年得就要下以生會自過學對可裡後小多天而能"
-    "好都然沒於起發成事只作想看文無開手十用主行方又如前所本見經頭面公同三長高首京萬口千與及市區灣台，。、",
-}
-_ASIAN = ("gb18030", "cp932", "euc_jp", "euc_kr", "big5hkscs")  # cp949 would take Shift-JIS for rare Hangul
-_PLAUSIBLE = 0.2
-_WESTERN = frozenset("àâäáãåæçéèêëíìîïñóòôöõøœúùûüßÀÂÄÁÅÆÇÉÈÊËÍÎÑÓÔÖØŒÚÛÜ‘’“”„–—…«»°©®·¿¡€£§\xa0")
-
-
-def decode(body: bytes, header: str = "") -> str:
-    """Return the text of a page.
-
-    Args:
-        body: its bytes.
-        header: the charset that the Content-Type header names, or "".
-    """
-    for mark, name in _MARKS:
-        if body.startswith(mark):
-            return body[len(mark) :].decode(name, "replace")
-    for name in (_codec(header), _codec(_declared(body))):
-        text = _fitting(body, name)
-        if text is not None:
-            return text
-    guess = _guess(body)
-    return body.decode(guess, "replace")
-
-
-def _fitting(body: bytes, name: str) -> str | None:
-    """Return the text if a declared charset fits the bytes, except for a few broken characters; else None."""
-    if not name:
-        return None
-    if name.startswith("cp125") and not body.isascii():
-        try:
-            return body.decode("utf-8")  # valid UTF-8 is never an accident; servers claim latin-1 by default
-        except UnicodeDecodeError:
-            pass
-    text = body.decode(name, "replace")
-    foreign = len(text) - len(text.encode("ascii", "ignore"))
-    return text if text.count("\ufffd") <= 0.05 * foreign else None
-
-
-def _codec(name: str) -> str:
-    """Return Python's name of a charset, or "" if there is no such charset."""
-    try:
-        found = codecs.lookup(name.strip().lower().removeprefix("x-")).name if name else ""
-    except (LookupError, ValueError, UnicodeError):
-        return ""
-    found = _WIDER.get(found, found)
-    return found if _KNOWN.fullmatch(found) else ""
-
-
-def _declared(body: bytes) -> str:
-    found = _DECLARED.search(body, 0, _HEAD)
-    if found is None:
-        return ""
-    name = (found.group(1) or found.group(2)).decode("ascii", "replace")
-    # A declaration that is readable as ASCII cannot be in UTF-16.
-    return "utf-8" if name.lower().startswith("utf-16") else name
-
-
-def _guess(body: bytes) -> str:
-    wide = _wide(body)
-    if wide:
-        return wide
-    if b"\x1b$B" in body:
-        return "iso2022_jp"
-    try:
-        body.decode("utf-8")
-        return "utf-8"
-    except UnicodeDecodeError:
-        pass
-    plausible = {name: _plausibility(body, name) for name in _ASIAN}
-    best = max(plausible, key=lambda name: plausible[name])
-    if plausible[best] >= _PLAUSIBLE:
-        return _WIDER.get(best, best)
-    return "cp1252" if _western(body[:_SAMPLE]) else _by_statistics(body[:_SAMPLE])
-
-
-def _wide(body: bytes) -> str:
-    """Recognise UTF-16 without a byte order mark: in markup every second byte is zero."""
-    for name, start in (("utf-16-le", 1), ("utf-16-be", 0)):
-        zeros = body[start:400:2]
-        if len(zeros) >= 4 and zeros.count(0) > 0.4 * len(zeros) and not body[1 - start : 400 : 2].count(0):
-            return name
-    return ""
-
-
-def _plausibility(body: bytes, name: str) -> float:
-    """Return the share of the non-ASCII characters that is typical of the charset's language."""
-    text = _fitting(body[:_SAMPLE], name)
-    if text is None:
-        return 0.0
-    text = _TAGS.sub(" ", text)
-    foreign = sum(1 for character in text if character > "\x7f")
-    ideographs = len(_IDEOGRAPH.findall(text))
-    if name in _FREQUENT:
-        frequent = set(_FREQUENT[name])
-        usual = sum(1 for character in text if character in frequent)
-    elif name == "euc_kr":
-        usual = len(_HANGUL.findall(text)) - 3 * ideographs
-    else:
-        usual = len(_KANA.findall(text))
-    return usual / foreign if foreign else 0.0
-
-
-def _western(body: bytes) -> bool:
-    """Recognise languages of western Europe, which statistics take for Polish: few non-ASCII letters, all western."""
-    text = _TAGS.sub(" ", body.decode("cp1252", "replace"))
-    foreign = [character for character in text if character > "\x7f"]
-    letters = sum(map(str.isalpha, text))
-    return len(foreign) < 0.25 * letters and sum(each in _WESTERN for each in foreign) >= 0.95 * len(foreign)
-
-
-def _by_statistics(body: bytes) -> str:
-    from charset_normalizer import from_bytes
-
-    best = from_bytes(body).best()
-    return _codec(best.encoding) if best is not None and _codec(best.encoding) else "cp1252"
+        return await asyncio.to_thread(parse_robots, fetched.body.decode("utf-8", "replace"), self._user_agent)
 
 
 USER_AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"
 _ROBOTS_SECONDS = 10.0
-_PARSER_PATIENCE = 60.0  # seconds that a page waits for others to be parsed
 _PDF = re.compile(rb"%PDF-\d")
 _MARKUP = re.compile(rb"\s*(<!--|<!doctype|<html|<head|<body|<title|<meta|<script|<div|<p\b|<h1|<\?xml)", re.IGNORECASE)
 _MARKUP_TYPES = ("text/html", "application/xhtml+xml", "application/xml", "text/xml")
@@ -423,8 +324,8 @@ class PageReader:
         timeout: seconds for all connections of one page: robots.txt, redirects and body.
         max_bytes: of a page, decompressed.
         max_characters: of a page's text; the rest is cut off.
-        per_host_per_second: most requests per host and second; a Crawl-delay can make it slower.
-        concurrency: most connections at a time.
+        per_host_per_second: maximum number of requests per host and second; a Crawl-delay can make it slower.
+        concurrency: maximum number of connections at a time.
         robots: whether to obey robots.txt.
         user_agent: as servers see it; robots.txt is read for the products that it names.
         allow_private: read also addresses that are not public. For tests and for the user's own sites: with it, any
@@ -470,28 +371,19 @@ class PageReader:
         self._per_host_per_second, self._parse_seconds = per_host_per_second, parse_seconds
         self._limits = FetchLimits(max_bytes, allow_private, proxy, user_agent)
         self._jina = JinaReader(jina_address, timeout, max_bytes) if jina else None
-        self._begin()
-        _readers.add(self)
+        self._process = 0  # that the attributes of `_begin` belong to
 
     def _begin(self) -> None:
-        self._threads = DaemonThreads(self._concurrency, "arpo-page")
+        self._process = os.getpid()
+        self._slots = asyncio.Semaphore(self._concurrency)
         self._parser = PageParser(min(4, os.cpu_count() or 1), self._parse_seconds)
         self._limiter = RateLimiter(self._per_host_per_second)
-        agent = self._limits.user_agent
-        self._robots = (
-            RobotsCache(self._fetch_robots, self._ports, agent, self._threads) if self._obeys_robots else None
-        )
+        self._robots = RobotsCache(self._fetch_robots, self._ports, self._limits.user_agent)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the settings; the threads and processes stay here (a factory carries a reader to another process)."""
-        running = ("_threads", "_parser", "_limiter", "_robots")
-        return {name: value for name, value in self.__dict__.items() if name not in running}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over the settings, and start with threads and processes of its own."""
-        self.__dict__.update(state)
-        self._begin()
-        _readers.add(self)
+        """Return the settings; what runs stays here (a factory carries a reader to another process)."""
+        running = ("_slots", "_parser", "_limiter", "_robots")
+        return {name: value for name, value in self.__dict__.items() if name not in running} | {"_process": 0}
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -511,6 +403,11 @@ class PageReader:
             ImportError: a library is missing; the message says how to install it.
             ServiceError: a failure on our side.
         """
+        return await run_on_loop(self._read(url))
+
+    async def _read(self, url: str) -> Page:
+        if self._process != os.getpid():  # the processes of the parser belong to the parent of a fork
+            self._begin()
         address = parse_address(url, self._ports)
         if self._jina is not None:
             await self._check_for_jina(address)
@@ -525,30 +422,27 @@ class PageReader:
         return Page(fetched.url, " ".join(_clean(found["title"]).split()), text, found["date"], kind, links)
 
     async def close(self) -> None:
-        """End threads and processes; may be called twice."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        self._parser.close()
+        """End the processes; may be called twice."""
+        if self._process == os.getpid():
+            self._parser.close()
 
     async def _check_for_jina(self, address: Address) -> None:
         """Refuse private addresses for a copy of Jina's service that runs in the user's own network."""
         if self._limits.allow_private or (self._jina and self._jina.address == JINA_ADDRESS):
             return
-        look_up = functools.partial(resolve, address.host, address.port, self.timeout, False)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._threads, look_up)
+            await asyncio.wait_for(resolve(address.host, address.port, False), self.timeout)
         except AddressRefused as error:
             raise PageError(address.url, str(error)) from error
-        except TooSlow as error:
-            raise PageError(address.url, "no complete answer within the time limit") from error
+        except TimeoutError as error:
+            raise PageError(address.url, _TOO_SLOW) from error
 
     async def _follow(self, address: Address) -> FetchResult:
         """Fetch a page and follow its redirects, each of which is checked like the first address."""
-        from requests.cookies import RequestsCookieJar
-
-        visit = _Visit(address.url, self.timeout, RequestsCookieJar())  # some sites redirect until a cookie comes back
         try:
             # Twice as long, since the wait for a turn is not part of the time limit and may take as long.
-            async with asyncio.timeout(2 * self.timeout) as limit:
+            async with asyncio.timeout(2 * self.timeout) as limit, open_pages(self._limits) as client:
+                visit = _Visit(address.url, self.timeout, client)
                 for _ in range(_REDIRECTS + 1):
                     try:
                         fetched = await self._visit(address, visit)
@@ -561,19 +455,18 @@ class PageReader:
             # A TimeoutError of something else is no fault of the page.
             if not limit.expired():
                 raise
-            raise PageError(visit.url, "no complete answer within the time limit") from error
+            raise PageError(visit.url, _TOO_SLOW) from error
         raise PageError(visit.url, f"it redirects more than {_REDIRECTS} times")
 
     async def _visit(self, address: Address, visit: _Visit) -> FetchResult:
-        delay = await self._permission(address, visit)
+        delay = await self._permission(address, visit) if self._obeys_robots else 0.0
         try:
             await self._limiter.acquire(self.timeout, address.host, delay)
         except RateLimited as error:
             raise PageError(address.url, f"the site may be asked again in {error.seconds:.0f} s only") from error
-        fetched = await asyncio.get_running_loop().run_in_executor(
-            self._threads, fetch, address, visit.left(), self._limits, visit.cookies
-        )
-        # Only the request itself counts, not the wait for a turn or a thread.
+        async with self._slots:
+            fetched = await fetch(visit.client, address, visit.left(), self._limits)
+        # Only the request itself counts, not the wait for a turn or a slot.
         visit.seconds -= fetched.seconds
         if fetched.location is None and not 200 <= fetched.status < 300:
             raise PageError(address.url, explain_status(fetched.status))
@@ -585,33 +478,27 @@ class PageReader:
         Raises:
             PageError: the site does not allow programs to read the page.
         """
-        if self._robots is None:
-            return 0.0
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        try:  # shielded: others may wait for the same file
-            rules = await asyncio.wait_for(
-                asyncio.shield(asyncio.wrap_future(self._robots.rules(address))), visit.left()
-            )
+        started = time.monotonic()
+        try:
+            rules = await asyncio.wait_for(self._robots.rules(address), visit.left())
         except TimeoutError as error:
-            raise PageError(address.url, "no complete answer within the time limit") from error
-        visit.seconds -= loop.time() - started
+            raise PageError(address.url, _TOO_SLOW) from error
+        visit.seconds -= time.monotonic() - started
         if rules.fault:
             raise PageError(address.url, rules.fault)
         if not rules.allows(address.url):
             raise PageError(address.url, "the site's robots.txt does not allow programs to read it")
         return rules.delay
 
-    def _fetch_robots(self, address: Address) -> FetchResult:
-        return fetch(
-            address, min(self.timeout, _ROBOTS_SECONDS), replace(self._limits, max_bytes=MAX_BYTES, any_body=True)
-        )
+    async def _fetch_robots(self, address: Address) -> FetchResult:
+        limits = replace(self._limits, max_bytes=MAX_BYTES, any_body=True)
+        async with self._slots, open_pages(limits) as client:
+            return await fetch(client, address, min(self.timeout, _ROBOTS_SECONDS), limits)
 
     async def _parse(self, url: str, kind: Kind, fetched: FetchResult) -> dict[str, Any]:
         body = fetched.body
         if kind != "pdf":
-            loop = asyncio.get_running_loop()
-            markup = await loop.run_in_executor(self._threads, decode, body, fetched.charset)
+            markup = await asyncio.to_thread(decode, body, fetched.charset)
             if kind == "text":
                 # Cleaning removes characters, so more than the limit is kept until then.
                 return {"title": "", "date": "", "text": markup[: 2 * self.max_characters]}
@@ -628,28 +515,17 @@ class PageReader:
             raise PageError(url, str(error)) from error
 
 
-_readers: weakref.WeakSet[PageReader] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for reader in list(_readers):
-        reader._begin()  # the threads do not exist here, and the parser processes belong to the parent
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
 @dataclass
 class _Visit:
-    """One read of one page: its first address, and the time that is left."""
+    """One read of one page: its first address, the time that is left, and the client, which keeps cookies."""
 
     url: str
     seconds: float
-    cookies: Any
+    client: Any
 
     def left(self) -> float:
         if self.seconds <= 0:
-            raise PageError(self.url, "no complete answer within the time limit")
+            raise PageError(self.url, _TOO_SLOW)
         return self.seconds
 
     def fault(self, error: PageError) -> PageError:

@@ -99,7 +99,6 @@ class FileExtractor:
             [sys.executable, "-P", "-B", "-c", _PROGRAM.format(seconds, memory), json.dumps(sys.path)],
             processes=processes,
             seconds=_WALL * seconds + _GRACE,
-            name="arpo-files",
             environment={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
             | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             worn_out=lambda jobs, reply: jobs >= _MOST_JOBS or b"too much memory" in reply[:200],

@@ -631,3 +631,20 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     both = folder / "both.pem"
     both.write_text((folder / "cert").read_text() + (folder / "key").read_text())
     return both
+
+
+ENDS = """
+import asyncio, sys
+from arpo_env.net import Http
+async def main():
+    asked = asyncio.ensure_future(Http("slow", timeout=60).request("GET", sys.argv[1]))
+    await asyncio.sleep(0.3)
+asyncio.run(main())
+"""
+
+
+def test_a_process_ends_without_waiting_for_a_slow_service() -> None:
+    with LocalServer(lambda call: call.gone.wait(30) and None) as server:
+        started = time.monotonic()
+        subprocess.run([sys.executable, "-c", ENDS, server.address], check=True, timeout=30)
+        assert time.monotonic() - started < 10

@@ -102,7 +102,6 @@ def test_time_counts_over_redirects(site: Site) -> None:
 
 
 def test_a_slow_drip_over_tls_ends_on_time(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TLS takes the descriptor from the socket that it wraps; the deadline must hold all the same."""
     _secure(site, tmp_path, monkeypatch)
     site.pages["/"] = _drip
     started = time.monotonic()
@@ -117,14 +116,13 @@ def test_tls_checks_the_name_not_the_address(site: Site, tmp_path: Path, monkeyp
     assert "no secure connection" in reason(f"https://127.0.0.1:{site.port}/", robots=False)
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "raw deflate", "two gzips"])
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "raw deflate"])
 def test_compressed_pages(site: Site, coding: str) -> None:
     raw = zlib.compressobj(wbits=-15)
     body = {
         "gzip": gzip.compress(PAGE),
         "deflate": zlib.compress(PAGE),
         "raw deflate": raw.compress(PAGE) + raw.flush(),
-        "two gzips": gzip.compress(PAGE[:100]) + gzip.compress(PAGE[100:]),
     }[coding]
     name = "deflate" if "deflate" in coding else "gzip"
     site.pages["/"] = lambda handler: answer(handler, body, Content_Encoding=name)
@@ -266,4 +264,4 @@ def _secure(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     site.server.socket = context.wrap_socket(site.server.socket, server_side=True)
-    monkeypatch.setattr("requests.adapters.DEFAULT_CA_BUNDLE_PATH", str(certificate))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
