@@ -23,7 +23,7 @@ from attacks import ATTACKS, Attack
 from attacks.forking import HANGS
 from attacks.fortress import SOON, TOOLS, Fortress, Victim
 from attacks.unfair import IN_A_CELL
-from commands_under_test import CHOSEN, CHOSEN_BACKEND
+from commands_under_test import CHOSEN
 from sandbox_under_test import ALL_BACKENDS, open_or_skip, opened
 
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
@@ -57,7 +57,7 @@ def fortresses() -> Iterator[dict[str, Fortress]]:
 _OVER_HTTP = ["http"] if ALL_BACKENDS else []
 
 
-@pytest.fixture(params=[CHOSEN_BACKEND] if CHOSEN else [DOCKER, "bubblewrap", "unsafe_local", *_OVER_HTTP])
+@pytest.fixture(params=["command"] if CHOSEN else [DOCKER, "bubblewrap", "unsafe_local", *_OVER_HTTP])
 def fortress(request: pytest.FixtureRequest, fortresses: dict[str, Fortress]) -> Fortress:
     present = fortresses.get(request.param)
     if present is not None and not present.broken:
