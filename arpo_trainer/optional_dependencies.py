@@ -46,6 +46,7 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {name for pip: imported module
     "math": {"mpmath": "mpmath"},
     "mcp": {"mcp": "mcp"},
     "plot": {"matplotlib": "matplotlib"},
+    "serve": {"uvicorn": "uvicorn", "starlette": "starlette"},
     "files": {
         "pypdf": "pypdf",
         "cryptography": "cryptography",

@@ -152,14 +152,14 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     ),
     "search query": (["search", "query", CORPUS, "cat"], {}),
     "search query, ddgs": (["search", "query", "ddgs", "cat"], {"*": "pip install ddgs"}),
-    "search serve": (["search", "serve", CORPUS, "--port", "-1"], {"*": "port"}),
+    "search serve": (["search", "serve", CORPUS, "--port", "-1"], {"base": "serve", "*": "port"}),
     "serve openenv": (["serve", "openenv", "arpo/Arithmetic-v0"], {"*": "pip install 'openenv"}),
     "serve mcp": (["serve", "mcp", "arpo/Arithmetic-v0", "--http", "--port", "-1"], {"*": "port"}),
     "sandbox check": (["sandbox", "check", "--backend", "bubblewrap"], {"*": "bubblewrap|bwrap"}),
     "sandbox ps": (["sandbox", "ps", "--docker-host", NO_DOCKER], {"*": "nonexistent"}),
     "sandbox prune": (["sandbox", "prune", "--docker-host", NO_DOCKER], {"*": "nonexistent"}),
     "sandbox build": (["sandbox", "build", "--docker-host", NO_DOCKER], {"*": "nonexistent"}),
-    "sandbox serve": (["sandbox", "serve", "--port", "-1"], {"*": "port"}),
+    "sandbox serve": (["sandbox", "serve", "--port", "-1"], {"base": "serve", "*": "port"}),
 }
 WHERE_NO_SANDBOX = ("doctor", "sandbox check")  # elsewhere there is no fault to name
 CODE: dict[str, tuple[str, dict[str, str]]] = {

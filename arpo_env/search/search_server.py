@@ -14,9 +14,9 @@ import logging
 from typing import Any
 
 from arpo_env.errors import ServiceError
-from arpo_env.event_loop import run
+from arpo_env.event_loop import run_on_loop
 from arpo_env.search.search_backend import Hit, SearchBackend
-from sandbox.http.json_server import JsonHandler, JsonServer
+from sandbox.http.json_server import Answer, HttpServer, JsonApi
 
 DEFAULT_TOPK = 3
 # One request must not keep the server busy for long, as it has no authentication.
@@ -29,7 +29,7 @@ class BadRequest(ValueError):
     """Raised when a request is not valid; the text is the reason."""
 
 
-def retrieve(backend: SearchBackend, request: Any) -> dict[str, Any]:
+async def retrieve(backend: SearchBackend, request: Any) -> dict[str, Any]:
     """Answer one `/retrieve` request.
 
     Args:
@@ -55,7 +55,7 @@ def retrieve(backend: SearchBackend, request: Any) -> dict[str, Any]:
         raise BadRequest(f"'topk' has to be a whole number up to {MOST_TOPK}, or null")
     if not isinstance(scored, bool | None):
         raise BadRequest("'return_scores' has to be true or false")
-    found = run(_search(backend, queries, topk))  # on the one loop that all requests share
+    found = await run_on_loop(_search(backend, queries, topk))  # which all users of a backend share
     show = _scored if scored else _document
     return {"result": [[show(hit) for hit in hits] for hits in found]}
 
@@ -73,20 +73,23 @@ def _scored(hit: Hit) -> dict[str, Any]:
     return {"document": _document(hit), "score": hit.score or 0.0}
 
 
-class _Handler(JsonHandler):
-    post_path = "/retrieve"
-    healthy_paths = ("/", "/health")
-    backend: SearchBackend
+class _SearchApi(JsonApi):
+    def __init__(self, backend: SearchBackend) -> None:
+        self.backend = backend
 
-    def state(self) -> dict[str, Any]:
+    async def get(self, path: str) -> dict[str, Any] | None:
+        if path not in ("/", "/health"):
+            return None
         return {"status": "healthy", "backend": self.backend.name, **self.backend.parameters}
 
     def fault(self, message: str) -> dict[str, Any]:
         return {"error": message}
 
-    def respond(self, body: bytes) -> tuple[int, dict[str, Any]]:
+    async def post(self, path: str, body: bytes, client: str) -> Answer | None:
+        if path != "/retrieve":
+            return None
         try:
-            return 200, retrieve(self.backend, json.loads(body))
+            return 200, await retrieve(self.backend, json.loads(body))
         except ServiceError as error:
             _log.warning("%s", error)
             return 502, self.fault(str(error))
@@ -94,14 +97,13 @@ class _Handler(JsonHandler):
             return 400, self.fault(str(error))
 
 
-def make_server(backend: SearchBackend, host: str = "127.0.0.1", port: int = 8000) -> JsonServer:
+def make_server(backend: SearchBackend, host: str = "127.0.0.1", port: int = 8000) -> HttpServer:
     """Return a server that is bound but does not serve yet; port 0 takes a free port."""
-    return JsonServer((host, port), type("Handler", (_Handler,), {"backend": backend}))
+    return HttpServer(_SearchApi(backend), host, port)
 
 
 def serve(backend: SearchBackend, host: str = "127.0.0.1", port: int = 8000) -> None:
     """Serve until interrupted."""
     server = make_server(backend, host, port)
-    address, bound = server.server_address[:2]
-    _log.info("POST http://%s:%s/retrieve (%s); Ctrl-C stops it", address, bound, backend.name)
-    server.serve_until_interrupted()
+    _log.info("POST %s/retrieve (%s); Ctrl-C stops it", server.url, backend.name)
+    server.serve()

@@ -188,14 +188,14 @@ def _serve(arguments: argparse.Namespace) -> int:
     serve(
         arguments.host,
         arguments.port,
-        arguments.containers,
-        arguments.sessions,
         token,
-        clients_file=arguments.clients,
-        idle_seconds=arguments.idle_timeout,
-        backend=arguments.backend,
+        arguments.clients,
+        arguments.idle_timeout,
+        arguments.backend,
+        _limits(arguments.set),
+        containers=arguments.containers,
+        sessions=arguments.sessions,
         profile=arguments.profile,
-        limits=_limits(arguments.set),
         packages=arguments.packages,
     )
     return 0

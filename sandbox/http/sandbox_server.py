@@ -1,94 +1,221 @@
 """The server of `arpo sandbox serve`: sessions that can be forked, and SandboxFusion's `POST /run_code`.
 
 `GET /v1/openapi.json` describes the interface to sessions. The connection is not encrypted: where others can listen,
-put a proxy with TLS in front of it.
+put a proxy with TLS in front of it. Each `/run_code` runs in a session of its own, so that verl and others can use this
+sandbox; only Python is supported.
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import binascii
 import json
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from sandbox.backends.http_backend import is_http_address
-from sandbox.connection import start_thread
-from sandbox.errors import SandboxFull
-from sandbox.http.json_server import JsonHandler, JsonServer
-from sandbox.http.run_code_endpoint import BadRequest, openapi, run_code
-from sandbox.http.session_api import Client, ClientTable, HostedSessions, SessionApi, check_idle_seconds, clients_of
+from sandbox.errors import SandboxError, SandboxFull
+from sandbox.http.json_server import Answer, HttpServer, JsonApi
+from sandbox.http.session_api import Client, ClientTable, HostedSessions, SessionApi, clients_of, openapi
+from sandbox.interpreter import Execution, Interpreter
 from sandbox.options import Limits
-from sandbox.sandbox import PoolOptions, Sandbox
+from sandbox.sandbox import Sandbox
 
 IDLE_SECONDS = 900.0
 _HOST, _PORT = "127.0.0.1", 8080
+_INPUT = ".stdin"
+# sessions have no standard input, so it comes as a file; the code finds neither the file nor these imports
+_READ_INPUT = f"""
+import os, sys
+os.dup2(os.open({_INPUT!r}, os.O_RDONLY), 0)
+os.unlink({_INPUT!r})
+sys.stdin = open(0, closefd=False)
+del os, sys
+"""
+_LESS_MEMORY = """
+import resource
+resource.setrlimit(resource.RLIMIT_DATA, ({0}, {0}))
+del resource
+"""
 _log = logging.getLogger(__name__)
 
 
-class _Handler(JsonHandler):
-    post_path = "/run_code"
-    healthy_paths = ("/", "/v1/ping", "/health")
-    sandbox: Sandbox
-    clients: ClientTable
-    sessions: HostedSessions
-    api: SessionApi
-    client: Client  # of the current request
+class BadRequest(ValueError):
+    """The request is malformed; the message says why."""
 
-    def state(self) -> dict[str, Any]:
-        return {"status": "ok", "isolation": self.sandbox.isolation, **self.sandbox.stats()}
+
+async def run_code(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, Any]:
+    """Answer one `/run_code` request.
+
+    Args:
+        sandbox: where to run.
+        request: code, and optionally language ("python"), run_timeout (seconds), stdin, memory_limit_MB,
+            files (name to base64), fetch_files (names).
+
+    Returns:
+        status "Success" (the code ran without an error), "Failed" (an error of the code) or "SandboxError" (an error of
+        the machinery, which says nothing about the code); run_result with status "Finished" or "TimeLimitExceeded",
+        execution_time in seconds, return_code (negative when the process was killed, null after a time-out), stdout,
+        stderr with the traceback; files as base64.
+
+    Raises:
+        BadRequest: the request is malformed.
+        SandboxFull: no session became free in time.
+    """
+    code, language = request.get("code"), request.get("language", "python")
+    if not isinstance(code, str):
+        raise BadRequest("'code' has to be a string")
+    if language not in ("python", "python3"):
+        raise BadRequest(f"language {language!r} is not supported; use python")
+    timeout = _number(request, "run_timeout", sandbox.limits.timeout)
+    wanted = request.get("fetch_files") or []
+    if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
+        raise BadRequest("'fetch_files' has to be a list of names")
+    uploads = {name: _decoded(name, data) for name, data in _mapping(request, "files").items()}
+    try:
+        async with await sandbox.interpreter() as python:
+            await _prepare(python, sandbox, request, uploads)
+            execution = await python.run(code, timeout)
+            files = await _fetch(python, wanted) if execution.alive else {}
+    except SandboxFull:  # a SandboxError too, but the client can try again: it gets a status of its own
+        raise
+    except (SandboxError, OSError) as error:
+        failed = {"status": "SandboxError", "message": str(error)}
+        return {**failed, "compile_result": None, "run_result": None, "files": {}}
+    return {**_verdict(execution), "executor_pod_name": None, "files": files}
+
+
+def _number(request: dict[str, Any], name: str, default: float) -> float:
+    value = request.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 86_400:
+        raise BadRequest(f"{name!r} has to be a number of seconds between 0 and 86400")
+    return float(value)
+
+
+def _mapping(request: dict[str, Any], name: str) -> dict[str, Any]:
+    value = request.get(name) or {}
+    if not isinstance(value, dict):
+        raise BadRequest(f"{name!r} has to be an object of names and base64 texts")
+    return value
+
+
+def _decoded(name: str, data: Any) -> bytes:
+    try:
+        return base64.b64decode(data or "", validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise BadRequest(f"file {name!r} is not base64") from error
+
+
+async def _prepare(python: Interpreter, sandbox: Sandbox, request: dict[str, Any], uploads: dict[str, bytes]) -> None:
+    for name, data in uploads.items():
+        await python.put(name, data)
+    setup = ""
+    if request.get("stdin"):
+        await python.put(_INPUT, str(request["stdin"]).encode("utf-8", "replace"))
+        setup += _READ_INPUT
+    most = request.get("memory_limit_MB") or -1
+    if isinstance(most, bool) or not isinstance(most, (int, float)):
+        raise BadRequest("'memory_limit_MB' has to be a number")
+    if 0 < most * (1 << 20) < sandbox.limits.session_memory:  # a limit can only be lowered
+        setup += _LESS_MEMORY.format(int(most * (1 << 20)))
+    if setup:
+        prepared = await python.run(setup)
+        if prepared.status != "ok":
+            raise SandboxError(f"the session could not be prepared: {prepared.text}")
+
+
+async def _fetch(python: Interpreter, names: list[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            found[name] = base64.b64encode(await python.get(name)).decode()
+        except OSError as error:
+            _log.info("a requested file cannot be read: %s", error)
+    return found
+
+
+def _verdict(execution: Execution) -> dict[str, Any]:
+    code = _return_code(execution)
+    result = {
+        "status": "TimeLimitExceeded" if execution.status == "timeout" else "Finished",
+        "execution_time": execution.duration,
+        "return_code": code,
+        "stdout": execution.stdout,
+        "stderr": "\n".join(filter(None, (execution.stderr, execution.error))),
+    }
+    status = "Success" if code == 0 else "Failed"
+    return {"status": status, "message": "", "compile_result": None, "run_result": result}
+
+
+def _return_code(execution: Execution) -> int | None:
+    if execution.status in ("ok", "timeout"):
+        return 0 if execution.status == "ok" else None
+    if execution.status == "exit":
+        # as Python does: only the lowest byte of a number counts, and a text means 1
+        code = (execution.error or "SystemExit: 0").removeprefix("SystemExit: ")
+        return int(code) % 256 if re.fullmatch(r"-?[0-9]{1,9}", code) else 1
+    # what is left was stopped or killed, and is reported like a SIGKILL
+    return 1 if execution.status == "error" else -9
+
+
+class SandboxApi(JsonApi):
+    """What the server answers."""
+
+    def __init__(self, sandbox: Sandbox, clients: ClientTable, idle_seconds: float) -> None:
+        self.sandbox, self.clients = sandbox, clients
+        self.host_sessions(idle_seconds)
+
+    def host_sessions(self, idle_seconds: float) -> None:
+        """Begin without any session, as after a restart."""
+        self.sessions = HostedSessions(self.sandbox, idle_seconds)
+        self.api = SessionApi(self.sessions)
+
+    @asynccontextmanager
+    async def lifespan(self, app: object) -> AsyncIterator[None]:
+        """Close idle sessions while the server runs; all end with the sandbox."""
+        watching = asyncio.create_task(self.sessions.watch())
+        yield
+        watching.cancel()
+
+    def client(self, authorization: str) -> Client | None:
+        """Return the client that a request's token names."""
+        return self.clients.find(authorization)
 
     def fault(self, message: str) -> dict[str, Any]:
+        """Return an error as the protocols write it."""
         return {"status": "SandboxError", "failure": "SandboxError", "message": message}
 
-    def page(self, path: str) -> dict[str, Any] | None:
-        return openapi() if path == "/v1/openapi.json" else super().page(path)
+    async def get(self, path: str) -> dict[str, Any] | None:
+        """Return the state, or the description of the interface."""
+        if path == "/v1/openapi.json":
+            return openapi()
+        if path not in ("/", "/v1/ping", "/health"):
+            return None
+        isolation = await asyncio.to_thread(lambda: self.sandbox.isolation)  # may have to start a container first
+        return {"status": "ok", "isolation": isolation, **self.sandbox.stats()}
 
-    def takes(self, path: str) -> bool:
-        return super().takes(path) or self.api.takes(path)
-
-    def allows(self, authorization: str) -> bool:
-        client = self.clients.find(authorization)
-        if client is not None:
-            self.client = client
-        return client is not None
-
-    def respond(self, body: bytes) -> tuple[int, dict[str, Any]]:
-        path = self.path.rstrip("/")
-        return self._run_code(body) if path == self.post_path else self.api.answer(self.client, path, body)
-
-    def _run_code(self, body: bytes) -> tuple[int, dict[str, Any]]:
+    async def post(self, path: str, body: bytes, client: Client) -> Answer | None:
+        """Answer `/run_code`, or a request for sessions."""
+        if path != "/run_code":
+            return await self.api.answer(client, path, body)
         try:
             request = json.loads(body)
             if not isinstance(request, dict):
                 raise BadRequest("the body has to be a JSON object")
-            with self.sessions.slot(self.client):
-                return 200, run_code(self.sandbox, request)
+            with self.sessions.slot(client):
+                return 200, await run_code(self.sandbox, request)
         except SandboxFull as error:
             return 504, self.fault(str(error))
         # malformed JSON and BadRequest are ValueErrors; deep nesting is a RecursionError
         except (ValueError, RecursionError) as error:
             return 400, self.fault(str(error))
-
-
-class SandboxServer(JsonServer):
-    """Serves a sandbox, and closes sessions that are idle.
-
-    Args:
-        address: host and port.
-        handler: for each connection.
-        sessions: of the clients.
-    """
-
-    def __init__(self, address: tuple[str, int], handler: type[_Handler], sessions: HostedSessions) -> None:
-        self.sessions = sessions  # first, since an address that cannot be bound calls `server_close`
-        super().__init__(address, handler)
-        start_thread("sandbox idle sessions", sessions.watch)
-
-    def server_close(self) -> None:
-        """Release the address. The sessions end with the sandbox."""
-        self.sessions.end()
-        super().server_close()
 
 
 def make_server(
@@ -98,7 +225,7 @@ def make_server(
     token: str = "",
     clients: ClientTable | None = None,
     idle_seconds: float = IDLE_SECONDS,
-) -> SandboxServer:
+) -> HttpServer:
     """Return a server that is bound and does not serve yet.
 
     Args:
@@ -116,37 +243,24 @@ def make_server(
     """
     known = clients_of(token) if clients is None else clients
     known.check(host)
-    check_idle_seconds(idle_seconds)
-    sessions = HostedSessions(sandbox, idle_seconds)
-    # the values go into a class, since the server makes a new handler for each connection
-    values = {"sandbox": sandbox, "clients": known, "sessions": sessions, "api": SessionApi(sessions)}
-    return SandboxServer((host, port), type("Handler", (_Handler,), values), sessions)
+    return HttpServer(SandboxApi(sandbox, known, idle_seconds), host, port)
 
 
 def serve(
     host: str = _HOST,
     port: int = _PORT,
-    containers: int = 4,
-    sessions: int = 64,
     token: str = "",
     clients_file: Path | None = None,
     idle_seconds: float = IDLE_SECONDS,
     backend: str = "auto",
-    profile: str = "math",
     limits: Limits | None = None,
-    packages: Sequence[str] = (),
+    **options: Any,
 ) -> None:
     """Serve until interrupted; see `make_server`, `clients_of` and `Sandbox`."""
-    clients = clients_of(token, clients_file)
-    # before containers are started, which takes seconds
-    clients.check(host)
-    check_idle_seconds(idle_seconds)
     if is_http_address(backend):
         raise ValueError(f"a sandbox server cannot serve {backend}; choose a backend of this machine")
-    options: PoolOptions = {"containers": containers, "sessions": sessions, "profile": profile, "packages": packages}
-    with Sandbox.open_sync(backend, limits, **options) as sandbox:
-        server = make_server(sandbox, host, port, clients=clients, idle_seconds=idle_seconds)
-        address, bound = server.server_address[:2]
-        shown = f"[{address!s}]" if ":" in str(address) else address
-        _log.info("serving http://%s:%s (%s); press Ctrl-C to end", shown, bound, sandbox.isolation)
-        server.serve_until_interrupted()
+    with Sandbox(backend, limits, **options) as sandbox:
+        # bound before containers are started, which takes seconds
+        server = make_server(sandbox, host, port, clients=clients_of(token, clients_file), idle_seconds=idle_seconds)
+        _log.info("serving %s (%s); press Ctrl-C to end", server.url, sandbox.isolation)
+        server.serve()

@@ -1,11 +1,14 @@
-"""The HTTP interface to sessions: which path does what, how fields are checked, and which status an error has.
+"""The HTTP interface to sessions: clients, their sessions, which path does what, and which status an error has.
 
-All requests are POST with a JSON object. Each path takes the fields that `ROUTES` names. `openapi` in
-`run_code_endpoint` describes them to programs.
+All requests are POST with a JSON object; `PATHS` has their fields. A session belongs to one client, and only that one
+finds it. A request that is sent again, since its answer was lost, has the key or the number of the first one and gets
+the same answer: no code runs twice. Sessions live in this process. After a restart nobody finds the old ones, and the
+clients report them as lost. Everything here runs on the event loop of the server.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
@@ -14,103 +17,35 @@ import math
 import os
 import secrets
 import stat
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent import futures
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sandbox.connection import Reply, start_thread
+from sandbox.connection import Reply
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
-from sandbox.http.json_server import check_token, sends_token
+from sandbox.http.json_server import Answer, check_token, sends_token
 from sandbox.interpreter import open_session
 from sandbox.options import checked_cell, checked_forks, checked_path, checked_seed
 from sandbox.pool import RemoteSession
 from sandbox.sandbox import Sandbox
 from sandbox.server.wire import FORK, INTERRUPT, LARGEST_PIECE, LIST, READ, RUN, RUN_ONCE, WRITE
-from sandbox.sync_async import finish
+from sandbox.sync_async import finish_async
 
-# One session that a server holds for an HTTP client, and the answer to its last numbered request.
-
-
-class StaleNumber(ValueError):
-    """A request has a smaller number than one that the session has served."""
-
-
-class HostedSession:
-    """One session, with the answer to its last numbered request.
-
-    Args:
-        session: in the pool.
-        client: the name of the client that it belongs to.
-        lease: what its client calls the program that opened it.
-        key: of the request that created it; empty for a fork.
-        once: whether it ends with its first cell.
-
-    Attributes:
-        id: what the client calls it; nobody can guess it.
-        used: when it was last used, by `time.monotonic`.
-        waiting: how many requests wait for it now; it is not idle then.
-    """
-
-    def __init__(self, session: RemoteSession, client: str, lease: str, key: str = "", once: bool = False) -> None:
-        self.id = secrets.token_urlsafe(24)
-        self.session = session
-        self.client = client
-        self.lease = lease
-        self.key = key
-        self.once = once
-        self.used = time.monotonic()
-        self.waiting = 0
-        self._number = -1
-        self._future: Future[Reply] = Future()
-        self._lock = threading.Lock()
-
-    def submit(self, number: int | None, start: Callable[[], Future[Reply]]) -> Future[Reply]:
-        """Start a request, or return the one of the same number that was started before.
-
-        Args:
-            number: counts the requests of the session; None for a request that is never repeated.
-            start: sends the request.
-
-        Raises:
-            StaleNumber: a later request was started meanwhile.
-        """
-        with self._lock:
-            if number is not None and number < self._number:
-                raise StaleNumber(f"request {number} comes after request {self._number}; count upwards")
-            if number is None or number > self._number:
-                future = start()
-                if number is None:
-                    return future
-                self._number, self._future = number, future
-            return self._future
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keep the session from being idle."""
-        with self._lock:
-            self.waiting += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.waiting -= 1
-                self.used = time.monotonic()
-
-
-# The clients of a sandbox server: whom a token stands for, and how many sessions each may have open.
-#
-# A token names its client. Without any token, which only a server on loopback may do, all requests come from one
-# client.
-
-_DANGER = "run code in the sandbox"
-_VARIABLE = "ARPO_SANDBOX_TOKEN"
+LONGEST_WAIT = 20.0
+"""Seconds after which a request is answered with 202; the client sends it again, and waits on."""
+_FAILURE_SECONDS = 60.0
+_LARGEST, _LONGEST_NAME = 1 << 40, 200
+_DANGER, _VARIABLE = "run code in the sandbox", "ARPO_SANDBOX_TOKEN"
+UNKNOWN = (
+    "the server has no such session for this client: it was closed, nobody used it for the idle time, or the server "
+    "was restarted; open a new one"
+)
+_log = logging.getLogger(__name__)
+F = TypeVar("F", bound="asyncio.Future[Any]")
 
 
 @dataclass(frozen=True)
@@ -198,34 +133,71 @@ def _client(where: str, words: list[str]) -> Client:
     return Client(words[0], words[1], int(words[2]))
 
 
-# The sessions that a server holds for its HTTP clients.
-#
-# A session belongs to one client, and only that client finds it. A request that is sent again, since its answer was
-# lost, has the key or the number of the first one and gets the same answer: no code runs twice. Sessions live in this
-# process. After a restart nobody finds the old ones, and the clients report them as lost.
-
-_FAILURE_SECONDS = 60.0
-UNKNOWN = (
-    "the server has no such session for this client: it was closed, nobody used it for the idle time, or the server "
-    "was restarted; open a new one"
-)
-_log = logging.getLogger(__name__)
+class StaleNumber(ValueError):
+    """A request has a smaller number than one that the session has served."""
 
 
-def check_idle_seconds(seconds: float) -> None:
-    """Raise a ValueError unless it is a positive number of seconds."""
-    if not seconds > 0:
-        raise ValueError(f"the idle time-out is {seconds!r}; it has to be a positive number of seconds")
+class WrongServer(SandboxError):
+    """The request is for a server that was restarted since."""
+
+
+class HostedSession:
+    """One session, with the answer to its last numbered request.
+
+    Attributes:
+        id: what the client calls it; nobody can guess it.
+        client: the name of the client that it belongs to.
+        lease: what its client calls the program that opened it.
+        key: of the request that created it; empty for a fork.
+        once: whether it ends with its first cell.
+        used: when it was last used, by `time.monotonic`.
+        waiting: how many requests wait for it now; it is not idle then.
+    """
+
+    def __init__(self, session: RemoteSession, client: str, lease: str, key: str = "", once: bool = False) -> None:
+        self.id = secrets.token_urlsafe(24)
+        self.session = session
+        self.client, self.lease, self.key, self.once = client, lease, key, once
+        self.used = time.monotonic()
+        self.waiting = 0
+        self._number = -1
+        self._future: asyncio.Future[Reply] | None = None
+
+    def submit(self, number: int | None, start: Callable[[], asyncio.Future[Reply]]) -> asyncio.Future[Reply]:
+        """Start a request, or return the one of the same number that was started before.
+
+        Args:
+            number: counts the requests of the session; None for a request that is never repeated.
+            start: sends the request.
+
+        Raises:
+            StaleNumber: a later request was started meanwhile.
+        """
+        if number is None:
+            return start()
+        if number < self._number:
+            raise StaleNumber(f"request {number} comes after request {self._number}; count upwards")
+        if self._future is None or number > self._number:
+            self._number, self._future = number, start()
+        return self._future
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the session from being idle."""
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+            self.used = time.monotonic()
 
 
 @dataclass
-class HostedCreation:
+class _Creation:
     """A session that is being opened, or was opened, for one key."""
 
     lease: str
-    future: Future[Reply] = field(default_factory=Future)
-    open: bool = False
-    cancelled: bool = False
+    task: asyncio.Task[Reply]
     started: float = field(default_factory=time.monotonic)
 
 
@@ -241,15 +213,15 @@ class HostedSessions:
     """
 
     def __init__(self, sandbox: Sandbox, idle_seconds: float) -> None:
+        if not idle_seconds > 0:
+            raise ValueError(f"the idle time-out is {idle_seconds!r}; it has to be a positive number of seconds")
         self.sandbox = sandbox
         self.idle_seconds = idle_seconds
         self.instance = secrets.token_urlsafe(12)
         self._sessions: dict[str, HostedSession] = {}
-        self._creations: dict[tuple[str, str], HostedCreation] = {}
+        self._creations: dict[tuple[str, str], _Creation] = {}
         self._others: Counter[str] = Counter()
         self._over: dict[tuple[str, str], float] = {}  # leases of programs that have ended, and when
-        self._lock = threading.Lock()
-        self._ended = threading.Event()
 
     def capacity(self, client: Client) -> int:
         """Return how many sessions a client may have open, not counting their forks."""
@@ -257,7 +229,7 @@ class HostedSessions:
         most = options.containers * options.sessions
         return most if client.sessions is None else min(most, client.sessions)
 
-    def create(self, client: Client, key: str, lease: str, once: bool) -> Future[Reply]:
+    def create(self, client: Client, key: str, lease: str, once: bool) -> asyncio.Task[Reply]:
         """Open a session; the answer has its id. The same key stands for the same session.
 
         Raises:
@@ -265,47 +237,33 @@ class HostedSessions:
             SessionLost: the lease was closed for good.
         """
         key = key or secrets.token_urlsafe(12)
-        with self._lock:
-            known = self._creations.get((client.name, key))
-            if known is not None:
-                return known.future
-            if (client.name, lease) in self._over:
-                raise SessionLost("the program with this lease has closed all its sessions")
-            self._check_quota(client)
-            creation = self._creations[client.name, key] = HostedCreation(lease)
+        if known := self._creations.get((client.name, key)):
+            return known.task
+        if (client.name, lease) in self._over:
+            raise SessionLost("the program with this lease has closed all its sessions")
+        self._check_quota(client)
+        task = _kept(asyncio.create_task(self._open(client.name, key, lease, once)))
+        self._creations[client.name, key] = _Creation(lease, task)
+        return task
+
+    async def _open(self, client: str, key: str, lease: str, once: bool) -> Reply:
+        pool = self.sandbox._pool
         try:
-            start_thread("sandbox session", self._open, client.name, key, creation, once)
-        except (RuntimeError, SandboxError) as error:  # else the quota would count it for ever
-            creation.future.set_exception(SandboxError(f"the server cannot open a session: {error}"))
-        return creation.future
+            session = await finish_async(pool.reserve() if once else open_session(pool, "", {}))
+        except asyncio.CancelledError:
+            raise SessionLost(UNKNOWN) from None
+        hosted = HostedSession(session, client, lease, key, once)
+        self._sessions[hosted.id] = hosted
+        return {"session": hosted.id}
 
     def give_up(self, client: Client, key: str) -> bool:
         """Open no session for a key any more; returns False if it is open already, or could not be opened."""
-        with self._lock:
-            creation = self._creations.get((client.name, key))
-            if creation is None or creation.open or creation.future.done():
-                return False
-            creation.cancelled = True
-            del self._creations[client.name, key]
+        creation = self._creations.get((client.name, key))
+        if creation is None or creation.task.done():
+            return False
+        creation.task.cancel()
+        del self._creations[client.name, key]
         return True
-
-    def _open(self, client: str, key: str, creation: HostedCreation, once: bool) -> None:
-        pool = self.sandbox._pool
-        try:
-            session = finish(pool.reserve() if once else open_session(pool, "", {}))
-        except BaseException as error:  # is the answer to the request
-            creation.future.set_exception(error)
-            return
-        hosted = HostedSession(session, client, creation.lease, key, once)
-        with self._lock:
-            creation.open = not creation.cancelled
-            if creation.open:
-                self._sessions[hosted.id] = hosted
-        if creation.open:
-            creation.future.set_result({"session": hosted.id})
-        else:
-            session.close()
-            creation.future.set_exception(SessionLost(UNKNOWN))
 
     @contextmanager
     def slot(self, client: Client) -> Iterator[None]:
@@ -314,21 +272,18 @@ class HostedSessions:
         Raises:
             SandboxFull: the client has as many sessions as it may have.
         """
-        with self._lock:
-            self._check_quota(client)
-            self._others[client.name] += 1
+        self._check_quota(client)
+        self._others[client.name] += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._others[client.name] -= 1
+            self._others[client.name] -= 1
 
     def _check_quota(self, client: Client) -> None:
         if client.sessions is None:
             return
         groups = {id(one.session.group) for one in self._sessions.values() if one.client == client.name}
-        mine = [one for (name, _), one in self._creations.items() if name == client.name]
-        opening = sum(not one.open and not one.cancelled and not one.future.done() for one in mine)
+        opening = sum(name == client.name and not one.task.done() for (name, _), one in self._creations.items())
         held = len(groups) + opening + self._others[client.name]
         if held >= client.sessions:
             raise SandboxFull(
@@ -348,52 +303,46 @@ class HostedSessions:
         hosted.used = time.monotonic()
         return hosted
 
-    def fork(self, hosted: HostedSession, n: int, seed: int | None) -> Future[Reply]:
+    def fork(self, hosted: HostedSession, n: int, seed: int | None) -> asyncio.Future[Reply]:
         """Fork a session; the answer has the ids of the copies, and what could not be copied."""
         copies = hosted.session.copies(n)
-        answer: Future[Reply] = Future()
         try:
             future = hosted.session.request(FORK, children=[copy.key for copy in copies], reseed=seed)
         except BaseException:
             copies[0].group.leave(n)
             raise
+        return asyncio.create_task(self._adopt(hosted, copies, asyncio.wrap_future(future)))
 
-        def on_reply(reply: Future[Reply]) -> None:
-            error = reply.exception()
-            if error is not None:
-                copies[0].group.leave(n)
-                answer.set_exception(error)
-                return
-            copies[0].pool.count("forks", n)
-            made = [HostedSession(copy, hosted.client, hosted.lease) for copy in copies]
-            with self._lock:
-                self._sessions.update((one.id, one) for one in made)
-                over = (hosted.client, hosted.lease) in self._over
-            if over:  # not here, since this thread reads the replies
-                copies[0].pool.wake.put(lambda: [self.close(one) for one in made])
-            answer.set_result({"sessions": [one.id for one in made], "losses": reply.result()["losses"]})
+    async def _adopt(self, hosted: HostedSession, copies: list[RemoteSession], forked: Awaitable[Reply]) -> Reply:
+        try:
+            reply = await forked
+        except BaseException:
+            copies[0].group.leave(len(copies))
+            raise
+        copies[0].pool.count("forks", len(copies))
+        made = [HostedSession(copy, hosted.client, hosted.lease) for copy in copies]
+        self._sessions.update((one.id, one) for one in made)
+        if (hosted.client, hosted.lease) in self._over:
+            for one in made:
+                self.close(one)
+        return {"sessions": [one.id for one in made], "losses": reply["losses"]}
 
-        future.add_done_callback(on_reply)
-        return answer
-
-    def close(self, hosted: HostedSession, ended: bool = False) -> Future[Reply] | None:
+    def close(self, hosted: HostedSession, ended: bool = False) -> asyncio.Future[Reply] | None:
         """End a session, or note that it has ended; returns the future of the confirmation, None if none comes."""
-        with self._lock:
-            self._sessions.pop(hosted.id, None)
-            if hosted.key:
-                self._creations.pop((hosted.client, hosted.key), None)
+        self._sessions.pop(hosted.id, None)
+        self._creations.pop((hosted.client, hosted.key), None)
         if ended:
             if hosted.session.mark_closed():
                 hosted.session.group.leave()
             return None
-        return hosted.session.close()
+        future = hosted.session.close()
+        return None if future is None else _kept(asyncio.wrap_future(future))
 
     def keep(self, client: Client, lease: str) -> int:
         """Note that a program lives; returns how many sessions it has open."""
-        now = time.monotonic()
         mine = self._of(client, lease)
         for hosted in mine:
-            hosted.used = now
+            hosted.used = time.monotonic()
         return len(mine)
 
     def close_lease(self, client: Client, lease: str, final: bool = False) -> int:
@@ -404,31 +353,28 @@ class HostedSessions:
             lease: of the program.
             final: open none for this lease any more, since a request may still be on its way.
         """
-        with self._lock:
-            if final:
-                self._over[client.name, lease] = time.monotonic()
-            for (name, _), creation in self._creations.items():
-                if name == client.name and creation.lease == lease:
-                    creation.cancelled = True
+        if final:
+            self._over[client.name, lease] = time.monotonic()
+        for (name, _), creation in self._creations.items():
+            if name == client.name and creation.lease == lease:
+                creation.task.cancel()
         mine = self._of(client, lease)
         for hosted in mine:
             self.close(hosted)
         return len(mine)
 
     def _of(self, client: Client, lease: str) -> list[HostedSession]:
-        with self._lock:
-            return [one for one in self._sessions.values() if one.client == client.name and one.lease == lease]
+        return [one for one in self._sessions.values() if one.client == client.name and one.lease == lease]
 
     def close_idle(self) -> int:
         """Close the sessions that nobody has used for too long; returns how many."""
         now = time.monotonic()
-        with self._lock:
-            every = list(self._sessions.values())
-            self._over = {name: when for name, when in self._over.items() if when > now - _FAILURE_SECONDS}
-            for name, creation in list(self._creations.items()):
-                failed = creation.future.done() and creation.future.exception() is not None
-                if failed and creation.started < now - _FAILURE_SECONDS:
-                    del self._creations[name]
+        self._over = {name: when for name, when in self._over.items() if when > now - _FAILURE_SECONDS}
+        for name, creation in list(self._creations.items()):
+            failed = creation.task.done() and creation.task.exception() is not None
+            if failed and creation.started < now - _FAILURE_SECONDS:
+                del self._creations[name]
+        every = list(self._sessions.values())
         idle = [one for one in every if not one.waiting and one.used < now - self.idle_seconds]
         for hosted in idle:
             self.close(hosted)
@@ -436,24 +382,17 @@ class HostedSessions:
             _log.info("closed %d sessions that were idle for %g s", len(idle), self.idle_seconds)
         return len(idle)
 
-    def watch(self) -> None:
-        """Close idle sessions until `end` is called; for a thread of its own."""
-        while not self._ended.wait(min(self.idle_seconds / 4, 15.0)):
+    async def watch(self) -> None:
+        """Close idle sessions until this is cancelled."""
+        while True:
+            await asyncio.sleep(min(self.idle_seconds / 4, 15.0))
             self.close_idle()
 
-    def end(self) -> None:
-        """Let `watch` return. The sessions end with the sandbox."""
-        self._ended.set()
 
-
-LONGEST_WAIT = 20.0
-"""Seconds after which a request is answered with 202; the client sends it again, and waits on."""
-_LARGEST, _LONGEST_NAME = 1 << 40, 200
-Answer = tuple[int, dict[str, Any]]
-
-
-class WrongServer(SandboxError):
-    """The request is for a server that was restarted since."""
+def _kept(future: F) -> F:
+    """Return a future whose exception nobody has to ask for."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return future
 
 
 _STATUSES: tuple[tuple[type[Exception], int], ...] = (
@@ -471,62 +410,57 @@ _STATUSES: tuple[tuple[type[Exception], int], ...] = (
 
 
 class SessionApi:
-    """Answers the requests of clients.
-
-    Args:
-        sessions: of the server.
-    """
+    """Answers the requests of clients."""
 
     def __init__(self, sessions: HostedSessions) -> None:
         self._sessions = sessions
         # actions of a session that take their turn, and may be sent again with the same number
-        self._actions: dict[str, Callable[[HostedSession, dict[str, Any]], Future[Reply]]] = {
+        self._actions: dict[str, Callable[[HostedSession, dict[str, Any]], asyncio.Future[Reply]]] = {
             "run": self._run,
             "fork": self._fork,
             "put": _put,
             "get": _get,
             "ls": _ls,
         }
-        self._others: dict[str, Callable[[Client, dict[str, Any]], Answer]] = {
+        self._others: dict[str, Callable[[Client, dict[str, Any]], Awaitable[Answer]]] = {
             "/v1/hello": self._hello,
             "/v1/sessions": self._create,
             "/v1/keep": self._keep,
             "/v1/close": self._close_all,
         }
 
-    def takes(self, path: str) -> bool:
-        """Return whether there is such a path."""
-        return path in self._others or self._split(path) is not None
-
-    def answer(self, client: Client, path: str, body: bytes) -> Answer:
-        """Return the status and the answer to a POST."""
+    async def answer(self, client: Client, path: str, body: bytes) -> Answer | None:
+        """Return the status and the answer to a POST; None if there is no such path."""
+        identity, action = self._split(path)
+        if path not in self._others and not action:
+            return None
         try:
             request = json.loads(body)
             if not isinstance(request, dict):
                 raise ValueError("the body has to be a JSON object")
-            if path in self._others:
-                return self._others[path](client, request)
-            identity, action = self._split(path) or ("", "")
-            return self._act(self._sessions.find(client, identity), action, request)
+            if not action:
+                return await self._others[path](client, request)
+            return await self._act(self._sessions.find(client, identity), action, request)
         except (SandboxError, ValueError, TypeError, RecursionError) as error:
             return _failure(error)
         except Exception as error:  # without an answer the client would take the server for gone, with all sessions
             _log.exception("a request to %s failed", path.rpartition("/")[2])
             return _failure(SandboxError(f"the server failed: {type(error).__name__}: {error}"))
 
-    def _split(self, path: str) -> tuple[str, str] | None:
-        empty, version, what, *rest = [*path.split("/"), "", "", ""][:6]
-        if (empty, version, what) != ("", "v1", "sessions") or path.count("/") != 4:
-            return None
-        return (rest[0], rest[1]) if rest[1] in (*self._actions, "interrupt", "close") else None
+    def _split(self, path: str) -> tuple[str, str]:
+        """Return the session and the action of a path, or nothing."""
+        parts = path.split("/")
+        if len(parts) != 5 or parts[:3] != ["", "v1", "sessions"] or not parts[3]:
+            return "", ""
+        return (parts[3], parts[4]) if parts[4] in (*self._actions, "interrupt", "close") else ("", "")
 
-    def _hello(self, client: Client, request: dict[str, Any]) -> Answer:
+    async def _hello(self, client: Client, request: dict[str, Any]) -> Answer:
         sandbox = self._sessions.sandbox
         options = sandbox._pool.options
         return 200, {
             "server": self._sessions.instance,
             "client": client.name,
-            "isolation": sandbox.isolation,
+            "isolation": await asyncio.to_thread(lambda: sandbox.isolation),  # may have to start a container first
             "slots": self._sessions.capacity(client),
             "profile": options.profile,
             "packages": list(options.packages),
@@ -534,14 +468,14 @@ class SessionApi:
             "idle_seconds": self._sessions.idle_seconds,
         }
 
-    def _create(self, client: Client, request: dict[str, Any]) -> Answer:
+    async def _create(self, client: Client, request: dict[str, Any]) -> Answer:
         key, lease, server = (_text(request, name) for name in ("key", "lease", "server"))
         if server and server != self._sessions.instance:
             raise WrongServer("the server was restarted, and its sessions are lost")
         once, wait = request.get("once", False) is True, _seconds(request, "wait")
         longest, key = (LONGEST_WAIT, key) if key else (math.inf, secrets.token_urlsafe(12))
-        future = self._sessions.create(client, key, lease, once)
-        status, answer = _await(future, 201, min(longest, wait))
+        task = self._sessions.create(client, key, lease, once)
+        status, answer = await _wait(task, 201, min(longest, wait))
         if status == 201 or wait > longest:
             return status, answer
         if self._sessions.give_up(client, key):
@@ -549,51 +483,53 @@ class SessionApi:
                 "no session of the server became free in time; close sessions, or start the server with more "
                 "--containers or --sessions"
             )
-        return _await(future, 201)  # it has come at the last moment
+        return await _wait(task, 201)  # it has come at the last moment
 
-    def _keep(self, client: Client, request: dict[str, Any]) -> Answer:
+    async def _keep(self, client: Client, request: dict[str, Any]) -> Answer:
         held = self._sessions.keep(client, _text(request, "lease"))
         slots = self._sessions.capacity(client)
         return 200, {"server": self._sessions.instance, "slots": slots, "sessions": held}
 
-    def _close_all(self, client: Client, request: dict[str, Any]) -> Answer:
+    async def _close_all(self, client: Client, request: dict[str, Any]) -> Answer:
         final = request.get("final", False) is True
         return 200, {"closed": self._sessions.close_lease(client, _text(request, "lease"), final)}
 
-    def _act(self, hosted: HostedSession, action: str, request: dict[str, Any]) -> Answer:
+    async def _act(self, hosted: HostedSession, action: str, request: dict[str, Any]) -> Answer:
         if action == "close":
             closed = self._sessions.close(hosted)
-            return _await(closed) if closed is not None else (200, {})
+            return (200, {}) if closed is None else await _wait(closed)
         if action == "interrupt":
-            cell = request.get("cell")
-            return _await(hosted.session.request(INTERRUPT, cell=None if cell is None else _whole(request, "cell")))
+            cell = None if request.get("cell") is None else _whole(request, "cell")
+            return await _wait(_sent(hosted, INTERRUPT, cell=cell))
         number = None if request.get("number") is None else _whole(request, "number")
         with hosted.in_use():
-            future = hosted.submit(number, lambda: self._actions[action](hosted, request))
-            status, answer = _await(future, 200, math.inf if number is None else LONGEST_WAIT)
+            future = hosted.submit(number, lambda: _kept(self._actions[action](hosted, request)))
+            status, answer = await _wait(future, 200, math.inf if number is None else LONGEST_WAIT)
         if status == 200 and hosted.once and action == "run":
             self._sessions.close(hosted, ended=True)
-        return (422, _named(answer)) if "errno" in answer else (status, answer)
+        if "errno" in answer:
+            return 422, {**answer, "failure": "OSError", "message": os.strerror(answer["errno"])}
+        return status, answer
 
-    def _fork(self, hosted: HostedSession, request: dict[str, Any]) -> Future[Reply]:
+    def _fork(self, hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
         seed = request.get("reseed")
         copies = checked_forks(request.get("n", 1))
         return self._sessions.fork(hosted, copies, checked_seed(False if seed is None else seed))
 
-    def _run(self, hosted: HostedSession, request: dict[str, Any]) -> Future[Reply]:
+    def _run(self, hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
         limits = self._sessions.sandbox.limits
         cell = checked_cell(request.get("code", ""), request.get("timeout"), limits)
         name = None if request.get("cell") is None else _whole(request, "cell")
         fields = {**cell, "setup": request.get("setup", False) is True, "cell": name}
         hosted.session.pool.count("runs")
         if not hosted.once:
-            return hosted.session.request(RUN, **fields)
+            return _sent(hosted, RUN, **fields)
         before = checked_cell(request.get("before", ""), request.get("before_timeout"), limits)
         steps = [(RUN, {**before, "setup": True})] if before["code"] else []
-        return hosted.session.request(RUN_ONCE, steps=steps, **fields)
+        return _sent(hosted, RUN_ONCE, steps=steps, **fields)
 
 
-def _put(hosted: HostedSession, request: dict[str, Any]) -> Future[Reply]:
+def _put(hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
     data = request.get("data", "")
     try:
         content = base64.b64decode(data, validate=True)
@@ -602,23 +538,28 @@ def _put(hosted: HostedSession, request: dict[str, Any]) -> Future[Reply]:
     if len(content) > LARGEST_PIECE:
         raise ValueError(f"{len(content)} bytes of data; send at most {LARGEST_PIECE} at once, and go on with 'offset'")
     path = checked_path(request.get("path", ""))
-    return hosted.session.request(WRITE, path=path, offset=_whole(request, "offset"), data=data)
+    return _sent(hosted, WRITE, path=path, offset=_whole(request, "offset"), data=data)
 
 
-def _get(hosted: HostedSession, request: dict[str, Any]) -> Future[Reply]:
+def _get(hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
     path = checked_path(request.get("path", ""))
     length = min(_whole(request, "length", LARGEST_PIECE), LARGEST_PIECE)
-    return hosted.session.request(READ, path=path, offset=_whole(request, "offset"), length=length)
+    return _sent(hosted, READ, path=path, offset=_whole(request, "offset"), length=length)
 
 
-def _ls(hosted: HostedSession, request: dict[str, Any]) -> Future[Reply]:
-    return hosted.session.request(LIST, path=checked_path(request.get("path", "."), directory=True))
+def _ls(hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
+    return _sent(hosted, LIST, path=checked_path(request.get("path", "."), directory=True))
 
 
-def _await(future: Future[Reply], status: int = 200, seconds: float = math.inf) -> Answer:
+def _sent(hosted: HostedSession, kind: int, **fields: Any) -> asyncio.Future[Reply]:
+    """Send a request now, in the order in which requests came, and return the future of its reply."""
+    return asyncio.wrap_future(hosted.session.request(kind, **fields))
+
+
+async def _wait(future: asyncio.Future[Reply], status: int = 200, seconds: float = math.inf) -> Answer:
     """Wait for an answer; the status is 202 if it takes too long."""
-    done, _ = futures.wait([future], None if seconds == math.inf else seconds)
-    return (status, future.result()) if done else (202, {"running": True})
+    await asyncio.wait([future], timeout=None if seconds == math.inf else seconds)
+    return (status, future.result()) if future.done() else (202, {"running": True})
 
 
 def _whole(request: dict[str, Any], name: str, default: int = 0) -> int:
@@ -642,10 +583,152 @@ def _text(request: dict[str, Any], name: str) -> str:
     return value
 
 
-def _named(answer: dict[str, Any]) -> dict[str, Any]:
-    return {**answer, "failure": "OSError", "message": os.strerror(answer["errno"])}
-
-
 def _failure(error: Exception) -> Answer:
     status = next(status for kind, status in _STATUSES if isinstance(error, kind))
     return status, {"failure": type(error).__name__, "message": str(error)}
+
+
+# The OpenAPI document of a sandbox server.
+
+_STRING, _WHOLE, _FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
+_BASE64 = {"type": "string", "contentEncoding": "base64"}
+_IDS = {"type": "array", "items": _STRING}
+_COUNT = {**_WHOLE, "description": "counts the requests of the session; one with the same number is not run again"}
+_DURATION = {"type": "number", "exclusiveMinimum": 0, "description": "seconds"}
+_FILE = {"type": "integer", "description": "errno, with the status 422, if the file system refuses it"}
+_EXECUTION = {
+    "stdout": _STRING,
+    "stderr": _STRING,
+    "value": {"type": ["string", "null"]},
+    "error": {"type": ["string", "null"]},
+    "status": {
+        "enum": ["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit", "interrupted"],
+    },
+    "duration": _DURATION,
+    "truncated": _FLAG,
+    "alive": {**_FLAG, "description": "whether the session goes on"},
+    "pictures": {"type": "array", "items": _BASE64},
+    "pictures_left_out": _WHOLE,
+}
+_LEASE = {**_STRING, "description": "names the program: its sessions can be kept and closed together"}
+
+# path: what it does, fields of the request, fields of the answer
+PATHS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "/v1/hello": (
+        "What this server is",
+        {},
+        {
+            "server": {**_STRING, "description": "another one after each start"},
+            "client": {**_STRING, "description": "whom the token names"},
+            "isolation": _STRING,
+            "slots": {**_WHOLE, "description": "sessions that the client may have open, not counting forks"},
+            "profile": _STRING,
+            "packages": {"type": "array", "items": _STRING, "description": "added to the profile"},
+            "limits": {"type": "object"},
+            "idle_seconds": _DURATION,
+        },
+    ),
+    "/v1/sessions": (
+        "Open a session (status 201)",
+        {
+            "key": {**_STRING, "description": "a request with the same key opens no second session"},
+            "lease": _LEASE,
+            "server": {**_STRING, "description": "if this is another server, the answer is 409"},
+            "wait": {"type": "number", "minimum": 0, "description": "seconds to wait for a free session, at most"},
+            "once": {**_FLAG, "description": "the session ends with its first cell"},
+        },
+        {"session": _STRING},
+    ),
+    "/v1/sessions/{session}/run": (
+        "Run a cell. Its failure is an answer with status 200, too",
+        {
+            "code": _STRING,
+            "timeout": _DURATION,
+            "setup": {**_FLAG, "description": "the code is a setup: it is not counted as a cell"},
+            "before": {**_STRING, "description": "setup of a session with once"},
+            "before_timeout": _DURATION,
+            "cell": {**_WHOLE, "description": "a name for interrupt"},
+            "number": _COUNT,
+        },
+        _EXECUTION,
+    ),
+    "/v1/sessions/{session}/fork": (
+        "Copy a session, with variables, files and random state",
+        {
+            "n": {**_WHOLE, "minimum": 1, "maximum": 64},
+            "reseed": {"type": ["boolean", "integer", "null"], "description": "give each copy its own random state"},
+            "number": _COUNT,
+        },
+        {"sessions": _IDS, "losses": {"type": "object", "description": "what could not be copied: threads, sockets"}},
+    ),
+    "/v1/sessions/{session}/put": (
+        "Write a file, in pieces of at most 1 MiB; the piece at offset 0 replaces the file",
+        {"path": _STRING, "offset": _WHOLE, "data": _BASE64, "number": _COUNT},
+        {"errno": _FILE},
+    ),
+    "/v1/sessions/{session}/get": (
+        "Read a piece of a file",
+        {"path": _STRING, "offset": _WHOLE, "length": _WHOLE, "number": _COUNT},
+        {"data": _BASE64, "size": {**_WHOLE, "description": "of the file"}, "errno": _FILE},
+    ),
+    "/v1/sessions/{session}/ls": (
+        "List a directory: for each entry size (8 bytes), is it a directory (1), length of the name (2), name",
+        {"path": _STRING, "number": _COUNT},
+        {"data": _BASE64, "errno": _FILE},
+    ),
+    "/v1/sessions/{session}/interrupt": ("Stop the running cell", {"cell": _WHOLE}, {"interrupted": _FLAG}),
+    "/v1/sessions/{session}/close": ("End a session", {}, {}),
+    "/v1/keep": (
+        "Keep all sessions of a program from being idle",
+        {"lease": _LEASE},
+        {"server": _STRING, "slots": _WHOLE, "sessions": _WHOLE},
+    ),
+    "/v1/close": (
+        "End all sessions of a program",
+        {"lease": _LEASE, "final": {**_FLAG, "description": "open no more with this lease"}},
+        {"closed": _WHOLE},
+    ),
+}
+_ERRORS = {
+    "202": "it takes longer: send the same request, with the same number or key, again",
+    "400": "a field is malformed",
+    "401": "the token is missing or wrong",
+    "409": "the server was restarted, or the number is too small",
+    "410": "the client has no such session: it was closed, was idle for too long, or is lost",
+    "422": "the fork, or the file, is refused; the session goes on",
+    "429": "no session is free, or the client has as many as it may have",
+    "500": "the machinery failed",
+    "503": "the server has no working sandbox",
+}
+
+
+def openapi() -> dict[str, Any]:
+    """Return the document."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "arpo sandbox", "version": "1", "description": "Python sessions that can be forked"},
+        "security": [{"token": []}],
+        "paths": {path: {"post": _operation(path, *what)} for path, what in PATHS.items()},
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {"Error": _schema({"failure": _STRING, "message": _STRING})},
+        },
+    }
+
+
+def _operation(path: str, summary: str, request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    status = "201" if path == "/v1/sessions" else "200"
+    good = {"description": "done", "content": {"application/json": {"schema": _schema(answer)}}}
+    session = {"name": "session", "in": "path", "required": True, "schema": _STRING}
+    return {
+        "summary": summary,
+        "operationId": path.removeprefix("/v1/").replace("{session}/", "").replace("/", "_"),
+        "parameters": [session] if "{session}" in path else [],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _schema(request)}}},
+        "responses": {status: good} | {code: {"description": why, "content": error} for code, why in _ERRORS.items()},
+    }
+
+
+def _schema(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": fields}

@@ -14,6 +14,7 @@ from commands_under_test import command_for
 
 from sandbox import Limits, Sandbox, SandboxUnavailable
 from sandbox.backends.bubblewrap import why_no_bubblewrap
+from sandbox.http.json_server import HttpServer
 from sandbox.http.sandbox_server import make_server
 from sandbox.sandbox import PoolOptions
 from sandbox.server.processes import descendants
@@ -31,6 +32,10 @@ behind: dict[Sandbox, Sandbox] = {}
 """For a sandbox that is reached by HTTP: the one of the server."""
 
 
+servers: dict[str, HttpServer] = {}
+"""The server of each address."""
+
+
 def fastest() -> str:
     """The backend that stands for all where one is enough: bubblewrap starts fastest, and Docker is there mostly."""
     return "docker" if why_no_bubblewrap() else "bubblewrap"
@@ -40,10 +45,12 @@ def fastest() -> str:
 def served(inner: Sandbox, **options: Any) -> Iterator[str]:
     """Serve a sandbox by HTTP; gives the address."""
     server = make_server(inner, port=0, **options)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    servers[server.url] = server
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    yield server.url
+    server.stop()
+    thread.join()
 
 
 def processes_of(sandbox: Sandbox) -> list[int]:

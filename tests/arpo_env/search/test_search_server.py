@@ -46,10 +46,11 @@ def folder(corpus: Path) -> Path:
 
 def serving(backend: SearchBackend) -> Iterator[str]:
     server = make_server(backend, port=0)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    thread = threading.Thread(target=server.serve, daemon=True)
+    thread.start()
+    yield server.url
+    server.stop()
+    thread.join()
 
 
 @pytest.fixture(scope="module")
