@@ -1,8 +1,7 @@
 """Statistics of scores: 95 % intervals, comparisons of runs, agreement of graders, pass@k.
 
-An interval is Wilson's for a share, the bootstrap's for any mean; samples of one task are clustered.
-Several samples of one task are not independent, so that an interval from all of them is too narrow. The clustered ones
-take the tasks as the units (Miller 2024, "Adding error bars to evals", arXiv 2411.00640, eq. 4).
+Several samples of one task are not independent, so an interval from all of them would be too narrow. The clustered
+intervals take the tasks as the units (Miller 2024, "Adding error bars to evals", arXiv 2411.00640, eq. 4).
 """
 
 from __future__ import annotations
@@ -14,22 +13,16 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-# the 97.5 % quantile of the normal distribution
-Z95 = 1.959964
+import numpy
+
+Z95 = 1.959964  # the 97.5 % quantile of the normal distribution
 RESAMPLES = 2000
+PERMUTATIONS = 10_000
 
 
 @dataclass(frozen=True)
 class MeanInterval:
-    """A mean with its 95 % interval.
-
-    Attributes:
-        mean: of all samples.
-        low: lower bound.
-        high: upper bound.
-        tasks: number of tasks.
-        samples: number of samples.
-    """
+    """The mean of all samples with its 95 % interval, and the numbers of tasks and samples."""
 
     mean: float
     low: float
@@ -48,7 +41,7 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
 
 def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval of a mean (2000 resamples, seeded)."""
-    # the same rewards always have the same interval, on every process, too
+    # the same rewards always have the same interval, on every process
     rng = random.Random(seed)
     means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
@@ -69,7 +62,7 @@ def clustered_interval(values: Sequence[Sequence[float]]) -> MeanInterval:
 
 
 def clustered_share_interval(values: Sequence[Sequence[float]]) -> MeanInterval:
-    """Return a share (values of 0 and 1, or between) and its interval, which stays between 0 and 1.
+    """Return the mean of values from 0 to 1 and its interval, which stays between 0 and 1.
 
     Wilson's interval at the effective sample size: the number of independent samples whose share would have the same
     standard error as these clustered ones (Korn and Graubard 1998, Dean and Pagano 2015).
@@ -113,10 +106,8 @@ def _wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
 
 def t975(degrees: int) -> float:
     """Return the 97.5 % quantile of Student's t (Cornish-Fisher expansion; exact for 1 and 2 degrees)."""
-    if degrees == 1:
-        return 12.706205
-    if degrees == 2:
-        return 4.302653
+    if degrees <= 2:
+        return 12.706205 if degrees == 1 else 4.302653
     z, v = Z95, float(degrees)
     terms = (
         (z**3 + z) / 4,
@@ -127,18 +118,15 @@ def t975(degrees: int) -> float:
     return z + sum(term / v ** (power + 1) for power, term in enumerate(terms))
 
 
-# Agreement of two graders on the same answers: Cohen's kappa (Cohen 1960), and the answers on which they differ.
-
-
 @dataclass(frozen=True)
 class Agreement:
-    """How far two graders agree.
+    """How far two graders agree on the answers that both graded.
 
     Attributes:
         share: share of answers with the same verdict.
-        kappa: agreement beyond chance: 1 is perfect, 0 is what chance gives. 1 if both always give the same verdict.
+        kappa: agreement beyond chance (Cohen 1960): 1 is perfect, 0 is what chance gives.
         disagreements: ids of the answers with different verdicts, in the order of the first grader.
-        answers: number of answers that both graded.
+        answers: number of answers.
     """
 
     share: float
@@ -148,7 +136,7 @@ class Agreement:
 
 
 def agreement(first: Mapping[str, Hashable], second: Mapping[str, Hashable]) -> Agreement:
-    """Compare the verdicts of two graders, by the id of the answer; answers that only one of them graded do not count.
+    """Compare the verdicts of two graders, by the id of the answer.
 
     Raises:
         ValueError: they graded no answer in common.
@@ -160,33 +148,20 @@ def agreement(first: Mapping[str, Hashable], second: Mapping[str, Hashable]) -> 
     share = 1.0 - len(differing) / len(names)
     ones, others = Counter(first[name] for name in names), Counter(second[name] for name in names)
     chance = sum(count * others[verdict] for verdict, count in ones.items()) / len(names) ** 2
-    kappa = 1.0 if chance == 1.0 else (share - chance) / (1.0 - chance)
+    kappa = 1.0 if chance == 1.0 else (share - chance) / (1.0 - chance)  # 1 if both always give the same verdict
     return Agreement(share, kappa, differing, len(names))
-
-
-# A paired comparison of two evaluations of the same tasks: the difference, its interval, and a test.
-#
-# Pairing removes how hard the tasks are: only differences within tasks count (Miller 2024, arXiv 2411.00640, section
-# 4).
-
-PERMUTATIONS = 10_000
-_SIGNS_AT_A_TIME = 1_000_000
 
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """How the second evaluation differs from the first.
+    """How the second evaluation differs from the first on the same tasks.
 
     Attributes:
-        first: mean over tasks of the first.
-        second: mean over tasks of the second.
+        first, second: means over tasks.
         difference: second - first.
-        low: lower bound of the 95 % interval of the difference.
-        high: upper bound.
-        p_value: of the two-sided sign-flip test: the probability of a difference at least as large if the two did not
-            differ.
-        gained: tasks on which the second is better, by their ids.
-        lost: tasks on which the second is worse.
+        low, high: bounds of the 95 % interval of the difference.
+        p_value: of the two-sided sign-flip test.
+        gained, lost: ids of the tasks on which the second is better, and worse.
         tasks: number of tasks compared.
     """
 
@@ -204,7 +179,7 @@ class PairedComparison:
 def compare_paired(
     first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], seed: int = 0
 ) -> PairedComparison:
-    """Compare two evaluations by the means of their tasks.
+    """Compare two evaluations by the means of their tasks, which removes how hard the tasks are (Miller 2024, sec. 4).
 
     Args:
         first: id of each task -> the values of its samples (those that could be scored).
@@ -212,39 +187,37 @@ def compare_paired(
         seed: of the random flips where there are too many to try all.
 
     Raises:
-        ValueError: the evaluations have different tasks, or a value is not a finite number; the message names some.
+        ValueError: the evaluations have different tasks, or a value is not a finite number.
     """
-    unscored = [key for each in (first, second) for key, values in each.items() if not all(map(math.isfinite, values))]
-    if unscored:
-        raise ValueError(f"samples without a finite value cannot be compared, leave them out: task {unscored[0]!r}")
-    scored = [{key: statistics.fmean(values) for key, values in each.items() if values} for each in (first, second)]
-    missing = first.keys() ^ second.keys()
-    if missing:
-        some = ", ".join(sorted(map(str, missing))[:5])
+    if missing := sorted(first.keys() ^ second.keys(), key=str):
         raise ValueError(
-            f"the two evaluations have different tasks: {len(missing)} are in one only ({some}). Evaluate both on the "
-            "same tasks, or compare those that they share"
+            f"the two evaluations have different tasks: {len(missing)} are in one only "
+            f"({', '.join(map(str, missing[:5]))}). Evaluate both on the same tasks, or compare those that they share"
         )
-    names = [key for key in first if key in scored[0] and key in scored[1]]
+    means = [{key: statistics.fmean(values) for key, values in each.items() if values} for each in (first, second)]
+    names = [key for key in first if key in means[0] and key in means[1]]
     if not names:
         raise ValueError("no task was scored in both evaluations")
-    differences = [scored[1][name] - scored[0][name] for name in names]
-    interval = clustered_interval([[value] for value in differences])
+    differences = {name: means[1][name] - means[0][name] for name in names}
+    interval = clustered_interval([[value] for value in differences.values()])
     return PairedComparison(
-        statistics.fmean(scored[0][name] for name in names),
-        statistics.fmean(scored[1][name] for name in names),
+        statistics.fmean(means[0][name] for name in names),
+        statistics.fmean(means[1][name] for name in names),
         interval.mean,
         interval.low,
         interval.high,
-        sign_flip_p_value(differences, seed),
-        [name for name, value in zip(names, differences, strict=True) if value > 0],
-        [name for name, value in zip(names, differences, strict=True) if value < 0],
+        sign_flip_p_value(list(differences.values()), seed),
+        [name for name, value in differences.items() if value > 0],
+        [name for name, value in differences.items() if value < 0],
         len(names),
     )
 
 
 def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
-    """Return the two-sided p-value of the sign-flip test of a mean of 0: exact up to 12 differences that are not 0."""
+    """Return the two-sided p-value of the sign-flip test of a mean of 0: exact up to 12 differences that are not 0.
+
+    It is the probability of a sum at least as large if the sign of each difference were drawn by lot.
+    """
     moved = [value for value in differences if value != 0]
     # equal sums count as reached, whatever the rounding, which is relative to the summands
     found = abs(math.fsum(moved)) - 1e-9 * math.fsum(map(abs, moved))
@@ -253,73 +226,49 @@ def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
         for value in moved:
             sums = [total + sign * value for total in sums for sign in (1, -1)]
         return sum(abs(total) >= found for total in sums) / len(sums)
-    import numpy
-
-    rng, reached, left = numpy.random.default_rng(seed), 0, PERMUTATIONS
-    while left:  # in parts, since all signs of thousands of tasks would fill the memory
-        rows = min(left, max(1, _SIGNS_AT_A_TIME // len(moved)))
-        signs = rng.integers(0, 2, (rows, len(moved)), dtype=numpy.int8) * 2 - 1
+    rng, reached = numpy.random.default_rng(seed), 0
+    for _ in range(PERMUTATIONS // 100):  # in parts: all signs of thousands of tasks would fill the memory
+        signs = rng.integers(0, 2, (100, len(moved)), dtype=numpy.int8) * 2 - 1
         reached += int((abs(signs @ numpy.array(moved)) >= found).sum())
-        left -= rows
     # the observed signs are one of the permutations, so that the value is never 0
     return (reached + 1) / (PERMUTATIONS + 1)
 
 
-# Measures of tasks that were answered several times: pass@k and pass^k, without bias.
-#
-# With n samples of a task, c of them right, pass@k is the probability that at least one of k samples is right (Chen et
-# al. 2021, arXiv 2107.03374, eq. 1), and pass^k that all k are (Yao et al. 2024, arXiv 2406.12045). Both count over the
-# subsets of size k, which is an unbiased estimate; (1 - c/n)^k would not be.
+# Both measures of several samples count over the subsets of size k, which is an unbiased estimate from n samples of
+# which c are right; (1 - c/n)^k would not be.
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
-    """Return the estimate of pass@k for one task.
-
-    Args:
-        n: samples of the task.
-        right: how many of them are right.
-        k: samples that are drawn without replacement.
+    """Return the probability that at least one of k of n samples is right (Chen et al. 2021, arXiv 2107.03374, eq. 1).
 
     Raises:
         ValueError: k is below 1 or above n, or `right` is not between 0 and n.
     """
-    _check(n, right, k)
+    if not (1 <= k <= n and 0 <= right <= n):
+        raise ValueError(f"of {n} samples {right} cannot be right and {k} drawn")
     return 1.0 - math.comb(n - right, k) / math.comb(n, k)
 
 
 def pass_hat_k(n: int, right: int, k: int) -> float:
-    """Return the estimate of pass^k for one task; arguments and errors as of `pass_at_k`."""
-    _check(n, right, k)
+    """Return pass^k, the probability that all k are right (Yao et al. 2024, arXiv 2406.12045); as `pass_at_k`."""
     return math.comb(right, k) / math.comb(n, k)
 
 
 def mean_over_tasks(measure: str, counts: Sequence[tuple[int, int]], k: int) -> tuple[float, int]:
     """Return the mean of a measure over tasks, and over how many tasks it was taken.
 
-    Tasks with fewer than k samples (others failed) are left out, since they have no unbiased estimate.
-
     Args:
         measure: "pass@" or "pass^".
-        counts: samples and right samples of each task.
-        k: as above.
+        counts: samples and right samples of each task; tasks with fewer than k samples have no unbiased estimate, and
+            are left out.
+        k: number of samples.
 
     Raises:
-        ValueError: no task has k samples, or the measure is unknown.
+        ValueError: no task has k samples.
     """
-    measures = {"pass@": pass_at_k, "pass^": pass_hat_k}
-    if measure not in measures:
-        raise ValueError(f"the measure is {' or '.join(map(repr, measures))}, not {measure!r}")
-    values = [measures[measure](n, right, k) for n, right in counts if n >= k]
+    estimate = {"pass@": pass_at_k, "pass^": pass_hat_k}[measure]
+    values = [estimate(n, right, k) for n, right in counts if n >= k]
     if not values:
         most = max((n for n, _ in counts), default=0)
-        if not most:
-            raise ValueError("there is no sample to take a mean of")
-        raise ValueError(f"{measure}{k} needs {k} samples of a task; there are at most {most}: take k <= {most}")
+        raise ValueError(f"{measure}{k} needs {k} samples of a task; there are at most {most}")
     return statistics.fmean(values), len(values)
-
-
-def _check(n: int, right: int, k: int) -> None:
-    if not 1 <= k <= n:
-        raise ValueError(f"k must be between 1 and the number of samples, {n}; it is {k}")
-    if not 0 <= right <= n:
-        raise ValueError(f"{right} right samples of {n} are not possible")

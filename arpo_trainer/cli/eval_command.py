@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import functools
 import json
 import logging
 import math
@@ -538,13 +537,13 @@ def _retry(arguments: argparse.Namespace) -> int:
 def _play(
     arguments: argparse.Namespace, settings: EvalSettings, models: list[EvalModel], folder: Path, repeat_broken: bool
 ) -> int:
-    from arpo_trainer.evaluation.eval_session import LiveDisplay, run_evaluation
+    from arpo_trainer.evaluation.eval_session import run_evaluation
 
-    display = functools.partial(LiveDisplay, plain=arguments.plain)
     asked: dict[str, Any] = {"resume": repeat_broken or arguments.resume, "repeat_broken": repeat_broken}
+    asked["plain"] = arguments.plain
     with opened_workers(arguments, settings, models) as workers:
         shard = _shard(arguments)
-        found = run_evaluation(settings, models, folder, **asked, shard=shard, workers=workers, display=display)
+        found = run_evaluation(settings, models, folder, **asked, shard=shard, workers=workers)
     return write_summary(found, settings.max_broken)
 
 

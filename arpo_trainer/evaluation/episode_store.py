@@ -1,9 +1,9 @@
 """Stores the episodes of an evaluation: each is appended at once, and a run that was killed goes on from what is there.
 
-A folder has `traces.jsonl` with the trees and `episodes.jsonl` with a short row for each (`UnitRow`). A tree is written
-before its row, so that a row is there only if its tree is complete. What a killed process left behind the last row is
-removed when the folder is opened for writing again, and that unit is played again. A row whose tree is lost, as in a
-folder that was copied while it was written, gets an empty place, and its unit is played again as a new attempt.
+A folder has `traces.jsonl` with the trees and `episodes.jsonl` with a short row for each (`UnitRow`). A *unit* is what
+is played and stored as a whole: one sample of one task by one model, or one tree of samples. A tree is written before
+its row, so that a row is there only if its tree is complete. A row whose tree is lost, as in a folder that was copied
+while it was written, gets an empty place, and its unit is played again as a new attempt.
 
     with EpisodeStore("evals/gsm8k") as store:
         store.add(UnitKey("smollm2", "GSM8K", task.id), 0, tree)
@@ -22,18 +22,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from arpo_env.episode import FOLD
 from arpo_trainer.folder_lock import lock_folder
-from arpo_trainer.report.run_data import read_facts
-from arpo_trainer.tree import FAILED, WORKED, Event, RolloutTree, Span
-
-# `UnitRow`: the short record of one unit of an evaluation, which is what metrics, tables and views read.
-#
-# A *unit* is what is played and stored as a whole: one sample of one task by one model, or one tree of samples. Its
-# full record is a `RolloutTree`; the row has the task, the scores, what was used, and the place of the tree in
-# traces.jsonl.
+from arpo_trainer.report.run_data import JsonLines, cut_half_line, lines_of, read_facts, write_whole
+from arpo_trainer.tree import FAILED, WORKED, RolloutTree, Span
 
 HELPER_TOKENS = ("context", "cached", "tokens")
 # by the name of the error's class; what is not listed has its own name as its cause
@@ -48,14 +42,7 @@ _CAUSES = {
 
 @dataclass(frozen=True, order=True)
 class UnitKey:
-    """What identifies a unit.
-
-    Attributes:
-        model: the model's label in the run.
-        env: the environment's label in the run.
-        task: the task's id.
-        sample: the number of the sample.
-    """
+    """What identifies a unit: labels of model and environment, the task's id, the number of the sample."""
 
     model: str
     env: str
@@ -108,7 +95,7 @@ class EpisodeEntry:
 
 @dataclass
 class UnitRow:
-    """One line of episodes.jsonl.
+    """One line of episodes.jsonl: what metrics, tables and views read of a unit.
 
     Attributes:
         model, env, task, sample: the key, see `UnitKey`.
@@ -203,7 +190,8 @@ def _entry(tree: RolloutTree, number: int) -> EpisodeEntry:
     calls = Counter(tool["name"] for tool in tools if tool["name"] != FOLD)  # a fold is no call of a tool
     # the requests of shared turns were made by the trajectory that it was forked from
     events = [event for event in tree.timeline if event.trajectory == number]
-    requests = [event for event in events if event.kind == "generate"]
+    requests, helper = ([event for event in events if event.kind == kind] for kind in ("generate", "helper"))
+    helped = {name: sum(getattr(event, name) for event in helper) for name in HELPER_TOKENS} if helper else {}
     return EpisodeEntry(
         trajectory.reward,
         dict(trajectory.components),
@@ -217,15 +205,9 @@ def _entry(tree: RolloutTree, number: int) -> EpisodeEntry:
         sum(event.cached for event in requests),
         round(max((e.end for e in events), default=0.0) - min((e.start for e in events), default=0.0), 3),
         _interventions(path),
-        _helper([event for event in events if event.kind == "helper"]),
+        {"requests": len(helper), **helped} if helper else {},
         number in tree.samples(),
     )
-
-
-def _helper(events: Sequence[Event]) -> dict[str, int]:
-    if not events:
-        return {}
-    return {"requests": len(events), **{name: sum(getattr(e, name) for e in events) for name in HELPER_TOKENS}}
 
 
 def _interventions(path: Sequence[Span]) -> dict[str, int]:
@@ -265,35 +247,23 @@ class EpisodeStore:
             self.rows: dict[UnitKey, UnitRow] = {}
             self._attempts: dict[UnitKey, int] = {}
             self._repair()
-            self._traces, self._lines = (self._append_to(name) for name in (TRACES, ROWS))
+            self._traces, self._lines = JsonLines(self.folder / TRACES), JsonLines(self.folder / ROWS)
         except BaseException:
             self._lock.close()
             raise
 
     def add(self, key: UnitKey, index: int, tree: RolloutTree) -> UnitRow:
-        """Append a unit, and return its row.
-
-        Args:
-            key: of the unit.
-            index: the task's position in its environment.
-            tree: what was played.
-        """
+        """Append a unit, whose task has the position `index` in its environment, and return its row."""
         row = unit_row(key, index, self._attempts.get(key, 0) + 1, tree)
         tree.meta["unit"] = {"env": key.env, "model": key.model, "sample": key.sample, "attempt": row.attempt}
-        row.trace = self._write(self._traces, _encoded(tree.to_json()))
-        self._write(self._lines, _line(row))
-        self._keep(row)
+        return self.copy(row, tree.to_json())
+
+    def copy(self, row: UnitRow, line: str) -> UnitRow:
+        """Append a unit from its row and its line of traces.jsonl, and return its row here."""
+        row = replace(row, trace=self._traces.add(line.removesuffix("\n")))
+        self._lines.add(_line(row))
+        self.rows[row.key], self._attempts[row.key] = row, row.attempt
         return row
-
-    def copy(self, row: UnitRow, line: str) -> None:
-        """Append a unit of another folder.
-
-        Args:
-            row: its row there.
-            line: its line of traces.jsonl there.
-        """
-        self._keep(replace(row, trace=self._write(self._traces, _encoded(line.removesuffix("\n")))))
-        self._write(self._lines, _line(self.rows[row.key]))
 
     def close(self) -> None:
         """Close the files and let other processes have the folder. May be called twice."""
@@ -306,19 +276,6 @@ class EpisodeStore:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _append_to(self, name: str) -> IO[bytes]:
-        return (self.folder / name).open("ab")
-
-    @staticmethod
-    def _write(file: IO[bytes], line: bytes) -> tuple[int, int]:
-        start = file.seek(0, os.SEEK_END)
-        file.write(line)
-        file.flush()  # from here on the line survives the end of this process
-        return start, len(line)
-
-    def _keep(self, row: UnitRow) -> None:
-        self.rows[row.key], self._attempts[row.key] = row, row.attempt
-
     def _repair(self) -> None:
         """Read the rows, and remove what a killed process left unfinished at the end of the two files."""
         path, traces = self.folder / ROWS, self.folder / TRACES
@@ -328,16 +285,15 @@ class EpisodeStore:
         for row in lost:
             row.trace = (0, 0)
         for row in rows:
-            self._keep(row)
+            self.rows[row.key], self._attempts[row.key] = row, row.attempt
         self.rows = {key: row for key, row in self.rows.items() if row.trace[1]}
         if lost:
             logger.warning("%s was cut off: %d episodes whose trees are lost are played again", traces, len(lost))
             # at once: when the file has grown, their places would be those of other trees
-            scratch = path.with_name(f"{ROWS}.unfinished")
-            scratch.write_bytes(b"".join(map(_line, rows)))
-            scratch.replace(path)
-        _cut(path, _whole_lines(path))
-        _cut(traces, max((sum(row.trace) for row in rows), default=0))
+            write_whole(path, "".join(f"{_line(row)}\n" for row in rows))
+        cut_half_line(path)
+        if size > (end := max((sum(row.trace) for row in rows), default=0)):
+            os.truncate(traces, end)  # a tree without its row
 
 
 @dataclass
@@ -422,44 +378,15 @@ def rows_of(path: Path) -> Iterator[UnitRow]:
     Raises:
         ValueError: a line is not a row; names the file and the line.
     """
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield UnitRow.from_dict(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}, line {number}: not an episode ({error}); delete the line") from error
+    for number, line in lines_of(path, running=True):
+        try:
+            yield UnitRow.from_dict(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: not an episode ({error}); delete the line") from error
 
 
-def _line(row: UnitRow) -> bytes:
-    return _encoded(json.dumps(row.as_dict(), ensure_ascii=False, separators=(",", ":")))
-
-
-def _encoded(text: str) -> bytes:
-    # a model may write half of a surrogate pair, which UTF-8 cannot encode
-    return text.encode("utf-8", errors="replace") + b"\n"
-
-
-def _whole_lines(path: Path) -> int:
-    """Return the size of a file up to the end of its last complete line, in bytes."""
-    if not path.is_file():
-        return 0
-    with path.open("rb") as file:
-        end = position = file.seek(0, os.SEEK_END)
-        while position > 0:
-            step = min(position, 1 << 20)
-            position = file.seek(position - step)
-            if (found := file.read(step).rfind(b"\n")) >= 0:
-                return position + found + 1
-    return 0 if end else end
-
-
-def _cut(path: Path, size: int) -> None:
-    if path.is_file() and path.stat().st_size > size:
-        os.truncate(path, size)
+def _line(row: UnitRow) -> str:
+    return json.dumps(row.as_dict(), ensure_ascii=False, separators=(",", ":"))
 
 
 def _is_written(folder: Path) -> bool:

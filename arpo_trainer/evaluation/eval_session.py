@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from arpo_env import ToolEnv
 from arpo_env.cache import Cache
@@ -30,6 +30,7 @@ from arpo_env.search.search_backend import search_price
 from arpo_trainer.backends.base import Backend, GenerationError
 from arpo_trainer.costs.estimate import search_backend
 from arpo_trainer.demo_model import resolve_model
+from arpo_trainer.evaluation import eval_settings
 from arpo_trainer.evaluation.episode_store import (
     FACTS,
     KIND,
@@ -41,18 +42,8 @@ from arpo_trainer.evaluation.episode_store import (
     load_eval_run,
 )
 from arpo_trainer.evaluation.eval_metrics import EvalUsage, RunningScore, usage_of, write_results
-from arpo_trainer.evaluation.eval_settings import (
-    SERVED,
-    EvalModel,
-    EvalSettings,
-    context_length,
-    free_memory,
-    labelled,
-    load_tokenizer,
-    open_backend,
-    refuse_other_settings,
-)
-from arpo_trainer.evaluation.eval_shard import EvalShard, UnitNumbers, refuse_other_count
+from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
+from arpo_trainer.evaluation.eval_shard import EvalShard, refuse_other_count
 from arpo_trainer.evaluation.suites import SUITES, SuiteRow, suite
 from arpo_trainer.inference_tools import ChatHelper, InferenceSettings, InferenceTools, open_inference_tools
 from arpo_trainer.make_env import known_id, make_env
@@ -67,31 +58,14 @@ from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 from envs_registry.spec import get_spec, has_spec
 
-if TYPE_CHECKING:
-    from arpo_trainer.backends.base import Backend
-    from arpo_trainer.ray_rollouts import RolloutWorkers
-
-
-# Plays the units of an evaluation, many at once, and stores each as soon as it has ended.
-#
-# The units of all environments share one queue, so that the last slow episodes of one set do not leave the model idle.
-# A unit's random numbers depend on its task and sample alone: whatever was played before, or is missing, changes
-# nothing.
-
 logger = logging.getLogger(__name__)
 FAILURES_IN_A_ROW = 20
+SECONDS_BETWEEN_LINES = 30.0
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One unit to play.
-
-    Attributes:
-        key: of the unit.
-        task: its task.
-        index: the task's position in its environment.
-        opening: token ids that its first turn begins with.
-    """
+    """One unit to play: its task, the task's position in its environment, and ids that its first turn begins with."""
 
     key: UnitKey
     task: Task
@@ -101,14 +75,17 @@ class Unit:
 
 @dataclass
 class EvalRunner:
-    """Plays units with one model.
+    """Plays units with one model, many at once, and stores each as soon as it has ended.
+
+    The units of all environments share one queue, so that the last slow episodes of one set do not leave the model
+    idle. A unit's random numbers depend on its task and sample alone.
 
     Attributes:
         backend: generates the turns; the engines use the same.
         engines: the engine of each environment, by its label.
         store: where units are stored.
-        concurrency: most trajectories at once.
-        limits: most operations of one kind at once, over all environments; see `ConcurrencyLimits`.
+        concurrency: maximum number of trajectories at once.
+        limits: maximum number of operations of one kind at once, over all environments; see `ConcurrencyLimits`.
         on_row: called with each row after it was stored.
     """
 
@@ -140,16 +117,15 @@ class EvalRunner:
             GenerationError: the model failed `FAILURES_IN_A_ROW` times without a success in between. These units are
                 not stored, so that a resumed run plays them.
         """
-        per_unit = self.per_unit
-        limits = ConcurrencyLimits({"trajectory": max(self.concurrency, per_unit), **self.limits})
+        limits = ConcurrencyLimits({"trajectory": max(self.concurrency, self.per_unit), **self.limits})
         contexts = {label: rollout_context(engine, limits) for label, engine in self.engines.items()}
         queue = iter(units)
         await self.backend.begin()
         try:
             async with asyncio.TaskGroup() as workers:
                 # as many units as may run at once: those that wait hold no prompt and no environment
-                for _ in range(max(1, self.concurrency // per_unit)):
-                    workers.create_task(self._work(queue, contexts, per_unit))
+                for _ in range(max(1, self.concurrency // self.per_unit)):
+                    workers.create_task(self._work(queue, contexts))
         except BaseExceptionGroup as several:
             error = first_error(several)  # callers expect the error itself, with the traceback of its cause
             raise error from error.__cause__
@@ -157,11 +133,11 @@ class EvalRunner:
             await self.backend.end()
         self._store_failed()
 
-    async def _work(self, queue: Iterator[Unit], contexts: Mapping[str, RolloutContext], per_unit: int) -> None:
+    async def _work(self, queue: Iterator[Unit], contexts: Mapping[str, RolloutContext]) -> None:
         for unit in queue:
             # the seeds of a group depend on these two numbers
             group = Group(contexts[unit.key.env], unit.task, unit.key.sample, unit.index, unit.opening)
-            self._running += per_unit
+            self._running += self.per_unit
             try:
                 await group.grow()
             except BaseException as several:
@@ -172,7 +148,7 @@ class EvalRunner:
                 self._model_failed(unit, group.tree, error)
                 continue
             finally:
-                self._running -= per_unit
+                self._running -= self.per_unit
             self._played(unit, group.tree)
 
     def _played(self, unit: Unit, tree: RolloutTree) -> None:
@@ -201,21 +177,12 @@ class EvalRunner:
             ) from error
 
 
-# `RayEvalRunner`: plays units on rollout workers (Ray); this process stores what they played, and nobody else writes.
-#
-# A worker has its own backend and environments, and hands trees back. A unit is stored when its tree has arrived, so
-# one that is lost with its worker is played again and stored once.
-
-
 @dataclass
 class RayEvalRunner(EvalRunner):
-    """Plays units with one model on rollout workers.
+    """Plays units on rollout workers (Ray); this process stores what they played, and nobody else writes.
 
-    `concurrency` is divided over the workers, each of which plays at least one unit at a time. `limits` hold for each
-    worker, over all environments.
-
-    Attributes:
-        workers: play the units; several runners may share them.
+    `concurrency` is divided over the workers, each of which plays at least one unit at a time; `limits` hold for each
+    worker. A unit that is lost with its worker is played again, and stored once.
     """
 
     workers: RolloutWorkers = field(kw_only=True)
@@ -238,8 +205,7 @@ class RayEvalRunner(EvalRunner):
             return
         labels = list(dict.fromkeys(unit.key.env for unit in units))
         engines = [self.engines[label] for label in labels]
-        first = engines[0]
-        envs = tuple(engine.env for engine in engines)
+        first, envs = engines[0], tuple(engine.env for engine in engines)
         tools = tools_for_actors(first.inference)
         parts = EngineParts(self.backend, first.tokenizer, envs, first.chat_template_kwargs, tools)
         places = max(self.concurrency // self.workers.actors.count, self.per_unit)
@@ -268,13 +234,13 @@ def tools_for_actors(inference: InferenceTools | None) -> InferenceSettings | No
 
 
 def check_for_workers(settings: EvalSettings, models: Sequence[EvalModel]) -> None:
-    """Refuse what rollout workers cannot play.
+    """Refuse what rollout workers cannot play: a model in this process, or a recording.
 
     Raises:
-        ValueError: a model is in this process, or everything is to be recorded.
+        ValueError: names the cure.
     """
     for model in models:
-        if model.kind not in SERVED:
+        if model.kind not in eval_settings.SERVED:
             raise ValueError(
                 f"rollout workers (--ray, --rollout-workers) reach no model of this process, and {model.label!r} would "
                 f"be one ({model.kind}): serve it with vLLM and give --vllm-server URL, or give an --endpoint"
@@ -284,11 +250,6 @@ def check_for_workers(settings: EvalSettings, models: Sequence[EvalModel]) -> No
             f"rollout workers cannot share the recording {settings.cache!r}, which is a file of one machine: leave out "
             "--cache, or play without --ray and --rollout-workers (with --shard on several machines)"
         )
-
-
-# What an evaluation plays: its environments with their engines, and the units that are still missing.
-#
-# `plan_environments` turns ids and suites into environments; `missing_units` compares them with what is stored.
 
 
 @dataclass
@@ -332,6 +293,12 @@ class PlannedEnv:
         }
 
 
+def _search_price(env: ToolEnv) -> float | None:
+    """Return the price of 1,000 searches in US dollars; 0 without a search tool, None if it is not known."""
+    price = search_price(search_backend(env)) if "search" in env.tools else None
+    return price.usd if price else None if "search" in env.tools else 0.0
+
+
 def environment_rows(names: Iterable[str]) -> list[SuiteRow]:
     """Return the rows of suites and single environments, each environment once.
 
@@ -360,11 +327,7 @@ def _single(name: str) -> SuiteRow:
 
 @contextlib.contextmanager
 def plan_environments(settings: EvalSettings, cache: Cache | None = None) -> Iterator[list[PlannedEnv]]:
-    """Make the environments of an evaluation, and close them afterwards.
-
-    Args:
-        settings: of the evaluation.
-        cache: records and replays their services.
+    """Make the environments of an evaluation, whose services `cache` records and replays; close them afterwards.
 
     Raises:
         UnknownEnvError: a name is neither a suite nor an environment.
@@ -379,8 +342,7 @@ def plan_environments(settings: EvalSettings, cache: Cache | None = None) -> Ite
         for row in rows:
             given = {n: v for n, v in settings.env_options.items() if n in useless or _uses(n, row, settings)}
             options = {**row.options, **given}
-            services = {"cache": cache} if cache else {}
-            env = make_env(row.env, {**options, **services})
+            env = make_env(row.env, {**options, **({"cache": cache} if cache else {})})
             opened.callback(env.close)
             env.check()
             label = row.env.rpartition(":")[2].removeprefix("arpo/")
@@ -424,15 +386,15 @@ def missing_units(
     Raises:
         ValueError: a stored episode is of another question than the task of that id now, or two tasks share an id.
     """
-    units = []
-    numbers = UnitNumbers({one.label: one.count for one in planned}, settings.samples, settings.first_task)
+    units, numbers = [], itertools.count()
     for one in planned:
         first = settings.first_task
         tasks = {number: one.env.tasks.task(number) for number in range(first, first + one.count)}
         if len({task.id for task in tasks.values()}) < len(tasks):
             raise ValueError(f"two tasks of {one.label} have the same id; give each its own")
         for sample, (index, task) in itertools.product(range(settings.samples), tasks.items()):
-            if shard is not None and not shard.owns(numbers.number(one.label, index, sample)):
+            number = next(numbers)
+            if shard is not None and not shard.owns(number):
                 continue
             key = UnitKey(model, one.label, task.id, sample)
             row = store.rows.get(key)
@@ -458,14 +420,6 @@ def task_count(label: str, env: ToolEnv, wanted: int | None, usual: int | None) 
     return min(sizes)
 
 
-def _search_price(env: ToolEnv) -> float | None:
-    """Return the price of 1,000 searches in US dollars; 0 without a search tool, None if it is not known."""
-    if "search" not in env.tools:
-        return 0.0
-    price = search_price(search_backend(env))
-    return price.usd if price else None
-
-
 def share_limits(limits: Mapping[str, int], planned: Iterable[PlannedEnv]) -> dict[str, int]:
     """Check limits of concurrency against all environments, which share them.
 
@@ -476,24 +430,15 @@ def share_limits(limits: Mapping[str, int], planned: Iterable[PlannedEnv]) -> di
     return dict(limits)
 
 
-# Shows how an evaluation goes on: a table that is redrawn on a terminal, plain lines elsewhere.
-#
-# Both show what is done, running and broken, the score so far with its 95 % interval, the speed, the cost and the time
-# that is left.
-
-SECONDS_BETWEEN_LINES = 30.0
-_REDRAWS = 4  # per second
-
-
 class LiveDisplay:
-    """Shows the progress of an evaluation; use it as a context.
+    """Shows the progress of an evaluation, as a context: a table that is redrawn on a terminal, plain lines elsewhere.
 
     Args:
         facts: run.json.
         totals: number of units for each pair of model and environment.
         stored: rows of earlier sittings, which count as done.
         running: returns how many episodes are being played.
-        stream: where to write; a terminal gets the table.
+        stream: where to write.
         plain: write plain lines also on a terminal.
     """
 
@@ -506,12 +451,9 @@ class LiveDisplay:
         stream: IO[str] | None = None,
         plain: bool = False,
     ) -> None:
-        self.facts, self.totals, self.running = facts, dict(totals), running
-        self.stream = stream or sys.stderr
-        self.scores = {
-            pair: RunningScore(facts["environments"][pair[1]].get("metric", "accuracy")) for pair in self.totals
-        }
-        self.done, self.broken = dict.fromkeys(self.totals, 0), dict.fromkeys(self.totals, 0)
+        self.totals, self.running, self.stream = dict(totals), running, stream or sys.stderr
+        self.scores = {pair: RunningScore(facts["environments"][pair[1]].get("metric", "accuracy")) for pair in totals}
+        self.done, self.broken = dict.fromkeys(totals, 0), dict.fromkeys(totals, 0)
         self.usage, self.now = EvalUsage(facts), EvalUsage(facts)
         for row in stored:
             self._count(row)
@@ -528,9 +470,8 @@ class LiveDisplay:
 
     def repeat(self, row: UnitRow) -> None:
         """Take back a stored row, since its unit is played again."""
-        pair = (row.model, row.env)
-        self.done[pair] -= 1
-        self.broken[pair] -= row.broken
+        self.done[row.model, row.env] -= 1
+        self.broken[row.model, row.env] -= row.broken
 
     def __enter__(self) -> LiveDisplay:
         self._began = self._line = time.monotonic()
@@ -547,19 +488,23 @@ class LiveDisplay:
     def summary(self) -> str:
         """Return one line: done, running, broken, score, speed, cost and the time left."""
         done, total = sum(self.done.values()), sum(self.totals.values())
-        parts = [f"{done}/{total} done", f"{self.running()} running", f"{sum(self.broken.values())} broken"]
-        if len(self.totals) == 1:
-            parts += [text for text in (self._score(next(iter(self.totals))),) if text]
-        return ", ".join([*parts, *self._speed(), f"{cost(self.usage.usd)}", f"{self._left(total - done)} left"])
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        left = "nothing" if done == total else "not known"
+        if done < total and self._played:
+            left = duration((total - done) * seconds / self._played)
+        score = self._score(next(iter(self.totals))) if len(self.totals) == 1 else ""
+        parts = [f"{done}/{total} done", f"{self.running()} running", f"{sum(self.broken.values())} broken", score]
+        parts += [f"{self.now.generated / seconds:,.0f} tokens/s", f"{self.now.calls.total() / seconds:,.1f} calls/s"]
+        cost = "cost not known" if self.usage.usd is None else f"{self.usage.usd:,.2f} USD"
+        return ", ".join(filter(None, [*parts, cost, f"{left} left"]))
 
     def _count(self, row: UnitRow) -> None:
         pair = (row.model, row.env)
-        if pair not in self.totals:
-            return
-        self.done[pair] += 1
-        self.broken[pair] += row.broken
-        self.scores[pair].add(row)
-        self.usage.add(row)
+        if pair in self.totals:
+            self.done[pair] += 1
+            self.broken[pair] += row.broken
+            self.scores[pair].add(row)
+            self.usage.add(row)
 
     def _score(self, pair: tuple[str, str]) -> str:
         interval = self.scores[pair].interval
@@ -567,18 +512,6 @@ class LiveDisplay:
             return ""
         mean, low, high = (100 * value for value in (interval.mean, interval.low, interval.high))
         return f"{self.scores[pair].metric} {mean:.1f} [{low:.1f}, {high:.1f}]"
-
-    def _speed(self) -> list[str]:
-        seconds = max(time.monotonic() - self._began, 1e-9)
-        calls = sum(self.now.calls.values())
-        return [f"{self.now.generated / seconds:,.0f} tokens/s", f"{calls / seconds:,.1f} calls/s"]
-
-    def _left(self, missing: int) -> str:
-        if not missing:
-            return "nothing"
-        if not self._played:
-            return "not known"
-        return duration(missing * (time.monotonic() - self._began) / self._played)
 
     def _write_line(self) -> None:
         self._line = time.monotonic()
@@ -589,12 +522,8 @@ class LiveDisplay:
         from rich.console import Console
         from rich.live import Live
 
-        return Live(
-            console=Console(file=self.stream, highlight=False, markup=False),
-            get_renderable=self._drawn,
-            refresh_per_second=_REDRAWS,
-            transient=True,
-        )
+        console = Console(file=self.stream, highlight=False, markup=False)
+        return Live(console=console, get_renderable=self._drawn, refresh_per_second=4, transient=True)
 
     def _drawn(self) -> Any:
         from rich.console import Group
@@ -611,20 +540,10 @@ class LiveDisplay:
 
 def duration(seconds: float) -> str:
     """Return a time in words, such as "3 min 20 s"."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def cost(usd: float | None) -> str:
-    """Return an amount of US dollars in words."""
-    return "cost not known" if usd is None else f"{usd:,.2f} USD"
-
-
-Display = Callable[[dict[str, Any], dict[tuple[str, str], int], Sequence[Any], Callable[[], int]], LiveDisplay]
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 @dataclass
@@ -642,9 +561,6 @@ class _Sitting:
     workers: RolloutWorkers | None = None
     playing: EvalRunner | None = None
 
-    def units(self, model: EvalModel) -> list[Unit]:
-        return missing_units(self.planned, model.label, self.settings, self.store, self.repeat_broken, self.shard)
-
     def running(self) -> int:
         return self.playing.running if self.playing else 0
 
@@ -658,7 +574,7 @@ def run_evaluation(
     repeat_broken: bool = False,
     shard: EvalShard | None = None,
     workers: RolloutWorkers | None = None,
-    display: Display = LiveDisplay,
+    plain: bool = False,
 ) -> EvalRun:
     """Play what is missing, and write the results.
 
@@ -671,7 +587,7 @@ def run_evaluation(
         shard: play only this part, into a folder of its own in `output` (`merge_shards` joins them). A folder that
             holds a shard is continued as this shard.
         workers: play on these; this process alone writes to the folder. The models have to be served.
-        display: makes the display of the progress.
+        plain: show the progress as plain lines also on a terminal.
 
     Returns:
         The stored evaluation or shard, those of earlier sittings included.
@@ -685,7 +601,7 @@ def run_evaluation(
     """
     if workers is not None:
         check_for_workers(settings, models)
-    folder, models = shard_folder(output, shard), labelled(models)
+    folder, models = shard_folder(output, shard), eval_settings.labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
     stored = _stored_facts(folder, settings, resume or repeat_broken)
     if repeat_broken and not stored:
@@ -697,7 +613,9 @@ def run_evaluation(
     with contextlib.ExitStack() as held:
         cache = Cache(settings.cache, settings.cache_mode or "record") if settings.cache else None
         planned = held.enter_context(plan_environments(settings, cache))
-        _refuse_blind(models, planned)
+        blind = next((model for model in models if model.kind != "endpoint"), None)
+        if blind and any(one.env.services.show_images for one in planned):  # before weights are loaded
+            raise ValueError(UNSEEN.format(model=f"{blind.label!r} (a model of kind {blind.kind!r})"))
         limits = share_limits(settings.limits, planned)
         store = held.enter_context(EpisodeStore(folder))
         # again, now that no other process can write: one may have played while the environments were made
@@ -707,17 +625,10 @@ def run_evaluation(
         played = replace(settings, limits=limits)
         sitting = _Sitting(played, models, planned, store, facts, cache, repeat_broken, shard, workers)
         with _recording(folder, facts, store):
-            _play_all(sitting, display)
+            _play_all(sitting, plain)
         if cache:
             cache.close()
     return load_eval_run(folder)
-
-
-def _refuse_blind(models: Sequence[EvalModel], planned: Sequence[PlannedEnv]) -> None:
-    """Refuse pictures for models that cannot be shown any, before weights are loaded."""
-    blind = next((model for model in models if model.kind != "endpoint"), None)
-    if blind and any(one.env.services.show_images for one in planned):
-        raise ValueError(UNSEEN.format(model=f"{blind.label!r} (a model of kind {blind.kind!r})"))
 
 
 def shard_folder(output: str | Path, shard: EvalShard | None) -> Path:
@@ -742,36 +653,33 @@ def broken_share(found: EvalRun) -> float:
     return sum(episode.reward is None for episode in episodes) / len(episodes) if episodes else 0.0
 
 
-def _play_all(sitting: _Sitting, display: Display) -> None:
-    units = {model.label: sitting.units(model) for model in sitting.models}
+def _play_all(sitting: _Sitting, plain: bool) -> None:
+    rest = (sitting.settings, sitting.store, sitting.repeat_broken, sitting.shard)
+    units = {model.label: missing_units(sitting.planned, model.label, *rest) for model in sitting.models}
     for model in sitting.models:
         if units[model.label]:
             resolve_model(model.model_id)  # all of them before the first, which may take hours
     # a resumed run may ask for fewer tasks than are stored
-    stored = Counter((key.model, key.env) for key in sitting.store.rows)
-    fresh = Counter(
-        (u.key.model, u.key.env) for each in units.values() for u in each if u.key not in sitting.store.rows
-    )
-    pairs = [(model.label, one.label) for model in sitting.models for one in sitting.planned]
-    totals = {pair: stored[pair] + fresh[pair] for pair in pairs}
-    with display(sitting.facts, totals, list(sitting.store.rows.values()), sitting.running) as shown:
+    stored = sitting.store.rows
+    count = Counter((key.model, key.env) for key in {*stored, *(unit.key for each in units.values() for unit in each)})
+    totals = {(m.label, one.label): count[m.label, one.label] for m in sitting.models for one in sitting.planned}
+    with LiveDisplay(sitting.facts, totals, list(stored.values()), sitting.running, plain=plain) as shown:
         for model in sitting.models:
             if not units[model.label]:
                 continue
             for unit in units[model.label]:
-                if unit.key in sitting.store.rows:
-                    shown.repeat(sitting.store.rows[unit.key])
+                if unit.key in stored:
+                    shown.repeat(stored[unit.key])
             _play_model(sitting, model, units[model.label], shown)
-            free_memory()
+            eval_settings.free_memory()
 
 
 def _play_model(sitting: _Sitting, model: EvalModel, units: list[Unit], shown: LiveDisplay) -> None:
-    tokenizer = load_tokenizer(model)
+    settings, tokenizer = sitting.settings, eval_settings.load_tokenizer(model)
     # an endpoint has a context of its own; the tokenizer may be that of another model
-    context = None if model.kind == "endpoint" else context_length(model.model_id)
-    rollout = sitting.settings.rollout_settings(context, endpoint=model.kind == "endpoint")
-    backend, template = open_recorded(model, tokenizer, sitting.cache), sitting.settings.chat_template_kwargs
-    settings = sitting.settings
+    context = None if model.kind == "endpoint" else eval_settings.context_length(model.model_id)
+    rollout = settings.rollout_settings(context, endpoint=model.kind == "endpoint")
+    backend, template = open_recorded(model, tokenizer, sitting.cache), settings.chat_template_kwargs
     tools = open_inference_tools(settings.inference_settings, sitting.cache)
     engines = {
         one.label: Engine(backend, tokenizer, one.env, rollout, template, inference=tools) for one in sitting.planned
@@ -789,8 +697,8 @@ def open_recorded(model: EvalModel, tokenizer: Any, cache: Cache | None) -> Back
     from arpo_trainer.backends.recorded import RecordedBackend
 
     if cache is None:
-        return open_backend(model, tokenizer)
-    loaded = None if cache.mode == "replay" else open_backend(model, tokenizer)
+        return eval_settings.open_backend(model, tokenizer)
+    loaded = None if cache.mode == "replay" else eval_settings.open_backend(model, tokenizer)
     return RecordedBackend(loaded, cache, model.recorded_as)
 
 
@@ -801,16 +709,16 @@ def _stored_facts(folder: Path, settings: EvalSettings, resume: bool) -> dict[st
     facts = read_facts(folder / FACTS) if (folder / FACTS).is_file() else {}
     if facts and facts.get("kind") != KIND:
         raise FileExistsError(f"{str(folder)!r} holds another run; give another folder with --output")
-    begun = (folder / ROWS).is_file() and (folder / ROWS).stat().st_size > 0
-    if begun and not facts:
+    if not (folder / ROWS).is_file() or not (folder / ROWS).stat().st_size:
+        return {}  # nothing has been played
+    if not facts:
         raise FileExistsError(f"{str(folder)!r} has episodes, but no {FACTS} that says of what; give another folder")
-    if begun and not resume:
+    if not resume:
         raise FileExistsError(
             f"{str(folder)!r} holds an evaluation: add --resume to go on with it, or give another folder with --output"
         )
-    if begun:
-        refuse_other_settings(facts["settings"], settings, sharded=bool(facts.get("shard")))
-    return facts if begun else {}
+    eval_settings.refuse_other_settings(facts["settings"], settings, sharded=bool(facts.get("shard")))
+    return facts
 
 
 def _facts(

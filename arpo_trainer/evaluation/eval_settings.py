@@ -1,4 +1,4 @@
-"""`EvalSettings`: everything that decides an evaluation, as plain data that run.json keeps and a resumed run compares.
+"""What decides an evaluation, as plain data that run.json keeps: `EvalSettings`, and its models (`EvalModel`).
 
 The defaults of sampling are those of the papers' evaluation: temperature 0.6, top_p 0.95, repetition penalty 1.1, 4,096
 tokens a turn, 32,768 in all (ARPO's published evaluation code; arXiv 2507.19849, app. C).
@@ -31,8 +31,8 @@ PAPER_SAMPLING: dict[str, Any] = {"temperature": 0.6, "top_p": 0.95, "repetition
 PAPER_CONTEXT = 32_768
 PROMPT_ROOM = 4096  # tokens of the context that are left to the prompt
 TREE_SIZE = 8  # trajectories of a tree, where nothing else is set
-# a resumed run may change these: they decide how fast or how much is played, but no episode
-_FREE = ("concurrency", "limits", "max_broken", "cache", "cache_mode")
+# a resumed run may change these, which decide no episode
+SPEED = ("concurrency", "limits", "max_broken", "cache", "cache_mode")
 _AMOUNTS = ("tasks", "samples")
 
 
@@ -46,13 +46,13 @@ class EvalSettings:
         models: the facts of the models by label (`EvalModel.facts`).
         tasks: N tasks of each environment; None is all.
         first_task: the number of the first one; the others follow it.
-        samples: samples of each task, independent of each other. With an algorithm that branches, a task has one tree.
+        samples: independent samples of each task. With an algorithm that branches, a task has one tree.
         algorithm: "grpo" for independent samples, or one that branches, such as "arpo".
         seed: of everything that is drawn.
         rollout: other fields of `RolloutSettings`, such as temperature; `PAPER_SAMPLING` fills what is missing.
         chat_template_kwargs: arguments for the chat template, such as {"enable_thinking": False}.
-        concurrency: most episodes at once.
-        limits: most operations of one kind at once, such as {"python": 8}.
+        concurrency: maximum number of episodes at once.
+        limits: maximum number of operations of one kind at once, such as {"python": 8}.
         max_broken: largest share of episodes that may break before the command ends with an error status.
         cache: file that records what was generated and asked outside.
         cache_mode: "record" or "replay"; a replay needs no network and no weights.
@@ -120,11 +120,8 @@ class EvalSettings:
         """Return the settings of the engine.
 
         Args:
-            context: most tokens that the model takes; bounds the papers' length where none was set.
-            endpoint: leave out what many endpoints refuse, unless it was set: the repetition penalty.
-
-        Raises:
-            ValueError: they cannot work.
+            context: maximum number of tokens that the model takes; bounds the papers' length where none was set.
+            endpoint: leave out the repetition penalty, which many endpoints refuse, unless it was set.
         """
         room = min(PAPER_CONTEXT, context or PAPER_CONTEXT)
         values: dict[str, Any] = {"max_completion_length": max(room - PROMPT_ROOM, room // 2), **PAPER_SAMPLING}
@@ -150,12 +147,7 @@ class EvalSettings:
 def refuse_other_settings(stored: Mapping[str, Any], settings: EvalSettings, sharded: bool = False) -> None:
     """Refuse to continue an evaluation with settings under which the same episodes would differ.
 
-    More tasks, more samples and other limits of concurrency are fine.
-
-    Args:
-        stored: the settings in run.json.
-        settings: those of now.
-        sharded: whether a shard is continued: which units it has depends on the numbers of tasks and samples.
+    More tasks and more samples are fine, except in a shard, whose units depend on these numbers.
 
     Raises:
         ValueError: names what differs.
@@ -170,30 +162,20 @@ def refuse_other_settings(stored: Mapping[str, Any], settings: EvalSettings, sha
 
 
 def differing_settings(before: Mapping[str, Any], now: Mapping[str, Any], free: Sequence[str] = ()) -> list[str]:
-    """Return in words what differs between two settings as run.json has them, apart from what decides no episode.
-
-    Args:
-        before: the one.
-        now: the other.
-        free: names of further settings that may differ.
-    """
+    """Return in words what differs between two settings as run.json has them, except `SPEED` and `free`."""
     before, now = _comparable(before), _comparable(now)
     return [
         f"{name} was {before[name]!r} and is {now[name]!r}"
         for name in now
-        if name not in (*_FREE, *free) and name in before and before[name] != now[name]
+        if name not in (*SPEED, *free) and name in before and before[name] != now[name]
     ]
 
 
 def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the usual sampling, and of each model only what decides its episodes.
-
-    Where it runs and what it costs do not.
-    """
+    """Return settings with the usual sampling, without where a model runs and what it costs."""
     models = {
         label: {name: model.get(name) for name in ("path", "name")} for label, model in settings["models"].items()
     }
-    # a default that is given differs in nothing; where the helping model runs, and what it costs, decides nothing
     inference = {name: value for name, value in settings.get("inference", {}).items() if name not in ("url", "price")}
     rollout = {**PAPER_SAMPLING, **settings["rollout"]}
     return {**settings, "models": models, "rollout": rollout, "inference": inference}

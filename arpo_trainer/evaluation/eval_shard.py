@@ -1,11 +1,11 @@
-"""`EvalShard`: one of n parts of an evaluation, which a process of its own plays into a folder of its own.
+"""Shards of an evaluation: `read_shard` names the part that a process plays, `merge_shards` joins them.
 
     shard = read_shard("3/8")                     # the fourth of eight; indices begin at 0
-    shard = read_shard("auto")                    # in a SLURM array: SLURM_ARRAY_TASK_ID of SLURM_ARRAY_TASK_COUNT
-    shard = read_shard("auto/8")                  # also in an Indexed Job of Kubernetes: JOB_COMPLETION_INDEX of 8
+    shard = read_shard("auto/8")                  # the index from SLURM (array) or Kubernetes (Indexed Job)
     shard.folder("evals/gsm8k")                   # evals/gsm8k/shard-3-of-8
+    run = merge_shards(["evals/gsm8k"])           # evals/gsm8k/shard-0-of-8, shard-1-of-8, ... -> evals/gsm8k
 
-The units of an evaluation are numbered (`UnitNumbers`), and shard i of n has those whose number is i modulo n. What a
+The units of an evaluation are counted in their order, and shard i of n has those whose number is i modulo n. What a
 unit draws depends on its task and sample alone, so the shards together are the evaluation that one process plays.
 """
 
@@ -15,8 +15,8 @@ import logging
 import os
 import re
 import shutil
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,21 +34,19 @@ from arpo_trainer.evaluation.episode_store import (
     load_eval_run,
 )
 from arpo_trainer.evaluation.eval_metrics import usage_of, write_results
-from arpo_trainer.evaluation.eval_settings import differing_settings
+from arpo_trainer.evaluation.eval_settings import SPEED, differing_settings
 from arpo_trainer.folder_lock import lock_folder
 from arpo_trainer.report.run_data import write_facts
 
+logger = logging.getLogger(__name__)
 _SLURM, _KUBERNETES = "SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"
 _NAME = re.compile(r"shard-(\d+)-of-(\d+)")
+_SCRATCH = ".merging"
 
 
 @dataclass(frozen=True, order=True)
 class EvalShard:
-    """One part of an evaluation.
-
-    Attributes:
-        index: its index, from 0.
-        count: the number of parts.
+    """Part `index` (from 0) of `count` parts of an evaluation.
 
     Raises:
         ValueError: there is no such part.
@@ -87,44 +85,6 @@ class EvalShard:
         return cls(**facts["shard"]) if facts.get("shard") else None
 
 
-@dataclass(frozen=True)
-class UnitNumbers:
-    """Numbers the units that one model plays: environment by environment, the first sample of all tasks first.
-
-    Attributes:
-        tasks: number of tasks of each environment, by its label, in their order.
-        samples: samples of each task.
-        first: number of the first task.
-    """
-
-    tasks: Mapping[str, int]
-    samples: int
-    first: int = 0
-
-    def __len__(self) -> int:
-        return self.samples * sum(self.tasks.values())
-
-    def number(self, env: str, index: int, sample: int) -> int:
-        """Return the number of a unit, from 0.
-
-        Raises:
-            ValueError: the evaluation has no such unit.
-        """
-        place = index - self.first
-        if env not in self.tasks or not 0 <= place < self.tasks[env] or not 0 <= sample < self.samples:
-            raise ValueError(f"no sample {sample} of task number {index} of {env} belongs to the evaluation")
-        before = 0
-        for label, count in self.tasks.items():
-            if label == env:
-                break
-            before += count * self.samples
-        return before + sample * self.tasks[env] + place
-
-    def owned(self, shard: EvalShard) -> int:
-        """Return how many units of a model belong to a shard."""
-        return len(range(shard.index, len(self), shard.count))
-
-
 def read_shard(text: str, environ: Mapping[str, str] = os.environ) -> EvalShard:
     """Return the shard that a command line names.
 
@@ -140,35 +100,25 @@ def read_shard(text: str, environ: Mapping[str, str] = os.environ) -> EvalShard:
         raise ValueError(f"--shard {text!r}: write i/n with i from 0 to n-1, such as 0/8, or auto, or auto/8")
     if found[1] != "auto":
         return EvalShard(int(found[1]), int(found[2]))
-    index = _index(text, environ)
-    return EvalShard(index, int(found[2]) if found[2] else _array_size(environ))
-
-
-def _index(text: str, environ: Mapping[str, str]) -> int:
-    given = [name for name in (_SLURM, _KUBERNETES) if environ.get(name)]
-    if len(given) != 1:
-        which = "both are set" if given else "neither is set"
+    given = [environ[name] for name in (_SLURM, _KUBERNETES) if environ.get(name)]
+    if len(given) != 1 or not given[0].isdecimal():
+        there = f"both are set, {given}" if len(given) > 1 else f"it is {given[0]!r}" if given else "neither is set"
         raise ValueError(
             f"--shard {text}: the index is read from {_SLURM} (sbatch --array=0-7) or {_KUBERNETES} (an Indexed Job), "
-            f"and {which}; write it out, such as --shard 0/8"
+            f"and {there}; write it out, such as --shard 0/8"
         )
-    if not environ[given[0]].isdecimal():
-        raise ValueError(f"--shard {text}: {given[0]} is {environ[given[0]]!r}, not an index")
-    return int(environ[given[0]])
+    return EvalShard(int(given[0]), int(found[2]) if found[2] else _array_size(environ))
 
 
 def _array_size(environ: Mapping[str, str]) -> int:
     """Return the number of shards of an array of SLURM; a part of an array does not say how many there are."""
-    if environ.get(_KUBERNETES):
-        raise ValueError(f"--shard auto: {_KUBERNETES} does not say how many shards there are; write --shard auto/8")
-    parts = [environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("COUNT", "MIN", "MAX")]
-    count, low, high = (int(part) if part.isdecimal() else -1 for part in parts)
-    if low != 0 or high != count - 1:
+    count, low, high = (environ.get(f"SLURM_ARRAY_TASK_{name}", "?") for name in ("COUNT", "MIN", "MAX"))
+    if not (count.isdecimal() and low == "0" and high == str(int(count) - 1)):
         raise ValueError(
-            f"--shard auto: this array has {parts[0] or '?'} tasks from {parts[1] or '?'} to {parts[2] or '?'}, which "
-            "does not say the number of shards; write --shard auto/8 with an array of --array=0-7 or a part of it"
+            f"--shard auto: an array of {count} tasks from {low} to {high} does not say the number of shards; write "
+            "--shard auto/8 with an array of --array=0-7 or a part of it"
         )
-    return count
+    return int(count)
 
 
 def shard_folders(output: str | Path) -> dict[Path, EvalShard]:
@@ -195,21 +145,10 @@ def refuse_other_count(output: str | Path, shard: EvalShard) -> None:
             )
 
 
-# Joins the shards of an evaluation or a synthesis into one folder: `merge_shards`.
-#
-#     run = merge_shards(["evals/gsm8k"])           # evals/gsm8k/shard-0-of-8, shard-1-of-8, ... -> evals/gsm8k
-#     run = merge_shards(["from-a/shard-0-of-2", "from-b/shard-1-of-2"], "evals/gsm8k")
-#
-# Episodes are written by model, environment, task and sample, so that the files do not depend on the number of shards,
-# apart from times. The shards stay as they are.
-
-logger = logging.getLogger(__name__)
-_SCRATCH = ".merging"
-Shards = dict[EvalShard, EvalRun]
-
-
 def merge_shards(folders: Sequence[str | Path], output: str | Path | None = None, partial: bool = False) -> EvalRun:
-    """Join shards.
+    """Join the shards of an evaluation or a synthesis into one folder; the shards stay as they are.
+
+    Episodes are written by model, environment, task and sample: the files do not depend on the number of shards.
 
     Args:
         folders: folders of shards, or of evaluations with shards in them.
@@ -228,10 +167,9 @@ def merge_shards(folders: Sequence[str | Path], output: str | Path | None = None
     # files that are not in their places yet are left from a process that was killed here
     if (target / FACTS).is_file() or ((target / ROWS).is_file() and not (target / _SCRATCH / FACTS).is_file()):
         raise FileExistsError(f"{str(target)!r} holds an evaluation; give another folder with --output")
-    shards = find_shards(folders)
-    refuse_others(shards)
-    refuse_strays(shards)
-    unfinished = missing_parts(shards)
+    shards = _find_shards(folders)
+    _refuse_others(list(shards.values()))
+    unfinished = _missing_parts(shards)
     if unfinished and not partial:
         raise ValueError(
             f"{'; '.join(unfinished)}. Play what is missing with --resume (and --shard i/n), or join what there is "
@@ -239,29 +177,23 @@ def merge_shards(folders: Sequence[str | Path], output: str | Path | None = None
         )
     for words in unfinished:
         logger.warning("%s", words)
-    _write(target, shards, "stopped" if unfinished else "finished")
+    _write(target, list(shards.values()), "stopped" if unfinished else "finished")
     return load_eval_run(target)
 
 
-def find_shards(folders: Sequence[str | Path]) -> Shards:
-    """Return the shards of folders, in the order of their indices.
-
-    Raises:
-        FileNotFoundError: a folder is no shard and has none.
-        ValueError: a shard is there twice, or they are of different numbers.
-    """
-    found: Shards = {}
-    for folder in map(Path, folders):
-        for path in shard_folders(folder) or [folder]:
-            if not (path / FACTS).is_file():
-                continue  # killed before it had played anything
-            run = load_eval_run(path)
-            shard = EvalShard.of(run.facts)
-            if shard is None:
-                raise ValueError(f"{str(path)!r} is no shard, but a whole evaluation")
-            if shard in found:
-                raise ValueError(f"shard {shard} is there twice: {str(found[shard].folder)!r} and {str(path)!r}")
-            found[shard] = run
+def _find_shards(folders: Sequence[str | Path]) -> dict[EvalShard, EvalRun]:
+    """Return the shards of folders, in the order of their indices."""
+    found: dict[EvalShard, EvalRun] = {}
+    for path in (path for folder in map(Path, folders) for path in shard_folders(folder) or [folder]):
+        if not (path / FACTS).is_file():
+            continue  # killed before it had played anything
+        run = load_eval_run(path)
+        shard = EvalShard.of(run.facts)
+        if shard is None:
+            raise ValueError(f"{str(path)!r} is no shard, but a whole evaluation")
+        if shard in found:
+            raise ValueError(f"shard {shard} is there twice: {str(found[shard].folder)!r} and {str(path)!r}")
+        found[shard] = run
     if not found:
         raise FileNotFoundError(f"no shards in {', '.join(map(str, folders))}; make them with `arpo eval --shard i/n`")
     if len({shard.count for shard in found}) > 1:
@@ -270,76 +202,34 @@ def find_shards(folders: Sequence[str | Path]) -> Shards:
     return dict(sorted(found.items()))
 
 
-def refuse_others(shards: Shards) -> None:
-    """Refuse shards of different evaluations; other versions of libraries are logged.
-
-    Raises:
-        ValueError: names two shards and what differs.
-    """
-    (_, first), *others = shards.items()
-    for _, run in others:
+def _refuse_others(runs: Sequence[EvalRun]) -> None:
+    """Refuse shards of different evaluations; other versions of libraries are logged."""
+    first = runs[0]
+    for run in runs[1:]:
         names = f"{str(first.folder)!r} and {str(run.folder)!r}"
-        kinds = first.facts["kind"], run.facts["kind"]
-        differing = [] if kinds[0] == kinds[1] else [f"the kind was {kinds[0]!r} and is {kinds[1]!r}"]
-        differing += differing_settings(first.facts["settings"], run.facts["settings"])
-        differing += _differing(first.facts, run.facts, "environments") + _differing(
-            first.facts, run.facts, "synthesis"
-        )
+        differing = differing_settings(first.facts["settings"], run.facts["settings"])
+        for part in ("kind", "environments", "synthesis"):
+            differing += _differing(first.facts, run.facts, part)
         if differing:
             raise ValueError(f"{names} have other settings: {'; '.join(differing)}. Join shards of one evaluation")
-        if versions := _differing(first.facts, run.facts, "versions"):
-            logger.warning("%s were played by other versions: %s", names, "; ".join(versions))
+        if others := _differing(first.facts, run.facts, "versions"):
+            logger.warning("%s were played by other versions: %s", names, "; ".join(others))
 
 
 def _differing(first: Mapping[str, Any], second: Mapping[str, Any], part: str) -> list[str]:
     """Return in words what differs in a part of two run.json; speed and records may."""
-    one, two = (_deciding(facts.get(part) or {}) for facts in (first, second))
+    one, two = (value if isinstance(value := facts.get(part) or {}, dict) else {"": value} for facts in (first, second))
     return [
         f"{part} {name} was {one.get(name)!r} and is {two.get(name)!r}"
-        for name in sorted({*one, *two})
+        for name in sorted({*one, *two} - {*SPEED, "models"})  # models are in the settings
         if one.get(name) != two.get(name)
     ]
 
 
-def _deciding(part: Mapping[str, Any]) -> dict[str, Any]:
-    free = ("concurrency", "limits", "max_broken", "cache", "cache_mode", "models")  # models are in the settings
-    return {name: value for name, value in part.items() if name not in free}
-
-
-def refuse_strays(shards: Shards) -> None:
-    """Refuse units that belong to another shard, as after a folder was renamed or edited.
-
-    Raises:
-        ValueError: names the unit and the shard it belongs to.
-    """
-    for shard, run in shards.items():
-        numbers = unit_numbers(run)
-        for row in run.rows:
-            try:
-                number = row.index if numbers is None else numbers.number(row.env, row.index, row.sample)
-            except ValueError as error:
-                raise ValueError(f"{str(run.folder)!r}: {error}") from error
-            if not shard.owns(number):
-                raise ValueError(
-                    f"{str(run.folder)!r} holds sample {row.sample} of {row.task!r} of {row.env}, which belongs to "
-                    f"shard {number % shard.count}/{shard.count}: the folder was renamed or changed"
-                )
-
-
-def unit_numbers(run: EvalRun) -> UnitNumbers | None:
-    """Return the numbers of the units of an evaluation; None for a synthesis, which is divided by tasks."""
-    if run.facts["kind"] != KIND:
-        return None
-    settings, environments = run.facts["settings"], run.facts["environments"]
-    tasks = {label: about["tasks"] for label, about in environments.items()}
-    return UnitNumbers(tasks, settings["samples"], settings["first_task"])
-
-
-def missing_parts(shards: Shards) -> list[str]:
+def _missing_parts(shards: Mapping[EvalShard, EvalRun]) -> list[str]:
     """Return in words which shards are missing, and what is missing in others."""
     count = next(iter(shards)).count
-    there = {shard.index for shard in shards}
-    absent = [str(EvalShard(index, count)) for index in range(count) if index not in there]
+    absent = [f"{index}/{count}" for index in range(count) if EvalShard(index, count) not in shards]
     found = [f"missing {'shards' if len(absent) > 1 else 'shard'} {', '.join(absent)}"] if absent else []
     for shard, run in shards.items():
         if words := _missing_in(shard, run):
@@ -349,30 +239,24 @@ def missing_parts(shards: Shards) -> list[str]:
 
 
 def _missing_in(shard: EvalShard, run: EvalRun) -> str:
-    numbers = unit_numbers(run)
-    if numbers is None:  # what a synthesis plays depends on what it has played
+    if run.facts["kind"] != KIND:  # what a synthesis plays depends on what it has played
         return "" if run.facts["status"] == "finished" else "samples, since it is not finished"
-    have: dict[str, set[int]] = defaultdict(set)
-    for row in (row for row in run.rows if row.trace[1]):
-        have[row.model].add(numbers.number(row.env, row.index, row.sample))
-    wanted = numbers.owned(shard)
-    parts = {model: wanted - len(have[model]) for model in run.facts["models"]}
+    tasks = sum(about["tasks"] for about in run.facts["environments"].values())
+    wanted = len(range(shard.index, tasks * run.facts["samples"], shard.count))
+    have = Counter(row.model for row in run.rows if row.trace[1])
+    parts = {model: wanted - have[model] for model in run.facts["models"]}
     return ", ".join(f"{lack} of {wanted} units of {model}" for model, lack in parts.items() if lack)
 
 
-def _write(target: Path, shards: Shards, status: str) -> None:
-    """Write the joined folder: all files beside it first, then into their places, run.json last.
-
-    Raises:
-        BlockingIOError: another process writes to the folder.
-    """
+def _write(target: Path, runs: Sequence[EvalRun], status: str) -> None:
+    """Write the joined folder: all files beside it first, then into their places, run.json last."""
     scratch = target / _SCRATCH
     target.mkdir(parents=True, exist_ok=True)
     with lock_folder(target):
         shutil.rmtree(scratch, ignore_errors=True)
-        facts = _joined_facts(target, list(shards.values()), status)
+        facts = _joined_facts(target, runs, status)
         with EpisodeStore(scratch) as store:
-            for run, row in _ordered(facts, shards.values()):
+            for run, row in _ordered(facts, runs):
                 store.copy(row, _whole_line(run, row))
             rows = list(store.rows.values())
         facts["usage"] = usage_of(facts, rows).as_dict()
@@ -386,11 +270,7 @@ def _write(target: Path, shards: Shards, status: str) -> None:
 
 
 def _whole_line(run: EvalRun, row: UnitRow) -> str:
-    """Return a unit's line of traces.jsonl.
-
-    Raises:
-        ValueError: it is not complete.
-    """
+    """Return a unit's line of traces.jsonl, which has to be complete."""
     line = run.line(row)
     if line.startswith("{") and line.endswith("\n"):
         return line
@@ -416,7 +296,7 @@ def _joined_facts(target: Path, runs: Sequence[EvalRun], status: str) -> dict[st
     }
 
 
-def _ordered(facts: dict[str, Any], runs: Iterable[EvalRun]) -> list[tuple[EvalRun, UnitRow]]:
+def _ordered(facts: dict[str, Any], runs: Sequence[EvalRun]) -> list[tuple[EvalRun, UnitRow]]:
     """Return all attempts of all units with the shard each is in, in an order that the shards do not change."""
     attempts = [(run, row) for run in runs for row in run.attempts if row.trace[1]]
     place = {row.key: number for number, row in enumerate(in_order(facts, [row for _, row in attempts]))}

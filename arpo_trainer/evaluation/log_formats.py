@@ -25,7 +25,7 @@ from typing import Any
 from arpo_env.memory_folding import memory_text
 from arpo_trainer.evaluation.episode_store import EpisodeEntry, EvalRun, UnitRow
 from arpo_trainer.evaluation.eval_metrics import ACCURACY, episode_value, interval_of, results, values_of
-from arpo_trainer.evaluation.suites import paper_set
+from arpo_trainer.evaluation.suites import PAPER_SETS, set_name
 from arpo_trainer.statistics import Z95
 from arpo_trainer.tree import RolloutTree, Span
 from envs_registry.nearest_name import nearest_hint
@@ -213,7 +213,6 @@ def _output(played: ExportedEpisode) -> dict[str, Any]:
 
 
 _SEARCH = re.compile(r"<search>(.*?)</search>", re.DOTALL)
-_PAPERS_NAMES = {"SimpleQA": "SimpleQA"}  # of their folders; the others are in lower case
 
 
 def export_run(run: EvalRun, form: str, output: str | Path) -> list[Path]:
@@ -245,8 +244,8 @@ def export_run(run: EvalRun, form: str, output: str | Path) -> list[Path]:
 def _papers(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
     """Yield a file for each set and each sample of its tasks, as `inference_engine.run` of the published code does."""
     for env in environments_of(run, model):
-        known = paper_set(environment_id(run, env))
-        name = _PAPERS_NAMES.get(known.name, known.name.lower()) if known else file_name(env)
+        known = set_name(environment_id(run, env))
+        name = known.lower() if known in PAPER_SETS else file_name(env)
         turns: dict[int, list[dict[str, Any]]] = {}
         for played in exported_episodes(run, model, env):
             if played.entry.reward is not None:

@@ -11,6 +11,7 @@ could not be reached is noted with its error, is tried again the next time, and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import inspect
 import json
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
@@ -30,17 +31,11 @@ from arpo_env.memory_folding import memory_text
 from arpo_env.rewards import DeepAgentRewards, Rewards
 from arpo_trainer.evaluation.episode_store import SCORES, EpisodeEntry, EvalRun, UnitKey, UnitRow
 from arpo_trainer.evaluation.eval_metrics import episode_value, interval_data, interval_of
+from arpo_trainer.report.run_data import JsonLines, cut_half_line, lines_of, write_whole
 from arpo_trainer.statistics import Agreement, agreement
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 from envs_registry.spec import load_object
-
-# Scorers for stored episodes: a grader, a function of yours, or a reward, applied without playing anything again.
-#
-#     scorer = grader_scorer(make_grader("math"))
-#     score = await scorer(stored)              # arpo_env.grading.Score
-#
-# A scorer takes a `StoredEpisode` and returns a `Score`, or raises if it cannot decide, which never counts as wrong.
 
 _RIGHT_CALLS = "right_calls"
 
@@ -54,14 +49,7 @@ class PlayedEpisode(Episode):
 
 @dataclass(frozen=True)
 class StoredEpisode:
-    """One trajectory of a stored unit.
-
-    Attributes:
-        row: the unit.
-        number: of the trajectory.
-        task: the full task.
-        tree: the unit's tree.
-    """
+    """One trajectory of a stored unit: the unit's row, the trajectory's number, the full task, the unit's tree."""
 
     row: UnitRow
     number: int
@@ -103,6 +91,7 @@ class StoredEpisode:
         return PlayedEpisode(self.task, turns, answer=self.answer, outcome=ended, components=parts)
 
 
+# returns the score of an episode, or raises if it cannot decide, which never counts as wrong
 Scorer = Callable[[StoredEpisode], Awaitable[Score]]
 
 
@@ -170,7 +159,7 @@ def reward_scorer(rewards: Rewards) -> Scorer:
 
 
 def _refuse_repeats(episode: Episode) -> None:
-    """Refuse to judge by the names of calls which of them repeat an earlier one."""
+    # the names of calls do not say which of them repeat an earlier one
     worked = [call.name for turn in episode.turns for call in turn.calls if call.status == "ok"]
     if twice := next((name for name in worked if worked.count(name) > 1 and name != FOLD), None):
         raise GradingError(
@@ -181,7 +170,6 @@ def _refuse_repeats(episode: Episode) -> None:
 
 
 def _counted_right_calls(episode: Any) -> float:
-    """Return how many right calls were counted when an episode was played."""
     if _RIGHT_CALLS not in episode.components:
         raise GradingError("right calls were not counted when the episode was played")
     return float(episode.components[_RIGHT_CALLS])
@@ -209,15 +197,7 @@ def read_reward(text: str, components: Collection[str] = ()) -> Rewards:
         raise ValueError(f"--reward {text!r} is not YAML: write '{{accuracy: 1, format: 0.2}}'") from error
 
 
-# RUN/scores/NAME.jsonl: the verdicts of a scorer on stored answers, each appended at once.
-#
-#     file = VerdictFile(run.folder / "scores" / "judge.jsonl", {"scorer": "judge"})
-#     file.add(verdict)
-#
-# The first line says what grades, so that a file holds the verdicts of one scorer only. Of several verdicts on one
-# answer the last counts, and a half-written last line is removed.
-
-FORMAT = 1
+GIVE_UP = 50  # failures before the first success
 VerdictKey = tuple[UnitKey, int, int]  # unit, attempt, trajectory
 
 
@@ -251,14 +231,11 @@ class Verdict:
 
 
 class VerdictFile:
-    """RUN/scores/NAME.jsonl, opened for appending.
+    """RUN/scores/NAME.jsonl, opened for appending; of several verdicts on one answer the last counts.
 
     Args:
         path: the file; its folder is created.
-        about: what grades, as plain data. It is the first line, and must be the same in a later run.
-
-    Attributes:
-        verdicts: the last verdict of each answer.
+        about: what grades, as plain data: the first line, so that a file holds the verdicts of one scorer only.
 
     Raises:
         ValueError: the file was written by another scorer, or a line cannot be read.
@@ -267,58 +244,43 @@ class VerdictFile:
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        self._file: IO[bytes] = path.open("a+b")
+        self.path, self.verdicts = path, dict[VerdictKey, Verdict]()
+        self._lines = JsonLines(path)
         try:
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._lines.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise BlockingIOError(f"another process is writing to {path}; wait for it, or give --name") from error
-            self._open({"format": FORMAT, **about})
+            cut_half_line(path)
+            self._read({"format": 1, **about})
         except BaseException:
-            self._file.close()
+            self.close()
             raise
 
-    def _open(self, header: dict[str, Any]) -> None:
-        self._file.seek(0)
-        whole, _, half = self._file.read().rpartition(b"\n")
-        if half:  # of a process that was killed while it wrote
-            self._file.truncate(len(whole) + bool(whole))
-        # not splitlines(): texts of models hold other signs that it takes for the end of a line
-        lines = whole.decode("utf-8").split("\n") if whole else []
-        if not lines:
-            self._append(header)
-        elif json.loads(lines[0]) != header:
+    def _read(self, header: dict[str, Any]) -> None:
+        lines = lines_of(self.path, running=False)
+        _, first = next(lines, (0, ""))
+        if not first:
+            self._lines.add(json.dumps(header, ensure_ascii=False, separators=(",", ":")))
+        elif json.loads(first) != header:
             raise ValueError(
-                f"{self.path} was written by another scorer, {lines[0]}: give another --name, or delete it"
+                f"{self.path} was written by another scorer, {first.strip()}: give another --name, or delete it"
             )
-        self.verdicts = {verdict.key: verdict for verdict in self._read(lines[1:])}
-
-    def _read(self, lines: list[str]) -> Iterator[Verdict]:
-        for number, line in enumerate(lines, start=2):
+        for number, line in lines:
             try:
-                yield Verdict(**json.loads(line))
+                verdict = Verdict(**json.loads(line))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{self.path}, line {number}: not a verdict ({error}); delete the line") from error
+            self.verdicts[verdict.key] = verdict
 
     def add(self, verdict: Verdict) -> None:
         """Append a verdict."""
-        self._append(asdict(verdict))
+        self._lines.add(json.dumps(asdict(verdict), ensure_ascii=False, separators=(",", ":")))
         self.verdicts[verdict.key] = verdict
-
-    def _append(self, data: Mapping[str, Any]) -> None:
-        # a model may write half of a surrogate pair, which UTF-8 cannot encode
-        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-        self._file.write(text.encode("utf-8", errors="replace") + b"\n")
-        self._file.flush()
 
     def close(self) -> None:
         """Close the file; may be called twice."""
-        self._file.close()
-
-
-GIVE_UP = 50  # failures before the first success
-_Found = list[tuple[Verdict, EpisodeEntry, dict[str, Any]]]
+        self._lines.close()
 
 
 @dataclass(frozen=True)
@@ -363,21 +325,18 @@ async def rescore(
         name: of the files in RUN/scores.
         scorer: returns the score of an episode. What it raises is noted as the error of that verdict.
         about: what grades, as plain data: model, prompt version and the like.
-        concurrency: most answers that are graded at once.
+        concurrency: maximum number of answers that are graded at once.
         on_verdict: called after each verdict.
 
     Raises:
         ValueError: there is nothing to grade, or the name belongs to another scorer.
         RuntimeError: the first 50 verdicts all failed.
     """
-    file = VerdictFile(run.folder / SCORES / f"{name}.jsonl", about)
-    try:
+    with contextlib.closing(VerdictFile(run.folder / SCORES / f"{name}.jsonl", about)) as file:
         known = {key for key, verdict in file.verdicts.items() if verdict.value is not None}
-        missing = (each for each in stored_episodes(run) if _key(each) not in known)
+        missing = (each for each in stored_episodes(run) if (each.row.key, each.row.attempt, each.number) not in known)
         await _grade_all(missing, scorer, file, concurrency, on_verdict)
         return _summary(run, file, rewards="reward" in about)
-    finally:
-        file.close()
 
 
 def write_rescored(found: Rescored) -> None:
@@ -385,16 +344,14 @@ def write_rescored(found: Rescored) -> None:
     compared = found.agreement
     data = {
         "scores": found.scores,
-        "agreement": None
-        if compared is None
-        else {name: getattr(compared, name) for name in ("share", "kappa", "answers")},
+        "agreement": compared and {name: getattr(compared, name) for name in ("share", "kappa", "answers")},
         "broken": found.broken,
         "answers": found.answers,
     }
     text = json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    found.path.with_suffix(".json").write_text(text, encoding="utf-8", errors="replace")
+    write_whole(found.path.with_suffix(".json"), text)
     lines = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in found.disagreements)
-    found.path.with_suffix(".disagreements.jsonl").write_text(lines, encoding="utf-8", errors="replace")
+    write_whole(found.path.with_suffix(".disagreements.jsonl"), lines)
 
 
 async def _grade_all(
@@ -429,25 +386,15 @@ async def _grade_all(
 
 
 async def _verdict(stored: StoredEpisode, scorer: Scorer) -> Verdict:
-    score, error = Score(0.0), None
+    about = {**asdict(stored.row.key), "attempt": stored.row.attempt, "trajectory": stored.number}
     try:
         score = await scorer(stored)
     except Exception as failure:  # a grader of the user's may raise anything, and one answer must not end the run
-        error = f"{type(failure).__name__}: {failure}"
-    key = stored.row.key
-    value = None if error else score.value
-    return Verdict(
-        **asdict(key),
-        attempt=stored.row.attempt,
-        trajectory=stored.number,
-        value=value,
-        parts=dict(score.parts),
-        error=error,
-    )
+        return Verdict(**about, value=None, parts={}, error=f"{type(failure).__name__}: {failure}")
+    return Verdict(**about, value=score.value, parts=dict(score.parts))
 
 
-def _key(stored: StoredEpisode) -> VerdictKey:
-    return stored.row.key, stored.row.attempt, stored.number
+_Found = list[tuple[Verdict, EpisodeEntry, dict[str, Any]]]
 
 
 def _summary(run: EvalRun, file: VerdictFile, rewards: bool) -> Rescored:
@@ -456,21 +403,18 @@ def _summary(run: EvalRun, file: VerdictFile, rewards: bool) -> Rescored:
     for row in run.rows:
         about = {**asdict(row.key), "question": row.question, "answers": row.answers}
         for number, entry in enumerate(row.episodes):
-            verdict = file.verdicts.get((row.key, row.attempt, number))
-            if verdict is not None:
+            if (verdict := file.verdicts.get((row.key, row.attempt, number))) is not None:
                 found.append((verdict, entry, {**about, "trajectory": number, "answer": entry.answer}))
     if not found:
         raise ValueError(f"{run.folder} has no answer to grade: no episode was played to its end")
-    pairs = dict.fromkeys((verdict.model, verdict.env) for verdict, _, _ in found)
+    pairs: dict[tuple[str, str], _Found] = {}
+    for each in found:
+        pairs.setdefault((each[0].model, each[0].env), []).append(each)
     compared, readable = _compared(found, rewards)
-    return Rescored(
-        file.path,
-        [_score([each for each in found if (each[0].model, each[0].env) == pair], pair, rewards) for pair in pairs],
-        compared,
-        readable,
-        dict(sorted(Counter(_cause(verdict) for verdict, _, _ in found if verdict.value is None).items())),
-        len(found),
-    )
+    scores = [_score(each, pair, rewards) for pair, each in pairs.items()]
+    errors = [verdict.error or "unknown" for verdict, _, _ in found if verdict.value is None]
+    broken = Counter(error.partition(":")[0] for error in errors)
+    return Rescored(file.path, scores, compared, readable, dict(sorted(broken.items())), len(found))
 
 
 def _score(found: _Found, pair: tuple[str, str], rewards: bool) -> dict[str, Any]:
@@ -486,7 +430,7 @@ def _score(found: _Found, pair: tuple[str, str], rewards: bool) -> dict[str, Any
         "accuracy": None if rewards else interval_data(interval_of(right)),
         "value": interval_data(interval_of(values)),
         "broken": sum(verdict.value is None for verdict, _, _ in found),
-        "agreement": None if compared is None else {"share": compared.share, "kappa": compared.kappa},
+        "agreement": compared and {"share": compared.share, "kappa": compared.kappa},
     }
 
 
@@ -505,7 +449,3 @@ def _compared(found: _Found, rewards: bool) -> tuple[Agreement | None, list[dict
         return None, []
     both = agreement(before, now)
     return both, [readable[name] for name in both.disagreements]
-
-
-def _cause(verdict: Verdict) -> str:
-    return (verdict.error or "").partition(":")[0] or "unknown"

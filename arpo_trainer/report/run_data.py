@@ -1,15 +1,15 @@
-"""Reads a run directory for the report: `load_run` returns a `RunData`.
-
-A run that is still running or lacks files is read as far as possible; `notes` says what is missing. Traces can be
-large, so they are read line by line, and only a sample of the trees, spread evenly over the steps, is kept.
+"""The files of a run: run.json, and JSON lines that are appended at once and read while they are written.
 
     data = load_run("runs/arithmetic-cpu")
-    data.evaluations[-1]["accuracy"]
+    data.evaluations[-1]["accuracy"], data.notes      # what is missing is noted
+
+Traces can be large, so they are read line by line, and only a sample of the trees, spread over the steps, is kept.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,11 +71,7 @@ def require_run(folder: Path) -> None:
 
 
 def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
-    """Read a run directory.
-
-    Args:
-        run_dir: the output directory of the run.
-        trees: most trees to keep.
+    """Read a run directory with at most `trees` trees.
 
     Raises:
         FileNotFoundError: there is no such directory.
@@ -95,21 +91,25 @@ def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
         data.facts = read_facts(run_dir / "run.json")
     data.metrics = [row for _, row in rows_of(run_dir / "metrics.jsonl", data.running)]
     data.evaluations = [row for _, row in rows_of(run_dir / "eval.jsonl", data.running)]
-    _read_trees(data, trees)
+    path = run_dir / "traces.jsonl"
+    steps = [step_of(row) for _, row in rows_of(path, data.running)]
+    # two passes over the file: the steps of all trees first, then only the chosen trees in memory
+    chosen = set(choose_trees(steps, trees))
+    data.tree_total, data.tree_steps = len(steps), len(set(steps))
+    data.trace_bytes = path.stat().st_size if path.is_file() else 0
+    for position, (number, line) in enumerate(lines_of(path, data.running)):
+        if position in chosen:
+            data.trees.append(parse_tree(path, number, line))
     wanted = [name for name in _FILES if name not in _TRAINING or data.facts.get("kind") != "rollout"]
     data.notes = [f"{name} is missing: {_FILES[name]}." for name in wanted if not (run_dir / name).is_file()]
     return data
 
 
 def choose_trees(steps: Sequence[int], count: int) -> list[int]:
-    """Return the positions of at most `count` trees, spread as evenly over the steps as possible.
+    """Return the positions of at most `count` trees, given the step of each, spread evenly over the steps.
 
     Every step contributes its first tree, then every step its second, and so on. In the last round steps are evenly
     spaced if not all fit; the first and the last step are always among them (with one tree, the last).
-
-    Args:
-        steps: the step of each tree.
-        count: most trees to choose.
     """
     by_step: dict[int, list[int]] = {}
     for position, step in enumerate(steps):
@@ -121,46 +121,38 @@ def choose_trees(steps: Sequence[int], count: int) -> list[int]:
         ready = [queue[turn] for queue in queues if len(queue) > turn]
         left = count - len(chosen)
         if len(ready) > left:
-            return sorted(chosen + [ready[index] for index in _spread(len(ready), left)])
+            ends = (
+                [len(ready) - 1][:left] if left < 2 else [round(i * (len(ready) - 1) / (left - 1)) for i in range(left)]
+            )
+            return sorted(chosen + [ready[index] for index in ends])
         chosen += ready
     return sorted(chosen)
 
 
-def _spread(size: int, count: int) -> list[int]:
-    """Return `count` < `size` positions in `range(size)`, evenly spaced, both ends included."""
-    if count < 2:
-        return [size - 1][:count]
-    return [round(index * (size - 1) / (count - 1)) for index in range(count)]
-
-
 def write_facts(path: Path, facts: Mapping[str, Any]) -> None:
     """Write what is known of a run as JSON, without the passwords and keys of URLs: the file is meant to be shown."""
+    write_whole(path, redact_urls(json.dumps(facts, indent=2, ensure_ascii=False, default=str)) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one."""
     scratch = path.with_name(f"{path.name}.unfinished")
-    text = redact_urls(json.dumps(facts, indent=2, ensure_ascii=False, default=str))
-    scratch.write_text(text + "\n", encoding="utf-8")
-    scratch.replace(path)  # a reader sees the old file or the new one
+    # "replace": a model may write half of a surrogate pair, which UTF-8 cannot encode
+    scratch.write_text(text, encoding="utf-8", errors="replace")
+    scratch.replace(path)
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Read a run.json."""
+    """Read a run.json.
+
+    Raises:
+        ValueError: it is none; names file and line.
+    """
     try:
         return _object(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: broken JSON ({error.msg}); mend or delete the file") from error
     except ValueError as error:
-        raise ValueError(f"{path}, line 1: {error}; mend or delete the file") from error
-
-
-def _read_trees(data: RunData, count: int) -> None:
-    path = data.folder / "traces.jsonl"
-    steps = [step_of(row) for _, row in rows_of(path, data.running)]
-    # two passes over the file: the steps of all trees first, then only the chosen trees in memory
-    chosen = set(choose_trees(steps, count))
-    data.tree_total, data.tree_steps = len(steps), len(set(steps))
-    data.trace_bytes = path.stat().st_size if path.is_file() else 0
-    for position, (number, line) in enumerate(lines_of(path, data.running)):
-        if position in chosen:
-            data.trees.append(parse_tree(path, number, line))
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
+        raise ValueError(f"{path}, line {line}: no facts of a run ({error}); mend or delete the file") from error
 
 
 def parse_tree(path: Path, number: int, line: str) -> RolloutTree:
@@ -195,7 +187,7 @@ def lines_of(path: Path, running: bool) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines that are not blank, without a last one that a running run is still writing."""
     if not path.is_file():
         return
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", newline="\n") as file:
         for number, line in enumerate(file, start=1):
             if running and not line.endswith("\n"):
                 return
@@ -208,3 +200,36 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"expected a JSON object, got {type(value).__name__}")
     return value
+
+
+class JsonLines:
+    """A file of JSON lines, opened for appending; each line survives the end of the process that wrote it."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("ab")
+
+    def add(self, line: str) -> tuple[int, int]:
+        """Append a line, and return its offset and its length in bytes."""
+        start = self.file.seek(0, os.SEEK_END)
+        # a model may write half of a surrogate pair, which UTF-8 cannot encode
+        length = self.file.write(line.encode("utf-8", errors="replace") + b"\n")
+        self.file.flush()
+        return start, length
+
+    def close(self) -> None:
+        """Close the file; may be called twice."""
+        self.file.close()
+
+
+def cut_half_line(path: Path) -> None:
+    """Remove what a killed process left unfinished at the end of a file of lines."""
+    if path.is_file():
+        with path.open("rb+") as file:
+            end = position = file.seek(0, os.SEEK_END)
+            while position > 0:
+                position = file.seek(max(0, position - (1 << 20)))
+                if (found := file.read(min(1 << 20, end - position)).rfind(b"\n")) >= 0:
+                    break
+            else:
+                found = -1
+            file.truncate(position + found + 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from arpo_trainer.evaluation.suites import PRESETS, Preset
+from arpo_trainer.evaluation.suites import Preset, presets
 from scripts.site.markdown import code, table
 
 
 def preset_tables(_: str) -> str:
     """Return the table of presets, and what each family leaves open."""
-    rows = [_row(row) for row in PRESETS.values()]
+    rows = [_row(row) for row in presets().values()]
     header = ("preset", "model on the hub", "protocol", "sampling", "limits")
     return f"{table(header, rows)}\n{_notes()}"
 
@@ -24,7 +24,7 @@ def _row(row: Preset) -> tuple[str, ...]:
 def _notes() -> str:
     """Return what is ours and what is not known, once for all presets that share it."""
     said: dict[tuple[str, ...], list[Preset]] = {}
-    for row in PRESETS.values():
+    for row in presets().values():
         said.setdefault((*row.ours, *(f"not known: {one}" for one in row.not_known)), []).append(row)
     parts = []
     for notes, rows in said.items():

@@ -11,7 +11,7 @@ from arpo_env import ToolEnv
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
 from arpo_trainer.evaluation.eval_settings import EvalSettings
-from arpo_trainer.evaluation.suites import PRESETS, apply, preset
+from arpo_trainer.evaluation.suites import apply, preset, presets
 from arpo_trainer.rollout.rendering import Renderer
 from envs_registry import Task
 from scripts.site.presets import preset_tables
@@ -38,7 +38,7 @@ def environment(name: str) -> ToolEnv:
     return ToolEnv("arpo/MultiHop-v0", level=2, **options)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", presets())
 def test_every_preset_makes_an_environment_and_settings(name: str) -> None:
     row, env = preset(name), environment(name)
     assert preset(row.model).name == row.name == name
@@ -52,7 +52,7 @@ def test_every_preset_makes_an_environment_and_settings(name: str) -> None:
     assert f"`{name}`" in preset_tables("")
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS if not name.startswith("websailor")])
+@pytest.mark.parametrize("name", [name for name in presets() if not name.startswith("websailor")])
 def test_a_prompt_of_tags_has_the_structure_of_the_published_one(name: str) -> None:
     """System prompt with a worked example in the published order, the question, and the model's turn."""
     row, env = preset(name), environment(name)
