@@ -395,7 +395,9 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
             return given
         index = options.get("index")
         # an endless source has a task for every number, so that any range will do
-        return self.tasks.task(int(self.np_random.integers(self.tasks.size or 2**31)) if index is None else int(index))
+        most = self.tasks.size or 2**31
+        task: Task = self.tasks.task(int(self.np_random.integers(most)) if index is None else int(index))
+        return task
 
     def _check_reward(self) -> None:
         if self.protocol.native and any(term.name == "reference" for term in self.rewards.terms):

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import warnings
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
-from gymnasium.utils.env_checker import check_env
 
 from arpo_env import ToolEnv
 from arpo_env.adapters.play import play
-from arpo_env.env import UnicodeText
 from arpo_env.episode import NO_CALLS
 from arpo_env.registration import without_checks
-from arpo_env.tools.tool import shorten
 from arpo_env.vector import ToolVectorEnv
 from envs_registry import Task
 
@@ -29,13 +24,6 @@ LIST = Task("t", "How long is the list?", ("4",), kind="math", setup="items = [1
 
 def call(code: str) -> str:
     return f"<think>c</think><python>{code}</python>"
-
-
-def test_check_env_is_content(isolation: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", message=".*render fps.*")
-        check_env(gym.make("arpo/Arithmetic-v0", render_mode="ansi"))
 
 
 def test_an_episode(env: ToolEnv) -> None:
@@ -100,22 +88,6 @@ def test_a_closed_environment_opens_nothing_until_reset(env: ToolEnv) -> None:
         env.step(call("x"))
     env.reset(options={"task": LIST})
     assert "[1, 2, 3]" in env.step(call("items"))[0]
-
-
-def test_spawn_is_fresh_and_shares_the_tasks(env: ToolEnv) -> None:
-    env.reset(options={"task": LIST})
-    other = env.spawn()
-    assert other.tasks is env.tasks
-    with pytest.raises(ResetNeeded):
-        other.step("x")
-
-
-def test_errors_in_code_are_shown_not_raised(env: ToolEnv) -> None:
-    env.reset(options={"task": LIST})
-    result, _, terminated, _, info = env.step(call("1 / 0"))
-    assert "ZeroDivisionError" in result
-    assert not terminated
-    assert info["tool"]["status"] == "error"
 
 
 def test_a_time_out_is_shown_and_the_episode_goes_on(isolation: str) -> None:
@@ -220,11 +192,6 @@ def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
         ToolEnv("arpo/Arithmetic-v0", **options)
 
 
-def test_unknown_reset_option_is_named(env: ToolEnv) -> None:
-    with pytest.raises(ValueError, match="'task' and 'index', not tsk"):
-        env.reset(options={"tsk": LIST})
-
-
 @pytest.mark.parametrize("chosen", [{"task": "x"}, {"task": LIST, "index": 3}])
 def test_reset_takes_one_task_or_one_index(env: ToolEnv, chosen: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="either a Task as 'task' or an 'index'"):
@@ -285,26 +252,6 @@ def test_an_index_that_no_task_has_is_refused(index: Any) -> None:
         endless.reset(options={"index": -1})
 
 
-def test_a_cache_may_be_named_by_a_path(tmp_path: Path) -> None:
-    env = ToolEnv("arpo/Arithmetic-v0", cache=tmp_path / "record.sqlite")
-    record = env.services.record
-    assert record is not None
-    record.close()
-
-
-def test_make_vec_plays_several_at_once(isolation: str) -> None:
-    envs = gym.make_vec("arpo/Arithmetic-v0", num_envs=3, level=3)
-    questions, _ = envs.reset(seed=1)
-    assert len(questions) == 3
-    _, rewards, terminated, _, _ = envs.step([call("1 + 1")] * 3)
-    assert rewards.tolist() == [0.0] * 3
-    assert not terminated.any()
-    observations, _, terminated, _, _ = envs.step([DONE.format(1)] * 3)
-    assert list(observations) == [""] * 3
-    assert terminated.all()
-    envs.close()
-
-
 def test_the_sync_face_works_inside_a_running_loop(env: ToolEnv) -> None:
     async def inside() -> str:
         env.reset(options={"task": LIST})
@@ -335,19 +282,6 @@ def test_render_shows_the_transcript(isolation: str) -> None:
     assert shown.startswith(LIST.question)
     assert "42" in shown
     env.close()
-
-
-def test_text_space_holds_every_string() -> None:
-    space = UnicodeText(100)
-    assert all(space.contains(text) for text in ("", "a", "é 中文 \n <tag>", space.sample()))
-    assert not any(space.contains(other) for other in (3, None, "x" * 101))
-
-
-def test_long_results_keep_head_and_tail() -> None:
-    text = shorten("a" * 600 + "b" * 600, 100)
-    assert text.startswith("a" * 50 + "\n")
-    assert text.endswith("\n" + "b" * 50)
-    assert "1100 characters left out" in text
 
 
 def test_after_a_failure_of_the_machinery_the_episode_is_over(env: ToolEnv, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 import arpo_env
 from arpo_env import ToolEnv
 from arpo_env.vector import ToolVectorEnv
-from envs_registry import EnvSpec, Task, UnknownEnvError, get_spec, register, resolve_id
+from envs_registry import EnvSpec, Task, UnknownEnvError, get_spec, resolve_id
 from envs_registry.sources import ListSource
 
 pytestmark = pytest.mark.usefixtures("own_names")
@@ -168,11 +168,6 @@ def test_a_module_may_register_its_own_ids_again_and_no_others(tmp_path: Path, m
     assert question(name) == "What is 2?"
 
 
-def test_a_spec_in_the_table_is_known_to_gymnasium_whenever_it_was_added() -> None:
-    register([EnvSpec("mine/Late-v0", "arithmetic", "added after arpo_env was imported", tools=())])
-    assert question("mine/Late-v0", level=1) == question("arpo/Arithmetic-v0", level=1)
-
-
 def test_an_id_names_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -201,10 +196,3 @@ def test_a_module_that_is_not_there_is_named(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModuleNotFoundError, match=words):
         get_spec(env_id)
-
-
-def test_a_fault_inside_the_module_is_shown_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "own_broken", "import no_such_dependency")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_dependency'"):
-        get_spec("own_broken:mine/Task-v0")

@@ -14,9 +14,7 @@ from arpo_env.rewards import (
     DeepAgentRewards,
     Grade,
     Rewards,
-    RewardTerm,
     grade_episode,
-    is_correct,
     paper_reward,
     reference_reward,
 )
@@ -34,23 +32,6 @@ def graded(finished: Episode, what: Any = "paper", well_formed: bool = True) -> 
     return asyncio.run(grade_episode(finished, well_formed, make_grader(), Rewards.of(what)))
 
 
-@pytest.mark.parametrize("answer", ["1204", "1,204", "1204.0", " 1204 ", "$1204"])
-def test_equal_numbers_are_correct(answer: str) -> None:
-    assert is_correct(answer, MATH)
-
-
-@pytest.mark.parametrize("answer", ["1205", "-1204", "1.204", "12 04 bolts", ""])
-def test_other_answers_are_not(answer: str) -> None:
-    assert not is_correct(answer, MATH)
-
-
-def test_text_is_compared_without_case_and_spacing_over_all_answers() -> None:
-    task = Task("t", "q", ("New York City", "NYC"))
-    assert is_correct("new  york city", task)
-    assert is_correct("nyc", task)
-    assert not is_correct("York", task)
-
-
 @pytest.mark.parametrize(
     ("accuracy", "format_ok", "multi", "reward"),
     [(1, True, False, 1.0), (1, True, True, 1.1), (0, True, True, 0.0), (1, False, True, -1.0), (0.5, True, True, 0.6)],
@@ -63,10 +44,6 @@ def test_a_right_answer_in_a_bad_format_is_still_counted_as_right() -> None:
     got = graded(episode(), well_formed=False)
     assert got.reward == -1
     assert got.components == {"format": 0.0, "accuracy": 1.0, "multi_tool": 0.0, "math": 1.0}
-
-
-def test_no_answer_is_a_bad_format() -> None:
-    assert graded(episode(None)).reward == -1
 
 
 def test_the_bonus_is_for_tools_that_really_ran() -> None:
@@ -148,11 +125,6 @@ def test_deepagents_success_is_that_of_the_calls_where_tasks_have_no_gold_answer
     assert not rewards.counts_format
 
 
-def test_deepagents_reward_beside_other_terms_is_refused() -> None:
-    with pytest.raises(ValueError, match="whole reward: leave format out"):
-        Rewards.of({"format": 0.1, "deepagent": {}})
-
-
 def all_wrong(episode: Episode) -> list[float]:
     return [0.0 for turn in episode.turns for _ in turn.calls]
 
@@ -214,11 +186,6 @@ def test_a_grader_that_cannot_decide_makes_the_sample_invalid() -> None:
         asyncio.run(grade_episode(episode(), True, Undecided(), Rewards.of("paper")))
 
 
-def test_terms_by_hand() -> None:
-    rewards = Rewards([RewardTerm("one", lambda _: 1.0, 2.0), RewardTerm("two", lambda _: 3.0)])
-    assert graded(episode(), rewards).reward == 5.0
-
-
 @pytest.mark.parametrize(
     ("what", "hint"),
     [
@@ -233,11 +200,6 @@ def test_terms_by_hand() -> None:
 def test_what_cannot_be_a_reward_is_refused_with_a_hint(what: Any, hint: str) -> None:
     with pytest.raises(ValueError, match=hint):
         Rewards.of(what)
-
-
-def test_a_part_that_the_grader_does_not_give_is_named() -> None:
-    with pytest.raises(ValueError, match="has no component 'em'"):
-        graded(episode(), {"em": 1.0})
 
 
 def test_an_episode_without_an_answer_earns_nothing_of_what_its_grader_would_give() -> None:

@@ -11,7 +11,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
-from gymnasium.vector import AutoresetMode
 
 from arpo_env.vector import ToolVectorEnv
 from envs_registry import Task
@@ -37,14 +36,6 @@ def modes(mode: str) -> ToolVectorEnv:
     return made
 
 
-def test_make_vec_takes_it_by_itself() -> None:
-    envs = modes("NextStep")
-    assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-    assert envs.observation_space.contains(envs.reset(seed=0)[0])
-    assert envs.action_space.contains(envs.action_space.sample())
-    envs.close()
-
-
 def test_each_episode_has_an_interpreter_of_its_own(envs: ToolVectorEnv) -> None:
     envs.reset(options={"tasks": [LIST] * 3})
     envs.step([call(f"items.append({i})") for i in range(3)])
@@ -54,14 +45,6 @@ def test_each_episode_has_an_interpreter_of_its_own(envs: ToolVectorEnv) -> None
     assert not terminated.any()
     assert not truncated.any()
     assert infos["tool"]["status"].tolist() == ["ok"] * 3
-
-
-def test_seeds_are_counted_up() -> None:
-    envs = modes("NextStep")
-    questions, _ = envs.reset(seed=5)
-    again, _ = envs.reset(seed=[5, 6])
-    assert questions == again
-    assert questions[0] != questions[1]
 
 
 def test_next_step_ignores_the_action_and_starts_anew() -> None:
@@ -127,11 +110,6 @@ def test_bad_actions_are_refused_before_anything_moves(
     with pytest.raises(error):
         envs.step(actions)
     assert not any(env.episode.turns for env in envs.envs)
-
-
-def test_a_mask_of_another_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"shape \(2,\)"):
-        modes("Disabled").reset(options={"reset_mask": np.array([True])})
 
 
 class Gone(Exception):

@@ -50,26 +50,10 @@ def test_similar_questions_are_counted_apart() -> None:
     assert (found.count, found.near_count) == (0, 1)
 
 
-def test_a_common_phrase_does_not_make_questions_similar() -> None:
-    phrase = "can be written as m over n where m and n are relatively prime positive integers find m plus n"
-    texts = [f"{' '.join(f'{word}{n}' for n in range(30))} {phrase}" for word in ("one", "two")]
-    assert overlap(source("a", texts[0]), source("b", texts[1])).near_count == 0
-
-
-def test_chinese_counts_a_character_as_a_word() -> None:
-    text = "虚构探险家在哪一年徒步穿越了巨大的想象沙漠"
-    assert overlap(source("a", text + "？"), source("b", "请问" + text)).near_count == 1
-
-
 def test_questions_about_variables_need_the_same_variables() -> None:
     train = source("a", "How long is the list?", setup="items = [1]")
     assert overlap(train, source("b", "How long is the list?", setup="items = [1, 2]")).count == 0
     assert overlap(train, source("b", "How long is the list?", setup="items = [1]")).count == 1
-
-
-def test_templates_about_different_variables_are_not_similar() -> None:
-    train, other = (source(name, f"{LONG}?", setup=f"x = {name!r}") for name in ("a", "b"))
-    assert overlap(train, other).near_count == 0
 
 
 @pytest.mark.parametrize(

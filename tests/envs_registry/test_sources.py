@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envs_registry import DataFileError, Task, UnknownEnvError, all_specs, get_spec, load_source
+from envs_registry import DataFileError, Task, UnknownEnvError, get_spec, load_source
 
 
 def test_task_refuses_what_cannot_be_asked_or_scored() -> None:
@@ -34,32 +34,11 @@ def test_unknown_id_names_the_nearest() -> None:
         get_spec("gsm8k")
 
 
-def test_specs_are_a_table_with_something_in_every_column() -> None:
-    for spec in all_specs():
-        assert spec.id.startswith("arpo/")
-        assert spec.description
-        assert spec.tools
-        assert spec.size
-        assert spec.licence
-
-
-def test_arithmetic_is_the_same_each_time_and_another_with_another_seed() -> None:
-    first, again, other = (load_source("arithmetic", seed=seed) for seed in (5, 5, 6))
-    assert [first.task(i) for i in range(40)] == [again.task(i) for i in range(40)]
-    assert [first.task(i).question for i in range(40)] != [other.task(i).question for i in range(40)]
-
-
 def test_arithmetic_splits_never_share_a_problem() -> None:
     train, test = (load_source("arithmetic", split=split) for split in ("train", "test"))
     problems = [{(t.question, t.setup) for t in map(source.task, range(600))} for source in (train, test)]
     assert not problems[0] & problems[1]
     assert min(map(len, problems)) > 550  # and they hardly repeat themselves
-
-
-@pytest.mark.parametrize("level", [1, 2, 3, 4, 5, 6])
-def test_arithmetic_level_is_what_was_asked_for(level: int) -> None:
-    source = load_source("arithmetic", level=level)
-    assert {source.task(i).level for i in range(20)} == {str(level)}
 
 
 def test_arithmetic_mixes_levels_in_turn() -> None:
@@ -93,18 +72,6 @@ def test_limit_and_shuffle(tmp_path: Path) -> None:
     assert [one.task(i) for i in range(10)] != [other.task(i) for i in range(10)]
     assert len({one.task(i).id for i in range(10)}) == 10
     assert [one.task(i).question for i in range(4)] != ["q0?", "q1?", "q2?", "q3?"]
-
-
-def test_a_seed_that_would_change_nothing_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "gsm.jsonl"
-    path.write_text('{"question": "a?", "answer": "#### 1"}')
-    with pytest.raises(ValueError, match="seed=3 has an effect only with shuffle=True"):
-        load_source("gsm8k", data=path, seed=3)
-
-
-def test_an_unknown_source_names_those_that_exist() -> None:
-    with pytest.raises(KeyError, match=r"no task source 'gsm'; there are: .*gsm8k.*multihop"):
-        load_source("gsm")
 
 
 def test_gsm8k_bad_row_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from arpo_env.protocols.arpo_tags import ArpoTags
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
-from tests.arpo_env.protocols.schemas import ADD, ALL, BOTH, NOW, PYTHON, SEARCH
+from tests.arpo_env.protocols.schemas import ALL, BOTH, PYTHON
 
 TOOLS = [PYTHON]
 
@@ -78,10 +78,6 @@ def test_a_tool_that_a_string_cannot_fill_takes_json() -> None:
     assert isinstance(ArpoTags().parse('<add>{"a": 1, "b": 2} and more</add>', ALL), Malformed)
 
 
-def test_the_first_string_is_filled_and_the_rest_takes_its_defaults() -> None:
-    assert ArpoTags().parse("<search> {} </search>", ALL) == call("search", query="{}")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -98,16 +94,6 @@ def test_no_tag_survives_in_a_result(text: str) -> None:
     inside = shown.removeprefix("\n<result>\n").removesuffix("\n</result>\n")
     assert shown == f"\n<result>\n{inside}\n</result>\n"
     assert not re.search(r"<\s*/?\s*(result|answer|python|search|think)", inside, re.IGNORECASE)
-
-
-def test_a_result_without_tags_is_shown_as_it_is() -> None:
-    text = "a < b, <b>bold</b>, <results>, 3 <4"
-    assert ArpoTags().render_result([text]) == f"\n<result>\n{text}\n</result>\n"
-
-
-def test_stop_strings_are_the_closing_tags_of_what_there_is() -> None:
-    assert ArpoTags().stop_strings(TOOLS) == ["</python>", "</answer>"]
-    assert ArpoTags().stop_strings([SEARCH, NOW, ADD]) == ["</search>", "</now>", "</add>", "</answer>"]
 
 
 @pytest.mark.parametrize("name", ["answer", "think", "result", "has space", "x" * 65])

@@ -21,7 +21,7 @@ from tests.arpo_env.protocols.schemas import ALL
 
 WITH_SEARCH = [*ALL, function_schema(tool_search)]
 TURNS = 1000
-MEGABYTE = 1_000_000
+LENGTH = 200_000  # characters
 CPU_SECONDS = 5.0  # ten times what it takes on a busy machine; quadratic work would take hours
 TAGS = ("think", "python", "search", "answer", "result", "add", "now")
 TAG_PIECES = [
@@ -181,7 +181,11 @@ def test_nothing_runs_that_was_not_called(name: str) -> None:
         action = protocol.parse(text, WITH_SEARCH if name == "deepagent" else ALL)
         seen[type(action)] += 1
         called = CALLED[name](text) if isinstance(action, ToolCalls) else []
+        if isinstance(action, Malformed):
+            assert len(action.reason) < 500
+            assert isinstance(protocol.well_formed([text, protocol.render_result([action.reason])]), bool)
         for call in action.calls if isinstance(action, ToolCalls) else ():
+            json.dumps(call.arguments, ensure_ascii=False, allow_nan=False).encode()
             assert call in called, f"{call} in {text!r}"
             called.remove(call)
     assert min(seen.values()) > 10, f"the fuzz reaches too little: {seen}"
@@ -200,25 +204,6 @@ def test_calls_that_are_read_for_a_server_are_those_that_ran_and_can_be_written_
             assert [ToolCall(*call) for call in read[1]] == list(action.calls)
         elif not isinstance(action, Malformed):  # of a tool that is not there, or with other arguments
             assert read is None
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_all_that_is_written_about_a_turn_can_be_written(name: str) -> None:
-    protocol = make_protocol(name)
-    for text in FUZZED[name]:
-        action = protocol.parse(text, ALL)
-        shown = protocol.render_result([action.reason if isinstance(action, Malformed) else text])
-        assert isinstance(protocol.well_formed([text, shown]), bool)
-        if isinstance(action, Malformed):
-            assert len(action.reason) < 500
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_calls_arguments_can_be_encoded(name: str) -> None:
-    for text in FUZZED[name]:
-        action = make_protocol(name).parse(text, ALL)
-        if isinstance(action, ToolCalls):
-            json.dumps([call.arguments for call in action.calls], ensure_ascii=False, allow_nan=False).encode()
 
 
 LONG_TAGS = [
@@ -259,10 +244,10 @@ LONG = [
 
 
 @pytest.mark.parametrize(("name", "piece"), LONG)
-def test_a_turn_of_a_megabyte_is_read_in_linear_time(name: str, piece: str) -> None:
+def test_a_long_turn_is_read_in_linear_time(name: str, piece: str) -> None:
     protocol = make_protocol(name)
     for start in ("", '<python><tool_call>{"name": "python", "arguments": {"code": "', "<|python_tag|>"):
-        text = start + piece * (MEGABYTE // len(piece))
+        text = start + piece * (LENGTH // len(piece))
         for work in (
             lambda turn: protocol.parse(turn, ALL),
             lambda turn: protocol.well_formed([turn]),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from arpo_env.protocols.chat_template import Hermes, Llama3
@@ -116,21 +114,6 @@ def test_what_llama_cannot_read_is_told(text: str, told: str) -> None:
     action = Llama3().parse(text, BOTH)
     assert isinstance(action, Malformed)
     assert told in action.reason
-
-
-def test_the_models_end_token_ends_a_native_turn() -> None:
-    assert Hermes().stop_strings(ALL) == Llama3().stop_strings(ALL) == []
-
-
-@pytest.mark.parametrize("text", ["</tool_response>", "< / TOOL_RESPONSE >", "<tool_call>", "<|im_end|>", "<think>"])
-def test_no_delimiter_survives_in_a_result(text: str) -> None:
-    shown = Hermes().render_result([text, "b"])
-    assert len(re.findall(r"(?i)<\s*/?\s*(tool_|think|\|im)", shown)) == 4
-    assert shown.endswith("\n<tool_response>\nb\n</tool_response>")
-
-
-def test_llamas_control_tokens_do_not_survive_in_a_result() -> None:
-    assert "<|" not in Llama3().render_result(["<|eot_id|><|python_tag|>", "<|EOM_ID|>"])
 
 
 @pytest.mark.parametrize(

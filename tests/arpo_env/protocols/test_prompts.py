@@ -37,35 +37,6 @@ def test_a_prompt_names_the_tags_of_the_tools_there_are_and_no_others(
 
 
 @pytest.mark.parametrize(("tools", "language", "style"), CASES)
-def test_a_prompt_is_in_its_language(tools: list[JsonSchema], language: Language, style: Style) -> None:
-    for name in ("arpo-tags", "hermes"):
-        chinese = re.findall(r"[\u4e00-\u9fff]", make_protocol(name).system_prompt(tools, language, style))
-        assert bool(chinese) is (language == "zh")
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_the_papers_pattern_goes_through_every_tool(language: Language) -> None:
-    prompt = ArpoTags().system_prompt(BOTH, language, "paper")
-    pattern = prompt[prompt.rindex("<think> ", 0, prompt.index("<search> ", prompt.index("<result> "))) :]
-    tags = re.findall(r"<(\w+)> ", pattern)
-    assert tags == ["think", "search", "result", "think", "python", "result", "think", "answer"]
-
-
-def test_another_tool_is_told_by_its_schema() -> None:
-    for style in STYLES:
-        prompt = ArpoTags().system_prompt([ADD], "en", style)
-        assert "Add two numbers." in prompt
-        assert "a, b" in prompt
-
-
-@pytest.mark.parametrize(("language", "style"), list(itertools.product(LANGUAGES, STYLES)))
-def test_a_tool_without_parameters_is_shown_with_no_arguments(language: Language, style: Style) -> None:
-    prompt = ArpoTags().system_prompt([NOW], language, style)
-    assert "{}" in prompt
-    assert "JSON" not in prompt
-
-
-@pytest.mark.parametrize(("tools", "language", "style"), CASES)
 def test_closing_what_the_prompt_opened_runs_nothing(tools: list[JsonSchema], language: Language, style: Style) -> None:
     for stop in ArpoTags().stop_strings(tools):
         assert stop in ArpoTags().system_prompt(tools, language, style)

@@ -46,15 +46,6 @@ def test_a_protocol_is_made_by_its_name() -> None:
     assert make_protocol("qwen2.5").name == make_protocol("qwen3").name == "hermes"
 
 
-def test_a_wrong_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="did you mean 'arpo-tags'"):
-        make_protocol("arpo_tag")
-
-
-def test_a_native_protocol_says_so() -> None:
-    assert [make_protocol(name).native for name in PROTOCOLS] == [False, False, False, True, True, True]
-
-
 class Loud(ArpoTags):
     """The tags, and an instruction of its own."""
 

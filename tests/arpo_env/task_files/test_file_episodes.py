@@ -155,21 +155,6 @@ def test_own_tasks_carry_files_too(tmp_path: Path, isolation: str, own_names: No
     env.close()
 
 
-def test_each_task_is_made_once_for_all_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    class Generated:
-        size = 3
-
-        def task(self, number: int) -> Task:
-            asked.append(number)
-            return Task(str(number), "q?", ("1",))
-
-    monkeypatch.setattr("arpo_env.env.load_tasks", lambda *_, **__: Generated())
-    assert list(ToolEnv("arpo/Arithmetic-v0").tools) == ["python"]
-    assert asked == [0, 1, 2]
-
-
 def test_a_file_that_the_sandbox_cannot_take_is_named_to_the_model(tmp_path: Path) -> None:
     (tmp_path / "big.bin").write_bytes(bytes(5000))
     (tmp_path / "small.txt").write_text("small")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
 import json
@@ -74,14 +73,6 @@ def test_every_form_is_shown_as_it_looks(read: Any, kind: str, mode: str) -> Non
     (_, *dark), bright = (picture.getpixel((x, 30)) for x in (10, 70))
     assert max(dark) < 30
     assert min(bright) > 225
-
-
-@pytest.mark.parametrize("mode", ["RGB", "L", "P", "1"])
-def test_a_colour_that_is_declared_transparent_is_white(read: Any, mode: str) -> None:
-    black = saved(
-        lambda file: Image.new(mode, (40, 40)).save(file, "PNG", transparency=(0, 0, 0) if mode == "RGB" else 0)
-    )
-    assert decoded(read(black, "black.png", seen=True).picture).getpixel((9, 9)) == (255, 255, 255)
 
 
 def test_a_picture_is_upright_and_of_an_animation_the_first_frame_is_shown(read: Any) -> None:
@@ -186,24 +177,6 @@ def test_play_sends_the_picture_to_the_endpoint(factory: EnvFactory, protocol: s
     assert roles[3:] == (["user"] if protocol == "arpo-tags" else ["tool", "user"])  # OpenAI's tools return text
 
 
-def clock() -> str:
-    """Tell the time."""
-    return "noon"
-
-
-def test_a_turn_that_is_shown_as_text_has_its_picture(factory: EnvFactory) -> None:
-    named = [("read_file", '{"file": "half.png"}'), ("clock", "")]  # servers refuse "", which is read as no arguments
-    calls = [{"function": {"name": name, "arguments": arguments}} for name, arguments in named]
-
-    def model(body: dict[str, Any]) -> tuple[int, Any]:
-        return 200, reply("red") if len(body["messages"]) > 2 else reply("<think>l</think>", tool_calls=calls)
-
-    options = {**factory.options, "tools": ["read_file", clock], "protocol": "hermes"}
-    with chat_server(model) as server:
-        arpo_env.play(EnvFactory(factory.id, **options), 1, base_url=server.address, model="m")
-    assert [part["type"] for part in server.bodies[-1]["messages"][-1]["content"]] == ["text", "image_url"]
-
-
 def test_the_option_is_refused_where_nothing_can_be_shown(factory: EnvFactory) -> None:
     with pytest.raises(ValueError, match="this adapter passes on text alone"):
         ChatEpisode(factory())
@@ -211,21 +184,3 @@ def test_the_option_is_refused_where_nothing_can_be_shown(factory: EnvFactory) -
         ToolEnv("arpo/Arithmetic-v0", show_images=True)
     with pytest.raises(ValueError, match="show_images is True or False, not 'yes'"):
         ToolEnv("arpo/Arithmetic-v0", show_images="yes")
-
-
-def test_hle_has_an_option_images_of_its_own(tmp_path: Path) -> None:
-    rows = [
-        {"id": f"{n}", "question": f"{n}?", "answer": "a", "answer_type": "exactMatch", "image": "x" * n}
-        for n in (0, 1)
-    ]
-    (tmp_path / "hle.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    sizes = [ToolEnv("arpo/HLE-v0", data=tmp_path / "hle.jsonl", images=every).tasks.size for every in (False, True)]
-    assert sizes == [1, 2]
-
-
-def test_text_models_are_told_that_there_is_a_picture(factory: EnvFactory) -> None:
-    env = ToolEnv(factory.id)
-    asyncio.run(env.areset(seed=0))
-    text, *_, info = asyncio.run(env.astep(LOOK))
-    assert "the picture itself cannot be seen here" in text
-    assert "images" not in info

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import itertools
 import os
 import random
 import signal
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from pptx.enum.chart import XL_CHART_TYPE
 
 from arpo_env.errors import ServiceError
 from arpo_env.task_files import office_text
-from arpo_env.task_files.document import KeptLines, contradiction
+from arpo_env.task_files.document import contradiction
 from arpo_env.task_files.extraction_process import extract
 from arpo_env.task_files.file_extractor import ExtractionFailed, FileExtractor
 from arpo_env.tools.read_file_tool import ReadFileTool
@@ -114,22 +112,6 @@ def test_each_row_of_a_workbook_is_read_once_and_a_changed_file_anew(
     assert "1: new" in extract({**job, "line": 1})["text"]
 
 
-def test_kept_lines_are_those_of_the_document_whatever_there_is_room_for() -> None:
-    def make(part: int) -> Iterator[str]:
-        if part == 2:
-            yield "before"
-            raise ValueError("broken")
-        yield from (f"{part}.{number}" for number in range(9))
-
-    for room in (0, 10, 1000):
-        kept = KeptLines(make, room)
-        for part, most in ((0, 3), (1, 9), (0, 9), (0, 2)):
-            assert list(itertools.islice(kept(part), most)) == list(itertools.islice(make(part), most))
-        for _ in range(2):  # a broken part does not become a short one
-            with pytest.raises(ValueError, match="broken"):
-                list(kept(2))
-
-
 def test_filled_cells_have_their_colour_and_empty_ones_are_counted(read: Any) -> None:
     book = openpyxl.Workbook()
     sheet = book.active
@@ -157,21 +139,6 @@ def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any
     assert "3 deep" in fault(read, nested, inside="a/a/a/a/deep/inner.txt")
 
 
-def test_a_formula_is_shown_only_where_its_value_is_missing(read: Any) -> None:
-    with zipfile.ZipFile(io.BytesIO(FILES["sales.xlsx"])) as book:
-        sheet = book.read("xl/worksheets/sheet2.xml")
-    # openpyxl writes the missing value in one of these forms
-    empty = next(form for form in (b"</f><v></v>", b"</f><v/>", b"</f><v />") if form in sheet)
-
-    def text(new: bytes) -> str:
-        book = sample_files.rewritten(FILES["sales.xlsx"], "xl/worksheets/sheet2.xml", empty, b"</f>" + new)
-        return str(read(book, part="Sums").text)
-
-    for missing in (b"<v/>", b"<v></v>", b""):
-        assert "1: all | =SUM(Sales!B2:B4)" in text(missing)
-    assert text(b"<v>42</v>").endswith("1: all | 42")
-
-
 def test_a_sheet_is_found_by_its_name_before_its_number(read: Any) -> None:
     book = openpyxl.Workbook()
     for title in ("Sheet3", " Sheet1", "2024"):
@@ -182,20 +149,6 @@ def test_a_sheet_is_found_by_its_name_before_its_number(read: Any) -> None:
         assert f"in {found}" in read(content, part=part).text.split("\n")[1]
     assert "there is no sheet 'Sheet2'" in fault(read, content, part="Sheet2")
     assert "page 2" in read(FILES["report.pdf"], part="page2").text.split("\n")[0]
-
-
-@pytest.mark.parametrize(
-    ("content", "label"),
-    [
-        (archive_of({"stored": FILES["report.pdf"]}, zipfile.ZIP_STORED), "ZIP archive"),
-        (b"start = '%PDF-1.4'\n", "text"),
-        (b"ID3 tags are text\n", "text"),
-        (b"RIFF raff\n", "text"),
-        (b"junk \0\n" + FILES["report.pdf"], "PDF"),
-    ],
-)
-def test_a_mark_of_another_type_inside_a_file_does_not_count(read: Any, content: bytes, label: str) -> None:
-    assert read(content).label.startswith(label)
 
 
 def test_a_member_is_found_as_it_is_listed(read: Any) -> None:

@@ -1,4 +1,4 @@
-"""1,000 random samples with tools at inference time: prompt, template and results are never lost or altered."""
+"""Random samples with tools at inference time: prompt, template and results are never lost or altered."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def check(tree: RolloutTree, renderer: Renderer, schemas: Any, number: int = 0) 
             assert renderer.parse_ids(span.ids, schemas) in actions
 
 
-@pytest.mark.parametrize(("protocol", "count"), [("arpo-tags", 350), ("hermes", 200)])
+@pytest.mark.parametrize(("protocol", "count"), [("arpo-tags", 200), ("hermes", 120)])
 def test_nothing_of_prompt_template_and_results_is_lost_or_altered(protocol: str, count: int, tokenizer: Any) -> None:
     env = toy_env(max_turns=8, max_tool_calls=5, protocol=protocol)
     if env.protocol.native:
@@ -125,5 +125,5 @@ def test_nothing_of_prompt_template_and_results_is_lost_or_altered(protocol: str
         contexts |= {(*tree.context(at),) for at in before}
         for mark in (mark for span in tree.path(0) for mark in span.interventions or ()):
             seen[mark["tool"]] += mark["outcome"] == WORKED
-    assert min(seen.values()) > 15, seen
+    assert min(seen.values()) > 8, seen
     assert {request.ids for request in policy.seen} <= contexts

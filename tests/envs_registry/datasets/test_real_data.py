@@ -56,15 +56,6 @@ def test_evaluation_files_load_whole(name: str, rows: int, files: Path) -> None:
         assert not set("\a\b\f\v\r\u200b\u200f") & set(task.question + "".join(task.answers))
 
 
-@pytest.mark.parametrize(("name", "more_than_one"), [("hotpotqa", 0), ("2wiki", 125), ("musique", 58)])
-def test_aliases(name: str, more_than_one: int, files: Path) -> None:
-    assert sum(len(task.answers) > 1 for task in source_of(name).tasks) == more_than_one
-
-
-def test_webwalker_is_mostly_chinese(files: Path) -> None:
-    assert Counter(task.language for task in source_of("webwalker").tasks) == {"zh": 125, "en": 75}
-
-
 def test_aime25_s_integers_and_backslashes(files: Path) -> None:
     source = source_of("aime25")
     assert all(task.answers[0].isdigit() for task in source.tasks)
@@ -80,17 +71,6 @@ def test_reasoning10k(files: Path) -> None:
     assert source.size == 10_000 - 56
     assert Counter(task.kind for task in source.tasks) == {"math": 4953, "qa": 4991}
     assert not any("helpful assistant" in task.question for task in source.tasks)
-
-
-def test_the_other_training_files(files: Path) -> None:
-    assert training("deepsearch1k", files / "hard_search_1k.parquet").size == 1071
-    valid = training("reasoning10k", files / "valid.parquet", "validation")
-    assert Counter(task.kind for task in valid.tasks) == {"math": 100, "qa": 80}
-
-
-def test_training_files_are_found_under_their_published_names(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARPO_DATA", str(files))
-    assert load_source("deepsearch1k").size == 1071
 
 
 def test_known_contamination(files: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
@@ -30,10 +29,6 @@ def test_latex_whose_backslash_was_read_as_an_escape_comes_back(text: str) -> No
     assert read != text
     assert clean(read, repairs) == text
     assert repairs["backslash read as a control character"] == 1
-
-
-def test_what_json_makes_of_unescaped_latex_comes_back() -> None:
-    assert clean(json.loads(r'"\frac{1}{2} \boxed{3}"'), Counter()) == r"\frac{1}{2} \boxed{3}"
 
 
 @pytest.mark.parametrize("text", ["first line\nequal parts", "a\tperimeter\tan apple", "line\n\n    not code", "x < y"])
