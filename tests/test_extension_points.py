@@ -109,13 +109,12 @@ TURNS = ("<think>I compute.</think><python>6 * 7</python>", "<think>So.</think><
 def tables_as_before(own_names: None) -> Iterator[None]:
     """Takes out of all tables what a test has put in, and its modules own_*."""
     from arpo_env.grading import grader_registry
-    from arpo_env.search import backend_registry, web
+    from arpo_env.search import backends
 
     tables: list[dict[Any, Any]] = [
         grader_registry.GRADERS,
-        backend_registry._factories,
-        backend_registry._unasked,
-        web._BY_NAME,
+        backends._factories,
+        backends._BY_NAME,
     ]
     if importlib.util.find_spec("torch"):
         tables += _tables_of_algorithms()
@@ -254,7 +253,7 @@ def test_a_data_set_is_one_row(user: User, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_search_provider_is_one_row(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row as those of `provider_table`: asked with its key, recorded, and replayed without one."""
     pytest.importorskip("httpx2")
-    from arpo_env.search.web import (
+    from arpo_env.search.backends import (
         HitFields,
         ProviderRequest,
         ProviderRow,

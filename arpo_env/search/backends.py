@@ -1,15 +1,12 @@
-"""Web search services as backends: `make_provider("serper")`, and a table of what there is.
+"""Search backends by name: `open_search("serper")`, `open_search("search-r1:http://host:8000")`, `open_search(path)`.
 
-    backend = make_provider("serper")          # SERPER_API_KEY is set
-    hits = await backend.search("who wrote Solaris", 5)
-
-`provider_table` has one row for each service; ddgs has a module of its own.
+A web search service is one row of `ROWS`, a retrieval server one of `_PROTOCOLS`. To add a service, add a row, or call
+`register_provider`. The fields of requests are those of the services' own references (2026-11).
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import html
 import importlib.util
 import json
@@ -19,17 +16,125 @@ import re
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from arpo_env.event_loop import run_in_daemon_thread
-from arpo_env.net import Http, RateLimited, RateLimiter, Reply, ServiceError, checked_address, with_path, without_login
-from arpo_env.search.backend_registry import register_backend
+from arpo_env.net import (
+    Http,
+    RateLimited,
+    RateLimiter,
+    Reply,
+    ServiceError,
+    checked_address,
+    printable_address,
+    with_path,
+    without_login,
+)
+from arpo_env.search.local_index import SUFFIXES
 from arpo_env.search.search_backend import Hit, SearchBackend
 from envs_registry.nearest_name import nearest_hint
 
-# The requests of the web search services: how a query is cleaned and sent, and how the reply is unwrapped.
-#
-# The fields are those of the services' own references (2026-11).
+VARIABLE = "ARPO_SEARCH"
+Factory = Callable[[str | None], SearchBackend]
+_factories: dict[str, Factory] = {}  # those of `register_backend`
+
+
+def open_search(where: SearchBackend | str | Path, *, asked: bool = True) -> SearchBackend:
+    """Return a search backend.
+
+    Args:
+        where: a backend, which is returned; a name, such as "serper"; a name and an address, such as
+            "search-r1:http://host:8000"; the folder of an index; or a corpus, a .jsonl file that is indexed into the
+            user's cache at first use.
+        asked: False for a provider whose recorded answers are replayed only; it needs no key.
+
+    Raises:
+        ValueError: the name is not known, or a key is missing.
+        FileNotFoundError: the path does not exist.
+    """
+    if isinstance(where, SearchBackend):
+        return where
+    name, _, rest = str(where).partition(":")
+    address = rest or None
+    if isinstance(where, str) and name in backend_names():  # a known name has precedence over a file of that name
+        if name in _factories:
+            return _factories[name](address)
+        if name in _PROTOCOLS:
+            return make_retriever(name, address)
+        if name == "local":
+            return _local(address)
+        if name == "recorded":
+            from arpo_env.search.search_backend import RecordedSearch
+
+            return RecordedSearch(address or "bing-arpo")
+        return make_provider(name, address, asked=asked)
+    # Paths come last, and a `Path` is never taken for a name.
+    path = os.path.expanduser(where)
+    if os.path.exists(path) or isinstance(where, Path):
+        return _local(path)
+    raise _unknown(where, name)
+
+
+def default_search(*, asked: bool = True) -> SearchBackend:
+    """Return the backend that the variable ARPO_SEARCH names; `asked` is as for `open_search`.
+
+    Raises:
+        RuntimeError: the variable is not set.
+    """
+    if where := os.environ.get(VARIABLE):
+        return open_search(where, asked=asked)
+    raise RuntimeError(
+        f"no search is configured: set {VARIABLE}, or give the search option, one of: a corpus (FILE{SUFFIXES[0]}, "
+        "indexed at first use); the folder of an index (arpo search index CORPUS FOLDER); a server, as in "
+        f"search-r1:http://host:8000 ({', '.join(_PROTOCOLS)}); or a provider with its key in the environment "
+        f"({', '.join(PROVIDERS)})"
+    )
+
+
+def register_backend(name: str, factory: Factory) -> None:
+    """Register a backend under a name. A known name gets the new factory.
+
+    Args:
+        name: without a colon.
+        factory: called with the text after the colon, or None.
+
+    Raises:
+        ValueError: the name is empty or has a colon or a slash.
+    """
+    if not name or set(name) & set(":/"):
+        raise ValueError(f"{name!r} cannot be a backend's name: it must not be empty or contain ':' or '/'")
+    _factories[name] = factory
+
+
+def backend_names() -> list[str]:
+    """Return the names that `open_search` knows."""
+    return sorted({"local", "recorded", DDGS, *_BY_NAME, *_PROTOCOLS, *_factories})
+
+
+def _unknown(where: str, name: str) -> Exception:
+    shown = printable_address(where)
+    if name in ("http", "https"):  # an address alone does not tell the protocol of the server
+        return ValueError(f"put the protocol of the search service before the address, as in search-r1:{shown}")
+    # It was meant as a path; a list of backends would not help.
+    if "/" in name or where.endswith(SUFFIXES):
+        return FileNotFoundError(f"there is no index and no corpus at {where}")
+    hint = nearest_hint(name.lower(), backend_names(), "did you mean {!r}? ")
+    return ValueError(
+        f"no search backend and no path {shown!r}; {hint}There are: {', '.join(backend_names())}, "
+        f"the folder of an index, and a corpus (FILE{SUFFIXES[0]})"
+    )
+
+
+def _local(address: str | None) -> SearchBackend:
+    from arpo_env.search.local_search import open_local
+
+    if address is None:
+        raise ValueError("'local' needs the folder of an index or a corpus, as in local:FOLDER")
+    return open_local(address)
+
+
+# What is sent to a service.
 
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
@@ -58,19 +163,33 @@ class SearchQuery:
     full_text: bool
     keys: Mapping[str, str]
 
+    @property
+    def key(self) -> str:
+        """The value of the provider's first variable."""
+        return next(iter(self.keys.values()))
+
+    @property
+    def small(self) -> str | None:
+        """The country in lower case."""
+        return self.country.lower() if self.country else None
+
+    @property
+    def capital(self) -> str | None:
+        """The country in upper case."""
+        return self.country.upper() if self.country else None
+
+    def language_with(self, chinese: str) -> str:
+        """Return the language, in the service's own spelling of Chinese."""
+        return chinese if self.language == "zh" else self.language
+
 
 @dataclass(frozen=True)
 class ProviderRequest:
-    """What is sent to a provider's endpoint; parts that are None are left out."""
+    """What is sent to a provider's endpoint: a POST with a body, else a GET. Fields that are None are left out."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] | None = None
     json: Mapping[str, Any] | None = None
-
-    @property
-    def method(self) -> str:
-        """POST with a body, GET without."""
-        return "GET" if self.json is None else "POST"
 
 
 def clean_query(query: str, characters: int = 2000, words: int | None = None) -> str:
@@ -90,52 +209,36 @@ def query_language(query: str) -> str:
     return "zh" if _HAN.search(query) and not _KANA.search(query) else "en"
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _brightdata(query: SearchQuery, url: str, parameters: Mapping[str, Any], **body: Any) -> ProviderRequest:
+    address = f"{url}?{urllib.parse.urlencode(_given(parameters))}"
+    headers = {"Authorization": f"Bearer {query.key}"}
+    return ProviderRequest(headers, json={"zone": query.keys["BRIGHTDATA_ZONE"], "url": address, **body})
+
+
+def _bing(query: SearchQuery) -> ProviderRequest:
+    """Bing through Bright Data, as in the papers' search tool."""
+    # Without a market Bing chooses one by the address of the proxy, and results change from call to call.
+    market, language, country = ("zh-CN", "zh-CN", "cn") if query.language == "zh" else ("en-US", "en", "us")
+    if query.language not in ("en", "zh"):
+        market = language = query.language
+    parameters = {"q": query.text, "mkt": market, "setLang": language, "count": query.k, "cc": query.small or country}
+    return _brightdata(query, "https://www.bing.com/search", parameters, format="json", data_format="parsed_bing")
+
+
+def _google(query: SearchQuery) -> ProviderRequest:
+    language = query.language_with("zh-cn")
+    parameters = {"q": query.text, "num": query.k, "hl": language, "gl": query.small, "brd_json": 1}
+    return _brightdata(query, "https://www.google.com/search", parameters, format="raw")
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _capital(country: str | None) -> str | None:
-    return country.upper() if country else None
+# How a reply is unwrapped, where a service reports failures inside an answer with status 200.
 
 
-def _small(country: str | None) -> str | None:
-    return country.lower() if country else None
-
-
-def _google_language(query: SearchQuery) -> str:
-    return "zh-cn" if query.language == "zh" else query.language
-
-
-def serper(query: SearchQuery) -> ProviderRequest:
-    """Google through Serper."""
-    body = _given(q=query.text, num=query.k, gl=_small(query.country), hl=_google_language(query))
-    return ProviderRequest({"X-API-KEY": query.keys["SERPER_API_KEY"]}, json=body)
-
-
-def tavily(query: SearchQuery) -> ProviderRequest:
-    """Tavily; its basic depth costs one credit."""
-    fixed = {"search_depth": "basic", "topic": "general", "include_raw_content": query.full_text}
-    body = {**_given(query=query.text, max_results=query.k, country=_small(query.country)), **fixed}
-    return ProviderRequest({"Authorization": f"Bearer {query.keys['TAVILY_API_KEY']}"}, json=body)
-
-
-def brave(query: SearchQuery) -> ProviderRequest:
-    """Brave's own index, without emphasis in the texts."""
-    language = "zh-hans" if query.language == "zh" else query.language  # Brave has no plain "zh"
-    params = _given(
-        q=query.text, count=query.k, search_lang=language, country=_capital(query.country), text_decorations="false"
-    )
-    headers = {"X-Subscription-Token": query.keys["BRAVE_API_KEY"], "Accept": "application/json"}
-    return ProviderRequest(headers, params=params)
-
-
-def serpapi(query: SearchQuery) -> ProviderRequest:
-    """Google through SerpAPI, whose key is a query parameter."""
-    params = _given(engine="google", q=query.text, num=query.k, gl=_small(query.country), hl=_google_language(query))
-    return ProviderRequest(params={**params, "api_key": query.keys["SERPAPI_API_KEY"]})
-
-
-def serpapi_reply(data: Any) -> Any:
+def _serpapi_reply(data: Any) -> Any:
     """Accept a search without results, which SerpAPI reports as an error of a successful search."""
     if not isinstance(data, dict):
         return data
@@ -149,78 +252,15 @@ def serpapi_reply(data: Any) -> Any:
     return data
 
 
-def exa(query: SearchQuery) -> ProviderRequest:
-    """Exa, with the passages that match the query."""
-    contents: dict[str, Any] = {"highlights": True, **({"text": True} if query.full_text else {})}
-    body = _given(
-        query=query.text, numResults=query.k, type="auto", contents=contents, userLocation=_capital(query.country)
-    )
-    return ProviderRequest({"x-api-key": query.keys["EXA_API_KEY"]}, json=body)
-
-
-def perplexity(query: SearchQuery) -> ProviderRequest:
-    """Perplexity's search without its model; a snippet is up to 512 tokens of the page."""
-    languages = [query.language] if query.chosen else None  # a filter: pages in other languages are left out
-    body = _given(
-        query=query.text, max_results=query.k, country=_capital(query.country), search_language_filter=languages
-    )
-    key = query.keys["PERPLEXITY_API_KEY"]
-    return ProviderRequest({"Authorization": f"Bearer {key}"}, json={**body, "max_tokens_per_page": 512})
-
-
-def searxng(query: SearchQuery) -> ProviderRequest:
-    """A SearXNG server, which decides itself how many results it returns."""
-    return ProviderRequest(params={"q": query.text, "format": "json", "language": query.language, "pageno": 1})
-
-
-def searxng_reply(data: Any) -> Any:
-    """Refuse an empty result if engines failed.
-
-    Raises:
-        ValueError: it is empty, and engines failed.
-    """
+def _searxng_reply(data: Any) -> Any:
+    """Refuse an empty result if engines failed."""
     if isinstance(data, dict) and data.get("results") == [] and data.get("unresponsive_engines"):
         raise ValueError(f"found nothing, and these engines failed: {str(data['unresponsive_engines'])[:200]}")
     return data
 
 
-def bing(query: SearchQuery) -> ProviderRequest:
-    """Bing through Bright Data, as in the papers' search tool."""
-    # Without a market Bing chooses one by the address of the proxy, and results change from call to call.
-    market, language, country = ("zh-CN", "zh-CN", "cn") if query.language == "zh" else ("en-US", "en", "us")
-    if query.language not in ("en", "zh"):
-        market = language = query.language
-    parameters = {
-        "q": query.text,
-        "mkt": market,
-        "setLang": language,
-        "count": query.k,
-        "cc": _small(query.country) or country,
-    }
-    url = f"https://www.bing.com/search?{urllib.parse.urlencode(parameters)}"
-    return _brightdata(query, {"url": url, "format": "json", "data_format": "parsed_bing"})
-
-
-def google(query: SearchQuery) -> ProviderRequest:
-    """Google through Bright Data."""
-    parameters = _given(q=query.text, num=query.k, hl=_google_language(query), gl=_small(query.country), brd_json=1)
-    return _brightdata(
-        query, {"url": f"https://www.google.com/search?{urllib.parse.urlencode(parameters)}", "format": "raw"}
-    )
-
-
-def _brightdata(query: SearchQuery, body: dict[str, Any]) -> ProviderRequest:
-    headers = {"Authorization": f"Bearer {query.keys['BRIGHTDATA_API_KEY']}"}
-    return ProviderRequest(headers, json={"zone": query.keys["BRIGHTDATA_ZONE"], **body})
-
-
-def brightdata_reply(data: Any) -> Any:
-    """Return the result page that `format: json` wraps; `raw` does not wrap it.
-
-    Raises:
-        ValueError: the search engine failed, or its page was not parsed.
-    """
-    # An error of the search engine comes inside an answer with status 200.
+def _brightdata_reply(data: Any) -> Any:
+    """Return the result page that `format: json` wraps; `raw` does not wrap it."""
     if not isinstance(data, dict) or "body" not in data or "organic" in data:
         return data
     status = data.get("status_code", 200)
@@ -233,9 +273,8 @@ def brightdata_reply(data: Any) -> Any:
         raise ValueError(f"the result page was not parsed; it begins with {str(body)[:80]!r}") from None
 
 
-# Reads the JSON of search services into `Hit`s.
-#
-# A single odd result never raises, since models read on without it; a reply of another shape does.
+# Reads the JSON of search services into `Hit`s. A single odd result never raises, since models read on without it; a
+# reply of another shape does.
 
 _TAG = re.compile(r"</?(?:strong|b|em|i|mark)>")
 SNIPPET = 500  # characters of a text that stand for a snippet where the service has none
@@ -243,16 +282,9 @@ SNIPPET = 500  # characters of a text that stand for a snippet where the service
 
 @dataclass(frozen=True)
 class HitFields:
-    """Names of the fields of one result. For title, url, date and text the first field that is not empty counts.
+    """Names of the fields of one result. The first that is not empty counts, but snippets are joined.
 
-    Attributes:
-        title: of the page.
-        url: of the page.
-        snippet: all fields that are not empty are joined.
-        date: as the service writes it.
-        text: the whole page.
-        score: a number.
-        markup: whether texts hold HTML entities and emphasis.
+    `markup` is whether texts hold HTML entities and emphasis.
     """
 
     title: tuple[str, ...] = ("title",)
@@ -405,12 +437,9 @@ class Ddgs(SearchBackend):
     Args:
         country: two letters; None is the usual one of the language.
         language: two letters; None is the language of the query.
-        per_second: most searches per second; None is 1.
+        per_second: maximum number of searches per second; None is 1.
         timeout: seconds for a search, without the wait for its turn.
         patience: longest wait for a turn in seconds.
-
-    Raises:
-        ModuleNotFoundError: `ddgs` is not installed.
     """
 
     name = DDGS
@@ -430,8 +459,7 @@ class Ddgs(SearchBackend):
         self._limiter = RateLimiter(_DDGS_PER_SECOND if per_second is None else per_second)
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """What determines the result besides query and k."""
+    def parameters(self) -> dict[str, Any]:  # noqa: D102  (as in the base class)
         return {"language": self._language or "by query", "country": self._country or "by language"}
 
     async def search(self, query: str, k: int) -> list[Hit]:
@@ -479,9 +507,6 @@ def ddgs_is_installed() -> bool:
     return importlib.util.find_spec("ddgs") is not None
 
 
-# The web search services that are asked over HTTP: one row each. To add a service, add a row.
-
-
 @dataclass(frozen=True)
 class ProviderRow:
     """One web search service.
@@ -493,13 +518,13 @@ class ProviderRow:
         page: where to get a key, or how to set the service up.
         request: makes a request from a query.
         shape: where the results are in a reply.
-        most: most results per request.
+        most: maximum number of results per request.
         takes: options that the service has, of "country", "language", "full_text".
         base: variable with the address of a self-hosted service.
         unpack: returns the part of the reply's JSON that `shape` describes; raises ValueError if it reports a failure.
         per_second: requests per second that the smallest plan allows, or None.
         characters: length of the longest query.
-        words: most words of a query, or None.
+        words: maximum number of words of a query, or None.
         timeout: seconds for one try.
         cures: what to do about statuses that have a special meaning here.
     """
@@ -550,12 +575,12 @@ _BRIGHTDATA = ProviderRow(
     endpoint="https://api.brightdata.com/request",
     variables=("BRIGHTDATA_API_KEY", "BRIGHTDATA_ZONE"),
     page="https://brightdata.com/cp/zones",
-    request=bing,
+    request=_bing,
     shape=ReplyShape(("organic",), HitFields(url=("link",), snippet=("description",), markup=True), marker="general"),
     most=50,
     # Bright Data returns a result page, not the pages behind it.
     takes=_ALL - {"full_text"},
-    unpack=brightdata_reply,
+    unpack=_brightdata_reply,
     timeout=40.0,
     cures={400: "Is BRIGHTDATA_ZONE the name of a SERP zone of yours?"},
 )
@@ -566,7 +591,10 @@ ROWS = (
         endpoint="https://google.serper.dev/search",
         variables=("SERPER_API_KEY",),
         page="https://serper.dev/api-key",
-        request=serper,
+        request=lambda query: ProviderRequest(
+            {"X-API-KEY": query.key},
+            json={"q": query.text, "num": query.k, "gl": query.small, "hl": query.language_with("zh-cn")},
+        ),
         shape=_SERPER,
         most=100,
         takes=_ALL - {"full_text"},
@@ -577,7 +605,13 @@ ROWS = (
         endpoint="https://api.tavily.com/search",
         variables=("TAVILY_API_KEY",),
         page="https://app.tavily.com",
-        request=tavily,
+        request=lambda query: ProviderRequest(
+            {"Authorization": f"Bearer {query.key}"},
+            json={
+                **{"query": query.text, "max_results": query.k, "country": query.small},
+                **{"search_depth": "basic", "topic": "general", "include_raw_content": query.full_text},  # one credit
+            },
+        ),
         shape=ReplyShape(
             ("results",),
             HitFields(snippet=("content",), date=("published_date",), text=("raw_content",), score="score"),
@@ -594,7 +628,13 @@ ROWS = (
         endpoint="https://api.search.brave.com/res/v1/web/search",
         variables=("BRAVE_API_KEY",),
         page="https://api-dashboard.search.brave.com",
-        request=brave,
+        request=lambda query: ProviderRequest(
+            {"X-Subscription-Token": query.key, "Accept": "application/json"},
+            params={
+                **{"q": query.text, "count": query.k, "search_lang": query.language_with("zh-hans")},
+                **{"country": query.capital, "text_decorations": "false"},
+            },
+        ),
         shape=ReplyShape(
             ("web", "results"),
             HitFields(snippet=("description", "extra_snippets"), date=("page_age", "age"), markup=True),
@@ -614,11 +654,16 @@ ROWS = (
         endpoint="https://serpapi.com/search",
         variables=("SERPAPI_API_KEY",),
         page="https://serpapi.com/manage-api-key",
-        request=serpapi,
+        request=lambda query: ProviderRequest(
+            params={
+                **{"engine": "google", "q": query.text, "num": query.k, "gl": query.small},
+                **{"hl": query.language_with("zh-cn"), "api_key": query.key},
+            }
+        ),
         shape=_SERPAPI,
         most=100,
         takes=_ALL - {"full_text"},
-        unpack=serpapi_reply,
+        unpack=_serpapi_reply,
         timeout=30.0,
     ),
     ProviderRow(
@@ -626,7 +671,13 @@ ROWS = (
         endpoint="https://api.exa.ai/search",
         variables=("EXA_API_KEY",),
         page="https://dashboard.exa.ai/api-keys",
-        request=exa,
+        request=lambda query: ProviderRequest(
+            {"x-api-key": query.key},
+            json={
+                **{"query": query.text, "numResults": query.k, "type": "auto", "userLocation": query.capital},
+                "contents": {"highlights": True, **({"text": True} if query.full_text else {})},
+            },
+        ),
         shape=ReplyShape(
             ("results",),
             HitFields(snippet=("highlights",), date=("publishedDate",), text=("text",), score="score"),
@@ -640,7 +691,14 @@ ROWS = (
         endpoint="https://api.perplexity.ai/search",
         variables=("PERPLEXITY_API_KEY",),
         page="https://www.perplexity.ai/settings/api",
-        request=perplexity,
+        request=lambda query: ProviderRequest(
+            {"Authorization": f"Bearer {query.key}"},
+            json={
+                **{"query": query.text, "max_results": query.k, "country": query.capital, "max_tokens_per_page": 512},
+                # a filter: pages in other languages are left out
+                "search_language_filter": [query.language] if query.chosen else None,
+            },
+        ),
         shape=ReplyShape(("results",), HitFields(date=("date", "last_updated"))),
         most=20,
         takes=_ALL - {"full_text"},
@@ -650,19 +708,21 @@ ROWS = (
         endpoint="/search",
         variables=(),
         page="https://docs.searxng.org/admin/installation.html",
-        request=searxng,
+        request=lambda query: ProviderRequest(  # the server decides itself how many results it returns
+            params={"q": query.text, "format": "json", "language": query.language, "pageno": 1}
+        ),
         shape=ReplyShape(("results",), HitFields(snippet=("content",), date=("publishedDate",), score="score")),
         most=20,
         takes=frozenset({"language"}),
         base="SEARXNG_API_BASE",
-        unpack=searxng_reply,
+        unpack=_searxng_reply,
         cures={
             403: "SearXNG answers in JSON only if `json` stands under search.formats in its settings.yml.",
             429: "SearXNG's limiter is on: let this machine pass in its limiter.toml, or turn it off.",
         },
     ),
     _BRIGHTDATA,
-    replace(_BRIGHTDATA, name="brightdata-google", request=google, most=100),
+    replace(_BRIGHTDATA, name="brightdata-google", request=_google, most=100),
 )
 
 
@@ -672,16 +732,7 @@ PROVIDERS = tuple(sorted([*_BY_NAME, DDGS]))
 
 @dataclass(frozen=True)
 class ProviderInfo:
-    """One provider, for lists.
-
-    Attributes:
-        name: for `make_provider`.
-        variables: environment variables that it needs.
-        ready: whether all of them are set.
-        most: most results per request.
-        per_second: default rate limit; None is no limit.
-        page: where to get a key, or what to install.
-    """
+    """One provider, for lists; `ready` is whether all its variables are set, `page` where to get a key."""
 
     name: str
     variables: tuple[str, ...]
@@ -693,23 +744,17 @@ class ProviderInfo:
 
 def provider_table() -> list[ProviderInfo]:
     """Return the providers by name and whether each is set up; no service is asked."""
-    rows = [_info(row) for row in _BY_NAME.values()]
-    rows.append(ProviderInfo(DDGS, (), ddgs_is_installed(), 50, _DDGS_PER_SECOND, DDGS_INSTALL))
+    rows = [ProviderInfo(DDGS, (), ddgs_is_installed(), 50, _DDGS_PER_SECOND, DDGS_INSTALL)]
+    for row in _BY_NAME.values():
+        variables = (*row.variables, row.base) if row.base else row.variables
+        ready = all(os.environ.get(name, "").strip() for name in variables)
+        rows.append(ProviderInfo(row.name, variables, ready, row.most, row.per_second, row.page))
     return sorted(rows, key=lambda info: info.name)
-
-
-def _info(row: ProviderRow) -> ProviderInfo:
-    variables = (*row.variables, row.base) if row.base else row.variables
-    ready = all(os.environ.get(name, "").strip() for name in variables)
-    return ProviderInfo(row.name, variables, ready, row.most, row.per_second, row.page)
 
 
 def register_provider(row: ProviderRow) -> None:
     """Make a web search service of your own available by its name, for `search=` and the list of providers."""
     _BY_NAME[row.name] = row
-    make = functools.partial(make_provider, row.name)
-    # Two factories, since for a replay the backend is made without its key.
-    register_backend(row.name, make, functools.partial(make_provider, row.name, asked=False))
 
 
 def make_provider(
@@ -733,7 +778,7 @@ def make_provider(
         country: two letters; Tavily expects its English name.
         language: two letters; None is Chinese for a query with Chinese characters, else English.
         full_text: hits carry page texts; Tavily and Exa have them.
-        per_second: most requests per second; None is what the smallest plan allows, math.inf no limit.
+        per_second: maximum number of requests per second; None is what the smallest plan allows, math.inf no limit.
         asked: False for a service whose recorded answers are replayed only; it needs no key.
 
     Raises:
@@ -757,7 +802,22 @@ def make_provider(
     return Provider(_BY_NAME[name], address, http, given, per_second, asked)
 
 
-class Provider(SearchBackend):
+class _Service(SearchBackend):
+    """A service that is asked over HTTP."""
+
+    _http: Http
+
+    async def _send(self, url: str, request: ProviderRequest) -> Reply:
+        method = "GET" if request.json is None else "POST"
+        body = None if request.json is None else _given(request.json)
+        return await self._http.request(method, url, params=request.params, json=body, headers=request.headers)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+
+class Provider(_Service):
     """A service of the provider table. Made by `make_provider`."""
 
     def __init__(
@@ -784,8 +844,7 @@ class Provider(SearchBackend):
         self._http = replace(http, per_second=pace, secrets=secrets, cures=cures)
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """What determines the result besides query and k."""
+    def parameters(self) -> dict[str, Any]:  # noqa: D102  (as in the base class)
         # Without the login, as parameters are written into the cache.
         own = {} if self._own is None else {"address": without_login(self._own)}
         return {"language": "by query", **self._options, **own}
@@ -795,20 +854,13 @@ class Provider(SearchBackend):
         line = clean_query(query, self._row.characters, self._row.words)  # each service has its own limits
         if not line or k < 1:
             return []
-        request = self._row.request(self._ask(line, k))
-        reply = await self._http.request(
-            request.method, self._url, params=request.params, json=request.json, headers=request.headers
-        )
+        reply = await self._send(self._url, self._row.request(self._ask(line, k)))
         try:
             # Some services report a failure inside a reply with status 200.
             data = self._row.unpack(reply.json())
         except ValueError as error:
             raise reply.fault(str(error)) from None
         return self._row.shape.hits(reply, data)[:k]
-
-    async def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
     def _ask(self, line: str, k: int) -> SearchQuery:
         return SearchQuery(
@@ -848,3 +900,192 @@ def _cures(row: ProviderRow) -> dict[int, str]:
         403: f"{key} may not do this: is it right, and does the plan include search? See {row.page}.",
         429: f"Too many requests, or the plan is used up: lower per_second, or see {row.page}.",
     }
+
+
+# Retrieval servers: the protocols of Search-R1 and FlashRAG, and Elasticsearch or OpenSearch.
+
+_ELASTIC_FIELDS = ("title^0.5", "text", "contents")
+
+
+@dataclass(frozen=True)
+class _Protocol:
+    """The request and reply of one kind of server.
+
+    Attributes:
+        path: appended to the address.
+        example: of an address.
+        body: makes the request's body from query and k.
+        found: returns the (document, score) pairs of the reply's JSON; raises ValueError for another shape.
+        key: environment variable with an optional key; the address of such a server ends in an index.
+    """
+
+    path: str
+    example: str
+    body: Callable[[str, int], dict[str, Any]]
+    found: Callable[[Any], list[tuple[Any, Any]]]
+    key: str = ""
+
+
+def make_retriever(name: str, address: str | None, *, http: Http | None = None) -> SearchBackend:
+    """Return a search backend for a retrieval server.
+
+    Args:
+        name: one of the protocols.
+        address: of the server, with or without the protocol's path; for Elasticsearch with the index. User and
+            password may stand in it.
+        http: limits of time, size, rate and retries.
+
+    Raises:
+        ValueError: unknown name, or no valid address.
+    """
+    if name not in _PROTOCOLS:
+        hint = nearest_hint(name, list(_PROTOCOLS), "did you mean {!r}?", f"there are {', '.join(_PROTOCOLS)}")
+        raise ValueError(f"no retriever is called {name!r}; {hint}")
+    protocol = _PROTOCOLS[name]
+    if address is None or not address.strip():
+        raise ValueError(f'{name} needs an address, as in "{name}:{protocol.example}"')
+    checked = checked_address(name, address)
+    base = checked.removesuffix(protocol.path)  # users give the address with or without the endpoint's path
+    if protocol.key and "/" not in base.partition("://")[2]:
+        raise ValueError(f"{name} needs an index after the address, as in {protocol.example}")
+    return Retriever(name, base, protocol, http or Http(name))
+
+
+class Retriever(_Service):
+    """A retrieval server. Made by `make_retriever`."""
+
+    def __init__(self, name: str, address: str, protocol: _Protocol, http: Http) -> None:
+        self.name = name
+        # For messages and the keys of the cache, where no password may stand.
+        self._address = without_login(address)
+        self._url, self._protocol = with_path(address, protocol.path), protocol
+        key = os.environ.get(protocol.key, "").strip() if protocol.key else ""
+        self._headers = {"Authorization": f"ApiKey {key}"} if key else {}
+        login = "the login in the address" + (f", or {protocol.key}," if protocol.key else "")
+        cures = {401: f"Is {login} right?", 404: f"Is {self._address} the right address?"}
+        self._http = replace(http, cures={**cures, **http.cures}, secrets=(*http.secrets, key) if key else http.secrets)
+
+    @property
+    def parameters(self) -> dict[str, Any]:  # noqa: D102  (as in the base class)
+        return {"address": self._address}
+
+    async def search(self, query: str, k: int) -> list[Hit]:
+        """Return at most k passages."""
+        line = clean_query(query)
+        if not line or k < 1:
+            return []
+        reply = await self._send(self._url, ProviderRequest(self._headers, json=self._protocol.body(line, k)))
+        return self._hits(reply)[:k]
+
+    def _hits(self, reply: Reply) -> list[Hit]:
+        try:
+            found = self._protocol.found(reply.json())
+        except ValueError as error:
+            raise reply.fault(str(error)) from None
+        hits = [passage(document, score) for document, score in found]
+        # Single passages without text are skipped, but a reply of nothing else has another format.
+        if hits and not any(hits):
+            raise reply.fault(f"answered passages without text; the first is {json_kind(found[0][0])}")
+        return [hit for hit in hits if hit is not None]
+
+
+def passage(document: Any, score: Any = None) -> Hit | None:
+    """Return a document of a corpus as a hit, or None if it holds no text.
+
+    The text is the field `text`, else `contents`, whose first line is the title (often quoted) if it has several.
+    """
+    fields = document if isinstance(document, dict) else {"contents": document}
+    title, text = json_text(fields.get("title")), json_text(fields.get("text"))
+    if not text:
+        head, cut, tail = json_text(fields.get("contents")).partition("\n")
+        title, text = (title or _unquoted(head.strip()), tail.strip()) if cut else (title, head)
+    if not text:
+        return None
+    return Hit(
+        title=one_line(title),
+        url=json_text(fields.get("url")) or json_text(fields.get("id")),
+        snippet=one_line(text[:SNIPPET]),
+        date=one_line(json_text(fields.get("date"))),
+        text=text,
+        score=number(score),
+    )
+
+
+def _unquoted(title: str) -> str:
+    return title[1:-1] if len(title) > 1 and title[0] == title[-1] == '"' else title
+
+
+def _search_r1_found(data: Any) -> list[tuple[Any, Any]]:
+    result = _listed(data, "result")
+    if len(result) != 1 or not isinstance(result[0], list):
+        raise ValueError(f"answered {len(result)} lists of passages to one query")
+    return [_scored(item) for item in result[0]]
+
+
+def _scored(item: Any) -> tuple[Any, Any]:
+    # Some servers leave the scores out and send the documents alone.
+    if isinstance(item, dict) and "document" in item:
+        return item["document"], item.get("score")
+    return item, item.get("score") if isinstance(item, dict) else None
+
+
+def _flashrag_found(data: Any) -> list[tuple[Any, Any]]:
+    if not isinstance(data, list):
+        raise ValueError(_wrong(data, "a list of passages"))
+    if len(data) == 2 and all(isinstance(part, list) for part in data):
+        scores = [*data[1], *[None] * len(data[0])]  # there may be fewer scores than passages
+        return list(zip(data[0], scores, strict=False))
+    return [(document, None) for document in data]
+
+
+def _elastic(query: str, k: int) -> dict[str, Any]:
+    # most_fields adds the scores of the fields, so that title and text both count
+    match = {"query": query, "fields": list(_ELASTIC_FIELDS), "type": "most_fields", "lenient": True}
+    wanted = ["id", "title", "text", "contents", "url", "date"]
+    return {"size": k, "query": {"multi_match": match}, "_source": wanted}
+
+
+def _elastic_found(data: Any) -> list[tuple[Any, Any]]:
+    hits = _listed(data.get("hits") if isinstance(data, dict) and "hits" in data else data, "hits")
+    # A search over some shards only would look like a worse ranking; it is an error instead.
+    shards = data.get("_shards")
+    if data.get("timed_out") or (isinstance(shards, dict) and shards.get("failed")):
+        raise ValueError("searched only a part of the index (time-out, or a shard that failed)")
+    return [_elastic_document(hit) for hit in hits if isinstance(hit, dict)]
+
+
+def _elastic_document(hit: dict[str, Any]) -> tuple[Any, Any]:
+    source = hit.get("_source")
+    return {"id": hit.get("_id"), **(source if isinstance(source, dict) else {})}, hit.get("_score")
+
+
+def _listed(data: Any, key: str) -> list[Any]:
+    found = data.get(key) if isinstance(data, dict) else None
+    if not isinstance(found, list):
+        raise ValueError(_wrong(data, f"an object with the list {key}"))
+    return found
+
+
+def _wrong(data: Any, expected: str) -> str:
+    said = error_in(data) if isinstance(data, dict) else ""
+    return f"answered an error: {said}" if said else f"answered {json_kind(data)}, expected {expected}"
+
+
+_ELASTIC = _Protocol("/_search", "http://127.0.0.1:9200/index", _elastic, _elastic_found, key="ES_API_KEY")
+_PROTOCOLS = {
+    "search-r1": _Protocol(
+        "/retrieve",
+        "http://127.0.0.1:8000",
+        # the published server fails without the scores
+        lambda query, k: {"queries": [query], "topk": k, "return_scores": True},
+        _search_r1_found,
+    ),
+    "flashrag": _Protocol(
+        "/search",
+        "http://127.0.0.1:80",
+        lambda query, k: {"query": query, "top_n": k, "return_score": True},
+        _flashrag_found,
+    ),
+    "elasticsearch": _ELASTIC,
+    "opensearch": _ELASTIC,
+}

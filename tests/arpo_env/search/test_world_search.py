@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
-import gymnasium as gym
 import pytest
 
 from arpo_env.search.local_search import WorldSearch
@@ -52,50 +50,11 @@ def test_the_bare_question_finds_fewer_gold_passages_the_more_hops_it_has(
     assert four < 0.4
 
 
-def test_a_hit_carries_the_whole_passage(search: WorldSearch, source: MultiHopSource) -> None:
-    passage = source.passages[7]
-    hit = find(search, passage.title, 1)[0]
-    assert (hit.title, hit.url, hit.text) == (passage.title, passage.id, passage.text)
-    assert hit.snippet == passage.text
-    assert (hit.score or 0.0) > 0
-
-
-def test_the_tool_shows_passages_whole(source: MultiHopSource) -> None:
-    env = gym.make("arpo/MultiHop-v0", split="test", search_results=2)
-    for index in range(20):
-        env.reset(options={"index": index})
-        for query in source.solution(index):
-            shown, *_ = env.step(f"<think>I look.</think><search>{query}</search>")
-            found = [one for one in source.passages if f": {one.title}\n{one.text}\n" in shown]
-            assert len(found) == shown.count("\nPage ") == 2
-
-
-def test_hits_come_best_first(search: WorldSearch) -> None:
-    scores = [hit.score or 0.0 for hit in find(search, "the mayor of the town", 20)]
-    assert len(scores) == 20
-    assert scores == sorted(scores, reverse=True)
-
-
 @pytest.mark.parametrize(
     "query", ["", "   ", "()\"'", '"', "NEAR(", "title:x AND", "* OR -", "黄金", "x" * 100_000, "\x00"]
 )
 def test_no_query_is_an_error(search: WorldSearch, query: str) -> None:
     assert len(find(search, query)) <= K
-
-
-def test_a_query_of_stop_words_is_searched_as_it_is(search: WorldSearch) -> None:
-    assert find(search, "who is the")
-
-
-def test_no_hits_are_asked_for(search: WorldSearch) -> None:
-    assert find(search, "mayor", 0) == []
-
-
-def test_it_can_be_asked_from_many_threads(search: WorldSearch, source: MultiHopSource) -> None:
-    titles = [passage.title for passage in source.passages[:200]]
-    with ThreadPoolExecutor(16) as pool:
-        hits = list(pool.map(lambda title: find(search, title, 3), titles))
-    assert [[hit.url for hit in some] for some in hits] == [[hit.url for hit in find(search, t, 3)] for t in titles]
 
 
 def test_two_worlds_are_told_apart_by_their_parameters(source: MultiHopSource) -> None:
