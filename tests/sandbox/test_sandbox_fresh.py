@@ -9,7 +9,7 @@ import pytest
 from sandbox_under_test import fastest, open_or_skip
 
 from arpo_env import PythonTool
-from sandbox import Sandbox, SandboxError, SessionLost
+from sandbox import Sandbox, SandboxError
 
 
 def test_nothing_stays_but_the_setup(sandbox: Sandbox) -> None:
@@ -62,25 +62,12 @@ def test_a_setup_that_fails_is_said_at_each_run(sandbox: Sandbox) -> None:
             python.run("1")
 
 
-def test_forks_are_fresh_too(sandbox: Sandbox) -> None:
-    first, second = sandbox.interpreter_sync("x = 1", fresh=True).fork(2)
-    first.run("x = 5")
-    assert (first.run("x").value, second.run("x").value) == ("1", "1")
-
-
 def test_there_are_no_files(sandbox: Sandbox) -> None:
     python = sandbox.interpreter_sync(fresh=True)
     with pytest.raises(ValueError, match="keeps no files"):
         python.put("a", b"")
     with pytest.raises(ValueError, match="keeps no files"):
         python.get("a")
-
-
-def test_a_closed_one_says_so(sandbox: Sandbox) -> None:
-    python = sandbox.interpreter_sync(fresh=True)
-    python.close()
-    with pytest.raises(SessionLost, match="closed"):
-        python.run("1")
 
 
 def test_one_shot(sandbox: Sandbox) -> None:

@@ -40,16 +40,6 @@ found
 """,
         "[0, 1, 4, 9, 16]",
     ),
-    "executor_of_processes": (
-        """
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
-context = multiprocessing.get_context("fork")
-with ProcessPoolExecutor(2, mp_context=context) as pool: found = list(pool.map(abs, [-1, 2]))
-found
-""",
-        "[1, 2]",
-    ),
     "queue_and_lock_and_value": (
         """
 import multiprocessing as mp
@@ -94,26 +84,6 @@ area[:3], area.size(), isinstance(area, mmap.mmap), len(private), found
 """,
         "(b'ab\\x00', 8388608, True, 4096, True)",
     ),
-    "threads": (
-        """
-import threading, queue
-from concurrent.futures import ThreadPoolExecutor
-with ThreadPoolExecutor(4) as pool: found = list(pool.map(lambda n: n + 1, range(5)))
-found
-""",
-        "[1, 2, 3, 4, 5]",
-    ),
-    "asyncio": (
-        """
-import asyncio
-async def one(n):
-    await asyncio.sleep(0.01)
-    return n
-async def both(): return await asyncio.gather(one(1), one(2), asyncio.to_thread(lambda: 3))
-asyncio.run(both())
-""",
-        "[1, 2, 3]",
-    ),
     "asyncio_with_a_subprocess": (
         """
 import asyncio
@@ -132,17 +102,6 @@ second = subprocess.run(["/bin/sh", "-c", "echo $((6 * 7)) > made; read x < made
 first, second.stdout
 """,
         "('text\\n', b'42\\n')",
-    ),
-    "subprocess_that_writes_to_the_output": ("import subprocess\nsubprocess.call(['/bin/sh', '-c', 'exit 0'])", "0"),
-    "tempfile": (
-        """
-import os, tempfile
-with tempfile.TemporaryDirectory() as place, tempfile.NamedTemporaryFile(dir=place) as file:
-    file.write(b"x"); file.flush()
-    found = os.listdir(place) == [os.path.basename(file.name)], tempfile.TemporaryFile().write(b"abc")
-found
-""",
-        "(True, 3)",
     ),
     "locks_of_files": (
         """
@@ -235,16 +194,6 @@ def values(sessions: list[SyncInterpreter], code: str) -> list[str | None]:
     executions = [session.run(code, timeout=WITHIN) for session in sessions]
     assert [execution.status for execution in executions] == ["ok"] * len(executions), executions
     return [execution.value for execution in executions]
-
-
-def test_generators_and_open_files_go_on_in_each(isolated: Sandbox) -> None:
-    with isolated.interpreter_sync("lines = iter(range(10))\ntext = open('text', 'w+')") as python:
-        python.run("next(lines); _ = text.write('begin '); text.flush()")
-        family = [python, *python.fork(2)]
-        for number, session in enumerate(family):
-            session.run(f"_ = text.write('{number}'); text.flush(); text.seek(0)")
-        expected = [f"(1, 'begin {number}')" for number in range(3)]
-        assert values(family, "next(lines), text.read()") == expected
 
 
 def test_a_database_that_is_open_is_read_on_in_each_and_can_be_opened_anew(isolated: Sandbox) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,17 +14,10 @@ from sandbox import Execution, Limits, Sandbox
 from sandbox.options import parse_size
 from sandbox.server.cells import shorten
 from sandbox.server.channels import OutputCapture
-from sandbox.server.fork import copy_tree
-from sandbox.server.processes import remove_tree
 from sandbox.server.requests import outcome_fields
 from sandbox.server.wire import Frames, WireError, pack
 from scripts.draw_rooms import imported
 from tests.test_layers import imports
-
-
-def test_the_public_names_are_sorted_and_exist() -> None:
-    assert sandbox.__all__ == sorted(sandbox.__all__)
-    assert all(hasattr(sandbox, name) for name in sandbox.__all__)
 
 
 def test_importing_it_does_not_import_docker() -> None:
@@ -82,14 +74,6 @@ def test_sizes(size: str | int, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"memory": "much"}, {"grace": 0}, {"timeout": -1}, {"open_files": 10}, {"output_bytes": 0}]
-)
-def test_limits_are_checked(limits: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"Limits|size"):
-        Limits(**limits)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
     ("stdout", "value", "stderr", "error", "text"),
     [
         ("", None, "", None, ""),
@@ -102,43 +86,6 @@ def test_limits_are_checked(limits: dict[str, object]) -> None:
 def test_the_text_that_a_model_sees(stdout: str, value: str | None, stderr: str, error: str | None, text: str) -> None:
     execution = Execution(stdout, stderr, value, error, "ok", 0.0, False, True, "none")
     assert execution.text == text
-
-
-def test_a_hostile_tree_is_removed(tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "keep").write_text("x")
-    root = tmp_path / "root"
-    root.mkdir()
-    (root / "link").symlink_to(outside)
-    (root / ".removed-1").mkdir()
-    (root / ".removed-2").write_text("x")
-    here = os.getcwd()
-    os.chdir(root)
-    for _ in range(1200):
-        os.mkdir("deeper")
-        os.chdir("deeper")
-    os.chdir(root)
-    os.mkdir("locked")
-    (root / "locked" / "inner").mkdir()
-    os.chmod("locked/inner", 0)
-    os.chmod("locked", 0)
-    os.chdir(here)
-    remove_tree(str(root))
-    assert not root.exists()
-    assert (outside / "keep").exists()
-
-
-def test_a_copied_tree_is_the_same(tmp_path: Path) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    (old / "a" / "b").mkdir(parents=True)
-    (old / "a" / "b" / "f").write_bytes(os.urandom(100_000))
-    (old / "a" / "loop").symlink_to("..")
-    new.mkdir()
-    copy_tree(str(old), str(new))
-    assert (new / "a" / "b" / "f").read_bytes() == (old / "a" / "b" / "f").read_bytes()
-    assert os.readlink(new / "a" / "loop") == ".."
-    assert (new / "a").stat().st_mtime_ns == (old / "a").stat().st_mtime_ns
 
 
 def test_the_server_needs_only_the_standard_library() -> None:
@@ -159,6 +106,10 @@ def test_the_server_needs_only_the_standard_library() -> None:
         {"processes": 1.5},
         {"processes": True},
         {"disk": None},
+        {"timeout": -1},
+        {"grace": 0},
+        {"open_files": 10},
+        {"output_bytes": 0},
         {"memory": 0},
         {"memory": "1k"},
         {"memory": "much"},

@@ -122,12 +122,6 @@ def test_requests_beyond_the_row_limit_wait_their_turn(
     assert [one.ids for one in got] == [one.ids for one in generate(backend, *requests)]
 
 
-def test_a_store_of_nothing_serves_too(llama: Any, tokenizer: Any) -> None:
-    small = TransformersBackend(llama, tokenizer, prefix_tokens=0, eos_token_ids={2})
-    requests = [Request(words(n % 2, 100), 3, seed=n) for n in range(6)]
-    same_numbers(llama, requests, generate(small, *requests))
-
-
 def test_who_is_left_of_an_old_rollout_leaves_nothing_to_the_new_one(backend: TransformersBackend) -> None:
     async def main() -> int:
         await backend.begin()
@@ -179,12 +173,6 @@ def test_a_request_that_is_cancelled_while_it_waits_is_never_begun(llama: Any, t
     with passes(llama) as seen:
         asyncio.run(main())
     assert (1, 76) not in seen
-
-
-def test_training_mode_is_given_back(tokenizer: Any) -> None:
-    model = tiny_llama(len(tokenizer)).train()
-    generate(TransformersBackend(model, tokenizer, eos_token_ids={2}), Request((1, 2), 3))
-    assert model.training
 
 
 def test_the_end_of_a_rollout_that_was_cancelled_leaves_the_model_at_rest(tokenizer: Any) -> None:
@@ -274,11 +262,6 @@ def test_each_estimator_gives_what_it_makes_of_the_models_logits(llama: Any, tok
     requests = [Request(ids, 9, seed=n, temperature=0.3) for n, ids in enumerate(CONTEXTS)]
     for request, got in zip(requests, generate(backend, *requests), strict=True):
         assert got.entropies == pytest.approx(expected(llama, request, got, estimator, 15)[1], abs=1e-4)
-
-
-def test_an_estimator_that_does_not_exist_is_refused(llama: Any, tokenizer: Any) -> None:
-    with pytest.raises(ValueError, match="estimator must be one of"):
-        TransformersBackend(llama, tokenizer, estimator="precise")
 
 
 @pytest.mark.parametrize(

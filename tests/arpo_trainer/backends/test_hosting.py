@@ -115,14 +115,6 @@ def test_a_sleeping_engine_is_woken_and_put_to_sleep_once_a_rollout() -> None:
     assert host.vllm_generation._llm_weights_sleeping
 
 
-def test_an_engine_that_trl_has_given_weights_is_only_woken() -> None:
-    host = trainer(sleeps=True)
-    backend = trainer_backend(host)
-    host._last_loaded_step, host.vllm_generation._llm_weights_sleeping = 0, False
-    rollout(backend)
-    assert host.vllm_generation.llm.log == ["wake kv_cache", "reset", "sleep 2"]
-
-
 def test_the_settings_choose_the_backend_and_its_entropies() -> None:
     engine = trainer_backend(trainer(entropy_estimator="tail")).backend  # type: ignore[attr-defined]
     assert isinstance(engine, VLLMEngineBackend)
@@ -185,13 +177,6 @@ def test_the_models_thread_has_the_gpu_of_its_process(monkeypatch: pytest.Monkey
     )
     rollout(TransformersBackend(tiny_llama(50), None, eos_token_ids={2}))
     assert chosen == [(False, 3)]
-
-
-def test_a_server_may_be_away_as_long_as_trl_waits_for_it() -> None:
-    host = trainer(vllm_mode="server", vllm_server_base_url="http://127.0.0.1:1", vllm_server_timeout=7.0)
-    host._tokenizer = None
-    server = trainer_backend(host).backend  # type: ignore[attr-defined]
-    assert server.servers.patience == 7.0
 
 
 def test_entropies_of_the_whole_vocabulary_are_refused_on_an_engine() -> None:

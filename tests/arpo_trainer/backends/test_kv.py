@@ -48,26 +48,11 @@ def test_the_longest_beginning_is_found() -> None:
         assert found(store, wanted) == wanted[:longest]
 
 
-@pytest.mark.parametrize(("one", "other", "n"), [([], [1], 0), ([1, 2], [1, 2, 3], 2), ([256, 1], [1, 256], 0)])
-def test_agreement_counts_ids(one: list[int], other: list[int], n: int) -> None:
-    assert agreement(one, other) == agreement(other, one) == n
-
-
 def test_the_oldest_is_dropped_beyond_the_capacity() -> None:
     store = PrefixStore(10)
     for n in range(5):
         store.put([n] * 4, states([n] * 4))
     assert [found(store, [n] * 4) for n in range(5)] == [[], [], [], [3] * 4, [4] * 4]
-
-
-def test_what_was_used_lately_is_kept() -> None:
-    store = PrefixStore(8)
-    for n in (1, 2):
-        store.put([n] * 4, states([n] * 4))
-    store.longest([1, 1])
-    store.put([3] * 4, states([3] * 4))
-    assert found(store, [1] * 4) == [1] * 4
-    assert found(store, [2] * 4) == []
 
 
 def test_a_longer_sequence_takes_the_place_of_its_beginnings() -> None:

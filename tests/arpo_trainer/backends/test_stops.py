@@ -97,26 +97,7 @@ def test_looking_only_where_a_string_can_end_finds_the_same(tokenizer: Any, kind
     else:
         tested = made(kind, clean_up_tokenization_spaces=tidy)
         known = list(range(len(PIECES[kind])))
-    strings = [
-        "a>",
-        "</",
-        " a",
-        "a ",
-        ".",
-        ">",
-        "'t",
-        "b.",
-        "終",
-        "\n",
-        "\n\n",
-        "<a",
-        "é",
-        "a.",
-        " .",
-        "' ",
-        "絵",
-        "\ufffd",
-    ]
+    strings = ["a>", "</", " a", "a ", ".", ">", "'t", "b.", "終", "\n", "\n\n", "<a", "é", "a.", " .", "' ", "絵", "�"]
     found = 0
     for _ in range(300):
         stop = rng.sample(strings, rng.randrange(1, 3))

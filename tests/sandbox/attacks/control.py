@@ -37,9 +37,6 @@ os.dup2(os.open('/dev/null', os.O_RDWR), channel())
 socket.socket(fileno=os.dup(channel())).shutdown(socket.SHUT_RDWR)
 time.sleep(1)
 
-== result_of_another_cell | shows=TOLD, **ENDED
-<<_send(f"frame({DONE}, 10**6, b'ab')")>>
-
 == result_cut_short | shows=TOLD, **ENDED
 <<_send(f"frame({DONE}, 1, b'ab')")>>
 
@@ -51,9 +48,6 @@ time.sleep(1)
 
 == branched_without_a_fork | shows=TOLD, **ENDED
 <<_send(f'frame({BRANCHED}, 0, bytes(16))')>>
-
-== unable_without_a_fork | shows=TOLD, **ENDED
-<<_send(f"frame({UNABLE}, 0, b'no')")>>
 
 == file_that_nobody_asked_for | shows=TOLD, **ENDED
 <<_send(f'frame({FILED}, 1, bytes(12))')>>

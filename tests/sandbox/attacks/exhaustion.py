@@ -91,14 +91,6 @@ try:
 except OSError as error:
     blocked("timer_create", error)
 
-== tiny_outputs_of_many_processes | end | unsafe=True
-for _ in range(20):
-    if os.fork() == 0:
-        for i in range(500): os.write(1, b".")
-        os._exit(0)
-for _ in range(20): os.wait()
-print("end")
-
 == processes_that_come_and_go | end
 end = time.monotonic() + 2
 count = 0

@@ -122,12 +122,6 @@ forge(<<_FILES>>, raising(Acting(5, "x")))
 == fork_refused_with_endless_text
 <<_answer(f"frame({UNABLE}, number, b'x' * (1 << 20))")>>
 
-== fork_refused_with_bytes_that_are_no_text
-<<_answer(f'frame({UNABLE}, number, bytes(range(256)) * 4)')>>
-
-== fork_answered_as_a_file
-<<_answer(f'frame({FILED}, number, bytes(12))')>>
-
 == fork_answered_with_a_neighbours_directory
 <<_ASKED>>
 there = VICTIMS[0]['directory'].encode()
@@ -188,11 +182,6 @@ for name in ("open", "read", "write", "fstat", "stat", "lseek", "dup2", "close",
 <<_ASKED>>
 <<_FUNCTIONS>>
 forge(names, lambda *_, **__: None)
-
-== functions_that_exit
-<<_ASKED>>
-<<_FUNCTIONS>>
-forge(names, raising(SystemExit(0)))
 
 == formats_replaced
 <<_ASKED>>

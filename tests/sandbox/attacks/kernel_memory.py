@@ -72,12 +72,6 @@ say(f"locks {total}")
 time.sleep(0.5)
 if total > 100_000: escaped("locks", total)
 
-== internet_sockets | blocked: inet
-for family, name in ((socket.AF_INET, "inet"), (socket.AF_INET6, "inet6")):
-    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-        for extra in (0, socket.SOCK_NONBLOCK, socket.SOCK_CLOEXEC):
-            refused(f"{name} {kind} {extra}", socket.socket, family, kind | extra)
-
 == loopback_buffers | blocked: listen|loopback
 held, size = [], 0
 say("loopback")
@@ -100,11 +94,6 @@ for number in (1, 33, 58, 132, 136, 143, 262):  # ICMP, DCCP, ICMPv6, SCTP, UDP-
     for family in (socket.AF_INET, socket.AF_INET6):
         for kind in (1, 2, 3, 5, 6):
             refused(f"{number} {family} {kind}", socket.socket, family, kind, number)
-
-== protocols_of_unix_sockets | refused|blocked
-for kind in (3, 4, 6, 10):
-    if kind != 3: refused(f"unix {kind}", socket.socket, socket.AF_UNIX, kind, 0, also=(94,))
-for number in (2, 6, 262): refused(f"unix protocol {number}", socket.socket, socket.AF_UNIX, 1, number)
 
 == asynchronous_input | blocked: io_setup
 numbers = {"x86_64": (206, 209, 207), "aarch64": (0, 2, 1)}[platform.machine()]
@@ -333,25 +322,9 @@ except OSError as error:
 say(f"queued {count}")
 if count > 200_000: escaped("signals", count)
 
-== event_descriptors_of_many_processes | events
-def take():
-    held = []
-    with contextlib.suppress(OSError):
-        while True: held.append(os.eventfd(2**63))
-    nap()
-for _ in range(40):
-    if os.fork() == 0: take()
-time.sleep(1)
-say("events")
-
 == faults_handled_by_a_device | blocked: /dev/userfaultfd
 refused("userfaultfd", syscall, "userfaultfd", 0)
 refused("/dev/userfaultfd", os.open, "/dev/userfaultfd", os.O_RDWR)
-
-== core_limit | limits
-import resource
-say(f"limits {resource.getrlimit(resource.RLIMIT_CORE)}")
-if resource.getrlimit(resource.RLIMIT_CORE) != (1, 1): escaped("RLIMIT_CORE", resource.getrlimit(resource.RLIMIT_CORE))
 
 == core_limit_lowered_for_a_core_pattern_that_is_a_pipe | blocked
 import resource, subprocess

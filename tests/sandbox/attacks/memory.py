@@ -100,17 +100,6 @@ time.sleep(12)
 == 25_processes_of_100_mb | started | status="memory_limit", alive=False, timeout=10
 <<_MANY.format(what='bytearray(100 << 20)')>>
 
-== 20_daemons_of_100_mb | started | status="memory_limit|killed", alive=False, timeout=10
-def take():
-    area = bytearray(100 << 20)
-    for page in range(0, len(area), 4096):
-        area[page] = 1
-    nap()
-print("started", flush=True)
-for _ in range(20):
-    daemon(take)
-time.sleep(6)
-
 == daemons_that_have_left_their_session | left | timeout=15
 def take():
     os.write(writer, b"x")
@@ -153,16 +142,6 @@ refused("msgget", syscall, "msgget", 0, 0o1600, also=(28,))
 == posix_queue | blocked: mq_open | needs="seccomp"
 refused('mq_open', syscall, 'mq_open', b'queue', os.O_CREAT | os.O_RDWR, 0o600, 0, also=(28,))
 
-== dev_shm_filled | blocked: /dev/shm|too much of /dev/shm | status="ok|memory_limit", needs="uid"
-written = 0
-try:
-    with open("/dev/shm/left", "wb", buffering=0) as file:
-        while written < 200 << 20:
-            written += file.write(bytes(1 << 20))
-    escaped("/dev/shm", written)
-except OSError as error:
-    blocked("/dev/shm", error)
-
 == pipes | pipes
 import fcntl
 held, size = [], 0
@@ -181,22 +160,6 @@ except OSError as error:
 print("pipes", len(held), size)
 if size > 300 << 20:
     escaped("memory in pipes", size)
-
-== socket_buffers | trying | status="ok|memory_limit"
-print("trying", flush=True)
-held, size = [], 0
-try:
-    while size < 1 << 30:
-        pair = socket.socketpair()
-        held.append(pair)
-        pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)
-        pair[0].setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                size += pair[0].send(bytes(65536))
-    escaped("memory in sockets", size)
-except OSError as error:
-    blocked("socketpair", error)
 
 == thread_stacks | blocked: thread | unsafe=True
 import threading

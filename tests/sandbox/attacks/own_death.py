@@ -50,20 +50,8 @@ import threading
 threading.Timer(.1, os._exit, (0,)).start()
 print('started')
 
-== timer_that_exits_with_an_error
-<<_later('os._exit(70)')>>
-
-== exits_at_once | shows="", status="ok|killed", pause=0.2, then_status=ENDED
-import threading
-threading.Timer(0, os._exit, (0,)).start()
-
 == killed
 <<_later('os.kill(os.getpid(), signal.SIGKILL)')>>
-
-== killed_by_an_alarm
-signal.signal(signal.SIGALRM, signal.SIG_DFL)
-signal.setitimer(signal.ITIMER_REAL, 0.1)
-print("started")
 
 == killed_by_a_child
 me = os.getpid()
@@ -76,20 +64,11 @@ print("started")
 == segfault
 <<_later('ctypes.string_at(0)')>>
 
-== abort
-<<_later('os.abort()')>>
-
 == every_descriptor_closed
 <<_later('os.closerange(0, 4096)')>>
 
 == control_channel_closed
 <<_later('os.close(channel())')>>
-
-== control_channel_shut_down
-<<_later('socket.socket(fileno=channel()).shutdown(socket.SHUT_RDWR)')>>
-
-== control_channel_replaced
-<<_later("os.dup2(os.open('/dev/null', os.O_RDWR), channel())")>>
 
 == another_program
 <<_later("os.execv('/bin/sh', ['sh', '-c', 'exit 0'])")>>
@@ -107,9 +86,6 @@ print("started")
         between,
         globals(),
         r"""
-== jump_to_nowhere
-<<_later('ctypes.CFUNCTYPE(None)(16)()')>>
-
 == stack_of_a_thread
 import threading
 def later():
@@ -143,8 +119,6 @@ used = int(time.process_time()) + 1
 resource.setrlimit(resource.RLIMIT_CPU, (used, used))
 threading.Thread(target=spend, daemon=True).start()
 
-== strict_filter | then_status=f"ok|{ENDED}", then_alive=None, timeout=0.5
-<<_later('_libc.prctl(22, 1, 0, 0, 0)')>>
 """,
     ),
     between(
@@ -183,24 +157,11 @@ print("started")
         broken,
         globals(),
         r"""
-== limits_of_its_own
-import resource
-print("started", flush=True)
-for name in ("NOFILE", "FSIZE", "DATA", "STACK", "NPROC"):
-    with contextlib.suppress(Exception):
-        which = getattr(resource, "RLIMIT_" + name)
-        resource.setrlimit(which, (0, resource.getrlimit(which)[1]))
-
 == builtins_removed | status="ok|error|killed"
 import builtins
 print("started", flush=True)
 for name in ("compile", "exec", "eval", "isinstance", "len", "repr", "str", "open", "__import__", "BaseException"):
     with contextlib.suppress(Exception): delattr(builtins, name)
-
-== interpreter_ended_by_its_own_state | status="ok|error|killed"
-print("started", flush=True)
-sys.modules.clear()
-sys.path = sys.stdout = sys.stderr = sys.stdin = sys.excepthook = None
 
 == trace_function_that_raises | status="ok|error|exit|killed"
 print("started", flush=True)
@@ -220,11 +181,6 @@ def throw():
 print("started", flush=True)
 threading.Thread(target=throw, daemon=True).start()
 
-== signals_that_raise | status="ok|error|exit|killed|timeout"
-def throw(*_): raise KeyboardInterrupt
-signal.signal(signal.SIGALRM, throw)
-signal.setitimer(signal.ITIMER_REAL, 0.05, 0.01)
-print("started", flush=True)
 """,
     ),
     *(
@@ -253,19 +209,9 @@ time.sleep(0.2)
 print("daemon")
 6 * 7
 
-== exit_in_the_cell | shows=""
-os._exit(0)
-
-== another_program_in_the_cell | shows=""
-os.execv('/bin/sh', ['sh', '-c', 'exit 0'])
-
 == stopped_in_the_cell | shows="", timeout=1
 os.kill(os.getpid(), signal.SIGSTOP)
 
-== killed_by_every_signal_in_turn | shows=""
-for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGBUS, signal.SIGSYS, signal.SIGKILL):
-    with contextlib.suppress(OSError): signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
 """,
     ),
 )

@@ -56,19 +56,11 @@ ATTACKS = (
         attack,
         globals(),
         r"""
-== worker_reads_files | ordered
+== worker | ordered
 line = worker()
 ----
 <<_READ>>
-
-== worker_overwrites_files | ordered
-line = worker()
-----
 <<_OVERWRITE>>
-
-== worker_kills | ordered
-line = worker()
-----
 <<_KILL>>
 
 == worker_that_has_left | ordered
@@ -135,16 +127,6 @@ with contextlib.suppress(Exception):
 time.sleep(0.5)
 say("ordered")
 
-== executor_with_its_workers_ended | ordered
-import concurrent.futures.process as processes, multiprocessing
-executor = processes.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork"))
-executor.submit(os.getpid).result()
-----
-for one in (executor._processes or {}).values():
-    with contextlib.suppress(Exception): refused("kill", os.kill, one.pid, signal.SIGKILL, also=(3,))
-with contextlib.suppress(Exception): executor.shutdown(wait=False, cancel_futures=True)
-say("ordered")
-
 == executor_of_threads | ordered
 from concurrent.futures import ThreadPoolExecutor
 threads = ThreadPoolExecutor(2)
@@ -154,20 +136,12 @@ threads.submit(obey, far)
 <<_READ>>
 <<_OVERWRITE>>
 
-== thread_reads_files | ordered
+== thread | ordered
 <<_THREAD>>
 ----
 <<_READ>>
-order(line, "secret")
-
-== thread_overwrites_files | ordered
-<<_THREAD>>
-----
 <<_OVERWRITE>>
-
-== thread_ends_its_process | ordered
-<<_THREAD>>
-----
+order(line, "secret")
 order(line, "os._exit(0)")
 
 == thread_reached_over_shared_memory | ordered
@@ -187,7 +161,7 @@ with contextlib.suppress(OSError):
     os.unlink(place)
 say("ordered")
 
-== shell_reads_files | ordered
+== shell | ordered
 <<_SHELL>>
 ----
 with contextlib.suppress(OSError):
@@ -196,11 +170,6 @@ with contextlib.suppress(OSError):
     shell.stdin.flush()
     time.sleep(0.3)
     say(repr(os.read(shell.stdout.fileno(), 4096)))
-say("ordered")
-
-== shell_kills | ordered
-<<_SHELL>>
-----
 with contextlib.suppress(OSError):
     for pid in victims(): shell.stdin.write(f"kill -9 {pid}\n".encode())
     shell.stdin.write(b"echo changed > secret.txt; rm -f listener\n")

@@ -52,20 +52,6 @@ while True:
             told = True
             blocked("fork", error)
 
-== fork_bomb_shell | fork|Resource temporarily unavailable | status="ok|timeout|output_limit", timeout=3, needs="uid"
-print(os.system('b() { b | b & }; b; sleep 1; b; echo fork')); time.sleep(1)
-
-== fork_bomb_raw_clone | shows=HELD, status="timeout", timeout=1, needs="uid"
-told = False
-while True:
-    try:
-        syscall("clone", signal.SIGCHLD, 0, 0, 0, 0)
-    except OSError as error:
-        if not told:
-            told = True
-            blocked("fork", error)
-        time.sleep(0.01)
-
 == fork_bomb_and_exit | dies | status="killed", alive=False, needs="uid"
 say("dies")
 if os.fork() == 0:
@@ -100,10 +86,6 @@ print("hogs", hogs)
 
 == daemon_that_spins | started
 daemon(spin); print('started')
-
-== daemons_many | started
-for _ in range(25): daemon(nap)
-print('started')
 
 == daemon_subreaper | started
 def reaper():
@@ -163,12 +145,6 @@ def rename():
 for _ in range(5):
     daemon(rename)
 print("started")
-
-== zombies | zombies 50
-for _ in range(50):
-    if os.fork() == 0:
-        os._exit(0)
-print("zombies", 50)
 
 == traced_children_that_do_not_die | started
 def trace_me():

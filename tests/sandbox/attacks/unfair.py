@@ -52,17 +52,6 @@ for _ in range(30):
 say("started")
 time.sleep(1.2)
 
-== hogs_of_a_fork_bomb | neighbour=_HONEST, slowdown=IN_A_CELL, timeout=10
-say("started")
-until = time.monotonic() + 1.2
-while time.monotonic() < until:
-    with contextlib.suppress(OSError):
-        if os.fork() == 0:
-            until += 1
-            while time.monotonic() < until: pass
-            os._exit(0)
-    with contextlib.suppress(OSError): os.waitpid(-1, os.WNOHANG)
-
 == hogs_that_outlive_their_cell | pause=1.2, not_on=AUTOGROUPS, neighbour=_HONEST, slowdown=BETWEEN_CELLS
 for _ in range(20): daemon(spin)
 say('started')
@@ -91,14 +80,6 @@ def hog():
 for _ in range(20): daemon(hog)
 say("started")
 time.sleep(0.5)
-
-== system_calls_that_never_end | pause=1.2, not_on=AUTOGROUPS, neighbour=_HONEST, slowdown=BETWEEN_CELLS
-def busy():
-    while True:
-        with contextlib.suppress(OSError): os.listdir("/usr/bin")
-        with contextlib.suppress(OSError): os.stat("/usr/bin/nothing")
-for _ in range(20): daemon(busy)
-say("started")
 
 == memory_grown_between_cells | pause=1.2, neighbour=_CROWDED
 import threading
@@ -130,16 +111,6 @@ for _ in range(30):
         nap()
 say("started")
 os.write(writer, b"x" * 30)
-time.sleep(1.2)
-
-== memory_in_sockets_beside_a_crowd | not_on=OUTRUN, neighbour=_CROWDED, timeout=10
-<<_FILL_SOCKETS>>
-
-say("started")
-for _ in range(25):
-    if os.fork() == 0:
-        held = fill(60 << 20)
-        nap()
 time.sleep(1.2)
 
 == memory_in_sockets_that_outlives_its_cell | pause=1.2, not_on=OUTRUN, neighbour=_CROWDED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from pathlib import Path, PurePosixPath
@@ -27,29 +26,12 @@ def test_a_name_is_text_or_a_path(python: SyncInterpreter, kind: type) -> None:
     assert python.get(kind("some/where.txt")) == b"here"
 
 
-def test_the_asynchronous_face_does_the_same(sandbox: Sandbox) -> None:
-    async def main() -> bytes:
-        async with await sandbox.interpreter() as python:
-            await python.put("a", b"1")
-            return await python.get("a")
-
-    assert asyncio.run(main()) == b"1"
-
-
 def test_a_file_is_replaced_and_may_be_empty(python: SyncInterpreter) -> None:
     python.put("a", b"something long")
     python.put("a", b"short")
     assert python.get("a") == b"short"
     python.put("a", b"")
     assert python.get("a") == b""
-
-
-def test_a_fork_has_its_own(python: SyncInterpreter) -> None:
-    python.put("a", b"both")
-    (copy,) = python.fork()
-    copy.put("a", b"copy")
-    assert (python.get("a"), copy.get("a")) == (b"both", b"copy")
-    copy.close()
 
 
 @pytest.mark.parametrize(
@@ -186,11 +168,6 @@ def test_what_makes_no_sense_is_refused_and_harms_nothing(python: SyncInterprete
     with pytest.raises(kind):
         call(python)
     assert python.run("1 + 1").value == "2"
-
-
-def test_a_timeout_says_so(python: SyncInterpreter) -> None:
-    assert python.run("while True: pass", timeout=0.2).timed_out
-    assert not python.run("1").timed_out
 
 
 def test_a_name_that_can_not_be_encoded_is_refused_and_harms_nothing(python: SyncInterpreter) -> None:

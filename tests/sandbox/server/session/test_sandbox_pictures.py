@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from sandbox_under_test import open_or_skip
 
-from sandbox import Execution, Limits, Sandbox, SandboxError, SyncInterpreter
+from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
 from sandbox.server.wire import MOST_PICTURES, PICTURE_BYTES, WireError, pack_pictures, unpack_pictures
 
 PNG = """
@@ -74,18 +74,6 @@ def test_an_open_figure_is_a_picture_and_is_closed(plots: SyncInterpreter) -> No
 def test_several_figures_come_in_order(plots: SyncInterpreter) -> None:
     execution = plots.run("for width in (2, 3): plt.figure(figsize=(width, 1), dpi=100)", timeout=60)
     assert execution.text == "[picture 1: 200x100 PNG]\n[picture 2: 300x100 PNG]"
-
-
-def test_a_figure_that_was_closed_is_shown_again_as_a_value(plots: SyncInterpreter) -> None:
-    plots.run("figure, axes = plt.subplots(figsize=(1, 1), dpi=100)", timeout=60)
-    execution = plots.run("axes.plot([1, 2])\nfigure", timeout=60)
-    assert execution.text.endswith("[picture 1: 100x100 PNG]")
-    assert len(plots.run("plt.figure(); plt.gcf()", timeout=60).pictures) == 1
-
-
-def test_an_image_of_pillow_is_a_picture(plots: SyncInterpreter) -> None:
-    execution = plots.run("from PIL import Image\nImage.new('RGB', (30, 20))", timeout=60)
-    assert execution.text.endswith("\n[picture 1: 30x20 PNG]")
 
 
 def test_too_many_figures_are_left_out(plots: SyncInterpreter) -> None:
@@ -203,12 +191,6 @@ def test_the_wire_gives_back_what_was_packed() -> None:
         assert unpack_pictures(pack_pictures(pictures, left_out)) == (pictures, left_out)
     with pytest.raises(WireError):
         unpack_pictures(pack_pictures([b"x"] * 9, 0))
-
-
-def test_an_execution_without_pictures_says_nothing_of_them() -> None:
-    reply = {"stdout": "a\n", "stderr": "", "value": None, "error": None, "status": "ok", "duration": 0.0}
-    execution = Execution.from_reply({**reply, "truncated": False, "alive": True}, "none")
-    assert (execution.text, execution.pictures, execution.pictures_left_out) == ("a", (), 0)
 
 
 def test_sessions_and_reseeded_copies_draw_numbers_of_their_own(data_sandbox: Sandbox) -> None:
