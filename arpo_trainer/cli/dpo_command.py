@@ -91,7 +91,7 @@ def _status(settings: dict[str, Any]) -> str:
 
 
 def _dry_run(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
-    from arpo_trainer.costs.compute_hours import ComputeSpeed
+    from arpo_trainer.costs.estimate import ComputeSpeed
     from arpo_trainer.preference.dpo_run import dpo_dry_run
 
     speed = ComputeSpeed(arguments.tflops, arguments.hour_price)

@@ -57,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _dry_run(arguments: argparse.Namespace, pipeline: Any) -> int:
-    from arpo_trainer.costs.compute_hours import ComputeSpeed
+    from arpo_trainer.costs.estimate import ComputeSpeed
     from arpo_trainer.evaluation.eval_session import environment_rows
     from arpo_trainer.preference.dpo_run import dpo_dry_run
     from arpo_trainer.run.pipeline import Played, pipeline_dry_run

@@ -101,7 +101,7 @@ def _write_rows(settings: dict[str, Any], path: Path) -> int:
 
 
 def _dry_run(arguments: argparse.Namespace, settings: dict[str, Any]) -> int:
-    from arpo_trainer.costs.compute_hours import ComputeSpeed
+    from arpo_trainer.costs.estimate import ComputeSpeed
     from arpo_trainer.run.sft_run import sft_dry_run
 
     speed = ComputeSpeed(arguments.tflops, arguments.hour_price)

@@ -73,7 +73,7 @@ def _check_source(arguments: argparse.Namespace) -> None:
 
 
 def _dry_run(settings: dict[str, Any], arguments: argparse.Namespace) -> int:
-    from arpo_trainer.costs.cost_table import cost_rows
+    from arpo_trainer.costs.estimate import cost_rows
     from arpo_trainer.run.dry_run import Placement, plan_run
 
     planned = plan_run(settings, arguments.num_processes, arguments.accelerate_config)

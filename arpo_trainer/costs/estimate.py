@@ -1,7 +1,7 @@
-"""The estimate of a run's costs: `estimate` combines the parts into one plain object.
+"""What a run will cost, before it starts: `estimate` returns one plain object, `cost_rows` its table.
 
-What is not available is left out, and `notes` says so. Time is not estimated: settings do not determine it, and a
-number without a measurement would be made up.
+What is not available is left out, and `notes` says so. The time of a reinforcement run is not estimated: settings do
+not determine it, and a number without a measurement would be made up.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_env.episode import BYTES_A_TOKEN
@@ -22,6 +23,7 @@ from arpo_trainer.costs.memory import (
     ModelShape,
     ProcessLayout,
     checkpoint_bytes,
+    format_bytes,
     memory,
     prompts_computed,
     will_pack,
@@ -29,28 +31,33 @@ from arpo_trainer.costs.memory import (
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.training.config import ARPOConfig
 
-# The numbers of optimizer steps, rollouts, prompts and trajectories of a run, from its settings alone.
-#
-# They follow TRL's sampler (a rollout's prompts are repeated until its rows have been used `num_iterations` times;
-# tasks that do not fill a rollout are left out) and transformers' loop (an epoch's last step may have fewer micro-
-# batches).
+ROOM_USED = 0.5  # assumed share of the token limit that a trajectory fills
+SHARED = 0.5  # assumed share of a branch that it has in common with its parent
+PAGES_READ = 5  # per search, if pages are read
+PROMPTS_READ = 16  # tasks whose prompts are measured
+TRACE_BYTES = 75  # per token in traces.jsonl: id, log-probability, entropy, text; small runs wrote 48 to 55
+# 40 % of the 312 TFLOP/s (bfloat16, dense) that NVIDIA states for an A100; trainings report 30 to 50 %
+ASSUMED_TFLOPS = 125.0
+PASS, PASS_AND_BACK = 2, 6  # operations per parameter and token (Kaplan et al. 2020, "Scaling laws", section 2.1)
+Line = tuple[str, str, str]  # name, amount, remark; a heading has a name only
 
 
 @dataclass(frozen=True)
 class StepSchedule:
-    """The schedule from the first step to the last.
+    """Steps, rollouts, prompts and trajectories from the first step to the last.
+
+    They follow TRL's sampler (a rollout's prompts are repeated until its rows have been used `num_iterations` times;
+    tasks that do not fill a rollout are left out) and transformers' loop (an epoch's last step may have fewer
+    micro-batches).
 
     Attributes:
-        steps: updates of the optimizer.
-        rollouts: rollouts of the policy.
-        prompts: prompts of one rollout, over all processes.
-        trajectories: trajectories of one rollout, over all processes; these are the rows to train on.
+        prompts: of one rollout, over all processes.
+        trajectories: of one rollout, over all processes; these are the rows to train on.
         updates: optimizer steps per rollout; not always a whole number.
-        uses: how often a trajectory is trained on (`num_iterations`).
-        micro_batches: micro-batches of one process in the whole run.
-        rows: rows of one micro-batch of one process.
+        uses: how often a trajectory is trained on.
+        micro_batches: of one process in the whole run.
+        rows: of one micro-batch of one process.
         tasks: the number of training tasks; None if it is not known.
-        processes: the number of processes.
     """
 
     steps: int
@@ -75,13 +82,24 @@ class StepSchedule:
         played = self.rollouts * self.prompts
         return played if self.tasks is None else min(played, self.tasks // self.prompts * self.prompts)
 
+    def interval(self, steps: float) -> int:
+        """Return a number of steps; one below 1 is a share of all steps."""
+        return max(1, round(steps * self.steps) if steps < 1 else int(steps))
+
+    def occasions(self, strategy: str, every: float | None, args: ARPOConfig) -> int:
+        """Return how often something happens that transformers does every few steps, or once per epoch."""
+        if strategy == "steps":
+            return self.steps // self.interval(every or args.logging_steps)
+        if strategy != "epoch":
+            return 0
+        if self.tasks is None:
+            return 1
+        a_pass: int = self.tasks // self.prompts * (args.steps_per_generation or 1) * args.num_iterations
+        return -(-self.micro_batches // a_pass)
+
 
 def step_schedule(args: ARPOConfig, tasks: int | None) -> StepSchedule:
-    """Return the schedule of a run.
-
-    Args:
-        args: the settings of the run.
-        tasks: the number of training tasks; None if it is not known, and `max_steps` is set.
+    """Return the schedule of a run; `tasks` is None if their number is not known, and `max_steps` is set.
 
     Raises:
         ValueError: there are fewer tasks than one rollout plays, or nothing sets the end of the run.
@@ -94,11 +112,19 @@ def step_schedule(args: ARPOConfig, tasks: int | None) -> StepSchedule:
             f"a rollout plays {prompts} prompts, but there are only {tasks} tasks: nothing would be trained. Lower "
             "gradient_accumulation_steps or per_device_train_batch_size, or give more tasks"
         )
-    steps, micro_batches = _loop(args, None if tasks is None else tasks // prompts * rollout, accumulation)
+    if tasks is None:
+        if args.max_steps <= 0:
+            raise ValueError("the number of tasks is not known: set max_steps, or give a local file as `data`")
+        steps, micro_batches = args.max_steps, args.max_steps * accumulation
+    else:
+        epoch = tasks // prompts * rollout
+        a_pass = math.ceil(epoch / accumulation)  # the last step of an epoch may have fewer micro-batches
+        steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * a_pass)
+        whole, rest = divmod(steps, a_pass)
+        micro_batches = whole * epoch + min(rest * accumulation, epoch)
     return StepSchedule(
         steps=steps,
-        # rounded up: training may end before the last rollout is used up
-        rollouts=-(-micro_batches // rollout),
+        rollouts=-(-micro_batches // rollout),  # rounded up: training may end before the last one is used up
         prompts=prompts,
         trajectories=rows,
         updates=rollout / accumulation,
@@ -110,64 +136,24 @@ def step_schedule(args: ARPOConfig, tasks: int | None) -> StepSchedule:
     )
 
 
-def _loop(args: ARPOConfig, epoch: int | None, accumulation: int) -> tuple[int, int]:
-    """Return the optimizer steps and a process's micro-batches; an epoch has `epoch` of them, or no end (None)."""
-    if epoch is None:
-        if args.max_steps <= 0:
-            raise ValueError("the number of tasks is not known: set max_steps, or give a local file as `data`")
-        return args.max_steps, args.max_steps * accumulation
-    a_pass = math.ceil(epoch / accumulation)  # the last step of an epoch may have fewer micro-batches
-    steps: int = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * a_pass)
-    whole, rest = divmod(steps, a_pass)
-    return steps, whole * epoch + min(rest * accumulation, epoch)
-
-
-def checkpoint_count(args: ARPOConfig, plan: StepSchedule) -> int:
+def _checkpoint_count(args: ARPOConfig, plan: StepSchedule) -> int:
     """Return the number of checkpoints that stay on disk."""
     strategy = str(getattr(args.save_strategy, "value", args.save_strategy))
-    made = occasions(strategy, args.save_steps, args, plan) if strategy != "best" else 1
-    if strategy == "steps" and plan.steps % step_interval(args.save_steps, plan):
+    made = 1 if strategy == "best" else plan.occasions(strategy, args.save_steps, args)
+    if strategy == "steps" and plan.steps % plan.interval(args.save_steps):
         made += 1  # the last step always has one
     return min(made, args.save_total_limit or made)
 
 
-def occasions(strategy: str, every: float | None, args: ARPOConfig, plan: StepSchedule) -> int:
-    """Return how often something happens that transformers does every few steps, or once per epoch."""
-    if strategy == "steps":
-        return plan.steps // step_interval(every or args.logging_steps, plan)
-    if strategy != "epoch":
-        return 0
-    if plan.tasks is None:
-        return 1
-    a_pass: int = plan.tasks // plan.prompts * (args.steps_per_generation or 1) * args.num_iterations
-    return -(-plan.micro_batches // a_pass)
-
-
-def step_interval(steps: float, plan: StepSchedule) -> int:
-    """Return a number of steps; one below 1 is a share of all steps."""
-    return max(1, round(steps * plan.steps) if steps < 1 else int(steps))
-
-
-# What episodes may use at most: tokens, tool calls, searches, verdicts. The environment's limits set the bounds.
-#
-# A bound holds for every model, except that replays after a failure (`retries`) are not counted. A guess with a stated
-# assumption is given in addition: the lengths of trajectories are not known before a run.
-
-ROOM_USED = 0.5  # assumed share of the token limit that a trajectory fills
-SHARED = 0.5  # assumed share of a branch that it has in common with its parent
-PAGES_READ = 5  # per search, if pages are read
-
-
 @dataclass(frozen=True)
 class EpisodeLimits:
-    """The limits of one trajectory.
+    """What one trajectory may use at most; replays after a failure (`retries`) are not counted.
 
     Attributes:
         turns: model turns.
         room: tokens of model and environment after the prompt, in one context.
         sampled: tokens that the model writes, in all contexts if it may fold.
-        calls: tool calls that are executed.
-        calls_of: the same for each tool.
+        calls: tool calls that are executed; `calls_of` has them for each tool.
     """
 
     turns: int
@@ -179,24 +165,19 @@ class EpisodeLimits:
 
 def episode_limits(env: ToolEnv, args: ARPOConfig) -> EpisodeLimits:
     """Return what one trajectory may use at most."""
-    budget, tools = env.budget, list(env.tools)
+    budget = env.budget
     room = min(limit for limit in (args.max_completion_length, budget.tokens) if limit is not None)
     # a call in the last turn is not executed, since no turn may follow; a native turn may hold several calls
     calls = budget.calls if env.protocol.native else min(budget.calls, budget.turns - 1)
-    limits = {name: min(calls, budget.calls_of.get(name, calls)) for name in tools}
-    return EpisodeLimits(
-        turns=budget.turns,
-        room=room,
-        sampled=min(room * (budget.folds + 1), budget.turns * (args.max_turn_length or room)),
-        # all tools together may allow fewer calls than the episode does
-        calls=min(calls, sum(limits.values())),
-        calls_of=limits,
-    )
+    limits = {name: min(calls, budget.calls_of.get(name, calls)) for name in env.tools}
+    sampled = min(room * (budget.folds + 1), budget.turns * (args.max_turn_length or room))
+    # all tools together may allow fewer calls than the episode does
+    return EpisodeLimits(budget.turns, room, sampled, min(calls, sum(limits.values())), limits)
 
 
 @dataclass(frozen=True)
 class GroupTokens:
-    """Tokens that are sampled for a group; tokens that trajectories share count once.
+    """Tokens that are sampled for the trajectories of one prompt; tokens that they share count once.
 
     Attributes:
         most: if every trajectory has its full length and shares nothing.
@@ -208,17 +189,12 @@ class GroupTokens:
 
 
 def group_tokens(episode: EpisodeLimits, args: ARPOConfig) -> GroupTokens:
-    """Return the tokens that are sampled for the trajectories of one prompt."""
-    total = args.num_generations or 1
-    length = episode.sampled * ROOM_USED
-    low = generated_tokens(total, expected_roots(args), length, SHARED)
-    return GroupTokens(total * episode.sampled, (round(low), round(total * length)))
-
-
-def expected_roots(args: ARPOConfig) -> int:
-    """Return how many trajectories start at the prompt; AEPO, which decides during play, counts at equal entropies."""
+    """Return the tokens that are sampled for a group; AEPO, which decides during play, counts at equal entropies."""
     total, budget = args.num_generations or 1, args.rollout_settings().parts.budget_rule
-    return budget.expected_roots(total, args.initial_rollouts or total, args.budget_beta)
+    roots = budget.expected_roots(total, args.initial_rollouts or total, args.budget_beta)
+    length = episode.sampled * ROOM_USED
+    low = generated_tokens(total, roots, length, SHARED)
+    return GroupTokens(total * episode.sampled, (round(low), round(total * length)))
 
 
 @dataclass(frozen=True)
@@ -227,10 +203,7 @@ class ServiceUse:
 
     Attributes:
         backend: the search backend: a provider, "local", "world" (part of the tasks), "recorded", or "" for no search.
-        searches: the number of searches.
-        usd: the price of 1,000 searches; None if it is not known.
-        price: the source of the price.
-        pages: the number of fetched pages.
+        usd: the price of 1,000 searches, None if it is not known; `price` is its source.
         page_model: the model that reads pages, once per search; "" if there is none.
         judge_model: the model that judges answers, once per trajectory (again if its reply is unreadable); "" if none.
     """
@@ -245,29 +218,16 @@ class ServiceUse:
 
 
 def service_use(env: ToolEnv, episode: EpisodeLimits, usd: float | None = None) -> ServiceUse:
-    """Return what one trajectory may request from external services.
-
-    Args:
-        env: the environment.
-        episode: the limits of a trajectory.
-        usd: the price of 1,000 searches, if it is not the list price.
-    """
+    """Return what one trajectory may request; `usd` is the price of 1,000 searches, if it is not the list price."""
     services, searches = env.services, episode.calls_of.get("search", 0)
     if "search" not in env.tools:
         return ServiceUse(judge_model=services.judge_model)
     backend = search_backend(env)
     known = search_price(backend)
     price = "search_price" if usd is not None else f"{known.source} {known.read}".strip() if known else ""
+    usd = usd if usd is not None else known.usd if known else None
     pages = 0 if services.pages == "snippets" else min(PAGES_READ, services.search_results)
-    return ServiceUse(
-        backend=backend,
-        searches=searches,
-        usd=usd if usd is not None else known.usd if known else None,
-        price=price,
-        pages=searches * pages,
-        page_model=services.page_model,
-        judge_model=services.judge_model,
-    )
+    return ServiceUse(backend, searches, usd, price, searches * pages, services.page_model, services.judge_model)
 
 
 def search_backend(env: ToolEnv) -> str:
@@ -285,44 +245,31 @@ def search_backend(env: ToolEnv) -> str:
     return name if name in backend_names() else "local" if where else "not configured"
 
 
-PROMPTS_READ = 16  # tasks whose prompts are measured
-TRACE_BYTES = 75  # per token in traces.jsonl: id, log-probability, entropy, text; small runs wrote 48 to 55
-
-
-class CostSettings(Protocol):
-    """The settings that an estimate needs beside `ARPOConfig`; `RunArguments` has them."""
-
-    dtype: str
-    eval_tasks: int
-    cold_start_examples: int
-    search_price: float | None
-
-
 @dataclass(frozen=True)
 class PromptLengths:
-    """Tokens of the prompts of the first tasks.
-
-    Attributes:
-        mean: the mean.
-        longest: the maximum.
-        measured: whether the model's tokenizer counted them; otherwise four bytes count as one token.
-    """
+    """Tokens of the prompts of the first tasks; `measured` by the model's tokenizer, else four bytes are a token."""
 
     mean: float
     longest: int
     measured: bool
 
 
+def _prompt_tokens(env: ToolEnv, args: ARPOConfig, tokenizer: Any) -> PromptLengths:
+    size = env.tasks.size
+    tasks = [env.tasks.task(number) for number in range(PROMPTS_READ if size is None else min(size, PROMPTS_READ))]
+    # without tasks the system prompt alone is counted, which is less than with a question
+    opened = [env.messages(task) for task in tasks] or [[{"role": "system", "content": env.system_prompt}]]
+    if tokenizer is None:
+        lengths = [sum(len(part["content"].encode()) for part in parts) // BYTES_A_TOKEN for parts in opened]
+    else:
+        renderer = Renderer(tokenizer, env.protocol, args.chat_template_kwargs)
+        lengths = [len(renderer.prompt_ids(parts, env.schemas)) for parts in opened]
+    return PromptLengths(sum(lengths) / len(lengths), max(lengths), tokenizer is not None)
+
+
 @dataclass(frozen=True)
 class EvaluationCosts:
-    """Greedy answers to held-out tasks.
-
-    Attributes:
-        times: the number of evaluations, with those before and after training.
-        tasks: the number of tasks in each.
-        episode: the limits of one answer.
-        services: what one answer may request from external services.
-    """
+    """Greedy answers to held-out tasks: how many evaluations, and what one answer may use."""
 
     times: int
     tasks: int
@@ -340,20 +287,12 @@ class Costs:
     """The whole estimate.
 
     Attributes:
-        schedule: steps, rollouts, trajectories.
-        episode: the limits of one trajectory.
-        group: the tokens that are sampled for the trajectories of one prompt.
         services: what one trajectory may request from external services.
-        prompts: the tokens of the prompts.
         prompts_computed: the most prompts that one micro-batch computes: one per row, or per group if rows are packed.
         passes: forward passes over a rollout's rows without a gradient: old and reference log-probabilities.
-        evaluations: None without evaluation.
-        demonstrations: demonstrations of the cold start.
-        shape: the model's shape; None if its configuration is not available.
-        memory: the memory of one process; None likewise.
-        layout: how the processes share the model.
-        checkpoints: checkpoints that stay on disk.
-        checkpoint_bytes: the size of one.
+        demonstrations: of the cold start.
+        shape: the model's; None, as `memory` of one process, if its configuration is not available.
+        checkpoints: that stay on disk; `checkpoint_bytes` is the size of one.
         trace_bytes: the largest size of traces.jsonl.
         notes: what is left out, and why.
     """
@@ -406,36 +345,36 @@ class Costs:
         """Tool calls of training, at most."""
         return self.trajectories * self.episode.calls
 
+    def _searches(self) -> list[tuple[int, float | None]]:
+        """Return searches at most and the price of 1,000, for training and for evaluation."""
+        parts = [(self.trajectories, self.services)]
+        parts += [(self.evaluations.answers, self.evaluations.services)] if self.evaluations else []
+        return [(number * use.searches, use.usd) for number, use in parts]
+
     @property
     def searches(self) -> int:
         """Searches of training and evaluation, at most."""
-        evaluation = self.evaluations.answers * self.evaluations.services.searches if self.evaluations else 0
-        return self.trajectories * self.services.searches + evaluation
+        return sum(searches for searches, _ in self._searches())
 
     @property
     def search_usd(self) -> float | None:
         """The price of all searches, at most; None if it is not known."""
-        parts = [(self.trajectories * self.services.searches, self.services.usd)]
-        if self.evaluations:
-            parts.append((self.evaluations.answers * self.evaluations.services.searches, self.evaluations.services.usd))
         # an unknown price matters only where something is searched
-        if any(usd is None for searches, usd in parts if searches):
+        if any(usd is None for searches, usd in self._searches() if searches):
             return None
-        return sum(searches * (usd or 0.0) / 1000 for searches, usd in parts)
+        return sum(searches * (usd or 0.0) / 1000 for searches, usd in self._searches())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the contents for run.json: the bounds that can be compared with the actual use, and all parts."""
         names = ("trajectories", "groups", "sampled", "learned", "computed", "calls", "searches", "search_usd")
-        bounds = {name: getattr(self, name) for name in names}
+        layout = {"processes": self.layout.processes, "sharding": self.layout.sharding}  # a set is not JSON
         peak = self.memory.peak if self.memory else None
-        parts = dataclasses.asdict(self) | {
-            "layout": {"processes": self.layout.processes, "sharding": self.layout.sharding}  # a set is not JSON
-        }
-        return {"at_most": bounds, "memory_peak": peak, **parts}
+        bounds = {name: getattr(self, name) for name in names}
+        return {"at_most": bounds, "memory_peak": peak, **dataclasses.asdict(self), "layout": layout}
 
 
 def estimate(
-    run: CostSettings,
+    run: Any,
     args: ARPOConfig,
     env: ToolEnv,
     held_out: ToolEnv | None,
@@ -450,7 +389,7 @@ def estimate(
     """Return what a run will cost.
 
     Args:
-        run: the arguments of the run.
+        run: the `RunArguments` of the run.
         args: the settings of the run.
         env: the environment for training.
         held_out: the environment for evaluation; None without evaluation.
@@ -466,7 +405,7 @@ def estimate(
     """
     layout = layout or ProcessLayout.of(args.world_size)
     plan, episode = step_schedule(args, tasks), episode_limits(env, args)
-    group, prompts = group_tokens(episode, args), prompt_tokens(env, args, tokenizer)
+    group, prompts = group_tokens(episode, args), _prompt_tokens(env, args, tokenizer)
     dtype = str((args.model_init_kwargs or {}).get("dtype", run.dtype)).removeprefix("torch.")
     dtype = shape.dtype if shape and dtype == "auto" else dtype
     needs = memory(shape, args, layout, prompts.longest, episode.room, dtype, on_cpu) if shape else None
@@ -486,25 +425,11 @@ def estimate(
         shape=shape,
         memory=needs,
         layout=layout,
-        checkpoints=checkpoint_count(args, plan),
+        checkpoints=_checkpoint_count(args, plan),
         checkpoint_bytes=checkpoint_bytes(shape, args, dtype) if shape else 0,
         trace_bytes=traces,
         notes=notes,
     )
-
-
-def prompt_tokens(env: ToolEnv, args: ARPOConfig, tokenizer: Any = None) -> PromptLengths:
-    """Return the lengths of the prompts of the first tasks."""
-    size = env.tasks.size
-    tasks = [env.tasks.task(number) for number in range(PROMPTS_READ if size is None else min(size, PROMPTS_READ))]
-    # without tasks the system prompt alone is counted, which is less than with a question
-    opened = [env.messages(task) for task in tasks] or [[{"role": "system", "content": env.system_prompt}]]
-    if tokenizer is None:
-        lengths = [sum(len(part["content"].encode()) for part in parts) // BYTES_A_TOKEN for parts in opened]
-    else:
-        renderer = Renderer(tokenizer, env.protocol, args.chat_template_kwargs)
-        lengths = [len(renderer.prompt_ids(parts, env.schemas)) for parts in opened]
-    return PromptLengths(sum(lengths) / len(lengths), max(lengths), tokenizer is not None)
 
 
 def _passes(args: ARPOConfig) -> int:
@@ -515,16 +440,152 @@ def _passes(args: ARPOConfig) -> int:
     return int(bool(args.gradient_accumulation_steps % used or corrected)) + int(args.beta != 0)
 
 
-def _evaluations(
-    run: CostSettings, args: ARPOConfig, held_out: ToolEnv | None, plan: StepSchedule
-) -> EvaluationCosts | None:
+def _evaluations(run: Any, args: ARPOConfig, held_out: ToolEnv | None, plan: StepSchedule) -> EvaluationCosts | None:
     if held_out is None or not run.eval_tasks:
         return None
     episode = episode_limits(held_out, args)
     tasks = min(run.eval_tasks, held_out.tasks.size or run.eval_tasks)  # endless or unavailable sources have no size
-    during = occasions(str(getattr(args.eval_strategy, "value", args.eval_strategy)), args.eval_steps, args, plan)
-    every = step_interval(args.eval_steps or args.logging_steps, plan)
-    repeated = during and str(getattr(args.eval_strategy, "value", args.eval_strategy)) == "steps"
+    strategy = str(getattr(args.eval_strategy, "value", args.eval_strategy))
+    during = plan.occasions(strategy, args.eval_steps, args)
+    last = plan.steps % plan.interval(args.eval_steps or args.logging_steps) == 0
     # then the last one is also the one after training
-    known = bool(repeated and plan.steps % every == 0 and not args.load_best_model_at_end)
+    known = bool(during and strategy == "steps" and last and not args.load_best_model_at_end)
     return EvaluationCosts(2 + during - known, tasks, episode, service_use(held_out, episode, run.search_price))
+
+
+def cost_summary(costs: Costs) -> str:
+    """Return the estimate in two lines, for a log."""
+    plan = costs.schedule
+    first = (
+        f"{plan.steps} steps, {plan.rollouts} rollouts of {plan.prompts} prompts x "
+        f"{plan.trajectories // plan.prompts} trajectories = {costs.trajectories:,} trajectories; at most "
+        f"{costs.sampled:,} tokens sampled, {costs.calls:,} tool calls"
+    )
+    more = [f"{costs.searches:,} searches ({_usd(costs.search_usd)})"] if costs.searches else []
+    if costs.memory:
+        more.append(f"about {format_bytes(costs.memory.peak)} of memory per process")
+    return first + (f"\n{', '.join(more)}" if more else "")
+
+
+def cost_rows(costs: Costs) -> list[Line]:
+    """Return the table of an estimate."""
+    plan, episode, prompts, count = costs.schedule, costs.episode, costs.prompts, costs.layout.processes
+    processes = f"{count} process{'es' * (count > 1)}"
+    uses = {1: "once", 2: "twice"}.get(plan.uses, f"{plan.uses} times")
+    of = "an unknown number of" if plan.tasks is None else f"{plan.tasks:,}"
+    low, high = (costs.groups * number for number in costs.group.assumed)
+    branches = "" if low == high else f"; branches that share {SHARED:.0%}, or no branches"
+    packed = costs.prompts_computed < plan.rows
+    how = "packed: one prompt for its rows in a micro-batch" if packed else "rows of prompt, model and environment"
+    counted = "counted by the tokenizer" if prompts.measured else "four bytes count as one token"
+    lines: list[Line] = [
+        ("SCHEDULE", "", ""),
+        ("optimizer steps", f"{plan.steps:,}", f"{plan.updates:g} per rollout; each trajectory is used {uses}"),
+        ("rollouts", f"{plan.rollouts:,}", processes),
+        ("prompts", f"{costs.groups:,}", f"{plan.prompts} per rollout; {plan.tasks_played:,} different of {of} tasks"),
+        ("trajectories", f"{costs.trajectories:,}", f"{plan.trajectories:,} per rollout"),
+        ("TOKENS", "", ""),
+        ("of a prompt, mean", f"{prompts.mean:,.0f}", f"at most {prompts.longest:,} in the first tasks; {counted}"),
+        ("sampled, at most", f"{costs.sampled:,}", f"{episode.sampled:,} per trajectory, in {episode.turns} turns"),
+        (
+            "sampled, assumed",
+            f"{low:,}" if low == high else f"{low:,} .. {high:,}",
+            f"assumption: trajectories of {ROOM_USED:.0%} of that{branches}",
+        ),
+        ("in the loss, at most", f"{costs.learned:,}", "tokens of the model, counted each time they are used"),
+        ("computed with gradient, at most", f"{costs.computed:,}", how),
+    ]
+    if costs.passes:
+        what = "over each rollout's rows: old or reference log-probabilities"
+        lines.append(("passes without gradient", f"{costs.passes}", what))
+    per = f"{episode.calls} per trajectory; replays after a failure are not counted"
+    lines += [("TOOLS, at most", "", ""), ("calls", f"{costs.calls:,}", per)]
+    if len(episode.calls_of) > 1:
+        each = episode.calls_of.items()
+        lines += [(f"  {name}", f"{costs.trajectories * n:,}", f"{n} per trajectory") for name, n in each]
+    lines += [*_service_rows(costs.services, costs.trajectories), ("BESIDE TRAINING", "", "")]
+    if (held_out := costs.evaluations) is None:
+        lines.append(("evaluations", "none", ""))
+    else:
+        lines += [
+            ("evaluations", f"{held_out.times}", f"{held_out.tasks:,} tasks each, one greedy answer"),
+            ("  tokens sampled, at most", f"{held_out.answers * held_out.episode.sampled:,}", ""),
+            ("  calls, at most", f"{held_out.answers * held_out.episode.calls:,}", ""),
+        ]
+        services = _service_rows(held_out.services, held_out.answers)
+        lines += [(f"  {name}", much, remark) for name, much, remark in services]
+    if costs.demonstrations:
+        remark = "scripted demonstrations; the model is cached for later runs"
+        lines.append(("cold start", f"{costs.demonstrations:,}", remark))
+    lines.append(("MEMORY per process (an estimate)", "", ""))
+    if (shape := costs.shape) is None or (needs := costs.memory) is None:
+        lines.append(("not estimated", "", "the model's configuration is not available"))
+    else:
+        trained = "all trained" if shape.trained == shape.parameters else f"{shape.trained:,} trained (adapters)"
+        lines.append(("parameters", f"{shape.parameters:,}", f"{trained}; {costs.layout.sharding}, {processes}"))
+        parts = ((needs.kept, "all the time"), (needs.training, "in an update"), (needs.rollout, "in a rollout"))
+        lines += [(name, format_bytes(size), when) for sizes, when in parts for name, size in sizes.items()]
+        without = "without the memory of PyTorch, CUDA and Python themselves"
+        lines.append(("largest sum", format_bytes(needs.peak), without))
+        lines += [("not included", "", words) for words in needs.elsewhere]
+    size = format_bytes(costs.checkpoint_bytes) if shape else "not known"
+    lines += [
+        ("DISK", "", ""),
+        ("checkpoints", f"{costs.checkpoints}", f"{size} each" if costs.checkpoints else ""),
+        ("traces.jsonl, at most", format_bytes(costs.trace_bytes), ""),
+    ]
+    return lines
+
+
+def _service_rows(use: ServiceUse, trajectories: int) -> Iterator[Line]:
+    if searches := trajectories * use.searches:
+        usd = None if use.usd is None else searches * use.usd / 1000
+        each = "set search_price (USD for 1,000)" if usd is None else f"{use.usd:g} USD for 1,000: {use.price}"
+        yield f"searches ({use.backend})", f"{searches:,}", "recorded searches are not repeated"
+        yield "  their price", _usd(usd), each
+    if use.pages:
+        yield "pages fetched", f"{trajectories * use.pages:,}", ""
+    if use.page_model:
+        yield f"summaries ({use.page_model})", f"{trajectories * use.searches:,}", "price not known"
+    if use.judge_model:
+        yield f"verdicts ({use.judge_model})", f"{trajectories:,}", "price not known"
+
+
+def _usd(amount: float | None) -> str:
+    return "not known" if amount is None else f"{amount:,.2f} USD"
+
+
+@dataclass(frozen=True)
+class ComputeSpeed:
+    """How fast a device computes, and what an hour of it costs: of computations whose operations are known.
+
+    Attributes:
+        tflops: operations per second that a device reaches, in units of 1e12; None assumes `ASSUMED_TFLOPS`.
+        hour_price: US dollars for an hour of one device; None is not known.
+    """
+
+    tflops: float | None = None
+    hour_price: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("--tflops", self.tflops), ("--hour-price", self.hour_price)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be above 0, got {value}")
+
+    def hours(self, operations: float, devices: int) -> float:
+        """Return the hours that some floating-point operations take on several devices."""
+        return operations / ((self.tflops or ASSUMED_TFLOPS) * 1e12 * devices) / 3600
+
+    def rows(self, operations: float, devices: int, on_cpu: bool = False) -> list[Line]:
+        """Return rows of a table for some operations on several devices, or on CPUs, whose speed is not assumed."""
+        remark = "6 per parameter and token that is learnt from, 2 otherwise"
+        lines = [("floating-point operations", f"{operations:.2e}", remark)]
+        if on_cpu and self.tflops is None:
+            return [*lines, ("hours", "not known", "give --tflops, the speed of this machine")]
+        hours = self.hours(operations, devices)
+        how = f"at {self.tflops:g} TFLOP/s" if self.tflops else f"assumption: {ASSUMED_TFLOPS:g} TFLOP/s (--tflops)"
+        lines.append(("hours", f"{hours:,.2f}", f"{devices} device{'s' * (devices > 1)}, {how} each"))
+        if self.hour_price is None:
+            return [*lines, ("price", "not known", "give --hour-price")]
+        price = f"{hours * devices * self.hour_price:,.2f} USD"
+        return [*lines, ("price", price, f"{self.hour_price:g} USD for an hour of a device")]

@@ -23,25 +23,19 @@ from arpo_trainer.packing.support import ATTENTION, why_not_packable, why_not_pr
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.validation import check_name
 
-# A model's size without its weights: parameters, counted on the meta device, and the widths of its layers.
-
 
 @dataclass(frozen=True)
 class ModelShape:
     """The sizes that memory depends on.
 
     Attributes:
-        parameters: all parameters; tied ones count once.
-        trained: parameters that are trained.
+        parameters: all of them (tied ones count once); `trained` is how many are trained.
         largest: parameters of the largest layer, which sharded training gathers.
-        layers: decoder layers.
         hidden: the width between layers.
         inner: the width inside the MLP; in a mixture of experts, of all experts that a token uses.
-        queries: the width of all query heads.
-        keys: the width of all key heads; values have the same width.
+        queries: the width of all query heads; `keys` that of all key heads, and of the values.
         vocabulary: rows of the head.
         heads: query heads.
-        dtype: the type of the checkpoint's weights.
         normed: whether queries and keys have norms of their own (Qwen3).
         packable: whether its rows can be packed (`why_not_packable`).
         proven: whether tests have compared packed rows of its kind with flat ones (`why_not_proven`).
@@ -160,8 +154,6 @@ def _adapters(model: Any, peft_config: Any) -> int:
     return sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
 
 
-# How the processes of a run share a model: whole copies, or shards, as accelerate's launcher or file says.
-
 SHARDINGS = {
     "ddp": (),
     "zero1": ("optimizer",),
@@ -177,12 +169,9 @@ class ProcessLayout:
     """How the processes of a run share a model.
 
     Attributes:
-        processes: processes on all machines.
+        processes: on all machines.
         sharding: a key of SHARDINGS, which names the parts that are divided among the processes.
         offloaded: parts that are in the machine's memory instead of the GPU's.
-
-    Raises:
-        ValueError: the sharding is unknown.
     """
 
     processes: int = 1
@@ -277,17 +266,7 @@ def memory(
     dtype: str = "float32",
     on_cpu: bool = False,
 ) -> MemoryNeeds:
-    """Return the memory that one process needs.
-
-    Args:
-        shape: the model's shape.
-        args: the settings of the run.
-        layout: how the processes share the model.
-        prompt: tokens of the longest prompt.
-        room: tokens after the prompt, at most.
-        dtype: the type of the loaded weights.
-        on_cpu: whether the run trains on the CPU.
-    """
+    """Return the memory that one process needs, for prompts of `prompt` tokens and at most `room` tokens after them."""
     width, half = 4 if dtype == "float32" else 2, args.bf16 or args.fp16
     # FSDP and DeepSpeed cast the weights themselves, so that all in between is in 16 bits, too
     kind = "bfloat16" if width == 2 or (half and layout.sharding != "ddp") else "mixed" if half else "float32"
@@ -307,12 +286,7 @@ def memory(
 
 
 def will_pack(args: ARPOConfig, shape: ModelShape | None) -> bool:
-    """Return whether a run trains on packed rows, as `PackedGRPOTrainer.choose_packing` decides when it starts.
-
-    Args:
-        args: settings of the run.
-        shape: shape of the model; None if its configuration is not available, which counts as not packed.
-    """
+    """Return whether a run trains on packed rows, as `PackedGRPOTrainer.choose_packing` decides when it starts."""
     packing: bool | str = args.packing
     attention = (args.model_init_kwargs or {}).get("attn_implementation") or "sdpa"
     if packing is False or shape is None or not shape.packable or attention not in ATTENTION:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoTokenizer
 
-from arpo_trainer.costs.compute_hours import PASS, PASS_AND_BACK, ComputeSpeed
+from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed
 from arpo_trainer.costs.memory import model_shape
 from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder, resolve_model
 from arpo_trainer.evaluation.episode_store import FACTS, ROWS, EvalRun, broken_causes

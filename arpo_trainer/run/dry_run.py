@@ -17,8 +17,7 @@ import torch
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
 from arpo_env.net import strip_credentials
-from arpo_trainer.costs.cost_table import Line, cost_summary
-from arpo_trainer.costs.estimate import Costs, estimate
+from arpo_trainer.costs.estimate import Costs, Line, cost_summary, estimate
 from arpo_trainer.costs.memory import SHARDINGS, MemoryNeeds, ModelShape, ProcessLayout, format_bytes, model_shape
 from arpo_trainer.demo_model import DEMO_MODEL, has_demo_model, resolve_model
 from arpo_trainer.make_env import known_id, make_env

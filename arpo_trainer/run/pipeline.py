@@ -41,9 +41,7 @@ import torch
 import yaml
 
 from arpo_trainer.algorithms.registry import get_algorithm
-from arpo_trainer.costs.compute_hours import PASS, PASS_AND_BACK, ComputeSpeed
-from arpo_trainer.costs.cost_table import cost_rows
-from arpo_trainer.costs.estimate import Costs
+from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Costs, cost_rows
 from arpo_trainer.costs.memory import model_shape
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.inference_tools import read_tools

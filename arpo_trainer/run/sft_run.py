@@ -22,7 +22,7 @@ import torch
 from transformers import AutoTokenizer
 
 from arpo_env.episode import BYTES_A_TOKEN
-from arpo_trainer.costs.compute_hours import PASS_AND_BACK, ComputeSpeed
+from arpo_trainer.costs.estimate import PASS_AND_BACK, ComputeSpeed
 from arpo_trainer.costs.memory import ModelShape, model_shape
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.folder_lock import only_writer
