@@ -1,10 +1,8 @@
-"""The run report: one self-contained HTML file that opens without a network.
+"""Pages about a run, each one self-contained HTML file that opens without a network, and small pictures of trees.
 
-`write_report` reads a run directory (see `run_data`) and writes `report.html` into it: results, learning curves,
-rollout trees, evaluation samples and settings. `html_page` builds the page, `rollout.metrics` and `training.evaluation`
-have measured, and `timeline_page` shows what trajectories waited for.
-
-    arpo report runs/arithmetic-cpu
+`make_page` is the kit of all pages: it puts them together from the parts in `page/`. `write_report` reads a run
+directory and writes `report.html` into it: results, learning curves, rollout trees, evaluation samples and settings.
+`write_timeline` shows what the trajectories of a step did and waited for, and `tree_svg` draws one tree.
 """
 
 from __future__ import annotations
@@ -18,14 +16,24 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from arpo_trainer.report.run_data import TREES, RunData, lines_of, load_run, parse_tree, read_facts, rows_of, step_of
+from arpo_trainer.report.run_data import (
+    TREES,
+    RunData,
+    lines_of,
+    load_run,
+    parse_tree,
+    read_facts,
+    rows_of,
+    step_of,
+    write_whole,
+)
 from arpo_trainer.rollout.metrics import (
     TimeUse,
     busy_seconds,
@@ -42,64 +50,74 @@ from arpo_trainer.tree import ABANDONED, Event, RolloutTree, Span
 __all__ = ["RunData", "load_run", "write_report"]
 
 
-# Builds a page from the parts in `page/`: one self-contained file that loads nothing.
-#
-# The data is embedded as JSON, and a content security policy allows only the script and style of the page itself, so
-# text that a model generated stays text.
-
-_DIGITS = 6
+_DIGITS = 6  # of numbers in a page
+_PER_NAT = 1000  # whole numbers keep the page small: each token of the model has two of them
+_SCRIPTS = ["tools", "header", "results", "curves", "layout", "trees", "panel", "tables"]
+_LONGEST_TEXT = 240  # shown characters of a turn, in a timeline
+_TIMELINE_DIGITS = 4  # decimals of seconds
+_KIT = resources.files("arpo_trainer.report").joinpath("page")
 
 
 def make_page(
-    template: str,
+    body: str,
     title: str,
     styles: Sequence[str],
     scripts: Sequence[str],
     data: Any,
     *,
-    packages: Sequence[str] = ("arpo_trainer.report",),
-    extra: Mapping[str, str] | None = None,
     policy: str = "",
+    folder: Path | None = None,
+    **extra: str,
 ) -> str:
-    """Return the page as HTML.
+    """Return a page as HTML; `page.html` is the frame of all.
+
+    The data is embedded as JSON, and a content security policy allows only the script and style of the page itself, so
+    text that a model generated stays text.
 
     Args:
-        template: the HTML part, with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and `{{data}}`.
+        body: the HTML part, in which `{{title}}` and the names of `extra` are filled in.
         title: plain text.
         styles: the CSS parts, in order.
         scripts: the JavaScript parts, in order; they share one scope.
         data: what the scripts draw, as plain data.
-        packages: where the parts are looked for, in their folders `page`; the first that has a part counts.
-        extra: HTML by the names of further placeholders of the template.
         policy: more directives of the content security policy, such as "connect-src 'self'".
+        folder: where parts are looked for first.
+        extra: HTML by the names of further placeholders.
     """
 
     def part(name: str) -> str:
-        return _part(name, packages)
+        own = folder / name if folder else None
+        return (own if own and own.is_file() else _KIT.joinpath(name)).read_text(encoding="utf-8")
 
-    style = "".join(part(name) for name in styles)
+    style = "".join(part(f"{name}.css") for name in styles)
     # one function around all parts: they share a scope, and nothing is global
-    script = '"use strict";\n(() => {\n' + "\n".join(part(name) for name in scripts) + "})();\n"
+    script = '"use strict";\n(() => {\n' + "\n".join(part(f"{name}.js") for name in scripts) + "})();\n"
+    allowed = (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
     parts = {
         "title": html.escape(title),
-        "policy": _policy(style, script) + (f"; {policy}" if policy else ""),
+        "policy": f"{allowed}; {policy}".rstrip("; "),
         "style": style,
         "script": script,
         "data": _embed(data),
-        **(extra or {}),
+        "pieces": "",
+        **extra,
     }
-    # one pass over the template: braces in the data, which a model may have written, are left alone
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], part(template))
+    # one pass over the frame: braces in the data, which a model may have written, are left alone
+    frame = part("page.html").replace("{{body}}", part(f"{body}.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def write_page(path: str | Path, page: str) -> Path:
-    """Write a page atomically, so that a reader sees the old one or the new one; return its path."""
-    path = Path(path)
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    # "replace": a model may write half of a surrogate pair, which UTF-8 cannot encode
-    unfinished.write_text(page, encoding="utf-8", errors="replace")
-    unfinished.replace(path)
-    return path
+    """Write a page so that a reader sees the old one or the new one; return its path."""
+    write_whole(Path(path), page)
+    return Path(path)
 
 
 def _embed(value: Any) -> str:
@@ -120,36 +138,8 @@ def clean_data(value: Any) -> Any:
     return value
 
 
-def _policy(style: str, script: str) -> str:
-    """Return a content security policy that loads nothing and allows only this style and this script."""
-    return (
-        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _part(name: str, packages: Sequence[str]) -> str:
-    files = [resources.files(package).joinpath("page", name) for package in packages]
-    found = next((file for file in files if file.is_file()), files[0])  # the first names the error
-    return found.read_text(encoding="utf-8")
-
-
-# A rollout tree as plain data for the pages that draw it (`page/trees.js`): without token ids, with short numbers.
-
-_PER_NAT = 1000  # whole numbers keep the page small: each token of the model has two of them
-
-
 def tree_data(tree: RolloutTree, offset: int = 0) -> dict[str, Any]:
-    """Return what the page draws of a tree.
-
-    Args:
-        tree: the tree.
-        offset: added to its step.
-    """
+    """Return what a page draws of a tree, without token ids; `offset` is added to its step."""
     step = tree.meta.get("step")
     return {
         "step": step + offset if isinstance(step, int) else step,
@@ -187,15 +177,12 @@ def _thousandths(values: Sequence[float]) -> list[int | None]:
     return [round(value * _PER_NAT) if math.isfinite(value) else None for value in values]
 
 
-_SCRIPTS = ("tools", "header", "results", "curves", "layout", "trees", "panel", "tables")
-
-
 def write_report(run_dir: str | Path, *, trees: int = TREES) -> Path:
     """Write `run_dir/report.html`, also for a run that is still running or lacks files, and return its path.
 
     Args:
         run_dir: the output directory of the run.
-        trees: most rollout trees to include, spread evenly over the steps; the page says if some are left out.
+        trees: maximum number of rollout trees, spread evenly over the steps; the page says if some are left out.
 
     Raises:
         FileNotFoundError: there is no such directory.
@@ -208,14 +195,11 @@ def write_report(run_dir: str | Path, *, trees: int = TREES) -> Path:
 def render(data: RunData) -> str:
     """Return the page."""
     title = str(data.facts.get("name") or data.folder.resolve().name)
-    return make_page("index.html", title, ["style.css"], [f"{name}.js" for name in _SCRIPTS], payload(data))
+    return make_page("report", title, ["style"], _SCRIPTS, payload(data))
 
 
 def payload(data: RunData) -> dict[str, Any]:
-    """Return the data that the page draws.
-
-    It has the samples of the first and the last evaluation only.
-    """
+    """Return the data that the page draws, with the samples of the first and the last evaluation only."""
     last = len(data.evaluations) - 1
     evaluations = [row if index in (0, last) else {**row, "samples": []} for index, row in enumerate(data.evaluations)]
     offset = _step_offset(data)
@@ -240,9 +224,6 @@ def _step_offset(data: RunData) -> int:
     logged = [row["step"] for row in data.metrics if isinstance(row.get("step"), int)]
     rolled = [tree.meta["step"] for tree in data.trees if isinstance(tree.meta.get("step"), int)]
     return int(bool(logged and rolled) and min(logged) == 1 and min(rolled) == 0)
-
-
-# Reads the trees of one step of a run: `load_step`. For a sample of the trees of all steps see `run_data`.
 
 
 @dataclass
@@ -320,21 +301,10 @@ def _listed(steps: Sequence[int]) -> str:
     return f"step{'s' if len(set(steps)) > 1 else ''} {', '.join(runs)}"
 
 
-# The timeline of a rollout as one self-contained HTML page: what every trajectory did, and what it waited for.
-#
-# There is one lane per trajectory, with branches below the trajectory they were forked from. Intervals are coloured by
-# kind, and waiting is hatched. `rollout.time_use` sums the times, and `html_page` builds the page.
-#
-#     arpo view timeline runs/arithmetic-cpu --step 3
-
-_LONGEST_TEXT = 240  # shown characters of a turn
-_TIMELINE_DIGITS = 4  # decimals of seconds
-
-
 def write_timeline(
     path: str | Path, *, step: int | None = None, group: int | None = None, output: str | Path | None = None
 ) -> tuple[Path, list[RolloutTree]]:
-    """Write the timeline of one step.
+    """Write the timeline of one step as a page: a lane per trajectory, with branches below what they were forked from.
 
     Args:
         path: the folder of a run, or a traces.jsonl.
@@ -356,8 +326,8 @@ def write_timeline(
         raise FileNotFoundError(f"no folder {str(target.parent)!r} to write {target.name} to; make it first")
     # resolved, because the parent of a relative `traces.jsonl` has no name
     name = str(data.facts.get("name") or data.path.resolve().parent.name)
-    styles, scripts = ["style.css", "timeline.css"], ["tools.js", "timeline.js", "lanes.js", "pointing.js"]
-    page = make_page("timeline.html", f"Timeline of {name}", styles, scripts, timeline_payload(data, shown))
+    styles, scripts = ["style", "timeline"], ["tools", "timeline", "lanes", "pointing"]
+    page = make_page("timeline", f"Timeline of {name}", styles, scripts, timeline_payload(data, shown))
     return write_page(target, page), shown
 
 
@@ -482,15 +452,6 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
-# A rollout tree as a small SVG picture, for notebooks; the run report draws larger ones that can be explored.
-#
-# Tokens run to the right, one row per trajectory. A box is a span: a turn of the model, the darker the higher its mean
-# entropy, the result of a tool, or a fold, which begins a new prompt. A span that several trajectories share is drawn
-# once; curves lead to its branches.
-#
-#     from IPython.display import SVG
-#     SVG(tree_svg(tree))
-
 ROW, BOX, TOP, LEFT, RIGHT = 34, 22, 44, 34, 150
 CHARACTER = 6.2  # mean width of a character of 11 px text, in pixels
 HIGH_ENTROPY = 0.6  # nats per token, shown in the darkest colour
@@ -501,7 +462,11 @@ _TEXT = 'font-family="system-ui, sans-serif" font-size="11"'
 
 
 def tree_svg(tree: RolloutTree, width: int = 800) -> str:
-    """Return the picture as SVG text.
+    """Return a small picture of a rollout tree as SVG text: `IPython.display.SVG(tree_svg(tree))`.
+
+    Tokens run to the right, one row per trajectory. A box is a span: a turn of the model, the darker the higher its
+    mean entropy, the result of a tool, or a fold, which begins a new prompt. A span that several trajectories share is
+    drawn once; curves lead to its branches.
 
     Args:
         tree: any one with at least one trajectory.

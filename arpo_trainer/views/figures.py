@@ -43,21 +43,20 @@ _STYLE = {
 
 @dataclass
 class Series:
-    """Points of one model or run.
-
-    Attributes:
-        name: in the legend.
-        x: positions.
-        y: values.
-        low: lower bounds of the intervals, or [].
-        high: upper bounds.
-    """
+    """Points of one model or run, with the bounds of their intervals, if there are any."""
 
     name: str
     x: list[float] = field(default_factory=list)
     y: list[float] = field(default_factory=list)
     low: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
+
+    def add(self, x: float, y: float, low: Any, high: Any, mean: float | None = None) -> None:
+        """Add a point; a bound that is not known is its mean."""
+        self.x.append(x)
+        self.y.append(y)
+        self.low.append(_finite(low, x if mean is None else mean))
+        self.high.append(_finite(high, x if mean is None else mean))
 
 
 def write_figure(
@@ -97,23 +96,23 @@ def _is_training(folder: Path) -> bool:
 
 
 def _scores(runs: Sequence[EvalRun], output: Path, width: float) -> Path:
-    lines = [(name, line) for name, run in _named(runs) for line in score_lines(run) if line.score]
+    lines = [(name, line) for name, run in _named(runs) for line in score_lines(run) if line["score"]]
     if not lines:
         raise ValueError("no episode of these runs has a score yet")
-    envs = list(dict.fromkeys(line.env for _, line in lines))
+    envs = list(dict.fromkeys(line["env"] for _, line in lines))
     several = len(runs) > 1
-    sides = list(dict.fromkeys((name if several else "", line.model) for name, line in lines))
+    sides = list(dict.fromkeys((name if several else "", line["model"]) for name, line in lines))
 
     def draw(axes: Any) -> None:
         gap = 0.8 / len(sides)
         for number, side in enumerate(sides):
-            own = [line for name, line in lines if (name if several else "", line.model) == side]
+            own = [line for name, line in lines if (name if several else "", line["model"]) == side]
             series = _score_series(own, side, envs, (number - (len(sides) - 1) / 2) * gap)
             _points(axes, series, number)
         _published(axes, [line for _, line in lines], envs)
         axes.set_yticks(range(len(envs)), envs)
         axes.set_ylim(len(envs) - 0.4, -0.6)
-        axes.set_xlabel(_metrics([line for _, line in lines]))
+        axes.set_xlabel(", ".join(dict.fromkeys(line["metric"] for _, line in lines)) + " (95 % interval)")
         axes.grid(axis="y", visible=False)
 
     return _drawn(output, (width, 0.9 + len(envs) * max(0.45, 0.2 * len(sides))), draw, legend=len(sides) > 1)
@@ -122,12 +121,8 @@ def _scores(runs: Sequence[EvalRun], output: Path, width: float) -> Path:
 def _score_series(lines: Sequence[ScoreLine], side: tuple[str, str], envs: Sequence[str], shift: float) -> Series:
     series = Series(" · ".join(filter(None, side)))
     for line in lines:
-        score = line.score or {}
-        mean = score["mean"]
-        series.x.append(mean)
-        series.y.append(envs.index(line.env) + shift)
-        series.low.append(_finite(score.get("low"), mean))
-        series.high.append(_finite(score.get("high"), mean))
+        score = line["score"]
+        series.add(score["mean"], envs.index(line["env"]) + shift, score["low"], score["high"])
     return series
 
 
@@ -144,7 +139,11 @@ def _points(axes: Any, series: Series, number: int) -> None:
 
 def _published(axes: Any, lines: Sequence[ScoreLine], envs: Sequence[str]) -> None:
     # of the same base model only: the others' numbers say little about this one
-    shown = [(line.env, line.published["rows"]) for line in lines if line.published and line.published["same_model"]]
+    shown = [
+        (line["env"], line["published"]["rows"])
+        for line in lines
+        if line["published"] and line["published"]["same_model"]
+    ]
     found = dict.fromkeys((env, max(row["value"] for row in rows)) for env, rows in shown)
     for number, (env, value) in enumerate(found):
         place = envs.index(env)
@@ -156,9 +155,9 @@ def _passes(runs: Sequence[EvalRun], output: Path, width: float) -> Path:
     series = []
     for name, run in _named(runs):
         for line in score_lines(run):
-            curve = {float(key[5:]): value for key, value in line.passes.items() if key.startswith("pass@")}
+            curve = {float(key[5:]): value for key, value in line["pass"].items() if key.startswith("pass@")}
             if curve:
-                label = " · ".join(filter(None, (name if len(runs) > 1 else "", line.model, line.env)))
+                label = " · ".join(filter(None, (name if len(runs) > 1 else "", line["model"], line["env"])))
                 series.append(Series(label, list(curve), list(curve.values())))
     if not series:
         raise ValueError("pass@k needs several samples of each task: evaluate with -n 4 or more")
@@ -180,10 +179,7 @@ def _calls(runs: Sequence[EvalRun], output: Path, width: float) -> Path:
         for calls, by_task in sorted(_scores_by_calls(rows, metric).items()):
             interval = interval_of(by_task)
             if interval:
-                line.x.append(calls)
-                line.y.append(interval.mean)
-                line.low.append(_finite(interval.low, interval.mean))
-                line.high.append(_finite(interval.high, interval.mean))
+                line.add(calls, interval.mean, interval.low, interval.high, interval.mean)
         series.append(line)
     if not any(line.x for line in series):
         raise ValueError("no episode of these runs has a score yet")
@@ -217,11 +213,11 @@ def learning_series(runs: Sequence[RunData]) -> list[Series]:
             series.append(Series(f"{prefix}reward", [row["step"] for row in steps], [row["reward"] for row in steps]))
         held = [row for row in run.evaluations if _is_number(row.get("step")) and _is_number(row.get("accuracy"))]
         if held:
-            bounds = [
-                [_finite(row.get(f"accuracy_{side}"), row["accuracy"]) for row in held] for side in ("low", "high")
-            ]
-            steps_of, values = [row["step"] for row in held], [row["accuracy"] for row in held]
-            series.append(Series(f"{prefix}held-out accuracy", steps_of, values, *bounds))
+            line = Series(f"{prefix}held-out accuracy")
+            for row in held:
+                bounds = row.get("accuracy_low"), row.get("accuracy_high")
+                line.add(row["step"], row["accuracy"], *bounds, row["accuracy"])
+            series.append(line)
     if not series:
         raise ValueError("no training step of these runs has been logged yet (metrics.jsonl, eval.jsonl)")
     return series
@@ -270,10 +266,6 @@ def _groups(runs: Sequence[EvalRun]) -> Iterator[tuple[str, tuple[str, str], lis
             groups.setdefault((row.model, row.env), []).append(row)
         for key, rows in groups.items():
             yield name if len(runs) > 1 else "", key, rows, metric_of(run.facts, key[1])
-
-
-def _metrics(lines: Sequence[ScoreLine]) -> str:
-    return ", ".join(dict.fromkeys(line.metric for line in lines)) + " (95 % interval)"
 
 
 def _is_number(value: Any) -> bool:

@@ -122,6 +122,10 @@ class ViewServer(ThreadingHTTPServer):
         return page_data([each.run() for each in self.followed], served=True)
 
 
+def _place(_: int, row: UnitRow) -> int | None:
+    return row.trace[0] if row.trace[1] else None  # a lost tree has no place
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: ViewServer
     protocol_version = "HTTP/1.1"
@@ -133,9 +137,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         parts = urlsplit(self.path)
         answers: dict[str, Callable[[dict[str, list[str]]], bytes]] = {
-            "/": lambda _: self._page(),
+            "/": lambda _: render(self.server.state(), policy="connect-src 'self'").encode("utf-8", "replace"),
             "/state": lambda _: json_bytes(self.server.state()),
-            "/rows": lambda query: json_bytes(compact_rows(self._run(query).run(), _place)),
+            "/rows": lambda query: json_bytes(
+                compact_rows(self._run(query).run(), lambda _, row: row.trace[0] if row.trace[1] else None)
+            ),
             "/tree": lambda query: json_bytes(self._run(query).tree(int(query["at"][0]))),
         }
         if parts.path not in answers:
@@ -153,9 +159,6 @@ class _Handler(BaseHTTPRequestHandler):
         if not number.isdecimal():
             raise ValueError(f"no run {number}")
         return self.server.followed[int(number)]
-
-    def _page(self) -> bytes:
-        return render(self.server.state(), policy="connect-src 'self'").encode("utf-8", "replace")
 
     def _send(self, status: int, body: bytes, kind: str) -> None:
         packed = len(body) > 1000 and "gzip" in self.headers.get("Accept-Encoding", "")
@@ -178,7 +181,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         logger.debug(format, *args)
-
-
-def _place(_: int, row: UnitRow) -> int | None:
-    return row.trace[0] if row.trace[1] else None  # a lost tree has no place

@@ -19,25 +19,17 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from arpo_trainer.demo_model import DEMO_MODEL, demo_model_folder
-from arpo_trainer.evaluation.episode_store import RESULTS, TRACES, EpisodeEntry, EvalRun, UnitRow, load_eval_run
+from arpo_trainer.evaluation.episode_store import TRACES, EpisodeEntry, EvalRun, UnitRow, load_eval_run
 from arpo_trainer.evaluation.eval_metrics import ACCURACY, episode_value, mean_seconds, results
 from arpo_trainer.report.html_report import clean_data, make_page, tree_data
-from arpo_trainer.report.run_data import read_facts
+from arpo_trainer.report.run_data import write_whole
 from arpo_trainer.statistics import compare_paired
 from arpo_trainer.tree import RolloutTree
-
-# How many characters of a turn's text each token wrote, so that a page can colour the text by entropy.
-#
-# A trace has a turn's token ids and its text, not the text of each token. With the model's tokenizer the text is
-# divided exactly; where the pieces do not add up to the text (a tokenizer that changes spaces), nothing is said.
-#
-#     widths = TokenWidths.of_model("models/smollm2")
-#     widths and widths(span.ids, span.text)          # [3, 1, 5, ...] or None
 
 logger = logging.getLogger(__name__)
 _FILE = "tokenizer.json"
@@ -46,10 +38,9 @@ _LONGEST = 12  # tokens of one character
 
 
 class TokenWidths:
-    """Divides texts into tokens.
+    """Says how many characters of a turn's text each token wrote, so that a page can colour the text by entropy.
 
-    Args:
-        decode: returns the text of token ids, special tokens included.
+    A trace has the token ids and the text of a turn. `decode` returns the text of ids, special tokens included.
     """
 
     def __init__(self, decode: Any) -> None:
@@ -118,14 +109,6 @@ def utf16(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-# Splits the text of a turn into thoughts, calls, answers and plain text, for people who read it.
-#
-# This reads any protocol's text and never fails: a tag that is not closed lasts to the end of the turn. It decides
-# nothing: what counted as a call or as an answer is recorded in the tree.
-#
-#     parts = turn_parts("<think>Two calls.</think><python>print(1)</python>")
-#     [(part.kind, part.label) for part in parts]     # [("thought", ""), ("call", "python")]
-
 PartKind = Literal["thought", "call", "result", "answer", "text"]
 
 _THOUGHTS = ("think", "thinking", "thought", "reasoning")
@@ -150,14 +133,7 @@ _NAME = re.compile(r'"name"\s*:\s*"([\w.-]{1,64})"|<function=([\w.-]{1,64})>')
 
 @dataclass(frozen=True)
 class TurnPart:
-    """A piece of a turn.
-
-    Attributes:
-        kind: "thought", "call", "result", "answer" or "text".
-        label: the tool of a call; "" for others, or where the call does not name it.
-        start: where its text begins, without its tags.
-        end: where its text ends.
-    """
+    """A piece of a turn, from `start` to `end` without its tags; `label` is the tool of a call, if it names one."""
 
     kind: PartKind
     label: str
@@ -166,7 +142,11 @@ class TurnPart:
 
 
 def turn_parts(text: str) -> list[TurnPart]:
-    """Return the parts of a turn in order; blank text between tags is left out."""
+    """Return the parts of a turn in order, for people who read it; blank text between tags is left out.
+
+    This reads any protocol's text and never fails: a tag that is not closed lasts to the end of the turn. It decides
+    nothing: what counted as a call or as an answer is recorded in the tree.
+    """
     parts = []
     for part in _all_parts(text):
         body = text[part.start : part.end]
@@ -214,93 +194,34 @@ def _label(found: re.Match[str], body: str) -> str:
     return (inside[1] or inside[2]) if inside else ""
 
 
-# Sums up an evaluation for its views: one `ScoreLine` for each model and environment.
-#
-# The numbers are those of results.json. While there is none, or it counts other episodes since the run went on, they
-# are computed from the rows.
-#
-#     for line in score_lines(load_eval_run("evals/gsm8k")):
-#         line.model, line.env, line.score
+ScoreLine = dict[str, Any]
+"""What one model did in one environment: an entry of results.json, and
 
-_PERCENT = 100
-
-
-@dataclass
-class ScoreLine:
-    """What one model did in one environment.
-
-    Attributes:
-        model: label of the model.
-        env: label of the environment.
-        metric: what `score` is the mean of, such as "accuracy".
-        score: {"mean", "low", "high", "tasks", "samples"}; None if no episode has a score.
-        episodes: number of episodes.
-        planned: episodes of the whole run, if run.json has them.
-        broken: episodes without a score, by what failed.
-        calls: mean calls of an episode by tool.
-        tokens: mean generated tokens of an episode.
-        turns: mean turns of an episode.
-        seconds: mean seconds of an episode.
-        cost: of the model and the tools, if prices are known.
-        passes: pass@k and pass^k by name; {} for single samples.
-        levels: score by level.
-        categories: score by category.
-        metrics: further metrics by name.
-        productivity: tool productivity, as the papers define it.
-        published: the papers' numbers for the whole set, see `published_numbers`; None if they do not use it.
-        inference: {"used", "failed", "episodes"} of each tool at inference time.
-        helper: requests, tokens and cost of the model that helps them.
-    """
-
-    model: str
-    env: str
-    metric: str = ACCURACY
-    score: dict[str, Any] | None = None
-    episodes: int = 0
-    planned: int | None = None
-    broken: dict[str, int] = field(default_factory=dict)
-    calls: dict[str, float] = field(default_factory=dict)
-    tokens: float | None = None
-    turns: float | None = None
-    seconds: float | None = None
-    cost: float | None = None
-    passes: dict[str, float] = field(default_factory=dict)
-    levels: dict[str, Any] = field(default_factory=dict)
-    categories: dict[str, Any] = field(default_factory=dict)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    productivity: float | None = None
-    published: dict[str, Any] | None = None
-    inference: dict[str, Any] = field(default_factory=dict)
-    helper: dict[str, Any] = field(default_factory=dict)
+    planned    episodes of the whole run, if run.json has them
+    seconds    mean seconds of an episode
+    pass       {} for single samples, whose pass@1 and pass^1 are accuracy
+    published  the papers' numbers for the whole set as shares, of the same base model if there are any; None without
+"""
 
 
 def score_lines(run: EvalRun) -> list[ScoreLine]:
-    """Return the lines of a run, by model and environment.
-
-    Raises:
-        ValueError: results.json cannot be read; names the line.
-    """
-    computed = _entries(_results(run))
-    stored = _entries(read_facts(path)) if (path := run.folder / RESULTS).is_file() else {}
-    seconds = mean_seconds(run.rows)
-    lines = []
-    for key in [*computed, *(key for key in stored if key not in computed)]:
-        # an older results.json may lack what is computed now
-        entry = computed.get(key, {})
-        if not _outdated(stored.get(key, {}), entry):
-            entry = {**entry, **{name: value for name, value in stored.get(key, {}).items() if value}}
-        line = _line(entry, seconds.get(key), _planned(run.facts, key[1]))
-        described = _table(_table(run.facts.get("models")).get(line.model))
-        names = (line.model, str(described.get("path", "")), str(described.get("name", "")))
-        line.published = published_numbers(_table(entry.get("published")), names)
-        lines.append(line)
+    """Return the lines of a run, by model and environment."""
+    seconds, lines = mean_seconds(run.rows), []
+    for entry in _results(run)["scores"]:
+        about, model = (
+            _described(run.facts, "environments", entry["env"]),
+            _described(run.facts, "models", entry["model"]),
+        )
+        tasks, samples = about.get("tasks"), run.facts.get("samples", 1)
+        names = (entry["model"], str(model.get("path", "")), str(model.get("name", "")))
+        changed = {
+            "planned": tasks * samples if isinstance(tasks, int) and isinstance(samples, int) else None,
+            "seconds": seconds.get((entry["model"], entry["env"])),
+            "pass": entry["pass"] if len(entry["pass"]) > 2 else {},
+            "published": published_numbers(entry["published"], names),
+        }
+        lines.append({**entry, **changed})
     return lines
-
-
-def _outdated(stored: Mapping[str, Any], computed: Mapping[str, Any]) -> bool:
-    """Return whether results.json counts other episodes than the rows: it is written when a sitting ends."""
-    counted = [name for name in ("episodes", "scored", "broken") if name in stored and name in computed]
-    return any(stored[name] != computed[name] for name in counted)
 
 
 def published_numbers(published: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any] | None:
@@ -313,18 +234,16 @@ def published_numbers(published: Mapping[str, Any], names: Sequence[str]) -> dic
     Returns:
         {"subset", "differs", "same_model", "rows": [{"model", "method", "value", "source"}]}; None without numbers.
     """
-    metric, rows = published.get("metric"), published.get("rows")
-    whole = [row for row in rows if not row.get("part") and row.get("metric") == metric] if rows else []
+    rows = published.get("rows", ())
+    whole = [row for row in rows if not row["part"] and row["metric"] == published["metric"]]
     # sizes are written as "3B" in the tables, and in many ways in names: Qwen2.5-3B-Instruct, qwen2.5_3b
-    plain = [_letters(name) for name in names if name]
-    own = [row for row in whole if any(_letters(row["model"]) in name for name in plain)]
+    own = [row for row in whole if any(_letters(row["model"]) in _letters(name) for name in names if name)]
     if not whole:
         return None
     numbers = [
-        {**{name: row.get(name, "") for name in ("model", "method", "source")}, "value": row["value"] / _PERCENT}
-        for row in own or whole
+        {**{n: row[n] for n in ("model", "method", "source")}, "value": row["value"] / 100} for row in own or whole
     ]
-    about = {"subset": published.get("subset", ""), "differs": list(published.get("differs", ()))}
+    about = {name: published[name] for name in ("subset", "differs")}
     return {**about, "same_model": bool(own), "rows": numbers}
 
 
@@ -332,15 +251,15 @@ def _letters(name: str) -> str:
     return "".join(sign for sign in name.lower() if sign.isalnum())
 
 
+def _described(facts: Mapping[str, Any], part: str, label: str) -> dict[str, Any]:
+    """Return what run.json says of a model or an environment."""
+    found: dict[str, Any] = (facts.get(part) or {}).get(label) or {}
+    return found
+
+
 def metric_of(facts: Mapping[str, Any], env: str) -> str:
     """Return the name of an environment's metric."""
-    metric = _described(facts, env).get("metric")
-    return metric if isinstance(metric, str) else ACCURACY
-
-
-def episode_score(entry: EpisodeEntry, metric: str = ACCURACY) -> float | None:
-    """Return an episode's value of a metric; None if the episode broke or lacks it."""
-    return None if entry.reward is None else episode_value(entry, metric)
+    return str(_described(facts, "environments", env).get("metric") or ACCURACY)
 
 
 def is_right(entry: EpisodeEntry) -> bool | None:
@@ -348,76 +267,16 @@ def is_right(entry: EpisodeEntry) -> bool | None:
     return None if entry.reward is None else episode_value(entry) == 1.0
 
 
-def task_scores(rows: Sequence[UnitRow], metric: str) -> dict[str, list[float]]:
-    """Return the scores of each task's independent samples; those that broke are left out."""
-    scores: dict[str, list[float]] = {}
-    for row in rows:
-        found = [episode_value(entry, metric) for entry in row.scored]
-        scores.setdefault(row.task, []).extend(score for score in found if score is not None)
-    return scores
-
-
 def _results(run: EvalRun) -> dict[str, Any]:
     try:
         return results(run.rows, run.facts)
     except ValueError:  # no episode has the environment's metric: the view shows accuracy then
-        environments = {env: {**_described(run.facts, env), "metric": ACCURACY} for env in {r.env for r in run.rows}}
-        return results(run.rows, {**run.facts, "environments": environments})
+        envs = {row.env: {**_described(run.facts, "environments", row.env), "metric": ACCURACY} for row in run.rows}
+        return results(run.rows, {**run.facts, "environments": envs})
 
 
-def _entries(found: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    scores = found.get("scores")
-    entries = [entry for entry in scores if isinstance(entry, dict)] if isinstance(scores, list) else []
-    return {(str(entry["model"]), str(entry["env"])): entry for entry in entries if {"model", "env"} <= entry.keys()}
-
-
-def _line(entry: Mapping[str, Any], seconds: float | None, planned: int | None) -> ScoreLine:
-    passes = _table(entry.get("pass"))
-    return ScoreLine(
-        str(entry["model"]),
-        str(entry["env"]),
-        str(entry.get("metric") or ACCURACY),
-        _table(entry.get("score")) or None,
-        int(_number(entry.get("episodes")) or 0),
-        planned,
-        _table(entry.get("broken")),
-        _table(entry.get("calls")),
-        _number(entry.get("tokens")),
-        _number(entry.get("turns")),
-        seconds,
-        _number(entry.get("cost")),
-        passes if len(passes) > 2 else {},  # pass@1 and pass^1 alone are accuracy
-        _table(entry.get("levels")),
-        _table(entry.get("categories")),
-        _table(entry.get("metrics")),
-        _number(entry.get("tool_productivity")),
-        None,
-        _table(entry.get("inference_tools")),
-        _table(entry.get("helper")),
-    )
-
-
-def _described(facts: Mapping[str, Any], env: str) -> dict[str, Any]:
-    return _table(_table(facts.get("environments")).get(env))
-
-
-def _planned(facts: Mapping[str, Any], env: str) -> int | None:
-    tasks, samples = _described(facts, env).get("tasks"), facts.get("samples", 1)
-    return tasks * samples if isinstance(tasks, int) and isinstance(samples, int) else None
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _table(value: Any) -> dict[str, Any]:
-    return dict(value) if isinstance(value, dict) else {}
-
-
-# The rows and trees of an evaluation as compact data for the page: lists instead of names, in compressed pieces.
-#
-# Questions are stored once for all models and samples. A piece is gzip in base64, so that 5,000 episodes stay small and
-# the browser unpacks only what is opened.
+# The rows and trees of an evaluation as compact data for the page: lists instead of names, in pieces of gzip in base64,
+# so that 5,000 episodes stay small and the browser unpacks only what is opened.
 
 PIECE = 20  # units in a piece
 _LEVEL = 6  # of compression: 9 takes three times as long for 1 %
@@ -459,7 +318,8 @@ def compact_rows(run: EvalRun, tree_of: Callable[[int, UnitRow], int | None]) ->
 def _episode(entry: EpisodeEntry, metric: str, outcomes: _Table, tools: _Table) -> list[Any]:
     right = is_right(entry)
     calls = [[tools(name), count] for name, count in entry.calls.items()]
-    scores = [episode_score(entry, metric), entry.reward, None if right is None else int(right)]
+    score = None if right is None else episode_value(entry, metric)
+    scores = [score, entry.reward, None if right is None else int(right)]
     told = [outcomes(entry.outcome), entry.error, entry.cause, entry.answer, calls]
     return [*scores, *told, entry.turns, entry.tokens, entry.context, entry.cached, entry.seconds, int(entry.counted)]
 
@@ -486,13 +346,7 @@ def _positions(text: str) -> Callable[[int], int]:
 
 
 def tree_pieces(run: EvalRun, rows: Sequence[UnitRow], widths: dict[str, TokenWidths | None]) -> Iterator[str]:
-    """Yield pieces with the trees of `rows`, `PIECE` in each and in this order; a tree that is lost is null.
-
-    Args:
-        run: the run.
-        rows: the units whose trees are wanted.
-        widths: how to divide texts into tokens, by model.
-    """
+    """Yield pieces with the trees of `rows`, `PIECE` in each and in this order; a tree that is lost is null."""
     for first in range(0, len(rows), PIECE):
         yield packed([_tree_or_none(run, row, widths.get(row.model)) for row in rows[first : first + PIECE]])
 
@@ -522,7 +376,7 @@ def json_bytes(value: Any) -> bytes:
 LIMIT = 200_000_000  # bytes of trees, above which browsers take long to open the file
 _PAIRS = 15  # most pairs of models that are compared
 _MARK = "<!-- pieces -->"
-_SCRIPTS = (
+_SCRIPTS = [
     "tools",
     "layout",
     "trees",
@@ -535,8 +389,7 @@ _SCRIPTS = (
     "detail",
     "keys",
     "start",
-)
-_PACKAGES = ("arpo_trainer.views", "arpo_trainer.report")
+]
 
 
 def write_view(
@@ -569,25 +422,18 @@ def write_view(
     if notes:
         chosen = [[] for _ in runs]
     page = render(page_data(runs, notes))
-    head, _, tail = page.partition(_MARK)
-    unfinished = target.with_name(f"{target.name}.unfinished")
-    with unfinished.open("w", encoding="utf-8", errors="replace") as file:
-        file.write(head)
-        file.writelines(_element(name, text) for name, text in _row_pieces(runs, chosen))
-        file.writelines(_element(name, text) for name, text in pieces)
-        file.write(tail)
-    unfinished.replace(target)
+    rows = [(f"rows-{number}", _rows_of(*each)) for number, each in enumerate(zip(runs, chosen, strict=True))]
+    kind = "application/octet-stream"
+    elements = "".join(f'<script type="{kind}" id="{name}">{text}</script>\n' for name, text in [*rows, *pieces])
+    write_whole(target, page.replace(_MARK, elements, 1))
     return target
 
 
 def render(data: dict[str, Any], *, policy: str = "") -> str:
     """Return the page with a mark where the pieces belong; `policy` allows a served page to ask its server."""
     title = " and ".join(run["name"] for run in data["runs"])
-    scripts = [f"{name}.js" for name in _SCRIPTS]
-    styles = ["style.css", "view.css"]
-    extra = {"pieces": _MARK}
     policy = f"img-src data:; {policy}".rstrip("; ")  # pictures that a tool has shown to the model
-    return make_page("view.html", title, styles, scripts, data, packages=_PACKAGES, extra=extra, policy=policy)
+    return make_page("view", title, ["style", "view"], _SCRIPTS, data, pieces=_MARK, policy=policy)
 
 
 def page_data(runs: Sequence[EvalRun], notes: Sequence[str] = (), *, served: bool = False) -> dict[str, Any]:
@@ -602,7 +448,7 @@ def page_data(runs: Sequence[EvalRun], notes: Sequence[str] = (), *, served: boo
             {
                 "name": name,
                 "facts": run.facts,
-                "scores": [asdict(line) for line in score_lines(run)],
+                "scores": score_lines(run),
                 "bytes": path.stat().st_size if (path := run.folder / TRACES).is_file() else 0,
             }
             for name, run in zip(names, runs, strict=True)
@@ -630,7 +476,9 @@ def comparisons(runs: Sequence[EvalRun]) -> Iterator[dict[str, Any]]:
             groups.setdefault((number, row.model), {}).setdefault(row.env, []).append(row)
     for first, second in _compared(list(groups))[:_PAIRS]:
         for env in [env for env in groups[first] if env in groups[second]]:
-            one, two = (task_scores(groups[side][env], metric_of(runs[side[0]].facts, env)) for side in (first, second))
+            one, two = (
+                _task_scores(groups[side][env], metric_of(runs[side[0]].facts, env)) for side in (first, second)
+            )
             asked, asks = ({row.task: row.question for row in groups[side][env]} for side in (first, second))
             # the same id with another question is another task
             shared = [task for task, scores in one.items() if scores and two.get(task) and asked[task] == asks[task]]
@@ -639,6 +487,14 @@ def comparisons(runs: Sequence[EvalRun]) -> Iterator[dict[str, Any]]:
                 numbers = {name: getattr(result, name) for name in ("first", "second", "difference", "low", "high")}
                 counts = {"p": result.p_value, "gained": len(result.gained), "lost": len(result.lost)}
                 yield {"sides": [first, second], "env": env, "tasks": result.tasks, **numbers, **counts}
+
+
+def _task_scores(rows: Sequence[UnitRow], metric: str) -> dict[str, list[float]]:
+    scores: dict[str, list[float]] = {}
+    for row in rows:
+        found = [episode_value(entry, metric) for entry in row.scored]
+        scores.setdefault(row.task, []).extend(score for score in found if score is not None)
+    return scores
 
 
 def _compared(sides: list[tuple[int, str]]) -> list[tuple[tuple[int, str], tuple[int, str]]]:
@@ -697,15 +553,6 @@ def _pieces(
     return found, []
 
 
-def _row_pieces(runs: Sequence[EvalRun], chosen: Sequence[Sequence[int]]) -> Iterator[tuple[str, str]]:
-    for number, (run, units) in enumerate(zip(runs, chosen, strict=True)):
-        place = {unit: position for position, unit in enumerate(units)}
-        yield f"rows-{number}", packed(compact_rows(run, functools.partial(_place_of, place)))
-
-
-def _place_of(place: dict[int, int], unit: int, row: UnitRow) -> int | None:
-    return place.get(unit)
-
-
-def _element(name: str, text: str) -> str:
-    return f'<script type="application/octet-stream" id="{name}">{text}</script>\n'
+def _rows_of(run: EvalRun, units: Sequence[int]) -> str:
+    place = {unit: position for position, unit in enumerate(units)}
+    return packed(compact_rows(run, lambda unit, _: place.get(unit)))

@@ -12,6 +12,7 @@ import json
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from arpo_trainer.evaluation.episode_store import EvalRun, UnitRow
 from arpo_trainer.tree import ABANDONED, Span
@@ -41,7 +42,8 @@ def one_line(text: str, width: int = _QUESTION) -> str:
 
 def score_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
     """Return the scores of runs as rows of a table, with a head."""
-    heads: tuple[str, ...] = (
+    heads = (
+        "RUN",
         "MODEL",
         "ENVIRONMENT",
         "SCORE",
@@ -52,39 +54,37 @@ def score_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
         "CALLS",
         "TOKENS",
     )
-    rows: list[tuple[str, ...]] = [("RUN", *heads) if len(runs) > 1 else heads]
+    rows: list[tuple[str, ...]] = [heads]
     for name, run in zip(unique_names(runs), runs, strict=True):
-        for line in score_lines(run):
-            cells = tuple(one_line(cell, 40) for cell in _score_cells(line))
-            rows.append((one_line(name, 40), *cells) if len(runs) > 1 else cells)
-    return rows
+        rows += [tuple(one_line(cell, 40) for cell in (name, *_score_cells(line))) for line in score_lines(run)]
+    return rows if len(runs) > 1 else [row[1:] for row in rows]
 
 
 def _score_cells(line: ScoreLine) -> tuple[str, ...]:
-    score = line.score or {}
+    score, planned = line["score"] or {}, line["planned"] or 0
     bounds = [f"{bound:.3f}" for bound in (score.get("low"), score.get("high")) if bound is not None]
-    broken = ", ".join(f"{cause} {count}" for cause, count in line.broken.items())
     return (
-        line.model,
-        line.env,
-        f"{score['mean']:.3f} {line.metric}" if "mean" in score else "-",
+        line["model"],
+        line["env"],
+        f"{score['mean']:.3f} {line['metric']}" if score else "-",
         f"[{', '.join(bounds)}]" if len(bounds) == 2 else "-",
-        _published(line),
-        f"{line.episodes}" + (f" of {line.planned}" if line.planned and line.planned > line.episodes else ""),
-        broken or "0",
-        f"{sum(line.calls.values()):.2f}",
-        "-" if line.tokens is None else f"{line.tokens:.0f}",
+        _published(line["published"]),
+        f"{line['episodes']}" + (f" of {planned}" if planned > line["episodes"] else ""),
+        ", ".join(f"{cause} {count}" for cause, count in line["broken"].items()) or "0",
+        f"{sum(line['calls'].values()):.2f}",
+        "-" if line["tokens"] is None else f"{line['tokens']:.0f}",
     )
 
 
-def _published(line: ScoreLine) -> str:
+def _published(published: dict[str, Any] | None) -> str:
     """Return the best published number for the same base model, or the range over all models."""
-    rows = line.published["rows"] if line.published else []
-    if line.published and line.published["same_model"]:
-        best = max(rows, key=lambda row: float(row["value"]))
+    if not published:
+        return "-"
+    if published["same_model"]:
+        best = max(published["rows"], key=lambda row: float(row["value"]))
         return f"{best['value']:.3f} {best['method']}"
-    values = sorted({row["value"] for row in rows})
-    return f"{values[0]:.3f}-{values[-1]:.3f}" if values else "-"
+    values = sorted({row["value"] for row in published["rows"]})
+    return f"{values[0]:.3f}-{values[-1]:.3f}"
 
 
 def comparison_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
@@ -115,13 +115,9 @@ def task_rows(run: EvalRun, only: str = "all") -> list[tuple[str, ...]]:
             counts = ", ".join(f"{results.count(name)} {name}" for name in dict.fromkeys(results))
             said = results[0] if len(results) == 1 else counts
             gold = ", ".join(row.answers)
-            texts = (f"{row.env}/{row.task}", row.model, f"{row.sample}", said, answers, gold)
-            rows.append(
-                (
-                    *(one_line(text, 80 if place == 0 else 32) for place, text in enumerate(texts)),
-                    one_line(row.question),
-                )
-            )
+            texts = (row.model, f"{row.sample}", said, answers, gold)
+            task, question = one_line(f"{row.env}/{row.task}", 80), one_line(row.question)
+            rows.append((task, *(one_line(text, 32) for text in texts), question))
     return rows
 
 
@@ -141,13 +137,7 @@ def rows_of_task(run: EvalRun, task: str) -> list[UnitRow]:
 
 
 def conversation_lines(run: EvalRun, row: UnitRow, number: int, *, prompt: bool = False) -> Iterator[str]:
-    """Yield the lines of one episode.
-
-    Args:
-        run: the run.
-        row: the unit.
-        number: the trajectory in it.
-        prompt: show the prompt, too.
+    """Yield the lines of one episode, a trajectory of a unit; with its prompt if that is wanted.
 
     Raises:
         ValueError: the trace was changed or cut.

@@ -45,10 +45,10 @@ def write_comparison_page(data: dict[str, Any], path: str | Path) -> Path:
         "tables": "".join(_table(data, axis) for axis in data["axes"]),
         "runs": _runs(data),
     }
-    packages = ("benchmarks.laboratory", "arpo_trainer.report")
-    styles = ["style.css", "comparison.css"]
-    page = make_page("comparison.html", "Comparison", styles, [], {}, packages=packages, extra=parts)
-    return write_page(path, page)
+    folder = Path(__file__).with_name("page")
+    return write_page(
+        path, make_page("comparison", "Comparison", ["style", "comparison"], [], {}, folder=folder, **parts)
+    )
 
 
 def _is_note(line: str) -> bool:

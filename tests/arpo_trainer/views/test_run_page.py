@@ -13,8 +13,8 @@ import pytest
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run
-from arpo_trainer.evaluation.eval_metrics import results, write_results
-from arpo_trainer.views.run_page import comparisons, score_lines, view_tree, write_view
+from arpo_trainer.evaluation.eval_metrics import results
+from arpo_trainer.views.run_page import comparisons, view_tree, write_view
 from tests.arpo_trainer.views.browser import Browser
 from tests.arpo_trainer.views.sample_runs import HOSTILE, hostile_run, make_run
 
@@ -93,33 +93,15 @@ def test_a_page_that_would_be_too_large_has_no_trees_and_says_so(tree_run: Path,
     assert "--serve` shows all of them" in page.read_text(encoding="utf-8")
 
 
-def test_scores_of_results_json_come_first(tmp_path: Path) -> None:
+def test_published_numbers_are_those_of_the_same_base_model(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=10)
-    score = {"mean": 0.123, "low": 0.1, "high": 0.2, "tasks": 10, "samples": 10}
-    entry = {"model": "qwen2.5-3b", "env": "GSM8K", "metric": "f1", "score": score, "cost": 1.5}
-    row = {"metric": "f1", "source": "table 2", "part": ""}
-    rows = [
-        {"model": "Qwen2.5-3B", "method": "ARPO", "value": 38.8, **row},
-        {"model": "X", "method": "Y", "value": 3, **row},
-    ]
-    entry["published"] = {"metric": "f1", "subset": "103 of 165", "differs": [], "rows": rows}
-    (run / "results.json").write_text(json.dumps({"format": 1, "scores": [entry]}))
     page = write_view([run]).read_text(encoding="utf-8")
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     (line,) = data["runs"][0]["scores"]
-    assert (line["score"], line["metric"], line["cost"]) == (score, "f1", 1.5)
-    assert [(row["method"], row["value"]) for row in line["published"]["rows"]] == [("ARPO", 0.388)]
-    assert line["episodes"] == 10
-
-
-def test_results_json_of_an_earlier_sitting_is_not_shown(tmp_path: Path) -> None:
-    """A run with more tasks that was killed: results.json is that of the sitting before."""
-    run = make_run(tmp_path / "run", tasks=10)
-    found = load_eval_run(run)
-    write_results(run, found.rows[:4], found.facts)
-    (line,) = score_lines(found)
-    assert line.score is not None
-    assert (line.episodes, line.score["tasks"]) == (10, results(found.rows, found.facts)["scores"][0]["score"]["tasks"])
+    assert line["score"] == results(load_eval_run(run).rows, load_eval_run(run).facts)["scores"][0]["score"]
+    assert line["published"]["same_model"]
+    assert ("ARPO", 0.85) in [(row["method"], row["value"]) for row in line["published"]["rows"]]
+    assert "the papers play 500 tasks, this run 10" in line["published"]["differs"]
 
 
 def test_the_same_id_with_another_question_is_another_task(tmp_path: Path) -> None:

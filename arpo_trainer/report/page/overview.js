@@ -33,7 +33,7 @@ function overview() {
     any((line) => line.published) ? ["published", publishedCell] : null,
     ["episodes", (line) => h("span", {}, num(line.episodes), known(line.planned) && line.planned > line.episodes ? h("span", { class: "muted" }, ` of ${num(line.planned)}`) : null)],
     any((line) => Object.keys(line.broken).length) ? ["broken", brokenCell] : null,
-    any((line) => Object.keys(line.passes).length) ? ["pass", (line) => h("span", { class: "stack" }, Object.entries(line.passes).filter(([name]) => !/[@^]1$/.test(name)).map(([name, value]) => h("span", {}, `${name} ${fixed(value, 3)}`)))] : null,
+    any((line) => Object.keys(line.pass).length) ? ["pass", (line) => h("span", { class: "stack" }, Object.entries(line.pass).filter(([name]) => !/[@^]1$/.test(name)).map(([name, value]) => h("span", {}, `${name} ${fixed(value, 3)}`)))] : null,
     ["tool calls", (line) => h("span", { title: Object.entries(line.calls).map(([tool, value]) => `${tool} ${num(value)}`).join(", ") || null }, num(Object.values(line.calls).reduce((sum, value) => sum + value, 0)))],
     ["tokens", (line) => num(line.tokens)], ["seconds", (line) => num(line.seconds)],
     any((line) => known(line.cost)) ? ["cost, $", (line) => num(line.cost)] : null,
@@ -71,7 +71,7 @@ function brokenCell(line) {
 }
 const HELPER = [["requests", "requests"], ["context", "tokens in"], ["cached", "of them cached"], ["tokens", "tokens out"], ["cost", "USD"]];
 function moreOf(line) {
-  const levels = Object.entries(line.levels), metrics = Object.entries(line.metrics), tools = Object.entries(line.calls), categories = Object.entries(line.categories), published = line.published ? line.published.rows : [], helped = Object.entries(line.inference);
+  const levels = Object.entries(line.levels), metrics = Object.entries(line.metrics), tools = Object.entries(line.calls), categories = Object.entries(line.categories), published = line.published ? line.published.rows : [], helped = Object.entries(line.inference_tools);
   if (![levels, categories, metrics, tools, published, helped].some((list) => list.length)) return null;
   const list = (title, entries) => entries.length ? h("div", {}, h("h4", {}, title), h("table", { class: "facts" }, h("tbody", {}, entries))) : null;
   const scored = ([name, score]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(name) || "–")), h("td", {}, known(score) ? fixed(score, 3) : `${scoreText(score)} `, h("span", { class: "muted" }, known(score) ? "" : rangeText(score), score && known(score.tasks) ? `, ${many(score.tasks, "task")}` : "")));
@@ -81,7 +81,7 @@ function moreOf(line) {
       list("Tools at inference time", helped.map(([tool, count]) => h("tr", {}, h("th", { scope: "row" }, plain(tool)), h("td", {}, `${num(count.used)} in ${many(count.episodes, "episode")}`, h("span", { class: "muted" }, count.failed ? `, failed ${num(count.failed)}` : ""))))),
       list("Model that helps them", HELPER.filter(([name]) => known(line.helper[name])).map(([name, label]) => h("tr", {}, h("th", { scope: "row" }, label), h("td", {}, num(line.helper[name]))))),
       list("Calls of an episode", tools.map(([tool, value]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(tool))), h("td", {}, num(value))))
-        .concat(tools.length && known(line.productivity) ? [h("tr", {}, h("th", { scope: "row" }, "tool productivity"), h("td", {}, num(line.productivity), h("span", { class: "muted" }, " = 100 · score · calls / (calls + 0.1), as ARPO reports it")))] : []))));
+        .concat(tools.length && known(line.tool_productivity) ? [h("tr", {}, h("th", { scope: "row" }, "tool productivity"), h("td", {}, num(line.tool_productivity), h("span", { class: "muted" }, " = 100 · score · calls / (calls + 0.1), as ARPO reports it")))] : []))));
 }
 
 function comparison() {
