@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import os
 import re
@@ -81,19 +80,18 @@ def test_documents_that_the_code_names_are_there() -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=name)
 def test_commands_of_the_documents_are_understood(page: Path) -> None:
     """The commands and options of `arpo` that a page shows exist, and are not hidden ones that only still work."""
-    from arpo_trainer.cli.arpo_command import _parser, _with_action
-    from scripts.site.command_line import commands
+    from arpo_trainer.cli.arpo_command import app
+    from scripts.site.command_line import arguments, commands, spellings
 
-    parsers = {command: parser for command, _, parser in commands()}
+    known = dict(commands())
     for shown in re.findall(r"```(?:bash|sh)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         for line in shown.replace("\\\n", " ").splitlines():
             written = re.sub(r"^([A-Z_]+=\S+ )+", "", line)
             if written.startswith("arpo "):
-                words = _with_action(shlex.split(written, comments=True)[1:])
-                _parser().parse_args(words)
-                command = max(known for known in parsers if words[: known.count(" ") + 1] == known.split())
-                actions = [action for action in parsers[command]._actions if action.help != argparse.SUPPRESS]
-                flags = {flag for action in actions for flag in action.option_strings}
+                words = shlex.split(written, comments=True)[1:]
+                app.parse_args(words, exit_on_error=False, print_error=False)
+                command = max(name for name in known if words[: name.count(" ") + 1] == name.split())
+                flags = {flag for one in arguments(known[command]) for flag in spellings(one)}
                 assert {word for word in words if word.startswith("--")} <= flags, written
 
 

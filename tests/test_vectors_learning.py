@@ -227,7 +227,7 @@ def test_self_critic_pairs(vectors: list[Vector]) -> None:
         for number, reward in enumerate(rewards):
             span = tree.add_span(None, "model", [number], logprobs=[-1.0], entropies=[0.5])
             tree.trajectories.append(Trajectory(span.index, reward=reward))
-        found = pairs_of_task("t", [tree], PairSettings(per_task=len(rewards)))
+        found = pairs_of_task("t", [tree], PairSettings(pairs_per_task=len(rewards)))
         chosen, rejected = ({getattr(one, f"{side}_reward") for one in found} for side in ("chosen", "rejected"))
         assert chosen == set(vector["expected"]["chosen"])
         assert rejected <= set(vector["expected"]["rejected"])

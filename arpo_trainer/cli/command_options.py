@@ -1,18 +1,24 @@
-"""Options that several commands share.
+"""What the commands share: options made from dataclasses, those that name models, and tables on the terminal.
 
-Every command takes settings as `--set name=value` and options of an environment as `--env-set name=value`, with values
-in YAML.
+A command is a function: its parameters are the arguments, its docstring is the help. Cyclopts reads both. Every command
+takes settings as `--set name=value` and options of an environment as `--env-set name=value`, with values in YAML.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import dataclasses
+import inspect
 import itertools
+import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+
+from cyclopts import App, Parameter
 
 from arpo_trainer.run.recipes import parse_assignments
 
@@ -20,59 +26,69 @@ if TYPE_CHECKING:
     from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
     from arpo_trainer.ray_rollouts import RolloutWorkers
 
+# types of parameters: each is one option, with the help that is the same everywhere
+Flag = Annotated[bool, Parameter(show_default=False)]
+Words = Annotated[tuple[str, ...], Parameter(show_default=False)]
+Env = Annotated[str, Parameter(help="environment id, such as arpo/Arithmetic-v0, or MODULE:ID of your own")]
+EnvSet = Annotated[Words, Parameter(help="options of the environment, values in YAML: level=2 tools=[python]")]
+Limit = Annotated[Words, Parameter(help="maximum number of concurrent operations of a kind: python=8 search=16")]
+Ray = Annotated[str | None, Parameter(help="play on a Ray cluster: HOST:PORT, or auto")]
+RolloutWorkerCount = Annotated[int, Parameter(help="Ray actors that play; 0: one on each node")]
+Recipe = Annotated[str | None, Parameter(help="a recipe of the package; `arpo recipes` lists them")]
+Config = Annotated[str | None, Parameter(help="a YAML file with settings")]
+AsJson = Annotated[bool, Parameter(name="--json", show_default=False, help="write JSON")]
 
-ENV_HELP = "environment id, such as arpo/Arithmetic-v0, or MODULE:ID of your own"
+
+def set_option(purpose: str) -> Any:
+    """Return the type of a parameter for `--set`, whose help is `purpose`."""
+    return Annotated[Words, Parameter(name="--set", help=f"{purpose}, values in YAML")]
 
 
-def add_command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], purpose: str, usage: str | None = None
-) -> argparse.ArgumentParser:
-    """Add a command, or an action of one, to a parser.
+def new_app(name: str, purpose: str, **more: Any) -> App:
+    """Return a command that has actions, or the whole command line."""
+    # lists take all words up to the next option; of a repeated option the last one counts; there is no --no-SWITCH
+    every = Parameter(consume_multiple=True, allow_repeating=True, negative=())
+    return App(
+        name=name, help=purpose, help_format="plaintext", help_formatter="plain", default_parameter=every,
+        version_flags=(), **more,
+    )  # fmt: skip
+
+
+def attribute_docs(settings: Any) -> dict[str, str]:
+    """Return what the "Attributes" of a class's docstring say of each name."""
+    section = re.search(r"^(?:Attributes|Args):\n((?:[ ]{4}.*\n?|\n)+)", inspect.getdoc(settings) or "", re.MULTILINE)
+    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE) if section else []
+    return {name: " ".join(meaning.split()) for name, meaning in entries}
+
+
+def options_of(settings: type, *names: str, usual: Mapping[str, Any] | None = None, **aliases: str) -> Any:
+    """Return the type of a parameter for options that set fields of a dataclass.
+
+    The parameter's value is a dictionary of the fields that were given, so that a file or a stored run keeps the rest.
+    Types, help and defaults are those of the dataclass.
 
     Args:
-        commands: the parsers of the commands.
-        name: what the user types.
-        run: does the work, and returns the exit status.
-        purpose: one line for the list of commands and for the command's own help.
-        usage: replaces argparse's usage, which puts ENV last, where `--set a=1 ENV` would take it for a setting.
+        settings: the dataclass.
+        names: fields that become options.
+        usual: defaults where the command's are not those of the dataclass.
+        aliases: further fields, each with a second spelling, such as samples="-n".
     """
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=purpose, description=purpose, usage=usage)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def add_command_group(commands: Any, name: str, purpose: str) -> Any:
-    """Add a command that has actions, and return what its actions are added to."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=purpose, description=purpose)
-    return parser.add_subparsers(required=True, metavar="ACTION")
-
-
-def add_set_option(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """Add `--set`."""
-    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=purpose)
-
-
-def add_env_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--env-set`."""
-    purpose = "options of the environment, with values in YAML: level=2, tools=[python]"
-    parser.add_argument("--env-set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=purpose)
-
-
-def read_env_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the environment that were given.
-
-    Raises:
-        ValueError: an option is not `name=value`.
-    """
-    return parse_assignments(arguments.env_set, "--env-set")
+    types = typing.get_type_hints(settings)
+    docs = {name: said for kind in reversed(settings.__mro__) for name, said in attribute_docs(kind).items()}
+    defaults = {entry.name: entry.default for entry in dataclasses.fields(settings)} | dict(usual or {})
+    options: dict[str, Any] = {}
+    for name in (*aliases, *names):
+        value = defaults[name]
+        text = " ".join(value) if isinstance(value, tuple) else value
+        known = value not in (None, False, (), "", dataclasses.MISSING)
+        said = docs[name].partition(". ")[0].rstrip(".") + (f" (default {text})" if known else "")
+        options[name] = Annotated[types[name], Parameter(help=said, alias=aliases.get(name, ()))]
+    given = TypedDict(f"Given{settings.__name__}", options, total=False)  # type: ignore[misc]
+    return Annotated[given, Parameter(name="*")]
 
 
 def read_counts(texts: Iterable[str], flag: str) -> dict[str, int]:
-    """Return whole numbers that were given as NAME=NUMBER.
-
-    Raises:
-        ValueError: a text is not `name=value`, or its value is not a whole number.
-    """
+    """Return whole numbers that were given as NAME=NUMBER."""
     found = parse_assignments(texts, flag)
     for name, value in found.items():
         # not isinstance: True is an int in Python, and `python=true` is a mistake
@@ -81,177 +97,154 @@ def read_counts(texts: Iterable[str], flag: str) -> dict[str, int]:
     return found
 
 
-# Tables on the terminal.
-
-_WIDTH = 100  # characters per line
-
-
-def write_table(rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
-    """Print rows of equal length with aligned columns.
-
-    Args:
-        rows: the cells of each row.
-        notes: a note below each row, indented and wrapped; an empty one is left out.
-    """
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row, note in itertools.zip_longest(rows, notes[: len(rows)], fillvalue=""):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
-        sys.stdout.writelines(
-            f"{line}\n" for line in textwrap.wrap(note, _WIDTH, initial_indent="  ", subsequent_indent="  ")
-        )
-
-
-# Options of commands that sample from models: which models, how they are sampled, and how much runs at once.
-
-_ROLLOUT = ("temperature", "max_turn_length", "max_completion_length", "num_generations")
-
-
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name models."""
-    help_of_model = (
-        "folders, hub ids, or smollm2-135m-instruct; a trainer's output folder stands for its checkpoints; with a "
-        "server or an endpoint only the tokenizer is loaded"
-    )
-    parser.add_argument("--model", nargs="+", action="extend", default=[], metavar="MODEL", help=help_of_model)
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--vllm", action="store_true", help="generate with vLLM in this process")
-    where.add_argument("--vllm-server", nargs="+", action="extend", metavar="URL", help="generate on vLLM servers")
-    where.add_argument("--endpoint", metavar="URL", help="generate on an OpenAI-compatible endpoint")
-    parser.add_argument(
-        "--endpoint-model", nargs="+", action="extend", default=[], metavar="NAME", help="names at the endpoint"
-    )
-    prices = "US dollars for a million tokens of input and output, and of input from a cache (default: as input)"
-    parser.add_argument("--price", nargs="+", type=float, metavar="USD", help=prices)
-
-
-def add_sampling_options(parser: argparse.ArgumentParser, temperature: float = 0.6) -> None:
-    """Add the options of sampling; `temperature` is the default that the help names."""
-    parser.add_argument(
-        "--temperature", type=float, metavar="T", help=f"of sampling; 0 is greedy (default {temperature})"
-    )
-    parser.add_argument("--max-turn-length", type=int, metavar="TOKENS", help="of one turn (default 4096)")
-    parser.add_argument(
-        "--max-completion-length",
-        type=int,
-        metavar="TOKENS",
-        help="after the prompt, with results (default: the model's context less 4096, at most 28672)",
-    )
-    parser.add_argument("--seed", type=int, metavar="N", help="of all random choices (default 0)")
-    add_set_option(parser, "other settings, with values in YAML: top_p=1, repetition_penalty=1, branch_quota=0")
-
-
-def add_running_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of what runs at once and where, and of recordings."""
-    parser.add_argument("--concurrency", type=int, metavar="N", help="most episodes at once (default 64)")
-    limits = "most concurrent operations of a kind: python=8, search=16, generate=64"
-    parser.add_argument("--limit", nargs="+", action="extend", default=[], metavar="KIND=N", help=limits)
-    broken = "largest share of episodes that may break; above it the exit status is 1 (default 0.02)"
-    parser.add_argument("--max-broken", type=float, metavar="SHARE", help=broken)
-    parser.add_argument("--cache", metavar="FILE", help="record what was generated, searched, read and judged")
-    parser.add_argument("--cache-mode", choices=("record", "replay"), help="replay: no network, no weights")
-    parser.add_argument("--ray", metavar="ADDRESS", help="play on a Ray cluster: HOST:PORT, or auto")
-    parser.add_argument(
-        "--rollout-workers", type=int, default=0, metavar="N", help="Ray actors that play (default: one on each node)"
-    )
-
-
-@contextlib.contextmanager
-def opened_workers(
-    arguments: argparse.Namespace, settings: EvalSettings, models: Sequence[EvalModel]
-) -> Iterator[RolloutWorkers | None]:
-    """Start the Ray actors that the options ask for, and end them afterwards; None if they ask for none.
+def chosen(given: Mapping[str, Any], needed: bool = False) -> Any:
+    """Return the value of the only option that was given, or None.
 
     Raises:
-        ValueError: the actors could not play this.
-        ModuleNotFoundError: Ray is not installed.
-        RayClusterError: the cluster cannot be used.
-        RolloutWorkerError: not all actors could be started.
+        ValueError: several were given, or one is needed and none was.
     """
-    if not (arguments.ray or arguments.rollout_workers):
-        yield None
-        return
-    from arpo_trainer.evaluation.eval_session import check_for_workers
-    from arpo_trainer.ray_rollouts import RolloutWorkers
-
-    check_for_workers(settings, models)
-    with RolloutWorkers(arguments.rollout_workers, arguments.ray) as workers:
-        yield workers
+    there = {name: value for name, value in given.items() if value not in (None, False, ())}
+    if len(there) > 1 or (needed and not there):
+        raise ValueError(f"give {'one' if needed else 'only one'} of {', '.join(given)}")
+    return next(iter(there.values()), None)
 
 
-def stored_model(label: str, facts: dict[str, Any]) -> EvalModel:
-    """Return the model whose facts a folder keeps."""
-    from arpo_trainer.evaluation.eval_settings import EvalModel
-
-    price = facts["price"] and tuple(facts["price"][name] for name in ("input", "output", "cached"))
-    return EvalModel(label, facts["kind"], facts["path"], tuple(facts["urls"]), facts["name"], price)
-
-
-def moved_model(model: EvalModel, arguments: argparse.Namespace) -> EvalModel:
-    """Return a stored model where it runs now, and at the price that is given."""
-    from dataclasses import replace
-
-    model = replace(model, price=read_price(arguments.price) or model.price)
-    if arguments.endpoint:
-        return replace(model, kind="endpoint", urls=(arguments.endpoint,))
-    if not (arguments.vllm or arguments.vllm_server):
-        return model
-    # what an endpoint calls its model says nothing about these weights: then the settings differ
-    name = "" if model.kind == "endpoint" else model.name
-    kind: Any = "vllm" if arguments.vllm else "vllm-server"
-    return replace(model, kind=kind, urls=tuple(arguments.vllm_server or ()), name=name)
+def given_with_set(flags: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+    """Return settings of options and of `--set`; what both say is refused."""
+    more = parse_assignments(texts, "--set")
+    if both := sorted(set(flags) & set(more)):
+        raise ValueError(f"--set {both[0]} and --{both[0].replace('_', '-')} set the same: give only one of them")
+    return {**flags, **more}
 
 
-def read_models(arguments: argparse.Namespace) -> list[EvalModel]:
-    """Return the models that the options name.
+# The models that `arpo eval` and `arpo synth` sample from.
 
-    Raises:
-        ValueError: options do not go together.
-    """
-    from arpo_trainer.evaluation.eval_settings import EvalModel, checkpoints, model_label
 
-    price = read_price(arguments.price)
-    if bool(arguments.endpoint) != bool(arguments.endpoint_model):
+@Parameter(name="*")
+@dataclasses.dataclass
+class ModelOptions:
+    """The options that name models.
+
+    Attributes:
+        model: folders, hub ids, or smollm2-135m-instruct; a trainer's output folder stands for its checkpoints; with a server or an endpoint only the tokenizer is loaded
+        vllm: generate with vLLM in this process
+        vllm_server: generate on vLLM servers at these addresses
+        endpoint: generate on an OpenAI-compatible endpoint at this address
+        endpoint_model: names at the endpoint
+        price: US dollars for a million tokens of input and output, and of input from a cache (default: as input)
+    """  # noqa: E501
+
+    model: Words = ()
+    vllm: Flag = False
+    vllm_server: Words = ()
+    endpoint: str | None = None
+    endpoint_model: Words = ()
+    price: Annotated[tuple[float, ...], Parameter(show_default=False)] = ()
+
+    @property
+    def named(self) -> bool:
+        """Whether models are named, and not only where they run."""
+        return bool(self.model or self.endpoint_model)
+
+    def read(self) -> list[EvalModel]:
+        """Return the models that the options name.
+
+        Raises:
+            ValueError: options do not go together.
+        """
+        from arpo_trainer.evaluation.eval_settings import EvalModel, checkpoints, model_label
+
+        price = self._check()
+        if self.endpoint:
+            if len(self.model) != 1:
+                raise ValueError(
+                    "an endpoint needs one --model whose tokenizer measures the texts; any similar one will do"
+                )
+            path, urls = self.model[0], (self.endpoint,)
+            return [EvalModel(name, "endpoint", path, urls, name, price) for name in self.endpoint_model]
+        if self.vllm_server and len(self.model) > 1:
+            raise ValueError("vLLM servers serve one model: give one --model, the one that they serve")
+        kind: Any = "vllm" if self.vllm else "vllm-server" if self.vllm_server else "transformers"
+        paths = [one for path in self.model for one in ([path] if self.vllm_server else checkpoints(path))]
+        return [EvalModel(model_label(path), kind, path, self.vllm_server, price=price) for path in paths]
+
+    def again(self, stored: Mapping[str, dict[str, Any]]) -> list[EvalModel]:
+        """Return the models whose facts a folder keeps, where they run now and at the price that is given."""
+        from arpo_trainer.evaluation.eval_settings import EvalModel
+
+        if self.vllm_server and len(stored) > 1:
+            raise ValueError("vLLM servers serve one model, and the run has several: name the one with --model")
+        new_price, models = read_price(self.price), []
+        for label, facts in stored.items():
+            kept = facts["price"] and tuple(facts["price"][name] for name in ("input", "output", "cached"))
+            kind, urls, name = facts["kind"], tuple(facts["urls"]), facts["name"]
+            if self.endpoint:
+                kind, urls = "endpoint", (self.endpoint,)
+            elif self.vllm or self.vllm_server:
+                # what an endpoint calls its model says nothing about these weights: then the settings differ
+                name = "" if kind == "endpoint" else name
+                kind, urls = "vllm" if self.vllm else "vllm-server", self.vllm_server
+            models.append(EvalModel(label, kind, facts["path"], urls, name, new_price or kept))
+        return models
+
+    def _check(self) -> tuple[float, float, float] | None:
+        chosen({"--vllm": self.vllm, "--vllm-server": self.vllm_server, "--endpoint": self.endpoint})
+        check_endpoint(self.endpoint, self.endpoint_model)
+        return read_price(self.price)
+
+
+def check_endpoint(url: str | None, names: Any) -> None:
+    """Check that an endpoint and the name of its model are given together."""
+    if bool(url) != bool(names):
         raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
-    if arguments.endpoint:
-        if len(arguments.model) != 1:
-            raise ValueError(
-                "an endpoint needs one --model whose tokenizer measures the texts; any similar one will do"
-            )
-        path, urls = arguments.model[0], (arguments.endpoint,)
-        return [EvalModel(name, "endpoint", path, urls, name, price) for name in arguments.endpoint_model]
-    urls = tuple(arguments.vllm_server or ())
-    if urls and len(arguments.model) > 1:
-        raise ValueError("vLLM servers serve one model: give one --model, the one that they serve")
-    kind: Any = "vllm" if arguments.vllm else "vllm-server" if urls else "transformers"
-    paths = [one for path in arguments.model for one in ([path] if urls else checkpoints(path))]
-    return [EvalModel(model_label(path), kind, path, urls, price=price) for path in paths]
 
 
-def read_price(given: list[float] | None) -> tuple[float, float, float] | None:
+def read_price(given: Sequence[float]) -> tuple[float, float, float] | None:
     """Return the prices of input, output and cached input from the amounts that were given."""
-    if given is None:
+    if not given:
         return None
     if len(given) not in (2, 3) or any(not price >= 0 for price in given):
         raise ValueError("--price takes two or three amounts of at least 0: input, output, and input from a cache")
     return given[0], given[1], given[2] if len(given) == 3 else given[0]
 
 
-def read_rollout(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of rollouts that are given.
+@contextlib.contextmanager
+def opened_workers(
+    ray: str | None, count: int, settings: EvalSettings, models: Sequence[EvalModel]
+) -> Iterator[RolloutWorkers | None]:
+    """Start the Ray actors that `--ray` and `--rollout-workers` ask for, and end them afterwards."""
+    if not (ray or count):
+        yield None
+        return
+    from arpo_trainer.evaluation.eval_session import check_for_workers
+    from arpo_trainer.ray_rollouts import RolloutWorkers
 
-    Raises:
-        ValueError: an option and a setting say the same.
-    """
-    flags = {name: value for name in _ROLLOUT if (value := getattr(arguments, name, None)) is not None}
-    more = parse_assignments(arguments.set, "--set")
-    if both := sorted(set(flags) & set(more)):
-        raise ValueError(f"--set {both[0]} and --{both[0].replace('_', '-')} set the same: give only one of them")
-    return {**flags, **more}
+    check_for_workers(settings, models)
+    with RolloutWorkers(count, ray) as workers:
+        yield workers
 
 
-def read_running(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what is given of concurrency and recordings."""
-    names = ("concurrency", "max_broken", "cache", "cache_mode")
-    found = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
-    return found | ({"limits": read_counts(arguments.limit, "--limit")} if arguments.limit else {})
+# What the commands print.
+
+_WIDTH = 100  # characters per line
+
+
+def write_table(rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
+    """Print rows of equal length with aligned columns, and a note below each row, indented and wrapped."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row, note in itertools.zip_longest(rows, notes[: len(rows)], fillvalue=""):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+        write_lines(textwrap.wrap(note, _WIDTH, initial_indent="  ", subsequent_indent="  "))
+
+
+def write_lines(lines: Iterable[object], to: Callable[[str], object] | None = None) -> None:
+    """Print lines, one for each object."""
+    for line in lines:
+        (to or sys.stdout.write)(f"{line}\n")
+
+
+def resolved(path: str) -> str:
+    """Return an existing path as an absolute one; workers that read it have working directories of their own."""
+    there = Path(path).expanduser()
+    return str(there.resolve()) if there.exists() else path

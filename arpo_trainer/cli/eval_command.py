@@ -5,13 +5,14 @@ arpo eval deepsearch --endpoint URL --endpoint-model NAME --model TOKENIZER --ou
 arpo eval --resume --output evals/gsm8k          # only what is missing
 arpo eval retry evals/gsm8k                      # only what broke
 arpo eval ... --shard 3/8 --output evals/gsm8k   # one of eight parts; `arpo eval merge evals/gsm8k` joins them
-arpo eval ... --vllm-server URL --ray 10.0.0.1:6379 --rollout-workers 16     # episodes on the nodes of a Ray cluster
+arpo eval compare evals/base evals/arpo          # task by task
+arpo eval score evals/gaia --function my_graders:lenient --name lenient
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import dataclasses
 import json
 import logging
 import math
@@ -20,302 +21,227 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from arpo_trainer.cli.command_options import (
-    add_command,
-    add_env_options,
-    add_model_options,
-    add_running_options,
-    add_sampling_options,
-    moved_model,
+    AsJson,
+    EnvSet,
+    Flag,
+    Limit,
+    ModelOptions,
+    Ray,
+    RolloutWorkerCount,
+    chosen,
+    given_with_set,
+    new_app,
     opened_workers,
-    read_env_options,
-    read_models,
-    read_rollout,
-    read_running,
-    stored_model,
+    options_of,
+    read_counts,
+    read_price,
+    set_option,
+    write_lines,
     write_table,
 )
+from arpo_trainer.evaluation.eval_settings import PAPER_SAMPLING, TREE_SIZE, EvalSettings
+from arpo_trainer.inference_tools import PRICES, read_tools
 from arpo_trainer.optional_dependencies import require
+from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.run.recipes import parse_assignments
 
 if TYPE_CHECKING:
     from arpo_env.grading import Grader
     from arpo_trainer.evaluation.episode_store import EvalRun
     from arpo_trainer.evaluation.eval_metrics import ChangedTask, RunComparison
-    from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
+    from arpo_trainer.evaluation.eval_settings import EvalModel
     from arpo_trainer.evaluation.eval_shard import EvalShard
     from arpo_trainer.evaluation.rescoring import Rescored, Scorer, Verdict
     from arpo_trainer.statistics import PairedComparison
 
-
-# The options of `arpo eval` for tools at inference time: `--with`, `--with-...` for their model, `--refine-above`.
-
-_FIELDS = {"with_model": "model", "with_url": "url", "refine_above": "refine_above"}
-
-
-def add_inference_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options to a parser."""
-    parser.add_argument(
-        "--with",
-        dest="inference",
-        metavar="TOOLS",
-        help="tools at inference time: debugger, backtracer, refiner, with commas; debugger=2 allows two uses a sample",
-    )
-    model = "name of the model that helps them, at an OpenAI-compatible server (default: the policy itself)"
-    parser.add_argument("--with-model", metavar="NAME", help=model)
-    parser.add_argument("--with-url", metavar="URL", help="address of that server (default: OPENAI_BASE_URL)")
-    price = "what it costs: US dollars for a million tokens of input and output, and of input from a cache"
-    parser.add_argument("--with-price", nargs="+", type=float, metavar="USD", help=price)
-    above = "shorten thoughts when a sample has so many tokens (default 8192)"
-    parser.add_argument("--refine-above", type=int, metavar="TOKENS", help=above)
-
-
-def read_inference(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return fields of `InferenceSettings` that were given.
-
-    Raises:
-        ValueError: a tool is unknown, with the nearest name; or a price is none.
-    """
-    from arpo_trainer.cli.command_options import read_price
-    from arpo_trainer.inference_tools import PRICES, read_tools
-
-    text = getattr(arguments, "inference", None)
-    fields: dict[str, Any] = {} if text is None else dict(read_tools(text))
-    for option, name in _FIELDS.items():
-        if getattr(arguments, option, None) is not None:
-            fields[name] = getattr(arguments, option)
-    if price := read_price(getattr(arguments, "with_price", None)):
-        fields["price"] = dict(zip(PRICES, price, strict=True))
-    return fields
-
-
-# The `compare` action of `arpo eval`: two runs, or two models of a run, task by task.
-#
-# arpo eval compare evals/base evals/arpo arpo eval compare evals/both --models base arpo --metric f1 --all
-
-_SHOWN_TASKS = 10  # of the tasks gained, and of those lost
-_QUESTION = 90  # characters
-
-
-def add_compare_action(actions: Any) -> None:
-    """Add the action to a parser."""
-    purpose = "compare two runs task by task: difference, interval, test, tasks gained and lost"
-    compare = add_command(actions, "compare", _compare, purpose)
-    compare.add_argument("first", type=Path, metavar="RUN", help="the --output folder of `arpo eval`")
-    compare.add_argument("second", type=Path, nargs="?", metavar="RUN2", help="another one; without it two --models")
-    compare.add_argument("--models", nargs=2, metavar=("A", "B"), help="labels of a model in each of the runs")
-    compare.add_argument("--metric", default="accuracy", help="accuracy (default), reward, f1, em, correct, ...")
-    compare.add_argument("--common", action="store_true", help="compare the common tasks of runs on different tasks")
-    told = f"list every task gained or lost, not the first {_SHOWN_TASKS}"
-    compare.add_argument("--all", action="store_true", help=told)
-    compare.add_argument("--json", action="store_true", help="write JSON")
-
-
-def _compare(arguments: argparse.Namespace) -> int:
-    from arpo_trainer.evaluation.episode_store import load_eval_run
-    from arpo_trainer.evaluation.eval_metrics import compare_runs
-
-    first = load_eval_run(arguments.first)
-    second = first if arguments.second is None else load_eval_run(arguments.second)
-    models = None if arguments.models is None else (arguments.models[0], arguments.models[1])
-    found = compare_runs(first, second, arguments.metric, models, arguments.common)
-    if arguments.json:
-        data = [_finite(each.as_dict()) for each in found]
-        sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-        return 0
-    for each in found:
-        _write_comparison(each, None if arguments.all else _SHOWN_TASKS)
-    return 0
-
-
-def _write_comparison(found: RunComparison, shown: int | None) -> None:
-    rows = [_row(env, each) for env, each in found.environments.items()]
-    rows += [_row("all", found.overall)] if len(rows) > 1 else []
-    sys.stdout.write(f"{found.metric}: {found.first} -> {found.second}\n")
-    write_table([("ENVIRONMENT", "TASKS", "FIRST", "SECOND", "DIFFERENCE, 95 %", "P"), *rows])
-    if found.unscored:
-        sys.stdout.write(f"left out, since all samples of one of the models broke: {found.unscored}\n")
-    if found.apart:
-        sys.stdout.write(f"left out, since they are in one of the runs only: {found.apart}\n")
-    _write_tasks("gained", found.gained, shown)
-    _write_tasks("lost", found.lost, shown)
-
-
-def _row(env: str, each: PairedComparison) -> tuple[str, ...]:
-    interval = f"{each.difference:+.3f} [{each.low:+.3f}, {each.high:+.3f}]"
-    return env, f"{each.tasks:,}", f"{each.first:.3f}", f"{each.second:.3f}", interval, f"{each.p_value:.4f}"
-
-
-def _write_tasks(what: str, tasks: Sequence[ChangedTask], shown: int | None) -> None:
-    from arpo_trainer.views.terminal_view import one_line, visible
-
-    sys.stdout.write(f"\ntasks {what}: {len(tasks)}\n")
-    kept = tasks[:shown]
-    if kept:
-        rows = [(f"  {each.env}", visible(each.task), f"{each.first:.2f} -> {each.second:.2f}") for each in kept]
-        write_table([(*row, one_line(each.question, _QUESTION)) for row, each in zip(rows, kept, strict=True)])
-    if len(kept) < len(tasks):
-        sys.stdout.write(f"  and {len(tasks) - len(kept)} more: --all lists them\n")
-
-
-def _finite(data: Any) -> Any:
-    """Return plain data with None for a bound that is not known, which JSON has no number for."""
-    if isinstance(data, dict):
-        return {name: _finite(value) for name, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
-
-
-# The `score` action of `arpo eval`: grades the stored answers of a run again, without generating.
-#
-# arpo eval score evals/gaia --scorer judge --judge-model Qwen2.5-72B-Instruct arpo eval score evals/gaia --function
-# my_graders:lenient --name lenient arpo eval score evals/gaia --reward '{accuracy: 1, format: 0.2}'
-
 logger = logging.getLogger(__name__)
-_SHOWN_DISAGREEMENTS = 5
-_EVERY = 200  # verdicts between two lines of progress
+_USAGE = "arpo eval ENV_OR_SUITE ... --model MODEL ... --output FOLDER [options]"
+Run = Annotated[Path, Parameter(help="the --output folder of `arpo eval`")]
+Amount = options_of(EvalSettings, "tasks", "algorithm", "seed", samples="-n")
+Running = options_of(EvalSettings, "concurrency", "max_broken", "cache", "cache_mode")
+_LENGTH = "the model's context less 4096, at most 28672"
+_USUAL = {**PAPER_SAMPLING, "max_completion_length": _LENGTH, "num_generations": TREE_SIZE}
+_SAMPLING = ("temperature", "max_turn_length", "max_completion_length", "num_generations")
+Rollout = options_of(RolloutSettings, *_SAMPLING, usual=_USUAL)
+Shard = Annotated[
+    str | None,
+    Parameter(help="play part i of n as i/n, into FOLDER/shard-i-of-n; auto or auto/n: of SLURM, Kubernetes"),
+]
+evaluate = new_app("eval", "evaluate models on environments and suites; compare, re-score")
 
 
-def add_score_action(actions: Any) -> None:
-    """Add the action to a parser."""
-    purpose = "grade the stored answers of a run again, with another grader, judge, function or reward"
-    score = add_command(actions, "score", _score, purpose)
-    score.add_argument("run_folder", type=Path, metavar="RUN", help="the --output folder of `arpo eval`")
-    what = score.add_mutually_exclusive_group(required=True)
-    what.add_argument("--scorer", metavar="NAME", help="auto, math, qa, em, mcq, gaia or judge")
-    what.add_argument("--function", metavar="MODULE:NAME", help="a function of (answer, task); may be async")
-    what.add_argument("--reward", metavar="REWARD", help="paper, reference, {TERM: WEIGHT}, or MODULE:NAME")
-    score.add_argument("--judge-model", metavar="NAME", help="the model of --scorer judge")
-    score.add_argument("--judge-url", metavar="URL", help="its server (default OPENAI_BASE_URL); key: OPENAI_API_KEY")
-    score.add_argument("--name", metavar="NAME", help="of the files in RUN/scores (default: what grades)")
-    score.add_argument("--concurrency", type=int, default=16, metavar="N", help="graded at once (default 16)")
-    share = "share of answers without a verdict above which the status is not 0 (default 0.02)"
-    score.add_argument("--max-broken", type=float, default=0.02, metavar="SHARE", help=share)
-    score.add_argument("--json", action="store_true", help="write JSON")
-
-
+@Parameter(name="*")
 @dataclass
-class _Chosen:
-    """What grades: the scorer, its description, a name for files, and what has to be closed."""
+class Played:
+    """How models are played: the options that `arpo eval` and `arpo eval retry` share.
 
-    scorer: Scorer
-    about: dict[str, Any]
-    name: str
-    grader: Grader | None = None
+    Attributes:
+        preset: a published model: its prompt, tags, limits and sampling
+        plain: show the progress as lines, not as a table
+        tools: tools at inference time: debugger, backtracer, refiner, with commas; debugger=2 allows two uses a sample
+        with_model: name of the model that helps them, at an OpenAI-compatible server (default: the policy itself)
+        with_url: address of that server (default: OPENAI_BASE_URL)
+        with_price: what it costs: US dollars for a million tokens of input and output, and of input from a cache
+        refine_above: shorten thoughts when a sample has so many tokens (default 8192)
+        limit: maximum number of concurrent operations of a kind
+        ray: play on a Ray cluster
+        rollout_workers: Ray actors that play
+    """
+
+    preset: str | None = None
+    plain: Flag = False
+    tools: Annotated[str | None, Parameter(name="--with")] = None
+    with_model: str | None = None
+    with_url: str | None = None
+    with_price: Annotated[tuple[float, ...], Parameter(show_default=False)] = ()
+    refine_above: int | None = None
+    limit: Limit = ()
+    ray: Ray = None
+    rollout_workers: RolloutWorkerCount = 0
+
+    def inference(self) -> dict[str, Any]:
+        """Return fields of `InferenceSettings` that were given."""
+        fields: dict[str, Any] = dict(read_tools(self.tools)) if self.tools else {}
+        fields |= {"model": self.with_model, "url": self.with_url, "refine_above": self.refine_above}
+        price = read_price(self.with_price)
+        fields["price"] = price and dict(zip(PRICES, price, strict=True))
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def limits(self) -> dict[str, Any]:
+        """Return the setting `limits`, if it was given."""
+        return {"limits": read_counts(self.limit, "--limit")} if self.limit else {}
+
+    def deciding(self, env_options: dict[str, Any], rollout: dict[str, Any]) -> dict[str, Any]:
+        """Return options of environments, of rollouts and of the chat template, with those of the preset below them."""
+        from arpo_trainer.evaluation.suites import apply, preset
+
+        if not self.preset:
+            return {"env_options": env_options, "rollout": rollout}
+        row = preset(self.preset)
+        env_options, rollout = apply(row, env_options, rollout)
+        template = dict(row.chat_template_kwargs)
+        return {"env_options": env_options, "rollout": rollout, "chat_template_kwargs": template}
 
 
-def _score(arguments: argparse.Namespace) -> int:
-    from arpo_trainer.evaluation.episode_store import load_eval_run
-    from arpo_trainer.evaluation.rescoring import write_rescored
+@evaluate.default
+def eval_models(
+    *names: str,
+    output: Path | None = None,
+    models: ModelOptions | None = None,
+    amount: Amount | None = None,  # type: ignore[valid-type]
+    env_set: EnvSet = (),
+    rollout: Rollout | None = None,  # type: ignore[valid-type]
+    settings: set_option("other settings of rollouts: top_p=1 repetition_penalty=1") = (),  # type: ignore[valid-type]
+    running: Running | None = None,  # type: ignore[valid-type]
+    resume: Annotated[Flag, Parameter(help="go on with the folder: play only what is missing")] = False,
+    shard: Shard = None,
+    played: Played | None = None,
+) -> int:
+    """Evaluate models on environments and suites; without arguments, list the suites and the presets.
 
-    if arguments.concurrency < 1:
-        raise ValueError(f"--concurrency must be at least 1, got {arguments.concurrency}")
-    if not 0 <= arguments.max_broken <= 1:
-        raise ValueError(f"--max-broken is a share between 0 and 1, got {arguments.max_broken}")
-    if arguments.scorer != "judge" and (arguments.judge_model or arguments.judge_url):
-        raise ValueError("--judge-model and --judge-url are options of --scorer judge")
-    run = load_eval_run(arguments.run_folder)
-    parts = {name for row in run.rows for entry in row.episodes for name in entry.components}
-    found = asyncio.run(_rescore(run, _chosen(arguments, parts), arguments.concurrency))
-    write_rescored(found)
-    if arguments.json:
-        sys.stdout.write(found.path.with_suffix(".json").read_text(encoding="utf-8"))
+    Args:
+        names: ids of environments, or names of suites
+        output: where everything is written
+        models: which models
+        amount: how much is played
+        env_set: options of the environments
+        rollout: how it is sampled
+        settings: other settings
+        running: how fast
+        resume: go on
+        shard: a part
+        played: the rest
+    """
+    models, played = models or ModelOptions(), played or Played()
+    if output is None and not (names or models.named or resume):
+        return _list()
+    if output is None:
+        raise ValueError("say where the evaluation is written: --output FOLDER")
+    require("train")
+    from arpo_trainer.evaluation.eval_shard import read_shard
+
+    part = read_shard(shard) if shard else None
+    folder = part.folder(output) if part else output
+    changed: dict[str, Any] = {**(amount or {}), **(running or {}), **played.limits()}
+    if names:
+        changed["environments"] = tuple(names)
+    decided = played.deciding(parse_assignments(env_set, "--env-set"), given_with_set(rollout or {}, settings))
+    # nothing is there yet at the first sitting of a command that always says --resume
+    if resume and ((folder / "run.json").is_file() or not names):
+        found = _stored(folder, changed, decided, played, models)
     else:
-        _write_rescored(found)
-    if found.broken_share > arguments.max_broken:
-        causes = ", ".join(f"{name} {count}" for name, count in found.broken.items())
-        many = f"{sum(found.broken.values())} of {found.answers} answers have no verdict ({causes})"
-        sys.stderr.write(f"{many}; the same command tries them again\n")
-        return 1
+        found = _new(changed, decided, played, models)
+    return _play(*found, output, played, part, resume=resume)
+
+
+@evaluate.command
+def retry(
+    folder: Run,
+    /,
+    *,
+    models: ModelOptions | None = None,
+    running: Running | None = None,  # type: ignore[valid-type]
+    played: Played | None = None,
+) -> int:
+    """Play the episodes that broke again, and nothing else."""
+    require("train")
+    models, played = models or ModelOptions(), played or Played()
+    found = _stored(folder, {**(running or {}), **played.limits()}, played.deciding({}, {}), played, models)
+    return _play(*found, folder, played, None, resume=True, repeat_broken=True)
+
+
+def _list() -> int:
+    from arpo_trainer.evaluation.suites import preset_table, suite_table
+
+    write_table(suite_table())
+    sys.stdout.write("\n")
+    write_table(preset_table())
     return 0
 
 
-async def _rescore(run: Any, chosen: _Chosen, concurrency: int) -> Rescored:
-    from arpo_trainer.evaluation.rescoring import rescore
+def _play(
+    settings: EvalSettings, models: list[EvalModel], folder: Path, played: Played, shard: EvalShard | None, **how: bool
+) -> int:
+    from arpo_trainer.evaluation.eval_session import run_evaluation
 
-    done = 0
-
-    def note(verdict: Verdict) -> None:
-        nonlocal done
-        done += 1
-        if done % _EVERY == 0:
-            logger.info("%d answers graded", done)
-
-    try:
-        return await rescore(run, chosen.name, chosen.scorer, chosen.about, concurrency, note)
-    finally:
-        if chosen.grader is not None:
-            await chosen.grader.close()
+    with opened_workers(played.ray, played.rollout_workers, settings, models) as workers:
+        found = run_evaluation(settings, models, folder, **how, shard=shard, workers=workers, plain=played.plain)
+    return write_summary(found, settings.max_broken)
 
 
-def _chosen(arguments: argparse.Namespace, components: Collection[str]) -> _Chosen:
-    from arpo_trainer.evaluation import rescoring as stored
-    from envs_registry.spec import load_object
+def _new(
+    changed: dict[str, Any], decided: dict[str, Any], played: Played, options: ModelOptions
+) -> tuple[EvalSettings, list[EvalModel]]:
+    """Return settings and models from the options."""
+    from arpo_trainer.evaluation.suites import preset
 
-    if arguments.function:
-        function = load_object(arguments.function, "--function")
-        scorer, about = stored.function_scorer(function), {"function": arguments.function}
-    elif arguments.reward:
-        rewards = stored.read_reward(arguments.reward, components)
-        scorer, about = stored.reward_scorer(rewards), {"reward": arguments.reward}
-    else:
-        grader, about = _grader(arguments)
-        return _Chosen(stored.grader_scorer(grader), about, _file_name(arguments, about), grader)
-    return _Chosen(scorer, about, _file_name(arguments, about))
-
-
-def _grader(arguments: argparse.Namespace) -> tuple[Grader, dict[str, Any]]:
-    from arpo_env.grading import make_grader
-
-    if arguments.scorer != "judge":
-        return make_grader(arguments.scorer), {"scorer": arguments.scorer}
-    if not arguments.judge_model:
-        raise ValueError("--scorer judge needs --judge-model NAME, and --judge-url or OPENAI_BASE_URL for its server")
-    from arpo_env.chat_model import ChatModel
-    from arpo_env.grading.llm_judge import VERSION
-
-    chat = ChatModel(arguments.judge_model, arguments.judge_url, concurrency=arguments.concurrency)
-    return make_grader("judge", chat=chat), {"scorer": "judge", "model": arguments.judge_model, "prompt": VERSION}
+    if "environments" not in changed:
+        raise ValueError(f"name environments or suites: {_USAGE}")
+    if played.preset and not options.model:
+        options = dataclasses.replace(options, model=(preset(played.preset).model,))
+    models = options.read()
+    if not models:
+        raise ValueError("name the models: --model FOLDER_OR_HUB_ID ..., or --preset NAME of a published one")
+    return EvalSettings(**decided, **changed, inference=played.inference()), models
 
 
-def _file_name(arguments: argparse.Namespace, about: dict[str, Any]) -> str:
-    if arguments.name is not None:
-        if not re.fullmatch(r"[\w-][\w.-]*", arguments.name):
-            raise ValueError(f"--name {arguments.name!r}: use letters, digits, '-', '_' and '.'")
-        return str(arguments.name)
-    words = "-".join(str(about[key]) for key in ("scorer", "model", "function", "reward") if key in about)
-    return re.sub(r"[^\w.-]+", "-", words).strip("-.")
+def _stored(
+    folder: Path, changed: dict[str, Any], decided: dict[str, Any], played: Played, options: ModelOptions
+) -> tuple[EvalSettings, list[EvalModel]]:
+    """Return the settings and models of a stored evaluation; options that are given replace them."""
+    from arpo_trainer.evaluation.episode_store import load_eval_run
 
-
-def _write_rescored(found: Rescored) -> None:
-    from arpo_trainer.views.terminal_view import visible
-
-    rows = [("MODEL", "ENVIRONMENT", "ACCURACY", "MEAN SCORE", "ANSWERS", "BROKEN", "AGREEMENT", "KAPPA")]
-    for each in found.scores:
-        both = each["agreement"] or {}
-        agreed = (f"{both['share']:.3f}", f"{both['kappa']:.3f}") if both else ("-", "-")
-        samples = str(each["value"]["samples"]) if each["value"] else "0"
-        cells = (_stored_interval(each["accuracy"]), _stored_interval(each["value"]), samples, str(each["broken"]))
-        rows.append((each["model"], each["env"], *cells, *agreed))
-    write_table(rows)
-    if found.agreement is not None:
-        both_graded = f"of {found.agreement.answers} answers that both graded"
-        sys.stdout.write(f"\n{len(found.disagreements)} {both_graded} have another verdict than in the run\n")
-    for each in found.disagreements[:_SHOWN_DISAGREEMENTS]:
-        text = {name: each[name] for name in ("question", "answers", "answer", "before", "now")}
-        # JSON has no escapes for some control characters
-        sys.stdout.write("  " + visible(json.dumps(text, ensure_ascii=False)) + "\n")
-    sys.stdout.write(f"{found.path}\n{found.path.with_suffix('.disagreements.jsonl')}\n")
-
-
-def _stored_interval(data: dict[str, Any] | None) -> str:
-    if data is None:
-        return "-"
-    if data["low"] is None:
-        return f"{data['mean']:.3f}"
-    return f"{data['mean']:.3f} [{data['low']:.3f}, {data['high']:.3f}]"
+    settings = EvalSettings.from_dict(load_eval_run(folder).facts["settings"])
+    if inference := played.inference():
+        changed["inference"] = {**settings.inference, **inference}
+    changed |= {name: {**getattr(settings, name), **given} for name, given in decided.items()}
+    models = options.read() if options.named else options.again(settings.models)
+    return dataclasses.replace(settings, **changed), models
 
 
 # The table that `arpo eval` prints: the score of each model on each environment, beside the published numbers.
@@ -418,32 +344,100 @@ def _best(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return (own or list(rows))[:_SHOWN]
 
 
-# The actions of `arpo eval` on stored runs: compare, score, merge, export.
-#
-# arpo eval merge evals/gaia                       # joins evals/gaia/shard-0-of-8, shard-1-of-8, ... arpo eval export
-# evals/gaia --format inspect --output exported
+# Stored runs: compared, joined, exported, and graded again.
+
+_SHOWN_TASKS = 10  # of the tasks gained, and of those lost
+_QUESTION = 90  # characters
 
 
-def add_eval_actions(actions: Any) -> None:
-    """Add the actions to a parser."""
-    add_compare_action(actions)
-    add_score_action(actions)
-    merge = add_command(actions, "merge", _merge, "join the shards of an evaluation or of a synthesis")
-    merge.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a folder with shards, or the shards")
-    merge.add_argument("--output", type=Path, metavar="FOLDER", help="where the whole is written (default: FOLDER)")
-    merge.add_argument("--partial", action="store_true", help="join what there is, though parts are missing")
-    purpose = "write a run in the format of the papers' code, of lm-evaluation-harness, or of Inspect"
-    export = add_command(actions, "export", _export, purpose)
-    export.add_argument("run_folder", type=Path, metavar="RUN", help="the --output folder of `arpo eval`")
-    export.add_argument("--format", required=True, metavar="FORMAT", help="papers, lm-eval or inspect")
-    export.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="where the files go")
+@evaluate.command
+def compare(
+    first: Path,
+    second: Path | None = None,
+    /,
+    *,
+    models: tuple[str, str] | None = None,
+    metric: str = "accuracy",
+    common: Flag = False,
+    all: Flag = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two runs task by task: difference, interval, test, tasks gained and lost.
+
+    Args:
+        first: the --output folder of `arpo eval`
+        second: another one; without it two --models
+        models: labels of a model in each of the runs
+        metric: accuracy, reward, f1, em, correct, ...
+        common: compare the common tasks of runs on different tasks
+        all: list every task gained or lost, not the first 10
+        as_json: write JSON
+    """
+    from arpo_trainer.evaluation.episode_store import load_eval_run
+    from arpo_trainer.evaluation.eval_metrics import compare_runs
+
+    run = load_eval_run(first)
+    found = compare_runs(run, load_eval_run(second) if second else run, metric, models, common)
+    if as_json:
+        data = [_finite(each.as_dict()) for each in found]
+        sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        return
+    for each in found:
+        _write_comparison(each, None if all else _SHOWN_TASKS)
 
 
-def _merge(arguments: argparse.Namespace) -> int:
+def _write_comparison(found: RunComparison, shown: int | None) -> None:
+    rows = [_row(env, each) for env, each in found.environments.items()]
+    rows += [_row("all", found.overall)] if len(rows) > 1 else []
+    sys.stdout.write(f"{found.metric}: {found.first} -> {found.second}\n")
+    write_table([("ENVIRONMENT", "TASKS", "FIRST", "SECOND", "DIFFERENCE, 95 %", "P"), *rows])
+    if found.unscored:
+        sys.stdout.write(f"left out, since all samples of one of the models broke: {found.unscored}\n")
+    if found.apart:
+        sys.stdout.write(f"left out, since they are in one of the runs only: {found.apart}\n")
+    _write_tasks("gained", found.gained, shown)
+    _write_tasks("lost", found.lost, shown)
+
+
+def _row(env: str, each: PairedComparison) -> tuple[str, ...]:
+    interval = f"{each.difference:+.3f} [{each.low:+.3f}, {each.high:+.3f}]"
+    return env, f"{each.tasks:,}", f"{each.first:.3f}", f"{each.second:.3f}", interval, f"{each.p_value:.4f}"
+
+
+def _write_tasks(what: str, tasks: Sequence[ChangedTask], shown: int | None) -> None:
+    from arpo_trainer.views.terminal_view import one_line, visible
+
+    sys.stdout.write(f"\ntasks {what}: {len(tasks)}\n")
+    kept = tasks[:shown]
+    if kept:
+        rows = [(f"  {each.env}", visible(each.task), f"{each.first:.2f} -> {each.second:.2f}") for each in kept]
+        write_table([(*row, one_line(each.question, _QUESTION)) for row, each in zip(rows, kept, strict=True)])
+    if len(kept) < len(tasks):
+        sys.stdout.write(f"  and {len(tasks) - len(kept)} more: --all lists them\n")
+
+
+def _finite(data: Any) -> Any:
+    """Return plain data with None for a bound that is not known, which JSON has no number for."""
+    if isinstance(data, dict):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+@evaluate.command
+def merge(*folders: Path, output: Path | None = None, partial: Flag = False) -> int:
+    """Join the shards of an evaluation or of a synthesis.
+
+    Args:
+        folders: a folder with shards, or the shards
+        output: where the whole is written (default: the folder)
+        partial: join what there is, though parts are missing
+    """
     from arpo_trainer.evaluation.episode_store import KIND
     from arpo_trainer.evaluation.eval_shard import merge_shards
 
-    found = merge_shards(arguments.folders, arguments.output, arguments.partial)
+    found = merge_shards(folders, output, partial)
     if found.facts["kind"] == KIND:
         return write_summary(found, found.facts["settings"]["max_broken"])
     sys.stdout.write(f"{len(found.rows)} samples in {found.folder}; choose and write the training rows with\n")
@@ -451,163 +445,168 @@ def _merge(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _export(arguments: argparse.Namespace) -> int:
+@evaluate.command
+def export(run: Run, /, *, format: str, output: Path) -> None:
+    """Write a run in the format of the papers' code, of lm-evaluation-harness, or of Inspect.
+
+    Args:
+        run: the run
+        format: papers, lm-eval or inspect
+        output: the folder where the files go
+    """
     from arpo_trainer.evaluation.episode_store import load_eval_run
     from arpo_trainer.evaluation.log_formats import export_run
 
-    for path in export_run(load_eval_run(arguments.run_folder), arguments.format, arguments.output):
-        sys.stdout.write(f"{path}\n")
-    return 0
+    write_lines(export_run(load_eval_run(run), format, output))
 
 
-_USAGE = "arpo eval ENV_OR_SUITE ... --model MODEL ... --output FOLDER [options]"
+_SHOWN_DISAGREEMENTS = 5
+_EVERY = 200  # verdicts between two lines of progress
 
 
-def add_eval_command(commands: Any) -> None:
-    """Add the command and its actions to a parser."""
-    evaluate = add_command(commands, "eval", _list, "evaluate models on environments and suites; compare, re-score")
-    actions: Any = evaluate.add_subparsers(metavar="ACTION")
-    play = add_command(actions, "run", _eval, "evaluate models (`run` may be left out)", _USAGE)
-    play.add_argument("names", nargs="*", metavar="ENV_OR_SUITE", help="ids of environments, or names of suites")
-    add_model_options(play)
-    _add_own(play)
-    add_env_options(play)
-    _add_amount(play)
-    add_sampling_options(play)
-    add_inference_options(play)
-    add_running_options(play)
-    play.add_argument("--output", type=Path, metavar="FOLDER", help="where everything is written")
-    play.add_argument("--resume", action="store_true", help="go on with the folder: play only what is missing")
-    shard = "play part i of n, i from 0, into FOLDER/shard-i-of-n; auto or auto/n: i from SLURM or Kubernetes"
-    play.add_argument("--shard", metavar="i/n", help=shard)
-    play.add_argument("--list", action="store_true", help="list the suites and the presets, and end")
+@dataclass
+class _Chosen:
+    """What grades: the scorer, its description, and what has to be closed."""
 
-    add_eval_actions(actions)
-    retry = add_command(actions, "retry", _retry, "play the episodes that broke again, and nothing else")
-    retry.add_argument("folder", type=Path, metavar="RUN", help="the folder of an evaluation")
-    add_model_options(retry)
-    _add_own(retry)
-    add_inference_options(retry)
-    add_running_options(retry)
+    scorer: Scorer
+    about: dict[str, Any]
+    grader: Grader | None = None
 
 
-def _add_own(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--preset", metavar="NAME", help="a published model: its prompt, tags, limits and sampling")
-    parser.add_argument("--plain", action="store_true", help="show the progress as lines, not as a table")
-
-
-def _add_amount(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tasks", type=int, metavar="N", help="play the first N tasks of each environment")
-    parser.add_argument("-n", "--samples", type=int, metavar="N", help="samples of each task (default 1)")
-    parser.add_argument(
-        "--algorithm",
-        metavar="NAME",
-        help="play trees, by arpo, aepo, ..., and score their roots (default grpo: independent samples)",
-    )
-    parser.add_argument("--num-generations", type=int, metavar="M", help="trajectories of a tree (default 8)")
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    from arpo_trainer.evaluation.suites import preset_table, suite_table
-
-    write_table(suite_table())
-    sys.stdout.write("\n")
-    write_table(preset_table())
-    return 0
-
-
-def _eval(arguments: argparse.Namespace) -> int:
-    if arguments.list:
-        return _list(arguments)
-    if arguments.output is None:
-        raise ValueError("say where the evaluation is written: --output FOLDER")
-    require("train")
-    shard = _shard(arguments)
-    folder = shard.folder(arguments.output) if shard else arguments.output
-    settings, models = _resumed(arguments, folder) if arguments.resume else _begun(arguments)
-    return _play(arguments, settings, models, arguments.output, repeat_broken=False)
-
-
-def _retry(arguments: argparse.Namespace) -> int:
-    require("train")
-    settings, models = _resumed(arguments, arguments.folder)
-    return _play(arguments, settings, models, arguments.folder, repeat_broken=True)
-
-
-def _play(
-    arguments: argparse.Namespace, settings: EvalSettings, models: list[EvalModel], folder: Path, repeat_broken: bool
+@evaluate.command
+def score(
+    run: Run,
+    /,
+    *,
+    scorer: str | None = None,
+    function: str | None = None,
+    reward: str | None = None,
+    judge_model: str | None = None,
+    judge_url: str | None = None,
+    name: str | None = None,
+    concurrency: int = 16,
+    max_broken: float = 0.02,
 ) -> int:
-    from arpo_trainer.evaluation.eval_session import run_evaluation
+    """Grade the stored answers of a run again, with another grader, judge, function or reward.
 
-    asked: dict[str, Any] = {"resume": repeat_broken or arguments.resume, "repeat_broken": repeat_broken}
-    asked["plain"] = arguments.plain
-    with opened_workers(arguments, settings, models) as workers:
-        shard = _shard(arguments)
-        found = run_evaluation(settings, models, folder, **asked, shard=shard, workers=workers)
-    return write_summary(found, settings.max_broken)
-
-
-def _shard(arguments: argparse.Namespace) -> EvalShard | None:
-    from arpo_trainer.evaluation.eval_shard import read_shard
-
-    return read_shard(arguments.shard) if getattr(arguments, "shard", None) else None
-
-
-def _begun(arguments: argparse.Namespace) -> tuple[EvalSettings, list[EvalModel]]:
-    """Return settings and models from the options."""
-    from arpo_trainer.evaluation.eval_settings import EvalSettings
-    from arpo_trainer.evaluation.suites import preset
-
-    if not arguments.names:
-        raise ValueError(f"name environments or suites: {_USAGE}")
-    decided = _deciding(arguments)
-    if arguments.preset:
-        arguments.model = arguments.model or [preset(arguments.preset).model]
-    models = read_models(arguments)
-    if not models:
-        raise ValueError("name the models: --model FOLDER_OR_HUB_ID ..., or --preset NAME of a published one")
-    given = {name: getattr(arguments, name) for name in ("tasks", "samples", "algorithm", "seed")}
-    settings = {name: value for name, value in given.items() if value is not None} | read_running(arguments)
-    settings["inference"] = read_inference(arguments)
-    return EvalSettings(tuple(arguments.names), **decided, **settings), models
-
-
-def _deciding(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return options of environments, of rollouts and of the chat template that are given, those of a preset too."""
-    from arpo_trainer.evaluation.suites import apply, preset
-
-    options = read_env_options(arguments) if hasattr(arguments, "env_set") else {}
-    rollout = read_rollout(arguments) if hasattr(arguments, "set") else {}
-    if not arguments.preset:
-        return {"env_options": options, "rollout": rollout}
-    row = preset(arguments.preset)
-    options, rollout = apply(row, options, rollout)
-    return {"env_options": options, "rollout": rollout, "chat_template_kwargs": dict(row.chat_template_kwargs)}
-
-
-def _resumed(arguments: argparse.Namespace, folder: Path) -> tuple[EvalSettings, list[EvalModel]]:
-    """Return the settings and models of a stored evaluation; options that are given replace them."""
-    from dataclasses import replace
-
+    Args:
+        run: the run
+        scorer: auto, math, qa, em, mcq, gaia or judge
+        function: a function of (answer, task) as MODULE:NAME; may be async
+        reward: paper, reference, {TERM: WEIGHT}, or MODULE:NAME
+        judge_model: the model of --scorer judge
+        judge_url: its server (default OPENAI_BASE_URL); key: OPENAI_API_KEY
+        name: of the files in RUN/scores (default: what grades)
+        concurrency: number of answers graded at once
+        max_broken: share of answers without a verdict above which the status is not 0
+    """
     from arpo_trainer.evaluation.episode_store import load_eval_run
-    from arpo_trainer.evaluation.eval_settings import EvalSettings
+    from arpo_trainer.evaluation.rescoring import write_rescored
 
-    if not (folder / "run.json").is_file() and getattr(arguments, "names", []):
-        return _begun(arguments)  # nothing is there yet: the first sitting of a command that always says --resume
-    settings = EvalSettings.from_dict(load_eval_run(folder).facts["settings"])
-    changed: dict[str, Any] = dict(read_running(arguments))
-    for name in ("tasks", "samples", "algorithm", "seed"):
-        if getattr(arguments, name, None) is not None:
-            changed[name] = getattr(arguments, name)
-    if getattr(arguments, "names", []):
-        changed["environments"] = tuple(arguments.names)
-    if inference := read_inference(arguments):
-        changed["inference"] = {**settings.inference, **inference}
-    for name, given in _deciding(arguments).items():
-        changed[name] = {**getattr(settings, name), **given}
-    if arguments.model or arguments.endpoint_model:
-        return replace(settings, **changed), read_models(arguments)
-    stored = [stored_model(label, facts) for label, facts in settings.models.items()]
-    if arguments.vllm_server and len(stored) > 1:
-        raise ValueError("vLLM servers serve one model, and the run has several: name the one with --model")
-    return replace(settings, **changed), [moved_model(model, arguments) for model in stored]
+    chosen({"--scorer": scorer, "--function": function, "--reward": reward}, needed=True)
+    if concurrency < 1:
+        raise ValueError(f"--concurrency must be at least 1, got {concurrency}")
+    if not 0 <= max_broken <= 1:
+        raise ValueError(f"--max-broken is a share between 0 and 1, got {max_broken}")
+    if scorer != "judge" and (judge_model or judge_url):
+        raise ValueError("--judge-model and --judge-url are options of --scorer judge")
+    stored = load_eval_run(run)
+    if scorer:
+        what = _grader(scorer, judge_model, judge_url, concurrency)
+    else:
+        what = _function_or_reward(
+            function, reward, {c for row in stored.rows for e in row.episodes for c in e.components}
+        )
+    found = asyncio.run(_rescore(stored, _file_name(name, what.about), what, concurrency))
+    write_rescored(found)
+    _write_rescored(found)
+    if found.broken_share > max_broken:
+        causes = ", ".join(f"{cause} {count}" for cause, count in found.broken.items())
+        many = f"{sum(found.broken.values())} of {found.answers} answers have no verdict ({causes})"
+        sys.stderr.write(f"{many}; the same command tries them again\n")
+        return 1
+    return 0
+
+
+async def _rescore(run: EvalRun, name: str, what: _Chosen, concurrency: int) -> Rescored:
+    from arpo_trainer.evaluation.rescoring import rescore
+
+    done = 0
+
+    def note(verdict: Verdict) -> None:
+        nonlocal done
+        done += 1
+        if done % _EVERY == 0:
+            logger.info("%d answers graded", done)
+
+    try:
+        return await rescore(run, name, what.scorer, what.about, concurrency, note)
+    finally:
+        if what.grader is not None:
+            await what.grader.close()
+
+
+def _function_or_reward(function: str | None, reward: str | None, components: Collection[str]) -> _Chosen:
+    from arpo_trainer.evaluation import rescoring as stored
+    from envs_registry.spec import load_object
+
+    if function:
+        return _Chosen(stored.function_scorer(load_object(function, "--function")), {"function": function})
+    scorer = stored.reward_scorer(stored.read_reward(str(reward), components))
+    return _Chosen(scorer, {"reward": reward})
+
+
+def _grader(scorer: str, model: str | None, url: str | None, concurrency: int) -> _Chosen:
+    from arpo_env.grading import make_grader
+    from arpo_trainer.evaluation.rescoring import grader_scorer
+
+    about: dict[str, Any] = {"scorer": scorer}
+    if scorer != "judge":
+        grader = make_grader(scorer)
+    elif not model:
+        raise ValueError("--scorer judge needs --judge-model NAME, and --judge-url or OPENAI_BASE_URL for its server")
+    else:
+        from arpo_env.chat_model import ChatModel
+        from arpo_env.grading.llm_judge import VERSION
+
+        grader = make_grader("judge", chat=ChatModel(model, url, concurrency=concurrency))
+        about |= {"model": model, "prompt": VERSION}
+    return _Chosen(grader_scorer(grader), about, grader)
+
+
+def _file_name(name: str | None, about: Mapping[str, Any]) -> str:
+    if name is not None:
+        if not re.fullmatch(r"[\w-][\w.-]*", name):
+            raise ValueError(f"--name {name!r}: use letters, digits, '-', '_' and '.'")
+        return name
+    words = "-".join(str(about[key]) for key in ("scorer", "model", "function", "reward") if key in about)
+    return re.sub(r"[^\w.-]+", "-", words).strip("-.")
+
+
+def _write_rescored(found: Rescored) -> None:
+    from arpo_trainer.views.terminal_view import visible
+
+    rows = [("MODEL", "ENVIRONMENT", "ACCURACY", "MEAN SCORE", "ANSWERS", "BROKEN", "AGREEMENT", "KAPPA")]
+    for each in found.scores:
+        both = each["agreement"] or {}
+        agreed = (f"{both['share']:.3f}", f"{both['kappa']:.3f}") if both else ("-", "-")
+        samples = str(each["value"]["samples"]) if each["value"] else "0"
+        cells = (_stored_interval(each["accuracy"]), _stored_interval(each["value"]), samples, str(each["broken"]))
+        rows.append((each["model"], each["env"], *cells, *agreed))
+    write_table(rows)
+    if found.agreement is not None:
+        both_graded = f"of {found.agreement.answers} answers that both graded"
+        sys.stdout.write(f"\n{len(found.disagreements)} {both_graded} have another verdict than in the run\n")
+    for each in found.disagreements[:_SHOWN_DISAGREEMENTS]:
+        text = {name: each[name] for name in ("question", "answers", "answer", "before", "now")}
+        # JSON has no escapes for some control characters
+        sys.stdout.write("  " + visible(json.dumps(text, ensure_ascii=False)) + "\n")
+    sys.stdout.write(f"{found.path}\n{found.path.with_suffix('.disagreements.jsonl')}\n")
+
+
+def _stored_interval(data: dict[str, Any] | None) -> str:
+    if data is None:
+        return "-"
+    if data["low"] is None:
+        return f"{data['mean']:.3f}"
+    return f"{data['mean']:.3f} [{data['low']:.3f}, {data['high']:.3f}]"

@@ -7,31 +7,38 @@ arpo rollout arpo/MultiHop-v0 --model FOLDER --vllm-server http://127.0.0.1:8000
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.algorithms.registry import ALGORITHMS
+from cyclopts import Parameter
+
 from arpo_trainer.cli.command_options import (
-    ENV_HELP,
-    add_command,
-    add_env_options,
-    add_set_option,
+    Env,
+    EnvSet,
+    Limit,
+    Ray,
+    RolloutWorkerCount,
+    Words,
+    check_endpoint,
+    chosen,
+    given_with_set,
+    options_of,
     read_counts,
-    read_env_options,
+    set_option,
     write_table,
-)
+)  # fmt: skip
 from arpo_trainer.make_env import make_env
 from arpo_trainer.optional_dependencies import require
+from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.run.recipes import parse_assignments
 from arpo_trainer.validation import nearest_names
 
 if TYPE_CHECKING:
     from arpo_env import ToolEnv
-    from arpo_trainer.rollout.settings import RolloutSettings
     from arpo_trainer.tree import RolloutTree
 
 
@@ -133,111 +140,109 @@ _WITHOUT_FLAG = (
 )
 _ENTROPIES = {"entropy_estimator": "estimator", "entropy_topk": "topk"}  # settings of the backend, by its names
 _WITHOUT_ENTROPY = (None, "random", "tree-grpo")  # branch methods
+Given = options_of(RolloutSettings, *_WITH_FLAG, usual={**_DEFAULTS, "initial_rollouts": "M / 2"})
 
 
-def add_rollout_command(commands: Any) -> None:
-    """Add the command to a parser."""
-    purpose, usage = "play tasks as trees, record them, and print a summary", "arpo rollout ENV --model MODEL [options]"
-    rollout = add_command(commands, "rollout", _rollout, purpose, usage)
-    rollout.add_argument("env", metavar="ENV", help=ENV_HELP)
-    _add_model_options(rollout)
-    add_env_options(rollout)
-    rollout.add_argument("--tasks", type=int, default=4, metavar="N", help="play the first N tasks (default 4)")
-    rollout.add_argument("--output", type=Path, default=Path("rollout"), metavar="FOLDER", help="default: rollout")
-    _add_settings_options(rollout)
+@Parameter(name="*")
+@dataclass
+class Where:
+    """Which model plays, and where.
+
+    Attributes:
+        model: a folder, a hub id, or smollm2-135m-instruct; with a server or an endpoint only its tokenizer is loaded
+        vllm_server: generate on vLLM servers at these addresses
+        endpoint: generate on an OpenAI-compatible endpoint at this address
+        endpoint_model: the model's name at the endpoint
+        ray: play on a Ray cluster
+        rollout_workers: Ray actors that play
+    """
+
+    model: str
+    vllm_server: Words = ()
+    endpoint: str | None = None
+    endpoint_model: str | None = None
+    ray: Ray = None
+    rollout_workers: RolloutWorkerCount = 0
+
+    def check(self) -> None:
+        """Refuse options that do not go together."""
+        chosen({"--vllm-server": self.vllm_server, "--endpoint": self.endpoint})
+        check_endpoint(self.endpoint, self.endpoint_model)
+        if (self.ray or self.rollout_workers) and not (self.vllm_server or self.endpoint):
+            raise ValueError(
+                "--ray and --rollout-workers need --vllm-server or --endpoint: actors reach no model of this process"
+            )
 
 
-def _add_model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model",
-        required=True,
-        help="a folder, a hub id, or smollm2-135m-instruct; with a server or an endpoint only its tokenizer is loaded",
-    )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--vllm-server", nargs="+", action="extend", metavar="URL", help="generate on vLLM servers")
-    where.add_argument("--endpoint", metavar="URL", help="generate on an OpenAI-compatible endpoint")
-    parser.add_argument("--endpoint-model", metavar="NAME", help="the model's name at the endpoint")
-    parser.add_argument("--ray", metavar="ADDRESS", help="play on a Ray cluster: HOST:PORT, or auto")
-    parser.add_argument(
-        "--rollout-workers", type=int, default=0, metavar="N", help="Ray actors that play (default: one on each node)"
-    )
+def rollout(
+    env: Env,
+    /,
+    *,
+    where: Where,
+    env_set: EnvSet = (),
+    tasks: int = 4,
+    output: Path = Path("rollout"),
+    flags: Given | None = None,  # type: ignore[valid-type]
+    limit: Limit = (),
+    settings: set_option("other settings: branch_quota=0 budget=aepo entropy_estimator=nll") = (),  # type: ignore[valid-type]
+) -> int:
+    """Play tasks as trees, record them, and print a summary.
 
-
-def _add_settings_options(parser: argparse.ArgumentParser) -> None:
-    algorithms = f"{', '.join(name for name in ALGORITHMS if name != 'grpo')}, or grpo (default with an endpoint)"
-    parser.add_argument("--algorithm", metavar="NAME", help=f"default arpo; one of {algorithms}")
-    parser.add_argument("--num-generations", type=int, metavar="M", help="trajectories per task (default 8)")
-    parser.add_argument("--initial-rollouts", type=int, metavar="N", help="of them from the prompt (default M / 2)")
-    parser.add_argument("--temperature", type=float, metavar="T", help="of sampling; 0 is greedy (default 1)")
-    parser.add_argument("--max-turn-length", type=int, metavar="TOKENS", help="of one turn (default 256)")
-    parser.add_argument(
-        "--max-completion-length", type=int, metavar="TOKENS", help="after the prompt, with results (default 4096)"
-    )
-    parser.add_argument("--seed", type=int, metavar="N", help="of all random choices (default 0)")
-    limits = "most concurrent operations of a kind: python=8, search=16, generate=64"
-    parser.add_argument("--limit", nargs="+", action="extend", default=[], metavar="KIND=N", help=limits)
-    add_set_option(parser, "other settings, with values in YAML: branch_quota=0, budget=aepo, entropy_estimator=nll")
-
-
-def _rollout(arguments: argparse.Namespace) -> int:
+    Args:
+        env: environment id
+        where: the model
+        env_set: options of the environment
+        tasks: play the first N tasks
+        output: folder of the records
+        flags: how trees are grown; the defaults are 8 trajectories per task, turns of 256 and 4096 tokens in all
+        limit: concurrent operations
+        settings: other settings
+    """
     from arpo_trainer.rollout.live_trajectory import check_limits
 
-    if bool(arguments.endpoint) != bool(arguments.endpoint_model):
-        raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
-    if (arguments.ray or arguments.rollout_workers) and not (arguments.vllm_server or arguments.endpoint):
-        raise ValueError(
-            "--ray and --rollout-workers need --vllm-server or --endpoint: actors reach no model of this process"
-        )
-    if arguments.tasks < 1:
-        raise ValueError(f"--tasks must be at least 1, got {arguments.tasks}")
+    where.check()
+    if tasks < 1:
+        raise ValueError(f"--tasks must be at least 1, got {tasks}")
     # settings and folder are checked before the training stack, the tasks and the model are loaded
-    given, limits = _given_settings(arguments), read_counts(arguments.limit, "--limit")
-    settings = _rollout_settings(given, arguments.endpoint)
-    _check_folder(arguments.output)
+    given, limits = given_settings(flags or {}, settings, where.endpoint), read_counts(limit, "--limit")
+    grown = _rollout_settings(given, where.endpoint)
+    _check_folder(output)
     require("train")
-    options = read_env_options(arguments)
-    env = make_env(arguments.env, options)
-    env.check()
+    options = parse_assignments(env_set, "--env-set")
+    made = make_env(env, options)
+    made.check()
     try:
-        check_limits(limits, list(env.tools))
-        facts = _facts(arguments, options, given, limits)
-        trees = _play(arguments, env, settings, limits, facts)
+        check_limits(limits, list(made.tools))
+        facts = _facts(env, options, tasks, output, where, given, limits)
+        trees = _play(where, made, grown, limits, facts, tasks, output)
     finally:
-        env.close()
+        made.close()
     write_table(summary_table(trees))
-    sys.stdout.write(f"\narpo view timeline {arguments.output}\narpo report {arguments.output}\n")
+    sys.stdout.write(f"\narpo view timeline {output}\narpo report {output}\n")
     # a script can tell from the status that nothing could be scored
     return 0 if any(trajectory.valid for tree in trees for trajectory in tree.trajectories) else 1
 
 
-def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+def given_settings(flags: Mapping[str, Any], texts: Sequence[str], endpoint: str | None = None) -> dict[str, Any]:
     """Return the settings by their names in `ARPOConfig`: defaults, flags and `--set`.
 
     Raises:
         ValueError: a setting is unknown, is given twice, or needs entropies from an endpoint.
     """
-    more, known = parse_assignments(arguments.set, "--set"), (*_WITHOUT_FLAG, *_ENTROPIES, *_WITH_FLAG)
-    flags = {name: getattr(arguments, name) for name in _WITH_FLAG if getattr(arguments, name) is not None}
+    known = (*_WITHOUT_FLAG, *_ENTROPIES, *_WITH_FLAG)
+    more = given_with_set(flags, texts)
     for name in more:
         if name not in known:
             raise ValueError(f"--set {name}: no such setting here; there is {nearest_names(name, known) or known}")
-        if name in flags:
-            raise ValueError(f"--set {name} and --{name.replace('_', '-')} set the same: give only one of them")
-    if arguments.endpoint and (asked := sorted(set(more) & set(_ENTROPIES))):
+    if endpoint and (asked := sorted(set(more) & set(_ENTROPIES))):
         raise ValueError(f"--set {', '.join(asked)}: an endpoint returns no entropies")
-    given = {"algorithm": "grpo" if arguments.endpoint else "arpo", **_DEFAULTS, **flags, **more}
+    given = {"algorithm": "grpo" if endpoint else "arpo", **_DEFAULTS, **more}
     # a default that depends on another setting; a value that was given replaces it
     return {"initial_rollouts": max(1, given["num_generations"] // 2), **given}
 
 
 def _rollout_settings(given: dict[str, Any], endpoint: str | None) -> RolloutSettings:
-    """Return the settings of the engine; failures are counted and stop nothing, since nothing is trained.
-
-    Raises:
-        ValueError: the settings cannot work, or need entropies from an endpoint.
-    """
-    from arpo_trainer.rollout.settings import RolloutSettings
-
+    """Return the settings of the engine; failures are counted and stop nothing, since nothing is trained."""
     settings = RolloutSettings(**{n: value for n, value in given.items() if n not in _ENTROPIES}, max_invalid=1.0)
     parts = settings.parts
     if endpoint and (parts.branch not in _WITHOUT_ENTROPY or parts.budget_rule.needs_entropies):
@@ -262,11 +267,13 @@ def _check_folder(folder: Path) -> None:
 
 
 def _play(
-    arguments: argparse.Namespace,
+    where: Where,
     env: ToolEnv,
     settings: RolloutSettings,
     limits: dict[str, int],
     facts: dict[str, Any],
+    tasks: int,
+    output: Path,
 ) -> list[RolloutTree]:
     from tqdm import tqdm
 
@@ -277,9 +284,9 @@ def _play(
     from arpo_trainer.training.evaluation import summarise
     from arpo_trainer.training.recorder import RunRecorder
 
-    count = min(arguments.tasks, env.tasks.size or arguments.tasks)
-    tokenizer, backend = _model(arguments, facts["settings"])
-    workers = RolloutWorkerSettings(rollout_workers=arguments.rollout_workers, ray_address=arguments.ray)
+    count = min(tasks, env.tasks.size or tasks)
+    tokenizer, backend = _model(where, facts["settings"])
+    workers = RolloutWorkerSettings(rollout_workers=where.rollout_workers, ray_address=where.ray)
     engine = on_workers(Engine(backend, tokenizer, env, settings, limits=limits), workers)
     recorder: RunRecorder | None = None
     # what run.json says if an error ends the rollout
@@ -289,8 +296,8 @@ def _play(
         nonlocal recorder
         if recorder is None:  # not earlier: an earlier rollout is kept until there is something in its place
             for name in _FILES:
-                (arguments.output / name).unlink(missing_ok=True)
-            recorder = RunRecorder(arguments.output)
+                (output / name).unlink(missing_ok=True)
+            recorder = RunRecorder(output)
             recorder.begin(facts)
         recorder.on_rollout([tree])
 
@@ -306,7 +313,7 @@ def _play(
         status = "finished"
     except KeyboardInterrupt:
         status = "interrupted"
-        logger.warning(f"complete trees are in {arguments.output}" if recorder else "no tree was complete")
+        logger.warning(f"complete trees are in {output}" if recorder else "no tree was complete")
         raise
     finally:
         if isinstance(engine, RayEngine):
@@ -317,51 +324,54 @@ def _play(
 
 
 def _facts(
-    arguments: argparse.Namespace, options: dict[str, Any], given: dict[str, Any], limits: dict[str, int]
+    env: str,
+    options: dict[str, Any],
+    tasks: int,
+    output: Path,
+    where: Where,
+    given: dict[str, Any],
+    limits: dict[str, int],
 ) -> dict[str, Any]:
     """Return the contents of run.json, without the passwords and keys that URLs may contain."""
     from arpo_env.net import strip_credentials
 
     # the command line itself is not kept: it holds the URLs as they were typed
     shown = {name: strip_credentials(v) if isinstance(v, str) and "://" in v else v for name, v in options.items()}
-    names = ("env", "tasks", "output", "model", "endpoint_model")
     settings = {
         **given,
-        **{name: getattr(arguments, name) for name in names},
-        "env_kwargs": shown,
-        "limit": limits,
-        "set": parse_assignments(arguments.set, "--set"),
-        "endpoint": arguments.endpoint and strip_credentials(arguments.endpoint),
-        "vllm_server": [strip_credentials(url) for url in arguments.vllm_server or []],
+        **{"env": env, "tasks": tasks, "output": output, "env_kwargs": shown, "limit": limits},
+        **{"model": where.model, "endpoint_model": where.endpoint_model},
+        "endpoint": where.endpoint and strip_credentials(where.endpoint),
+        "vllm_server": [strip_credentials(url) for url in where.vllm_server],
     }
     return {
-        "name": arguments.output.resolve().name,
+        "name": output.resolve().name,
         "kind": _KIND,
-        "env": {"id": arguments.env, "kwargs": shown},
+        "env": {"id": env, "kwargs": shown},
         "seed": given["seed"],
-        "model": arguments.endpoint_model or arguments.model,
+        "model": where.endpoint_model or where.model,
         "algorithm": given["algorithm"],
         "settings": settings,
     }
 
 
-def _model(arguments: argparse.Namespace, settings: dict[str, Any]) -> tuple[Any, Any]:
+def _model(where: Where, settings: dict[str, Any]) -> tuple[Any, Any]:
     """Return the tokenizer and the backend."""
     from transformers import AutoTokenizer
 
     from arpo_trainer.demo_model import resolve_model
 
-    path = resolve_model(arguments.model)
+    path = resolve_model(where.model)
     tokenizer = AutoTokenizer.from_pretrained(path)
     entropy = {_ENTROPIES[name]: value for name, value in settings.items() if name in _ENTROPIES}
-    if arguments.vllm_server:
+    if where.vllm_server:
         from arpo_trainer.backends import VLLMServerBackend
 
-        return tokenizer, VLLMServerBackend(arguments.vllm_server, tokenizer=tokenizer, **entropy)
-    if arguments.endpoint:
+        return tokenizer, VLLMServerBackend(list(where.vllm_server), tokenizer=tokenizer, **entropy)
+    if where.endpoint:
         from arpo_trainer.backends import EndpointBackend
 
-        return tokenizer, EndpointBackend(arguments.endpoint_model, arguments.endpoint, tokenizer=tokenizer)
+        return tokenizer, EndpointBackend(str(where.endpoint_model), where.endpoint, tokenizer=tokenizer)
     return tokenizer, _transformers_backend(path, tokenizer, entropy)
 
 

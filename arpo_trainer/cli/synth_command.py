@@ -4,166 +4,135 @@ arpo synth arpo/GSM8K-v0 --model TOKENIZER --endpoint URL --endpoint-model NAME 
 arpo synth arpo/Reasoning10K-v0 --model FOLDER --vllm --against arpo/MATH500-v0 arpo/HotpotQA-v0 --output data/mine
 arpo synth --resume --output data/gsm8k                # only what is missing; the files are written anew
 arpo synth ... --shard 3/8 --output data/gsm8k         # an eighth of the questions; `arpo eval merge data/gsm8k` joins
-arpo synth ... --ray 10.0.0.1:6379 --rollout-workers 16      # samples on the nodes of a Ray cluster
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from arpo_trainer.cli.command_options import (
-    add_command,
-    add_env_options,
-    add_model_options,
-    add_running_options,
-    add_sampling_options,
-    moved_model,
+    Config,
+    EnvSet,
+    Flag,
+    Limit,
+    ModelOptions,
+    Ray,
+    RolloutWorkerCount,
+    given_with_set,
     opened_workers,
-    read_env_options,
-    read_models,
-    read_rollout,
-    read_running,
-    stored_model,
+    options_of,
+    read_counts,
+    set_option,
     write_table,
-)
+)  # fmt: skip
 from arpo_trainer.optional_dependencies import require
+from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.run.recipes import parse_assignments, read_settings
+from arpo_trainer.synthesis.synth_settings import SynthSettings
 
 if TYPE_CHECKING:
     from arpo_trainer.evaluation.episode_store import UnitRow
-    from arpo_trainer.evaluation.eval_settings import EvalModel
-    from arpo_trainer.synthesis.synth_settings import SynthSettings
 
-_USAGE = "arpo synth ENV ... --model MODEL ... --output FOLDER [options]"
-_NUMBERS: tuple[tuple[str, Any, str, str], ...] = (
-    ("tasks", int, "N", "take the first N questions of each environment"),
-    ("direct", int, "N", "samples without tools of each question (default 2)"),
-    ("tir", int, "N", "samples with tools (default 3)"),
-    ("easy", float, "SHARE", "a question that is answered this often without tools needs none (default 0.5)"),
-    ("hard", float, "SHARE", "a question that is answered at most this often with tools is for RL (default 0)"),
-    ("min_score", float, "SCORE", "least score of a right answer (default 1)"),
-    ("max_calls", int, "N", "most tool calls of a sample (default 5)"),
-    ("max_failed", int, "N", "most failed tool calls of a sample (default 1)"),
-    ("max_tokens", int, "N", "most tokens of a sample after the prompt (default: any number)"),
-    ("max_per_task", int, "N", "most samples of a question that are kept (default 4)"),
-    ("seed", int, "N", ""),
-)
-_OF_MODELS = ("model", "endpoint", "endpoint_model", "vllm", "vllm_server", "price")
 _SECONDS_BETWEEN_LINES = 30.0
+Rollout = options_of(
+    RolloutSettings,
+    *("temperature", "max_turn_length", "max_completion_length"),
+    usual={"temperature": 0.8, "max_turn_length": 4096, "max_completion_length": None},
+)
+Given = options_of(
+    SynthSettings,
+    *("tasks", "direct", "tir", "easy", "hard", "min_score", "max_calls", "max_failed", "max_tokens", "max_per_task"),
+    *("hints", "all_questions", "against", "format", "seed", "concurrency", "max_broken", "cache", "cache_mode"),
+)
 
 
-def add_synth_command(commands: Any) -> None:
-    """Add the command `arpo synth` to a parser."""
-    parser = add_command(commands, "synth", _synth, "make cold-start data from questions with a model", _USAGE)
-    parser.add_argument("names", nargs="*", metavar="ENV", help="ids of environments whose questions are taken")
-    parser.add_argument("--config", metavar="FILE", help="a YAML file with settings; options replace them")
-    add_model_options(parser)
-    add_env_options(parser)
-    for name, kind, shown, purpose in _NUMBERS:
-        if purpose:  # the others are options of sampling
-            parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=shown, help=purpose)
-    parser.add_argument("--hints", nargs="*", metavar="KIND", help="verify, reflect; none after the bare option")
-    parser.add_argument(
-        "--all-questions", action="store_true", default=None, help="use tools also where none are needed"
-    )
-    against = "evaluation sets whose questions are left out: ENV, ENV:SPLIT or ENV:SPLIT=PATH"
-    parser.add_argument("--against", nargs="+", metavar="ENV", help=against)
-    parser.add_argument("--format", metavar="NAME", help="of sft.jsonl: sharegpt (default), alpaca, messages")
-    add_sampling_options(parser, temperature=0.8)
-    add_running_options(parser)
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="where everything is written")
-    shard = "take part i of n of the questions, i from 0, into FOLDER/shard-i-of-n; join them by arpo eval merge"
-    parser.add_argument("--shard", metavar="i/n", help=shard)
-    parser.add_argument("--resume", action="store_true", help="go on with the folder: sample only what is missing")
-    parser.add_argument("--retry", action="store_true", help="with --resume: sample what broke again, too")
-
-
-def _synth(arguments: argparse.Namespace) -> int:
+def synth(
+    *names: str,
+    config: Config = None,
+    output: Path | None = None,
+    models: ModelOptions | None = None,
+    env_set: EnvSet = (),
+    given: Given | None = None,  # type: ignore[valid-type]
+    rollout: Rollout | None = None,  # type: ignore[valid-type]
+    settings: set_option("other settings of rollouts: top_p=1") = (),  # type: ignore[valid-type]
+    limit: Limit = (),
+    ray: Ray = None,
+    rollout_workers: RolloutWorkerCount = 0,
+    shard: Annotated[
+        str | None, Parameter(help="take part i of n of the questions, as i/n; `arpo eval merge` joins")
+    ] = None,
+    resume: Annotated[Flag, Parameter(help="go on with the folder: sample only what is missing")] = False,
+    retry: Annotated[Flag, Parameter(help="with --resume: sample what broke again, too")] = False,
+) -> int:
+    """Make cold-start data from questions with a model: `arpo synth ENV ... --model MODEL ... --output FOLDER`."""
     require("train")
     from arpo_trainer.evaluation.eval_shard import read_shard
     from arpo_trainer.synthesis.synth_session import NothingLeft, broken_samples, synthesise
 
-    given = _from_file(arguments)
-    if arguments.output is None:
+    values, options, folder = _from_file(config, models or ModelOptions())
+    output = output or folder
+    if output is None:
         raise ValueError("say where the samples are written: --output FOLDER")
-    shard = read_shard(arguments.shard) if arguments.shard else None
-    folder = shard.folder(arguments.output) if shard else arguments.output
-    settings, models = _begun(arguments, given, folder)
-    progress = _Progress()
-    asked = {"resume": arguments.resume, "repeat_broken": arguments.retry, "shard": shard, "progress": progress.add}
+    part = read_shard(shard) if shard else None
+    target = part.folder(output) if part else output
+    stored = _stored(target) if resume else {}
+    changed = {
+        "env_options": parse_assignments(env_set, "--env-set"),
+        "rollout": given_with_set(rollout or {}, settings),
+    }
+    base = {**stored, **values}
+    merged = {name: {**(base.get(name) or {}), **found} for name, found in changed.items()}
+    asked: dict[str, Any] = {**(given or {}), **({"limits": read_counts(limit, "--limit")} if limit else {})}
+    asked |= {"environments": names} if names else {}
+    made = SynthSettings.from_dict({**base, **merged, **asked, "models": {}})
+    if not (options.named or stored):
+        raise ValueError("name the models: --model FOLDER_OR_HUB_ID ...")
+    chosen = options.read() if options.named else options.again(stored["models"])
+    how: dict[str, Any] = {"resume": resume, "repeat_broken": retry, "shard": part, "progress": _Progress().add}
     try:
-        with opened_workers(arguments, settings.play, models) as workers:
-            report = synthesise(settings, models, arguments.output, workers=workers, **asked)
+        with opened_workers(ray, rollout_workers, made.play, chosen) as workers:
+            report = synthesise(made, chosen, output, workers=workers, **how)
     except NothingLeft as fault:
         write_table(fault.report.table())
         raise
     write_table(report.table())
-    share = broken_samples(report)
-    if share > settings.max_broken:
-        sys.stderr.write(
-            f"{share:.1%} of the samples broke; after mending the cause: arpo synth --resume --retry --output "
-            f"{folder}\n"
-        )
-        return 1
-    return 0
+    if (share := broken_samples(report)) <= made.max_broken:
+        return 0
+    sys.stderr.write(
+        f"{share:.1%} of the samples broke; after mending the cause: arpo synth --resume --retry --output {target}\n"
+    )
+    return 1
 
 
-def _from_file(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of the file; those of models and of the folder become options that were not given."""
-    if not arguments.config:
-        return {}
-    from arpo_trainer.run.recipes import read_section
-
-    path = Path(arguments.config)
-    if not path.is_file():
-        raise FileNotFoundError(f"no settings file {arguments.config!r}")
-    import yaml
-
-    given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(given, dict):
-        raise ValueError(f"{path}: expected `name: value` lines")
-    settings = read_section(given, "synth")
-    named = bool(arguments.model or arguments.endpoint_model)
-    for name in _OF_MODELS:
-        value = settings.pop(name, None)
-        if value is not None and not named and not getattr(arguments, name):
-            several = name in ("model", "endpoint_model", "vllm_server") and not isinstance(value, list)
-            setattr(arguments, name, [value] if several else value)
-    folder = settings.pop("output_dir", None)
-    if arguments.output is None and folder:
-        arguments.output = Path(folder)
-    return settings
+def _from_file(config: str | None, options: ModelOptions) -> tuple[dict[str, Any], ModelOptions, Path | None]:
+    """Return the settings of a file, the models that options or else the file name, and the file's folder."""
+    if config is None:
+        return {}, options, None
+    if not Path(config).is_file():
+        raise FileNotFoundError(f"no settings file {config!r}")
+    values = read_settings(config, command="synth")
+    named = options.named
+    for name in vars(options):
+        value = values.pop(name, None)
+        if value is not None and not named and not getattr(options, name):
+            several = isinstance(getattr(options, name), tuple)
+            value = value if not several else tuple(value) if isinstance(value, list) else (value,)
+            setattr(options, name, value)
+    folder = values.pop("output_dir", None)
+    return values, options, folder and Path(folder)
 
 
-def _begun(arguments: argparse.Namespace, given: dict[str, Any], folder: Path) -> tuple[SynthSettings, list[EvalModel]]:
-    """Return settings and models: options replace the file, and the file what the folder was made with."""
+def _stored(folder: Path) -> dict[str, Any]:
+    """Return the settings that a folder was made with; what decides how many and which is replaced by options."""
     from arpo_trainer.synthesis.synth_session import stored_settings
-    from arpo_trainer.synthesis.synth_settings import SynthSettings
 
-    stored = None
-    if arguments.resume and (folder / "run.json").is_file():
-        stored = stored_settings(folder)
-    base = {} if stored is None else {name: value for name, value in stored.as_dict().items() if name != "models"}
-    values = {**base, **given}
-    for name, found in (("env_options", read_env_options(arguments)), ("rollout", read_rollout(arguments))):
-        values[name] = {**(values.get(name) or {}), **found}
-    names = [*(name for name, *_ in _NUMBERS), "hints", "all_questions", "against", "format"]
-    values |= {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
-    values |= read_running(arguments) | ({"environments": arguments.names} if arguments.names else {})
-    settings = SynthSettings.from_dict(values)
-    return settings, _models(arguments, stored)
-
-
-def _models(arguments: argparse.Namespace, stored: SynthSettings | None) -> list[EvalModel]:
-    if arguments.model or arguments.endpoint_model:
-        return read_models(arguments)
-    if stored is None:
-        raise ValueError("name the models: --model FOLDER_OR_HUB_ID ...")
-    return [moved_model(stored_model(label, facts), arguments) for label, facts in stored.models.items()]
+    return stored_settings(folder).as_dict() if (folder / "run.json").is_file() else {}
 
 
 class _Progress:

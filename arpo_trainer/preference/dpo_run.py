@@ -1,6 +1,11 @@
-"""The settings of `arpo dpo`: `DPOArguments`, and how settings by name become `DPOArguments` and TRL's `DPOConfig`.
+"""A round of self-critic DPO from settings: sampling, pairs, `DPOTrainer`, and a folder with the model.
 
-run, args = configure_dpo(read_settings("dpo-tool-star-qwen2.5-3b", ["model=runs/mine/model"], command="dpo"))
+    dpo(read_settings("dpo-tool-star-qwen2.5-3b", ["model=runs/mine/model"], command="dpo"))
+
+Trajectories are played and kept by the evaluation's runner, in OUTPUT/samples: a round that was killed goes on with
+what is missing, and `arpo view` shows them. The pairs are a function of the samples and the settings alone. The output
+folder also holds `pairs.jsonl`, checkpoints, the model (`model/`, with adapters also `adapter/`), and `dpo.json`: the
+settings, the counts, and what came of it. The command is `arpo dpo`.
 """
 
 from __future__ import annotations
@@ -11,23 +16,17 @@ import logging
 import math
 import os
 import shutil
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-from transformers import AutoTokenizer
-
-from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed
-from arpo_trainer.costs.memory import model_shape
-from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder, resolve_model
+from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Line
+from arpo_trainer.demo_model import check_model_folder, resolve_model
 from arpo_trainer.evaluation.episode_store import FACTS, ROWS, EvalRun, broken_causes
 from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings, load_tokenizer
-from arpo_trainer.folder_lock import only_writer
 from arpo_trainer.make_env import known_id
-from arpo_trainer.preference.pair_trainer import PairTrainer, make_pair_trainer
+from arpo_trainer.preference.pair_trainer import make_pair_trainer
 from arpo_trainer.preference.pairs import (
     PairData,
     PairSettings,
@@ -35,64 +34,62 @@ from arpo_trainer.preference.pairs import (
     check_shared_losses,
     read_pairs,
     write_pairs,
-)
-from arpo_trainer.report.run_data import read_facts, write_facts
+)  # fmt: skip
+from arpo_trainer.report.run_data import read_facts
 from arpo_trainer.rollout.distributed import this_rank
-from arpo_trainer.run.arguments import WeightArguments, lora_config, save_adapters, split_rows_settings
-from arpo_trainer.run.sft_run import Line
-from arpo_trainer.run.train import idle_threads
-from arpo_trainer.training.checkpoints import broken
+from arpo_trainer.run.arguments import WeightArguments, split_rows_settings
+from arpo_trainer.run.sft_run import KeptRun, hours_of, planned_processes
 from arpo_trainer.training.devices import planning, process_count
-from arpo_trainer.training.recorder import versions
-from arpo_trainer.validation import check_name, check_types
+from arpo_trainer.validation import check_name
 from envs_registry.sources import is_generated
 from envs_registry.spec import get_spec, has_spec
 
 if TYPE_CHECKING:
     from trl import DPOConfig
 
-
+logger = logging.getLogger(__name__)
 GENERATORS = ("transformers", "vllm", "vllm-server")  # an endpoint does not return the ids that it sampled
 NO_PAIRS = ("error", "skip")
+SAMPLES, PAIRS = "samples", "pairs.jsonl"
 _SAMPLING = {"top_p": 1.0, "repetition_penalty": 1.0}  # as in training: the pairs are of the policy itself
-_LOWEST = {
-    **dict.fromkeys(("tasks", "pairs_per_task", "concurrency", "rows_per_update", "max_turn_length"), 1),
-    "max_completion_length": 1,
-    "first_task": 0,
-    "samples": 2,
-}
+_LENGTH = 4096  # tokens of a trajectory in a dry run if the settings do not say
+# curves of the record: the loss, the share of pairs that the policy has right, and their margins
+_CURVES = {"loss": "loss", "accuracy": "rewards/accuracies", "margin": "rewards/margins"}
 
 
 @dataclass
-class DPOArguments(WeightArguments):
+class DPOArguments(WeightArguments, PairSettings):
     """The settings of a round of self-critic DPO beside TRL's `DPOConfig`, with those of `WeightArguments`.
 
+    `model` is the policy: it is sampled, trained, and the reference. How trajectories are paired is set by the fields
+    of `PairSettings`.
+
     Attributes:
-        model: the policy: a hub id, a folder, or "smollm2-135m-instruct". It is sampled, trained, and the reference.
-        env: the environment whose tasks are sampled; its reward scores them.
+        env: environment whose tasks are sampled; its reward scores them.
         env_kwargs: its options. What is missing is the split "train", and for a finite set an order drawn with `seed`.
-        tasks: how many tasks are sampled.
-        first_task: the number of the first one; the next round of a pipeline begins behind those of this one.
+        tasks: number of tasks that are sampled.
+        first_task: number of the first one; the next round of a pipeline begins after those of this one.
         samples: trajectories of each task.
         algorithm: "grpo" samples independently; one that branches, such as "arpo", plays a tree for each task.
         temperature: of sampling.
-        max_turn_length: tokens of one turn; None is 4096.
+        max_turn_length: maximum number of tokens of one turn; None is 4096.
         max_completion_length: tokens after the prompt, with results; None is what the model takes.
         rollout: other settings of rollouts by name, such as {"initial_rollouts": 4}.
         generation: "transformers", "vllm" (an engine in this process) or "vllm-server".
         vllm_server: addresses of servers that serve `model`, for "vllm-server".
-        concurrency: most trajectories at once.
-        limits: most operations of one kind at once, such as {"python": 8}.
+        concurrency: maximum number of trajectories at once.
+        limits: maximum number of operations of one kind at once, such as {"python": 8}.
         max_broken: largest share of trajectories that may break before the round stops.
         pairs: files of pairs to learn from, in place of sampling.
-        chosen_reward: the least reward of a chosen trajectory; what has less is rejected.
-        pairs_per_task: most pairs of one task; no trajectory is in two.
-        pair_kind: "any", or "fork" for pairs of trajectories that share a turn.
         no_pairs: what happens if no pair is found: "error" stops, "skip" hands the policy on as it is.
         rows_per_update: pairs that an update sees, on any number of processes; None leaves TRL's settings.
     """
 
-    model: str = DEMO_MODEL
+    lowest: ClassVar[dict[str, float]] = {
+        **dict.fromkeys(("tasks", "pairs_per_task", "concurrency", "rows_per_update", "max_turn_length"), 1),
+        **{"max_completion_length": 1, "first_task": 0, "samples": 2},
+    }
+
     env: str = "arpo/Arithmetic-v0"
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     tasks: int = 64
@@ -109,58 +106,35 @@ class DPOArguments(WeightArguments):
     limits: dict[str, int] = field(default_factory=dict)
     max_broken: float = 0.2
     pairs: str | list[str] = field(default_factory=list)
-    chosen_reward: float = 1.0
-    pairs_per_task: int = 4
-    pair_kind: str = "any"
     no_pairs: str = "error"
     rows_per_update: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_types(self, DPOArguments.__annotations__)
-        for name, low in _LOWEST.items():
-            if (value := getattr(self, name)) is not None and value < low:
-                raise ValueError(f"{name} must be at least {low}, got {value}")
+        PairSettings.__post_init__(self)
         check_name("generation", self.generation, GENERATORS)
         check_name("no_pairs", self.no_pairs, NO_PAIRS)
         if (self.generation == "vllm-server") != bool(self.vllm_server):
             raise ValueError("generation: vllm-server and vllm_server: [URL] go together: give both, or neither")
-        self.pair_settings(0)
-
-    def pair_settings(self, seed: int) -> PairSettings:
-        """Return how trajectories become pairs."""
-        return PairSettings(self.chosen_reward, self.pairs_per_task, self.pair_kind, seed)
 
     def pair_files(self) -> list[str]:
         """Return the files of `pairs`."""
         return [self.pairs] if isinstance(self.pairs, str) else self.pairs
 
     def sampling(self, env_options: dict[str, Any], seed: int) -> EvalSettings:
-        """Return what is played.
-
-        Args:
-            env_options: complete options of the environment.
-            seed: of everything that is drawn.
-
-        Raises:
-            ValueError: a setting of rollouts is unknown, or cannot work.
-        """
+        """Return what is played, in an environment with these options."""
         lengths = {name: getattr(self, name) for name in ("max_turn_length", "max_completion_length")}
         given = {name: value for name, value in lengths.items() if value is not None}
         rollout = {**_SAMPLING, "temperature": self.temperature, **given, **self.rollout}
         trees = self.algorithm != "grpo"
+        same = ("tasks", "first_task", "algorithm", "concurrency", "limits", "max_broken")
         return EvalSettings(
             (self.env,),
             env_options,
-            tasks=self.tasks,
-            first_task=self.first_task,
             samples=1 if trees else self.samples,
-            algorithm=self.algorithm,
             seed=seed,
             rollout={"num_generations": self.samples, **rollout} if trees else rollout,
-            concurrency=self.concurrency,
-            limits=self.limits,
-            max_broken=self.max_broken,
+            **{name: getattr(self, name) for name in same},
         )
 
 
@@ -196,87 +170,6 @@ def configure_dpo(settings: dict[str, Any]) -> tuple[DPOArguments, DPOConfig]:
     return run, args
 
 
-# A round of self-critic DPO from settings: sampling, pairs, `DPOTrainer`, and a folder with the model.
-#
-#     dpo(read_settings("dpo-tool-star-qwen2.5-3b", ["model=runs/mine/model"], command="dpo"))
-#
-# The output folder holds `samples/` (an evaluation's folder), `pairs.jsonl`, checkpoints, the model (`model/`, with
-# adapters also `adapter/`), and `dpo.json`: the settings, the counts, and what came of it. The command is `arpo dpo`.
-
-# Samples trajectories of tasks from a policy and pairs them: the data of a round of self-critic DPO.
-#
-# They are played and kept by the evaluation's runner, in OUTPUT/samples: each is appended when it has ended, a round
-# that was killed goes on with what is missing, and `arpo view` shows them. The pairs are made from all of them at the
-# end, and are a function of the samples and the settings alone.
-#
-#     data = sample_pairs(run, "runs/mine-dpo", seed=0, max_length=8192)
-
-logger = logging.getLogger(__name__)
-SAMPLES = "samples"
-_LABEL = "policy"
-
-
-def sample_pairs(run: DPOArguments, folder: str | Path, seed: int, max_length: int | None) -> PairData:
-    """Return the pairs of a round; what was sampled before a kill is not sampled again.
-
-    Args:
-        run: the settings of the round.
-        folder: its output folder.
-        seed: of tasks, samples and the choice of pairs.
-        max_length: most tokens of a side with its prompt; longer pairs are dropped and counted.
-
-    Raises:
-        ValueError: the folder has samples that were made with other settings.
-        RuntimeError: too many trajectories broke.
-        GenerationError: the model failed again and again.
-    """
-    played = _play(run, Path(folder) / SAMPLES, seed)
-    data = PairData()
-    for task, rows in itertools.groupby(played.rows, key=lambda row: row.task):
-        trees = [played.tree(row) for row in rows]
-        data.add(task, trees, run.pair_settings(seed), max_length)
-    return data
-
-
-def _play(run: DPOArguments, folder: Path, seed: int) -> EvalRun:
-    settings = run.sampling(task_options(run, seed), seed)
-    kind: Any = run.generation
-    models = [EvalModel(_LABEL, kind, run.model, tuple(run.vllm_server))]
-    load_tokenizer(models[0])  # a model that is none is refused before there is a folder
-    finished = (folder / FACTS).is_file() and read_facts(folder / FACTS).get("status") == "finished"
-    found = run_evaluation(settings, models, folder, resume=True)
-    if finished and broken_share(found) > run.max_broken:  # the round stopped for them: they are played again
-        found = run_evaluation(settings, models, folder, repeat_broken=True)
-    _refuse_broken(found, settings, folder)
-    return found
-
-
-def task_options(run: DPOArguments, seed: int) -> dict[str, Any]:
-    """Return the options of the environment: tasks for training in a random order, unless the settings say more."""
-    env_id = known_id(run.env)
-    if not has_spec(env_id):
-        return dict(run.env_kwargs)
-    spec = get_spec(env_id)
-    split = {"split": "train"} if "train" in spec.splits else {}
-    # of generated tasks the seed is their world, which training and evaluation share
-    order = {} if is_generated(spec.source) else {"shuffle": True, "seed": seed}
-    return {**split, **order, **run.env_kwargs}
-
-
-def _refuse_broken(found: EvalRun, settings: EvalSettings, folder: Path) -> None:
-    share = broken_share(found)
-    if share <= settings.max_broken:
-        return
-    causes = ", ".join(f"{cause} {count}" for cause, count in broken_causes(found.rows).most_common())
-    raise RuntimeError(
-        f"{100 * share:.0f} % of the trajectories in {folder} broke ({causes}), more than max_broken "
-        f"({settings.max_broken}). Mend the cause and run the same command with --resume: only those are played again"
-    )
-
-
-DPO_FACTS, PAIRS = "dpo.json", "pairs.jsonl"
-
-
 def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = False) -> Path:
     """Do a round, and return the output folder.
 
@@ -293,60 +186,93 @@ def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = Fals
         BlockingIOError: another process writes to the folder.
     """
     run, args = configure_dpo(settings)
-    torch.set_num_threads(run.threads or idle_threads())
-    folder = Path(args.output_dir)
-    if not (resume or args.resume_from_checkpoint):
-        _check_new(folder, sampling=not run.pair_files())
-    with only_writer(folder, this_rank() == 0):
-        return _round(run, args, settings, folder, sample_only)
+    kept = KeptRun("dpo", run, args, settings)
+    samples = kept.folder / SAMPLES / ROWS
+    # the processes of a launcher find the samples of the process that started them
+    sampled = not run.pair_files() and process_count() == 1 and samples.is_file() and samples.stat().st_size
+    with kept.held(resume, *([SAMPLES] if sampled else [])):
+        pairs, kept.facts["data"] = _pairs(run, args, kept)
+        if not pairs:
+            return _without_pairs(run, kept)
+        if sample_only:
+            kept.write(status="sampled")
+            return kept.folder
+        options = kept.model_options()
+        trainer = make_pair_trainer(tokenizer=kept.tokenizer(), pairs=pairs, args=args, **options)
+        if this_rank() == 0:  # that of a round that was skipped shares its files with the policy
+            shutil.rmtree(kept.folder / "model", ignore_errors=True)
+        return kept.train(trainer, _CURVES)
 
 
-def _round(run: DPOArguments, args: Any, settings: dict[str, Any], folder: Path, sample_only: bool) -> Path:
-    facts = {"kind": "dpo", "settings": settings, "versions": versions()}
-    pairs, counts = _pairs(run, args, folder)
-    facts |= {"data": counts}
-    if not pairs:
-        return _without_pairs(run, folder, facts)
-    if not sample_only:
-        return _train(run, args, folder, pairs, facts)
-    _write_facts(folder, {**facts, "status": "sampled"})
-    return folder
-
-
-def _check_new(folder: Path, sampling: bool) -> None:
-    """Refuse to mix two rounds. The processes of a launcher find the samples of the process that started them."""
-    kept = [path.name for path in folder.glob("checkpoint-*") if broken(path) is None]
-    samples = folder / SAMPLES / ROWS
-    if sampling and process_count() == 1 and samples.is_file() and samples.stat().st_size:
-        kept.append(SAMPLES)
-    if kept:
-        raise FileExistsError(
-            f"{str(folder)!r} holds an earlier round ({', '.join(sorted(kept)[:3])}): add --resume to go on with it, "
-            "or give another folder with --set output_dir=FOLDER"
-        )
-
-
-def _pairs(run: DPOArguments, args: Any, folder: Path) -> tuple[list[PreferencePair], dict[str, Any]]:
+def _pairs(run: DPOArguments, args: Any, kept: KeptRun) -> tuple[list[PreferencePair], dict[str, Any]]:
     """Return the pairs and their counts: from files, from a process that has sampled already, or sampled now."""
     if files := run.pair_files():
         read = [pair for file in files for pair in read_pairs(file)]
         pairs = [pair for pair in read if args.max_length is None or pair.tokens <= args.max_length]
         return pairs, {"pairs": len(pairs), "too_long": len(read) - len(pairs)}
+    file = kept.folder / PAIRS
     if process_count() > 1:
-        found = json.loads((folder / DPO_FACTS).read_text(encoding="utf-8")) if (folder / DPO_FACTS).is_file() else {}
-        if not (folder / PAIRS).is_file():
-            raise FileNotFoundError(f"no {folder / PAIRS}: sample in one process first, with arpo dpo --sample-only")
-        return read_pairs(folder / PAIRS), found.get("data", {})
-    data = sample_pairs(run, folder, args.seed, args.max_length)
-    write_pairs(folder / PAIRS, data.pairs)
+        if not file.is_file():
+            raise FileNotFoundError(f"no {file}: sample in one process first, with arpo dpo --sample-only")
+        found = json.loads(kept.record.read_text(encoding="utf-8")) if kept.record.is_file() else {}
+        return read_pairs(file), found.get("data", {})
+    data = sample_pairs(run, kept.folder, args.seed, args.max_length)
+    write_pairs(file, data.pairs)
     (logger.info if data.pairs else logger.warning)("%s", data.words())
     return data.pairs, {**data.facts(), "words": data.words()}
 
 
-def _without_pairs(run: DPOArguments, folder: Path, facts: dict[str, Any]) -> Path:
+def sample_pairs(run: DPOArguments, folder: str | Path, seed: int, max_length: int | None) -> PairData:
+    """Return the pairs of a round; what was sampled before a kill is not sampled again.
+
+    Args:
+        run: settings of the round.
+        folder: its output folder.
+        seed: of tasks, samples and the choice of pairs.
+        max_length: maximum number of tokens of a side with its prompt; longer pairs are dropped and counted.
+    """
+    played = _play(run, Path(folder) / SAMPLES, seed)
+    data = PairData()
+    for task, rows in itertools.groupby(played.rows, key=lambda row: row.task):
+        data.add(task, [played.tree(row) for row in rows], run, seed, max_length)
+    return data
+
+
+def _play(run: DPOArguments, folder: Path, seed: int) -> EvalRun:
+    settings = run.sampling(task_options(run, seed), seed)
+    kind: Any = run.generation
+    models = [EvalModel("policy", kind, run.model, tuple(run.vllm_server))]
+    load_tokenizer(models[0])  # a model that is none is refused before there is a folder
+    finished = (folder / FACTS).is_file() and read_facts(folder / FACTS).get("status") == "finished"
+    found = run_evaluation(settings, models, folder, resume=True)
+    if finished and broken_share(found) > run.max_broken:  # the round stopped for them: they are played again
+        found = run_evaluation(settings, models, folder, repeat_broken=True)
+    if (share := broken_share(found)) > settings.max_broken:
+        causes = ", ".join(f"{cause} {count}" for cause, count in broken_causes(found.rows).most_common())
+        raise RuntimeError(
+            f"{100 * share:.0f} % of the trajectories in {folder} broke ({causes}), more than max_broken "
+            f"({settings.max_broken}). Mend the cause and run the same command with --resume: only those are played "
+            "again"
+        )
+    return found
+
+
+def task_options(run: DPOArguments, seed: int) -> dict[str, Any]:
+    """Return the options of the environment: tasks for training in a random order, unless the settings say more."""
+    env_id = known_id(run.env)
+    if not has_spec(env_id):
+        return dict(run.env_kwargs)
+    spec = get_spec(env_id)
+    split = {"split": "train"} if "train" in spec.splits else {}
+    # of generated tasks the seed is their world, which training and evaluation share
+    order = {} if is_generated(spec.source) else {"shuffle": True, "seed": seed}
+    return {**split, **order, **run.env_kwargs}
+
+
+def _without_pairs(run: DPOArguments, kept: KeptRun) -> Path:
     """End a round in which nothing can be learnt: the policy goes on as it is, or this is an error."""
-    words = facts["data"].get("words", f"no pair in {', '.join(run.pair_files())} that is short enough")
-    _write_facts(folder, {**facts, "status": "skipped" if run.no_pairs == "skip" else "failed"})
+    words = kept.facts["data"].get("words", f"no pair in {', '.join(run.pair_files())} that is short enough")
+    kept.write(status="skipped" if run.no_pairs == "skip" else "failed")
     if run.no_pairs == "error":
         raise ValueError(
             f"nothing to learn from: {words}. A pair needs a right and a wrong trajectory of one task: take more "
@@ -354,9 +280,9 @@ def _without_pairs(run: DPOArguments, folder: Path, facts: dict[str, Any]) -> Pa
             "policy on as it is"
         )
     if run.save_final_model and this_rank() == 0:
-        _hand_on(run.model, folder / "model")
+        _hand_on(run.model, kept.folder / "model")
     logger.warning("round skipped, and the policy is unchanged: %s", words)
-    return folder
+    return kept.folder
 
 
 def _hand_on(model: str, target: Path) -> None:
@@ -380,97 +306,28 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def _train(
-    run: DPOArguments, args: Any, folder: Path, pairs: list[PreferencePair], facts: dict[str, Any]
-) -> Path:  # fmt: skip
-    trainer = _trainer(run, args, pairs)
-    checkpoint = trainer.checked_checkpoint(args.resume_from_checkpoint)
-    started, status = time.time(), "failed"
-    _write_facts(folder, {**facts, "status": "training"})
-    try:
-        done = trainer.train(resume_from_checkpoint=checkpoint)
-        status = "finished"
-    except KeyboardInterrupt:
-        status = "interrupted"
-        raise
-    finally:
-        facts |= {"status": status, "seconds": round(time.time() - started, 1)}
-        _write_facts(folder, facts)
-    if this_rank() == 0:  # that of a round that was skipped shares its files with the policy
-        shutil.rmtree(folder / "model", ignore_errors=True)
-    if run.save_final_model and run.lora_rank:
-        save_adapters(trainer, folder)
-    elif run.save_final_model:
-        trainer.save_model(str(folder / "model"))
-        logger.info("model: %s", folder / "model")
-    _write_facts(folder, {**facts, "steps": done.global_step, "log": _curves(trainer)})
-    return folder
-
-
-def _trainer(run: DPOArguments, args: Any, pairs: list[PreferencePair]) -> PairTrainer:
-    revision = (args.model_init_kwargs or {}).get("revision", "main")
-    args.model_init_kwargs = {"dtype": run.dtype, **(args.model_init_kwargs or {})}
-    with args.main_process_first():  # the main process downloads
-        path = resolve_model(run.model)
-        tokenizer = AutoTokenizer.from_pretrained(
-            path, padding_side="left", revision=revision, trust_remote_code=args.trust_remote_code
-        )
-    return make_pair_trainer(path, tokenizer, pairs, args, peft_config=lora_config(run))
-
-
-def _curves(trainer: PairTrainer) -> dict[str, list[float]]:
-    """Return the loss, the share of pairs that the policy has right, and their margins, at each log."""
-    names = {"loss": "loss", "accuracy": "rewards/accuracies", "margin": "rewards/margins"}
-    log = [entry for entry in trainer.state.log_history if "loss" in entry]
-    return {name: [entry[key] for entry in log if key in entry] for name, key in names.items()}
-
-
-def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    if this_rank() == 0:
-        write_facts(folder / DPO_FACTS, facts)
-
-
-# `arpo dpo --dry-run`: the most that a round can sample and learn, without loading weights or tasks.
-#
-# rows, missing = dpo_dry_run(settings, processes=8)
-
-_LENGTH = 4096  # tokens of a trajectory if the settings do not say
-
-
 def dpo_dry_run(
     settings: dict[str, Any], processes: int | None = None, speed: ComputeSpeed | None = None
 ) -> tuple[list[Line], list[str]]:
-    """Return a table of what a round would do at most, and what this machine lacks for it.
+    """Return a table of the most that a round would sample and learn, and what this machine lacks for it.
 
-    Args:
-        settings: fields of `DPOArguments` and TRL's `DPOConfig`, by name.
-        processes: the number of processes to plan for; None is the launcher's, else what the settings are written for.
-        speed: the speed and price of a device.
-
-    Raises:
-        ValueError: the settings cannot work.
-        FileNotFoundError: a file of pairs is missing.
+    Neither weights nor tasks are loaded; the arguments are those of `sft_dry_run`.
     """
-    count = processes or (process_count() if process_count() > 1 else int(settings.get("processes") or 1))
+    count = planned_processes(settings, processes)
     with planning(count):
         run, args = configure_dpo(settings)
     length = run.max_completion_length or _LENGTH
-    sampled = 0 if run.pair_files() else run.tasks * run.samples
+    files = run.pair_files()
+    sampled = 0 if files else run.tasks * run.samples
     # a trajectory is in one pair, so that half of them bound the pairs of a task
     pairs = run.tasks * min(run.pairs_per_task, run.samples // 2)
-    if run.pair_files():
-        pairs = sum(len(read_pairs(file)) for file in run.pair_files())
+    pairs = sum(len(read_pairs(file)) for file in files) if files else pairs
     rows = _amounts(run, args, sampled, pairs, length, count)
-    try:
-        shape = model_shape(resolve_model(run.model), lora_config(run))
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        return rows, [f"configuration of {run.model}, so hours are left out ({reason})"]
     seen = 2 * pairs * (min(length, args.max_length or length))
-    learning = (PASS_AND_BACK * args.num_train_epochs + PASS * _reference_passes(args)) * seen
-    operations = shape.parameters * (PASS * sampled * length + learning)
-    on_cpu = args.use_cpu or (not torch.cuda.is_available() and count == 1)
-    return [*rows, *(speed or ComputeSpeed()).rows(operations, count, on_cpu)], []
+    reference = 1 if args.precompute_ref_log_probs else float(args.num_train_epochs)
+    learning = (PASS_AND_BACK * args.num_train_epochs + PASS * reference) * seen
+    hours, missing = hours_of(run, args, count, speed, PASS * sampled * length + learning)
+    return [*rows, *hours], missing
 
 
 def _amounts(run: DPOArguments, args: Any, sampled: int, pairs: int, length: int, processes: int) -> list[Line]:
@@ -487,7 +344,3 @@ def _amounts(run: DPOArguments, args: Any, sampled: int, pairs: int, length: int
         ("pairs" if not sampled else "pairs, at most", f"{pairs:,}", most if sampled else "of the given files"),
         ("optimizer steps" + ", at most" * bool(sampled), f"{steps:,}", f"{per_step} pairs each"),
     ]
-
-
-def _reference_passes(args: Any) -> float:
-    return 1 if args.precompute_ref_log_probs else float(args.num_train_epochs)

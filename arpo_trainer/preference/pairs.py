@@ -7,7 +7,7 @@ that of the whole trajectories, computed from fewer tokens. Other losses are ref
 the model no longer sees what came before it: the prompt of a pair that parts later begins there, and trajectories that
 fold after they part make no pair.
 
-    found = pairs_of_task("t1", trees, PairSettings(), random.Random(0))
+    found = pairs_of_task("t1", trees, PairSettings())
 """
 
 from __future__ import annotations
@@ -79,29 +79,24 @@ class PreferencePair:
         return len(self.prompt_ids) + max(len(self.chosen_ids), len(self.rejected_ids))
 
 
-@dataclass(frozen=True)
+@dataclass
 class PairSettings:
     """How trajectories become pairs.
 
     Attributes:
-        chosen_reward: the least reward of a chosen trajectory; what has less is rejected.
-        per_task: most pairs of one task.
-        kind: "any" takes pairs with the longest shared beginning first; "fork" only those that share a turn.
-        seed: of the choice among equals.
-
-    Raises:
-        ValueError: an unknown kind, or a number out of range.
+        chosen_reward: least reward of a chosen trajectory; what has less is rejected.
+        pairs_per_task: maximum number of pairs of one task; no trajectory is in two.
+        pair_kind: "any" takes pairs with the longest shared beginning first; "fork" only those that share a turn.
     """
 
     chosen_reward: float = 1.0
-    per_task: int = 4
-    kind: str = "any"
-    seed: int = 0
+    pairs_per_task: int = 4
+    pair_kind: str = "any"
 
     def __post_init__(self) -> None:
-        check_name("pair_kind", self.kind, KINDS)
-        if self.per_task < 1:
-            raise ValueError(f"pairs_per_task must be at least 1, got {self.per_task}")
+        check_name("pair_kind", self.pair_kind, KINDS)
+        if self.pairs_per_task < 1:
+            raise ValueError(f"pairs_per_task must be at least 1, got {self.pairs_per_task}")
 
 
 @dataclass(frozen=True)
@@ -121,13 +116,16 @@ class _Leaf:
         return next((n for n, (one, two) in enumerate(both) if one is not two), min(len(self.path), len(other.path)))
 
 
-def pairs_of_task(task: str, trees: Sequence[RolloutTree], settings: PairSettings) -> list[PreferencePair]:
+def pairs_of_task(
+    task: str, trees: Sequence[RolloutTree], settings: PairSettings, seed: int = 0
+) -> list[PreferencePair]:
     """Return pairs of a task's trajectories; none is in two pairs, and equal trajectories count once.
 
     Args:
         task: id of the task.
         trees: what was played; trajectories without a reward are left out.
         settings: how they are paired.
+        seed: of the choice among equals.
     """
     leaves = _distinct(_Leaf(n, tree.prompt_ids, tree.path(i), reward)
                        for n, tree in enumerate(trees) for i, reward in enumerate(tree.rewards)
@@ -136,8 +134,8 @@ def pairs_of_task(task: str, trees: Sequence[RolloutTree], settings: PairSetting
     bad = [leaf for leaf in leaves if leaf.reward < settings.chosen_reward]
     made: list[PreferencePair] = []
     used: set[int] = set()
-    for chosen, rejected, shared in _in_order(good, bad, random.Random(f"{settings.seed}/{task}")):
-        if len(made) == settings.per_task or (settings.kind == "fork" and not shared):
+    for chosen, rejected, shared in _in_order(good, bad, random.Random(f"{seed}/{task}")):
+        if len(made) == settings.pairs_per_task or (settings.pair_kind == "fork" and not shared):
             break
         if not used & {id(chosen), id(rejected)} and (pair := _pair(task, chosen, rejected, shared)):
             made.append(pair)
@@ -245,20 +243,15 @@ class PairData:
     trajectories: int = 0
     right: int = 0
 
-    def add(self, task: str, trees: Sequence[RolloutTree], settings: PairSettings, max_length: int | None) -> None:
-        """Add the pairs of a task.
-
-        Args:
-            task: id of the task.
-            trees: what was played.
-            settings: how trajectories are paired.
-            max_length: most tokens of a side with its prompt; longer pairs are dropped, since a cut one has no answer.
-        """
+    def add(
+        self, task: str, trees: Sequence[RolloutTree], settings: PairSettings, seed: int, max_length: int | None
+    ) -> None:
+        """Add the pairs of a task; those longer than `max_length` are dropped, since a cut one has no answer."""
         rewards = [reward for tree in trees for reward in tree.rewards if reward is not None]
         right = sum(reward >= settings.chosen_reward for reward in rewards)
         self.trajectories += len(rewards)
         self.right += right
-        found = pairs_of_task(task, trees, settings)
+        found = pairs_of_task(task, trees, settings, seed)
         kept = [pair for pair in found if max_length is None or pair.tokens <= max_length]
         self.too_long += len(found) - len(kept)
         self.pairs += kept

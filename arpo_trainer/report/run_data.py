@@ -8,8 +8,10 @@ Traces can be large, so they are read line by line, and only a sample of the tre
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,6 +142,31 @@ def write_whole(path: Path, text: str) -> None:
     # "replace": a model may write half of a surrogate pair, which UTF-8 cannot encode
     scratch.write_text(text, encoding="utf-8", errors="replace")
     scratch.replace(path)
+
+
+@contextlib.contextmanager
+def recorded(path: Path, facts: dict[str, Any], keep: bool = True) -> Iterator[None]:
+    """Keep the record of a run true: running, then how it ended and after how many seconds, those of before included.
+
+    Args:
+        path: the record.
+        facts: what it says; what is added within is kept, too.
+        keep: set this to False in processes that write nothing, such as those of higher rank.
+    """
+    began, before, status = time.time(), float(facts.get("seconds", 0.0)), "failed"
+    facts["status"] = "running"
+    if keep:
+        write_facts(path, facts)
+    try:
+        yield
+        status = "finished"
+    except KeyboardInterrupt:
+        status = "interrupted"
+        raise
+    finally:
+        facts |= {"status": status, "seconds": round(before + time.time() - began, 1)}
+        if keep:
+            write_facts(path, facts)
 
 
 def read_facts(path: Path) -> dict[str, Any]:

@@ -1,4 +1,13 @@
-"""`WeightArguments`: settings of the trained weights and of the processes, for `arpo train`, `sft` and `dpo`."""
+"""The settings of `arpo train` and `arpo sft`, and how settings by name become ours and TRL's.
+
+    run, args = configure(read_settings("arithmetic-cpu"))
+    run, args = configure_sft(read_settings("sft-qwen2.5-3b", ["data=[my.jsonl]"], command="sft"))
+
+Batches may be counted in prompts, as papers count them. A paper's "batch 128, mini-batch 16, n = 16" means: 128 prompts
+are played 16 times each, and an update sees the rows of 16 prompts, so there are 8 updates per rollout (verl multiplies
+its mini-batch by n itself). TRL counts rows per process and micro-batches; its numbers depend on the number of
+processes.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +15,14 @@ import dataclasses
 import importlib.util
 import logging
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
-
-from transformers.integrations import is_deepspeed_zero3_enabled
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from arpo_env.protocols import make_protocol
 from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.make_env import known_id
 from arpo_trainer.sft.trace_data import TraceSettings
-from arpo_trainer.sft.trace_formats import FORMATS
 from arpo_trainer.training.devices import process_count
 from arpo_trainer.validation import check_name, check_types, nearest_names
 from envs_registry.contamination import OVERLAP
@@ -29,29 +34,35 @@ if TYPE_CHECKING:
 
     from arpo_trainer.training.config import ARPOConfig
 
-
+logger = logging.getLogger(__name__)
 DTYPES = ("float32", "bfloat16", "auto")
-_LOWEST_OF_WEIGHTS = {"processes": 0, "lora_rank": 0, "lora_alpha": 1, "threads": 0}
+# what `demonstrations` of `arpo sft` may say
+DEMONSTRATIONS = dict[str, Any](env="arpo/Arithmetic-v0", env_kwargs={}, count=200, tool_share=0.5, seed=0)
 
 
 @dataclass
 class WeightArguments:
-    """Settings that all commands which train have.
+    """Settings of the model, of the trained weights and of the processes, which all commands that train have.
 
     Attributes:
-        processes: the number of processes that the settings are written for, one per GPU; 0 is any number. A run of
+        model: a hub id, a folder, or "smollm2-135m-instruct" for the demo model, which needs no hub.
+        processes: number of processes that the settings are written for, one per GPU; 0 is any number. A run of
             `arpo train` with fewer processes logs a warning.
-        dtype: the type of the loaded weights: "float32", which small updates of all weights need (`bf16` sets the type
-            of the computation), "bfloat16" for a frozen base under adapters, or "auto" for the checkpoint's own.
-            Other options of loading are in `model_init_kwargs`.
-        lora_rank: the rank of the adapters that are trained instead of the weights; 0 trains the weights.
+        dtype: type of the loaded weights: "float32", which small updates of all weights need (`bf16` sets the type of
+            the computation), "bfloat16" for a frozen base under adapters, or "auto" for the checkpoint's own. Other
+            options of loading are in `model_init_kwargs`.
+        lora_rank: rank of the adapters that are trained instead of the weights; 0 trains the weights.
         lora_alpha: the adapters' scale is alpha over rank; None is the rank.
-        lora_dropout: the dropout in the adapters.
+        lora_dropout: dropout in the adapters.
         lora_target_modules: names of the layers with adapters, or "all-linear".
         save_final_model: whether the trained model is written into the output folder, with its adapters if there are.
         threads: CPU threads for PyTorch; 0 is the number of idle cores.
     """
 
+    lowest: ClassVar[dict[str, float]] = {"processes": 0, "lora_rank": 0, "lora_alpha": 1, "threads": 0}
+    shares: ClassVar[tuple[str, ...]] = ("lora_dropout",)
+
+    model: str = DEMO_MODEL
     processes: int = 0
     dtype: str = "float32"
     lora_rank: int = 0
@@ -62,94 +73,40 @@ class WeightArguments:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        check_types(self, WeightArguments.__annotations__)  # first: the comparisons below need numbers
-        for name, low in _LOWEST_OF_WEIGHTS.items():
-            if (value := getattr(self, name)) is not None and value < low:
-                raise ValueError(f"{name} must be at least {low}, got {value}")
-        if not 0 <= self.lora_dropout <= 1:
-            raise ValueError(f"lora_dropout is a share, from 0 to 1; got {self.lora_dropout}")
+        kinds = [kind for kind in type(self).__mro__ if dataclasses.is_dataclass(kind)]
+        for kind in kinds:  # the types first: the comparisons below need numbers
+            check_types(self, {n: text for n, text in kind.__annotations__.items() if not text.startswith("ClassVar")})
+        for kind in kinds:
+            for name, low in vars(kind).get("lowest", {}).items():
+                if (value := getattr(self, name)) is not None and value < low:
+                    raise ValueError(f"{name} must be at least {low}, got {value}")
+            for name in vars(kind).get("shares", ()):
+                if not 0 <= getattr(self, name) <= 1:
+                    raise ValueError(f"{name} is a share, from 0 to 1; got {getattr(self, name)}")
         check_name("dtype", self.dtype, DTYPES)
         if self.lora_rank and importlib.util.find_spec("peft") is None:
             raise ValueError(f"lora_rank={self.lora_rank} needs PEFT: {install_line('lora')}, or set lora_rank=0")
 
 
-# Low-rank adapters: their configuration, and what is saved after training.
-#
-# TRL and PEFT do the training. The base model stays frozen; rollouts use base and adapters together, on vLLM too.
-
-logger = logging.getLogger(__name__)
-
-
-def lora_config(run: WeightArguments) -> Any:
-    """Return PEFT's `LoraConfig`; None if all weights are trained."""
-    if not run.lora_rank:
-        return None
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=run.lora_rank,
-        lora_alpha=run.lora_alpha or run.lora_rank,
-        lora_dropout=run.lora_dropout,
-        target_modules=run.lora_target_modules,
-        task_type="CAUSAL_LM",
-    )
-
-
-def save_adapters(trainer: Any, folder: str | Path) -> None:
-    """Save the adapters in `folder`/adapter, and the merged model, which loads like any model, in `folder`/model.
-
-    Merging changes the trainer's own model: it cannot be trained further. Sharded weights (FSDP, ZeRO-3) are not
-    merged.
-    """
-    folder = Path(folder)
-    trainer.save_model(str(folder / "adapter"))
-    if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
-        logger.info("adapter: %s (sharded weights are not merged; see docs/how-to/recipes.md)", folder / "adapter")
-        return
-    if trainer.accelerator.is_main_process:
-        merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
-        merged.save_pretrained(folder / "model")
-        trainer.processing_class.save_pretrained(folder / "model")
-    # no process goes on before the model is complete on disk
-    trainer.accelerator.wait_for_everyone()
-    logger.info("model: %s, its adapter alone: %s", folder / "model", folder / "adapter")
-
-
-# The settings of a run: `RunArguments`, and how settings by name become `RunArguments` and an `ARPOConfig`.
-#
-# The module also converts batches counted in prompts, as papers count them, to TRL's terms. A paper's "batch 128, mini-
-# batch 16, n = 16" means: 128 prompts are played 16 times each, and an update sees the rows of 16 prompts, so there are
-# 8 updates per rollout (verl multiplies its mini-batch by n itself). TRL counts rows per process and micro-batches; its
-# numbers therefore depend on the number of processes.
-
-_OPTIONS = ("env_kwargs", "eval_env_kwargs", "cold_start_env_kwargs")
-_LOWEST = {
-    **dict.fromkeys(("eval_tasks", "cold_start_examples", "cold_start_epochs", "cold_start_learning_rate"), 0),
-    "search_price": 0,
-    **dict.fromkeys(("prompts_per_rollout", "prompts_per_update"), 1),
-}
-
-
 @dataclass
 class RunArguments(WeightArguments):
-    """The settings of a run that are not fields of `ARPOConfig`, with those of `WeightArguments`.
+    """The settings of `arpo train` that are not fields of `ARPOConfig`, with those of `WeightArguments`.
 
     Attributes:
-        model: a hub id, a folder, or "smollm2-135m-instruct" for the demo model, which needs no hub.
-        env: the environment's id; your own environment is named with its module, as in "my_envs:mine/Task-v0".
-        env_kwargs: the environment's options for training.
-        eval_env: the environment for evaluation; None is `env`.
+        env: id of the environment; your own environment is named with its module, as in "my_envs:mine/Task-v0".
+        env_kwargs: options of the environment for training.
+        eval_env: environment for evaluation; None is `env`.
         eval_env_kwargs: its options. For `env` they are added to `env_kwargs`; another environment has these alone.
-        eval_tasks: how many tasks are answered before and after training; 0 turns evaluation off.
+        eval_tasks: number of tasks that are answered before and after training; 0 turns evaluation off.
         overlap: what happens to training tasks that are evaluation tasks too: "refuse" stops the run, "drop" removes
             them and similar ones from training, "allow" keeps them.
         cold_start_examples: scripted demonstrations for supervised training before RL; 0 turns the cold start off.
-        cold_start_env_kwargs: the environment's options for the demonstrations, added to `env_kwargs`.
+        cold_start_env_kwargs: options of the environment for the demonstrations, added to `env_kwargs`.
         cold_start_epochs: passes over the demonstrations.
-        cold_start_learning_rate: the learning rate of the cold start.
-        cold_start_tool_share: the share of demonstrations that call the tool.
-        cold_start_seed: the seed of the cold start; None is `seed`. With it, runs with different seeds can start from
-            the same model.
+        cold_start_learning_rate: learning rate of the cold start.
+        cold_start_tool_share: share of demonstrations that call the tool.
+        cold_start_seed: seed of the cold start; None is `seed`. With it, runs with different seeds can start from the
+            same model.
         search_price: US dollars for 1,000 searches, for the cost estimate; None is the provider's list price, if it is
             known.
         prompts_per_rollout: prompts that are played with the same policy. With None the batch is set by TRL's settings,
@@ -158,7 +115,12 @@ class RunArguments(WeightArguments):
             does not depend on the number of processes then.
     """
 
-    model: str = DEMO_MODEL
+    lowest: ClassVar[dict[str, float]] = {
+        **dict.fromkeys(("eval_tasks", "cold_start_examples", "cold_start_epochs", "cold_start_learning_rate"), 0),
+        **{"search_price": 0, "prompts_per_rollout": 1, "prompts_per_update": 1},
+    }
+    shares: ClassVar[tuple[str, ...]] = ("cold_start_tool_share",)
+
     env: str = "arpo/Arithmetic-v0"
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     eval_env: str | None = None
@@ -177,51 +139,124 @@ class RunArguments(WeightArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_types(self, RunArguments.__annotations__)  # first: the comparisons below need numbers
-        for name, low in _LOWEST.items():
-            if (value := getattr(self, name)) is not None and value < low:
-                raise ValueError(f"{name} must be at least {low}, got {value}")
-        if not 0 <= self.cold_start_tool_share <= 1:
-            raise ValueError(f"cold_start_tool_share is a share, from 0 to 1; got {self.cold_start_tool_share}")
-        for name in _OPTIONS:
+        for name in ("env_kwargs", "eval_env_kwargs", "cold_start_env_kwargs"):
             if not isinstance(getattr(self, name), dict):
                 raise ValueError(f"{name} must be options by name, as in {{level: 2}}; got {getattr(self, name)!r}")
         check_name("overlap", self.overlap, OVERLAP)
 
 
-def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, Any]]:
-    """Divide settings into `RunArguments` and fields of `ARPOConfig`; a batch in prompts becomes TRL's settings.
+@dataclass
+class SFTArguments(WeightArguments, TraceSettings):
+    """The settings of `arpo sft` that are not fields of TRL's `SFTConfig`, with those of `WeightArguments`.
+
+    How rows are read is set by the fields of `TraceSettings`.
+
+    Attributes:
+        data: files or folders of traces, or files of a data set on the hub as OWNER/NAME/FILE.
+        demonstrations: scripted demonstrations, played before training: {env, env_kwargs, count, tool_share, seed}.
+            Only environments whose tasks have known solutions can be demonstrated.
+        end_token: whether the answer is followed by the model's end token. Rollouts with tags stop at the answer's tag;
+            other software that runs the model may need it.
+        strict: whether a row that cannot be used is an error instead of being dropped and counted.
+        rows_per_update: rows that an update sees, on any number of processes; None leaves TRL's settings.
+        share_beginnings: "auto" computes what the rows of a micro-batch share once, in one process on a CPU; false
+            computes each row in full.
+    """
+
+    lowest: ClassVar[dict[str, float]] = {"max_per_task": 0, "limit": 0, "rows_per_update": 1}
+
+    data: str | list[str] = field(default_factory=list)
+    demonstrations: dict[str, Any] = field(default_factory=dict)
+    end_token: bool = True
+    strict: bool = False
+    rows_per_update: int | None = None
+    share_beginnings: bool | str = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        TraceSettings.__post_init__(self)
+        for name in self.demonstrations:
+            check_name("demonstrations", name, DEMONSTRATIONS)
+        make_protocol(self.protocol)
+
+    def files(self) -> list[Path]:
+        """Return the files of `data`; those on the hub are downloaded.
+
+        Raises:
+            ValueError: there is no data.
+            FileNotFoundError: an entry is neither here nor on the hub; the error says which.
+        """
+        entries = [self.data] if isinstance(self.data, str) else self.data
+        if not entries and not self.demonstrations:
+            raise ValueError("no data: give files of traces with --data FILE ..., or `data` in the settings")
+        return [path for entry in entries for path in _files(str(entry))]
+
+
+def _files(entry: str) -> list[Path]:
+    path = Path(entry).expanduser()
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = sorted(one for one in path.rglob("*") if one.suffix in READERS and one.is_file())
+        # the folder of a run: only its traces are rows
+        traces = [one for one in found if one.name == "traces.jsonl"]
+        if not found:
+            raise FileNotFoundError(f"data folder {entry!r} holds no file of {', '.join(READERS)}")
+        return traces or found
+    if entry.count("/") == 2 and not entry.startswith((".", "/", "~")):
+        return [_from_hub(entry)]
+    raise FileNotFoundError(
+        f"data {entry!r} does not exist here; give a file, a folder, or OWNER/NAME/FILE of a data set on the hub"
+    )
+
+
+def _from_hub(entry: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    owner, name, file = entry.split("/")
+    try:
+        return Path(hf_hub_download(f"{owner}/{name}", file, repo_type="dataset"))
+    except Exception as error:  # the hub client raises many types; one explanation covers them
+        raise FileNotFoundError(
+            f"could not load {entry} from the hub ({type(error).__name__}: {str(error).splitlines()[0]}). Download it "
+            f"elsewhere and give the file: --data {file}"
+        ) from error
+
+
+# Settings by name become ours and TRL's.
+
+Arguments = TypeVar("Arguments", bound=WeightArguments)
+
+
+def divided(
+    settings: dict[str, Any], ours: type[Arguments], theirs: type[Any], command: str
+) -> tuple[Arguments, dict[str, Any]]:
+    """Divide settings into our arguments and fields of TRL's configuration.
 
     Raises:
-        ValueError: a name is neither; the error lists the nearest ones. Or a batch cannot be divided.
+        ValueError: a name is neither, with the nearest ones; or a setting of ours cannot work.
     """
-    from arpo_trainer.training.config import ARPOConfig
-
-    ours = {entry.name for entry in dataclasses.fields(RunArguments)}
-    theirs = {entry.name for entry in dataclasses.fields(ARPOConfig) if entry.init}
-    _check_setting_names(settings, ours | theirs)
+    own = {entry.name for entry in dataclasses.fields(ours)}
+    others = {entry.name for entry in dataclasses.fields(theirs) if entry.init}
+    for name in settings:
+        if name not in own | others:
+            near = nearest_names(name, own | others, 3)
+            known = f"Settings are the fields of {theirs.__name__} and {ours.__name__}"
+            raise ValueError(f"no setting {name!r} of arpo {command}. " + (f"Did you mean: {near}?" if near else known))
     # TRL and run.json take plain text
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
-    run = RunArguments(**{name: value for name, value in settings.items() if name in ours})
-    values = {name: value for name, value in settings.items() if name in theirs}
-    return run, values | _batch_in_prompts(run, values)
+    run = ours(**{name: value for name, value in settings.items() if name in own})
+    return run, {name: value for name, value in settings.items() if name in others}
 
 
-def _check_setting_names(names: Iterable[str], known: set[str]) -> None:
-    for name in names:
-        if name not in known:
-            near = nearest_names(name, known, 3)
-            hint = f"Did you mean: {near}?" if near else "Settings are the fields of ARPOConfig and RunArguments"
-            raise ValueError(f"no setting {name!r}. {hint}")
-
-
-def _batch_in_prompts(run: RunArguments, values: dict[str, Any]) -> dict[str, int]:
-    """Return TRL's settings for a batch that is given in prompts; {} if it is not."""
+def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, Any]]:
+    """Divide settings of `arpo train`; a batch in prompts becomes TRL's settings."""
     from arpo_trainer.training.config import ARPOConfig
 
+    run, values = divided(settings, RunArguments, ARPOConfig, "train")
     per_rollout = run.prompts_per_rollout or run.prompts_per_update
     if per_rollout is None:
-        return {}
+        return run, values
     both = {"gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"} & values.keys()
     if both:
         raise ValueError(
@@ -230,13 +265,9 @@ def _batch_in_prompts(run: RunArguments, values: dict[str, Any]) -> dict[str, in
         )
     # an ARPOConfig cannot be made yet: it checks the batch; its defaults are on the class
     trl = {name: getattr(ARPOConfig, name) for name in ("num_generations", "per_device_train_batch_size")} | values
-    return batch_settings(
-        per_rollout,
-        run.prompts_per_update or per_rollout,
-        trl["num_generations"],
-        trl["per_device_train_batch_size"],
-        process_count(),
-    )
+    update = run.prompts_per_update or per_rollout
+    rows, micro = trl["num_generations"], trl["per_device_train_batch_size"]
+    return run, values | batch_settings(per_rollout, update, rows, micro, process_count())
 
 
 def batch_settings(
@@ -305,7 +336,13 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
     for env_id in (run.env, run.eval_env):
         if env_id is not None:
             known_id(env_id)
-    _warn_about_processes(run)
+    if process_count() < run.processes and os.environ.get("RANK", "0") == "0":
+        logger.warning(
+            "these settings are written for %d processes, one per GPU, and the run has %d: memory may not suffice. "
+            "Start all of them with arpo train --accelerate-config fsdp2 --num-processes %d ...; "
+            "see docs/how-to/gpus.md",
+            *(run.processes, process_count(), run.processes),
+        )
     if not torch.cuda.is_available():
         # without it transformers refuses the bf16 of settings that are written for a GPU
         values.setdefault("use_cpu", True)
@@ -316,151 +353,8 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
     return run, args
 
 
-def _warn_about_processes(run: RunArguments) -> None:
-    if process_count() < run.processes and os.environ.get("RANK", "0") == "0":
-        logger.warning(
-            "these settings are written for %d processes, one per GPU, and the run has %d: memory may not suffice. "
-            "Start all of them with arpo train --accelerate-config fsdp2 --num-processes %d ...; "
-            "see docs/how-to/gpus.md",
-            run.processes,
-            process_count(),
-            run.processes,
-        )
-
-
-# The settings of `arpo sft`: `SFTArguments`, and how settings by name become `SFTArguments` and TRL's `SFTConfig`.
-#
-# run, args = configure_sft(read_settings("sft-qwen2.5-3b", ["data=[my.jsonl]"], command="sft"))
-
-
-class _Rows(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-    rows_per_update: int | None
-
-
-Arguments = TypeVar("Arguments", bound=_Rows)
-DEMONSTRATIONS: dict[str, Any] = {
-    "env": "arpo/Arithmetic-v0",
-    "env_kwargs": {},
-    "count": 200,
-    "tool_share": 0.5,
-    "seed": 0,
-}
-
-
-@dataclass
-class SFTArguments(WeightArguments):
-    """The settings of a supervised run that are not fields of TRL's `SFTConfig`, with those of `WeightArguments`.
-
-    Attributes:
-        model: a hub id, a folder, or "smollm2-135m-instruct" for the demo model, which needs no hub.
-        data: files or folders of traces, or files of a data set on the hub as OWNER/NAME/FILE.
-        demonstrations: scripted demonstrations, played before training, as `DEMONSTRATIONS` has them: {env, env_kwargs,
-            count, tool_share, seed}. Only environments whose tasks have known solutions can be demonstrated.
-        data_format: sharegpt (ARPO-SFT-54K), tool-star (Tool-Star-SFT-54K), alpaca, messages, traces (our rollouts), or
-            auto, which looks at each row.
-        protocol: the protocol of the policy; traces in another one are rewritten.
-        tools: the tools that may be called: python, search, tool_search, fold_thought. A row that has schemas of its
-            own takes those. Traces of rollouts that found tools or folded need no setting.
-        prompt: "rows" keeps the rows' system prompts; "short" or "paper" puts that of the environments in their place,
-            so that reinforcement learning begins with the prompt that was learnt.
-        end_token: whether the answer is followed by the model's end token. Rollouts with tags stop at the answer's tag;
-            other software that runs the model may need it.
-        min_reward: the least reward of a trajectory from a rollout.
-        max_per_task: the most trajectories of one task from rollouts; 0 is any number.
-        limit: the most traces; 0 is any number.
-        strict: whether a row that cannot be used is an error instead of being dropped and counted.
-        rows_per_update: rows that an update sees, on any number of processes; None leaves TRL's settings.
-        share_beginnings: "auto" computes what the rows of a micro-batch share once, in one process on a CPU; false
-            computes each row in full.
-    """
-
-    model: str = DEMO_MODEL
-    data: str | list[str] = field(default_factory=list)
-    demonstrations: dict[str, Any] = field(default_factory=dict)
-    data_format: str = "auto"
-    protocol: str = "arpo-tags"
-    tools: list[str] = field(default_factory=lambda: ["python", "search"])
-    prompt: str = "rows"
-    end_token: bool = True
-    min_reward: float = 1.0
-    max_per_task: int = 4
-    limit: int = 0
-    strict: bool = False
-    rows_per_update: int | None = None
-    share_beginnings: bool | str = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_types(self, SFTArguments.__annotations__)
-        for name in ("max_per_task", "limit"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if self.rows_per_update is not None and self.rows_per_update < 1:
-            raise ValueError(f"rows_per_update must be at least 1, got {self.rows_per_update}")
-        for name in self.demonstrations:
-            check_name("demonstrations", name, DEMONSTRATIONS)
-        check_name("data_format", self.data_format, ("auto", *FORMATS))
-        make_protocol(self.protocol)
-        self.trace_settings()
-
-    def trace_settings(self) -> TraceSettings:
-        """Return how rows are read."""
-        tools, reward = tuple(self.tools), self.min_reward
-        form, each = self.data_format, self.max_per_task
-        return TraceSettings(self.protocol, tools, self.prompt, form, reward, each, self.limit)
-
-    def files(self) -> list[Path]:
-        """Return the files of `data`; those on the hub are downloaded.
-
-        Raises:
-            ValueError: there is no data.
-            FileNotFoundError: an entry is neither here nor on the hub; the error says which.
-        """
-        entries = [self.data] if isinstance(self.data, str) else self.data
-        if not entries and not self.demonstrations:
-            raise ValueError("no data: give files of traces with --data FILE ..., or `data` in the settings")
-        return [path for entry in entries for path in _files(str(entry))]
-
-
-def _files(entry: str) -> list[Path]:
-    path = Path(entry).expanduser()
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        found = sorted(one for one in path.rglob("*") if one.suffix in READERS and one.is_file())
-        # the folder of a run: only its traces are rows
-        traces = [one for one in found if one.name == "traces.jsonl"]
-        if not found:
-            raise FileNotFoundError(f"data folder {entry!r} holds no file of {', '.join(READERS)}")
-        return traces or found
-    if entry.count("/") == 2 and not entry.startswith((".", "/", "~")):
-        return [_from_hub(entry)]
-    raise FileNotFoundError(
-        f"data {entry!r} does not exist here; give a file, a folder, or OWNER/NAME/FILE of a data set on the hub"
-    )
-
-
-def _from_hub(entry: str) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    owner, name, file = entry.split("/")
-    try:
-        return Path(hf_hub_download(f"{owner}/{name}", file, repo_type="dataset"))
-    except Exception as error:  # the hub client raises many types; one explanation covers them
-        raise FileNotFoundError(
-            f"could not load {entry} from the hub ({type(error).__name__}: {str(error).splitlines()[0]}). Download it "
-            f"elsewhere and give the file: --data {file}"
-        ) from error
-
-
 def configure_sft(settings: dict[str, Any]) -> tuple[SFTArguments, SFTConfig]:
-    """Return the checked `SFTArguments` and `SFTConfig` for settings by name; no model and no data is loaded.
-
-    Raises:
-        ValueError: a setting is unknown or cannot work.
-        FileNotFoundError: the model's folder is missing.
-    """
+    """Return the checked `SFTArguments` and `SFTConfig` for settings by name; no model and no data is loaded."""
     from trl import SFTConfig
 
     from arpo_trainer.training.devices import check_devices
@@ -479,49 +373,23 @@ def configure_sft(settings: dict[str, Any]) -> tuple[SFTArguments, SFTConfig]:
 def split_rows_settings(
     settings: dict[str, Any], ours: type[Arguments], theirs: type[Any], command: str
 ) -> tuple[Arguments, dict[str, Any]]:
-    """Divide settings into our arguments and fields of TRL's configuration; a batch in rows becomes TRL's settings.
+    """Divide settings of a command that learns from rows; `rows_per_update` becomes TRL's settings.
 
     Of TRL's defaults those are replaced that do not fit the command or this machine.
-
-    Args:
-        settings: by name.
-        ours: a dataclass with `rows_per_update`.
-        theirs: TRL's configuration.
-        command: the command that the settings are for.
-
-    Raises:
-        ValueError: a name is neither; the error lists the nearest ones. Or a setting or the batch cannot work.
     """
     import torch
 
     from arpo_trainer.training.devices import lacks_bfloat16
 
-    own = {entry.name for entry in dataclasses.fields(ours)}
-    others = {entry.name for entry in dataclasses.fields(theirs) if entry.init}
-    for name in settings:
-        if name not in own | others:
-            near = nearest_names(name, own | others, 3)
-            hint = (
-                f"Did you mean: {near}?"
-                if near
-                else f"Settings are the fields of {theirs.__name__} and {ours.__name__}"
-            )
-            raise ValueError(f"no setting {name!r} of arpo {command}. {hint}")
-    settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
-    run = ours(**{name: value for name, value in settings.items() if name in own})
-    values = {name: value for name, value in settings.items() if name in others}
+    run, values = divided(settings, ours, theirs, command)
     values = {"report_to": [], "output_dir": f"runs/{command}", "max_length": None, "logging_steps": 1} | values
     if not torch.cuda.is_available() or lacks_bfloat16():
         values = {"bf16": False} | values  # bf16 is several times slower there
     if not torch.cuda.is_available():
         values = {"use_cpu": True} | values
-    return run, values | _batch(run.rows_per_update, values)
-
-
-def _batch(rows: int | None, values: dict[str, Any]) -> dict[str, int]:
-    """Return the gradient accumulation for a batch in rows; {} if the batch is in TRL's terms."""
+    rows: int | None = getattr(run, "rows_per_update", None)
     if rows is None:
-        return {}
+        return run, values
     if "gradient_accumulation_steps" in values:
         raise ValueError(
             "rows_per_update and gradient_accumulation_steps set the same thing: give only one of them. "
@@ -533,4 +401,54 @@ def _batch(rows: int | None, values: dict[str, Any]) -> dict[str, int]:
             f"rows_per_update ({rows}) is not a multiple of per_device_train_batch_size ({micro}) x "
             f"processes ({process_count()}): change one of them"
         )
-    return {"gradient_accumulation_steps": rows // (micro * process_count())}
+    return run, {**values, "gradient_accumulation_steps": rows // (micro * process_count())}
+
+
+# Low-rank adapters: TRL and PEFT train them. The base stays frozen; rollouts use both together, on vLLM too.
+
+
+def lora_config(run: WeightArguments) -> Any:
+    """Return PEFT's `LoraConfig`; None if all weights are trained."""
+    if not run.lora_rank:
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=run.lora_rank,
+        lora_alpha=run.lora_alpha or run.lora_rank,
+        lora_dropout=run.lora_dropout,
+        target_modules=run.lora_target_modules,
+        task_type="CAUSAL_LM",
+    )
+
+
+def save_final(trainer: Any, run: WeightArguments, folder: Path) -> None:
+    """Save the trained model in `folder`/model, and adapters also in `folder`/adapter. Every process takes part."""
+    if not run.save_final_model:
+        return
+    if run.lora_rank:
+        save_adapters(trainer, folder)
+    else:
+        trainer.save_model(str(folder / "model"))
+        logger.info("model: %s", folder / "model")
+
+
+def save_adapters(trainer: Any, folder: Path) -> None:
+    """Save the adapters in `folder`/adapter, and the merged model, which loads like any model, in `folder`/model.
+
+    Merging changes the trainer's own model: it cannot be trained further. Sharded weights (FSDP, ZeRO-3) are not
+    merged.
+    """
+    from transformers.integrations import is_deepspeed_zero3_enabled
+
+    trainer.save_model(str(folder / "adapter"))
+    if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
+        logger.info("adapter: %s (sharded weights are not merged; see docs/how-to/recipes.md)", folder / "adapter")
+        return
+    if trainer.accelerator.is_main_process:
+        merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
+        merged.save_pretrained(folder / "model")
+        trainer.processing_class.save_pretrained(folder / "model")
+    # no process goes on before the model is complete on disk
+    trainer.accelerator.wait_for_everyone()
+    logger.info("model: %s, its adapter alone: %s", folder / "model", folder / "adapter")

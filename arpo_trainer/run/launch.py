@@ -10,109 +10,91 @@ replaces this process, so that signals reach it; it passes Ctrl-C on to all proc
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from arpo_trainer.validation import check_name
 
 CONFIGS = Path(__file__).parents[1] / "accelerate_configs"
-_FLAGS = ("num_processes", "num_machines", "machine_rank", "main_process_ip", "main_process_port")
-_ALONE = {"num_machines": 1, "machine_rank": 0}  # what these flags are if they are not given
+command_line: list[str] = []  # the words after `arpo`, which the launcher's processes run again
 
 
-def add_launch_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that start several processes; accelerate's own spelling, with underscores, works too."""
-    names = ", ".join(sorted(path.stem for path in CONFIGS.glob("*.yaml")))
+@dataclass
+class LaunchFlags:
+    """The flags that start several processes.
 
-    def add(flag: str, metavar: str, purpose: str, **form: Any) -> None:
-        parser.add_argument(flag, metavar=metavar, help=purpose, **form)
-        underscored = "--" + flag[2:].replace("-", "_")
-        # both spellings store one value, so only the first may have a default
-        parser.add_argument(underscored, help=argparse.SUPPRESS, **{**form, "default": argparse.SUPPRESS})
-
-    add("--accelerate-config", "NAME", f"start several processes: {names}, or a file")
-    add("--num-processes", "N", "processes on all machines together (default: one per GPU)", type=int)
-    add("--num-machines", "N", "machines that train together (default 1)", type=int, default=1)
-    add("--machine-rank", "N", "the number of this machine (default 0)", type=int, default=0)
-    add("--main-process-ip", "ADDRESS", "the address of machine 0, if there are several")
-    add("--main-process-port", "N", "a free port of machine 0 (default: any on one machine, else 29500)", type=int)
-
-
-def check_launch_flags(arguments: argparse.Namespace) -> None:
-    """Refuse flags of the launcher that would have no effect: one process would train silently.
-
-    Raises:
-        ValueError: --accelerate-config is missing, or a number is below 1.
+    Attributes:
+        accelerate_config: start several processes: ddp, fsdp2, zero2, zero3, ... or a file
+        num_processes: processes on all machines together (default: one per GPU)
+        num_machines: number of machines that train together
+        machine_rank: the number of this machine
+        main_process_ip: the address of machine 0, if there are several
+        main_process_port: a free port of machine 0 (default: any on one machine, else 29500)
     """
-    for name in ("num_processes", "num_machines"):
-        if (value := getattr(arguments, name)) is not None and value < 1:
-            raise ValueError(f"{_flag(name)} must be at least 1, got {value}")
-    # a dry run takes the number of processes without starting any
-    given = [_flag(name) for name in _FLAGS if getattr(arguments, name) != _ALONE.get(name)]
-    if given and not arguments.accelerate_config and not (arguments.dry_run and given == ["--num-processes"]):
-        raise ValueError(f"{', '.join(given)} without --accelerate-config starts nothing: add it, such as ddp")
+
+    accelerate_config: str | None = None
+    num_processes: int | None = None
+    num_machines: int = 1
+    machine_rank: int = 0
+    main_process_ip: str | None = None
+    main_process_port: int | None = None
+
+    def check(self, dry_run: bool = False) -> None:
+        """Refuse flags that would have no effect: one process would train silently."""
+        for name in ("num_processes", "num_machines"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{_flag(name)} must be at least 1, got {value}")
+        given = [_flag(entry.name) for entry in _FIELDS if getattr(self, entry.name) != entry.default]
+        # a dry run takes the number of processes without starting any
+        if given and not self.accelerate_config and not (dry_run and given == ["--num-processes"]):
+            raise ValueError(f"{', '.join(given)} without --accelerate-config starts nothing: add it, such as ddp")
+
+
+_FIELDS = dataclasses.fields(LaunchFlags)
 
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def launch(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    """Replace this process by the launcher of the command; returns only if that fails.
-
-    Args:
-        arguments: the parsed values of `add_launch_flags`.
-        argv: the arguments of the command, with the launch flags.
-
-    Raises:
-        ValueError: the combination cannot work here.
-    """
+def launch(flags: LaunchFlags) -> int:
+    """Replace this process by the launcher of `command_line`; returns only if that fails."""
     if "LOCAL_RANK" in os.environ:
         raise ValueError("--accelerate-config starts the processes itself: leave it out under a launcher")
-    command = launch_command(arguments, argv)
+    command = launch_command(flags, command_line)
     # execv discards what is still in Python's buffers
     sys.stdout.flush()
     os.execv(sys.executable, command)
 
 
-def launch_command(arguments: argparse.Namespace, argv: Sequence[str], module: str = "arpo_trainer.cli") -> list[str]:
-    """Return the command line that trains under `accelerate launch`.
-
-    Args:
-        arguments: the parsed values of `add_launch_flags`.
-        argv: the arguments of the command, with the launch flags.
-        module: the module that the processes run.
+def launch_command(flags: LaunchFlags, argv: Sequence[str], module: str = "arpo_trainer.cli") -> list[str]:
+    """Return the command line that runs a module with `argv`, less the launch flags, under `accelerate launch`.
 
     Raises:
         ValueError: the configuration is unknown, the number of processes or the address of machine 0 is missing, or
             the configuration does nothing (FSDP without a GPU) or cannot run (DeepSpeed not installed) here.
     """
-    config = config_file(arguments.accelerate_config)
-    given = {name: getattr(arguments, name) for name in _FLAGS}
-    given["num_processes"] = given["num_processes"] or _one_per_gpu(given["num_machines"])
-    if refused := refused_machines(given["num_processes"], given["num_machines"], given["main_process_ip"]):
+    config = config_file(flags.accelerate_config or "")
+    given = dataclasses.asdict(flags)
+    del given["accelerate_config"]
+    given["num_processes"] = flags.num_processes or _one_per_gpu(flags.num_machines)
+    if refused := refused_machines(given["num_processes"], flags.num_machines, flags.main_process_ip):
         raise ValueError(refused[0])
-    if given["num_machines"] == 1 and given["main_process_port"] is None:
+    if flags.num_machines == 1 and flags.main_process_port is None:
         given["main_process_port"] = 0  # any free port: two trainings may run side by side
     _check_possible(config)
-    flags = [text for name, value in given.items() if value is not None for text in (f"--{name}", str(value))]
+    words = [text for name, value in given.items() if value is not None for text in (f"--{name}", str(value))]
     script = ["-m", module, *without_launch_flags(argv)]
-    return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config), *flags, *script]
+    return [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(config), *words, *script]
 
 
 def refused_machines(processes: int, machines: int, address: str | None) -> list[str]:
-    """Return why processes cannot be started on several machines.
-
-    Args:
-        processes: processes on all machines together.
-        machines: the number of machines.
-        address: that of machine 0.
-    """
+    """Return why so many processes, on all machines together, cannot be started; `address` is that of machine 0."""
     refused = []
     if machines > 1 and not address:
         refused.append("--num-machines above 1 needs --main-process-ip: the address of machine 0")
@@ -125,11 +107,7 @@ def refused_machines(processes: int, machines: int, address: str | None) -> list
 
 
 def config_file(name: str) -> Path:
-    """Return an accelerate configuration: a file, or one of the package by its name.
-
-    Raises:
-        ValueError: it is neither; the error lists the names.
-    """
+    """Return an accelerate configuration: a file, or one of the package by its name."""
     if Path(name).is_file():
         return Path(name)
     check_name("--accelerate-config", name, sorted(path.stem for path in CONFIGS.glob("*.yaml")))
@@ -144,11 +122,18 @@ def shards(args: object) -> bool:
 
 
 def without_launch_flags(argv: Sequence[str]) -> list[str]:
-    """Return the arguments of a command without the flags of `add_launch_flags`."""
-    # parsed like the command line itself: flags may be shortened, or written as --flag=value
-    parser = argparse.ArgumentParser(add_help=False)
-    add_launch_flags(parser)
-    return parser.parse_known_args(list(argv))[1]
+    """Return the arguments of a command without those of `LaunchFlags`, in either spelling, also as --flag=value."""
+    names = [_flag(entry.name) for entry in _FIELDS]
+    kept, of_flag = [], False
+    for word in argv:
+        flag, sign, _ = word.partition("=")
+        if of_flag:
+            of_flag = False
+        elif flag.replace("_", "-") in names:
+            of_flag = not sign
+        else:
+            kept.append(word)
+    return kept
 
 
 def _one_per_gpu(machines: int) -> int:

@@ -33,7 +33,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,14 @@ import torch
 import yaml
 
 from arpo_trainer.algorithms.registry import get_algorithm
-from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Costs, cost_rows
+from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Costs, Line, cost_rows
 from arpo_trainer.costs.memory import model_shape
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.inference_tools import read_tools
 from arpo_trainer.make_env import make_env
 from arpo_trainer.run.dry_run import Placement, plan_run, published_size
 from arpo_trainer.run.recipes import read_section, read_settings
-from arpo_trainer.run.sft_run import Line, sft_dry_run
+from arpo_trainer.run.sft_run import sft_dry_run
 from arpo_trainer.training.checkpoints import broken
 from arpo_trainer.validation import check_name
 from envs_registry.datasets.hub import HubError
@@ -385,31 +385,16 @@ def _end_with_parent() -> None:
 PAPER_TOKENS = 4096  # tokens of one answer of the papers' evaluation, per call of the model
 
 
-@dataclass(frozen=True)
-class Played:
-    """What an evaluation plays of an environment.
-
-    Attributes:
-        env: its id.
-        options: options of the environment.
-        tasks: how many tasks at most; None is all.
-    """
-
-    env: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    tasks: int | None = None
-
-
-Plan = Callable[[Sequence[str]], Sequence[Played]]
+Plan = Callable[[Sequence[str]], Sequence[Any]]  # rows with env, options and tasks, as of a suite
 DryRun = Callable[[dict[str, Any], int | None, ComputeSpeed], tuple[list[Line], list[str]]]
 
 
 def pipeline_dry_run(
     pipeline: Pipeline,
-    speed: ComputeSpeed | None = None,
-    processes: int | None = None,
-    plan: Plan | None = None,
-    dpo: DryRun | None = None,
+    speed: ComputeSpeed,
+    processes: int | None,
+    plan: Plan,
+    dpo: DryRun,
 ) -> tuple[list[Line], list[str]]:
     """Return a table with a part for each stage, and what this machine lacks.
 
@@ -423,7 +408,6 @@ def pipeline_dry_run(
     Raises:
         ValueError: a stage's settings cannot work, or `plan` does not know a name.
     """
-    speed = speed or ComputeSpeed()
     rows: list[Line] = []
     missing: list[str] = []
     model, folders = "", {str(stage.folder / "model") for stage in pipeline.stages}
@@ -433,13 +417,13 @@ def pipeline_dry_run(
         settings = {**stage.settings, **({"model": model} if model else {})}
         rows.append((f"STAGE {stage.name}", stage.status, str(stage.folder)))
         if stage.kind == "eval":
-            part, lacks = _eval(settings, speed, plan or _as_named)
+            part, lacks = _eval(settings, speed, plan)
         elif stage.kind == "sft" and not _is_here(settings, pipeline):
             part, lacks = [("ROWS", "not known", "the stage synth makes them")], []
         elif stage.kind == "sft":
             part, lacks = sft_dry_run(settings, processes, speed)
         elif stage.kind == "dpo":
-            part, lacks = dpo(settings, processes, speed) if dpo else ([], [])
+            part, lacks = dpo(settings, processes, speed)
         elif stage.kind == "synth":
             part, lacks = [("samples, at most", _samples(settings), "of each environment and model")], []
         else:
@@ -481,10 +465,6 @@ def _samples(settings: Mapping[str, Any]) -> str:
     return f"{int(tasks) * each:,}" if tasks else f"{each} per question"
 
 
-def _as_named(names: Sequence[str]) -> list[Played]:
-    return [Played(name) for name in names]
-
-
 def _eval(settings: dict[str, Any], speed: ComputeSpeed, plan: Plan) -> Any:
     names = settings["environments"]
     missing: list[str] = []
@@ -510,7 +490,7 @@ def _eval(settings: dict[str, Any], speed: ComputeSpeed, plan: Plan) -> Any:
     return [*rows, *speed.rows(PASS * shape.parameters * answers * room, 1, not torch.cuda.is_available())], missing
 
 
-def _tasks(played: Played, settings: dict[str, Any]) -> int | None:
+def _tasks(played: Any, settings: dict[str, Any]) -> int | None:
     """Return the number of tasks of an environment; None for a suite, or tasks that are not here."""
     limit = min(filter(None, (settings.get("tasks"), played.tasks)), default=None)
     options = {**played.options, **(settings.get("env_settings") or {})}

@@ -16,9 +16,13 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 FOLDERS = {"train": RECIPES, "sft": RECIPES / "sft", "dpo": RECIPES / "dpo", "run": RECIPES / "pipelines"}
 
 
+def _folder(command: str) -> Path:
+    return FOLDERS.get(command, RECIPES / command)  # a command without recipes has no such folder
+
+
 def recipe_names(command: str = "train") -> list[str]:
     """Return the names of the recipes of a command: train, sft, dpo or run."""
-    return sorted(path.stem for path in FOLDERS[command].glob("*.yaml"))
+    return sorted(path.stem for path in _folder(command).glob("*.yaml"))
 
 
 def check_recipe(name: str, command: str = "train") -> None:
@@ -42,7 +46,7 @@ def check_recipe(name: str, command: str = "train") -> None:
 def recipe_summary(name: str, command: str = "train") -> str:
     """Return the first sentence of a recipe's opening comment, up to a parenthesis."""
     opening = []
-    for line in (FOLDERS[command] / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
+    for line in (_folder(command) / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
         opening.append(line.lstrip("# ").strip())
@@ -50,7 +54,7 @@ def recipe_summary(name: str, command: str = "train") -> str:
 
 
 def read_settings(
-    config: str | Path, overrides: Iterable[str] = (), env_options: Sequence[str] = (), command: str = "train"
+    config: str | Path | None, overrides: Iterable[str] = (), env_options: Sequence[str] = (), command: str = "train"
 ) -> dict[str, Any]:
     """Return the settings of a YAML file or a recipe, with overrides applied.
 
@@ -58,7 +62,7 @@ def read_settings(
     replace them. Mappings, such as `env_kwargs`, are merged key by key.
 
     Args:
-        config: a file, or the name of a recipe.
+        config: a file, or the name of a recipe; None is neither.
         overrides: `name=value` texts with values in YAML; a dot reaches into a mapping, as in
             `model_init_kwargs.revision=main`.
         env_options: `name=value` texts for single options of the environment, merged into `env_kwargs`.
@@ -68,7 +72,7 @@ def read_settings(
         FileNotFoundError: there is neither such a file nor such a recipe; the error lists the nearest recipes.
         ValueError: the file is not a YAML mapping, is its own base, or an override is not `name=value`.
     """
-    settings = _read_file(str(config), (), command)
+    settings = _read_file(str(config), (), command) if config else {}
     given = parse_assignments(overrides, "--set")  # all are parsed before one is applied
     options = parse_assignments(env_options, "--env-set")
     for path, value in given.items():
@@ -120,7 +124,7 @@ def _parse_assignment(text: str, flag: str) -> tuple[str, Any]:
 
 def _read_file(config: str, above: tuple[Path, ...], command: str) -> dict[str, Any]:
     """Return the settings of a file, merged into those of its base."""
-    path = Path(config) if Path(config).is_file() else FOLDERS[command] / f"{config}.yaml"
+    path = Path(config) if Path(config).is_file() else _folder(command) / f"{config}.yaml"
     if not path.is_file():
         names = recipe_names(command)
         near = nearest_names(config, names, 3)

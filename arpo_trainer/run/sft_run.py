@@ -3,7 +3,7 @@
     sft(read_settings("sft-qwen2.5-3b", ["data=[final_5w4_still.jsonl]"], command="sft"))
 
 The output folder holds the model (`model/`, with adapters also `adapter/`), checkpoints, and `sft.json`: the settings,
-the count of rows, and what came of it.
+the count of rows, and what came of it. `KeptRun` keeps it, for `arpo dpo` too.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import json
 import logging
 import math
 import os
-import time
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +22,116 @@ import torch
 from transformers import AutoTokenizer
 
 from arpo_env.episode import BYTES_A_TOKEN
-from arpo_trainer.costs.estimate import PASS_AND_BACK, ComputeSpeed
+from arpo_trainer.costs.estimate import PASS_AND_BACK, ComputeSpeed, Line
 from arpo_trainer.costs.memory import ModelShape, model_shape
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.folder_lock import only_writer
 from arpo_trainer.make_env import make_env
-from arpo_trainer.report.run_data import write_facts
+from arpo_trainer.report.run_data import recorded, write_facts
 from arpo_trainer.rollout.distributed import on_every_rank, this_rank
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
-from arpo_trainer.run.arguments import DEMONSTRATIONS, SFTArguments, configure_sft, lora_config, save_adapters
+from arpo_trainer.run.arguments import (
+    DEMONSTRATIONS,
+    SFTArguments,
+    WeightArguments,
+    configure_sft,
+    lora_config,
+    save_final,
+)  # fmt: skip
 from arpo_trainer.run.cold_start import demonstrated_traces
 from arpo_trainer.run.train import idle_threads
 from arpo_trainer.sft.plain_trace import ModelTurn, Trace, as_messages
-from arpo_trainer.sft.sft_trainer import TraceTrainer, make_trainer
-from arpo_trainer.sft.trace_data import Example, TraceData, examples_of, learnt_tokens, read_trace_files
+from arpo_trainer.sft.sft_trainer import make_trainer
+from arpo_trainer.sft.trace_data import (
+    Example,
+    TraceData,
+    TraceSettings,
+    examples_of,
+    learnt_tokens,
+    read_trace_files,
+)  # fmt: skip
 from arpo_trainer.training.checkpoints import broken
 from arpo_trainer.training.devices import planning, process_count
 from arpo_trainer.training.recorder import versions
 
 logger = logging.getLogger(__name__)
-FACTS = "sft.json"
+
+
+class KeptRun:
+    """A run of one of TRL's trainers on rows, and the folder that it keeps: one lock, one record, exact resume.
+
+    Args:
+        command: "sft" or "dpo"; the record is COMMAND.json.
+        run: settings of ours.
+        args: settings of TRL's.
+        settings: all settings as they were given.
+
+    Attributes:
+        folder: the output folder.
+        facts: what the record says.
+    """
+
+    def __init__(self, command: str, run: WeightArguments, args: Any, settings: dict[str, Any]) -> None:
+        torch.set_num_threads(run.threads or idle_threads())
+        self.run, self.args, self.folder = run, args, Path(args.output_dir)
+        self.record = self.folder / f"{command}.json"
+        self.facts: dict[str, Any] = {"kind": command, "settings": settings, "versions": versions()}
+
+    @contextlib.contextmanager
+    def held(self, resume: Any, *others: str) -> Iterator[None]:
+        """Hold the folder as its only writer.
+
+        Args:
+            resume: whether an earlier run is continued. Otherwise its checkpoints are refused, as a later `--resume`
+                could not tell which are whose.
+            others: other things of an earlier run that are there.
+        """
+        kept = [path.name for path in self.folder.glob("checkpoint-*") if broken(path) is None]
+        if (kept := sorted([*kept, *others])) and not (resume or self.args.resume_from_checkpoint):
+            raise FileExistsError(
+                f"{str(self.folder)!r} holds an earlier run ({', '.join(kept[:3])}): add --resume to go on with it, or "
+                "give another folder with --set output_dir=FOLDER"
+            )
+        with only_writer(self.folder, this_rank() == 0):
+            yield
+
+    def tokenizer(self) -> Any:
+        """Return the tokenizer of the model, which the main process downloads first."""
+        revision = (self.args.model_init_kwargs or {}).get("revision", "main")
+        with self.args.main_process_first():
+            return AutoTokenizer.from_pretrained(
+                resolve_model(self.run.model), padding_side="left", revision=revision,
+                trust_remote_code=self.args.trust_remote_code,
+            )  # fmt: skip
+
+    def model_options(self) -> dict[str, Any]:
+        """Return what both trainers are made with besides rows; the weights get the type of the settings."""
+        # a dtype in `model_init_kwargs` replaces that of the run
+        self.args.model_init_kwargs = {"dtype": self.run.dtype, **(self.args.model_init_kwargs or {})}
+        return {"model": str(resolve_model(self.run.model)), "peft_config": lora_config(self.run)}
+
+    def write(self, **facts: Any) -> None:
+        """Add facts to the record."""
+        self.facts |= facts
+        if this_rank() == 0:
+            write_facts(self.record, self.facts)
+
+    def train(self, trainer: Any, curves: Mapping[str, str]) -> Path:
+        """Train, save the model, and return the folder.
+
+        Args:
+            trainer: of the rows.
+            curves: for each name in the record a quantity of the training log.
+        """
+        # asked before the record of the earlier run is overwritten
+        checkpoint = trainer.checked_checkpoint(self.args.resume_from_checkpoint)
+        with recorded(self.record, self.facts, keep=this_rank() == 0):
+            done = trainer.train(resume_from_checkpoint=checkpoint)
+            log = [entry for entry in trainer.state.log_history if "loss" in entry]
+            logged = {name: [entry[key] for entry in log if key in entry] for name, key in curves.items()}
+            self.facts |= {"steps": done.global_step, "log": logged}
+        save_final(trainer, self.run, self.folder)
+        return self.folder
 
 
 def sft(settings: dict[str, Any]) -> Path:
@@ -57,75 +147,39 @@ def sft(settings: dict[str, Any]) -> Path:
         BlockingIOError: another process trains in the folder.
     """
     run, args = configure_sft(settings)
-    torch.set_num_threads(run.threads or idle_threads())
-    folder = Path(args.output_dir)
-    _check_new(folder, args.resume_from_checkpoint)
-    with only_writer(folder, this_rank() == 0):
-        return _train(run, args, settings, folder)
-
-
-def _train(run: SFTArguments, args: Any, settings: dict[str, Any], folder: Path) -> Path:
-    with args.main_process_first():  # the main process downloads
-        tokenizer = load_tokenizer(run, args)
-        run.files()
-    data, examples = prepare(run, args, tokenizer)
-    log_table(data)
-    data.require(run.strict)
-    trainer = _trainer(run, args, tokenizer, examples)
-    checkpoint = trainer.checked_checkpoint(args.resume_from_checkpoint)
-    facts = _facts(settings, data, examples)
-    started, status = time.time(), "failed"
-    _write_facts(folder, {**facts, "status": "running"})
-    try:
-        done = trainer.train(resume_from_checkpoint=checkpoint)
-        status = "finished"
-    except KeyboardInterrupt:
-        status = "interrupted"
-        raise
-    finally:
-        _write_facts(folder, {**facts, "status": status, "seconds": round(time.time() - started, 1)})
-    if run.save_final_model:
-        save(trainer, run, folder)
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    finished = {"status": status, "steps": done.global_step, "losses": losses}
-    _write_facts(folder, {**facts, **finished, "seconds": round(time.time() - started, 1)})
-    return folder
-
-
-def _check_new(folder: Path, resume: Any) -> None:
-    """Refuse to mix the checkpoints of two runs: a later `--resume` could not tell which are whose."""
-    kept = [path.name for path in folder.glob("checkpoint-*") if broken(path) is None]
-    if kept and not resume:
-        raise FileExistsError(
-            f"{str(folder)!r} holds checkpoints of an earlier run ({', '.join(sorted(kept)[:3])}): add --resume to go "
-            "on with it, or give another folder with --set output_dir=FOLDER"
-        )
-
-
-def load_tokenizer(run: SFTArguments, args: Any) -> Any:
-    """Return the tokenizer of the model, checked for a chat template.
-
-    Raises:
-        ValueError: it has none, or its ids cannot be joined turn by turn.
-    """
-    revision = (args.model_init_kwargs or {}).get("revision", "main")
-    tokenizer = AutoTokenizer.from_pretrained(
-        resolve_model(run.model), padding_side="left", revision=revision, trust_remote_code=args.trust_remote_code
-    )
-    check_tokenizer(tokenizer)
-    return tokenizer
+    kept = KeptRun("sft", run, args, settings)
+    with kept.held(resume=False):
+        tokenizer = kept.tokenizer()
+        with args.main_process_first():  # the main process downloads
+            run.files()
+        data, examples = prepare(run, args, tokenizer)
+        counts = "; ".join(f"{name} {count}" for name, count, _ in data.table())
+        (logger.warning if data.dropped else logger.info)("%s", counts)
+        data.require(run.strict)
+        kept.facts |= {
+            "traces": {entry.name: getattr(run, entry.name) for entry in fields(TraceSettings)},
+            "rows": data.rows,
+            "kept": len(examples),
+            "dropped": dict(data.dropped),
+            "tokens": sum(len(example["input_ids"]) for example in examples),
+            "learnt_tokens": learnt_tokens(examples),
+        }
+        options = kept.model_options() | {"share_beginnings": run.share_beginnings}
+        trainer = make_trainer(tokenizer=tokenizer, examples=examples, args=args, **options)
+        return kept.train(trainer, {"loss": "loss"})
 
 
 def prepare(run: SFTArguments, args: Any, tokenizer: Any, play: bool = True) -> tuple[TraceData, list[Example]]:
     """Return the checked traces of a run, with the count of dropped rows, and their ids and labels.
 
     Args:
-        run: the settings of the run.
+        run: settings of the run.
         args: those of the trainer.
         tokenizer: of the model.
         play: whether demonstrations are played; a dry run leaves them out.
     """
-    data = read_trace_files(run.files(), run.trace_settings())
+    check_tokenizer(tokenizer)
+    data = read_trace_files(run.files(), run)
     if play and run.demonstrations:  # only one process plays; the others receive the same traces
         played = on_every_rank(lambda: _play(run) if this_rank() == 0 else [])[0]
         data.traces += played
@@ -135,16 +189,9 @@ def prepare(run: SFTArguments, args: Any, tokenizer: Any, play: bool = True) -> 
 
 def _play(run: SFTArguments) -> list[Trace]:
     asked = {**DEMONSTRATIONS, **run.demonstrations}
-    options = {"protocol": run.protocol, **asked["env_kwargs"]}
-    with contextlib.closing(make_env(asked["env"], options)) as env:
+    with contextlib.closing(make_env(asked["env"], {"protocol": run.protocol, **asked["env_kwargs"]})) as env:
         source: Any = env.tasks
         return list(demonstrated_traces(env, source, asked["count"], asked["tool_share"], asked["seed"]))
-
-
-def log_table(data: TraceData) -> None:
-    """Log the count of rows; a warning if some were dropped."""
-    rows = "; ".join(f"{name} {count}" for name, count, _ in data.table())
-    (logger.warning if data.dropped else logger.info)("%s", rows)
 
 
 def write_rows(run: SFTArguments, path: str | Path) -> TraceData:
@@ -153,79 +200,50 @@ def write_rows(run: SFTArguments, path: str | Path) -> TraceData:
     Raises:
         ValueError: no row is left, or rows are dropped and `strict` is set; nothing is written then.
     """
-    data = read_trace_files(run.files(), run.trace_settings())
+    data = read_trace_files(run.files(), run)
     data.require(run.strict)
-    target = Path(path)
-    scratch = target.with_name(f"{target.name}.unfinished")
+    scratch = Path(f"{path}.unfinished")
     with scratch.open("w", encoding="utf-8") as file:
         for trace in data.traces:
             row = as_messages(trace, data.protocol, data.settings.schemas(trace))
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    os.replace(scratch, target)
+    os.replace(scratch, path)
     return data
 
 
-def save(trainer: TraceTrainer, run: SFTArguments, folder: Path) -> None:
-    """Save the model in `folder`/model; with adapters also those, in `folder`/adapter. Every process takes part."""
-    if run.lora_rank:
-        save_adapters(trainer, folder)
-        return
-    trainer.save_model(str(folder / "model"))
-    logger.info("model: %s", folder / "model")
+# The dry run: counts rows, tokens and steps, and estimates hours, without loading weights.
 
 
-def _trainer(run: SFTArguments, args: Any, tokenizer: Any, examples: list[Example]) -> TraceTrainer:
-    args.model_init_kwargs = {"dtype": run.dtype, **(args.model_init_kwargs or {})}
-    return make_trainer(
-        str(resolve_model(run.model)),
-        tokenizer,
-        examples,
-        args,
-        peft_config=lora_config(run),
-        share_beginnings=run.share_beginnings,
-    )
+def planned_processes(settings: Mapping[str, Any], processes: int | None) -> int:
+    """Return the number of processes to plan for: as asked, the launcher's, or that of the settings."""
+    return processes or (process_count() if process_count() > 1 else int(settings.get("processes") or 1))
 
 
-def _facts(settings: dict[str, Any], data: TraceData, examples: list[Example]) -> dict[str, Any]:
-    return {
-        "kind": "sft",
-        "settings": settings,
-        "traces": asdict(data.settings),
-        "rows": data.rows,
-        "kept": len(examples),
-        "dropped": dict(data.dropped),
-        "tokens": sum(len(example["input_ids"]) for example in examples),
-        "learnt_tokens": learnt_tokens(examples),
-        "versions": versions(),
-    }
+def hours_of(
+    run: WeightArguments, args: Any, processes: int, speed: ComputeSpeed | None, per_parameter: float
+) -> tuple[list[Line], list[str]]:
+    """Return the rows of hours and price, and what is missing for them.
 
-
-def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    if this_rank() == 0:
-        write_facts(folder / FACTS, facts)
-
-
-# `arpo sft --dry-run`: counts rows, dropped rows, tokens and steps, and estimates hours, without loading weights.
-#
-# rows, missing = sft_dry_run(settings, processes=8)
-
-Line = tuple[str, str, str]
+    Args:
+        run: settings of ours, with the model.
+        args: those of TRL's.
+        processes: number of processes that compute.
+        speed: of a device.
+        per_parameter: operations for each parameter of the model.
+    """
+    try:
+        shape: ModelShape = model_shape(resolve_model(run.model), lora_config(run))
+    except (OSError, ValueError) as error:
+        return [], [f"configuration of {run.model}, so hours are left out ({str(error).splitlines()[0]})"]
+    on_cpu = args.use_cpu or (not torch.cuda.is_available() and processes == 1)
+    return (speed or ComputeSpeed()).rows(per_parameter * shape.parameters, processes, on_cpu), []
 
 
 def sft_dry_run(
     settings: dict[str, Any], processes: int | None = None, speed: ComputeSpeed | None = None
 ) -> tuple[list[Line], list[str]]:
-    """Return a table of what a run would do, and what this machine lacks for it.
-
-    Args:
-        settings: fields of `SFTArguments` and TRL's `SFTConfig`, by name.
-        processes: the number of processes to plan for; None is the launcher's, else what the settings are written for.
-        speed: the speed and price of a device.
-
-    Raises:
-        ValueError: the settings cannot work, or no row is left.
-    """
-    count = processes or (process_count() if process_count() > 1 else int(settings.get("processes") or 1))
+    """Return a table of what a run would do, and what this machine lacks for it; no weights are loaded."""
+    count = planned_processes(settings, processes)
     with planning(count):
         run, args = configure_sft(settings)
     missing: list[str] = []
@@ -238,13 +256,9 @@ def sft_dry_run(
     rows: list[Line] = [*data.table()]
     if played:
         rows.append(("demonstrations", f"{played:,}", "played when the run begins; their tokens are not counted"))
-    rows += _schedule(args, len(data.traces) + played, tokens, learnt, count)
-    shape = _shape(run, missing)
-    if shape is not None and tokens:
-        on_cpu = args.use_cpu or (not torch.cuda.is_available() and count == 1)
-        epochs = _epochs(args, len(data.traces) + played, count)
-        rows += (speed or ComputeSpeed()).rows(PASS_AND_BACK * shape.parameters * tokens * epochs, count, on_cpu)
-    return rows, missing
+    lines, epochs = _schedule(args, len(data.traces) + played, tokens, learnt, count)
+    hours, lacks = hours_of(run, args, count, speed, PASS_AND_BACK * tokens * epochs) if tokens else ([], [])
+    return [*rows, *lines, *hours], [*missing, *lacks]
 
 
 def _rows_and_tokens(run: SFTArguments, args: Any, missing: list[str]) -> tuple[TraceData | None, int, int]:
@@ -255,11 +269,12 @@ def _rows_and_tokens(run: SFTArguments, args: Any, missing: list[str]) -> tuple[
         missing.append(f"data: {error}")
         return None, 0, 0
     try:
-        data, examples = prepare(run, args, load_tokenizer(run, args), play=False)
+        tokenizer = AutoTokenizer.from_pretrained(resolve_model(run.model), trust_remote_code=args.trust_remote_code)
+        data, examples = prepare(run, args, tokenizer, play=False)
         return data, sum(len(example["input_ids"]) for example in examples), learnt_tokens(examples)
     except OSError as error:  # no tokenizer: four bytes count as one token
         missing.append(f"tokenizer of {run.model}, so tokens are guessed ({str(error).splitlines()[0]})")
-    data = read_trace_files(files, run.trace_settings())
+    data = read_trace_files(files, run)
     turns = [turn for trace in data.traces for turn in trace.turns]
     own = sum(len(turn.text.encode()) for turn in turns if isinstance(turn, ModelTurn))
     shown = sum(len(text.encode()) for turn in turns if not isinstance(turn, ModelTurn) for text in turn.texts)
@@ -267,35 +282,19 @@ def _rows_and_tokens(run: SFTArguments, args: Any, missing: list[str]) -> tuple[
     return data, (own + shown + opening) // BYTES_A_TOKEN, own // BYTES_A_TOKEN
 
 
-def _schedule(args: Any, rows: int, tokens: int, learnt: int, processes: int) -> list[Line]:
+def _schedule(args: Any, rows: int, tokens: int, learnt: int, processes: int) -> tuple[Sequence[Line], float]:
+    """Return the rows about steps and tokens, and the number of passes."""
     packed = math.ceil(tokens / args.max_length) if args.packing else rows
-    steps, per_step = _steps(args, packed, processes)
-    epochs = _epochs(args, packed, processes)
+    per_step = args.per_device_train_batch_size * args.gradient_accumulation_steps * processes
+    if args.max_steps > 0:
+        steps, epochs = args.max_steps, args.max_steps * per_step / max(1, packed)
+    else:
+        epochs = float(args.num_train_epochs)
+        steps = math.ceil(math.ceil(packed / per_step) * epochs)
     how = f"{per_step} {'packed rows' if args.packing else 'rows'} each, {processes} process{'es' * (processes > 1)}"
     lines = [("optimizer steps", f"{steps:,}", how)]
     if not tokens:
-        return lines
+        return lines, epochs
     each = f"{tokens // rows:,} per row; {learnt:,} of them are learnt"
-    passes = f"{epochs:.3g} passes"
-    return [("tokens", f"{tokens:,}", each), ("tokens computed", f"{round(tokens * epochs):,}", passes), *lines]
-
-
-def _steps(args: Any, rows: int, processes: int) -> tuple[int, int]:
-    per_step = args.per_device_train_batch_size * args.gradient_accumulation_steps * processes
-    if args.max_steps > 0:
-        return args.max_steps, per_step
-    return math.ceil(math.ceil(rows / per_step) * args.num_train_epochs), per_step
-
-
-def _epochs(args: Any, rows: int, processes: int) -> float:
-    if args.max_steps <= 0:
-        return float(args.num_train_epochs)
-    return float(args.max_steps * _steps(args, rows, processes)[1] / max(1, rows))
-
-
-def _shape(run: SFTArguments, missing: list[str]) -> ModelShape | None:
-    try:
-        return model_shape(resolve_model(run.model), lora_config(run))
-    except (OSError, ValueError) as error:
-        missing.append(f"configuration of {run.model}, so hours are left out ({str(error).splitlines()[0]})")
-        return None
+    computed = ("tokens computed", f"{round(tokens * epochs):,}", f"{epochs:.3g} passes")
+    return [("tokens", f"{tokens:,}", each), computed, *lines], epochs

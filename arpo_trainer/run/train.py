@@ -27,7 +27,7 @@ from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.ray_rollouts.actor_group import check_address
 from arpo_trainer.rollout.distributed import on_every_rank, share, this_rank
 from arpo_trainer.rollout.rendering import as_published
-from arpo_trainer.run.arguments import RunArguments, configure, lora_config, save_adapters
+from arpo_trainer.run.arguments import RunArguments, configure, lora_config, save_final
 from arpo_trainer.run.cold_start import cold_started_model
 from arpo_trainer.run.dry_run import RunEnvironments, log_estimate
 from arpo_trainer.training.checkpoints import find_checkpoint
@@ -130,11 +130,7 @@ class TrainingRun:
         if before and after:
             logger.info("%s\n%s", before, after)
         # every process takes part in saving: sharded weights are gathered
-        if self.arguments.save_final_model and self.arguments.lora_rank:
-            save_adapters(trainer, self.folder)
-        elif self.arguments.save_final_model:
-            trainer.save_model(str(self.folder / "model"))
-            logger.info("model: %s", self.folder / "model")
+        save_final(trainer, self.arguments, self.folder)
 
     def make_trainer(self, recorder: RunRecorder | None = None) -> ARPOTrainer:
         """Return the trainer; a cold start is made if the settings ask for one."""

@@ -22,7 +22,7 @@ from arpo_env.tools.search_tool import SearchTool
 from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import CAUSES, SEARCH_SCHEMA, DroppedRow, ModelTurn, Trace, rewritten, with_found
-from arpo_trainer.sft.trace_formats import RejectionSampling, read_row
+from arpo_trainer.sft.trace_formats import FORMATS, RejectionSampling, read_row
 from arpo_trainer.validation import check_name
 from envs_registry.datasets.rows import read_rows
 
@@ -100,31 +100,33 @@ _SCHEMAS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class TraceSettings:
     """How rows are read.
 
     Attributes:
-        protocol: the protocol of the policy; traces in another one are rewritten.
-        tools: the tools that may be called: python, search, tool_search, fold_thought. A row that has schemas of its
-            own takes those. Traces of rollouts that found tools or folded have the last two by themselves.
+        protocol: protocol of the policy; traces in another one are rewritten.
+        tools: tools that may be called: python, search, tool_search, fold_thought. A row that has schemas of its own
+            takes those. Traces of rollouts that found tools or folded have the last two by themselves.
         prompt: "rows" keeps the rows' system prompts; "short" or "paper" puts that of the environments in their place,
             so that reinforcement learning begins with the prompt that was learnt.
-        form: the format of the rows, or "auto".
-        min_reward: the least reward of a trajectory from a rollout.
-        max_per_task: the most trajectories of one task from rollouts; 0 is any number.
-        limit: the most traces; 0 is any number.
+        data_format: sharegpt (ARPO-SFT-54K), tool-star (Tool-Star-SFT-54K), alpaca, messages, traces (our rollouts), or
+            auto, which looks at each row.
+        min_reward: least reward of a trajectory from a rollout.
+        max_per_task: maximum number of trajectories of one task from rollouts; 0 is any number.
+        limit: maximum number of traces; 0 is any number.
     """
 
     protocol: str = "arpo-tags"
-    tools: tuple[str, ...] = ("python", "search")
+    tools: Sequence[str] = ("python", "search")
     prompt: str = "rows"
-    form: str = "auto"
+    data_format: str = "auto"
     min_reward: float = 1.0
     max_per_task: int = 4
     limit: int = 0
 
     def __post_init__(self) -> None:
+        check_name("data_format", self.data_format, ("auto", *FORMATS))
         check_name("prompt", self.prompt, PROMPTS)
         for name in self.tools:
             check_name("tools", name, _SCHEMAS)
@@ -209,7 +211,7 @@ def read_traces_of(rows: Iterable[tuple[str, Any]], settings: TraceSettings) -> 
     sampling = RejectionSampling(settings.min_reward, settings.max_per_task)
     for where, row in rows:
         try:
-            for trace in _read(row, settings.form):
+            for trace in _read(row, settings.data_format):
                 data.rows += 1
                 try:
                     data.traces.append(_checked(trace, data.protocol, settings, sampling))

@@ -42,7 +42,7 @@ from arpo_trainer.evaluation.eval_settings import (
 )
 from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.make_env import make_env
-from arpo_trainer.report.run_data import read_facts, write_facts
+from arpo_trainer.report.run_data import read_facts, recorded
 from arpo_trainer.rollout.engine import Engine, first_error
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import DroppedRow
@@ -633,7 +633,7 @@ def synthesise(
         facts = _facts(folder, settings, stored, sets) | ({"shard": shard.as_dict()} if shard else {})
         sampled = replace(settings, limits=limits)
         sitting = _SynthSitting(sampled, sets, store, cache, repeat_broken, progress, workers)
-        with _recorded(folder, facts):
+        with recorded(folder / FACTS, facts):
             _play_models(sitting, models)
             report.hints.update(sitting.hints)
             samples = EvalRun(folder, facts, list(store.rows.values()), [])
@@ -743,7 +743,7 @@ def _facts(
     return {
         "name": folder.resolve().name,
         "kind": SYNTH,
-        "status": "running",
+        "seconds": stored.get("seconds", 0.0),
         "started": stored.get("started") or now,
         "sittings": stored.get("sittings", 0) + 1,
         "environments": {stage_label(one.label, stage): one.stage(stage).facts() for one in sets for stage in STAGES},
@@ -754,21 +754,6 @@ def _facts(
         "synthesis": settings.as_dict(),
         "versions": versions(),
     }
-
-
-@contextlib.contextmanager
-def _recorded(folder: Path, facts: dict[str, Any]) -> Iterator[None]:
-    """Keep run.json true: running, then how it ended."""
-    status = "failed"
-    write_facts(folder / FACTS, facts)
-    try:
-        yield
-        status = "finished"
-    except KeyboardInterrupt:
-        status = "interrupted"
-        raise
-    finally:
-        write_facts(folder / FACTS, facts | {"status": status})
 
 
 def stored_settings(folder: Path) -> SynthSettings:

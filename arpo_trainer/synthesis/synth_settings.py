@@ -10,7 +10,7 @@ import dataclasses
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from arpo_env.protocols.protocol import tool_names
@@ -203,52 +203,34 @@ def _uncertain_end(turn: SampledTurn, end: int, rng: random.Random) -> int:
 
 
 FORMATS = ("sharegpt", "alpaca", "messages")
-_PLAY = (
-    *("environments", "env_options", "models", "tasks", "seed", "rollout", "chat_template_kwargs", "concurrency"),
-    *("limits", "max_broken", "cache", "cache_mode"),
-)
+_OF_EVALUATIONS = ("first_task", "samples", "algorithm", "inference")  # the stages say these here
 _SAMPLING = {"temperature": 0.8, "repetition_penalty": 1.0}  # several samples of a question should differ
+_LOWEST = {**dict.fromkeys(("direct", "tir", "max_failed", "max_tokens"), 0), "max_calls": 1, "max_per_task": 1}
 
 
 @dataclass(frozen=True)
-class SynthSettings:
-    """The settings of a synthesis.
+class SynthSettings(EvalSettings):
+    """The settings of a synthesis: those of an evaluation that say what is played and how, and these.
 
     Attributes:
-        environments: ids of environments; their questions, tools and graders are used.
-        env_options: options of all these environments.
-        models: the facts of the models by label (`EvalModel.facts`).
-        tasks: the first N questions of each environment; None is all.
         direct: samples without tools of each question and model.
         tir: samples with tools.
         hints: kinds of hints that are put into the samples without tools: "verify", "reflect".
         easy: a question whose samples without tools are right at least this often needs no tools. 0 disables this.
         hard: a question whose samples with tools are right at most this often is kept for reinforcement learning.
         all_questions: sample with tools also where a question needs none.
-        min_score: the least score of a right answer, 0 to 1.
-        max_calls: most tool calls of a sample (Tool-Star: 5).
-        max_failed: most tool calls of a sample that may fail.
-        max_tokens: most tokens of a sample after the prompt; 0 is any number.
-        max_per_task: most samples of a question that are kept.
+        min_score: least score of a right answer, 0 to 1.
+        max_calls: maximum number of tool calls of a sample (Tool-Star: 5).
+        max_failed: maximum number of tool calls of a sample that may fail.
+        max_tokens: maximum number of tokens of a sample after the prompt; 0 is any number.
+        max_per_task: maximum number of samples of a question that are kept.
         against: evaluation sets, as ENV, ENV:SPLIT or ENV:SPLIT=PATH; questions that are in them are left out.
         format: "sharegpt", "alpaca" or "messages".
-        seed: of everything that is drawn.
-        rollout: fields of `RolloutSettings`, such as temperature.
-        chat_template_kwargs: arguments for the chat template.
-        concurrency: most episodes of one model at once.
-        limits: most operations of one kind at once, such as {"python": 8}.
-        max_broken: largest share of samples that may break before the command ends with an error status.
-        cache: file that records what was generated and asked outside.
-        cache_mode: "record" or "replay".
 
     Raises:
         ValueError: a setting is unknown, has the wrong type, or cannot work.
     """
 
-    environments: tuple[str, ...]
-    env_options: dict[str, Any] = field(default_factory=dict)
-    models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    tasks: int | None = None
     direct: int = 2
     tir: int = 3
     hints: tuple[str, ...] = tuple(HINTS)
@@ -262,55 +244,39 @@ class SynthSettings:
     max_per_task: int = 4
     against: tuple[str, ...] = ()
     format: str = "sharegpt"
-    seed: int = 0
-    rollout: dict[str, Any] = field(default_factory=dict)
-    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
-    concurrency: int = 64
-    limits: dict[str, int] = field(default_factory=dict)
-    max_broken: float = 0.02
-    cache: str | None = None
-    cache_mode: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_types(self, SynthSettings.__annotations__)
         check_name("format", self.format, FORMATS)
         for hint in self.hints:
             check_name("hints", hint, HINTS)
-        for name in ("direct", "tir", "max_failed", "max_tokens"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        for name in ("max_calls", "max_per_task"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, low in _LOWEST.items():
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
         for name in ("easy", "hard", "min_score"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is a share, from 0 to 1; got {getattr(self, name)}")
         if not self.direct + self.tir:
             raise ValueError("nothing is sampled: set direct, tir, or both")
-        _ = self.play  # checks what it shares with an evaluation
 
     @property
     def play(self) -> EvalSettings:
         """What decides the samples, as the settings of an evaluation."""
-        values = {name: getattr(self, name) for name in _PLAY}
+        values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(EvalSettings)}
         return EvalSettings(**{**values, "rollout": {**_SAMPLING, **self.rollout}})
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as plain data."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
-        }
+        values = {name: value for name, value in dataclasses.asdict(self).items() if name not in _OF_EVALUATIONS}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SynthSettings:
-        """Read settings as `as_dict` or a user wrote them.
-
-        Raises:
-            ValueError: a name is unknown, or a value cannot work.
-        """
-        fields = [entry.name for entry in dataclasses.fields(cls)]
+        """Read settings as `as_dict` or a user wrote them."""
+        known = [entry.name for entry in dataclasses.fields(cls) if entry.name not in _OF_EVALUATIONS]
         for name in data:
-            check_name("the settings of a synthesis", name, fields)
+            check_name("the settings of a synthesis", name, known)
         if not data.get("environments"):
             raise ValueError("name the environments whose questions are taken")
         lists = ("environments", "hints", "against")

@@ -10,7 +10,6 @@ that learned the tags from demonstrations; the reward is a function of the ids, 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -211,11 +210,9 @@ def _check_saved(folder: Path, policy: Path, adapters: bool) -> dict[str, float]
 
 def _launch(kind: str, folder: Path, policy: Path, tiny: bool, steps: int) -> None:
     """Train under `accelerate launch` with our configuration of that name, on one GPU."""
-    from arpo_trainer.run.launch import add_launch_flags, launch_command
+    from arpo_trainer.run.launch import LaunchFlags, launch_command
 
-    parser = argparse.ArgumentParser()
-    add_launch_flags(parser)
-    flags = parser.parse_args(["--accelerate_config", kind, "--num_processes", "1"])
+    flags = LaunchFlags(kind, 1)
     try:
         command = launch_command(flags, [kind, str(folder), str(policy), "tiny" if tiny else "", str(steps)], __name__)
     except ValueError as error:

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from arpo_trainer.cli.arpo_command import run_command
+from arpo_trainer.cli.arpo_command import reporting
 from benchmarks.laboratory.compare_command import add_compare_action
 from benchmarks.laboratory.estimators_command import add_estimators_action
 from benchmarks.laboratory.policy_command import add_policy_action
@@ -24,7 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_estimators_action(actions)
     add_policy_action(actions)
     logging.getLogger("benchmarks").setLevel(logging.INFO)
-    return run_command(parser.parse_args(argv))
+    arguments = parser.parse_args(argv)
+    return reporting(lambda: arguments.run(arguments), arguments.traceback)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.cli.command_options import add_command, add_set_option, write_table
+from arpo_trainer.cli.command_options import write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.recipes import parse_assignments
 from arpo_trainer.validation import check_name
+from benchmarks.laboratory.options import add_action, add_set_option
 
 if TYPE_CHECKING:
     from benchmarks.laboratory.run_store import GridPlan
@@ -29,7 +30,7 @@ _QUICK = {"algorithms": ["grpo", "arpo"], "envs": ["short"], "seeds": ["3"], "bu
 def add_compare_action(actions: Any) -> None:
     """Add the action to a parser."""
     purpose = "train algorithms x environments x seeds, and compare them at equal cost"
-    compare = add_command(actions, "compare", _compare, purpose)
+    compare = add_action(actions, "compare", _compare, purpose)
     form = "algorithms, also with settings and a label of their own: grpo low=arpo:branch_alpha=0.6"
     compare.add_argument("--algorithms", nargs="+", metavar="NAME", help=form)
     compare.add_argument("--envs", nargs="+", metavar="NAME", help="worlds, such as short and arithmetic")

@@ -15,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.cli.command_options import add_command, add_set_option, write_table
+from arpo_trainer.cli.command_options import write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.recipes import parse_assignments
+from benchmarks.laboratory.options import add_action, add_set_option
 
 _USUAL = ["grpo", "arpo", "aepo", "tree-grpo", "random"]
 _ERRORS = {  # of turns, in units of reward
@@ -34,7 +35,7 @@ _ERRORS = {  # of turns, in units of reward
 def add_estimators_action(actions: Any) -> None:
     """Add the action to a parser."""
     purpose = "judge credit without training: against the true advantages of a fixed policy in a small world"
-    parser = add_command(actions, "estimators", _estimators, purpose)
+    parser = add_action(actions, "estimators", _estimators, purpose)
     parser.add_argument("--level", default="short", metavar="NAME", help="of arpo/Bifurcation-v0 (default: short)")
     form = "algorithms, also with settings and a label of their own: grpo fork=arpo:attribution=fork"
     parser.add_argument("--algorithms", nargs="+", default=_USUAL, metavar="NAME", help=form)

@@ -13,10 +13,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.cli.command_options import add_command, add_set_option, write_table
+from arpo_trainer.cli.command_options import write_table
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.recipes import parse_assignments
 from arpo_trainer.validation import check_name
+from benchmarks.laboratory.options import add_action, add_set_option
 
 if TYPE_CHECKING:
     from benchmarks.laboratory.lab_policy import StartSettings
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def add_policy_action(actions: Any) -> None:
     """Add the action to a parser."""
-    policy = add_command(actions, "policy", _policy, "make a policy to start from, and store it in the cache")
+    policy = add_action(actions, "policy", _policy, "make a policy to start from, and store it in the cache")
     policy.add_argument(
         "--level", default="short", metavar="NAME", help="a world, as of `compare --envs` (default: short)"
     )

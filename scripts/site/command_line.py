@@ -1,56 +1,61 @@
-"""The `arpo` command, described from its argument parser."""
+"""The `arpo` command, described from its commands' parameters."""
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Iterator
+from typing import Any
 
-from arpo_trainer.cli.arpo_command import _parser as command_parser
+from cyclopts import App
+
+from arpo_trainer.cli.arpo_command import app
 from scripts.site.markdown import block, code, table
 
 
-def commands() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
-    """Yield (name, help, parser) of each command and each of its own commands, as in "cache show"."""
-    yield from _below(command_parser(), "")
+def commands() -> Iterator[tuple[str, App]]:
+    """Yield (name, command) of each command and each of its own commands, as in "cache show"."""
+    yield from _below(app, "")
 
 
 def command_reference(_: str) -> str:
     """Return a section for each command: its usage and a table of its arguments."""
-    os.environ["COLUMNS"] = "88"  # argparse wraps the usage at the terminal's width
-    parts = [_section("arpo", "", command_parser(), 2)]
-    for name, said, parser in commands():
-        parts.append(_section(f"arpo {name}", said, parser, 2 + name.count(" ")))
-    return "\n".join(parts)
+    sections = (_section(f"arpo {name}", one, 2 + name.count(" ")) for name, one in commands())
+    return "\n".join([_section("arpo", app, 2), *sections])
 
 
-def _below(parser: argparse.ArgumentParser, prefix: str) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            said = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for name, child in action.choices.items():
-                yield f"{prefix}{name}", said.get(name, ""), child
-                yield from _below(child, f"{prefix}{name} ")
+def arguments(command: App) -> list[Any]:
+    """Return what a command takes, as cyclopts describes it."""
+    if command.default_command is None:
+        return []
+    return [one for one in command.assemble_argument_collection() if one.show]
 
 
-def _section(title: str, said: str, parser: argparse.ArgumentParser, level: int) -> str:
-    text = f"{'#' * level} {title}\n\n"
-    text += f"{said[:1].upper()}{said[1:]}.\n\n" if said else ""
-    text += block(parser.format_usage())
-    rows = [_row(action, parser) for action in parser._actions if _shown(action)]
+def spellings(one: Any) -> list[str]:
+    """Return how an argument is written, without the forms that deny it."""
+    return [name for name in one.names if not name.startswith(("--no-", "--empty-"))]
+
+
+def _below(above: App, prefix: str) -> Iterator[tuple[str, App]]:
+    for name in above:
+        if not name.startswith("-"):
+            yield f"{prefix}{name}", above[name]
+            yield from _below(above[name], f"{prefix}{name} ")
+
+
+def _section(title: str, command: App, level: int) -> str:
+    said = (command.help or "").strip().partition("\n\n")[0].rstrip(".")
+    rows = [_row(one) for one in arguments(command)]
+    usage = " ".join([title, *(_needed(command) if rows or command.default_command else ["COMMAND"])])
+    text = f"{'#' * level} {title}\n\n" + (f"{said[:1].upper()}{said[1:]}.\n\n" if said else "") + block(usage)
     return f"{text}\n{table(('argument', 'meaning'), rows)}" if rows else text
 
 
-def _shown(action: argparse.Action) -> bool:
-    hidden = isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
-    return action.help != argparse.SUPPRESS and not hidden
+def _needed(command: App) -> Iterator[str]:
+    for one in arguments(command):
+        if one.required or not one.name.startswith("-"):
+            yield f"{one.name} VALUE" if one.name.startswith("-") else one.name
+    if arguments(command):
+        yield "[options]"
 
 
-def _row(action: argparse.Action, parser: argparse.ArgumentParser) -> tuple[str, str]:
-    takes = action.metavar or (
-        "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
-    )
-    value = "" if action.nargs == 0 else f" {takes}"
-    names = ", ".join(code(f"{flag}{value}") for flag in action.option_strings)
-    said = (action.help or "") % {**vars(action), "prog": parser.prog}
-    return names or code(str(action.metavar or action.dest)), said
+def _row(one: Any) -> tuple[str, str]:
+    return ", ".join(code(name) for name in spellings(one)), " ".join((one.parameter.help or "").split())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import inspect
-import re
 from typing import Any
 
+from arpo_trainer.cli.command_options import attribute_docs
 from scripts.site.markdown import code
 
 CLASSES = {
@@ -16,6 +15,9 @@ CLASSES = {
     "WeightArguments": "arpo_trainer.run.arguments",
     "RunArguments": "arpo_trainer.run.arguments",
     "SFTArguments": "arpo_trainer.run.arguments",
+    "TraceSettings": "arpo_trainer.sft.trace_data",
+    "PairSettings": "arpo_trainer.preference.pairs",
+    "EvalSettings": "arpo_trainer.evaluation",
     "SynthSettings": "arpo_trainer.synthesis.synth_settings",
     "DPOArguments": "arpo_trainer.preference.dpo_run",
     "RolloutSettings": "arpo_trainer",
@@ -42,16 +44,6 @@ def own_fields(settings: Any) -> list[dataclasses.Field[Any]]:
     """Return the public fields that a dataclass itself declares, without those of its bases."""
     fields = {field.name: field for field in dataclasses.fields(settings) if field.init}
     return [fields[name] for name in settings.__annotations__ if name in fields and not name.startswith("_")]
-
-
-def attribute_docs(settings: Any) -> dict[str, str]:
-    """Return what the docstring's section "Attributes" (or "Args") says of each name."""
-    text = inspect.getdoc(settings) or ""
-    section = re.search(r"^(?:Attributes|Args):\n((?:[ ]{4}.*\n?|\n)+)", text, re.MULTILINE)
-    if not section:
-        return {}
-    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE)
-    return {name: " ".join(meaning.split()) for name, meaning in entries}
 
 
 def _type(field: dataclasses.Field[Any]) -> str:

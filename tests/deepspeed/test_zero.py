@@ -6,7 +6,6 @@ runs and the tests are those of FSDP, `test_sharded`. `make test-deepspeed` runs
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
@@ -19,7 +18,7 @@ from unittest import mock
 import pytest
 import torch
 
-from arpo_trainer.run.launch import add_launch_flags, launch_command
+from arpo_trainer.run.launch import LaunchFlags, launch_command
 from tests.arpo_trainer.training import test_sharded as sharded
 from tests.arpo_trainer.training.test_sharded import (  # noqa: F401  (collected here, with the fixture of this module)
     test_a_checkpoint_is_an_ordinary_folder,
@@ -41,9 +40,7 @@ def ran(
     request: pytest.FixtureRequest, tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Any, Any, Path]:
     folder = tmp_path_factory.mktemp(request.param)
-    parser = argparse.ArgumentParser()
-    add_launch_flags(parser)
-    flags = parser.parse_args(["--accelerate-config", request.param, "--num-processes", "2"])
+    flags = LaunchFlags(request.param, 2)
     command = launch_command(flags, [str(tiny_policy), str(folder), request.param], __name__)
     environment = os.environ | {"DS_ACCELERATOR": "cpu"}
     done = subprocess.run(

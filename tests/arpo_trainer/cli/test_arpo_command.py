@@ -49,7 +49,7 @@ def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, cap
         ),
         (
             ["train", "--recipe", "arithmetic-cpu", "--set", "wxyz=3"],
-            "no setting 'wxyz'. Settings are the fields of ARPOConfig",
+            "no setting 'wxyz' of arpo train. Settings are the fields of ARPOConfig",
         ),
         (["cache", "import", "{folder}/new.sqlite", "{folder}/binary.jsonl"], "line 1: not a cache record"),
     ],

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from arpo_trainer.cli.arpo_command import _parser
-from arpo_trainer.cli.command_options import read_env_options
+from arpo_trainer.cli.arpo_command import app
+from arpo_trainer.cli.rollout_command import given_settings
+from arpo_trainer.run.launch import LaunchFlags, without_launch_flags
 from arpo_trainer.run.recipes import parse_assignments, read_settings
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def parsed(*argv: str) -> Any:
+def bound(*argv: str) -> Any:
     """The arguments of a command."""
-    return _parser().parse_args(argv)
+    return app.parse_args(argv, exit_on_error=False, print_error=False)[1].arguments
 
 
 @pytest.mark.parametrize("command", [["play", "e"], ["rollout", "e", "--model", "m"], ["data", "show", "e"]])
 def test_environment_options_are_yaml_everywhere(command: list[str]) -> None:
     given = ["--env-set", "level=2", "tools=[python, search]", "--env-set", "cache=null", "data=a=b", "prompt='no'"]
-    options = read_env_options(parsed(*command, *given))
+    options = parse_assignments(bound(*command, *given)["env_set"], "--env-set")
     assert options == {"level": 2, "tools": ["python", "search"], "cache": None, "data": "a=b", "prompt": "no"}
 
 
@@ -38,20 +38,23 @@ def test_environment_options_of_a_training_are_merged_into_env_kwargs(tmp_path: 
 
 
 def test_the_launcher_s_flags_are_spelled_both_ways() -> None:
-    dashed = parsed("train", "--recipe", "r", "--accelerate-config", "ddp", "--num-processes", "2")
-    underscored = parsed("train", "--recipe", "r", "--accelerate_config", "ddp", "--num_processes", "2")
-    for arguments in (dashed, underscored):
-        assert (arguments.accelerate_config, arguments.num_processes, arguments.num_machines) == ("ddp", 2, 1)
+    for dash in "-_":
+        flags = [f"--accelerate{dash}config", "ddp", f"--num{dash}processes=2"]
+        assert bound("train", "--recipe", "r", *flags)["launcher"] == LaunchFlags("ddp", 2)
+        assert without_launch_flags(["train", *flags, "--set", "a=b"]) == ["train", "--set", "a=b"]
 
 
-def test_a_flag_and_a_setting_reach_the_same_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from arpo_trainer.cli.rollout_command import _given_settings
-
-    by_flag = _given_settings(parsed("rollout", "e", "--model", "m", "--num-generations", "6", "--seed", "3"))
-    by_set = _given_settings(parsed("rollout", "e", "--model", "m", "--set", "num_generations=6", "seed=3"))
+def test_a_flag_and_a_setting_reach_the_same_place() -> None:
+    by_flag = given_settings(
+        bound("rollout", "e", "--model", "m", "--num-generations", "6", "--seed", "3")["flags"], ()
+    )
+    by_set = given_settings(
+        {}, bound("rollout", "e", "--model", "m", "--set", "num_generations=6", "seed=3")["settings"]
+    )
     assert by_flag == by_set
     assert (by_set["initial_rollouts"], by_set["algorithm"]) == (3, "arpo")
-    assert json.dumps(by_set)
+    with pytest.raises(ValueError, match="give only one of them"):
+        given_settings({"seed": 3}, ["seed=3"])
 
 
 @pytest.mark.parametrize("flag", ["--set", "--env-set"])

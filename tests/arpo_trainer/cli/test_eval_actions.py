@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
-from arpo_trainer.cli.eval_command import add_eval_actions
+from arpo_trainer.cli.eval_command import evaluate
 from tests.arpo_env.chat_server import chat_server, saying
 from tests.arpo_trainer.evaluation.made_rows import play
 
 
 def act(*argv: object) -> int:
-    parser = argparse.ArgumentParser()
-    add_eval_actions(parser.add_subparsers())
-    arguments = parser.parse_args([str(word) for word in argv])
-    status: int = arguments.run(arguments)
-    return status
+    command, bound, _ = evaluate.parse_args([str(word) for word in argv], exit_on_error=False, print_error=False)
+    return command(*bound.args, **bound.kwargs) or 0
 
 
 @pytest.fixture
@@ -72,8 +68,8 @@ def test_score_prints_scores_agreement_and_where_the_rest_is(
     shown = capsys.readouterr().out
     assert "0 of 24 answers that both graded have another verdict than in the run" in shown
     assert (runs[0] / "scores" / "em.jsonl").is_file()
-    assert act("score", runs[0], "--scorer", "em", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["agreement"] == {"answers": 24, "kappa": 1.0, "share": 1.0}
+    agreement = json.loads((runs[0] / "scores" / "em.json").read_text())["agreement"]
+    assert agreement == {"answers": 24, "kappa": 1.0, "share": 1.0}
 
 
 def test_a_judge_without_verdicts_ends_with_an_error_status(

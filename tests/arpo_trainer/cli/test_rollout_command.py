@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from arpo_trainer.cli.arpo_command import _parser, main
-from arpo_trainer.cli.rollout_command import _facts, _given_settings, summary_table
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.cli.rollout_command import Where, _facts, given_settings, summary_table
 from arpo_trainer.tree import read_traces
 from tests.arpo_trainer.sample_timeline import sample_tree
 
@@ -102,15 +102,14 @@ def test_settings_without_a_flag_reach_the_trees(tiny_policy: Path, quick: list[
     more = ["--set", "branch_alpha=0.9", "budget=grpo", "--algorithm", "grpo", "--num-generations", "2"]
     assert main([*ENV, "--model", str(tiny_policy), *quick, *more, "--output", str(tmp_path)]) == 0
     facts = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
-    assert facts["settings"]["set"] == {"branch_alpha": 0.9, "budget": "grpo"}
+    assert (facts["settings"]["branch_alpha"], facts["settings"]["budget"]) == (0.9, "grpo")
     assert {tree.meta["budget"] for tree in read_traces(tmp_path / "traces.jsonl")} == {"grpo"}
 
 
 def test_no_password_of_an_address_is_written_down(tmp_path: Path) -> None:
     options = {"data": "https://me:hush@host/a?key=hush"}
-    asked = ["--vllm-server", "http://me:hush@host:8000", "--model", "m", "--output", str(tmp_path)]
-    arguments = _parser().parse_args([*ENV, *asked])
-    facts = json.dumps(_facts(arguments, options, _given_settings(arguments), {}), default=str)
+    where = Where("m", ("http://me:hush@host:8000",))
+    facts = json.dumps(_facts(ENV[1], options, 1, tmp_path, where, given_settings({}, ()), {}), default=str)
     assert "hush" not in facts
     assert "host:8000" in facts
 

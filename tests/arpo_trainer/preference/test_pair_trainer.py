@@ -21,7 +21,7 @@ BETA = 0.1
 
 def random_pairs(count: int) -> list[PreferencePair]:
     trees = [[random_tree(random.Random(seed), 6)] for seed in range(8 * count)]
-    return [one for tree in trees for one in pairs_of_task("t", tree, PairSettings(per_task=1))][:count]
+    return [one for tree in trees for one in pairs_of_task("t", tree, PairSettings(pairs_per_task=1))][:count]
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,8 @@ def test_what_two_continuations_share_cancels_or_is_refused(
 ) -> None:
     """The pair up to the fork has the loss and the gradient of the two whole trajectories, or it is not learnt from."""
     trees = [random_tree(random.Random(seed), 6) for seed in range(40)]
-    forked = [one for tree in trees for one in pairs_of_task("t", [tree], PairSettings(kind="fork", per_task=1))][:3]
+    settings = PairSettings(pair_kind="fork", pairs_per_task=1)
+    forked = [one for tree in trees for one in pairs_of_task("t", [tree], settings)][:3]
     assert len(forked) == 3
 
     def whole(one: PreferencePair) -> PreferencePair:

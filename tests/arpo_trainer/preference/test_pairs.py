@@ -34,8 +34,8 @@ def test_pairs_are_rows_of_the_trees_and_no_trajectory_is_in_two() -> None:
         trees = [random_tree(rng) for _ in range(rng.randint(1, 3))]
         for tree in trees:
             tree.prompt_ids = trees[0].prompt_ids
-        pairs = pairs_of_task("t", trees, PairSettings(per_task=3, seed=seed))
-        assert pairs == pairs_of_task("t", trees, PairSettings(per_task=3, seed=seed))
+        pairs = pairs_of_task("t", trees, PairSettings(pairs_per_task=3), seed)
+        assert pairs == pairs_of_task("t", trees, PairSettings(pairs_per_task=3), seed)
         assert len(pairs) <= 3
         for side, rows in (("chosen", whole_rows(trees, True)), ("rejected", whole_rows(trees, False))):
             found = [(one.prompt_ids + getattr(one, f"{side}_ids"), getattr(one, f"{side}_mask")) for one in pairs]
@@ -52,7 +52,7 @@ def test_pairs_are_rows_of_the_trees_and_no_trajectory_is_in_two() -> None:
 def test_the_prompt_of_a_forked_pair_ends_where_the_two_part() -> None:
     for seed in range(100):
         tree = random_tree(random.Random(seed), 6)
-        for one in pairs_of_task("t", [tree], PairSettings(kind="fork")):
+        for one in pairs_of_task("t", [tree], PairSettings(pair_kind="fork")):
             assert one.shared > 0
             assert len(one.prompt_ids) == len(tree.prompt_ids) + one.shared
             starts = [span for span in tree.spans if span.kind == "environment"]
@@ -79,12 +79,12 @@ def test_outcomes_of_tasks_are_counted() -> None:
         tree = random_tree(random.Random(1), 2)
         for trajectory, reward in zip(tree.trajectories, rewards, strict=True):
             trajectory.reward = reward
-        data.add("t", [tree], settings, None)
+        data.add("t", [tree], settings, 0, None)
     assert data.facts()["outcomes"] == {"with pairs": 1, "all right": 1, "all wrong": 1, "nothing scored": 1}
     assert (data.right, data.trajectories) == (3, 6)
     assert data.words() == "1 pairs of 4 tasks: 1 with pairs, 1 all right, 1 all wrong, 1 nothing scored"
     tree.trajectories[0].reward, tree.trajectories[1].reward = 1.0, 0.0
-    data.add("t", [tree], settings, 3)
+    data.add("t", [tree], settings, 0, 3)
     assert (data.too_long, len(data.pairs)) == (1, 1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import re
@@ -18,7 +17,7 @@ from arpo_trainer.costs.memory import SHARDINGS, MemoryNeeds, ProcessLayout, mem
 from arpo_trainer.preference.dpo_run import configure_dpo
 from arpo_trainer.run.arguments import RunArguments, batch_settings, configure, configure_sft
 from arpo_trainer.run.dry_run import _SMALLER, RunEnvironments, check_memory
-from arpo_trainer.run.launch import add_launch_flags, check_launch_flags
+from arpo_trainer.run.launch import LaunchFlags
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.training.config import check_vllm_length
 from arpo_trainer.training.devices import check_devices, planning
@@ -94,22 +93,16 @@ def test_a_base_is_looked_for_beside_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "refused"),
     [
-        (["--num_processes", "2"], True),
-        (["--num_processes", "2", "--dry-run"], False),
-        (["--num_processes", "2", "--accelerate_config", "ddp"], False),
-        (["--machine_rank", "1"], True),
-        ([], False),
+        (LaunchFlags(num_processes=2), True),
+        (LaunchFlags("ddp", 2), False),
+        (LaunchFlags(machine_rank=1), True),
+        (LaunchFlags(), False),
     ],
 )
-def test_flags_that_would_start_nothing_are_refused(flags: list[str], refused: bool) -> None:
-    parser = argparse.ArgumentParser()
-    add_launch_flags(parser)
-    parser.add_argument("--dry-run", action="store_true")
-    arguments = parser.parse_args(flags)
-    if not refused:
-        return check_launch_flags(arguments)
-    with pytest.raises(ValueError, match="without --accelerate-config starts nothing"):
-        check_launch_flags(arguments)
+def test_flags_that_would_start_nothing_are_refused(flags: LaunchFlags, refused: bool) -> None:
+    LaunchFlags(num_processes=2).check(dry_run=True)
+    with pytest.raises(ValueError, match="starts nothing") if refused else contextlib.nullcontext():
+        flags.check()
 
 
 def test_an_environment_that_is_not_there_is_named_before_anything_is_loaded() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 from types import SimpleNamespace
@@ -12,14 +11,7 @@ from unittest import mock
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.run.launch import CONFIGS, add_launch_flags, config_file, launch_command, shards
-
-
-def parsed(*argv: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--config")
-    add_launch_flags(parser)
-    return parser.parse_args(argv)
+from arpo_trainer.run.launch import CONFIGS, LaunchFlags, config_file, launch_command, shards
 
 
 def launcher_environment(name: str, *flags: str) -> dict[str, str]:
@@ -78,19 +70,9 @@ def test_ddp_shards_nothing(plain_environment: None) -> None:
 
 
 def test_the_command_is_this_one_without_the_launch_flags() -> None:
-    argv = [
-        "--traceback",
-        "train",
-        "--config",
-        "x",
-        "--accelerate_config",
-        "ddp",
-        "--num_processes",
-        "2",
-        "--set",
-        "a=1",
-    ]
-    command = launch_command(parsed("--accelerate_config", "ddp", "--num_processes", "2"), argv)
+    flags = ["--accelerate_config", "ddp", "--num_processes", "2"]
+    argv = ["--traceback", "train", "--config", "x", *flags, "--set", "a=1"]
+    command = launch_command(LaunchFlags("ddp", 2), argv)
     assert command[-8:] == ["-m", "arpo_trainer.cli", "--traceback", "train", "--config", "x", "--set", "a=1"]
     assert command[1:5] == ["-m", "accelerate.commands.launch", "--config_file", str(CONFIGS / "ddp.yaml")]
     assert command[command.index("--num_processes") + 1] == "2"
@@ -98,7 +80,7 @@ def test_the_command_is_this_one_without_the_launch_flags() -> None:
 
 def test_the_command_starts_the_processes() -> None:
     words = ["-n1", "-r1", "import os; print('rank', *map(os.environ.get, ('RANK', 'WORLD_SIZE')))"]
-    command = launch_command(parsed("--accelerate_config", "ddp", "--num_processes", "2"), words, "timeit")
+    command = launch_command(LaunchFlags("ddp", 2), words, "timeit")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert {line for line in done.stdout.splitlines() if line.startswith("rank")} == {"rank 0 2", "rank 1 2"}
@@ -107,26 +89,23 @@ def test_the_command_starts_the_processes() -> None:
 @pytest.mark.parametrize(
     ("flags", "cure"),
     [
-        (["--accelerate_config", "fsdp"], "did you mean 'fsdp2'"),
-        (["--accelerate_config", "ddp", "--num_processes", "8", "--num_machines", "2"], "needs --main-process-ip"),
-        (
-            ["--accelerate_config", "ddp", "--num_processes", "9", "--num_machines", "2", "--main_process_ip", "h"],
-            "multiple of --num-machines",
-        ),
+        (LaunchFlags("fsdp"), "did you mean 'fsdp2'"),
+        (LaunchFlags("ddp", 8, 2), "needs --main-process-ip"),
+        (LaunchFlags("ddp", 9, 2, main_process_ip="h"), "multiple of --num-machines"),
     ],
 )
-def test_what_cannot_start_says_why(flags: list[str], cure: str) -> None:
+def test_what_cannot_start_says_why(flags: LaunchFlags, cure: str) -> None:
     with pytest.raises(ValueError, match=cure):
-        launch_command(parsed(*flags), [])
+        launch_command(flags, [])
 
 
 def test_what_would_do_nothing_without_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     with pytest.raises(ValueError, match="give --num-processes"):
-        launch_command(parsed("--accelerate_config", "ddp"), [])
+        launch_command(LaunchFlags("ddp"), [])
     with pytest.raises(ValueError, match=r"FSDP needs GPUs.*take ddp"):
-        launch_command(parsed("--accelerate_config", "fsdp2", "--num_processes", "2"), [])
+        launch_command(LaunchFlags("fsdp2", 2), [])
 
 
 def test_a_launcher_in_a_launcher_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -67,7 +67,7 @@ def test_the_loss_falls_on_rows_of_each_format(
     assert facts["rows"] == rows * (2 if form == "traces" else 1)
     assert facts["kept"] + sum(facts["dropped"].values()) == facts["rows"]
     assert facts["kept"] > rows / 2
-    assert facts["losses"][-1] < 0.7 * facts["losses"][0]
+    assert facts["log"]["loss"][-1] < 0.7 * facts["log"]["loss"][0]
     assert (tmp_path / "out" / "model" / "config.json").is_file()
 
 
@@ -241,5 +241,5 @@ def test_other_losses_are_not_replaced_by_the_likelihood(model: Path, byte_token
     for name, options in {"nll": {}, "dft": {"loss_type": "dft"}, "smooth": {"label_smoothing_factor": 0.5}}.items():
         settings = {**QUICK, **options, "model": str(model), "data": [str(path)], "output_dir": str(tmp_path / name)}
         folder = sft({**settings, "logging_steps": 1})
-        losses[name] = json.loads((folder / "sft.json").read_text())["losses"][0]
+        losses[name] = json.loads((folder / "sft.json").read_text())["log"]["loss"][0]
     assert len(set(losses.values())) == 3

@@ -144,7 +144,7 @@ def test_limits_may_change_without_sampling_again(made: Path, tmp_path: Path) ->
     assert (folder / "episodes.jsonl").read_bytes() == rows
     assert "too many calls" not in found["samples"]["dropped"]
     assert found["samples"]["dropped"]["failed calls"]
-    data = read_trace_files([folder / "sft.jsonl"], TraceSettings(form="alpaca"))
+    data = read_trace_files([folder / "sft.jsonl"], TraceSettings(data_format="alpaca"))
     assert len(data.traces) == found["samples"]["kept"]
     info = json.loads((folder / "dataset_info.json").read_text())["copy"]
     assert (info["formatting"], info["file_name"]) == ("alpaca", "sft.jsonl")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arpo_trainer.cli import view_commands
+from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.report.run_data import load_run
 from arpo_trainer.views.figures import learning_series, write_figure
 from tests.arpo_trainer.views.sample_runs import make_run
@@ -71,11 +71,6 @@ def test_errors_name_the_cure(evaluation: Path, training: Path, tmp_path: Path) 
 
 
 def test_the_command_draws(training: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import argparse
-
-    parser = argparse.ArgumentParser()
-    view_commands.add_plot_command(parser.add_subparsers())
-    arguments = parser.parse_args(["plot", str(training), "--output", str(tmp_path / "learning.svg")])
-    assert arguments.run(arguments) == 0
+    assert main(["plot", str(training), "--output", str(tmp_path / "learning.svg")]) == 0
     assert (tmp_path / "learning.svg").is_file()
     assert capsys.readouterr().out.strip() == str(tmp_path / "learning.svg")

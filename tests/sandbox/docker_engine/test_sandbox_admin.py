@@ -139,14 +139,3 @@ def test_the_command_starts_without_the_training_stack() -> None:
 def test_an_engine_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sandbox", "ps", "--docker-host", "unix:///nowhere/docker.sock"]) == 1
     assert "unix:///nowhere/docker.sock does not answer" in capsys.readouterr().err
-
-
-def test_help_has_no_token_of_the_environment(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("ARPO_SANDBOX", "http://any:a%2Fb@box:8080")
-    with pytest.raises(SystemExit):
-        main(["sandbox", "check", "--help"])
-    shown = capsys.readouterr().out
-    assert "http://box:8080" in shown
-    assert "2Fb" not in shown

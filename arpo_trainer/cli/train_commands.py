@@ -1,0 +1,282 @@
+"""The commands that train: `arpo train`, `sft`, `dpo`, `run`; and `recipes`, which they run, and `export`.
+
+arpo train --recipe arithmetic-cpu --set max_steps=3 --env-set level=2
+arpo sft --recipe sft-qwen2.5-3b --data final_5w4_still.jsonl --accelerate-config zero3
+arpo sft --data traces.jsonl --to-protocol hermes --rows-only rewritten.jsonl
+arpo dpo --config my.yaml --resume                       # only what is missing is sampled
+arpo run --recipe arithmetic-cpu --from train            # redo the training and the evaluation
+arpo export runs/arpo-qwen2.5-3b-reasoning --output exports/mine-3b --dtype bfloat16
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from arpo_trainer.cli.command_options import (
+    Config,
+    EnvSet,
+    Flag,
+    Recipe,
+    Words,
+    chosen,
+    set_option,
+    write_lines,
+    write_table,
+)
+from arpo_trainer.optional_dependencies import require
+from arpo_trainer.run.launch import LaunchFlags, command_line, launch, without_launch_flags
+from arpo_trainer.run.recipes import FOLDERS, check_recipe, read_settings, recipe_names, recipe_summary
+
+if TYPE_CHECKING:
+    from arpo_trainer.costs.estimate import ComputeSpeed
+
+Set = set_option("settings: max_steps=3 limits.python=4")
+DryRun = Annotated[Flag, Parameter(help="check the settings and estimate tokens, hours and price; loads no weights")]
+Resume = Annotated[Flag, Parameter(help="go on with the folder, from its newest checkpoint if there is one")]
+Launch = Annotated[LaunchFlags | None, Parameter(name="*")]
+
+
+@Parameter(name="*")
+@dataclass
+class Speed:
+    """What a dry run needs for hours and prices.
+
+    Attributes:
+        tflops: TFLOP/s that a device reaches, for --dry-run
+        hour_price: price of a device's hour in US dollars, for --dry-run
+    """
+
+    tflops: float | None = None
+    hour_price: float | None = None
+
+    def read(self) -> ComputeSpeed:
+        """Return the speed for estimates."""
+        from arpo_trainer.costs.estimate import ComputeSpeed
+
+        return ComputeSpeed(self.tflops, self.hour_price)
+
+
+def recipes() -> None:
+    """List the recipes, which `arpo COMMAND --recipe NAME` runs."""
+    named = [(command, name) for command in FOLDERS for name in recipe_names(command)]
+    rows = [(name, command, recipe_summary(name, command)) for command, name in named]
+    write_table([("RECIPE", "COMMAND", "WHAT IT IS"), *rows])
+
+
+def train(
+    *,
+    recipe: Recipe = None,
+    config: Config = None,
+    settings: Set = (),  # type: ignore[valid-type]
+    env_set: EnvSet = (),
+    ray: Annotated[str | None, Parameter(help="play rollouts on this Ray cluster: HOST:PORT, or auto")] = None,
+    dry_run: DryRun = False,
+    launcher: Launch = None,
+) -> int:
+    """Train a model, and write a report."""
+    flags = _checked(launcher, dry_run)
+    source = _source("train", recipe, config, needed=True)
+    require("train")
+    # each process that is launched reads the settings itself; a dry run plans for them in this one
+    if flags.accelerate_config and not dry_run:
+        return launch(flags)
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # about `rollout_func`, which our tests of TRL watch
+    given = read_settings(source, settings, env_set) | ({"ray_address": ray} if ray else {})
+    if dry_run:
+        return _plan_training(given, flags)
+    from arpo_trainer.run.train import train  # after the dry run: it imports the whole training stack
+
+    train(given)
+    return 0
+
+
+def _plan_training(settings: dict[str, Any], flags: LaunchFlags) -> int:
+    from arpo_trainer.costs.estimate import cost_rows
+    from arpo_trainer.run.dry_run import Placement, plan_run
+
+    planned = plan_run(settings, flags.num_processes, flags.accelerate_config)
+    placement = Placement(planned, flags.num_machines, flags.main_process_ip)
+    refused = placement.refused()
+    return _show_plan([*cost_rows(planned.costs), *placement.rows()], planned.missing, planned.costs.notes, refused)
+
+
+def _show_plan(
+    rows: Sequence[Sequence[str]], missing: Iterable[str], notes: Iterable[str] = (), refused: Iterable[str] = ()
+) -> int:
+    # under a launcher each process makes the estimate, and one prints it
+    if os.environ.get("RANK", "0") == "0":
+        write_table(rows)
+        write_lines(f"left out: {note}" for note in notes)
+        write_lines((f"missing here: {lack}" for lack in missing), sys.stderr.write)
+        write_lines((f"refused: {reason}" for reason in refused), sys.stderr.write)
+    return 1 if missing or refused else 0
+
+
+def _checked(launcher: LaunchFlags | None, dry_run: bool) -> LaunchFlags:
+    flags = launcher or LaunchFlags()
+    flags.check(dry_run)
+    return flags
+
+
+def _source(command: str, recipe: str | None, config: str | None, needed: bool = False) -> Any:
+    if recipe:
+        check_recipe(recipe, command)
+    return chosen({"--recipe": recipe, "--config": config}, needed)
+
+
+def _resume_point(folder: str) -> dict[str, str]:
+    """Return the setting that goes on from a folder's newest complete checkpoint; none if there is none."""
+    from arpo_trainer.training.checkpoints import broken
+
+    found = [path for path in Path(folder).glob("checkpoint-*") if broken(path) is None]
+    return {"resume_from_checkpoint": "last"} if found else {}
+
+
+def sft(
+    *,
+    recipe: Recipe = None,
+    config: Config = None,
+    data: Annotated[Words, Parameter(help="files or folders of traces; replaces `data`")] = (),
+    to_protocol: Annotated[str | None, Parameter(help="rewrite the traces in this protocol: hermes, llama3")] = None,
+    rows_only: Annotated[Path | None, Parameter(help="write the rows as JSONL messages, and train nothing")] = None,
+    strict: Annotated[Flag, Parameter(help="a row that cannot be used is an error")] = False,
+    resume: Resume = False,
+    settings: Set = (),  # type: ignore[valid-type]
+    dry_run: DryRun = False,
+    speed: Speed | None = None,
+    launcher: Launch = None,
+) -> int:
+    """Train a model on traces: the cold start."""
+    given = read_settings(_source("sft", recipe, config), settings, command="sft")
+    asked = {"data": list(data), "protocol": to_protocol, "strict": strict}
+    given |= {name: value for name, value in asked.items() if value}
+    if resume:
+        given |= _resume_point(given.get("output_dir", "runs/sft"))
+    flags = _checked(launcher, dry_run)
+    require("train")
+    if flags.accelerate_config and not (dry_run or rows_only):
+        return launch(flags)
+    from arpo_trainer.run import sft_run
+    from arpo_trainer.run.arguments import configure_sft
+
+    if rows_only:
+        write_table(sft_run.write_rows(configure_sft(given)[0], rows_only).table())
+    elif dry_run:
+        return _show_plan(*sft_run.sft_dry_run(given, flags.num_processes, (speed or Speed()).read()))
+    else:
+        sft_run.sft(given)
+    return 0
+
+
+def dpo(
+    *,
+    recipe: Recipe = None,
+    config: Config = None,
+    pairs: Annotated[Words, Parameter(help="files of pairs to learn from; nothing is sampled")] = (),
+    sample_only: Annotated[Flag, Parameter(help="end when the pairs are written")] = False,
+    resume: Resume = False,
+    settings: Set = (),  # type: ignore[valid-type]
+    env_set: EnvSet = (),
+    dry_run: DryRun = False,
+    speed: Speed | None = None,
+    launcher: Launch = None,
+) -> int:
+    """Train a model on pairs of its own right and wrong trajectories."""
+    given = read_settings(_source("dpo", recipe, config), settings, env_set, "dpo")
+    if pairs:
+        given["pairs"] = list(pairs)
+    folder = str(given.get("output_dir", "runs/dpo"))
+    if resume:
+        given |= _resume_point(folder)
+    flags = _checked(launcher, dry_run)
+    require("train")
+    if flags.accelerate_config and not (dry_run or sample_only):
+        if "pairs" not in given and (status := _sample_alone(folder)) is not None:
+            return status
+        return launch(flags)
+    from arpo_trainer.preference import dpo_run
+
+    if dry_run:
+        return _show_plan(*dpo_run.dpo_dry_run(given, flags.num_processes, (speed or Speed()).read()))
+    dpo_run.dpo(given, resume=resume, sample_only=sample_only)
+    return 0
+
+
+def _sample_alone(folder: str) -> int | None:
+    """Sample in one process, which frees its memory at its end; return its status if there is nothing to train then.
+
+    A launcher's processes all run the same command; only one may sample.
+    """
+    alone = [*without_launch_flags(command_line), "--sample-only"]
+    done = subprocess.run([sys.executable, "-m", "arpo_trainer.cli", *alone], check=False)
+    record = Path(folder, "dpo.json")
+    skipped = record.is_file() and json.loads(record.read_text(encoding="utf-8"))["status"] == "skipped"
+    return done.returncode if done.returncode or skipped else None
+
+
+def run(
+    *,
+    recipe: Recipe = None,
+    config: Config = None,
+    settings: set_option("settings of a stage: train.max_steps=3 output_dir=FOLDER") = (),  # type: ignore[valid-type]
+    begin: Annotated[str | None, Parameter(name="--from", help="redo this stage and those after it")] = None,
+    dry_run: DryRun = False,
+    speed: Speed | None = None,
+    accelerate_config: Annotated[str | None, Parameter(help="start several processes for sft, train and dpo")] = None,
+    num_processes: Annotated[int | None, Parameter(help="of sft, train and dpo (default: one per GPU)")] = None,
+) -> int:
+    """Run synth, sft, train, dpo and eval from one file."""
+    source = _source("run", recipe, config, needed=True)
+    require("train")
+    from arpo_trainer.run.pipeline import Pipeline, run_command
+
+    LaunchFlags(accelerate_config, num_processes).check(dry_run)
+    words = {"--accelerate-config": accelerate_config, "--num-processes": accelerate_config and num_processes}
+    flags = [text for flag, value in words.items() if value for text in (flag, str(value))]
+    pipeline = Pipeline.read(source, settings, flags)
+    if not dry_run:
+        pipeline.run(run_command, begin)
+        return 0
+    from arpo_trainer.evaluation.eval_session import environment_rows
+    from arpo_trainer.preference.dpo_run import dpo_dry_run
+    from arpo_trainer.run.pipeline import pipeline_dry_run
+
+    return _show_plan(
+        *pipeline_dry_run(pipeline, (speed or Speed()).read(), num_processes, environment_rows, dpo_dry_run)
+    )
+
+
+def export(
+    checkpoint: Path,
+    /,
+    *,
+    output: Path,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    base: str | None = None,
+    licence: str | None = None,
+    name: str | None = None,
+) -> None:
+    """Write a checkpoint as a plain Hugging Face folder with a model card.
+
+    Args:
+        checkpoint: a checkpoint, a saved model, adapters, or the folder of a run (its final model, else the newest)
+        output: the new folder
+        dtype: of the weights (default: that of the checkpoint)
+        base: model that adapters are merged into, or whose structure shards have (default: what the run says)
+        licence: for the card, as the hub names it: apache-2.0
+        name: of the model in the card (default: the folder's)
+    """
+    require("train")
+    from arpo_trainer.export.export_model import export_model
+
+    target = export_model(checkpoint, output, base=base, dtype=dtype, licence=licence, name=name)
+    sys.stdout.write(f"{target}\n")
