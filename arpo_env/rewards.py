@@ -279,7 +279,7 @@ class DeepAgentRewards(Rewards):
     R_succ, `success`, is the accuracy of the answer, or of the calls where the tasks have no gold answer; there is no
     reward for the format. R_action, `action`, is the sum of C(call) over the calls, times `call_weight`. Its other
     part, S_pref, the preference for folding, compares trajectories and is not known within one episode: `algorithm:
-    toolpo` adds it, times `fold_weight` (`arpo_trainer.algorithms.toolpo`).
+    toolpo` adds it, times `fold_weight` (`arpo_trainer.algorithms.credit`).
 
     Args:
         correct: C of each call of an episode, 1 if it is right and 0 if not. None is for tasks that do not say which

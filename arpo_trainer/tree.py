@@ -1,14 +1,8 @@
-"""`RolloutTree`: everything that was sampled for one prompt, as one object. There is no other trajectory type.
+"""`RolloutTree`: everything that was sampled for one prompt. There is no other trajectory type.
 
-A tree's nodes are *spans* of token ids. A span was written either by the model (with a sampling log-probability
-and an entropy for each token) or by the environment (a tool's result). A *trajectory* is the path from the prompt
-to one leaf. A plain GRPO group is a tree whose branches all start at the prompt. A *fold* (`memory_folding`) is a
-span of its own kind: a new prompt, from which the episode goes on without what came before it.
-
-The ids are what counts: `text` is for people and is never tokenised again.
-
-    tree = RolloutTree.from_json(line)        # one line of traces.jsonl
-    [span.text for span in tree.path(0)]
+A tree's nodes are *spans* of token ids, written by the model or by the environment; a *trajectory* is the path from the
+prompt to one leaf. A plain GRPO group is a tree whose branches all start at the prompt. The ids are what counts: `text`
+is for people and is never tokenised again.
 """
 
 from __future__ import annotations
@@ -18,11 +12,9 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
-
-# Times of a rollout: what each trajectory did and waited for (`Event`), and how long anything ran (`Stopwatch`).
 
 
 @dataclass
@@ -32,18 +24,15 @@ class Event:
     Attributes:
         trajectory: its number in the tree.
         kind: "start" (waiting for a place among the running trajectories), "reset", "generate", "tool", "answer"
-            (grading), "fork", "settle" (a branch that waits until earlier requests are settled), "retry", "helper" (the
-            model of a tool at inference time).
-        start: seconds since the rollout began.
-        end: seconds since the rollout began.
-        waited: seconds of waiting from `start` on: behind a limit, or in the queue of the backend.
+            (grading), "fork", "settle" (a branch waiting for earlier requests), "retry", "helper" (of a tool at
+            inference time).
+        start: seconds since the rollout began, as `end`.
+        waited: seconds of waiting from `start` on: for a limit, or in the queue of the backend.
         name: of the tool, or of the error that was retried.
         status: of a tool's result, or how a generation ended ("stop", "eos", "length").
-        tokens: generated.
-        cached: context tokens the backend did not compute again.
-        context: context tokens it was given.
-        copies: of a fork: number of environments that were made.
-        until: of a fork: when its copies were no longer held, because the branches started or were denied.
+        tokens: number of generated tokens.
+        cached: number of context tokens the backend did not compute again, out of `context`.
+        copies: number of environments that a fork made; they were held until the time `until`.
     """
 
     trajectory: int
@@ -87,6 +76,7 @@ class Stopwatch:
                 self.seconds += time.perf_counter() - self._since
 
 
+ABOVE, NOT_ABOVE = "score above threshold", "score not above threshold"
 # reasons of points that would have branched otherwise; `Decision.passed` counts these points, too
 SPENT, QUOTA, FORK_FAILED = REFUSALS = "budget spent", "quota of the root used", "fork failed"
 # outcomes of what tools at inference time did to a turn, see `Span.interventions`
@@ -97,29 +87,44 @@ Origin = Literal["root", "branch", "top-up"]
 
 @dataclass
 class Decision:
-    """The branching decision after an environment span (ARPO, eq. 4-5).
+    """What was measured at a point where an episode may branch, and what was decided there (ARPO, eq. 4-5).
+
+    A branch function reads the measurement and returns it with a score (`scored`). The last three fields are known
+    while the tree grows and are not stored.
 
     Attributes:
-        entropy: of the first k tokens after the result, on the scale of `entropy.entropy_level`; in reference modes
-            that of the published code.
-        delta: the rise of that entropy over that of the first turn.
+        entropy: H of the measured segment, on the scale of `branching.entropy_level`; in reference modes that of the
+            published code.
+        delta: dH, the rise of that entropy over the segment it is compared with.
         score: the branch score P; for a draw, the drawn number; for a rank, its score when the budget was given out.
         threshold: tau; for a draw, the number it was compared with.
         branches: number of branches that leave here.
-        reason: why, in a few words: "entropy rose", "score above threshold" (without a rise), "score not above
-            threshold", "next to no entropy left", "drawn", "not drawn", "chosen by rank", "every point branches",
-            "budget spent", "quota of the root used", "fork failed: ...". A point with one of the last three would have
-            branched otherwise.
+        reason: a few words such as "entropy rose" or "budget spent".
         consecutive: l, the number of consecutive high-entropy steps just before.
+        uniform: a random number in [0, 1) that belongs to this point.
+        branch: whether the score asks for a branch.
+        later: once all paths have ended, the log-probabilities of each later turn on the path.
     """
 
     entropy: float
     delta: float
-    score: float
-    threshold: float
-    branches: int
-    reason: str
+    score: float = 0.0
+    threshold: float = 0.0
+    branches: int = 0
+    reason: str = ""
     consecutive: int = 0
+    uniform: float = field(default=0.0, compare=False)
+    branch: bool = field(default=False, compare=False)
+    later: tuple[tuple[float, ...], ...] = field(default=(), compare=False)
+
+    def scored(self, score: float, threshold: float, branch: bool, reason: str = "") -> Decision:
+        """Return the point with its score; without a reason, it says on which side of the threshold the score is."""
+        reason = reason or (ABOVE if branch else NOT_ABOVE)
+        return replace(self, score=score, threshold=threshold, branch=branch, reason=reason)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what is stored of it."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
 
     @property
     def passed(self) -> bool:
@@ -135,20 +140,18 @@ class Span:
     Attributes:
         index: position in `RolloutTree.spans`.
         parent: index of the span before it, or None if it follows the prompt.
-        kind: who wrote it: the model or the environment; "fold" is a new prompt, with the memories of the old history.
+        kind: "model", "environment" (a tool's result), or "fold": a new prompt, from which the episode goes on without
+            what came before it.
         ids: token ids, shape (n,).
-        logprobs: log-probability of each token when it was sampled, shape (n,); empty for the environment.
-        entropies: entropy of the distribution of each token, in nats, shape (n,); empty for the environment.
-        text: the decoded ids, for people.
+        logprobs: log-probability of each token when it was sampled, shape (n,); only the model's spans have them.
+        entropies: entropy of the distribution of each token, in nats, shape (n,), likewise.
         finish: how a model span ended: "stop" (a stop string), "eos" or "length".
         tool: of an environment span: {"name", "status", "seconds"} of the call it answers; "withheld" if its result did
-            not fit and the model was only told so; "images" (data URLs) if pictures came with it. A fold has the
-            "memory", too.
+            not fit and the model was only told so; "images" (data URLs); "memory" of a fold.
         decision: of an environment span: the branching decision taken after it.
         interventions: what tools at inference time did here: {"tool", "outcome", "detail"}, with "outcome" "worked",
-            "failed", "abandoned" (the sample went on elsewhere: no trajectory passes) or "rewritten" (a turn of a
-            chain that was shortened).
-        answer_logprob: mean log pi of the gold answer's tokens after this span; None where `answer_scores` did not run.
+            "failed", "abandoned" (no trajectory passes any more) or "rewritten" (a turn of a chain that was shortened).
+        answer_logprob: mean log pi of the gold answer's tokens after this span, where `answer_scores` measured it.
     """
 
     index: int
@@ -195,13 +198,11 @@ class Trajectory:
     Attributes:
         leaf: index of its last span.
         origin: "root" (planned start), "branch" (forked off `parent`), "top-up" (a start from unused budget).
-        parent: index of the trajectory it was forked from, or None.
-        fork_span: the environment span it was forked after, or None.
-        reward: of the environment; None if the trajectory is not valid.
+        fork_span: index of the environment span it was forked after.
+        reward: of the environment; None if the trajectory is not valid: it is masked, never scored 0.
         components: the reward's named parts.
         outcome: how the episode ended ("answered", "no answer", "truncated", "failed").
-        error: what failed, for a failed trajectory. Such a sample is masked, never scored 0.
-        answer: the answer it gave, or None.
+        error: what failed.
         tool_calls: number of calls along its path.
     """
 
@@ -227,10 +228,7 @@ class Row:
     """One trajectory as flat lists of the same length n: the completion of a training row.
 
     Attributes:
-        ids: token ids.
-        mask: 1 for tokens of the model, 0 for those of the environment.
-        logprobs: sampling log-probabilities, 0.0 at tokens of the environment.
-        entropies: entropies in nats, 0.0 at tokens of the environment.
+        mask: 1 for tokens of the model; log-probabilities and entropies (in nats) are 0.0 elsewhere.
         span: index of the span of each token; equal in all rows that share the token.
         fold: 1 for tokens of a new prompt: what follows was generated without anything before them.
     """
@@ -248,11 +246,9 @@ class RolloutTree:
     """One prompt and everything that was sampled for it.
 
     Attributes:
-        prompt_ids: token ids of the prompt, shape (n,).
         spans: the nodes; a parent always comes before its children.
         trajectories: the leaves, in the order they were started.
         task: the task as plain data (id, question, answers, level, ...).
-        prompt: the prompt's text, for people.
         meta: seed, step, group, algorithm and the like, as plain data.
         timeline: what each trajectory did and waited for, and when; it does not count for equality.
         answer_logprob: as that of a span, after the prompt.
@@ -297,7 +293,6 @@ class RolloutTree:
     def path_to(self, span: int | None) -> list[Span]:
         """Return the spans from the prompt down to and including `span`."""
         steps: list[Span] = []
-        # a span knows only the one before it, so the path is walked upwards and then reversed
         while span is not None:
             steps.append(self.spans[span])
             span = self.spans[span].parent
@@ -347,9 +342,8 @@ class RolloutTree:
     def samples(self) -> list[int]:
         """Return the trajectories that are independent samples of the policy: a mean over them is the policy's.
 
-        They are the planned roots. Where a tree forks, and how many starts it adds, depends on what was played before,
-        so a mean over all leaves counts some beginnings more often than the policy takes them. Where the first root
-        decided how many there are (AEPO), it alone was planned: how it went is known by their number.
+        They are the planned roots: where a tree forks, and how many starts it adds, depends on what was played before.
+        Where the first root decided how many there are (AEPO), it alone was planned.
         """
         roots = [number for number, trajectory in enumerate(self.trajectories) if trajectory.origin == "root"]
         return roots[:1] if "root_entropy" in self.meta else roots
@@ -378,14 +372,8 @@ class RolloutTree:
             event.trajectory = place[event.trajectory]
 
     def _place_abandoned(self, places: dict[int, int]) -> None:
-        """Give places to abandoned spans, which no trajectory reaches.
-
-        A single trajectory left them in the order of time. Several left them in an order that depends on timing, so
-        spans after one parent are ordered by what is in and below them.
-
-        Args:
-            places: old index -> new index of the spans that trajectories reach; the abandoned ones are added.
-        """
+        """Add abandoned spans, which no trajectory reaches, to `places` (old index -> new index)."""
+        # several trajectories left them in an order that depends on timing, so what is in and below them decides
         left = [span for span in self.spans if span.has_outcome(ABANDONED) and span.index not in places]
         contents = _contents(left) if len(self.trajectories) > 1 else {}
         while ready := [span for span in left if span.parent is None or span.parent in places]:
@@ -421,12 +409,12 @@ class RolloutTree:
         data = json.loads(line)
         data["spans"] = [_span(entry) for entry in data["spans"]]
         data["trajectories"] = [Trajectory(**entry) for entry in data["trajectories"]]
-        data["timeline"] = [Event(**entry) for entry in data.get("timeline", [])]  # older traces have none
+        data["timeline"] = [Event(**entry) for entry in data["timeline"]]
         return cls(**data)
 
 
 def _entry(span: Span) -> dict[str, Any]:
-    return _written({**vars(span), "decision": span.decision and vars(span.decision)})
+    return _written({**vars(span), "decision": span.decision and span.decision.as_dict()})
 
 
 def _written(entry: dict[str, Any]) -> dict[str, Any]:
@@ -435,7 +423,6 @@ def _written(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _span(entry: dict[str, Any]) -> Span:
-    # `to_json` turned the nested decision into a plain dictionary, too
     decision = entry.pop("decision", None)
     return Span(**entry, decision=Decision(**decision) if decision else None)
 

@@ -6,8 +6,9 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 _TYPE_WORDS = {"int": "a whole number", "float": "a finite number", "str": "text", "bool": "true or false"}
 
 
@@ -27,6 +28,17 @@ def check_name(what: str, given: str, known: Iterable[str]) -> None:
         near = nearest_names(given, names)
         hint = f"; did you mean {near!r}?" if near else ""
         raise ValueError(f"{what} must be one of {', '.join(map(repr, names))}; not {given!r}{hint}")
+
+
+def look_up(what: str, given: str, table: Mapping[str, T]) -> T:
+    """Return the row of a table.
+
+    Raises:
+        ValueError: the name is unknown; the error lists the names and the nearest one.
+    """
+    if given not in table:
+        check_name(what, given, table)
+    return table[given]
 
 
 def check_types(settings: object, annotations: Mapping[str, str]) -> None:

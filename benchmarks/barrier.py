@@ -23,13 +23,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arpo_env import ToolEnv
-from arpo_trainer.algorithms.branching import Point
-from arpo_trainer.algorithms.entropy import segment_entropy
+from arpo_trainer.algorithms.branching import segment_entropy
 from arpo_trainer.algorithms.registry import split_budget
 from arpo_trainer.backends.base import Backend, Generation, Request
 from arpo_trainer.rollout.rendering import Renderer, as_published
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.tree import Origin, RolloutTree, Stopwatch, Trajectory
+from arpo_trainer.tree import Decision, Origin, RolloutTree, Stopwatch, Trajectory
 from envs_registry import Task
 
 TOOL_WORKERS = 64
@@ -201,7 +200,7 @@ class BarrierEngine:
         )
         rollout.node = prompt.tree.trajectories[rollout.number].leaf = span.index
         rollout.ids += ids
-        rollout.last = segment_entropy(span.entropies, len(self.tokenizer), self.settings.entropy_window, "sum")
+        rollout.last = segment_entropy(span.entropies, len(self.tokenizer), self.settings.entropy_window)
         rollout.first = rollout.last if rollout.first is None else rollout.first
 
     # 2. act, all of them, and wait for all
@@ -249,7 +248,8 @@ class BarrierEngine:
         missing = settings.num_generations - len(prompt.tree.trajectories)
         method, copies = settings.parts.method, 0
         for _ in range(min(settings.branch_width - 1, missing) if method else 0):
-            point = Point(rollout.last, rollout.first or 0.0, prompt.streak, self._lot())
+            rise = rollout.last - (rollout.first or 0.0)
+            point = Decision(rollout.last, rise, consecutive=prompt.streak, uniform=self._lot())
             copies += method.score(point, settings).branch
         return copies
 

@@ -31,7 +31,7 @@ if str(Path(__file__).resolve().parent) in sys.path:  # its sandbox.py would pas
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from arpo_env import ToolEnv
 from arpo_trainer import Engine, RolloutSettings, RolloutTree, branch_score, read_traces
-from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, entropy_level
+from arpo_trainer.algorithms.branching import ENTROPY_UNIT, entropy_level
 from arpo_trainer.algorithms.registry import probed_roots
 from arpo_trainer.rollout.metrics import fork_contrasts, fork_results, rollout_metrics
 from arpo_trainer.tree import Decision

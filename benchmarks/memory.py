@@ -38,7 +38,7 @@ from arpo_trainer import ARPOConfig
 from arpo_trainer.backends.in_process import PREFILL_TOKENS, TransformersBackend
 from arpo_trainer.backends.sampling import Chances
 from arpo_trainer.costs.memory import ProcessLayout, format_bytes, memory, shape_of
-from arpo_trainer.packing.forward import BLOCK, accept_tree_masks, block_mask
+from arpo_trainer.packing import BLOCK, accept_tree_masks, block_mask
 
 # kind, vocabulary, hidden, inner, layers, heads, key heads, tied
 SIZES: dict[str, tuple[Any, ...]] = {

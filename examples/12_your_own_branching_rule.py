@@ -11,15 +11,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import arpo_env
 from arpo_trainer import Engine, RolloutSettings, TransformersBackend
-from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod, BranchSettings, Point, Score
+from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod, BranchSettings
 from arpo_trainer.algorithms.registry import ALGORITHMS, Algorithm
+from arpo_trainer.tree import Decision
 
 gym.register_envs(arpo_env)
 
 
-def unsure(point: Point, settings: BranchSettings) -> Score:
+def unsure(point: Decision, settings: BranchSettings) -> Decision:
     """Branch where the model is unsure how to go on, whether or not its entropy rose."""
-    return Score(point.entropy, threshold=0.1, branch=point.entropy > 0.1)
+    return point.scored(point.entropy, threshold=0.1, branch=point.entropy > 0.1)
 
 
 BRANCHES["unsure"] = BranchMethod(unsure)

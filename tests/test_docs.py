@@ -215,7 +215,7 @@ def test_the_own_algorithm_branches_and_gives_credit(tiny_policy: Path, isolatio
     page, functions = open_page("tutorials/own-algorithm.md")
     try:
         settings = RolloutSettings(algorithm="calm", budget="three-quarters")
-        assert page["calm"](page["Point"](entropy=0.1, baseline=0.3), settings).branch
+        assert page["calm"](page["Decision"](entropy=0.1, delta=-0.2), settings).branch
         assert BUDGETS["three-quarters"].start(16, 8) == 12
         assert batch_advantages("above-median", [[1.0, 0.0, 0.5, None]], [[1] * 4]) == [[1.0, -1.0, 0.0, 0.0]]
         assert token_advantages(small_tree(), [1.0, 0.5, 9.0], "answers-only")[1] == [0.0] * 5 + [0.5]

@@ -20,14 +20,14 @@ from tests.arpo_env.local_server import Call, LocalServer
 
 ALGORITHM = '''
 from arpo_trainer.algorithms.advantages import ADVANTAGES
-from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod, Score
+from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod
 from arpo_trainer.algorithms.losses import LOSSES, Loss
 from arpo_trainer.algorithms.registry import ALGORITHMS, Algorithm
 
 
 def everywhere(point, settings):
     """Branch after every result."""
-    return Score(1.0, 0.0, True, "always")
+    return point.scored(1.0, 0.0, True, "always")
 
 
 def centred(groups, lengths, starts):

@@ -23,7 +23,6 @@ from packaging.requirements import Requirement
 
 from arpo_env.adapters import load_peer
 from arpo_env.tools.mcp_tools import McpServer
-from arpo_trainer import packing
 from arpo_trainer.cli.arpo_command import app, main
 from arpo_trainer.optional_dependencies import EXTRAS, naming_extras, require
 from envs_registry.install_line import install_line
@@ -62,13 +61,11 @@ PACKAGES = (
     "arpo_trainer",
     "arpo_trainer.backends",
     "arpo_trainer.evaluation",
-    "arpo_trainer.packing",
 )
 NEED_TORCH = {
     "arpo_trainer": {"ARPOConfig", "ARPOTrainer", "RunRecorder", "TransformersBackend", "env_reward", "evaluate"},
     "arpo_trainer.backends": {"PaddedBackend", "TransformersBackend", "transformers_backend"},
     "arpo_trainer.evaluation": {"run_evaluation"},
-    "arpo_trainer.packing": set(packing.__all__) - {"why_not_packable"},
 }
 
 CORPUS, ROWS, PARQUET = (str(DATA / name) for name in ("corpus.jsonl", "rows.jsonl", "rows.parquet"))

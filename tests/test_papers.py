@@ -15,7 +15,7 @@ from arpo_env.tools.python import PythonTool
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.advantages import ADVANTAGES
 from arpo_trainer.algorithms.branching import BRANCHES
-from arpo_trainer.algorithms.credit import ATTRIBUTIONS
+from arpo_trainer.algorithms.credit import CREDITS
 from arpo_trainer.algorithms.losses import LOSSES
 from arpo_trainer.algorithms.registry import ALGORITHMS, BUDGETS
 from arpo_trainer.rollout.branch_scheduler import BranchState
@@ -26,7 +26,7 @@ TABLES = {
     "budget": BUDGETS,
     "branch": BRANCHES,
     "advantage": ADVANTAGES,
-    "attribution": ATTRIBUTIONS,
+    "attribution": CREDITS,
     "policy_loss": LOSSES,
     "algorithm": ALGORITHMS,
 }

@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="the settings of the trainer need torch")
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.advantages import ADVANTAGES
 from arpo_trainer.algorithms.branching import BRANCHES
-from arpo_trainer.algorithms.credit import ATTRIBUTIONS
+from arpo_trainer.algorithms.credit import CREDITS
 from arpo_trainer.algorithms.losses import LOSSES
 from arpo_trainer.algorithms.registry import ALGORITHMS, BUDGETS
 from envs_registry import all_specs
@@ -101,7 +101,7 @@ def test_every_row_of_the_algorithms_is_listed(source: Path, setting: str) -> No
 
 def test_every_attribution_is_explained(source: Path) -> None:
     listed = re.findall(r"^\| `([^`]+)` \|", text(source, "concepts/credit.md"), re.MULTILINE)
-    assert set(ATTRIBUTIONS) <= set(listed)
+    assert set(CREDITS) <= set(listed)
 
 
 def test_every_setting_is_listed(source: Path) -> None:

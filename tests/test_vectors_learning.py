@@ -12,13 +12,12 @@ import torch
 from transformers import AutoTokenizer
 
 from arpo_trainer.algorithms.advantages import batch_advantages, group_advantages
-from arpo_trainer.algorithms.credit import span_advantages, token_advantages, weight_scale
+from arpo_trainer.algorithms.credit import fold_preference, span_advantages, token_advantages, weight_scale
 from arpo_trainer.algorithms.losses import Loss, level_log_ratio, segment_log_ratio
-from arpo_trainer.algorithms.toolpo import fold_preference
 from arpo_trainer.preference.dpo_run import configure_dpo
 from arpo_trainer.preference.pair_trainer import make_pair_trainer
 from arpo_trainer.preference.pairs import PairSettings, PreferencePair, pairs_of_task
-from arpo_trainer.training.entropy_advantage import Moments, entropy_factor
+from arpo_trainer.training.rollout_batch import Moments, entropy_factor
 from arpo_trainer.tree import RolloutTree, Trajectory
 from tests.arpo_trainer.algorithms.explicit_losses import aggregate, k3, per_token
 from tests.arpo_trainer.byte_policy import write_byte_policy

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from arpo_trainer.algorithms.entropy import estimated_entropy
+from arpo_trainer.algorithms.branching import estimated_entropy
 from arpo_trainer.backends.base import (
     Finish,
     Generation,

@@ -1,11 +1,8 @@
 """The third decision, first half: from rewards to one advantage per trajectory.
 
-`group_advantages` (GRPO) and `leave_one_out` (RLOO) compare within a group. `tree_group_advantages` (Tree-GRPO) also
-compares with the trajectories that branched off the same start, and `reinforce_plus_plus` with the whole batch.
-`ADVANTAGES` has all of them under one signature, for the table of algorithms. `credit_assignment` spreads the advantage
-of a trajectory over its tokens, and `entropy_advantage` weighs it by entropy.
-
-    batch_advantages("rloo", [[1.0, 0.0, 0.0]], [[40, 52, 38]])
+`ADVANTAGES` has the methods under one signature, for the table of algorithms: a group's rewards are compared within the
+group (GRPO, RLOO), with the trajectories that branched off the same start (Tree-GRPO), or with the whole batch
+(REINFORCE++). `credit` spreads the advantage of a trajectory over its tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
-from arpo_trainer.validation import check_name
+from arpo_trainer.validation import check_name, look_up
 
 # as in verl: added to the deviation of a group, and to the variance over tokens
 EPSILON = 1e-6
@@ -42,7 +39,8 @@ def group_advantages(rewards: Rewards, scale: Scale = "group") -> list[float]:
     Raises:
         ValueError: a reward is not finite, or the scale is unknown.
     """
-    check_name("scale", scale, ("group", "none", "population"))
+    if scale not in ("group", "none", "population"):
+        check_name("scale", scale, ("group", "none", "population"))
     # equal rewards give exactly 0: their computed mean may differ from them by rounding, which Adam would scale up
     if not has_signal(rewards):
         return [0.0] * len(rewards)
@@ -55,7 +53,7 @@ def leave_one_out(rewards: Rewards) -> list[float]:
     """Return A_i = R_i minus the mean reward of the others in the group (RLOO, arXiv 2402.14740).
 
     Args:
-        rewards: of one group, shape (G,); None marks an invalid trajectory, which gets 0 and is part of no baseline.
+        rewards: as in `group_advantages`.
 
     Returns:
         Shape (G,); without anything to compare, the same as `group_advantages` without its epsilon.
@@ -79,7 +77,7 @@ def tree_group_advantages(rewards: Rewards, starts: Sequence[int]) -> list[float
     compare with and A_intra is 0; the published code uses its reward instead.
 
     Args:
-        rewards: of one group, shape (G,); None marks an invalid trajectory.
+        rewards: as in `group_advantages`.
         starts: the tree of each trajectory, shape (G,): any numbers, such as those of `RolloutTree.starts`.
 
     Returns:
@@ -129,14 +127,12 @@ def reinforce_plus_plus(groups: Sequence[Rewards], lengths: Sequence[Sequence[in
 
 
 def _group_moments(valid: Sequence[float], population: bool = False) -> tuple[float, float]:
-    """Return mean and standard deviation; 0 and 1 for a single reward."""
     if len(valid) == 1:
         return 0.0, 1.0
     return statistics.fmean(valid), statistics.pstdev(valid) if population else statistics.stdev(valid)
 
 
 def _token_moments(rewards: Sequence[tuple[float, int]]) -> tuple[float, float]:
-    """Return the mean over tokens, and sqrt(unbiased variance + 1e-8)."""
     tokens = sum(n for _, n in rewards)
     if tokens < 2:  # no variance; infinity makes the advantage 0
         return 0.0, math.inf
@@ -146,12 +142,7 @@ def _token_moments(rewards: Sequence[tuple[float, int]]) -> tuple[float, float]:
 
 
 def _by_group(function: Callable[[Rewards], list[float]]) -> Estimator:
-    def estimate(
-        groups: Sequence[Rewards], lengths: Sequence[Sequence[int]], starts: Sequence[Sequence[int]]
-    ) -> list[list[float]]:
-        return [function(group) for group in groups]
-
-    return estimate
+    return lambda groups, lengths, starts: list(map(function, groups))
 
 
 ADVANTAGES: dict[str, Estimator] = {
@@ -185,14 +176,14 @@ def batch_advantages(
     Raises:
         ValueError: the name is unknown (suggests the nearest), or a reward is not finite (names the group).
     """
-    check_name("advantage", name, ADVANTAGES)
+    estimate = look_up("advantage", name, ADVANTAGES)
     for number, group in enumerate(groups):
         try:
             # checked here as well, because only this loop can name the group
             _valid(group)
         except ValueError as error:
             raise ValueError(f"group {number}: {error}") from None
-    return ADVANTAGES[name](groups, lengths, [range(len(group)) for group in groups] if starts is None else starts)
+    return estimate(groups, lengths, [range(len(group)) for group in groups] if starts is None else starts)
 
 
 def has_signal(rewards: Rewards) -> bool:
@@ -202,10 +193,7 @@ def has_signal(rewards: Rewards) -> bool:
 
 
 def silent_groups(groups: Sequence[Rewards]) -> int:
-    """Count the groups without a signal, because all rewards are the same or fewer than two could be scored.
-
-    All their advantages are 0, except under "reinforce++", which compares across groups.
-    """
+    """Count the groups without a signal; all their advantages are 0, except under "reinforce++"."""
     return sum(not has_signal(group) for group in groups)
 
 

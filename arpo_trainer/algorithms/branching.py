@@ -1,7 +1,6 @@
-"""The second decision: whether an episode branches after a tool's result.
+"""The second decision: whether an episode branches after a tool's result; and the entropies that it is taken by.
 
-These are pure functions of what is known at such a point. A method is a row of `BRANCHES`; a new one needs a function
-and a row, and nothing in the engine.
+A method is a row of `BRANCHES`; a new one needs a function and a row, and nothing in the engine.
 
 | name | branches where | source |
 |---|---|---|
@@ -16,140 +15,124 @@ and a row, and nothing in the engine.
 | tree-grpo | at points drawn at random once all planned trajectories have ended | Tree-GRPO (2509.21240) |
 | spread | the same, evenly: few branches at a point, and a quota of every root | ours |
 | vine | as random, at points of roots alone | VinePPO (2410.01679), SPO (2505.23564) |
-| treerl, at2po | where a function of `ranking` says so, with hindsight | see there |
+| treerl, at2po | where `surprise` or `turn_entropy` is highest, once all paths have ended | see there |
 
-Entropies are on the scale of `entropy.entropy_level`, in the reference rows on that of `entropy.segment_entropy`.
+Entropies are on the scale of `entropy_level`, in the reference rows on that of `segment_entropy`.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
-# What is known where an episode may branch: at once (`Point`), and once all paths have ended (`Candidate`).
+from arpo_trainer.tree import Decision
+
+# entropies of tokens and of segments
+
+REFERENCE_WINDOW = 20
+REFERENCE_TOP = 10
+REFERENCE_VOCABULARY = 151_665  # entries of the tokenizer of Qwen2.5, which the published runs used
+ENTROPY_UNIT = math.log(REFERENCE_VOCABULARY) / REFERENCE_WINDOW  # 0.596 nats per token
+Estimator = Literal["exact", "renormalised", "tail", "nll", "raw10"]
+ESTIMATORS: tuple[str, ...] = get_args(Estimator)
 
 
-@dataclass(frozen=True)
-class Point:
-    """What is known where an episode may branch.
+def estimated_entropy(top: Sequence[float], sampled: float, estimator: str = "renormalised") -> float:
+    """Estimate the entropy of a token, in nats, from the log-probabilities that an engine returns.
 
-    Attributes:
-        entropy: H of the measured segment.
-        baseline: H of the segment it is compared with, on the same scale.
-        consecutive: l, the number of consecutive high-entropy steps just before.
-        uniform: a random number in [0, 1) that belongs to this point.
+    Args:
+        top: log-probabilities of the most likely tokens, in descending order, shape (k,); usually 20.
+        sampled: log-probability of the drawn token, which may or may not be among them.
+        estimator: "renormalised" (entropy of the top k alone), "tail" (all other tokens as one), "nll" (minus the
+            log-probability of the drawn token: right on average, needs no `top`), "raw10" (the published code: top 10
+            and the drawn token, not renormalised).
+
+    Raises:
+        ValueError: the estimator is "exact" or unknown, or `top` is empty where it is needed.
     """
+    if estimator == "nll":
+        return -sampled
+    if estimator not in ESTIMATORS or estimator == "exact" or not top:
+        raise ValueError(
+            f"estimator {estimator!r} with {len(top)} log-probabilities: use one of {ESTIMATORS[1:]} with at least one"
+        )
+    if estimator == "raw10":
+        first = list(top[:REFERENCE_TOP])
+        # tokens are not known here: an equal log-probability is taken for the same token
+        return _plain([*first, sampled] if sampled not in first else first)
+    mass = math.fsum(map(math.exp, top))
+    inside = _plain(top)
+    if estimator == "renormalised":
+        # entropy of p / mass: -sum (p / mass) log(p / mass) = inside / mass + log(mass)
+        return inside / mass + math.log(mass)
+    rest = max(0.0, 1.0 - mass)  # rounding may put the mass slightly above 1
+    return inside - (rest * math.log(rest) if rest else 0.0)
 
-    entropy: float
-    baseline: float
-    consecutive: int = 0
-    uniform: float = 0.0
 
-    @property
-    def delta(self) -> float:
-        """The rise of entropy, dH."""
-        return self.entropy - self.baseline
+def _plain(logprobs: Sequence[float]) -> float:
+    # impossible tokens add nothing to the sum of -p log p
+    return -math.fsum(math.exp(value) * value for value in logprobs if value != -math.inf)
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A point that waits for branches, with what is known once all paths have ended.
+def entropy_level(entropies: Sequence[float], window: int = REFERENCE_WINDOW) -> float:
+    """Return H of a segment on the scale of alpha, beta, tau, the penalty and the budget; 0 for an empty segment.
 
-    Attributes:
-        point: as it was scored.
-        logprobs: of what the model wrote on the path after the point, when it was sampled: one tuple per turn.
-        branches: number of branches that the present ranking has given to the point so far.
+    H = (mean nats of the first k tokens) / `ENTROPY_UNIT`, where `ENTROPY_UNIT` = ln(151,665) / 20 = 0.596 nats per
+    token. The published code sums 20 tokens and divides by ln V of Qwen2.5's tokenizer. In that setting both give the
+    same number; this one also holds for other windows, segment lengths and tokenizers.
+
+    Args:
+        entropies: of each token, in nats, shape (n,).
+        window: k, the number of tokens that count.
     """
-
-    point: Point
-    logprobs: tuple[tuple[float, ...], ...] = ()
-    branches: int = 0
+    first = entropies[:window]
+    return math.fsum(first) / len(first) / ENTROPY_UNIT if first else 0.0
 
 
-class BranchSettings(Protocol):
-    """The settings that branch functions read; the names are those of `ARPOConfig`."""
+def segment_entropy(entropies: Sequence[float], vocabulary: int, window: int = REFERENCE_WINDOW) -> float:
+    """Return the entropy of a segment as the published code measures it: the sum over its first tokens, over ln V.
 
-    @property
-    def branch_alpha(self) -> float:
-        """alpha: base of the score, or probability."""
+    A segment shorter than the window looks certain; `entropy_level` has no such bias.
 
-    @property
-    def branch_beta(self) -> float:
-        """beta: weight of the rise of entropy."""
-
-    @property
-    def branch_threshold(self) -> float:
-        """tau: threshold of the score."""
-
-    @property
-    def branch_penalty(self) -> float:
-        """Slope of AEPO's penalty, and AT2PO's deduction per branch."""
-
-
-# Ranking with hindsight: which of the points that wait get branches, once all paths have ended.
-#
-# A rank function takes all candidates and returns a score for each. The highest gets one branch, and the function is
-# asked again, with `Candidate.branches` counted up, until the budget is spent. The functions are pure, so that a tree
-# does not depend on who was faster.
-#
-# Papers without tools fork at any token. The engine forks live environments, which it can after tool results only, so
-# that their score of a token becomes a score of the turn that follows the result: a branch writes that turn anew.
-#
-# No row looks at rewards: a path stays in the group, so that a choice by its own result would bias the gradient. Rows
-# that look at the turn after the point (`surprise`, `turn_entropy`) do the same through the action, where it tells the
-# outcome.
-
-RankFunction = Callable[[Sequence[Candidate], BranchSettings], list[float]]
-
-
-def evenly(candidates: Sequence[Candidate], settings: BranchSettings) -> list[float]:
-    """Spread branches over the points: those with the fewest branches first, among equals by lot.
-
-    The score is u - b, with u the point's random number in [0, 1) and b its branches. It looks at nothing that the path
-    did but how many points it has: a path that went on shares its branches among more of them (see `fork_credit`).
+    Raises:
+        ValueError: the segment is empty, or the window is below 1.
     """
-    return [candidate.point.uniform - candidate.branches for candidate in candidates]
+    first = entropies[:window] if window >= 1 else ()
+    if not first:
+        raise ValueError(f"need at least one entropy and a window >= 1, got {len(entropies)} and {window}")
+    return math.fsum(first) / math.log(vocabulary)
 
 
-def surprise(candidates: Sequence[Candidate], settings: BranchSettings) -> list[float]:
-    """Rank by the least likely token of the next turn.
-
-    TreeRL (2506.11902, EPTree): of all tokens of a tree the N with the highest H(y_t) = -log pi(y_t | y_<t) are forked,
-    T times each. A point's score is the maximum of that over the turn that follows it; T is `branch_width` - 1, and the
-    quota of a root stands for N per tree. Left out: forks inside a turn, the masks for tokens near the end, and the
-    several iterations.
-    """
-    return [max((-value for value in _next(candidate.logprobs)), default=0.0) for candidate in candidates]
+def chain_length(steps: list[bool]) -> int:
+    """Return l of a chain: the number of consecutive high-entropy tool steps at its end (AEPO)."""
+    length = 0
+    while length < len(steps) and steps[-1 - length]:
+        length += 1
+    return length
 
 
-def turn_entropy(candidates: Sequence[Candidate], settings: BranchSettings) -> list[float]:
-    """Rank by the entropy of the next turn, less a deduction for each branch that is there.
-
-    AT2PO (2601.04767, entropy-guided tree expansion): H(n) = 1/|y| sum_t -log pi(y_t) of a turn's node n; in each round
-    the K nodes with the highest H(n) - alpha b, b the branches that are there, get a sister each. In the published code
-    alpha is 0.05 (`branch_penalty`) and there are two rounds. Left out: sisters of the first turn, which would be fresh
-    roots, and more branches in the second round where the first has made some.
-    """
-    penalty = settings.branch_penalty
-    return [
-        _mean([-value for value in _next(candidate.logprobs)]) - penalty * candidate.branches
-        for candidate in candidates
-    ]
+# settings and rows
 
 
-def _next(turns: tuple[tuple[float, ...], ...]) -> tuple[float, ...]:
-    """Return the turn that follows the point."""
-    return turns[0] if turns else ()
+@dataclass(kw_only=True)
+class BranchSettings:
+    """The settings that branch functions read; they are settings of rollouts and of training, too."""
+
+    branch_alpha: float = field(default=0.5, metadata={"help": "alpha: base of the branch score (ARPO eq. 5)."})
+    branch_beta: float = field(default=0.2, metadata={"help": "beta: weight of the entropy rise (ARPO eq. 5)."})
+    branch_threshold: float = field(default=0.5, metadata={"help": "tau: a point with a score above it branches."})
+    branch_penalty: float = field(
+        default=0.05, metadata={"help": "Slope of AEPO's penalty for consecutive high-entropy steps."}
+    )
 
 
-def _mean(values: Sequence[float]) -> float:
-    return statistics.fmean(values) if values else 0.0
-
+BranchFunction = Callable[[Decision, BranchSettings], Decision]
+RankFunction = Callable[[Sequence[Decision], BranchSettings], list[float]]
 
 ROSE = "entropy rose"
-ABOVE, NOT_ABOVE = "score above threshold", "score not above threshold"
 DRAWN, NOT_DRAWN = "drawn", "not drawn"
 RANKED, EVERY_POINT = "chosen by rank", "every point branches"
 NO_DOUBT = "next to no entropy left"
@@ -157,36 +140,11 @@ NO_DOUBT_LEVEL = 0.02  # 0.012 nats per token: two samples of 20 tokens are equa
 
 
 @dataclass(frozen=True)
-class Score:
-    """The result of a branch function.
-
-    Attributes:
-        value: the score.
-        threshold: the value it is compared with.
-        branch: whether to branch.
-        why: the reason, in a few words; it is recorded in the tree.
-    """
-
-    value: float
-    threshold: float
-    branch: bool
-    why: str = ""
-
-    @property
-    def reason(self) -> str:
-        """`why`, or the side of the threshold that the score is on."""
-        return self.why or (ABOVE if self.branch else NOT_ABOVE)
-
-
-BranchFunction = Callable[[Point, BranchSettings], Score]
-
-
-@dataclass(frozen=True)
 class BranchMethod:
     """One row of `BRANCHES`.
 
     Attributes:
-        score: the function.
+        score: returns a point with its score (`Decision.scored`).
         published: whether measure, order and top-up are those of the published engine: a turn is measured by the sum of
             its entropies, against the first turn of the same path; points are decided in the order of rounds and
             trajectory numbers; missing trajectories are added one per round, and may branch.
@@ -194,6 +152,7 @@ class BranchMethod:
         penalised: whether c counts the rounds in which the prompt got a new trajectory.
         quota: whether, without a `branch_quota`, a root and its descendants get at most ceil((M - N) / N) branches.
         rank: with `best`, scores the points that wait, in place of `score`, which only says whether a point waits.
+            The highest gets one branch and the function is asked again, until the budget is spent.
         rounds: with `best`, in how many rounds the budget is spent; the points of a round's branches wait for the next.
         roots_only: whether branches never branch again.
         turn_end: whether the turn *before* the result is measured; otherwise it is the one after it.
@@ -217,13 +176,16 @@ class BranchMethod:
             raise ValueError("rank and rounds need best=True: only points that wait can be ranked")
 
 
+# Rules that decide at once.
+
+
 def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: int = 0, penalty: float = 0.0) -> float:
     """Return P = (alpha + beta * dH) * (1 - penalty * l): branch iff P > tau.
 
     ARPO, eq. 4-5 is the case without penalty; AEPO multiplies by a factor that falls linearly in l.
 
     Args:
-        delta_entropy: dH, the rise of entropy after the tool result (`entropy.entropy_level`).
+        delta_entropy: dH, the rise of entropy after the tool result (`entropy_level`).
         alpha: base.
         beta: weight of the rise.
         consecutive: l, the number of consecutive high-entropy steps at the end of the chain.
@@ -232,89 +194,122 @@ def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: i
     return (alpha + beta * delta_entropy) * max(0.0, 1.0 - penalty * consecutive)
 
 
-def _arpo(point: Point, settings: BranchSettings) -> Score:
+def _arpo(point: Decision, settings: BranchSettings) -> Decision:
     return _by_entropy(point, settings, 0.0)
 
 
-def _aepo(point: Point, settings: BranchSettings) -> Score:
+def _aepo(point: Decision, settings: BranchSettings) -> Decision:
     return _by_entropy(point, settings, settings.branch_penalty)
 
 
-def _by_entropy(point: Point, settings: BranchSettings, penalty: float) -> Score:
+def _by_entropy(point: Decision, settings: BranchSettings, penalty: float) -> Decision:
     alpha, beta, tau = settings.branch_alpha, settings.branch_beta, settings.branch_threshold
     # `flat` is the score without a rise: it tells whether the rise was the reason
     value, flat = (branch_score(delta, alpha, beta, point.consecutive, penalty) for delta in (point.delta, 0.0))
     rose = point.delta > 0 and value > tau >= flat  # otherwise alpha alone is above tau, and the rise explains nothing
-    return Score(value, tau, value > tau, ROSE if rose else "")
+    return point.scored(value, tau, value > tau, ROSE if rose else "")
 
 
-def _arpo_ranked(point: Point, settings: BranchSettings) -> Score:
-    # the rank of the score decides, not the threshold: a fresh root is not better than a point where dH is negative
-    score = _arpo(point, settings)
-    # a branch from a nearly deterministic point repeats the original and only costs budget
-    if point.entropy < NO_DOUBT_LEVEL:
-        return replace(score, branch=False, why=NO_DOUBT)
-    return score if score.branch else replace(score, branch=True, why=RANKED)
-
-
-def _ranked(point: Point, settings: BranchSettings) -> Score:
-    return Score(0.0, 0.0, True, RANKED)  # every point is a candidate of the row's `rank`
-
-
-def _every_point(point: Point, settings: BranchSettings) -> Score:
+def _every_point(point: Decision, settings: BranchSettings) -> Decision:
     """Branch everywhere.
 
     TreePO (2508.17445; `generate_sequences_tree_deepth_first_vanilla_mode` of its code): after each segment every path
     that goes on continues in d = 2 copies (`branch_width`), as far as the width allows. Left out: segments of a fixed
-    number of tokens (a segment is a turn), the random width of the first split, early stops, and the fallback, which
-    continues finished paths from a random segment where nothing can branch any more; here these places become fresh
-    roots, as everywhere. The published code also lets the paths that go on inherit d copies of each path that has just
-    ended, and where the width is short it gives each the same number and the last one the remainder. Here no point has
-    more than d - 1 branches, and where the budget is short the points of a round are served in the drawn order.
+    number of tokens (a segment is a turn), the random width of the first split, early stops, and the fallback to
+    random segments of finished paths; these places become fresh roots. Here no point has more than d - 1 branches, and
+    where the budget is short the points of a round are served in the drawn order.
     """
-    return Score(1.0, 0.0, True, EVERY_POINT)
+    return point.scored(1.0, 0.0, True, EVERY_POINT)
 
 
-def _random(point: Point, settings: BranchSettings) -> Score:
-    # true with probability alpha, and written so that high scores branch, as with the rules that use entropy
-    return _drawn(point.uniform, 1.0 - settings.branch_alpha, point.uniform >= 1.0 - settings.branch_alpha)
+def _random(point: Decision, settings: BranchSettings) -> Decision:
+    """Toss a coin.
 
-
-def _vine(point: Point, settings: BranchSettings) -> Score:
-    """Toss a coin, at points of roots alone.
-
-    VinePPO (2410.01679, sec. 4) takes K extra rollouts at every intermediate state s_t of a trajectory, V(s_t) = 1/K
-    sum_k R(tau_k), and SPO-chain (2505.23564) at the ends of its segments. Here K is at most `branch_width` - 1, and
-    the coin and the group's budget decide which states get any. A choice of states once the paths have ended would
+    The row `vine` tosses it at points of roots alone: VinePPO (2410.01679, sec. 4) takes K extra rollouts at every
+    state of a trajectory, and SPO-chain (2505.23564) at the ends of its segments. Here K is at most `branch_width` - 1,
+    and the coin and the group's budget decide which states get any. A choice of states once the paths have ended would
     bias V: paths that went on have more of them.
     """
-    return _random(point, settings)
+    # true with probability alpha, and written so that high scores branch, as with the rules that use entropy
+    return _drawn(point, point.uniform, 1.0 - settings.branch_alpha, point.uniform >= 1.0 - settings.branch_alpha)
 
 
-def _arpo_reference(point: Point, settings: BranchSettings) -> Score:
+def _arpo_reference(point: Decision, settings: BranchSettings) -> Decision:
     # as published: a rise lowers the drawn number, and low numbers branch
     value = _clip(point.uniform - settings.branch_beta * point.delta)
-    return _drawn(value, settings.branch_alpha, value <= settings.branch_alpha)
+    return _drawn(point, value, settings.branch_alpha, value <= settings.branch_alpha)
 
 
-def _aepo_reference(point: Point, settings: BranchSettings) -> Score:
+def _aepo_reference(point: Decision, settings: BranchSettings) -> Decision:
     penalty = max(0.0, 1.0 - settings.branch_penalty * point.consecutive)
     # as published, the other way round: high numbers branch, so a larger alpha makes branches rarer
     value = _clip((point.uniform + settings.branch_beta * point.delta) * penalty)
-    return _drawn(value, settings.branch_alpha, value >= settings.branch_alpha)
+    return _drawn(point, value, settings.branch_alpha, value >= settings.branch_alpha)
 
 
-def _tree_grpo(point: Point, settings: BranchSettings) -> Score:
-    # every point is a candidate, and the highest drawn numbers win (`best`): a uniform choice among all points
-    return _drawn(point.uniform, 0.0, True)
-
-
-def _drawn(value: float, threshold: float, branch: bool) -> Score:
-    return Score(value, threshold, branch, DRAWN if branch else NOT_DRAWN)
+def _drawn(point: Decision, value: float, threshold: float, branch: bool) -> Decision:
+    return point.scored(value, threshold, branch, DRAWN if branch else NOT_DRAWN)
 
 
 def _clip(value: float) -> float:
     return min(1.0, max(0.0, value))
+
+
+# Rules that wait until all paths have ended. Papers without tools fork at any token; the engine forks live
+# environments, after tool results only, so that their score of a token becomes a score of the turn that follows the
+# result. No row looks at rewards: a path stays in the group, so that a choice by its own result would bias the
+# gradient. Rows that look at the turn after the point (`surprise`, `turn_entropy`) do the same through the action,
+# where it tells the outcome.
+
+
+def _tree_grpo(point: Decision, settings: BranchSettings) -> Decision:
+    # every point is a candidate, and the highest drawn numbers win: a uniform choice among all points
+    return _drawn(point, point.uniform, 0.0, True)
+
+
+def _arpo_ranked(point: Decision, settings: BranchSettings) -> Decision:
+    # the rank of the score decides, not the threshold: a fresh root is not better than a point where dH is negative
+    scored = _arpo(point, settings)
+    # a branch from a nearly deterministic point repeats the original and only costs budget
+    if point.entropy < NO_DOUBT_LEVEL:
+        return replace(scored, branch=False, reason=NO_DOUBT)
+    return scored if scored.branch else replace(scored, branch=True, reason=RANKED)
+
+
+def _ranked(point: Decision, settings: BranchSettings) -> Decision:
+    return point.scored(0.0, 0.0, True, RANKED)  # every point is a candidate of the row's `rank`
+
+
+def evenly(points: Sequence[Decision], settings: BranchSettings) -> list[float]:
+    """Spread branches over the points: those with the fewest branches first, among equals by lot."""
+    return [point.uniform - point.branches for point in points]
+
+
+def surprise(points: Sequence[Decision], settings: BranchSettings) -> list[float]:
+    """Rank by the least likely token of the next turn.
+
+    TreeRL (2506.11902, EPTree): of all tokens of a tree the N with the highest H(y_t) = -log pi(y_t | y_<t) are forked,
+    T times each. A point's score is the maximum of that over the turn that follows it; T is `branch_width` - 1, and the
+    quota of a root stands for N per tree. Left out: forks inside a turn, the masks for tokens near the end, and the
+    several iterations.
+    """
+    return [max((-value for value in _next_turn(point)), default=0.0) for point in points]
+
+
+def turn_entropy(points: Sequence[Decision], settings: BranchSettings) -> list[float]:
+    """Rank by the entropy of the next turn, less a deduction for each branch that is there.
+
+    AT2PO (2601.04767, entropy-guided tree expansion): H(n) = 1/|y| sum_t -log pi(y_t) of a turn's node n; in each round
+    the K nodes with the highest H(n) - alpha b, b the branches that are there, get a sister each. In the published code
+    alpha is 0.05 (`branch_penalty`) and there are two rounds. Left out: sisters of the first turn, which would be fresh
+    roots, and more branches in the second round where the first has made some.
+    """
+    levels = [statistics.fmean([-value for value in turn]) if (turn := _next_turn(point)) else 0.0 for point in points]
+    return [level - settings.branch_penalty * point.branches for level, point in zip(levels, points, strict=True)]
+
+
+def _next_turn(point: Decision) -> tuple[float, ...]:
+    return point.later[0] if point.later else ()
 
 
 BRANCHES: dict[str, BranchMethod] = {
@@ -326,17 +321,9 @@ BRANCHES: dict[str, BranchMethod] = {
     "aepo-reference": BranchMethod(_aepo_reference, published=True, penalised=True, quota=False, turn_end=True),
     "tree-grpo": BranchMethod(_tree_grpo, best=True, quota=False),
     "spread": BranchMethod(_tree_grpo, best=True, rank=evenly),
-    "vine": BranchMethod(_vine, roots_only=True),
+    "vine": BranchMethod(_random, roots_only=True),
     "treerl": BranchMethod(_ranked, best=True, rank=surprise),
     "at2po": BranchMethod(_ranked, best=True, quota=False, rank=turn_entropy, rounds=2),
     "treepo": BranchMethod(_every_point, quota=False),
     "arpo-turn-end": BranchMethod(_arpo, turn_end=True),
 }
-
-
-def chain_length(steps: list[bool]) -> int:
-    """Return l of a chain: the number of consecutive high-entropy tool steps at its end (AEPO)."""
-    length = 0
-    while length < len(steps) and steps[-1 - length]:
-        length += 1
-    return length

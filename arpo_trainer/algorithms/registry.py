@@ -1,6 +1,15 @@
 """The table of algorithms: each is a row of budget, branch method, advantage, attribution and loss, by name.
 
-The engine uses the first two; the others are defaults of `ARPOConfig`.
+The engine uses the first two; the others are defaults of `ARPOConfig`. The budgets are here as well: how many
+trajectories of a group start at the prompt, and how many are kept for branches. A budget is a row of `BUDGETS`; a new
+one needs a function and a row, and nothing in the engine.
+
+| budget | how many start at the prompt | source |
+|---|---|---|
+| grpo | all M | GRPO |
+| arpo | N = `initial_rollouts`; M - N are kept for branches | ARPO sec. 3.1 |
+| aepo | m = M sigmoid(beta (H_root - H_tool)), rounded, after a first trajectory that is kept | AEPO, pre-monitoring |
+| aepo-reference | int(m) + 1 with beta = 0.5, likewise | the published code of AEPO |
 """
 
 from __future__ import annotations
@@ -10,17 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from arpo_trainer.algorithms.branching import BRANCHES, BranchMethod
-from arpo_trainer.validation import check_name
+from arpo_trainer.validation import check_name, look_up
 from envs_registry.spec import load_object, resolve_id
-
-# The first decision: how many trajectories of a group start at the prompt, and how many are kept for branches.
-#
-# A budget is a row of `BUDGETS`; a new one needs a function and a row, and nothing in the engine.
-#
-# | name | how many start at the prompt | source | |---|---|---| | grpo | all M | GRPO | | arpo | N =
-# `initial_rollouts`; M - N are kept for branches | ARPO sec. 3.1 | | aepo | m = M sigmoid(beta (H_root - H_tool)),
-# rounded, after a first trajectory that is kept | AEPO, pre-monitoring | | aepo-reference | int(m) + 1 with beta = 0.5,
-# likewise | the published code of AEPO |
 
 REFERENCE_BETA = 0.5
 
@@ -62,7 +62,8 @@ def _all(num_generations: int, initial_rollouts: int) -> int:
 def _first_ones(num_generations: int, initial_rollouts: int) -> int:
     if not 1 <= initial_rollouts <= num_generations:
         raise ValueError(
-            f"initial_rollouts must be between 1 and num_generations ({num_generations}), got {initial_rollouts}"
+            f"initial_rollouts must be between 1 and num_generations ({num_generations}), got {initial_rollouts}: it "
+            "is the number of them that start at the prompt"
         )
     return initial_rollouts
 
@@ -90,17 +91,6 @@ BUDGETS: dict[str, Budget] = {
 }
 
 
-def get_budget(name: str) -> Budget:
-    """Return a row of `BUDGETS`.
-
-    Raises:
-        ValueError: an unknown name; lists those that exist.
-    """
-    if name not in BUDGETS:
-        raise ValueError(f"budget must be one of {', '.join(map(repr, BUDGETS))}; not {name!r}")
-    return BUDGETS[name]
-
-
 def split_budget(budget: str, num_generations: int, initial_rollouts: int) -> tuple[int, int | None]:
     """Return (the number of trajectories that start at once, the number that is kept for branches).
 
@@ -112,7 +102,7 @@ def split_budget(budget: str, num_generations: int, initial_rollouts: int) -> tu
     Raises:
         ValueError: an unknown budget, or N outside its range.
     """
-    row = get_budget(budget)
+    row = look_up("budget", budget, BUDGETS)
     roots = row.start(num_generations, initial_rollouts)
     return roots, None if row.decide else num_generations - roots
 
@@ -122,7 +112,7 @@ def balanced_roots(num_generations: int, root_entropy: float, tool_entropy: floa
 
     Args:
         num_generations: k, the whole budget of the group.
-        root_entropy: H_root, of the first turn, in the same unit as H_tool (the engine's is `entropy.ENTROPY_UNIT`).
+        root_entropy: H_root, of the first turn, in the same unit as H_tool (the engine's is `branching.ENTROPY_UNIT`).
         tool_entropy: H_tool, the mean over the turns that follow a tool's result.
         beta: weight of the difference.
     """
@@ -130,20 +120,20 @@ def balanced_roots(num_generations: int, root_entropy: float, tool_entropy: floa
 
 
 def probed_roots(budget: str, num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> int:
-    """Return how many trajectories start at the prompt, the first one included, once that one has been played.
+    """Return how many trajectories start at the prompt, from 1 to k, once the first one has been played.
 
     Args:
         budget: a row with `decide`: "aepo" rounds m to the nearest whole number; "aepo-reference" is the published
             int(m) + 1, which uses 0.5 for every beta.
-        num_generations: k; the result is between 1 and k.
-        root_entropy: see `balanced_roots`.
-        tool_entropy: see `balanced_roots`.
-        beta: see `balanced_roots`.
+        num_generations: as for `balanced_roots`, like the other numbers.
+        root_entropy: H_root.
+        tool_entropy: H_tool.
+        beta: weight of the difference.
 
     Raises:
         ValueError: an unknown budget, or one that is known before anything is played.
     """
-    decide = get_budget(budget).decide
+    decide = look_up("budget", budget, BUDGETS).decide
     if decide is None:
         raise ValueError(f"budget {budget!r} does not depend on a first trajectory; call split_budget")
     # m may round to 0, although the first trajectory has been played; int(m) + 1 may be one more than k
@@ -151,13 +141,9 @@ def probed_roots(budget: str, num_generations: int, root_entropy: float, tool_en
 
 
 def branch_quota(num_generations: int, initial_rollouts: int) -> int:
-    """Return the most branches of one root and all its descendants: ceil((M - N) / N), at least 1.
+    """Return the quota of one root and all its descendants: ceil((M - N) / N), at least 1.
 
     With this quota no root can take the whole budget, and all roots together can use all of it.
-
-    Args:
-        num_generations: M.
-        initial_rollouts: N.
     """
     return max(1, -(-(num_generations - initial_rollouts) // initial_rollouts))
 
@@ -179,12 +165,12 @@ class Algorithm:
     """How a group is rolled out, and how it is trained on.
 
     Attributes:
-        budget: one of `budgets.BUDGETS`.
+        budget: one of `BUDGETS`.
         branch: one of `branching.BRANCHES`; None for no branches.
         advantage: one of `advantages.ADVANTAGES`.
         loss: one of `losses.LOSSES`.
         entropy_weight: a of AEPO's entropy-aware advantage; 0 switches it off.
-        attribution: one of `credit_assignment.ATTRIBUTIONS`.
+        attribution: one of `credit.CREDITS`.
         action_weight: weight of ToolPO's action advantage, on the tokens of calls; 0 switches it off.
     """
 
@@ -217,18 +203,15 @@ ALGORITHMS: dict[str, Algorithm] = {
     "random": Algorithm("arpo", "random"),
     "tree-grpo": Algorithm("arpo", "tree-grpo", advantage="tree-grpo"),
     "arpo-reference": Algorithm("arpo", "arpo-reference", loss="clipped-reference"),
-    "aepo-reference": Algorithm(
-        "arpo", "aepo-reference", loss="aepo-reference"
-    ),  # their entropy factor was never switched on
+    # their entropy factor was never switched on
+    "aepo-reference": Algorithm("arpo", "aepo-reference", loss="aepo-reference"),
     "spread": Algorithm("arpo", "spread"),
-    # a coin places their forks, and no deviation divides: `fork_credit` says why anything else would push
+    # a coin places their forks, and no deviation divides: `fork_advantages` says why anything else would push
     "fork": Algorithm("arpo", "random", advantage="grpo-no-std", attribution="fork"),
     "at2po": Algorithm("arpo", "at2po", loss="gspo-turn", attribution="at2po"),
     "treerl": Algorithm("arpo", "treerl", attribution="treerl"),
     "treepo": Algorithm("arpo", "treepo", attribution="treepo"),
-    "rtmc": Algorithm(
-        "grpo", None, attribution="rtmc"
-    ),  # it makes no forks: states that independent trajectories share are its tree
+    "rtmc": Algorithm("grpo", None, attribution="rtmc"),  # states that independent trajectories share are its tree
     "igpo": Algorithm("grpo", None, attribution="igpo"),
     "a2tgpo": Algorithm("grpo", None, advantage="grpo-population", loss="gspo-turn", attribution="a2tgpo"),
     "vineppo": Algorithm("arpo", "vine", advantage="grpo-no-std", attribution="vineppo"),
@@ -252,8 +235,7 @@ def get_algorithm(name: str, budget: str | None = None, branch: str | None = Non
     """
     known = resolve_id(name) if ":" in str(name) else name
     if known == name or known in ALGORITHMS:
-        check_name("algorithm", known, list(ALGORITHMS))
-        row = ALGORITHMS[known]
+        row = look_up("algorithm", known, ALGORITHMS)
     elif not isinstance(row := load_object(name, "algorithm"), Algorithm):
         raise ValueError(
             f"algorithm {name!r} is a {type(row).__name__}, not an arpo_trainer.algorithms.registry.Algorithm"

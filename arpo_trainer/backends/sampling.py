@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import LogitsProcessorList, MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from arpo_trainer.algorithms.entropy import ESTIMATORS, estimated_entropy
+from arpo_trainer.algorithms.branching import ESTIMATORS, estimated_entropy
 from arpo_trainer.backends.base import Request
 
 # Sampling options that change which tokens may be drawn: top-k, top-p, min-p and the repetition penalty.

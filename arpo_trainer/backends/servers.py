@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from arpo_env.chat_messages import TOOL_CURE, TOOL_REFUSALS, reply_message, turn_text
 from arpo_env.net import RETRIED, checked_address, redact, redact_logs, retry_after, strip_credentials
-from arpo_trainer.algorithms.entropy import estimated_entropy
+from arpo_trainer.algorithms.branching import estimated_entropy
 from arpo_trainer.backends.base import (
     EntropyWindow,
     Finish,

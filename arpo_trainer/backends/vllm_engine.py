@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from arpo_trainer.algorithms.entropy import ESTIMATORS, estimated_entropy
+from arpo_trainer.algorithms.branching import ESTIMATORS, estimated_entropy
 from arpo_trainer.backends.base import (
     EntropyWindow,
     Finish,

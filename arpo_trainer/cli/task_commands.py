@@ -185,7 +185,7 @@ def play_with_model(env: ToolEnv, seed: int, model: str, temperature: float) -> 
     tokenizer = AutoTokenizer.from_pretrained(path)
     backend = transformers_backend(AutoModelForCausalLM.from_pretrained(path), tokenizer)
     # one trajectory and no branches: the tree is a single path
-    settings = RolloutSettings("grpo", 1, 1, temperature=temperature, seed=seed)
+    settings = RolloutSettings(algorithm="grpo", num_generations=1, temperature=temperature, seed=seed)
     _, info = env.reset(seed=seed)
     tree = run(Engine(backend, tokenizer, env, settings).rollout([info["task"]]))[0]
     _write(tree.prompt + "".join(span.text for span in tree.path(0)))

@@ -19,7 +19,7 @@ import yaml
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from arpo_trainer.backends.in_process import PREFILL_TOKENS
-from arpo_trainer.packing.support import ATTENTION, why_not_packable, why_not_proven
+from arpo_trainer.packing import ATTENTION, why_not_packable, why_not_proven
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.validation import check_name
 

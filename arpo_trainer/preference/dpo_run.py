@@ -36,7 +36,7 @@ from arpo_trainer.preference.pairs import (
     write_pairs,
 )  # fmt: skip
 from arpo_trainer.report.run_data import read_facts
-from arpo_trainer.rollout.distributed import this_rank
+from arpo_trainer.rollout.engine import this_rank
 from arpo_trainer.run.arguments import WeightArguments, split_rows_settings
 from arpo_trainer.run.sft_run import KeptRun, hours_of, planned_processes
 from arpo_trainer.training.devices import planning, process_count

@@ -167,7 +167,7 @@ def span_data(span: Span) -> dict[str, Any]:
     if span.tool:
         entry["tool"] = span.tool
     if span.decision:
-        entry["decision"] = asdict(span.decision)
+        entry["decision"] = span.decision.as_dict()
     if span.interventions:
         entry["interventions"] = span.interventions
     return entry

@@ -8,11 +8,8 @@ plays on. Within a round the order is drawn at random from the seed, so that no 
 A request is settled as early as possible: as soon as the least and the most that earlier points can take leave it the
 same number of branches. This changes how long a branch waits, never the outcome.
 
-A quota may limit what one root and all its descendants take of the budget.
-
-Two other orders exist. With `best_first` all requests wait until every path has ended, and the highest scores are
-served; the scores may depend on how the paths ended (`rank`). With `arrival` requests are served as they come, so that
-trees depend on timing: for an ablation only.
+A quota may limit what one root and all its descendants take of the budget. With `best_first` all requests wait until
+every path has ended, and the highest scores are served; the scores may depend on how the paths ended (`rank`).
 
 This module is plain bookkeeping without clocks or tasks. `BranchScheduler` reports what happened and acts on `settle`.
 """
@@ -23,6 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 
 @dataclass(eq=False)
@@ -32,7 +30,7 @@ class BranchRequest:
     Attributes:
         path: name of the path; the part before the first "." is the name of its root.
         clock: the round of the point.
-        wanted: most branches it asks for.
+        wanted: maximum number of branches it asks for.
         points: how many points may follow on the path, and on each branch that it gets.
         score: of the point; used where the best points are served first.
         count: from the number of branches that are left, how many it takes; called once, when the request is settled.
@@ -51,8 +49,7 @@ class BranchRequest:
         return self.count(most) if self.count else most
 
 
-# the waiting requests and the branches that each has been given so far -> their scores
-RankRequests = Callable[[Sequence[BranchRequest], Sequence[int]], list[float]]
+R = TypeVar("R", bound=BranchRequest)
 
 
 def own_scores(requests: Sequence[BranchRequest], given: Sequence[int]) -> list[float]:
@@ -67,7 +64,7 @@ class _LivePath:
 
 
 @dataclass
-class BranchBudget:
+class BranchBudget(Generic[R]):
     """The branches that one group may make.
 
     Attributes:
@@ -77,10 +74,10 @@ class BranchBudget:
         in_sequence: settle strictly one request after the other, because what a request takes is not known before.
         best_first: wait until every path has ended, then serve the highest scores first. If budget is left when the
             branches have ended, the same happens again.
-        rank: with `best_first`, scores the requests before each branch that is given out.
+        quota: maximum number of branches of a root and all its descendants; None is no quota.
+        rank: with `best_first`, scores the requests before each branch that is given out, from the requests and the
+            branches that each has been given so far.
         rounds: with `best_first`, the number of rankings among which the budget is divided.
-        arrival: serve requests in the order in which they come.
-        quota: most branches of a root and all its descendants; None is no quota.
         settled: the settled requests and what each got, in the order of settling.
     """
 
@@ -90,16 +87,15 @@ class BranchBudget:
     in_sequence: bool = False
     best_first: bool = False
     quota: int | None = None
-    rank: RankRequests = own_scores
+    rank: Callable[[Sequence[Any], Sequence[int]], list[float]] = own_scores
     rounds: int = 1
-    arrival: bool = False
     taken: int = 0
     last_clock: int = 0
-    settled: list[tuple[BranchRequest, int]] = field(default_factory=list)
+    settled: list[tuple[R, int]] = field(default_factory=list)
     _used: Counter[str] = field(default_factory=Counter)
     _live: dict[str, _LivePath] = field(default_factory=dict)
-    _requests: list[BranchRequest] = field(default_factory=list)
-    _ranked: list[tuple[BranchRequest, int]] = field(default_factory=list)
+    _requests: list[R] = field(default_factory=list)
+    _ranked: list[tuple[R, int]] = field(default_factory=list)
     _rankings: int = 0
 
     def start_path(self, path: str, clock: int, points: int) -> None:
@@ -111,7 +107,7 @@ class BranchBudget:
         self.last_clock = max(self.last_clock, clock)
         self._live[path] = _LivePath(clock + 1, points)
 
-    def add_request(self, request: BranchRequest) -> None:
+    def add_request(self, request: R) -> None:
         """Note that a path's point wants branches."""
         self._requests.append(request)
         self.pass_point(request.path, request.clock, request.points)
@@ -145,14 +141,13 @@ class BranchBudget:
         room = math.inf if self.reserve is None else min(self.left, self._room(request.path))
         return int(min(request.wanted, room))
 
-    def denied(self) -> list[tuple[BranchRequest, bool]]:
+    def denied(self) -> list[tuple[R, bool]]:
         """Return the settled requests that got nothing, each with whether budget was left when its turn came.
 
         If budget was left, the quota of its root was used up. The turn is that of the virtual rounds, not the time of
         settling, so this is called once everything is settled.
         """
-        served = self.best_first or self.arrival
-        in_order = self.settled if served else sorted(self.settled, key=lambda entry: self._key(entry[0]))
+        in_order = self.settled if self.best_first else sorted(self.settled, key=lambda entry: self._key(entry[0]))
         left, found = self.reserve or 0, []
         for request, granted in in_order:
             if not granted:
@@ -160,7 +155,7 @@ class BranchBudget:
             left -= granted
         return found
 
-    def settle(self) -> tuple[BranchRequest, int] | None:
+    def settle(self) -> tuple[R, int] | None:
         """Settle one request that can be settled; return it with the number of branches it gets, or None.
 
         The caller calls `start_path` for those branches before it calls this again.
@@ -169,11 +164,8 @@ class BranchBudget:
             return None
         if self.best_first:
             return self._settle_best()
-        if self.arrival:
-            request = self._requests[0]
-            return self._record(request, request.take(min(self.left, self._room(request.path))))
         self._requests.sort(key=self._key)
-        before: list[BranchRequest] = []
+        before: list[BranchRequest] = []  # the open ones
         for request in self._requests:
             granted = self._grant(request, before)
             if granted is not None:
@@ -183,13 +175,13 @@ class BranchBudget:
             before.append(request)
         return None
 
-    def _settle_best(self) -> tuple[BranchRequest, int] | None:
+    def _settle_best(self) -> tuple[R, int] | None:
         # ranked once and served in this order; what the new branches request waits for the next ranking
         if not self._ranked and not self._live:
             self._ranked = self._rank_all()
         return self._record(*self._ranked.pop(0)) if self._ranked else None
 
-    def _rank_all(self) -> list[tuple[BranchRequest, int]]:
+    def _rank_all(self) -> list[tuple[R, int]]:
         """Return the requests that this ranking settles, and what each gets; the others wait for the next one."""
         waiting = sorted(self._requests, key=self._key)
         left = self.left - self.surplus()  # what is given up may have been counted already, depending on timing
@@ -204,7 +196,7 @@ class BranchBudget:
         settled = [i for i, request in enumerate(waiting) if given[i] or not again or self._room(request.path) <= 0]
         return [(waiting[i], given[i]) for i in sorted(settled, key=lambda i: (-first[i], i))]
 
-    def _give_out(self, waiting: Sequence[BranchRequest], given: list[int], share: int) -> None:
+    def _give_out(self, waiting: Sequence[R], given: list[int], share: int) -> None:
         """Give out `share` branches one by one, each to the request that ranks highest at that moment."""
         used = Counter(self._used)
         for _ in range(share):
@@ -220,7 +212,7 @@ class BranchBudget:
             given[best] += 1
             used[_root(waiting[best].path)] += 1
 
-    def _record(self, request: BranchRequest, granted: int) -> tuple[BranchRequest, int]:
+    def _record(self, request: R, granted: int) -> tuple[R, int]:
         self._requests.remove(request)
         self.taken += granted
         self._used[_root(request.path)] += granted
@@ -246,12 +238,7 @@ class BranchBudget:
         return request.clock, self.priority(request.path, request.clock), request.path
 
     def _grant(self, request: BranchRequest, before: list[BranchRequest]) -> int | None:
-        """Return what a request gets, or None while that is open.
-
-        Args:
-            request: the one to settle.
-            before: requests that come before it and are open.
-        """
+        """Return what a request gets, or None while that is open; `before` are open requests that come first."""
         possible = [(name, self._most_before(name, live, request)) for name, live in self._live.items()]
         if self.in_sequence:
             return None if before or any(count for _, count in possible) else request.take(self.left)

@@ -6,8 +6,7 @@ with that of the first k tokens of the tree's root (ARPO, sec. 3.1, Alg. 1). The
 that generated them.
 
 A group that branches is admitted as a whole: it takes a place for each of its trajectories and holds them until it has
-ended. A branch waits for what other trajectories of its group do, and an episode may need one of few sandboxes to go
-on. If trajectories were admitted one by one, those that hold the sandboxes could wait for those that wait for one.
+ended. If trajectories were admitted one by one, those that hold the sandboxes could wait for those that wait for one.
 
 Every group ends with exactly `num_generations` trajectories. A failure in an environment makes that sample invalid and
 no other one. A failure of the model ends the rollout.
@@ -26,11 +25,11 @@ from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_env.chat_messages import request_tools
-from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, entropy_level, segment_entropy
+from arpo_trainer.algorithms.branching import ENTROPY_UNIT, entropy_level, segment_entropy
 from arpo_trainer.algorithms.registry import probed_roots, split_budget
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request
 from arpo_trainer.inference_tools import InferenceTools
-from arpo_trainer.rollout.branch_scheduler import BranchScheduler
+from arpo_trainer.rollout.branch_scheduler import BranchScheduler, PublishedScheduler
 from arpo_trainer.rollout.live_trajectory import (
     ConcurrencyLimits,
     EnvironmentPool,
@@ -40,28 +39,16 @@ from arpo_trainer.rollout.live_trajectory import (
 )
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.rollout.turn_tools import TurnTools, keep_shared
+from arpo_trainer.rollout.turn_tools import TurnTools
 from arpo_trainer.tree import Event, Origin, RolloutTree, Span, Stopwatch, Trajectory
 from envs_registry import Task
 
-# `RolloutContext`: what all groups of one rollout share.
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RolloutContext:
-    """What all groups of one rollout share.
-
-    Attributes:
-        backend: generates the turns.
-        tokenizer: of the model.
-        env: the environment whose copies are played.
-        settings: how trees are grown.
-        renderer: between texts and token ids.
-        limits: on what runs at once.
-        tool_time: runs while at least one environment is busy.
-        on_trajectory: called when a trajectory has ended.
-        inference: tools at inference time; None without any.
-    """
+    """What all groups of one rollout share; see `Engine`."""
 
     backend: Backend
     tokenizer: Any
@@ -74,55 +61,13 @@ class RolloutContext:
     inference: InferenceTools | None = None
 
 
-# A fold in a rollout: the new prompt becomes a span of its own, and the trajectory goes on from it alone.
-#
-# The limit of tokens (`max_completion_length`) holds for one context, so a fold gives back the room of the old history
-# and takes that of the memories. Memories that leave no room to answer are refused, and the history stays.
-
-
-def fold_history(
-    tree: RolloutTree, trajectory: LiveTrajectory, info: dict[str, Any], renderer: Renderer, window: int
-) -> Span | None:
-    """Move a trajectory whose last turn has folded its history behind a new prompt.
-
-    Args:
-        tree: of the group; the new prompt is appended to it.
-        trajectory: the trajectory.
-        info: what its environment said of the turn.
-        renderer: of the rollout.
-        window: most tokens of a context.
-
-    Returns:
-        The fold. None if the turn has not folded, or if the memories leave no room; the environment has undone the fold
-        then, and `info["results"]` tells the model so.
-    """
-    if not info.get("folded"):
-        return None
-    env = trajectory.env
-    ids = renderer.prompt_ids(info["messages"], env.schemas)
-    if len(ids) + env.budget.answer_tokens >= window:
-        # "withheld": whoever replays the episode has to undo the fold as well
-        info |= {"results": env.withhold_result(), "tool": env.episode.turns[-1].tool, "withheld": True}
-        return None
-    tool = {**info["tool"], "memory": env.episode.memory}
-    span = tree.add_span(trajectory.node, "fold", ids, text=renderer.tokenizer.decode(ids), tool=tool)
-    trajectory.node = tree.trajectories[trajectory.number].leaf = span.index
-    trajectory.ids = ids
-    trajectory.episode.record(withheld=False)
-    return span
-
-
-logger = logging.getLogger(__name__)
-
-
 class Group:
     """One prompt, and the tree that grows from it.
 
     Args:
         context: of the rollout.
         task: the task of the prompt.
-        step: of the training; part of the seed.
-        number: of the group in its step; part of the seed.
+        step: of the training; part of the seed, as the group's `number` in its step.
         opening: token ids that the first turn of each root begins with; the model goes on from there. They have the
             log-probability and entropy 0.0, and are counted in `meta["opening"]`.
 
@@ -139,22 +84,18 @@ class Group:
         parts = self.settings.parts
         if self.opening and parts.method is not None:  # the entropies of the first tokens are compared there
             raise ValueError(f"algorithm {self.settings.algorithm!r} branches: only 'grpo' takes an opening")
-        self.roots, reserve = split_budget(parts.budget, self.settings.num_generations, self.settings.initial_rollouts)
+        initial = self.settings.initial_rollouts or 1
+        self.roots, reserve = split_budget(parts.budget, self.settings.num_generations, initial)
         prompt_ids = context.renderer.prompt_ids(context.env.messages(task), context.env.schemas)
         self.tree = RolloutTree(prompt_ids, task=task.as_dict(), meta=self._meta(step, number))
         self.tree.prompt = context.tokenizer.decode(prompt_ids)
         self.environments = EnvironmentPool(
             context.env, task, context.limits, self.tree.timeline, context.tool_time, self.settings.turn_timeout
         )
-        self.scheduler = BranchScheduler(
-            self.settings,
-            self.seed_name,
-            len(context.tokenizer),
-            self.environments,
-            self.tree,
-            self._spawn,
-            self._start_branch,
-            self._top_up,
+        kind = PublishedScheduler if parts.method is not None and parts.method.published else BranchScheduler
+        starts = (self._spawn, self._start_branch, self._top_up)
+        self.scheduler = kind(
+            self.settings, self.seed_name, len(context.tokenizer), self.environments, self.tree, *starts
         )
         # None: the first trajectory decides the budget (AEPO), and nothing is settled before `_set_budget`
         if reserve is not None:
@@ -197,7 +138,7 @@ class Group:
                 await self.environments.close_all()
         self.scheduler.explain_denials()
         if self.turn_tools is not None:
-            keep_shared(self.tree)
+            self.turn_tools.keep_shared()
         # trajectories started in an order that depends on timing; the order of virtual rounds does not
         self.tree.reorder(sorted(range(len(self._orders)), key=self._orders.__getitem__))
         self.tree.meta["roots"] = self.roots
@@ -269,7 +210,7 @@ class Group:
                 raise
             except Exception as error:  # a failure in an environment makes this sample invalid and no other one
                 logger.warning("trajectory %d of %s failed: %r", trajectory.number, self.task.id, error)
-                self._end(trajectory, "failed", error=error_message(error))
+                self._set_end(self.tree.trajectories[trajectory.number], "failed", error=error_message(error))
             finally:
                 await self.environments.close(trajectory.env)
         self._ended(trajectory)
@@ -299,7 +240,7 @@ class Group:
         spans = [span for span in self.tree.path(probe.number) if span.sampled]
         window, vocabulary = self.settings.entropy_window, len(self.context.tokenizer)
         if published:
-            values = [segment_entropy(span.entropies, vocabulary, window, "sum") for span in spans]
+            values = [segment_entropy(span.entropies, vocabulary, window) for span in spans]
             later = values
         else:
             values = [entropy_level(span.entropies, window) for span in spans]
@@ -395,7 +336,7 @@ class Group:
 
     async def _append_result(self, trajectory: LiveTrajectory, generation: Generation, info: dict[str, Any]) -> bool:
         """Append the result. One that does not fit is replaced by a notice; if that does not fit, truncate."""
-        if span := fold_history(self.tree, trajectory, info, self.context.renderer, self._window(trajectory)):
+        if info.get("folded") and (span := self._fold(trajectory, info)):
             self.scheduler.result_shown(trajectory, span, generation.entropies)
             return True
         ended, withheld = generation.finish == "eos", info.get("withheld", False)
@@ -418,34 +359,39 @@ class Group:
         self.scheduler.result_shown(trajectory, span, generation.entropies)
         return True
 
+    def _fold(self, trajectory: LiveTrajectory, info: dict[str, Any]) -> Span | None:
+        """Move a trajectory whose last turn has folded its history behind a new prompt, and return its span.
+
+        The limit of tokens holds for one context, so a fold gives back the room of the old history. Memories that leave
+        no room to answer are refused: the environment undoes the fold, `info["results"]` says so, and None is returned.
+        """
+        env = trajectory.env
+        ids = self.context.renderer.prompt_ids(info["messages"], env.schemas)
+        if len(ids) + env.budget.answer_tokens >= self._window(trajectory):
+            # "withheld": whoever replays the episode has to undo the fold as well
+            info |= {"results": env.withhold_result(), "tool": env.episode.turns[-1].tool, "withheld": True}
+            return None
+        tool = {**info["tool"], "memory": env.episode.memory}
+        span = self.tree.add_span(trajectory.node, "fold", ids, text=self.context.tokenizer.decode(ids), tool=tool)
+        trajectory.node = self.tree.trajectories[trajectory.number].leaf = span.index
+        trajectory.ids = ids
+        trajectory.episode.record(withheld=False)
+        return span
+
     def _result_ids(self, trajectory: LiveTrajectory, ended: bool, results: Sequence[str]) -> list[int]:
         return self.context.renderer.result_ids(results, ended, trajectory.env.schemas)
 
-    def _end(
-        self,
-        trajectory: LiveTrajectory,
-        outcome: str,
-        reward: float | None = None,
-        info: dict[str, Any] | None = None,
-        error: str | None = None,
-    ) -> bool:
-        self._set_end(self.tree.trajectories[trajectory.number], outcome, reward, info, error)
+    def _end(self, trajectory: LiveTrajectory, outcome: str, reward: float | None, info: dict[str, Any]) -> bool:
+        ended = self.tree.trajectories[trajectory.number]
+        ended.components, ended.answer = info.get("reward_components", {}), info.get("answer")
+        ended.tool_calls = info["tool_calls"]
+        self._set_end(ended, outcome, reward)
         return False
 
-    def _set_end(
-        self,
-        ended: Trajectory,
-        outcome: str,
-        reward: float | None = None,
-        info: dict[str, Any] | None = None,
-        error: str | None = None,
-    ) -> None:
+    def _set_end(self, ended: Trajectory, outcome: str, reward: float | None = None, error: str | None = None) -> None:
         if ended.leaf < 0:  # it failed before its first token, and a training row needs one; it is masked
             ended.leaf = self.tree.add_span(None, "environment", [self.context.tokenizer.eos_token_id]).index
         ended.outcome, ended.reward, ended.error = outcome, reward, error
-        if info:
-            ended.components = info.get("reward_components", {})
-            ended.answer, ended.tool_calls = info.get("answer"), info["tool_calls"]
 
 
 def _tool(info: dict[str, Any], withheld: bool) -> dict[str, Any] | None:

@@ -1,10 +1,10 @@
-"""Trajectories under way: `LiveTrajectory`, its `LiveEpisode`, and the replay of an episode whose environment was lost.
+"""Trajectories under way: `LiveTrajectory`, its `LiveEpisode`, and the environments of a group that they are played in.
 
 Each part of the state has one owner that writes it: the group writes a `LiveTrajectory`, the environment pool its
 `LiveEpisode`, and the branch scheduler keeps its own `BranchState` of each trajectory.
 
-An environment that is lost (its container died) can be made again by playing the same turns in a fresh one, if the
-tools that were called may be called twice (`Tool.repeatable`). Every result is compared with the one that the model was
+An environment that is lost (its container died) is made again by playing the same turns in a fresh one, if the tools
+that were called may be called twice (`Tool.repeatable`). Every result is compared with the one that the model was
 shown. If one differs, the new environment is not in the state that the model was in, and the sample is invalid.
 """
 
@@ -14,15 +14,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from arpo_env import ServiceError, Tool, ToolEnv, ToolResult
+from arpo_env import ServiceError, ToolEnv
 from arpo_env.chat_messages import conversation
 from arpo_env.protocols.protocol import ToolCalls
-from arpo_env.text import cut_middle
-from arpo_env.tools.execute_tool_call import as_result, invoke
 from arpo_env.tools.toolbox import usable_schemas, usable_tools
 from arpo_trainer.backends.base import Generation
 from arpo_trainer.inference_tools import BACKTRACER
@@ -31,18 +29,20 @@ from arpo_trainer.tree import Event, Stopwatch
 from envs_registry import Task
 from sandbox import SandboxError
 
-# Limits on how many operations of one kind run at once, and the record of how long each waited.
-
+logger = logging.getLogger(__name__)
 KINDS = ("trajectory", "generate", "reset", "fork", "answer")
 DEFAULT_TRAJECTORIES = 256  # as many as a sandbox has sessions by default
+REPLAYED_ERRORS = (SandboxError, ServiceError, TimeoutError, OSError)
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+Around = Callable[[ToolEnv], contextlib.AbstractContextManager[None]]
 
 
 class ConcurrencyLimits:
     """Limits on what runs at once in one rollout; waiting operations are served in the order in which they asked.
 
     Args:
-        limits: most at once by kind: "trajectory" (episodes; a group that branches takes all of its places at once),
-            "generate", "reset", "fork", "answer" (grading), or the name of a tool. Other kinds are not limited here.
+        limits: maximum number at once by kind: "trajectory" (episodes; a group that branches takes all of its places at
+            once), "generate", "reset", "fork", "answer" (grading), or the name of a tool.
 
     Raises:
         ValueError: a limit is below 1.
@@ -94,97 +94,24 @@ def check_limits(limits: Mapping[str, int], tools: list[str]) -> None:
         raise ValueError(f"limits names {', '.join(unknown)}; there are {', '.join((*KINDS, *tools))}")
 
 
-# Runs other code in the place of the code of a turn: `running_instead`.
-#
-# The turn itself stays as the policy wrote it; its result says what was run. A correction belongs to the history of an
-# episode, so that an episode that is replayed runs it again.
-
-PYTHON, CODE = "python", "code"  # the tool whose calls can be corrected, and its argument
-_SHOWN_CODE, _SHOWN_ERROR = 2000, 300  # characters
-_NOTE = """\
-(The code failed: {error})
-(It was corrected, and this ran instead, from the state before it:)
-{code}
-(Result:)
-"""
-
-
-@dataclass(frozen=True)
-class Correction:
-    """Code that replaces the code of a call, and the error that it answers."""
-
-    code: str
-    error: str
-
-    @property
-    def note(self) -> str:
-        """What the policy reads before the result."""
-        lines = self.error.strip().splitlines() or ["no message"]
-        said = cut_middle(lines[-1], _SHOWN_ERROR)
-        return _NOTE.format(error=said, code=cut_middle(self.code, _SHOWN_CODE))
-
-
-class CorrectedTool(Tool):
-    """A tool that is called with the corrected code, whatever the call says.
-
-    Args:
-        tool: the tool itself.
-        correction: the code, and the note that its result begins with.
-    """
-
-    def __init__(self, tool: Tool, correction: Correction) -> None:
-        self._tool, self._correction = tool, correction
-        for name in ("name", "schema", "repeatable", "voids", "min_timeout", "keeps_time", "shared_state"):
-            setattr(self, name, getattr(tool, name))
-
-    async def call(self, **arguments: Any) -> ToolResult:
-        """Call the tool with the corrected code."""
-        self._tool.context, self._tool.earlier_calls = self.context, self.earlier_calls
-        result = as_result(await invoke(self._tool.call, {**arguments, CODE: self._correction.code}))
-        return replace(result, text=self._correction.note + result.text)
-
-    async def reset(self, setup: str) -> None:
-        """Reset the tool."""
-        await self._tool.reset(setup)
-
-    async def fork(self, n: int) -> list[Tool]:
-        """Return copies of the tool itself."""
-        return await self._tool.fork(n)
-
-    async def close(self) -> None:
-        """Close the tool."""
-        await self._tool.close()
-
-
-@contextlib.contextmanager
-def running_instead(env: ToolEnv, correction: Correction | None) -> Iterator[None]:
-    """Run the correction at the next call of Python within the block; nothing changes without one."""
-    tool = env.tools.get(PYTHON)
-    if correction is None or tool is None:
-        yield
-        return
-    env.tools[PYTHON] = CorrectedTool(tool, correction)
-    try:
-        yield
-    finally:
-        env.tools[PYTHON] = tool
-
-
-REPLAYED_ERRORS = (SandboxError, ServiceError, TimeoutError, OSError)
-
-
 @dataclass(frozen=True)
 class PlayedTurn:
-    """A turn that was played: its text, the tokens left before it, its result, and whether the result was withheld.
+    """A turn that was played.
 
-    `correction` is what ran in the place of the turn's own code, and `images` are the pictures with the result.
+    Attributes:
+        text: of the turn.
+        room: tokens left before it.
+        result: what the model was shown.
+        withheld: whether the result did not fit and a notice was shown in its place.
+        correction: changes the environment while the turn is played, where a tool at inference time did.
+        images: the pictures with the result.
     """
 
     text: str
     room: int
     result: str
     withheld: bool = False
-    correction: Correction | None = None
+    correction: Around | None = None
     images: tuple[str, ...] = ()
 
 
@@ -198,7 +125,7 @@ class LiveEpisode:
         seed: of tools with noise.
         begun: whether the episode has been started.
         history: the turns that were played.
-        correction: what runs in the place of the code of the turn that is played now.
+        correction: that of the turn that is played now; see `PlayedTurn`.
     """
 
     env: ToolEnv
@@ -206,7 +133,7 @@ class LiveEpisode:
     seed: int | None = None
     begun: bool = False
     history: list[PlayedTurn] = field(default_factory=list)
-    correction: Correction | None = None
+    correction: Around | None = None
 
     def record(self, withheld: bool) -> None:
         """Add the last turn to the history."""
@@ -217,16 +144,17 @@ class LiveEpisode:
     def may_replay(self, error: BaseException) -> bool:
         """Return whether the environment may be made again after this error."""
         tools = usable_tools(self.env.tools)
-        # a call of an unknown name has run nothing, so it can be repeated
-        safe = all(tools[name].repeatable for name in self._called() if name in tools)
+        turns = self.env.episode.turns if self.begun else []
+        # the failed turn counts with what it wanted to call; a call of an unknown name has run nothing
+        called = {call.name for turn in turns for call in turn.calls}
+        called |= set(self.called_tools(turns[-1].text)) if turns else set()
+        safe = all(tools[name].repeatable for name in called if name in tools)
         return isinstance(error, REPLAYED_ERRORS) and self.retries > 0 and safe
 
-    def _called(self) -> set[str]:
-        """Return the tools that were called, and those that the failed turn wanted to call."""
-        turns = self.env.episode.turns if self.begun else []
-        last = self.env.protocol.parse(turns[-1].text, usable_schemas(self.env.tools)) if turns else None
-        asked = {call.name for call in last.calls} if isinstance(last, ToolCalls) else set()
-        return asked | {call.name for turn in turns for call in turn.calls}
+    def called_tools(self, text: str) -> list[str]:
+        """Return the tools that a turn calls."""
+        action = self.env.protocol.parse(text, usable_schemas(self.env.tools))
+        return [call.name for call in action.calls] if isinstance(action, ToolCalls) else []
 
 
 @dataclass
@@ -312,7 +240,7 @@ async def replay(env: ToolEnv, task: Task, history: list[PlayedTurn], seed: int 
     await env.areset(seed=seed, options={"task": task})
     for number, turn in enumerate(history):
         env.episode.tokens_left = turn.room  # tools see how much room is left, so results may depend on it
-        with running_instead(env, turn.correction):
+        with turn.correction(env) if turn.correction else contextlib.nullcontext():
             result, _, terminated, truncated, _ = await env.astep(turn.text)
         if turn.withheld and not (terminated or truncated):
             env.withhold_result()
@@ -330,18 +258,11 @@ def error_message(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" + (f"; {notes}" if notes else "")
 
 
-# The environments of one group: starts them, plays turns in them, forks and closes them, and records the times.
-#
-# An environment that breaks down is made again by replaying its turns in a fresh one, where that is safe (see
-# `live_trajectory`). No environment stays open, whatever happens.
-
-logger = logging.getLogger(__name__)
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
-
-
 @dataclass
 class EnvironmentPool:
-    """The environments of one group.
+    """The environments of one group: starts them, plays turns in them, forks and closes them, and records the times.
+
+    No environment stays open, whatever happens.
 
     Attributes:
         template: the environment they are copies of.
@@ -349,7 +270,7 @@ class EnvironmentPool:
         limits: on what runs at once, over all groups.
         timeline: where their events are recorded.
         time: runs while at least one of them is busy.
-        turn_timeout: most seconds for a step, a reset, a fork or closing.
+        turn_timeout: maximum number of seconds for a step, a reset, a fork or closing.
     """
 
     template: ToolEnv
@@ -388,7 +309,7 @@ class EnvironmentPool:
             cut: whether the turn is incomplete and must not be read, so that the episode is truncated.
         """
         episode = trajectory.episode
-        tools = [] if cut else _called_tools(episode, text)
+        tools = [] if cut else episode.called_tools(text)
         tool = tools[0] if tools else ""
         while True:
             try:
@@ -396,7 +317,7 @@ class EnvironmentPool:
                 async with self._timed(event, *(tools or ["answer"])):
                     # at each try: a replayed episode still has the room of its last replayed turn
                     episode.env.episode.tokens_left = room
-                    with running_instead(episode.env, episode.correction):
+                    with episode.correction(episode.env) if episode.correction else contextlib.nullcontext():
                         result = await (episode.env.atruncate(text) if cut else episode.env.astep(text))
                     event.status = result[4].get("tool", {}).get("status", "") if tool else result[4]["outcome"]
                 return result
@@ -459,9 +380,3 @@ class EnvironmentPool:
         except Exception as again:
             error.add_note(f"and the episode could not be replayed: {again}")
             raise error from again
-
-
-def _called_tools(episode: LiveEpisode, text: str) -> list[str]:
-    """Return the tools that a turn calls."""
-    action = episode.env.protocol.parse(text, usable_schemas(episode.env.tools))
-    return [call.name for call in action.calls] if isinstance(action, ToolCalls) else []

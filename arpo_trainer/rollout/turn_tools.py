@@ -11,13 +11,15 @@ tool or its model fails at, the sample goes on as if the tool were off; the fail
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arpo_env import ToolEnv
+from arpo_env import Tool, ToolEnv, ToolResult
 from arpo_env.cache import CacheError
 from arpo_env.protocols.protocol import ToolCalls
+from arpo_env.text import cut_middle
+from arpo_env.tools.execute_tool_call import as_result, invoke
 from arpo_trainer.backends.base import Generation
 from arpo_trainer.inference_tools import (
     BACKTRACER,
@@ -30,10 +32,7 @@ from arpo_trainer.inference_tools import (
     shortened_turns,
 )
 from arpo_trainer.rollout.live_trajectory import (
-    CODE,
-    PYTHON,
     REPLAYED_ERRORS,
-    Correction,
     EnvironmentPool,
     LiveEpisode,
     LiveTrajectory,
@@ -42,11 +41,76 @@ from arpo_trainer.rollout.live_trajectory import (
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.tree import ABANDONED, FAILED, REWRITTEN, WORKED, Event, RolloutTree, Span
 
-# A trajectory whose thoughts were shortened, span by span: `refined_spans` and `go_over`.
-#
-# The prompt and the results keep their token ids. A turn gets new ids only if its shorter text still reads as the same
-# action. The turns as they were written stay in the tree, marked as abandoned, beside the shorter ones; other
-# trajectories of a tree that branches may pass through them (`keep_shared`).
+PYTHON, CODE = "python", "code"  # the tool whose calls can be corrected, and its argument
+_FAILURES = ("error", "timeout")
+_SHOWN_CODE, _SHOWN_ERROR = 2000, 300  # characters
+_NOTE = """\
+(The code failed: {error})
+(It was corrected, and this ran instead, from the state before it:)
+{code}
+(Result:)
+"""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Code that runs in the place of the code of a call, and the error that it answers.
+
+    The turn itself stays as the policy wrote it; its result says what was run. Called with an environment it makes the
+    next call of Python within the block run the correction.
+    """
+
+    code: str
+    error: str
+
+    @property
+    def note(self) -> str:
+        """What the policy reads before the result."""
+        lines = self.error.strip().splitlines() or ["no message"]
+        said = cut_middle(lines[-1], _SHOWN_ERROR)
+        return _NOTE.format(error=said, code=cut_middle(self.code, _SHOWN_CODE))
+
+    @contextlib.contextmanager
+    def __call__(self, env: ToolEnv) -> Iterator[None]:
+        """Run the correction at the next call of Python within the block."""
+        tool = env.tools[PYTHON]
+        env.tools[PYTHON] = CorrectedTool(tool, self)
+        try:
+            yield
+        finally:
+            env.tools[PYTHON] = tool
+
+
+class CorrectedTool(Tool):
+    """A tool that is called with the corrected code, whatever the call says."""
+
+    def __init__(self, tool: Tool, correction: Correction) -> None:
+        self._tool, self._correction = tool, correction
+        for name in ("name", "schema", "repeatable", "voids", "min_timeout", "keeps_time", "shared_state"):
+            setattr(self, name, getattr(tool, name))
+
+    async def call(self, **arguments: Any) -> ToolResult:
+        """Call the tool with the corrected code."""
+        self._tool.context, self._tool.earlier_calls = self.context, self.earlier_calls
+        result = as_result(await invoke(self._tool.call, {**arguments, CODE: self._correction.code}))
+        return replace(result, text=self._correction.note + result.text)
+
+    async def reset(self, setup: str) -> None:
+        """Reset the tool."""
+        await self._tool.reset(setup)
+
+    async def fork(self, n: int) -> list[Tool]:
+        """Return copies of the tool itself."""
+        return await self._tool.fork(n)
+
+    async def close(self) -> None:
+        """Close the tool."""
+        await self._tool.close()
+
+
+# A trajectory whose thoughts were shortened. The prompt and the results keep their token ids. A turn gets new ids only
+# if its shorter text still reads as the same action. The turns as they were written stay in the tree, marked as
+# abandoned, beside the shorter ones.
 
 
 @dataclass(frozen=True)
@@ -61,15 +125,7 @@ class ShorterTurn:
 def shorter_spans(
     path: Sequence[Span], old: Sequence[str], new: Sequence[str], renderer: Renderer, schemas: Sequence[Any]
 ) -> dict[int, ShorterTurn]:
-    """Return the turns that became shorter, by the index of their span.
-
-    Args:
-        path: the spans of a trajectory so far.
-        old: the texts of its turns, as the protocol reads them.
-        new: the texts with shorter thoughts.
-        renderer: of the model.
-        schemas: of the tools.
-    """
+    """Return the turns of a path that became shorter from the texts `old` to `new`, by the index of their span."""
     found: dict[int, ShorterTurn] = {}
     turns = [span for span in path if span.kind == "model"]
     for number, (span, before, after) in enumerate(zip(turns, old, new, strict=True)):
@@ -106,13 +162,6 @@ def go_over(
             history[turn.number] = replace(history[turn.number], text=turn.text)
 
 
-def keep_shared(tree: RolloutTree) -> None:
-    """Take back the mark of abandoned spans through which a trajectory passes: one left them, and others did not."""
-    for span, below in zip(tree.spans, tree.leaves_below(), strict=True):
-        if below and span.has_outcome(ABANDONED):
-            span.interventions = [mark for mark in span.interventions or () if mark["outcome"] != ABANDONED] or None
-
-
 def _copy(tree: RolloutTree, parent: int | None, span: Span, ids: list[int], renderer: Renderer) -> Span:
     if span.kind == "environment":
         return tree.add_span(parent, span.kind, ids, text=span.text, tool=span.tool and dict(span.tool))
@@ -133,19 +182,8 @@ def _copy(tree: RolloutTree, parent: int | None, span: Span, ids: list[int], ren
     return copied
 
 
-_FAILURES = ("error", "timeout")
-
-
 class TurnTools:
-    """The tools of one group.
-
-    Args:
-        tools: which tools, how often in a sample, and the model that helps.
-        environments: of the group.
-        tree: of the group.
-        renderer: of the model.
-        seed: returns the seed of a place in the tree.
-    """
+    """The tools at inference time of one group; `seed` returns the seed of a place in its tree."""
 
     def __init__(
         self,
@@ -159,6 +197,12 @@ class TurnTools:
             raise ValueError("tools at inference time need a helper here: `InferenceTools.with_helper`")
         self.settings, self.helper, self.environments = tools.settings, tools.helper, environments
         self.tree, self.renderer, self._seed = tree, renderer, seed
+
+    def keep_shared(self) -> None:
+        """Take back the mark of abandoned spans through which a trajectory passes: one left them, others did not."""
+        for span, below in zip(self.tree.spans, self.tree.leaves_below(), strict=True):
+            if below and span.has_outcome(ABANDONED):
+                span.interventions = [mark for mark in span.interventions or () if mark["outcome"] != ABANDONED] or None
 
     # the refiner
 
@@ -212,16 +256,9 @@ class TurnTools:
     # debugger and backtracer
 
     async def play(self, trajectory: LiveTrajectory, text: str, room: int, cut: bool) -> StepResult | None:
-        """Play a turn, and repair it if its Python cell failed.
+        """Play a turn as `EnvironmentPool.act` does, and repair it if its Python cell failed.
 
-        Args:
-            trajectory: whose turn; its last span is the turn.
-            text: of the turn.
-            room: tokens left for what follows the turn.
-            cut: whether the turn is incomplete and must not be read.
-
-        Returns:
-            What `EnvironmentPool.act` returns; None if the turn was taken back, so that it is generated again.
+        None is returned if the turn was taken back, so that it is generated again.
         """
         span = self._span(trajectory)
         _leave_notes(trajectory, span)

@@ -24,7 +24,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from arpo_env import ArpoTags, ToolEnv
-from arpo_trainer.rollout.distributed import on_every_rank, this_rank
+from arpo_trainer.rollout.engine import on_every_rank, this_rank
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.arguments import RunArguments
 from arpo_trainer.run.launch import shards
@@ -192,7 +192,7 @@ def cold_start(
     import torch
     from trl import SFTConfig
 
-    from arpo_trainer.rollout.distributed import rank_count
+    from arpo_trainer.rollout.engine import rank_count
     from arpo_trainer.sft.sft_trainer import make_trainer
 
     arguments = SFTConfig(

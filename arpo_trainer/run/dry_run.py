@@ -21,7 +21,7 @@ from arpo_trainer.costs.estimate import Costs, Line, cost_summary, estimate
 from arpo_trainer.costs.memory import SHARDINGS, MemoryNeeds, ModelShape, ProcessLayout, format_bytes, model_shape
 from arpo_trainer.demo_model import DEMO_MODEL, has_demo_model, resolve_model
 from arpo_trainer.make_env import known_id, make_env
-from arpo_trainer.rollout.distributed import this_rank
+from arpo_trainer.rollout.engine import this_rank
 from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, check_limits
 from arpo_trainer.run.arguments import RunArguments, configure, lora_config
 from arpo_trainer.run.cold_start import check_solvable

@@ -28,7 +28,7 @@ from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.folder_lock import only_writer
 from arpo_trainer.make_env import make_env
 from arpo_trainer.report.run_data import recorded, write_facts
-from arpo_trainer.rollout.distributed import on_every_rank, this_rank
+from arpo_trainer.rollout.engine import on_every_rank, this_rank
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
 from arpo_trainer.run.arguments import (
     DEMONSTRATIONS,

@@ -25,7 +25,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.ray_rollouts.actor_group import check_address
-from arpo_trainer.rollout.distributed import on_every_rank, share, this_rank
+from arpo_trainer.rollout.engine import on_every_rank, share, this_rank
 from arpo_trainer.rollout.rendering import as_published
 from arpo_trainer.run.arguments import RunArguments, configure, lora_config, save_final
 from arpo_trainer.run.cold_start import cold_started_model

@@ -20,9 +20,8 @@ import torch
 from datasets import Dataset
 from trl import SFTConfig, SFTTrainer
 
-from arpo_trainer.packing import packed_logps
-from arpo_trainer.packing.support import PROVEN_ON, why_not_packable, why_not_proven
-from arpo_trainer.rollout.distributed import rank_count
+from arpo_trainer.packing import PROVEN_ON, packed_logps, why_not_packable, why_not_proven
+from arpo_trainer.rollout.engine import rank_count
 from arpo_trainer.sft.trace_data import IGNORED, Example
 from arpo_trainer.training.devices import OneDevice
 from arpo_trainer.training.resume import ResumesOnRows

@@ -23,7 +23,7 @@ import torch
 from arpo_env.protocols.protocol import Answer, Protocol
 from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.algorithms.credit import State, answer_states
-from arpo_trainer.rollout.distributed import gather, rank_count, share
+from arpo_trainer.rollout.engine import gather, rank_count, share
 from arpo_trainer.training.trl_hooks import policy_logps
 from arpo_trainer.tree import RolloutTree
 

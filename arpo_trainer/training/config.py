@@ -1,4 +1,7 @@
-"""`ARPOConfig`: TRL's `GRPOConfig` plus the settings of tree rollouts and credit assignment."""
+"""`ARPOConfig`: TRL's `GRPOConfig` plus the settings of tree rollouts and credit assignment, all checked at the start.
+
+TRL settings that have no effect here or cannot work are refused; TRL would say so after the first rollout, or never.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,18 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 from arpo_env.net import checked_address, strip_credentials
 from arpo_trainer.algorithms.advantages import ADVANTAGES
+from arpo_trainer.algorithms.branching import ESTIMATORS, BranchSettings
 from arpo_trainer.algorithms.credit import CREDITS
-from arpo_trainer.algorithms.entropy import ESTIMATORS
-from arpo_trainer.algorithms.losses import LOSSES, Loss, get_loss
-from arpo_trainer.algorithms.registry import get_algorithm
+from arpo_trainer.algorithms.losses import LOSS_TYPES, LOSSES, Loss, check_loss_settings, get_loss, no_op, ratio_moves
 from arpo_trainer.optional_dependencies import require, warn_of_vllm
-from arpo_trainer.packing.support import packing_setting
-from arpo_trainer.rollout.distributed import rank_count, this_rank
-from arpo_trainer.rollout.engine import Engine
-from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.packing import packing_setting
+from arpo_trainer.rollout.engine import Engine, rank_count, this_rank
+from arpo_trainer.rollout.settings import RolloutSettings, TreeSettings
 from arpo_trainer.training.devices import lacks_bfloat16, planned_processes, process_count
-from arpo_trainer.training.entropy_advantage import Moments, entropy_factor
+from arpo_trainer.training.rollout_batch import Moments, entropy_factor
 from arpo_trainer.training.trl_hooks import GRPOConfig
-from arpo_trainer.training.trl_losses import LOSS_TYPES, check_loss_settings, no_op, ratio_moves
 from arpo_trainer.validation import check_name, check_types
 from envs_registry.install_line import install_line
-
-# Refuses TRL settings that have no effect here or cannot work; TRL would say so after the first rollout, or never.
 
 logger = logging.getLogger(__name__)
 
@@ -38,57 +36,25 @@ logger = logging.getLogger(__name__)
 UNUSED_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
 CORRECTIONS = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 WITHOUT_CLIP = ("cispo", "sapo", "vespo")  # their losses are not the minimum of two terms and have other bounds
+# TRL's settings that are read before TRL checks them; a wrong type would fail here with an obscure error
+_READ = {
+    **dict.fromkeys(("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "seed"), "int"),
+    **dict.fromkeys(("num_iterations", "max_completion_length", "max_steps", "vllm_tensor_parallel_size"), "int"),
+    **dict.fromkeys(("num_generations_eval", "steps_per_generation", "vllm_max_model_length"), "int | None"),
+    **dict.fromkeys(("temperature", "beta", "epsilon", "learning_rate", "num_train_epochs", "weight_decay"), "float"),
+    "vllm_gpu_memory_utilization": "float",
+    **dict.fromkeys(("epsilon_high", "delta"), "float | None"),
+    "use_vllm": "bool",
+    "vllm_mode": "str",
+}
+_LOWEST = {"max_rows": 1, "trace_every": 0, "entropy_topk": 1, "prefix_tokens": 1, "num_iterations": 1,
+           "action_weight": 0, "max_staleness": 0, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 1,
+           "steps_per_generation": 1}  # fmt: skip
 
 
-def check_sampling(args: Any) -> None:
-    """Refuse sampling from anything but the policy, and masks that would leave nothing to train on.
-
-    Args:
-        args: an `ARPOConfig`.
-
-    Raises:
-        ValueError: names the setting to leave out.
-    """
-    for name, unused in UNUSED_SAMPLING.items():
-        if getattr(args, name) != unused:
-            raise ValueError(
-                f"{name}={getattr(args, name)!r}: trees are sampled from the policy itself, so that its "
-                f"log-probabilities and entropies are exact; only `temperature` can be set. Leave {name} out."
-            )
-    if args.mask_truncated_completions:
-        raise ValueError(
-            "mask_truncated_completions=True: turns end at stop strings, which TRL takes for truncated, so nothing "
-            "would be learned. Leave it out; a trajectory that was cut off has the reward of a missing answer."
-        )
-    if args.temperature <= 0:
-        raise ValueError(f"temperature must be above 0 to learn from samples, got {args.temperature}")
-
-
-def check_vllm(args: Any, processes: int) -> None:
-    """Refuse vLLM settings that TRL or vLLM would refuse once the model is loaded, or after a rollout.
-
-    Args:
-        args: an `ARPOConfig`.
-        processes: number of training processes.
-
-    Raises:
-        ValueError: names the setting and its allowed values.
-    """
-    check_name("vllm_mode", args.vllm_mode, ("colocate", "server"))
-    check_name("vllm_importance_sampling_mode", args.vllm_importance_sampling_mode, CORRECTIONS)
-    # the rest is about an engine in the training processes; a server has its own settings
-    if args.vllm_mode == "server":
-        return
-    if not 0 < args.vllm_gpu_memory_utilization <= 1:
-        raise ValueError(
-            f"vllm_gpu_memory_utilization is a share of the GPU, in (0, 1]; got {args.vllm_gpu_memory_utilization}"
-        )
-    size = args.vllm_tensor_parallel_size
-    if size < 1 or processes % size:
-        raise ValueError(
-            f"vllm_tensor_parallel_size={size}: an engine spans that many of the {processes} processes; "
-            "use a number that divides them, or start more (--accelerate_config, --num_processes)"
-        )
+def _refuse(wrong: object, words: str) -> None:
+    if wrong:
+        raise ValueError(words)
 
 
 def check_vllm_length(args: Any, tokens: int | None) -> None:
@@ -96,93 +62,24 @@ def check_vllm_length(args: Any, tokens: int | None) -> None:
 
     Args:
         args: an `ARPOConfig`.
-        tokens: most tokens after the prompt in an episode of the environment; None is no limit.
+        tokens: maximum number of tokens after the prompt in an episode of the environment; None is no limit.
 
     Raises:
         ValueError: names the setting to raise.
     """
     room = most_tokens(args, tokens)
     # None cannot be checked yet: vLLM takes the length of the model, which is not loaded
-    if args.use_vllm and args.vllm_mode == "colocate" and (args.vllm_max_model_length or room + 1) <= room:
-        raise ValueError(
-            f"vllm_max_model_length={args.vllm_max_model_length} has no place for a prompt and {room} tokens after it: "
-            "raise it to their sum, or lower max_completion_length"
-        )
+    short = args.use_vllm and args.vllm_mode == "colocate" and (args.vllm_max_model_length or room + 1) <= room
+    _refuse(
+        short,
+        f"vllm_max_model_length={args.vllm_max_model_length} has no place for a prompt and {room} tokens after it: "
+        "raise it to their sum, or lower max_completion_length",
+    )
 
 
 def most_tokens(args: Any, tokens: int | None) -> int:
-    """Return the most tokens after a prompt; `tokens` is the environment's own limit, or None."""
+    """Return the maximum number of tokens after a prompt; `tokens` is the environment's own limit, or None."""
     return int(args.max_completion_length if tokens is None else min(args.max_completion_length, tokens))
-
-
-def check_group_sizes(args: Any, processes: int) -> None:
-    """Refuse groups in which nothing can be compared, and batches that are not whole groups.
-
-    Args:
-        args: an `ARPOConfig`.
-        processes: number of training processes.
-
-    Raises:
-        ValueError: names the settings.
-    """
-    total, first = args.num_generations or 0, args.initial_rollouts or 0
-    if total < 2:
-        raise ValueError(f"num_generations must be at least 2, since advantages compare trajectories; got {total}")
-    if not 1 <= first <= total:
-        raise ValueError(
-            f"initial_rollouts ({first}) must be between 1 and num_generations ({total}): it is the number of them "
-            "that start at the prompt"
-        )
-    micro, steps = args.per_device_train_batch_size, args.steps_per_generation or args.gradient_accumulation_steps
-    if args.generation_batch_size is None and (micro * steps * processes) % total:
-        raise ValueError(
-            f"per_device_train_batch_size ({micro}) x steps_per_generation ({steps}) x processes ({processes}) = "
-            f"{micro * steps * processes} rows must be a multiple of num_generations ({total}): whole groups"
-        )
-
-
-def check_servers(args: Any) -> None:
-    """Refuse addresses of servers that would not be used, and set TRL's own address, which is that of the first.
-
-    Args:
-        args: an `ARPOConfig` with `vllm_server_urls`.
-
-    Raises:
-        ValueError: names the setting.
-    """
-    urls = args.vllm_server_urls
-    if not (args.use_vllm and args.vllm_mode == "server"):
-        raise ValueError("vllm_server_urls needs use_vllm: true and vllm_mode: server; without them leave it out")
-    if not isinstance(urls, list) or not urls or not all(isinstance(url, str) for url in urls):
-        raise ValueError(f"vllm_server_urls={urls!r}: give a list of addresses, such as [http://10.0.0.3:8000]")
-    plain = [checked_address("vllm_server_urls", url).removesuffix("/v1") for url in urls]
-    if len(set(plain)) < len(plain):
-        raise ValueError(f"vllm_server_urls names a server twice: {', '.join(map(strip_credentials, plain))}")
-    if args.vllm_server_base_url not in (None, urls[0], plain[0]):
-        raise ValueError("give vllm_server_urls or vllm_server_base_url, not both: TRL uses the first of the former")
-    args.vllm_server_urls, args.vllm_server_base_url = plain, plain[0]
-
-
-def check_overlap(args: Any) -> None:
-    """Refuse rollouts beside the update where both would use one engine's GPUs; warn if old weights are not corrected.
-
-    Args:
-        args: an `ARPOConfig` with `max_staleness` above 0.
-
-    Raises:
-        ValueError: the engine is in the training processes.
-    """
-    if args.use_vllm and args.vllm_mode == "colocate":
-        raise ValueError(
-            f"max_staleness={args.max_staleness} with vllm_mode='colocate': the engine shares the GPUs and the process "
-            "of the update. Serve the model on other GPUs (vllm_mode: server), or leave max_staleness out"
-        )
-    if not args.vllm_importance_sampling_correction:
-        logger.warning(
-            "max_staleness=%d without vllm_importance_sampling_correction: rollouts of older weights are used as if "
-            "the present ones had sampled them",
-            args.max_staleness,
-        )
 
 
 def needs_answers(args: Any) -> bool:
@@ -193,78 +90,25 @@ def needs_answers(args: Any) -> bool:
 def check_action_credit(args: Any) -> None:
     """Refuse ToolPO's action advantage with credit that reads rewards and gains itself, which calls do not have.
 
-    Args:
-        args: an `ARPOConfig`.
-
     Raises:
         ValueError: names the settings.
     """
-    if args.action_weight and needs_answers(args):
-        raise ValueError(
-            f"action_weight={args.action_weight} with attribution={args.attribution!r}: the action advantage is spread "
-            "by the same attribution, which would add the gains of turns to it. Set action_weight=0, or "
-            "attribution='soft'"
-        )
+    _refuse(
+        args.action_weight and needs_answers(args),
+        f"action_weight={args.action_weight} with attribution={args.attribution!r}: the action advantage is spread "
+        "by the same attribution, which would add the gains of turns to it. Set action_weight=0, or "
+        "attribution='soft'",
+    )
 
 
 def warn_of_dropout(model: Any, args: Any) -> None:
-    """Warn if activations are dropped at random where ratios are compared: log pi and log pi_old see different ones.
-
-    Args:
-        model: to be trained, with its adapters.
-        args: an `ARPOConfig`.
-    """
+    """Warn if activations are dropped at random where ratios are compared: log pi and log pi_old see different ones."""
     compares = ratio_moves(args) or args.use_vllm or args.max_staleness
     if compares and any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in model.modules()):
         logger.warning(
             "the model drops activations at random, also while the old policy's probabilities are computed: ratios "
             "differ from 1 by that noise alone, and clips act on it. Set lora_dropout: 0, or no dropout in its config"
         )
-
-
-def check_trl_loss(args: Any) -> None:
-    """Refuse bounds and names that do not make a loss.
-
-    Args:
-        args: an `ARPOConfig`.
-
-    Raises:
-        ValueError: names the setting and its allowed values.
-    """
-    if args.loss_type == "luspo":
-        raise ValueError(
-            "loss_type='luspo' takes one advantage per row, but trees have one per token; use 'dapo' or 'grpo'"
-        )
-    check_name("loss_type", args.loss_type, (*LOSS_TYPES, *WITHOUT_CLIP))
-    check_name("importance_sampling_level", args.importance_sampling_level, ("token", "sequence"))
-    check_name("scale_rewards", str(args.scale_rewards), ("group", "batch", "none"))
-    ways = ("sum_then_normalize", "normalize_then_sum")
-    check_name("multi_objective_aggregation", args.multi_objective_aggregation, ways)
-    if args.beta < 0:
-        raise ValueError(
-            f"beta={args.beta} would push the policy away from its reference: it is the weight of the KL, >= 0"
-        )
-    if not 0 < args.top_entropy_quantile <= 1:
-        raise ValueError(f"top_entropy_quantile is a share of the tokens, in (0, 1]; got {args.top_entropy_quantile}")
-    if args.policy_loss == "clipped":  # other losses check their own bounds
-        _check_bounds(args)
-
-
-def _check_bounds(args: Any) -> None:
-    high = args.epsilon if args.epsilon_high is None else args.epsilon_high
-    if not 0 <= args.epsilon <= 1:
-        raise ValueError(f"epsilon={args.epsilon}: ratios are kept above 1 - epsilon, so it lies between 0 and 1")
-    if high < 0:
-        raise ValueError(f"epsilon_high={high}: ratios are kept below 1 + epsilon_high, so it is at least 0")
-    if args.delta is None:
-        return
-    if args.loss_type in WITHOUT_CLIP:
-        raise ValueError(f"delta={args.delta} does nothing with loss_type={args.loss_type!r}: leave it out")
-    if args.delta <= 1 + high:
-        raise ValueError(f"delta={args.delta} must be above 1 + epsilon_high = {1 + high:g}: it is the outer bound")
-
-
-# `RolloutWorkerSettings`: the settings of `ARPOConfig` for rollouts on Ray, and the engine that they ask for.
 
 
 @dataclass
@@ -292,7 +136,8 @@ class RolloutWorkerSettings:
         metadata={"help": 'Custom resources of Ray that an actor asks for, to choose its nodes: {"sandbox": 1}.'},
     )
     rollout_worker_timeout: float = field(
-        default=300.0, metadata={"help": "Most seconds until all actors run, and until a lost one is replaced."}
+        default=300.0,
+        metadata={"help": "Maximum number of seconds until all actors run, and until a lost one is replaced."},
     )
 
     @property
@@ -301,36 +146,33 @@ class RolloutWorkerSettings:
         return bool(self.rollout_workers) or self.ray_address is not None
 
     def check_workers(self, processes: int) -> None:
-        """Refuse settings that cannot work.
-
-        Args:
-            processes: number of training processes.
+        """Refuse settings that cannot work with this number of training processes.
 
         Raises:
             ValueError: names the setting and the cure.
             ModuleNotFoundError: Ray is not installed.
         """
         check_types(self, RolloutWorkerSettings.__annotations__)
-        if self.rollout_workers < 0 or self.rollout_worker_cpus < 0 or self.rollout_worker_timeout <= 0:
-            raise ValueError(
-                "rollout_workers and rollout_worker_cpus must be at least 0 and rollout_worker_timeout above 0, got "
-                f"{self.rollout_workers}, {self.rollout_worker_cpus:g} and {self.rollout_worker_timeout:g}"
-            )
+        _refuse(
+            self.rollout_workers < 0 or self.rollout_worker_cpus < 0 or self.rollout_worker_timeout <= 0,
+            "rollout_workers and rollout_worker_cpus must be at least 0 and rollout_worker_timeout above 0, got "
+            f"{self.rollout_workers}, {self.rollout_worker_cpus:g} and {self.rollout_worker_timeout:g}",
+        )
         self.worker_resources()
         if not self.uses_workers:
             return
-        if not (getattr(self, "use_vllm", False) and getattr(self, "vllm_mode", "") == "server"):
-            raise ValueError(
-                "rollout workers generate on a server, which gets the weights of the trainer: set use_vllm: true and "
-                "vllm_mode: server, or leave rollout_workers and ray_address out"
-            )
+        _refuse(
+            not (getattr(self, "use_vllm", False) and getattr(self, "vllm_mode", "") == "server"),
+            "rollout workers generate on a server, which gets the weights of the trainer: set use_vllm: true and "
+            "vllm_mode: server, or leave rollout_workers and ray_address out",
+        )
         if not planned_processes():  # a dry run may be on a machine without Ray
             require("ray")
-        if 0 < self.rollout_workers < processes:
-            raise ValueError(
-                f"rollout_workers={self.rollout_workers} are fewer than the {processes} training processes, each of "
-                f"which plays its groups on workers of its own: take {processes} or more"
-            )
+        _refuse(
+            0 < self.rollout_workers < processes,
+            f"rollout_workers={self.rollout_workers} are fewer than the {processes} training processes, each of "
+            f"which plays its groups on workers of its own: take {processes} or more",
+        )
 
     def worker_resources(self) -> dict[str, float]:
         """Return the custom resources of an actor.
@@ -374,36 +216,9 @@ def on_workers(engine: Engine, args: RolloutWorkerSettings) -> Engine:
     return RayEngine(**parts, chat_template_kwargs=engine.chat_template_kwargs, limits=engine.limits, workers=workers)
 
 
-# TRL's settings that are read before TRL checks them; a wrong type would fail here with an obscure error
-_READ = {
-    "num_generations": "int",
-    "num_generations_eval": "int | None",
-    "per_device_train_batch_size": "int",
-    "gradient_accumulation_steps": "int",
-    "steps_per_generation": "int | None",
-    "num_iterations": "int",
-    "max_completion_length": "int",
-    "temperature": "float",
-    "beta": "float",
-    "epsilon": "float",
-    "epsilon_high": "float | None",
-    "delta": "float | None",
-    "seed": "int",
-    "learning_rate": "float",
-    "max_steps": "int",
-    "num_train_epochs": "float",
-    "weight_decay": "float",
-    "use_vllm": "bool",
-    "vllm_mode": "str",
-    "vllm_gpu_memory_utilization": "float",
-    "vllm_tensor_parallel_size": "int",
-    "vllm_max_model_length": "int | None",
-}
-
-
 @dataclass
-class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # trl is untyped
-    """Settings of `ARPOTrainer`, in addition to those of `GRPOConfig`.
+class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: ignore[misc]  # trl is untyped
+    """Settings of `ARPOTrainer`, in addition to those of `GRPOConfig` and `TreeSettings`.
 
     `num_generations` is M of the paper. `temperature` and `max_completion_length` (tokens of the environment included)
     have their meaning in TRL.
@@ -414,65 +229,6 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
 
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "limits", "rollout_worker_resources"]
 
-    algorithm: str = field(
-        default="arpo",
-        metadata={
-            "help": "Rollout and loss: 'arpo' grows trees (branches after tool results), 'aepo' balances roots and "
-            "branches by entropy and keeps gradients that the clip would drop, 'grpo' starts all at the prompt; "
-            "also 'dapo', 'reinforce++', 'arpo-ranked', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference', "
-            "'spread', 'fork', 'at2po', 'treerl', 'treepo', 'rtmc', 'vineppo', 'spo', "
-            "'igpo', 'a2tgpo', 'toolpo'; or 'MODULE:NAME', one of your own."
-        },
-    )
-    budget: str | None = field(
-        default=None,
-        metadata={"help": "In place of the algorithm's: 'grpo', 'arpo' (N of M), 'aepo', 'aepo-reference'."},
-    )
-    branch: str | None = field(
-        default=None,
-        metadata={
-            "help": "In place of the algorithm's: 'arpo', 'aepo', 'arpo-ranked', 'arpo-turn-end', 'random', "
-            "'tree-grpo', 'spread', 'vine', 'treerl', 'at2po', 'treepo', or "
-            "a '-reference' method."
-        },
-    )
-    initial_rollouts: int | None = field(
-        default=None,
-        metadata={"help": "N: trajectories that start at the prompt; the others are for branches. Default: half."},
-    )
-    branch_width: int = field(
-        default=2,
-        metadata={"help": "Z: paths that leave a branching point, the original included."},
-    )
-    branch_alpha: float = field(default=0.5, metadata={"help": "alpha: base of the branch score (ARPO eq. 5)."})
-    branch_beta: float = field(default=0.2, metadata={"help": "beta: weight of the entropy rise (ARPO eq. 5)."})
-    branch_threshold: float = field(default=0.5, metadata={"help": "tau: a point with a score above it branches."})
-    branch_penalty: float = field(
-        default=0.05, metadata={"help": "Slope of AEPO's penalty for consecutive high-entropy steps."}
-    )
-    branch_quota: int | None = field(
-        default=None,
-        metadata={
-            "help": "Most branches of one root and all its descendants. Default: ceil((M - N) / N), and no quota in "
-            "'tree-grpo', the '-reference' algorithms and some others (see Algorithms). 0 means no quota."
-        },
-    )
-    branch_baseline: str = field(
-        default="root",
-        metadata={
-            "help": "What the rise of entropy is measured against: 'root' is the first turn of the tree, 'previous' "
-            "the turn before on the same path."
-        },
-    )
-    branch_order: str = field(
-        default="rounds",
-        metadata={
-            "help": "'rounds' spends the branch budget as if trajectories played in rounds, so that trees do not "
-            "depend on timing; 'arrival' spends it first come, first served (for an ablation)."
-        },
-    )
-    budget_beta: float = field(default=0.5, metadata={"help": "AEPO's budget: weight of the entropy difference."})
-    entropy_window: int = field(default=20, metadata={"help": "k: number of tokens whose entropy is compared."})
     entropy_estimator: str = field(
         default="auto",
         metadata={
@@ -534,10 +290,6 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
             "`right_calls`. 0 is off."
         },
     )
-    max_turn_length: int | None = field(
-        default=None,
-        metadata={"help": "Most new tokens in one turn. Default: max_completion_length."},
-    )
     # becomes True or False unless it is "auto"; annotated as what argument parsers take
     packing: str = field(
         default="auto",
@@ -550,7 +302,9 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
     )
     packing_tokens: int | None = field(
         default=None,
-        metadata={"help": "Most tokens in one packed forward; default: what the flat rows would have taken."},
+        metadata={
+            "help": "Maximum number of tokens in one packed forward; default: what the flat rows would have taken."
+        },
     )
     vllm_importance_sampling_correction: bool | None = field(
         default=None,
@@ -573,35 +327,20 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         metadata={"help": "Addresses of several vLLM servers, not `vllm_server_base_url`; each gets the weights."},
     )
     max_rows: int = field(
-        default=64, metadata={"help": "Most requests that the transformers backend decodes together."}
+        default=64, metadata={"help": "Maximum number of requests that the transformers backend decodes together."}
     )
     prefix_tokens: int = field(
         default=32_768,
         metadata={
-            "help": "Most tokens whose keys and values the transformers backend keeps for later turns and branches; to "
-            "compute nothing twice it needs those of a whole rollout."
-        },
-    )
-    max_invalid: float = field(
-        default=0.2,
-        metadata={"help": "Stop if more than this share of a rollout fails, because the rest would be biased."},
-    )
-    turn_timeout: float = field(
-        default=900.0,
-        metadata={"help": "Most seconds for a step of an environment, for tools without a limit of their own."},
-    )
-    retries: int = field(
-        default=1,
-        metadata={
-            "help": "How often an episode whose sandbox or search failed is replayed up to where it was, if its tools "
-            "may be called twice."
+            "help": "Maximum number of tokens whose keys and values the transformers backend keeps for later turns and "
+            "branches; to compute nothing twice it needs those of a whole rollout."
         },
     )
     limits: dict[str, int] | str | None = field(
         default=None,
         metadata={
-            "help": "Most operations at once by kind: 'trajectory', 'generate', 'reset', 'fork', 'answer', or the name "
-            'of a tool, as in {"search": 16}.'
+            "help": "Maximum number of operations at once by kind: 'trajectory', 'generate', 'reset', 'fork', 'answer' "
+            'or the name of a tool, as in {"search": 16}.'
         },
     )
     max_staleness: int = field(
@@ -653,20 +392,16 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         return planned_processes() or started
 
     def __post_init__(self) -> None:
-        check_types(self, {**_READ, **ARPOConfig.__annotations__, "packing": ""})
+        own = {**BranchSettings.__annotations__, **TreeSettings.__annotations__, **ARPOConfig.__annotations__}
+        check_types(self, {**_READ, **own, "packing": ""})
         if self.bf16 is None and not planned_processes():  # type: ignore[has-type]  # TRL's default fails without a GPU
             there = is_torch_bf16_gpu_available() and not lacks_bfloat16()
             self.bf16 = there and not (self.fp16 or self.use_cpu)
         if self.eval_steps is None and self.logging_steps == ARPOConfig.logging_steps:  # type: ignore[has-type]
             self.eval_steps = GRPOConfig.logging_steps
-        if self.initial_rollouts is None:
-            self.initial_rollouts = max(1, (self.num_generations or 2) // 2)
-        for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
         self.max_turn_length = self.max_turn_length or None  # 0 has always meant the default
-        check_group_sizes(self, process_count())  # TRL knows the processes only after its own checks
-        row = get_algorithm(self.algorithm, self.budget, self.branch)
+        self._check_group_sizes()
+        row = self.parts
         self.advantage, self.policy_loss = self.advantage or row.advantage, self.policy_loss or row.loss
         self.attribution = self.attribution or row.attribution
         self.entropy_weight = row.entropy_weight if self.entropy_weight is None else self.entropy_weight
@@ -674,19 +409,17 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         if self.vllm_importance_sampling_correction is None:
             self.vllm_importance_sampling_correction = not self.algorithm.endswith("-reference")
         check_name("advantage", self.advantage, ADVANTAGES)
-        self._fit_loss()
-        check_name("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
-        self.packing = packing_setting(self.packing)  # type: ignore[assignment]
         check_name("attribution", self.attribution, CREDITS)
-        check_sampling(self)
-        lowest = {"max_rows": 1, "trace_every": 0, "entropy_topk": 1, "prefix_tokens": 1, "num_iterations": 1}
-        lowest |= {"action_weight": 0, "max_staleness": 0}
-        for name, low in lowest.items():
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)!r}")
+        check_name("entropy_estimator", self.entropy_estimator, ("auto", *ESTIMATORS))
+        self._fit_loss()
+        self.packing = packing_setting(self.packing)  # type: ignore[assignment]
+        self._check_sampling()
+        for name, low in _LOWEST.items():
+            if (value := getattr(self, name)) is not None and value < low:
+                raise ValueError(f"{name} must be at least {low}, got {value!r}")
         self._check_vllm()
         self.check_workers(process_count())
-        self.rollout_settings()  # refuses what the engine would refuse
+        self.initial_rollouts = self.rollout_settings().initial_rollouts  # refuses what the engine would refuse
         self._fit_evaluation()
         super().__post_init__()
         # these two need what TRL has just done: `limits` parsed from text, `steps_per_generation` filled in
@@ -724,10 +457,39 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
         except ValueError as error:
             raise ValueError(f"{error}; low is `epsilon`, high `epsilon_high`, dual `delta`") from None
 
+    def _check_group_sizes(self) -> None:
+        """Refuse groups in which nothing can be compared, and batches that are not whole groups."""
+        total, processes = self.num_generations or 0, process_count()  # TRL knows the processes only after its checks
+        _refuse(
+            total < 2,
+            f"num_generations must be at least 2, since advantages compare trajectories; got {total}",
+        )
+        micro, steps = self.per_device_train_batch_size, self.steps_per_generation or self.gradient_accumulation_steps
+        _refuse(
+            self.generation_batch_size is None and (micro * steps * processes) % total,
+            f"per_device_train_batch_size ({micro}) x steps_per_generation ({steps}) x processes ({processes}) = "
+            f"{micro * steps * processes} rows must be a multiple of num_generations ({total}): whole groups",
+        )
+
+    def _check_sampling(self) -> None:
+        """Refuse sampling from anything but the policy, and masks that would leave nothing to train on."""
+        for name, unused in UNUSED_SAMPLING.items():
+            _refuse(
+                getattr(self, name) != unused,
+                f"{name}={getattr(self, name)!r}: trees are sampled from the policy itself, so that its "
+                f"log-probabilities and entropies are exact; only `temperature` can be set. Leave {name} out.",
+            )
+        _refuse(
+            self.mask_truncated_completions,
+            "mask_truncated_completions=True: turns end at stop strings, which TRL takes for truncated, so nothing "
+            "would be learned. Leave it out; a trajectory that was cut off has the reward of a missing answer.",
+        )
+        _refuse(self.temperature <= 0, f"temperature must be above 0 to learn from samples, got {self.temperature}")
+
     def _check_loss(self) -> None:
-        check_trl_loss(self)
+        self._check_trl_loss()
         if self.max_staleness:
-            check_overlap(self)
+            self._check_overlap()
         if self.policy_loss != "clipped":
             loss = self.token_loss()
             check_loss_settings(loss, self)
@@ -735,47 +497,125 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig):  # type: ignore[misc]  # tr
                 logger.warning("%s", idle)
         # only for its errors: it refuses what could change the sign of an advantage
         entropy_factor(torch.zeros(1), Moments(), self.entropy_weight or 0.0, self.entropy_limit)
-        if self.scale_rewards == "none" and self.advantage in ("grpo-population", "tree-grpo", "reinforce++"):
-            raise ValueError(
-                f"advantage={self.advantage!r} divides by a deviation, which scale_rewards='none' leaves out: take "
-                "advantage='grpo-no-std', or leave scale_rewards out"
-            )
+        _refuse(
+            self.scale_rewards == "none" and self.advantage in ("grpo-population", "tree-grpo", "reinforce++"),
+            f"advantage={self.advantage!r} divides by a deviation, which scale_rewards='none' leaves out: take "
+            "advantage='grpo-no-std', or leave scale_rewards out",
+        )
         whole = self.scale_rewards == "batch" or self.multi_objective_aggregation != "sum_then_normalize"
-        if whole and self.advantage != "grpo":
-            raise ValueError(
-                f"advantage={self.advantage!r} compares rewards itself: leave scale_rewards and "
-                "multi_objective_aggregation at their defaults"
+        _refuse(
+            whole and self.advantage != "grpo",
+            f"advantage={self.advantage!r} compares rewards itself: leave scale_rewards and "
+            "multi_objective_aggregation at their defaults",
+        )
+
+    def _check_trl_loss(self) -> None:
+        """Refuse bounds and names that do not make a loss."""
+        _refuse(
+            self.loss_type == "luspo",
+            "loss_type='luspo' takes one advantage per row, but trees have one per token; use 'dapo' or 'grpo'",
+        )
+        check_name("loss_type", self.loss_type or "", (*LOSS_TYPES, *WITHOUT_CLIP))
+        check_name("importance_sampling_level", self.importance_sampling_level, ("token", "sequence"))
+        check_name("scale_rewards", str(self.scale_rewards), ("group", "batch", "none"))
+        ways = ("sum_then_normalize", "normalize_then_sum")
+        check_name("multi_objective_aggregation", self.multi_objective_aggregation, ways)
+        _refuse(
+            self.beta < 0,
+            f"beta={self.beta} would push the policy away from its reference: it is the weight of the KL, >= 0",
+        )
+        share = self.top_entropy_quantile
+        _refuse(not 0 < share <= 1, f"top_entropy_quantile is a share of the tokens, in (0, 1]; got {share}")
+        if self.policy_loss != "clipped":  # other losses check their own bounds
+            return
+        low, high = self.epsilon, self.epsilon if self.epsilon_high is None else self.epsilon_high
+        _refuse(not 0 <= low <= 1, f"epsilon={low}: ratios are kept above 1 - epsilon, so it lies between 0 and 1")
+        _refuse(high < 0, f"epsilon_high={high}: ratios are kept below 1 + epsilon_high, so it is at least 0")
+        if self.delta is None:
+            return
+        _refuse(
+            self.loss_type in WITHOUT_CLIP,
+            f"delta={self.delta} does nothing with loss_type={self.loss_type!r}: leave it out",
+        )
+        _refuse(
+            self.delta <= 1 + high,
+            f"delta={self.delta} must be above 1 + epsilon_high = {1 + high:g}: it is the outer bound",
+        )
+
+    def _check_overlap(self) -> None:
+        """Refuse rollouts beside the update where both use one engine's GPUs; warn if old weights are not corrected."""
+        _refuse(
+            self.use_vllm and self.vllm_mode == "colocate",
+            f"max_staleness={self.max_staleness} with vllm_mode='colocate': the engine shares the GPUs and the process "
+            "of the update. Serve the model on other GPUs (vllm_mode: server), or leave max_staleness out",
+        )
+        if not self.vllm_importance_sampling_correction:
+            logger.warning(
+                "max_staleness=%d without vllm_importance_sampling_correction: rollouts of older weights are used as "
+                "if the present ones had sampled them",
+                self.max_staleness,
             )
 
     def _check_vllm(self) -> None:
+        """Refuse vLLM settings that TRL or vLLM would refuse once the model is loaded, or after a rollout."""
         if self.vllm_server_urls is not None:
-            check_servers(self)
+            self._check_servers()
         if not self.use_vllm:
             return
-        if self.entropy_estimator == "exact":
-            raise ValueError(
-                "entropy_estimator='exact' needs the whole distribution, and vLLM returns the most likely tokens only: "
-                "use 'auto'"
+        _refuse(
+            self.entropy_estimator == "exact",
+            "entropy_estimator='exact' needs the whole distribution, and vLLM returns the most likely tokens only: "
+            "use 'auto'",
+        )
+        check_name("vllm_mode", self.vllm_mode, ("colocate", "server"))
+        check_name("vllm_importance_sampling_mode", self.vllm_importance_sampling_mode, CORRECTIONS)
+        if self.vllm_mode == "colocate":  # a server has its own settings
+            memory, size = self.vllm_gpu_memory_utilization, self.vllm_tensor_parallel_size
+            _refuse(
+                not 0 < memory <= 1,
+                f"vllm_gpu_memory_utilization is a share of the GPU, in (0, 1]; got {memory}",
             )
-        check_vllm(self, process_count())
+            _refuse(
+                size < 1 or process_count() % size,
+                f"vllm_tensor_parallel_size={size}: an engine spans that many of the {process_count()} processes; "
+                "use a number that divides them, or start more (--accelerate_config, --num_processes)",
+            )
         # a dry run may be on a machine without vLLM
-        if importlib.util.find_spec("vllm") is None and not planned_processes():
-            raise ValueError(f"use_vllm=True needs vLLM here: {install_line('vllm')}, or leave use_vllm out")
+        _refuse(
+            importlib.util.find_spec("vllm") is None and not planned_processes(),
+            f"use_vllm=True needs vLLM here: {install_line('vllm')}, or leave use_vllm out",
+        )
         warn_of_vllm()
+
+    def _check_servers(self) -> None:
+        """Refuse addresses of servers that would not be used, and set TRL's own address, which is that of the first."""
+        urls = self.vllm_server_urls
+        _refuse(
+            not (self.use_vllm and self.vllm_mode == "server"),
+            "vllm_server_urls needs use_vllm: true and vllm_mode: server; without them leave it out",
+        )
+        if not isinstance(urls, list) or not urls or not all(isinstance(url, str) for url in urls):
+            raise ValueError(f"vllm_server_urls={urls!r}: give a list of addresses, such as [http://10.0.0.3:8000]")
+        plain = [checked_address("vllm_server_urls", url).removesuffix("/v1") for url in urls]
+        _refuse(
+            len(set(plain)) < len(plain),
+            f"vllm_server_urls names a server twice: {', '.join(map(strip_credentials, plain))}",
+        )
+        _refuse(
+            self.vllm_server_base_url not in (None, urls[0], plain[0]),  # type: ignore[has-type]
+            "give vllm_server_urls or vllm_server_base_url, not both: TRL uses the first of the former",
+        )
+        self.vllm_server_urls, self.vllm_server_base_url = plain, plain[0]
 
     def _check_limits(self) -> None:
         given = self.limits if self.limits is not None else {}
         # `type` instead of isinstance, which takes True for a number
-        if not isinstance(given, dict) or not all(type(most) is int and most >= 1 for most in given.values()):
-            raise ValueError(f"limits={given!r}: give a number by kind, such as {{'search': 16}}")
+        good = isinstance(given, dict) and all(type(most) is int and most >= 1 for most in given.values())
+        _refuse(not good, f"limits={given!r}: give a number by kind, such as {{'search': 16}}")
 
     def rollout_settings(self, **overrides: Any) -> RolloutSettings:
-        """Return the settings of the rollout engine: the fields of `RolloutSettings`, copied by name.
-
-        Args:
-            overrides: fields with values that replace those of this configuration.
-        """
-        given = {field.name: getattr(self, field.name) for field in fields(RolloutSettings)}
+        """Return the settings of the rollout engine; `overrides` replace those of this configuration."""
+        given = {each.name: getattr(self, each.name) for each in fields(RolloutSettings)}
         return RolloutSettings(**{**given, **overrides})
 
     def rollout_limits(self) -> dict[str, int]:

@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from arpo_env import ToolEnv
-from arpo_trainer.rollout.distributed import play_groups, this_rank
-from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.engine import Engine, play_groups, this_rank
 from arpo_trainer.statistics import bootstrap_interval, wilson_interval
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task

@@ -7,23 +7,22 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from arpo_trainer.rollout.distributed import GroupsUnderWay, OwnGroups, gather, joint_trees, rank_count, share
-from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.engine import Engine, GroupsUnderWay, OwnGroups, gather, joint_trees, rank_count, share
 from arpo_trainer.training.resume import ResumableTrainer
 from arpo_trainer.training.trl_hooks import micro_batch
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 
-# `RolloutPlan`: which tasks each rollout of a training run will play, and which step will use it first.
-#
-# TRL asks for a rollout when it needs one. To play one ahead, its tasks, its step and the numbers of its groups have to
-# be known before, and whether it will be used at all. They follow from the order of the sampler and from the sizes of
-# batches. Rollouts are numbered from 0 over the whole run, and so are micro-batches: rollout n is used from micro-batch
-# n * uses on.
+logger = logging.getLogger(__name__)
+
+# Which tasks each rollout of a run will play, and which step will use it first. TRL asks for a rollout when it needs
+# one. To play one ahead, its tasks, its step and the numbers of its groups have to be known before; they follow from
+# the order of the sampler and from the sizes of batches. Rollouts are numbered from 0 over the whole run, and so are
+# micro-batches: rollout n is used from micro-batch n * uses on.
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,7 @@ class StepSizes:
 
 @dataclass(frozen=True)
 class PlannedRollout:
-    """A rollout of the run.
-
-    Attributes:
-        tasks: of its groups.
-        step: number of the step that uses it first, from 1.
-        first_group: number of its first group in that step.
-    """
+    """The tasks of a rollout, the step that uses it first, from 1, and the number of its first group in that step."""
 
     tasks: list[Task]
     step: int
@@ -126,32 +119,15 @@ def _rollouts(sampler: Iterable[int], sizes: StepSizes, size: int) -> Iterator[l
             raise ValueError("the data hold no whole rollout: give more tasks, or a smaller batch")
 
 
-# `RolloutAhead`: plays the next rollout while the trainer learns from the last one.
-#
-#     trainer       | wait r0 | update 0    | update 1    | ...
-#     rollout side  | r0      | r1          | r2          | ...
-#
 # Rollout n + 1 begins as soon as at most `max_staleness` steps lie between the weights that it gets and its first use.
-# It keeps these weights to its end: new ones are handed over only between rollouts. What it played is taken when TRL
-# asks for that rollout, so that its trees, rewards and metrics belong to the step that learns from them. Its seeds are
-# those which it would have without any overlap, so its trees depend on the run alone and not on timing.
-#
+# It keeps these weights to its end. What it played is taken when TRL asks for that rollout, so that its trees, rewards
+# and metrics belong to the step that learns from them. Its seeds are those which it would have without any overlap.
 # Evaluations and checkpoints wait for the rollout ahead. A checkpoint contains it, so that a resumed run is the same.
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
 class TakenRollout:
-    """A rollout that the trainer has taken.
-
-    Attributes:
-        trees: of all processes, in order.
-        seconds: that the slowest process played.
-        spent: seconds of this process by activity.
-        overlap: "staleness" and "seconds_rollout_idle", to which the trainer adds "seconds_trainer_idle"; empty where
-            nothing is played ahead.
-    """
+    """A rollout that the trainer has taken: the first fields of `RolloutBatch`."""
 
     trees: list[RolloutTree]
     seconds: float
@@ -182,11 +158,11 @@ class RolloutAhead:
 
     Args:
         plan: the rollouts of the run.
-        most: most steps between the weights of a rollout and its first use (`max_staleness`).
-        engine: returns the engine that plays training rollouts.
+        most: maximum number of steps between the weights of a rollout and its first use (`max_staleness`).
+        engine: plays training rollouts.
     """
 
-    def __init__(self, plan: RolloutPlan, most: int, engine: Callable[[], Engine]) -> None:
+    def __init__(self, plan: RolloutPlan, most: int, engine: Engine) -> None:
         self.plan, self.most, self._engine = plan, most, engine
         self._ahead: _Ahead | None = None
         self._restored: dict[str, Any] | None = None
@@ -220,10 +196,10 @@ class RolloutAhead:
         ahead = self._ahead
         if ahead is None or not self._expected(ahead, number, PlannedRollout(list(tasks), step, first_group)):
             self.stop()
-            groups = GroupsUnderWay(self._engine(), tasks, step, first_group)
+            groups = GroupsUnderWay(self._engine, tasks, step, first_group)
             ahead = _Ahead(number, PlannedRollout(list(tasks), step, first_group), step - 1, self._idle(groups), groups)
             self._ahead = ahead  # so that an interrupt finds it
-        trees, seconds = joint_trees(self._engine(), ahead.own)
+        trees, seconds = joint_trees(self._engine, ahead.own)
         self._ended = ahead.groups.ended if ahead.groups else 0.0
         self._ahead = None
         overlap = {"staleness": float(step - 1 - ahead.weights), "seconds_rollout_idle": ahead.idle}
@@ -244,7 +220,7 @@ class RolloutAhead:
         if first_use >= sizes.steps or first_use - step > self.most:
             return
         planned = self.plan.rollout(number)
-        groups = GroupsUnderWay(self._engine(), planned.tasks, planned.step, planned.first_group)
+        groups = GroupsUnderWay(self._engine, planned.tasks, planned.step, planned.first_group)
         self._ahead = _Ahead(number, planned, step, self._idle(groups), groups)
 
     def state(self) -> dict[str, Any] | None:
@@ -341,11 +317,11 @@ class OverlappingTrainer(ResumableTrainer):
             if ahead:
                 ahead.stop()
 
-    def take_rollout(self, tasks: list[Task], step: int, first_group: int) -> TakenRollout:
+    def take_rollout(self, engine: Engine, tasks: list[Task], step: int, first_group: int) -> TakenRollout:
         """Return a rollout, and begin the next one if that is due. Every process must call it."""
         if not (self.args.max_staleness and self.model.training):
-            groups = GroupsUnderWay(self.engine, tasks, step, first_group)
-            trees, seconds = joint_trees(self.engine, groups.own)
+            groups = GroupsUnderWay(engine, tasks, step, first_group)
+            trees, seconds = joint_trees(engine, groups.own)
             return TakenRollout(trees, seconds, groups.own().spent)
         began = time.perf_counter()
         ahead = self._rollouts_ahead()
@@ -370,13 +346,10 @@ class OverlappingTrainer(ResumableTrainer):
 
     def _rollouts_ahead(self) -> RolloutAhead:
         if self.ahead is None:
-            self.ahead = RolloutAhead(self._plan(), self.args.max_staleness, self._training_engine)
+            self.ahead = RolloutAhead(self._plan(), self.args.max_staleness, self.engine)
             self.ahead.restore(self._saved_ahead)
             self._saved_ahead = None
         return self.ahead
-
-    def _training_engine(self) -> Engine:
-        return replace(self.engine, settings=self.args.rollout_settings(num_generations=self.num_generations))
 
     def _plan(self) -> RolloutPlan:
         args, groups = self.args, self.args.generation_batch_size // self.num_generations

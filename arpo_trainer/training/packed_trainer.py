@@ -13,8 +13,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from arpo_trainer.packing.forward import packed_logps, regroup
-from arpo_trainer.packing.support import PROVEN_ON, why_not_packable, why_not_padding_free, why_not_proven
+from arpo_trainer.packing import (
+    PROVEN_ON,
+    packed_logps,
+    regroup,
+    why_not_packable,
+    why_not_padding_free,
+    why_not_proven,
+)
 from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, Forward, HookedGRPOTrainer
 
 logger = logging.getLogger(__name__)

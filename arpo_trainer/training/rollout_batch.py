@@ -1,8 +1,4 @@
-"""`RolloutBatch`: what one rollout hands from hook to hook of the trainer; and `trim_padding` of its micro-batches.
-
-The hooks of `ARPOTrainer` are called by TRL one after the other: play, score, compute advantages, log. Everything that
-a later one needs of an earlier one is here, for one rollout.
-"""
+"""What one rollout hands from hook to hook of the trainer: its trees, rewards and entropies, as rows of a batch."""
 
 from __future__ import annotations
 
@@ -18,10 +14,16 @@ from typing import Any
 import torch
 
 from arpo_trainer.algorithms.advantages import silent_groups
-from arpo_trainer.rollout.distributed import gather
+from arpo_trainer.rollout.engine import gather
 from arpo_trainer.rollout.metrics import mean_of_samples, rollout_metrics
 from arpo_trainer.tree import RolloutTree, Trajectory
 
+logger = logging.getLogger(__name__)
+ROLLOUTS_WITHOUT_SIGNAL = 3
+# advantages below it come from equal rewards: they are the rounding error of their mean
+ROUNDING = 1e-6
+# a share of the mean square: a variance below it is the rounding error of a difference of large sums
+_NO_VARIANCE = 1e-10
 _PROMPT = ("prompt_ids", "prompt_mask")
 _COMPLETION = (
     "completion_ids",
@@ -57,11 +59,9 @@ class RolloutBatch:
     parts: list[list[float]] = field(default_factory=list)
 
     def score(self, rewards: torch.Tensor, weights: torch.Tensor) -> None:
-        """Keep the weighted rewards. Rewards of invalid trajectories become NaN in place, so that TRL ignores them.
+        """Keep the weighted rewards, (rows, functions), of all processes; NaN where a function gave None.
 
-        Args:
-            rewards: of all processes, (rows, functions), NaN where a function gave None.
-            weights: of the functions.
+        Those of invalid trajectories become NaN in place, so that TRL ignores them.
         """
         invalid = [not trajectory.valid for tree in self.trees for trajectory in tree.trajectories]
         rewards[torch.tensor(invalid, device=rewards.device)] = torch.nan
@@ -118,26 +118,14 @@ class RolloutBatch:
         return pad_rows([tree.row(number).entropies for tree, number in self._trajectories(rows)], like)
 
     def fold_mask(self, rows: range, width: int) -> torch.Tensor | None:
-        """Return where some trajectories have new prompts, (rows, width), padded on the right with 0.
-
-        Args:
-            rows: of this process.
-            width: T of the batch.
-
-        Returns:
-            None if nothing was folded on any process.
-        """
+        """Return where some trajectories have new prompts, (rows, width), padded with 0; None if nothing was folded."""
         if not any(span.kind == "fold" for tree in self.trees for span in tree.spans):
             return None
         like = torch.zeros(len(rows), width, dtype=torch.long)
         return pad_rows([tree.row(number).fold for tree, number in self._trajectories(rows)], like)
 
     def metrics(self, seconds: float) -> dict[str, float]:
-        """Return what is logged of the rollout; every process has to call it.
-
-        Args:
-            seconds: from the beginning of the rollout to the end of scoring, on this process.
-        """
+        """Return what is logged of the rollout; every process has to call it, with its seconds until all is scored."""
         # each process has measured its own seconds, and what is logged stands for all of them
         waited = self.overlap.get("seconds_trainer_idle", self.seconds)
         spent = gather([{**self.spent, **self.overlap, "seconds_score": max(0.0, seconds - waited)}])
@@ -168,12 +156,8 @@ def pad_rows(rows: Sequence[Sequence[float]], like: torch.Tensor) -> torch.Tenso
 def trim_padding(inputs: dict[str, Any]) -> dict[str, Any]:
     """Return a micro-batch without columns that are padding in every row; no number changes.
 
-    TRL pads a whole generation batch to its longest prompt and completion before it splits it, so a micro-batch of
-    short trajectories would be computed at the length of the longest one of all.
-
-    Args:
-        inputs: TRL's: prompts (B, P) padded on the left, completions and what goes with them (B, T) on the right.
-            Tensors of other shapes are left alone.
+    TRL pads a whole generation batch to its longest row before it splits it: prompts (B, P) on the left, completions
+    and what goes with them (B, T) on the right. Tensors of other shapes are left alone.
     """
     prompts, completions = inputs["prompt_mask"], inputs["completion_mask"]
     width = completions.shape[1]
@@ -195,15 +179,74 @@ def _leading_padding(mask: torch.Tensor) -> torch.Tensor:
     return (mask.bool().any(dim=0).cumsum(0) == 0).sum().clamp(max=mask.shape[1] - 1)
 
 
-# Rewards of the trainer: the environment's own, a check of all rewards, and a warning when they give no signal.
-#
-# A reward is a finite number, or None where a trajectory could not be scored. TRL would take NaN for None, and an
-# infinite reward makes its whole group NaN.
+# AEPO's entropy-aware advantage: the advantage of a token times 1 + a z, z its entropy in standard deviations.
 
-logger = logging.getLogger(__name__)
-ROLLOUTS_WITHOUT_SIGNAL = 3
-# advantages below it come from equal rewards: they are the rounding error of their mean
-ROUNDING = 1e-6
+
+@dataclass(frozen=True)
+class Moments:
+    """The number of some tokens, the sum of their entropies in nats, and that of the squares."""
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """Mean entropy in nats; 0 without tokens."""
+        return self.total / self.count if self.count else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """Unbiased standard deviation in nats; 1 if it is 0 or there are fewer than two tokens, so that z is 0."""
+        if self.count < 2:
+            return 1.0
+        # the difference of two large numbers: a variance within the rounding error counts as none
+        variance = (self.squares - self.count * self.mean**2) / (self.count - 1)
+        return math.sqrt(variance) if variance > _NO_VARIANCE * self.squares / self.count else 1.0
+
+
+def tree_moments(trees: Sequence[RolloutTree]) -> Moments:
+    """Sum the entropies of sampling over tokens of the model in valid trajectories; copies of a token count each."""
+    counted: list[float] = []
+    for tree in trees:
+        for span, through in zip(tree.spans, tree.leaves_below(), strict=True):
+            counted += span.entropies * sum(tree.trajectories[number].valid for number in through)
+    return Moments(len(counted), math.fsum(counted), math.fsum(value * value for value in counted))
+
+
+def entropy_factor(entropies: torch.Tensor, moments: Moments, weight: float = 0.2, limit: float = 3.0) -> torch.Tensor:
+    """Return 1 + a clamp(z, -limit, limit), z = (H - mean) / std (AEPO, arXiv 2510.14545, entropy-aware advantage).
+
+    Mean and deviation are those of the whole global batch, so the factor depends neither on micro-batches nor on the
+    number of processes. (The published code has statistics of the micro-batch and no clamp. The published runs never
+    used it: their actor computes entropies only for an entropy bonus, which is switched off.) Without the clamp, the
+    factor changes the sign of advantages below z = -1 / a, and the long tail of entropies would dominate the update.
+
+    Args:
+        entropies: in nats, shape (B, T).
+        moments: of the global batch.
+        weight: a.
+        limit: largest |z|.
+
+    Returns:
+        Shape (B, T), without gradient, above 0; 1 everywhere if the moments are of a single token or have no variance.
+
+    Raises:
+        ValueError: the weight or limit is below 0, or so large that the factor could reach 0.
+    """
+    if weight < 0 or limit < 0 or weight * limit >= 1:
+        raise ValueError(
+            f"weight {weight} and limit {limit}: both must be at least 0 and their product below 1, or the factor "
+            "1 - weight * limit changes the sign of advantages; use weight=0.2, limit=3"
+        )
+    # in 16 bits the factor would have only two or three digits
+    here = entropies.detach().to(torch.promote_types(entropies.dtype, torch.float32))
+    z = (here - moments.mean) / moments.deviation
+    return 1 + weight * z.clamp(-limit, limit)
+
+
+# Rewards: a finite number, or None where a trajectory could not be scored. TRL would take NaN for None, and an infinite
+# reward makes its whole group NaN.
 
 
 def env_reward(completions: Sequence[Any], env_reward: Sequence[float | None], **_: Any) -> list[float | None]:
@@ -230,11 +273,7 @@ class RewardCheck:
         return self._recording(functions)
 
     def settle(self, rewards: torch.Tensor, functions: Sequence[Any]) -> None:
-        """Raise for what was recorded on any process, and for what reward models returned.
-
-        Args:
-            rewards: of all processes, (rows, functions).
-            functions: of the trainer, one per column.
+        """Raise for what was recorded on any process, and for what reward models returned: (rows, functions).
 
         Raises:
             ValueError: on every process; names the function and the row.

@@ -2,14 +2,14 @@
 
 Loss, KL, PEFT, accumulation, checkpoints and logging are TRL's. This class fills the hooks of `trl_hooks`: the engine
 plays the rollouts, advantages become one number per token, padding of a micro-batch is trimmed, and log pi_old is
-shifted for losses that TRL does not have (see `trl_losses`). With several processes each group is played whole by one
-of them (see `rollout.distributed`); advantages and measurements are the same as with one process.
+shifted for losses that TRL does not have (see `losses`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,18 @@ import torch
 
 from arpo_env import ToolEnv
 from arpo_trainer.algorithms.advantages import Scale, batch_advantages, has_signal
-from arpo_trainer.algorithms.credit import learned_trajectories, token_advantages, weight_scale
-from arpo_trainer.algorithms.toolpo import action_advantages, action_rewards, call_marks, success_rewards
+from arpo_trainer.algorithms.credit import (
+    action_advantages,
+    action_rewards,
+    call_marks,
+    learned_trajectories,
+    success_rewards,
+    token_advantages,
+    weight_scale,
+)
+from arpo_trainer.algorithms.losses import shift_old_logps
 from arpo_trainer.demo_model import resolve_model
-from arpo_trainer.rollout.distributed import gather, group_tasks
-from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.engine import Engine, gather, group_tasks
 from arpo_trainer.rollout.live_trajectory import check_limits
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.rollout.rendering import as_published, check_tokenizer
@@ -35,7 +42,6 @@ from arpo_trainer.training.config import (
     on_workers,
     warn_of_dropout,
 )
-from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
 from arpo_trainer.training.evaluation import EvaluatesOnTasks, evaluation_tasks
 from arpo_trainer.training.overlap_trainer import OverlappingTrainer
 from arpo_trainer.training.packed_trainer import FoldingGRPOTrainer
@@ -46,13 +52,14 @@ from arpo_trainer.training.rollout_batch import (
     NoSignalWarning,
     RewardCheck,
     RolloutBatch,
+    entropy_factor,
     env_reward,
     pad_rows,
+    tree_moments,
     trim_padding,
 )
 from arpo_trainer.training.task_data import as_env, rows_apart, task_dataset, task_rows, with_tasks
 from arpo_trainer.training.trl_hooks import tokenizer_of
-from arpo_trainer.training.trl_losses import has_own_clip, shift_old_logps
 from arpo_trainer.tree import RolloutTree
 from envs_registry.datasets.hub import offline
 
@@ -76,9 +83,9 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         eval_tasks: how many of its tasks to use, from the first one on; by default all.
         overlap: what happens to training tasks that are evaluation tasks too: "refuse" raises, "drop" trains on the
             others, "allow" does not compare them. Streamed data sets are not compared.
-        kwargs: other arguments of `GRPOTrainer`. The main process calls the methods `on_rollout` and `on_evaluation` of
-            those `callbacks` that have them: with the trees of a training rollout, of all processes, before they are
-            scored, and with the result of an evaluation on `eval_env`.
+        kwargs: other arguments of `GRPOTrainer`. On the main process `callbacks` may have the methods `on_rollout`,
+            called with the trees of a training rollout, of all processes, before they are scored, and `on_evaluation`,
+            called with the result of an evaluation on `eval_env`.
 
     Attributes:
         rollout_batch: the last rollout.
@@ -112,8 +119,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
             raise ConnectionError(
                 f"push_to_hub=True, and {reason}. Or leave push_to_hub out, and push the saved model later: hf upload"
             )
-        row = args.rollout_settings().parts
-        env, eval_env = as_published(env, row), as_published(eval_env, row) if eval_env else None
+        settings = args.rollout_settings()
+        env, eval_env = (one and as_published(one, settings.parts) for one in (env, eval_env))
         check_limits(args.rollout_limits(), list(env.tools))
         check_vllm_length(args, env.budget.tokens)
         check_action_credit(args)
@@ -152,11 +159,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         self.check_overlap()
         tokenizer = rollout_tokenizer(self)
         self.backend = trainer_backend(self, tokenizer)
-        template = args.chat_template_kwargs or {}
-        self.engine = Engine(
-            self.backend, tokenizer, env, args.rollout_settings(), template, limits=args.rollout_limits()
-        )
-        self.engine = on_workers(self.engine, args)
+        template, limits = args.chat_template_kwargs or {}, args.rollout_limits()
+        self.engine = on_workers(Engine(self.backend, tokenizer, env, settings, template, limits=limits), args)
         if self.recorder is None and self.accelerator.is_main_process:
             self.add_callback(RunRecorder(args.output_dir, args.trace_every))
 
@@ -196,14 +200,14 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
     def play(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
         """Play the groups of the rows as trees, together with those of the other processes."""
         training = self.model.training
-        size = self.num_generations if training else self.num_generations_eval
+        size, engine = self.num_generations if training else self.num_generations_eval, self.engine
         tasks = group_tasks(gather([row["task"] for row in rows]), size)
-        # independent samples: branches share their beginnings, which would count several times in a mean
-        evaluating = {} if training else {"algorithm": "grpo", "budget": None, "branch": None}
-        self.engine.settings = self.args.rollout_settings(num_generations=size, **evaluating)
+        if not training:
+            # independent samples: branches share their beginnings, which would count several times in a mean
+            engine = replace(engine, settings=engine.settings.plain(size))
         # several rollouts of one step number their groups on, or equal tasks would be played with equal seeds
         first = self.number_groups(len(tasks)) if training else 0
-        taken = self.take_rollout(tasks, self.state.global_step + 1, first)
+        taken = self.take_rollout(engine, tasks, self.state.global_step + 1, first)
         if training and self._answers:
             score_answers(taken.trees, tokenizer_of(self), self._answers, partial(trainer_logps, self))
         self.rollout_batch, self.rolled_out = RolloutBatch(**vars(taken)), True
@@ -238,7 +242,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
 
     def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
         """Shift log pi_old if the loss is not TRL's own."""
-        if not has_own_clip(self._token_loss):
+        if not self._token_loss.is_own:
             return
         mask = inputs["completion_mask"] * inputs.get("tool_mask", 1)
         shifted = shift_old_logps(inputs, logps, self._token_loss, mask)
@@ -288,9 +292,6 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
             tree: all that was sampled for one prompt; every process sees the same. Its trajectories have the rewards of
                 the reward functions, and those that none could score are invalid.
             advantages: of its trajectories, by `args.advantage`; 0 for invalid ones.
-
-        Returns:
-            One list per trajectory, as long as its row.
         """
         rows = token_advantages(tree, advantages, self.args.attribution)
         if not self.args.action_weight or not self.model.training:

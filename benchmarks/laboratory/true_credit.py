@@ -18,7 +18,7 @@ import torch
 
 from arpo_trainer.algorithms.advantages import batch_advantages
 from arpo_trainer.algorithms.credit import CREDITS, token_advantages
-from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
+from arpo_trainer.training.rollout_batch import entropy_factor, tree_moments
 from arpo_trainer.tree import RolloutTree
 from benchmarks.laboratory.exact_values import ExactValues
 from benchmarks.laboratory.turn_policy import Floats, Ids
@@ -113,7 +113,7 @@ def given_credit(trees: Sequence[RolloutTree], advantage: str, attribution: str,
     Args:
         trees: the batch.
         advantage: one of `advantages.ADVANTAGES`.
-        attribution: one of `credit_assignment.CREDITS`.
+        attribution: one of `credit.CREDITS`.
         args: `entropy_weight` and `entropy_limit` of an `ARPOConfig`; None for no factor of the entropy.
     """
     lengths = [[sum(tree.row(number).mask) for number in range(len(tree.trajectories))] for tree in trees]

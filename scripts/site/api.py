@@ -31,8 +31,6 @@ SUPPORTING = {
         "arpo_trainer.algorithms.registry.Budget",
         "arpo_trainer.algorithms.branching.BranchMethod",
         "arpo_trainer.algorithms.branching.BranchSettings",
-        "arpo_trainer.algorithms.branching.Point",
-        "arpo_trainer.algorithms.branching.Score",
         "arpo_trainer.algorithms.losses.Loss",
         "arpo_trainer.training.evaluation.Evaluation",
         "arpo_trainer.tree.Stopwatch",

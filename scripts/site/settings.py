@@ -20,6 +20,7 @@ CLASSES = {
     "EvalSettings": "arpo_trainer.evaluation",
     "SynthSettings": "arpo_trainer.synthesis.synth_settings",
     "DPOArguments": "arpo_trainer.preference.dpo_run",
+    "TreeSettings": "arpo_trainer.rollout.settings",
     "RolloutSettings": "arpo_trainer",
     "EnvSpec": "envs_registry",
     "Limits": "sandbox",
@@ -41,9 +42,13 @@ def settings_table(name: str) -> str:
 
 
 def own_fields(settings: Any) -> list[dataclasses.Field[Any]]:
-    """Return the public fields that a dataclass itself declares, without those of its bases."""
+    """Return the public fields that a dataclass declares, and those of bases of ours that have no list of their own."""
     fields = {field.name: field for field in dataclasses.fields(settings) if field.init}
-    return [fields[name] for name in settings.__annotations__ if name in fields and not name.startswith("_")]
+    listed = [base for base in settings.__mro__[1:] if base.__name__ in CLASSES]
+    own = [base for base in settings.__mro__ if base.__module__.startswith("arpo")]
+    own = [base for base in own if not any(issubclass(other, base) for other in listed)]
+    names = [name for base in reversed(own) for name in base.__annotations__]
+    return [fields[name] for name in names if name in fields and not name.startswith("_")]
 
 
 def _type(field: dataclasses.Field[Any]) -> str:

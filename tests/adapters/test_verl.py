@@ -256,7 +256,7 @@ def test_ids_are_those_of_the_native_rollout(protocol: str, model: Path, tmp_pat
     script = script_for("arpo/Arithmetic-v0", protocol)
     peer = Verl(model, tmp_path, script, {})
     output = peer.play(range(script.episodes))
-    settings = RolloutSettings("grpo", 1, 1, max_completion_length=LENGTHS["response"], max_turn_length=None)
+    settings = RolloutSettings(algorithm="grpo", num_generations=1, max_completion_length=LENGTHS["response"])
     engine = Engine(Scripted(peer.client), peer.tokenizer, script.factory(), settings)
     trees = asyncio.run(engine.rollout(script.tasks))
     for number, tree in enumerate(trees):

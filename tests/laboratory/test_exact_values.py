@@ -87,7 +87,9 @@ def world() -> tuple[Any, ScriptedPolicy, ExactValues]:
 def test_the_engine_comes_to_enumerated_states_alone(world: Any) -> None:
     """Also where calls are refused and episodes are cut off."""
     env, policy, values = world
-    settings = RolloutSettings("random", num_generations=64, max_turn_length=8, branch_alpha=0.5)
+    settings = RolloutSettings(
+        algorithm="random", num_generations=64, initial_rollouts=8, max_turn_length=8, branch_alpha=0.5
+    )
     [tree] = asyncio.run(Engine(policy, policy.tokenizer, env, settings).rollout([env.tasks.task(3)]))
     assert "refused" in {span.tool["status"] for span in tree.spans if span.tool}
     seen = 0

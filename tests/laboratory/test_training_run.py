@@ -123,7 +123,9 @@ class RandomWalker:
 
 def grown(algorithm: str, seed: int, **settings: Any) -> list[str]:
     tokenizer, env = tiny_tokenizer(), world_env("short", NOISY)
-    chosen = RolloutSettings(algorithm, num_generations=8, initial_rollouts=4, seed=seed, entropy_window=3, **settings)
+    chosen = RolloutSettings(
+        algorithm=algorithm, num_generations=8, initial_rollouts=4, seed=seed, entropy_window=3, **settings
+    )
     trees = asyncio.run(
         Engine(cast(Any, RandomWalker(tokenizer)), tokenizer, env, chosen).rollout(
             [env.tasks.task(i) for i in range(4)]

@@ -56,7 +56,7 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     Its kernels need a GPU. Here its blocks are compared with its mask, and attention is dense.
     """
-    from arpo_trainer.packing import forward
+    import arpo_trainer.packing as forward
 
     lengths: list[int] = []
 

@@ -11,12 +11,19 @@ from typing import Any
 import pytest
 
 from arpo_trainer import RolloutSettings
-from arpo_trainer.algorithms.branching import BRANCHES, NO_DOUBT, NO_DOUBT_LEVEL, Point
-from arpo_trainer.algorithms.entropy import ENTROPY_UNIT, REFERENCE_VOCABULARY, entropy_level, segment_entropy
+from arpo_trainer.algorithms.branching import (
+    BRANCHES,
+    ENTROPY_UNIT,
+    NO_DOUBT,
+    NO_DOUBT_LEVEL,
+    REFERENCE_VOCABULARY,
+    entropy_level,
+    segment_entropy,
+)
 from arpo_trainer.algorithms.registry import balanced_roots, branch_quota
 from arpo_trainer.rollout.metrics import fork_contrasts, fork_results, rollout_metrics
 from arpo_trainer.run.recipes import read_settings
-from arpo_trainer.tree import RolloutTree, Trajectory
+from arpo_trainer.tree import Decision, RolloutTree, Trajectory
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "concepts" / "trees.md"
 
@@ -28,7 +35,7 @@ def test_the_scale_is_the_published_one_where_its_setting_holds(shared: Path) ->
     level = entropy_level([vector["inputs"]["per_token_entropy"]] * 20)
     assert level == pytest.approx(vector["expected"]["segment_entropy"], abs=vector["tol"])
     uneven = [0.1 * number for number in range(20)]
-    assert entropy_level(uneven) == pytest.approx(segment_entropy(uneven, REFERENCE_VOCABULARY, 20, "sum"))
+    assert entropy_level(uneven) == pytest.approx(segment_entropy(uneven, REFERENCE_VOCABULARY, 20))
 
 
 @pytest.mark.parametrize(("tokens", "window"), [(1, 20), (60, 20), (50, 50), (3, 5)])
@@ -54,7 +61,7 @@ def test_the_documents_say_which_rise_passes() -> None:
     for steps, level, nats in rows:
         assert nats == pytest.approx(level * ENTROPY_UNIT, abs=0.002)
         for rise, passes in ((level + 0.002, True), (level - 0.002, False)):
-            assert BRANCHES["aepo"].score(Point(1 + rise, 1.0, int(steps)), settings).branch is passes
+            assert BRANCHES["aepo"].score(Decision(1 + rise, rise, consecutive=int(steps)), settings).branch is passes
 
 
 def test_the_documents_say_what_the_budget_does() -> None:
@@ -70,10 +77,10 @@ def test_the_quota_lets_all_roots_together_take_the_budget(total: int, roots: in
 
 def test_the_ranked_row_skips_what_is_settled() -> None:
     settings = RolloutSettings()
-    settled = BRANCHES["arpo-ranked"].score(Point(NO_DOUBT_LEVEL / 2, 0.0), settings)
+    settled = BRANCHES["arpo-ranked"].score(Decision(NO_DOUBT_LEVEL / 2, NO_DOUBT_LEVEL / 2), settings)
     assert (settled.branch, settled.reason) == (False, NO_DOUBT)
-    assert BRANCHES["arpo-ranked"].score(Point(NO_DOUBT_LEVEL * 2, 0.0), settings).branch
-    assert BRANCHES["arpo"].score(Point(NO_DOUBT_LEVEL / 2, 0.0), settings).branch
+    assert BRANCHES["arpo-ranked"].score(Decision(NO_DOUBT_LEVEL * 2, NO_DOUBT_LEVEL * 2), settings).branch
+    assert BRANCHES["arpo"].score(Decision(NO_DOUBT_LEVEL / 2, NO_DOUBT_LEVEL / 2), settings).branch
 
 
 @pytest.mark.parametrize("recipe", ["arithmetic-cpu", "multihop-cpu"])
@@ -86,8 +93,8 @@ def test_in_the_demos_entropy_decides(recipe: str) -> None:
     )
     score = BRANCHES["arpo"].score
     for rise in (1e-3, 0.05):
-        assert score(Point(1 + rise, 1.0), settings).branch
-        assert not score(Point(1 - rise, 1.0), settings).branch
+        assert score(Decision(1 + rise, rise), settings).branch
+        assert not score(Decision(1 - rise, -rise), settings).branch
 
 
 def grown(rewards: dict[str, float | None]) -> RolloutTree:

@@ -8,7 +8,7 @@ import pytest
 
 from arpo_trainer import RolloutTree, token_advantages
 from arpo_trainer.algorithms.advantages import group_advantages
-from arpo_trainer.algorithms.credit import ATTRIBUTIONS, CREDITS, Credit, span_advantages, turn_values, weight_scale
+from arpo_trainer.algorithms.credit import CREDITS, Credit, span_advantages, turn_values, weight_scale
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.algorithms.credit_trees import measure
 from tests.arpo_trainer.test_tree import small_tree as unmeasured_tree
@@ -68,7 +68,7 @@ def test_copied_over_unique_tokens_counts_the_model_s_valid_ones() -> None:
 
 def test_rows_whose_copies_count_alike_are_not_scaled() -> None:
     """What a row does not learn from at all, as VinePPO's branches, is no copy: it leaves the batch."""
-    assert [name for name in ATTRIBUTIONS if weight_scale([small_tree()], name) != 1.0] == ["dedup", "fork", "spo"]
+    assert [name for name in CREDITS if weight_scale([small_tree()], name) != 1.0] == ["dedup", "fork", "spo"]
 
 
 def test_values_are_backed_up_turn_by_turn() -> None:
@@ -111,7 +111,7 @@ FLAT = {
 }
 
 
-@pytest.mark.parametrize("attribution", ATTRIBUTIONS)
+@pytest.mark.parametrize("attribution", CREDITS)
 def test_without_branches_each_is_what_the_method_says_of_a_flat_group(attribution: str) -> None:
     tree = RolloutTree([1])
     tree.trajectories = [Trajectory(turns(tree, None, 1.0, 2.0), reward=reward) for reward in OWN]
@@ -121,7 +121,7 @@ def test_without_branches_each_is_what_the_method_says_of_a_flat_group(attributi
     assert weight_scale([tree], attribution) == 1.0
 
 
-@pytest.mark.parametrize("attribution", ATTRIBUTIONS)
+@pytest.mark.parametrize("attribution", CREDITS)
 def test_an_invalid_trajectory_has_no_part(attribution: str) -> None:
     rows = [token_advantages(small_tree(), [1.0, -0.5, other], attribution) for other in (9.0, -3.0)]
     assert rows[0] == rows[1]
@@ -138,7 +138,7 @@ def test_a_user_s_row_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch) -> No
             lambda tree: [[0.5] * len(tree.path(n)) for n in range(len(tree.trajectories))],
         ),
     )
-    assert "own-last" in ATTRIBUTIONS
+    assert "own-last" in CREDITS
     assert token_advantages(small_tree(), OWN, "own-last") == [[0.0] * 7 + [1.0] * 2, [0.0] * 5 + [-0.5], [0.0] * 2]
     assert weight_scale([small_tree()], "own-last") == 2.0
 

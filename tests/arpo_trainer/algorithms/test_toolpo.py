@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from arpo_env import ToolEnv
 from arpo_trainer import RolloutTree
-from arpo_trainer.algorithms.toolpo import (
+from arpo_trainer.algorithms.credit import (
     action_advantages,
     action_reward,
     action_rewards,

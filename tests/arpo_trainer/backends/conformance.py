@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 import torch
 
-from arpo_trainer.algorithms.entropy import estimated_entropy
+from arpo_trainer.algorithms.branching import estimated_entropy
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request
 
 CONTEXTS = [(5, 6, 7, 8), (5, 6, 9), (5, 6, 7, 8, 9, 10, 11), (30, 31)]

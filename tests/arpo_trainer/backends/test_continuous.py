@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from arpo_trainer.algorithms.entropy import ESTIMATORS
+from arpo_trainer.algorithms.branching import ESTIMATORS
 from arpo_trainer.backends import PaddedBackend, TransformersBackend, transformers_backend
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
 from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, broken, expected, rollout

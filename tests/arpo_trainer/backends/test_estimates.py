@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from arpo_trainer.algorithms.entropy import ESTIMATORS, estimated_entropy
+from arpo_trainer.algorithms.branching import ESTIMATORS, estimated_entropy
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS[1:])

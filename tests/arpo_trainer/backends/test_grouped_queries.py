@@ -14,7 +14,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.backends.base import Request
 from arpo_trainer.backends.kv_cache import accept_single_queries, single_query_mask
-from arpo_trainer.packing.forward import accept_tree_masks
+from arpo_trainer.packing import accept_tree_masks
 from tests.arpo_trainer.backends.conformance import rollout
 from tests.conftest import tiny_llama
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from arpo_trainer.algorithms.entropy import estimated_entropy
+from arpo_trainer.algorithms.branching import estimated_entropy
 from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend, full_copy
 from arpo_trainer.backends.base import Backend, Generation, Request
 from arpo_trainer.training.policy_backend import trainer_backend

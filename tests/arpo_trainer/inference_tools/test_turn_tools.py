@@ -11,7 +11,8 @@ import pytest
 from arpo_trainer.evaluation.episode_store import UnitKey, unit_row
 from arpo_trainer.inference_tools import HelperFailed, InferenceSettings, read_code, read_tools
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.rollout.live_trajectory import Correction, PlayedTurn, replay
+from arpo_trainer.rollout.live_trajectory import PlayedTurn, replay
+from arpo_trainer.rollout.turn_tools import Correction
 from arpo_trainer.tree import ABANDONED, RolloutTree
 from envs_registry import Task
 from sandbox import ForkError

@@ -11,9 +11,8 @@ import transformers.integrations.flex_attention as integration
 from torch._dynamo.utils import counters
 from torch.nn.attention import flex_attention as flex
 
-import arpo_trainer.packing.forward as forward
-from arpo_trainer.packing import packed_logps
-from arpo_trainer.packing.support import PROVEN, why_not_packable
+import arpo_trainer.packing as forward
+from arpo_trainer.packing import PROVEN, packed_logps, why_not_packable
 from arpo_trainer.training.packed_trainer import PackedGRPOTrainer
 from tests.arpo_trainer.packing.batches import (
     assert_equal_gradients,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from arpo_trainer.packing.forward import BLOCK, block_mask, branches, lay_out, read_leaves
+from arpo_trainer.packing import BLOCK, block_mask, branches, lay_out, read_leaves
 from tests.arpo_trainer.packing.batches import pad, random_batch
 
 

@@ -8,9 +8,8 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from arpo_trainer.algorithms.losses import LOSSES
+from arpo_trainer.algorithms.losses import LOSS_TYPES, LOSSES
 from arpo_trainer.packing import packed_logps
-from arpo_trainer.training.trl_losses import LOSS_TYPES
 from tests.arpo_trainer.algorithms.explicit_losses import Aggregation, aggregate, per_token
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.packing.batches import (

@@ -14,7 +14,7 @@ import torch
 from transformers import HfArgumentParser
 
 from arpo_trainer import ARPOConfig
-from arpo_trainer.packing.support import packing_setting, why_not_proven
+from arpo_trainer.packing import packing_setting, why_not_proven
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.packing.batches import pad, tiny_model
 from tests.arpo_trainer.training.test_trl_options import made
@@ -110,7 +110,7 @@ def test_what_no_test_has_compared_is_not_packed_unasked(
 def test_true_packs_what_is_not_proven_and_warns(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("arpo_trainer.packing.support.PROVEN", ())
+    monkeypatch.setattr("arpo_trainer.packing.PROVEN", ())
     with caplog.at_level(logging.WARNING, "arpo_trainer"):
         trainer, _ = made(policy, tmp_path, packing=True)
     assert trainer.packs

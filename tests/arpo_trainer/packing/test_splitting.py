@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from arpo_trainer.packing import deal_rows, regroup, split_leaves
-from arpo_trainer.packing.forward import Leaves, lay_out, read_leaves
+from arpo_trainer.packing import Leaves, deal_rows, lay_out, read_leaves, regroup, split_leaves
 from tests.arpo_trainer.packing.batches import pad, random_tree
 
 

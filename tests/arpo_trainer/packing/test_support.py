@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from transformers import AutoConfig, AutoModelForCausalLM, T5Config, T5ForConditionalGeneration
 
-from arpo_trainer.packing import why_not_packable
-from arpo_trainer.packing.support import why_not_padding_free
+from arpo_trainer.packing import why_not_packable, why_not_padding_free
 from tests.arpo_trainer.packing.batches import SIZES, tiny_model
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from arpo_trainer.ray_rollouts.rollout_workers import RayEngine
-from arpo_trainer.rollout.distributed import GroupsUnderWay
+from arpo_trainer.rollout.engine import GroupsUnderWay
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.tree import RolloutTree, Stopwatch
 from benchmarks.laboratory.lab_policy import world_env

@@ -107,7 +107,10 @@ def test_streaks_count_as_published(vectors: dict[str, dict[str, Any]]) -> None:
 
 
 def test_without_branches_both_engines_make_the_same_trajectories() -> None:
-    tokenizer, settings = small_tokenizer(), RolloutSettings("grpo", 6, max_turn_length=600, max_completion_length=6000)
+    tokenizer, settings = (
+        small_tokenizer(),
+        RolloutSettings(algorithm="grpo", num_generations=6, max_completion_length=6000),
+    )
 
     def rows(maker: type[Engine] | type[BarrierEngine]) -> list[list[int]]:
         env = ToolEnv("arpo/MultiHop-v0", tools=[lambda: fixed_tools(Delays(0, speed=1000.0))])

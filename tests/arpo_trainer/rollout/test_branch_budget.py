@@ -273,14 +273,3 @@ def test_what_one_round_leaves_waits_for_the_branches_of_that_round() -> None:
     budget.add_request(BranchRequest("0.1.0", 2, 2, score=0.7))
     budget.end_path("0.1.0", 3)
     assert served(budget) == {"0.1.0": 2, "1": 0, "2": 0}
-
-
-def test_with_arrival_the_first_to_ask_is_the_first_served() -> None:
-    budget = BranchBudget(1, 2, first, arrival=True)
-    for name in ("0", "1"):
-        budget.start_path(name, 1, 1)
-    budget.add_request(BranchRequest("1", 1, 1))
-    assert served(budget) == {"1": 1}
-    budget.add_request(BranchRequest("0", 1, 1))
-    assert served(budget) == {"0": 0}
-    assert [(request.path, left) for request, left in budget.denied()] == [("0", False)]

@@ -24,7 +24,7 @@ from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
-from arpo_trainer.rollout.distributed import group_tasks, play_groups, rank_count, share, this_rank
+from arpo_trainer.rollout.engine import group_tasks, play_groups, rank_count, share, this_rank
 from arpo_trainer.tree import Stopwatch
 from tests import ready_processes
 from tests.arpo_trainer.cli.test_play_command import containers_of
@@ -293,10 +293,10 @@ def test_each_process_has_a_sandbox_of_its_own(ran: Any, isolation: str) -> None
 
 @pytest.mark.parametrize(("count", "ranks"), [(0, 2), (1, 4), (3, 2), (7, 3), (8, 4)])
 def test_shares_are_balanced_and_follow_each_other(count: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arpo_trainer.rollout.distributed.rank_count", lambda: ranks)
+    monkeypatch.setattr("arpo_trainer.rollout.engine.rank_count", lambda: ranks)
     shares = []
     for rank in range(ranks):
-        monkeypatch.setattr("arpo_trainer.rollout.distributed.this_rank", lambda rank=rank: rank)
+        monkeypatch.setattr("arpo_trainer.rollout.engine.this_rank", lambda rank=rank: rank)
         shares.append(share(count))
     assert [group for own in shares for group in own] == list(range(count))
     assert all(group * ranks // count == rank for rank, own in enumerate(shares) for group in own)

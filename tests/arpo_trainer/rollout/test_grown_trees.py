@@ -11,10 +11,15 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, RolloutSettings, RolloutTree
-from arpo_trainer.algorithms.branching import BRANCHES, RANKED, BranchMethod, BranchSettings, Candidate, Point, Score
-from arpo_trainer.algorithms.entropy import entropy_level
+from arpo_trainer.algorithms.branching import (
+    BRANCHES,
+    RANKED,
+    BranchMethod,
+    BranchSettings,
+    entropy_level,
+)
 from arpo_trainer.algorithms.registry import ALGORITHMS, get_algorithm
-from arpo_trainer.tree import Span
+from arpo_trainer.tree import Decision, Span
 from tests.arpo_trainer.rollout.test_rollouts import families, make_env, play
 
 NEW = ["spread", "vine", "treerl", "at2po", "treepo", "arpo-turn-end"]
@@ -78,15 +83,15 @@ def test_spread_places_its_forks_evenly(tokenizer: Any) -> None:
 
 
 def test_candidates_tell_how_their_paths_went_on(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Candidate] = []
+    seen: list[Decision] = []
 
-    def spy(candidates: Sequence[Candidate], settings: BranchSettings) -> list[float]:
+    def spy(points: Sequence[Decision], settings: BranchSettings) -> list[float]:
         if not seen:
-            seen.extend(candidates)
-        return [candidate.point.uniform for candidate in candidates]
+            seen.extend(points)
+        return [point.uniform for point in points]
 
-    def everywhere(point: Point, settings: BranchSettings) -> Score:
-        return Score(0.0, 0.0, True, RANKED)
+    def everywhere(point: Decision, settings: BranchSettings) -> Decision:
+        return point.scored(0.0, 0.0, True, RANKED)
 
     monkeypatch.setitem(BRANCHES, "spy", BranchMethod(everywhere, best=True, rank=spy))
     (tree,) = grow(tokenizer, "spy")
@@ -96,7 +101,7 @@ def test_candidates_tell_how_their_paths_went_on(tokenizer: Any, monkeypatch: py
             path = tree.path(number)
             expected += [told(path, place) for place in range(len(path)) if path[place].decision]
     assert expected
-    found = [(c.logprobs, c.point.entropy, c.branches) for c in seen]
+    found = [(point.later, point.entropy, point.branches) for point in seen]
     assert sorted(found) == sorted(expected)
 
 
@@ -134,22 +139,11 @@ def test_the_turn_before_the_result_may_be_measured(tokenizer: Any) -> None:
         assert decision.delta == pytest.approx(before - first)
 
 
-def test_a_group_is_complete_if_the_budget_is_spent_as_requests_come(tokenizer: Any, open_envs: Counter[str]) -> None:
-    (tree,) = play(tokenizer, groups=1, branch_order="arrival", branch_alpha=0.6)
-    origins = Counter(trajectory.origin for trajectory in tree.trajectories)
-    assert origins.total() == 8
-    assert origins["branch"]
-    assert max(families(tree).values()) <= 2
-    assert open_envs["open"] == 0
-
-
 def test_settings_that_say_nothing_to_a_branch_method_are_refused() -> None:
     with pytest.raises(ValueError, match=r"branch_baseline must be one of 'root', 'previous'; not 'rot'.*'root'"):
         RolloutSettings(branch_baseline="rot")
     with pytest.raises(ValueError, match="branch_baseline='previous' does not go with branch 'arpo-reference'"):
         RolloutSettings(branch="arpo-reference", branch_baseline="previous")
-    with pytest.raises(ValueError, match="branch_order='arrival' does not go with branch 'spread'"):
-        RolloutSettings(branch="spread", branch_order="arrival")
 
 
 def test_an_algorithm_has_its_own_attribution_unless_another_is_given(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from arpo_env import ToolEnv
 from arpo_env.protocols import make_protocol
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation
-from arpo_trainer.rollout.branch_scheduler import PointScorer
+from arpo_trainer.rollout.branch_scheduler import PublishedScheduler
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.group import Group
 from arpo_trainer.rollout.live_trajectory import LiveTrajectory
@@ -89,15 +89,15 @@ def play(
     monkeypatch.setattr(Group, "_start", born)
     monkeypatch.setattr(Group, "_ended", over)
     monkeypatch.setattr(Group, "_generate", lambda group, path: script.generate(group, path))
-    monkeypatch.setattr(PointScorer, "uniform", lambda *place: script.draws.pop(0))
+    monkeypatch.setattr(PublishedScheduler, "uniform", lambda *place: script.draws.pop(0))
     env = ToolEnv("arpo/MultiHop-v0", max_tool_calls=10, max_turns=12)
     settings = RolloutSettings(
-        algorithm,
-        given["n"],
-        given["initial"],
-        given.get("beam", 2),
-        given.get("p_b", 0.5),
-        given.get("w", 0.2),
+        algorithm=algorithm,
+        num_generations=given["n"],
+        initial_rollouts=given["initial"],
+        branch_width=given.get("beam", 2),
+        branch_alpha=given.get("p_b", 0.5),
+        branch_beta=given.get("w", 0.2),
         max_completion_length=20_000,
     )
     engine = Engine(Backend(), tokenizer, env, settings)  # type: ignore[arg-type]

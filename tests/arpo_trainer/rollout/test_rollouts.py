@@ -16,8 +16,7 @@ import pytest
 
 from arpo_env import ServiceError, Tool, ToolEnv, ToolResult
 from arpo_env.tools.tool import function_schema
-from arpo_trainer.algorithms.branching import NO_DOUBT_LEVEL, branch_score
-from arpo_trainer.algorithms.entropy import ENTROPY_UNIT
+from arpo_trainer.algorithms.branching import ENTROPY_UNIT, NO_DOUBT_LEVEL, branch_score
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
@@ -211,7 +210,7 @@ def test_the_quota_is_a_setting(tokenizer: Any) -> None:
         trees = play(tokenizer, groups=8, branch_alpha=1.0, initial_rollouts=2, num_generations=7, branch_quota=quota)
         assert max(count for tree in trees for count in families(tree).values()) == most
         assert all(len(tree.trajectories) == 7 for tree in trees)
-    with pytest.raises(ValueError, match="branch_quota must be at least 1, or 0 for no quota; got -1"):
+    with pytest.raises(ValueError, match="branch_quota must be at least 0, got -1"):
         RolloutSettings(branch_quota=-1)
     with pytest.raises(ValueError, match="branch_quota=2 does not go with branch 'arpo-reference'"):
         RolloutSettings(algorithm="arpo-reference", branch_quota=2)

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.algorithms.branching import EVERY_POINT
-from arpo_trainer.algorithms.entropy import ENTROPY_UNIT
+from arpo_trainer.algorithms.branching import ENTROPY_UNIT, EVERY_POINT
 from arpo_trainer.backends.base import Generation, OnWindow, Request
-from arpo_trainer.rollout.branch_scheduler import PointScorer
+from arpo_trainer.rollout.branch_scheduler import BranchScheduler
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.tree import SPENT, RolloutTree, Stopwatch
 from tests.arpo_trainer.rollout.test_rollouts import make_env
@@ -140,7 +139,9 @@ def test_treepo_branches_everywhere_until_the_width_is_used_up(
     late: dict[str, tuple[int, str]],
 ) -> None:
     order = {"1.1.0": 0.1, "1": 0.2, "0.1.0": 0.3}
-    monkeypatch.setattr(PointScorer, "uniform", lambda self, *place: order.get(place[1], 0.0))  # "order", path, round
+    monkeypatch.setattr(
+        BranchScheduler, "uniform", lambda self, *place: order.get(place[1], 0.0)
+    )  # "order", path, round
     policy = PlacedTurns(whole_tokenizer, TREEPO)
     tree = play(policy, algorithm="treepo", num_generations=total, initial_rollouts=2, branch_width=3)
     early = dict.fromkeys(("0a", "1a", "110b"), (2, EVERY_POINT))

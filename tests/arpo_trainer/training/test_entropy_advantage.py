@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from arpo_trainer.training.entropy_advantage import Moments, entropy_factor, tree_moments
+from arpo_trainer.training.rollout_batch import Moments, entropy_factor, tree_moments
 from tests.arpo_trainer.test_tree import small_tree
 
 MASK = torch.tensor([[1, 1, 0, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 1, 1]])

@@ -14,8 +14,7 @@ from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer, RolloutTree
 from arpo_trainer.algorithms.advantages import batch_advantages, silent_groups
 from arpo_trainer.algorithms.credit import token_advantages, weight_scale
-from arpo_trainer.training.entropy_advantage import entropy_factor, tree_moments
-from arpo_trainer.training.rollout_batch import RewardCheck, RolloutBatch
+from arpo_trainer.training.rollout_batch import RewardCheck, RolloutBatch, entropy_factor, tree_moments
 from tests.arpo_trainer.test_tree import small_tree
 from tests.arpo_trainer.training.test_trainer import GROUP, Watched, config
 

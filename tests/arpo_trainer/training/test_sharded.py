@@ -26,7 +26,7 @@ from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structure, whole_weights
 from arpo_trainer.preference.pair_trainer import make_pair_trainer
 from arpo_trainer.preference.pairs import PreferencePair
-from arpo_trainer.rollout.distributed import play_groups, this_rank
+from arpo_trainer.rollout.engine import play_groups, this_rank
 from arpo_trainer.sft.sft_trainer import make_trainer
 from arpo_trainer.training.policy_backend import SyncedBackend, push_weights
 from tests import ready_processes

@@ -10,11 +10,11 @@ import pytest
 import torch
 from trl import GRPOTrainer
 
-from arpo_trainer.algorithms.losses import LOSSES, Loss
-from arpo_trainer.training.trl_losses import (
+from arpo_trainer.algorithms.losses import (
     LOSS_TYPES,
+    LOSSES,
+    Loss,
     check_loss_settings,
-    has_own_clip,
     no_op,
     ratio_moves,
     shift_old_logps,
@@ -113,7 +113,7 @@ def test_the_host_s_loss_is_the_explicit_one(name: str, loss_type: str) -> None:
     (logps, inputs), loss = batch(), WIDE[name]
     want = added_up(explicit(logps, inputs, loss), inputs["tool_mask"], loss_type)
     assert same(HostTrainer(logps, loss, loss_type).compute(inputs), want, logps)
-    if has_own_clip(loss):
+    if loss.is_own:
         plain = HostTrainer(logps, loss, loss_type, anchors=False).compute(inputs)
         assert not same(plain, plain.detach() + want - want.detach(), logps)
 

@@ -1,17 +1,18 @@
-"""Log-probabilities of a batch with each shared span computed once: the same as TRL's forward up to rounding.
+"""Packed tree training: the rows of a micro-batch as a prefix tree, each shared span through the model once.
 
-`packed_logps` takes the arguments of TRL's `_get_per_token_logps_and_entropies` and returns the same values. The model
-is called as TRL calls it: through whatever wraps it (DDP, PEFT, gradient checkpointing), with TRL's fused head
-(`fused_lm_head=True`), which scales by the temperature and never holds all logits at once. Three arguments are new: the
-attention mask of the tree, the position ids, and `shift_labels`, one label per position. The gradient of a shared span
-is the sum over its rows; autograd adds it up where the rows are gathered.
+`packed_logps` takes the arguments of TRL's `_get_per_token_logps_and_entropies` and returns the same values up to
+rounding, with fewer tokens. The model is called as TRL calls it: through whatever wraps it (DDP, PEFT, gradient
+checkpointing), with TRL's fused head (`fused_lm_head=True`), which scales by the temperature and never holds all logits
+at once. Three arguments are new: the attention mask of the tree, the position ids, and `shift_labels`, one label per
+position. The gradient of a shared span is the sum over its rows; autograd adds it up where the rows are gathered.
 
-`support` decides whether a model can be packed.
+`why_not_packable` decides whether a model can be packed, `why_not_proven` whether tests have compared it.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,22 +25,31 @@ from torch.nn.attention.flex_attention import BlockMask
 from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-# The attention of a packed tree: every token sees its ancestors and itself.
+__all__ = ["PackedLogps", "deal_rows", "packed_logps", "regroup", "split_leaves", "why_not_packable"]
+
+# The attention of a packed tree: every token sees its ancestors and itself. Both forms of the mask are made from one
+# number per token (see `Layout`): token j is visible to i exactly when j <= i < ends[j]. `branch_mask` passes these
+# numbers on, and attention is computed branch by branch: the queries of a branch attend to the keys of its ancestors
+# and its own. `block_mask` is for FlexAttention: blocks of 128 x 128 that are hidden completely are never computed.
+# Layers that get one are counted, since a model that makes its own masks would silently ignore ours.
 #
-# Both forms are made from one number per token (see `layout`): token j is visible to i exactly when j <= i < ends[j].
-# `branch_mask` passes these numbers on, and attention is computed branch by branch: the queries of a branch attend to
-# the keys of its ancestors and its own. Shared keys and values are computed once, and kept for each row as with flat
-# rows. `block_mask` is for FlexAttention: blocks of 128 x 128 that are hidden completely are never computed. Neither
-# form holds the whole mask. Layers that get one are counted (`layers_met`), since a model that makes its own masks
-# would silently ignore ours.
-#
-# `accept_tree_masks` lets a model that was loaded with `attn_implementation="sdpa"` take both: transformers' "sdpa"
-# then gets each branch by itself, or passes a block mask to its own FlexAttention, and all other masks on as before. It
-# would not be enough to switch the implementation of the model for the forward pass, because gradient checkpointing
-# runs the layers again during backward.
+# `accept_tree_masks` lets a model that was loaded with `attn_implementation="sdpa"` take both. It would not be enough
+# to switch the implementation of the model for the forward pass, because gradient checkpointing runs the layers again
+# during backward.
 
 BLOCK = 128
 _met = 0
+ATTENTION = ("sdpa", "flex_attention")
+DROPOUTS = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob")
+# not as the ways of others: their masks are made in their layers, or their positions do not begin at 0
+OWN_WAYS = ("doge", "falcon", "bert", "camembert", "data2vec-text", "electra", "ernie", "roberta",
+            "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl")  # fmt: skip
+# tests/arpo_trainer/packing/test_forward.py compares each of these with flat rows: branch by branch as on a CPU, and
+# with FlexAttention as on CUDA, without its compiler
+PROVEN = ("gemma", "glm4", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
+          "smollm3")  # fmt: skip
+PROVEN_ON = ("cpu", "cuda")
+_WORDS: dict[str, bool | str] = {"auto": "auto", "true": True, "false": False}
 Attention = Callable[..., tuple[torch.Tensor, torch.Tensor | None]]
 
 
@@ -73,12 +83,7 @@ def layers_met() -> int:
 
 
 def branches(ends: torch.Tensor, dtype: torch.dtype) -> list[Branch]:
-    """Return the branches of a layout in order; a new one starts where the token before has no descendants.
-
-    Args:
-        ends: (N,).
-        dtype: of their masks.
-    """
+    """Return the branches of a layout in order, with masks of this type."""
     # a token without descendants ends a branch, and the next token starts one
     place = torch.arange(1, len(ends), device=ends.device)
     starts = (torch.nonzero(ends[:-1] <= place)[:, 0] + 1).tolist()
@@ -93,11 +98,7 @@ def branches(ends: torch.Tensor, dtype: torch.dtype) -> list[Branch]:
 
 
 def block_mask(ends: torch.Tensor) -> BlockMask:
-    """Return the mask for FlexAttention.
-
-    Args:
-        ends: (N,), N a multiple of `BLOCK`, on the device where the attention runs.
-    """
+    """Return the mask for FlexAttention; (N,), N a multiple of `BLOCK`, on the device where the attention runs."""
     count = len(ends) // BLOCK
     blocks = ends.view(count, BLOCK)
     starts = torch.arange(count, device=ends.device) * BLOCK
@@ -180,16 +181,11 @@ def _by_branch(
     return torch.cat(outputs, dim=1), None
 
 
-# `Leaves`: the rows of a micro-batch as the leaves of a prefix tree, in depth-first order.
-#
-# The tree is derived from the token ids alone: two rows share their common prefix, whether it is the trunk of a branch,
-# the prompt of a group, or the system prompt of two groups. So it works for plain GRPO as well as for trees, and needs
-# nothing from the rollout. Rows without a common prefix are separate trees.
-#
-# A row of n tokens makes n - 1 predictions, and predictions are what is shared: prediction t reads token t and predicts
-# token t + 1, and two rows share it if they agree up to and including token t + 1. Where rows diverge, the last common
-# token is thus read once per continuation, and the last token of a row is never read. The numbers cancel out (one
-# position for each token but the first of a tree), and each position has exactly one label.
+# The prefix tree is derived from the token ids alone: two rows share their common prefix, whether it is the trunk of a
+# branch, the prompt of a group, or the system prompt of two groups. A row of n tokens makes n - 1 predictions, and
+# predictions are what is shared: prediction t reads token t and predicts token t + 1, and two rows share it if they
+# agree up to and including token t + 1. Where rows diverge, the last common token is thus read once per continuation,
+# and the last token of a row is never read. Each position has exactly one label.
 
 
 @dataclass(frozen=True)
@@ -275,24 +271,16 @@ def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
     return first if n and differs[first] else n
 
 
-# Splits trees that are too large, and deals rows to micro-batches so that siblings meet.
-#
-# There are two kinds of splits. Under a token budget, `split_leaves` finds the intervals of leaves that compute the
-# fewest tokens in all. It is exact among intervals of the given order (dynamic programming: a cut before a leaf costs
-# what that leaf shares with the one before it). For micro-batches with equal numbers of rows, as TRL's accumulation
-# needs them, `deal_rows` keeps each group together and puts siblings side by side, larger families first, so that cuts
-# fall between families.
-
-
 def split_leaves(lengths: Sequence[int], shared: Sequence[int], budget: int) -> list[range]:
     """Return intervals of leaves with at most `budget` positions each that compute as few positions as possible.
 
-    Among equally cheap solutions it returns one with the fewest intervals. A leaf longer than the budget is alone.
+    It is exact among intervals of the given order (dynamic programming: a cut before a leaf costs what that leaf shares
+    with the one before it), and prefers few intervals. A leaf longer than the budget is alone.
 
     Args:
         lengths: number of positions of each leaf, in depth-first order.
         shared: how many of them each leaf shares with the one before it.
-        budget: most positions in an interval.
+        budget: maximum number of positions in an interval.
 
     Raises:
         ValueError: the budget is not positive.
@@ -320,6 +308,8 @@ def split_leaves(lengths: Sequence[int], shared: Sequence[int], budget: int) -> 
 
 def deal_rows(batch: dict[str, Any], generator: torch.Generator) -> torch.Tensor:
     """Return the order in which rows are cut into micro-batches: groups shuffled whole, siblings side by side.
+
+    Larger families come first, so that cuts of equal numbers of rows fall between families.
 
     Args:
         batch: TRL's generation batch: prompt_ids, prompt_mask (B, P), completion_ids, completion_mask (B, T).
@@ -383,15 +373,11 @@ def _larger_first(shared: Sequence[int], first: int, last: int) -> list[int]:
     return [leaf for start, end in families for leaf in _larger_first(shared, start, end)]
 
 
-# Lays out a prefix tree in one row: each shared span once, its tokens before those of all its branches.
-#
-# The order is a depth-first walk, so the descendants of a token follow it without a gap. One number per token then
-# determines the attention mask: token j is visible to token i exactly when j <= i < ends[j].
-
-
 @dataclass(frozen=True)
 class Layout:
-    """Some leaves of a tree (or of several trees) in one row of N positions.
+    """Some leaves of a tree (or of several trees) in one row of N positions: a depth-first walk, each shared span once.
+
+    So the descendants of a token follow it without a gap, and one number per token determines the attention mask.
 
     Attributes:
         ids: the token read at each position, (N,).
@@ -447,16 +433,7 @@ def lay_out(leaves: Leaves, first: int, last: int) -> Layout:
 
 
 def gather_index(leaves: Leaves, layouts: list[Layout], shape: tuple[int, int]) -> np.ndarray:
-    """Return for each completion token its position in the layouts put end to end.
-
-    Args:
-        leaves: all leaves.
-        layouts: layouts that contain them all, in order.
-        shape: (B, T).
-
-    Returns:
-        (B, T); padding holds the sum of the layouts' sizes, one past the last position.
-    """
+    """Return for each completion token (B, T) its position in the layouts put end to end; padding is one past them."""
     index = np.full(shape, sum(len(layout) for layout in layouts), dtype=np.int64)
     leaf = offset = 0
     for layout in layouts:
@@ -502,7 +479,7 @@ def packed_logps(
         input_ids: prompts and completions, (B, P + T).
         attention_mask: 1 for tokens, 0 for padding, (B, P + T).
         logits_to_keep: T.
-        budget: most positions in one forward pass; by default all in one. A longer row is computed by itself.
+        budget: maximum number of positions in one forward pass; by default all in one. A longer row is alone.
         compute_entropy: whether to return entropies.
         share: False computes each row in full, one behind the other, for attention that keeps them apart by their
             lengths (FlashAttention) and takes no mask. It saves the padding.
@@ -581,3 +558,113 @@ def _rows(values: list[torch.Tensor], index: torch.Tensor) -> torch.Tensor:
     """
     positions = torch.cat([value[0] for value in values])
     return torch.cat([positions, 0 * positions.sum()[None]])[index]
+
+
+# which models can be packed, and why the others cannot
+
+
+def why_not_packable(model: Any) -> str | None:
+    """Return why a model cannot be trained on packed trees, and what to do about it if something can be done, or None.
+
+    It needs attention that takes any mask, positions that can be set for each token, and no other way for tokens to
+    influence each other.
+
+    Args:
+        model: a transformers model, wrapped by PEFT or not; unwrap what accelerate wrapped around it.
+    """
+    if any(
+        getattr(entry, "is_prompt_learning", False) for entry in (getattr(model, "peft_config", None) or {}).values()
+    ):
+        return "its PEFT adapter puts virtual tokens before each row; use LoRA instead"
+    base = _base(model)
+    return _why_no_tree(base, base.config.get_text_config())
+
+
+def why_not_proven(model: Any) -> str | None:
+    """Return why nobody has shown that a model has the same numbers on packed rows as on flat ones, or None.
+
+    `packing="auto"` asks this, too, of what `why_not_packable` has let pass.
+    """
+    base = _base(model)
+    kind = base.config.get_text_config().model_type
+    if kind not in PROVEN:
+        return f"packed rows of {kind} have not been compared with flat ones in tests"
+    if getattr(base, "is_quantized", False):
+        return "packed rows of quantised weights have not been compared with flat ones in tests"
+    if any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in model.modules()):
+        return "it drops activations at random, and rows would share what is dropped"
+    return None
+
+
+def why_not_padding_free(model: Any) -> str | None:
+    """Return why the rows of a batch cannot be one row without padding, each with attention to itself, or None.
+
+    FlashAttention keeps rows apart by their lengths. Layers with a state cannot: without their own kernels transformers
+    carries the state from one row into the next and does not say so.
+    """
+    base = _base(model)
+    config = base.config.get_text_config()
+    if reason := _no_plain_decoder(base, config):
+        return reason
+    if config.model_type not in PROVEN:
+        return f"rows of {config.model_type} without padding have not been compared with padded ones in tests"
+    if "flash" not in str(config._attn_implementation):
+        return "rows without padding need attn_implementation='flash_attention_2' or 'flash_attention_3'"
+    return None
+
+
+def _base(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "peft_config") and hasattr(model, "get_base_model") else model
+
+
+def _no_plain_decoder(model: Any, config: Any) -> str | None:
+    """Return what of a model is in the way of every form of packing, or None."""
+    kinds = getattr(config, "layer_types", None) or []
+    parameters = inspect.signature(type(model).forward).parameters
+    # a text configuration inside another one belongs to a model that also reads images or sound
+    if config is not model.config or config.is_encoder_decoder:
+        return f"it is no decoder of text alone ({model.config.model_type})"
+    if getattr(model, "_is_stateful", False) or any(_mixes(kind) for kind in kinds):
+        others = sorted(set(kinds) - {"full_attention"})
+        return f"its layers carry a state from token to token ({', '.join(others) or config.model_type})"
+    if "position_ids" not in parameters or getattr(config, "alibi", False):
+        return "positions cannot be set for each token (ALiBi, or counted by the model itself)"
+    return None
+
+
+def _why_no_tree(model: Any, config: Any) -> str | None:
+    if reason := _no_plain_decoder(model, config):
+        return reason
+    attention = config._attn_implementation
+    windows = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
+    if windows or getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None):
+        return "its attention is cut to a window; set sliding_window=None if all rows are shorter than it"
+    if attention not in ATTENTION:
+        return f"its attention ({attention!r}) takes no mask of its own; load it with attn_implementation='sdpa'"
+    if attention == "flex_attention" and model.device.type == "cpu":
+        return "FlexAttention does not train on a CPU; load the model with attn_implementation='sdpa'"
+    if config.model_type in OWN_WAYS:
+        return f"{config.model_type} has masks or positions of its own making"
+    for name in DROPOUTS:
+        if getattr(config, name, 0.0):
+            return f"it drops attention weights at random; set {name}=0.0 in its config"
+    if getattr(config, "output_router_logits", False):
+        return "its routers' balancing loss counts tokens, and shared ones would count once"
+    return None
+
+
+def _mixes(kind: str) -> bool:
+    return any(word in kind for word in ("linear", "mamba", "conv", "recurrent", "delta", "ssm"))
+
+
+def packing_setting(value: object) -> bool | str:
+    """Return a value of the setting `packing` as True, False or "auto"; a command line gives them as text.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in _WORDS:
+        return _WORDS[value.lower()]
+    raise ValueError(f"packing must be True, False or 'auto', got {value!r}")
