@@ -1,31 +1,23 @@
-"""`ResumableTrainer`: TRL's `GRPOTrainer` with exact resume, as if the run had never stopped.
+"""Exact resume for TRL's trainers: a run that was killed goes on as if it had never stopped.
 
-TRL saves weights, optimizer, schedule, its own state and random states. It does not save the rollout that it is in the
-middle of (with `num_iterations` or `steps_per_generation` one rollout serves several steps), so it would roll out again
-at once and stay out of step with the data. It also loses what was measured since the last log, and starts every later
-pass over the tasks in the order of the first one. Here each process adds `rollout_RANK.pt` to a checkpoint and reads it
-again.
-
-`trl_hooks` has the parts that depend on TRL's internals. Of transformers' internals this module uses
-
-    _save_rng_state, _load_rng_state     wrapped: `rollout_RANK.pt` is written and read with the random states, before
-                                         trainer_state.json is written and before the first step is taken
-    _load_from_checkpoint, _load_best_model
-                                         the weights of a run that has done all its steps
-    _tr_loss, _globalstep_last_logged    the loss since the last log
+TRL saves weights, optimizer, schedule, its own state and random states. It loses the loss and metrics since the last
+log; and for GRPO the rollout that it is in the middle of, so that it would roll out again at once and stay out of step
+with the data, and the order of later passes over the tasks. Here each process adds a file to a checkpoint.
+`ResumableTrainer` is for GRPO, `ResumesOnRows` for trainers that learn from rows which are all there at the start.
 
 On other hardware or with other versions a resumed run differs, since sums round differently there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import logging
 import math
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,69 +28,33 @@ from transformers.trainer_utils import TrainOutput
 from arpo_trainer.training.checkpoints import checkpoint_step, epochs_behind, find_checkpoint, newer, unmark
 from arpo_trainer.training.trl_hooks import HookedGRPOTrainer, forget_rollout, restore_rollout, rollout_state
 
-# The settings that determine the result of a training run, kept in its checkpoints and compared on resume.
-
 # sizes of a rollout, and of the steps and micro-batches that it is split into
-_SIZES = (
-    "num_generations",
-    "num_iterations",
-    "steps_per_generation",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "processes",
-)
+_SIZES = ("num_generations", "num_iterations", "steps_per_generation", "per_device_train_batch_size",
+          "gradient_accumulation_steps", "processes")  # fmt: skip
 # settings that change speed or records, and not the result
 _FREE = (
-    "output_dir",
-    "run_name",
-    "project",
-    "report_to",
-    "resume_from_checkpoint",
-    "disable_tqdm",
-    "use_cache",
-    "include_num_input_tokens_seen",
-    "torch_empty_cache_steps",
-    "skip_memory_metrics",
-    "debug",
-    "local_rank",
-    "num_completions_to_print",
-    "prediction_loss_only",
-    "per_device_eval_batch_size",
-    "num_generations_eval",
-    "generation_batch_size",
-    "load_best_model_at_end",
-    "metric_for_best_model",
-    "greater_is_better",
-    "ignore_data_skip",
-    "restore_callback_states_from_checkpoint",
-    "max_rows",
-    "prefix_tokens",
-    "limits",
-    "trace_every",
-    "turn_timeout",
-    "retries",
-    "packing_tokens",
-    "enable_jit_checkpoint",
-    "batch_eval_metrics",
+    *("output_dir", "run_name", "project", "report_to", "resume_from_checkpoint", "disable_tqdm", "use_cache", "debug"),
+    *("include_num_input_tokens_seen", "torch_empty_cache_steps", "skip_memory_metrics", "local_rank", "trace_every"),
+    *("num_completions_to_print", "prediction_loss_only", "per_device_eval_batch_size", "num_generations_eval"),
+    *("generation_batch_size", "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "limits"),
+    *("ignore_data_skip", "restore_callback_states_from_checkpoint", "max_rows", "prefix_tokens", "turn_timeout"),
+    *("retries", "packing_tokens", "enable_jit_checkpoint", "batch_eval_metrics"),
 )
 _FREE_STARTS = (
-    "logging_",
-    "log_",
-    "save_",
-    "eval_",
-    "hub_",
-    "push_",
-    "trackio_",
-    "dataloader_",
-    "do_",
-    "include_for_",
-    "vllm_server_",
-    "vllm_group_",
-    "vllm_gpu_",
-    "ddp_",
-    "rollout_worker",
-    "ray_address",
+    *("logging_", "log_", "save_", "eval_", "hub_", "push_", "trackio_", "dataloader_", "do_", "include_for_"),
+    *("vllm_server_", "vllm_group_", "vllm_gpu_", "ddp_", "rollout_worker", "ray_address"),
 )
+# how long, in which batches and on what: these change with the machine, or are why a run goes on
+MAY_CHANGE = (
+    *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("auto_find_batch_size", "use_cpu", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "tf32"),
+    *("deepspeed", "fsdp", "fsdp_config", "accelerator_config", "parallelism_config"),
+    *("gradient_checkpointing", "gradient_checkpointing_kwargs", "activation_offloading"),
+    *("activation_checkpointing", "activation_checkpointing_kwargs"),  # their names since transformers 5.23
+    *("torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"),
+    *("dataset_num_proc", "precompute_ref_batch_size"),
+)
+logger = logging.getLogger(__name__)
 
 
 def fingerprint(trainer: Any) -> dict[str, Any]:
@@ -186,11 +142,6 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [f"{name}: {before.get(name)!r} -> {now[name]!r}" for name in now if before.get(name) != now[name]]
 
 
-def moved_borders(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return the changed settings that split rollouts at other places."""
-    return differences({name: before.get(name) for name in _SIZES}, {name: now.get(name) for name in _SIZES})
-
-
 def _digest(dataset: Any) -> str | None:
     """Return a short digest of the tasks; None for a stream, which cannot be read ahead."""
     if dataset is None or not hasattr(dataset, "__len__"):
@@ -201,11 +152,50 @@ def _digest(dataset: Any) -> str | None:
     return f"{len(dataset)} tasks, {digest.hexdigest()[:12]}"
 
 
-logger = logging.getLogger(__name__)
+class _Resumes:
+    """What both kinds of trainer keep and check; it comes before TRL's trainer among the bases."""
+
+    args: Any
+    state: Any
+    _load_from_checkpoint: Any
+
+    def _done(self, checkpoint: Path | None) -> bool:
+        return checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint)
+
+    def _stay(self, checkpoint: Path) -> TrainOutput:
+        """Load a run that has done all its steps; transformers would take one more."""
+        logger.warning("%s has done all of max_steps = %d: nothing to train", checkpoint, self.args.max_steps)
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        return TrainOutput(checkpoint_step(checkpoint), math.nan, {})
+
+    def _loss(self) -> tuple[float, int] | None:
+        """Return the loss since the last log, and the step of that log."""
+        loss = getattr(self, "_tr_loss", None)
+        return None if loss is None else (loss.item(), getattr(self, "_globalstep_last_logged", 0))
+
+    def _restore_loss(self, kept: tuple[float, int] | None) -> None:
+        loss = getattr(self, "_tr_loss", None)
+        if kept is not None and loss is not None:
+            loss.fill_(kept[0])
+            self._globalstep_last_logged = kept[1]
 
 
-class ResumableTrainer(HookedGRPOTrainer):
-    """Adds exact resume to `GRPOTrainer`."""
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Yield a scratch file that becomes `path` when it is whole, so that a killed run leaves no half of one."""
+    scratch = path.with_suffix(".unfinished")
+    yield scratch
+    os.replace(scratch, path)
+
+
+class ResumableTrainer(_Resumes, HookedGRPOTrainer):
+    """Adds exact resume to `GRPOTrainer`: each process keeps its rollout in `rollout_RANK.pt`.
+
+    Of transformers' internals this uses `_save_rng_state` and `_load_rng_state` (the file is written and read with the
+    random states, before trainer_state.json is written and before the first step is taken), `_load_from_checkpoint`,
+    `_load_best_model`, `_tr_loss` and `_globalstep_last_logged`. `trl_hooks` has those of TRL.
+    """
 
     _passes = 0
     _played = (-1, 0)  # a step, and the number of groups played in it
@@ -235,26 +225,22 @@ class ResumableTrainer(HookedGRPOTrainer):
             for path in newer(checkpoint.parent, checkpoint_step(checkpoint)):
                 logger.warning("%s is newer than the checkpoint that the run resumes from; 'last' would take it", path)
         with self.recording(checkpoint):
-            if checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint):
+            if checkpoint is not None and self._done(checkpoint):
                 return self._stay(checkpoint)
             return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
 
-    def recording(self, checkpoint: str | Path | None) -> AbstractContextManager[None]:
+    def recording(self, checkpoint: str | Path | None) -> contextlib.AbstractContextManager[None]:
         """Return what records the training within it; by default nothing does."""
-        return nullcontext()
+        return contextlib.nullcontext()
 
     def _stay(self, checkpoint: Path) -> TrainOutput:
-        """Load a run that has done all its steps; transformers would take one more."""
-        step = checkpoint_step(checkpoint)
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             raise ValueError(f"{checkpoint} has done all of max_steps = {self.args.max_steps}: set more to continue")
-        logger.warning("%s has done all of max_steps = %d: nothing to train", checkpoint, self.args.max_steps)
-        self._load_from_checkpoint(str(checkpoint))
-        self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        output = super()._stay(checkpoint)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
             self._load_best_model()
         self.callback_handler.on_train_begin(self.args, self.state, self.control)
-        return TrainOutput(step, math.nan, {})
+        return output
 
     def number_groups(self, count: int) -> int:
         """Return the number of the first of `count` groups in its step, which may need several rollouts."""
@@ -270,20 +256,14 @@ class ResumableTrainer(HookedGRPOTrainer):
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
-        path = self._rollout_file(output_dir)
-        torch.save(self._rollout_state(), path.with_suffix(".unfinished"))
-        # renamed when it is whole, so that a killed run leaves no half-written file of this name
-        os.replace(path.with_suffix(".unfinished"), path)
+        with _replacing(self._rollout_file(output_dir)) as scratch:
+            torch.save(self._rollout_state(), scratch)
         self.accelerator.wait_for_everyone()  # trainer_state.json, written next, marks the checkpoint as complete
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         super()._load_rng_state(checkpoint)
-        if (
-            checkpoint is None or self.args.ignore_data_skip
-        ):  # the data start from the beginning, and so does the rollout
-            return
-        state = self._load_rollout(checkpoint)
-        if state is not None:
+        # with `ignore_data_skip` the data start from the beginning, and so does the rollout
+        if checkpoint is not None and not self.args.ignore_data_skip and (state := self._load_rollout(checkpoint)):
             self._restore(state)
 
     def sampler_made(self, sampler: Any) -> Any:
@@ -305,18 +285,11 @@ class ResumableTrainer(HookedGRPOTrainer):
 
     def _rollout_state(self) -> dict[str, Any]:
         """Return what TRL does not save, as plain data and tensors."""
-        loss = getattr(self, "_tr_loss", None)
-        return {
-            **rollout_state(self),
-            "settings": json.dumps(fingerprint(self)),
-            "loss": None if loss is None else (loss.item(), self._globalstep_last_logged),
-        }
+        return {**rollout_state(self), "settings": json.dumps(fingerprint(self)), "loss": self._loss()}
 
     def _restore(self, state: dict[str, Any]) -> None:
         restore_rollout(self, state)
-        if state["loss"] is not None and hasattr(self, "_tr_loss"):
-            self._tr_loss.fill_(state["loss"][0])
-            self._globalstep_last_logged = state["loss"][1]
+        self._restore_loss(state["loss"])
 
     def _check_settings(self, checkpoint: Path) -> None:
         """Refuse settings that do not fit the rollout of the checkpoint, and warn about others that have changed."""
@@ -333,7 +306,8 @@ class ResumableTrainer(HookedGRPOTrainer):
             )
             return
         before, now = json.loads(state["settings"]), fingerprint(self)
-        if state["rollout"] is not None and (moved := moved_borders(before, now)):
+        moved = differences({name: before.get(name) for name in _SIZES}, {name: now.get(name) for name in _SIZES})
+        if state["rollout"] is not None and moved:
             raise ValueError(
                 f"{checkpoint} is in the middle of a rollout, which cannot continue with other sizes: "
                 f"{', '.join(moved)}. Set them back, or start a new run from the weights: model: {checkpoint}"
@@ -354,32 +328,12 @@ class ResumableTrainer(HookedGRPOTrainer):
             )
 
 
-# `ResumesOnRows`: exact resume for TRL's trainers that learn from rows which are all there at the start.
-#
-# TRL saves weights, optimizer, schedule and random states. What it loses at a kill, the loss and the metrics since the
-# last log, is kept in NAME_RANK.json here, so that a resumed run logs and saves what an unbroken one does.
-#
-# Of TRL's and transformers' internals this module uses `_total_train_tokens`, `_metrics`, `_tr_loss`,
-# `_globalstep_last_logged`, `_save_checkpoint`, `_save_rng_state`, `_load_rng_state` and `_load_from_checkpoint`. Those
-# of the GRPO trainer are in `trl_hooks` alone.
-#
-#     class TraceTrainer(ResumesOnRows, SFTTrainer):
-#         state_name = "sft"
-
-# how long, in which batches and on what: these change with the machine, or are why a run goes on
-MAY_CHANGE = (
-    *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("auto_find_batch_size", "use_cpu", "bf16", "fp16", "bf16_full_eval", "fp16_full_eval", "tf32"),
-    *("deepspeed", "fsdp", "fsdp_config", "accelerator_config", "parallelism_config"),
-    *("gradient_checkpointing", "gradient_checkpointing_kwargs", "activation_offloading"),
-    *("activation_checkpointing", "activation_checkpointing_kwargs"),  # their names since transformers 5.23
-    *("torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"),
-    *("dataset_num_proc", "precompute_ref_batch_size"),
-)
+# Of TRL's and transformers' internals this class uses `_total_train_tokens`, `_metrics`, `_tr_loss`,
+# `_globalstep_last_logged`, `_save_checkpoint`, `_save_rng_state`, `_load_rng_state` and `_load_from_checkpoint`.
 
 
-class ResumesOnRows:
-    """Comes before TRL's trainer among the bases of a trainer.
+class ResumesOnRows(_Resumes):
+    """Comes before TRL's trainer among the bases of a trainer; each process keeps NAME_RANK.json in a checkpoint.
 
     Attributes:
         state_name: how the file of its state begins.
@@ -390,10 +344,7 @@ class ResumesOnRows:
     state_name = "rows"
     rows_digest = ""
     _checked: Path | None = None
-    # of TRL's trainer
-    args: Any
     accelerator: Any
-    state: Any
     _metrics: dict[str, Any]
     _total_train_tokens: int
 
@@ -410,16 +361,13 @@ class ResumesOnRows:
             ValueError: the checkpoint was trained on other rows, or with other settings.
         """
         checkpoint = self.checked_checkpoint(resume_from_checkpoint)
-        if checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint):
+        if checkpoint is not None and self._done(checkpoint):
             return self._stay(checkpoint)
         base: Any = super()
         return base.train(str(checkpoint) if checkpoint else None, *args, **kwargs)
 
     def checked_checkpoint(self, given: str | Path | bool | None) -> Path | None:
-        """Return the checkpoint to resume from; ask before the records of the earlier run are overwritten.
-
-        Args:
-            given: as in `train`, which takes what is returned and does not check it again.
+        """Return the checkpoint to resume from, as in `train`; ask before earlier records are overwritten.
 
         Raises:
             FileNotFoundError: as in `train`.
@@ -432,6 +380,7 @@ class ResumesOnRows:
         return checkpoint
 
     def _check_state(self, checkpoint: Path) -> None:
+        """Refuse other rows, and settings that decide what is learnt; warn of other settings."""
         file = self._state_file(str(checkpoint))
         kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         if self.rows_digest and kept.get("rows") and kept["rows"] != self.rows_digest:
@@ -439,14 +388,10 @@ class ResumesOnRows:
                 f"{checkpoint} was trained on other rows: data, prompt, protocol or tokenizer have changed. Resume "
                 "with the same ones, or start a new run with --set output_dir=FOLDER"
             )
-        self._check_settings(checkpoint, kept.get("settings", {}))
-
-    def _check_settings(self, checkpoint: Path, before: dict[str, Any]) -> None:
-        """Refuse settings that decide what is learnt; of others warn, since the run is not the unbroken one."""
-        now = deciding_settings(self)
+        before, now = kept.get("settings", {}), deciding_settings(self)
         # another release of TRL may have other settings
-        changed = {name: f"{name}: {before[name]!r} -> {now[name]!r}" for name in now
-                   if name in before and before[name] != now[name]}  # fmt: skip
+        both = [name for name in now if name in before and before[name] != now[name]]
+        changed = {name: f"{name}: {before[name]!r} -> {now[name]!r}" for name in both}
         if refused := [words for name, words in changed.items() if name not in MAY_CHANGE]:
             raise ValueError(
                 f"{checkpoint} was trained with other settings: {', '.join(refused)}. Set them back, or start a new "
@@ -454,14 +399,6 @@ class ResumesOnRows:
             )
         if changed:
             logger.warning("resuming %s with other settings: %s", checkpoint, ", ".join(changed.values()))
-
-    def _stay(self, checkpoint: Path) -> TrainOutput:
-        """Load a run that has done all its steps; transformers would take one more."""
-        logger.warning("%s has done all of max_steps = %d: nothing to train", checkpoint, self.args.max_steps)
-        base: Any = super()
-        base._load_from_checkpoint(str(checkpoint))
-        self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-        return TrainOutput(checkpoint_step(checkpoint), math.nan, {})
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         if self.args.should_save:  # an older checkpoint of this name is not complete while it is overwritten
@@ -472,17 +409,15 @@ class ResumesOnRows:
     def _save_rng_state(self, output_dir: str) -> None:
         base: Any = super()
         base._save_rng_state(output_dir)
-        loss = getattr(self, "_tr_loss", None)
         kept = {
             "rows": self.rows_digest,
             "settings": deciding_settings(self),
             "tokens": self._total_train_tokens,
             "metrics": dict(self._metrics["train"]),
-            "loss": None if loss is None else (loss.item(), getattr(self, "_globalstep_last_logged", 0)),
+            "loss": self._loss(),
         }
-        path = self._state_file(output_dir)
-        path.with_suffix(".unfinished").write_text(json.dumps(kept), encoding="utf-8")
-        os.replace(path.with_suffix(".unfinished"), path)
+        with _replacing(self._state_file(output_dir)) as scratch:
+            scratch.write_text(json.dumps(kept), encoding="utf-8")
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         base: Any = super()
@@ -492,10 +427,7 @@ class ResumesOnRows:
         kept = json.loads(self._state_file(checkpoint).read_text(encoding="utf-8"))
         self._total_train_tokens = kept["tokens"]
         self._metrics["train"].update(kept["metrics"])
-        loss = getattr(self, "_tr_loss", None)
-        if kept["loss"] is not None and loss is not None:
-            loss.fill_(kept["loss"][0])
-            self._globalstep_last_logged = kept["loss"][1]
+        self._restore_loss(kept["loss"])
 
     def _state_file(self, folder: str) -> Path:
         return Path(folder) / f"{self.state_name}_{self.accelerator.process_index}.json"

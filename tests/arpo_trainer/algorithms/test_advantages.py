@@ -16,7 +16,6 @@ from arpo_trainer.algorithms.advantages import (
     tree_group_advantages,
 )
 from arpo_trainer.algorithms.branching import branch_score
-from arpo_trainer.algorithms.registry import split_budget
 
 
 def test_advantages_have_mean_zero_and_unit_deviation() -> None:
@@ -113,18 +112,6 @@ def test_bad_names_and_lengths_are_refused() -> None:
         tree_group_advantages([1.0, 0.0], [0])
     with pytest.raises(ValueError, match="one length per trajectory"):
         reinforce_plus_plus([[1.0, 0.0]], [[3]])
-
-
-@pytest.mark.parametrize(("algorithm", "split"), [("grpo", (16, 0)), ("arpo", (8, 8))])
-def test_budgets(algorithm: str, split: tuple[int, int]) -> None:
-    assert split_budget(algorithm, 16, 8) == split
-
-
-def test_budgets_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ValueError, match="between 1 and num_generations"):
-        split_budget("arpo", 4, 5)
-    with pytest.raises(ValueError, match="must be one of 'grpo', 'arpo'"):
-        split_budget("ppo", 4, 2)
 
 
 def test_the_score_rises_with_entropy_and_falls_with_consecutive_branches() -> None:

@@ -14,12 +14,9 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, OnWindow, Request
-from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.tree import Stopwatch
-from benchmarks.barrier import BarrierEngine, next_streaks
-from benchmarks.rollout_script import Script, SimulatedBackend
-from benchmarks.rollout_world import Delays, fixed_tools, small_tokenizer
+from benchmarks.barrier import BarrierEngine
 from envs_registry import Task
 
 TASK = Task("t", "How long is the list?", ("3",), kind="math", setup="items = [1, 2, 3]")
@@ -95,32 +92,3 @@ def test_what_is_missing_comes_one_a_round(vectors: dict[str, dict[str, Any]], e
     tree, origins = play(env, tokenizer, {**vector["inputs"], "fresh": [["F"]] * 4}, "arpo-reference")
     assert origins == vector["expected"]["origins"]
     assert len(tree.meta["rounds"]) == vector["expected"]["rounds"]
-
-
-def test_streaks_count_as_published(vectors: dict[str, dict[str, Any]]) -> None:
-    vector = vectors["aepo.consecutive_counter"]
-    streaks, seen = [0] * vector["inputs"]["prompts"], []
-    for gained in vector["inputs"]["rounds"]:
-        streaks = next_streaks(streaks, [number in gained for number in range(len(streaks))])
-        seen.append(streaks)
-    assert seen == vector["expected"]["counters"]
-
-
-def test_without_branches_both_engines_make_the_same_trajectories() -> None:
-    tokenizer, settings = (
-        small_tokenizer(),
-        RolloutSettings(algorithm="grpo", num_generations=6, max_completion_length=6000),
-    )
-
-    def rows(maker: type[Engine] | type[BarrierEngine]) -> list[list[int]]:
-        env = ToolEnv("arpo/MultiHop-v0", tools=[lambda: fixed_tools(Delays(0, speed=1000.0))])
-        backend = SimulatedBackend(Script(tokenizer), speed=1000.0)
-        (tree,) = asyncio.run(maker(backend, tokenizer, env, settings).rollout([env.tasks.task(0)]))
-        return [tree.row(number).ids for number in range(6)]
-
-    assert rows(Engine) == rows(BarrierEngine)
-
-
-def test_another_rule_than_the_published_ones_is_refused(env: ToolEnv, tokenizer: Any) -> None:
-    with pytest.raises(ValueError, match="published rules or with grpo"):
-        BarrierEngine(ScriptedPolicy(tokenizer, [], []), tokenizer, env, RolloutSettings())

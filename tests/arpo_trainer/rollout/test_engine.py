@@ -258,20 +258,6 @@ def test_a_real_model_plays_the_same_tree_from_the_same_seed(env: ToolEnv, token
     assert sorted(first.row(i).ids for i in range(4)) != sorted(other.row(i).ids for i in range(4))
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"initial_rollouts": 9, "num_generations": 8}, "initial_rollouts must be between 1 and num_generations"),
-        ({"branch_width": 0}, "branch_width must be at least 1"),
-        ({"temperature": -1.0}, "temperature must be at least 0"),
-        ({"algorithm": "ppo"}, "must be one of 'grpo', 'arpo'"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        RolloutSettings(**settings)
-
-
 def test_the_environment_s_own_token_limit_holds_too(env: ToolEnv, tokenizer: Any) -> None:
     limited = ToolEnv("arpo/Arithmetic-v0", level=3, max_tokens=60)
     tree = play(limited, ScriptedPolicy(tokenizer, [CALL], [0.1]), tokenizer, max_completion_length=1024)[0]

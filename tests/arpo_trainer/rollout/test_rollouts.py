@@ -568,13 +568,6 @@ def turns_of_its_own(tree: RolloutTree, number: int) -> int:
     return sum(span.kind == "model" for span in tree.path(number)) - sum(span.kind == "model" for span in shared)
 
 
-def test_a_tree_with_its_timeline_is_read_back(tokenizer: Any) -> None:
-    (tree,) = play(tokenizer, groups=1)
-    again = RolloutTree.from_json(tree.to_json())
-    assert again == tree
-    assert again.timeline == tree.timeline
-
-
 class SometimesForks(Look):
     """Whether it can be forked depends on what it was asked last, not on when."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -76,14 +75,6 @@ def test_metrics_of_the_timeline() -> None:
     assert metrics["cache_hits"] == 0.5
     assert metrics["retries"] == 1
     assert (metrics["tool_calls/python"], metrics["tool_seconds/python"]) == (1, pytest.approx(1.6))
-
-
-def test_a_tree_without_a_timeline_has_the_rest() -> None:
-    old = replace(timed_tree(), timeline=[])
-    metrics = rollout_metrics([old])
-    assert metrics["tool_calls/python"] == 1
-    assert metrics["tool_seconds/python"] == 1.5
-    assert not {"wait/generate", "wait_share", "tokens_per_second", "model_idle"} & set(metrics)
 
 
 def test_budget_and_decisions() -> None:

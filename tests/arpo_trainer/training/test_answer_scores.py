@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from arpo_env.protocols import make_protocol
-from arpo_trainer import ARPOConfig, RolloutTree
+from arpo_trainer import RolloutTree
 from arpo_trainer.algorithms.credit import answer_gains, answer_states, token_advantages
 from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.rollout.metrics import rollout_metrics
@@ -256,8 +256,3 @@ def test_scores_are_written_down_and_older_traces_have_none() -> None:
     again = RolloutTree.from_json(tree.to_json())
     assert again == tree
     assert (again.answer_logprob, again.spans[1].answer_logprob) == (-1.5, -0.5)
-
-
-def test_algorithms_are_rows_of_the_settings(tmp_path: Path) -> None:
-    config = ARPOConfig(output_dir=str(tmp_path), algorithm="a2tgpo", use_cpu=True, bf16=False, num_generations=4)
-    assert (config.attribution, config.advantage, config.policy_loss) == ("a2tgpo", "grpo-population", "gspo-turn")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import functools
 import logging
 import math
@@ -14,10 +15,10 @@ import pytest
 import torch
 
 from arpo_env import ToolEnv
-from arpo_trainer import ARPOTrainer
+from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.backends.base import Generation, Request
-from arpo_trainer.rollout.engine import RolloutSettings
 from arpo_trainer.rollout.rendering import check_tokenizer
+from arpo_trainer.rollout.settings import RolloutSettings, TreeSettings
 from arpo_trainer.training.rollout_batch import ROLLOUTS_WITHOUT_SIGNAL, NoSignalWarning, RewardCheck
 from arpo_trainer.training.task_data import task_dataset
 from arpo_trainer.tree import Stopwatch
@@ -45,6 +46,7 @@ from tests.conftest import tiny_llama
         ({"beta": -0.1}, r"beta=-0\.1 would push the policy away"),
         ({"top_entropy_quantile": 0.0}, "share of the tokens"),
         ({"num_iterations": 0}, "num_iterations must be at least 1"),
+        ({"max_staleness": -1}, "max_staleness must be at least 0"),
         ({"max_invalid": 1.5}, r"max_invalid is a share of the trajectories, from 0 to 1; got 1\.5"),
         ({"branch_width": "x"}, "branch_width must be a whole number, got 'x'"),
         ({"branch_width": 2.5}, "branch_width must be a whole number"),
@@ -75,6 +77,27 @@ def test_the_mean_of_a_loss_is_its_own_unless_another_is_given(
     tmp_path: Path, settings: dict[str, Any], loss_type: str
 ) -> None:
     assert config(tmp_path, **settings).loss_type == loss_type
+
+
+def test_a_setting_is_declared_once_and_a_turn_may_be_as_long_as_the_completion(tmp_path: Path) -> None:
+    assert not RolloutSettings.__annotations__.keys() & TreeSettings.__annotations__.keys()
+    assert not ARPOConfig.__annotations__.keys() & {each.name for each in dataclasses.fields(RolloutSettings)}
+    args = config(tmp_path, branch_alpha=0.4, branch_quota=1, seed=5, max_turn_length=0, max_completion_length=300)
+    settings = args.rollout_settings()
+    assert (settings.branch_alpha, settings.branch_quota, settings.seed, settings.max_turn_length) == (0.4, 1, 5, 300)
+    assert args.rollout_settings(num_generations=2, initial_rollouts=1).num_generations == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "corrected"),
+    [({}, True), ({"algorithm": "arpo-reference"}, False), ({"vllm_importance_sampling_correction": False}, False)],
+)
+def test_tokens_are_corrected_one_by_one_unless_something_else_is_said(
+    tmp_path: Path, settings: dict[str, Any], corrected: bool
+) -> None:
+    args = config(tmp_path, **settings)
+    found = (args.vllm_importance_sampling_mode, args.vllm_importance_sampling_correction)
+    assert found == ("token_truncate", corrected)
 
 
 @pytest.mark.parametrize(

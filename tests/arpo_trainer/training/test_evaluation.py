@@ -8,7 +8,6 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.statistics import bootstrap_interval, wilson_interval
 from arpo_trainer.training.evaluation import evaluate, summarise
 from arpo_trainer.tree import RolloutTree, Trajectory
 from sandbox import SessionLost
@@ -20,19 +19,6 @@ def answered(reward: float | None, level: str = "1") -> RolloutTree:
     right = {"accuracy": float(reward == 1.0)}
     tree.trajectories = [Trajectory(span.index, reward=reward, components=right, tool_calls=2)]
     return tree
-
-
-def test_wilson_against_known_values() -> None:
-    # Wilson's interval for 8 of 10, and for none of 10, from tables
-    assert wilson_interval(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-3)
-    assert wilson_interval(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-3)
-
-
-def test_bootstrap_covers_the_mean_and_shrinks_with_n() -> None:
-    few, many = bootstrap_interval([0.0, 1.0] * 10), bootstrap_interval([0.0, 1.0] * 1000)
-    assert few[0] < 0.5 < few[1]
-    assert many[1] - many[0] < (few[1] - few[0]) / 5
-    assert bootstrap_interval([1.0] * 5) == (1.0, 1.0)
 
 
 def test_summary_counts_levels_and_leaves_the_invalid_out() -> None:

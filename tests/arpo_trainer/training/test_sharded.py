@@ -131,8 +131,8 @@ def _keep(model: Any, file: Path) -> None:
         torch.save(weights, file)
 
 
-# trainers whose numbers are looked at under FSDP and bf16; "grpo" with packed trees, too
-IN_BF16 = ("grpo", "grpo, packed", "sft", "dpo")
+# trainers whose numbers are looked at under FSDP and bf16: all have the mixin of `devices`
+IN_BF16 = ("grpo, packed", "dpo")
 
 
 def outputs_in_bf16(policy: Path, folder: Path, name: str, **more: Any) -> dict[str, Any]:

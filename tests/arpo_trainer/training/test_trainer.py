@@ -93,12 +93,6 @@ def test_every_group_has_exactly_its_size(trained: Any) -> None:
         assert batch["completion_ids"].shape[0] == 2 * GROUP
 
 
-def test_there_are_branches_after_tool_results(trained: Any) -> None:
-    trainer, _, _ = trained
-    branches = [t for trees, _ in trainer.kept for tree in trees for t in tree.trajectories if t.origin == "branch"]
-    assert branches
-
-
 def test_the_reward_that_is_logged_is_the_policy_s(trained: Any) -> None:
     trainer, _, _ = trained
     rows = [row for row in trainer.state.log_history if "arpo/reward" in row]
@@ -154,11 +148,6 @@ def test_hard_advantages_are_equal_on_shared_spans_and_are_the_group_s(trained: 
                     assert seen.setdefault(span, value) == pytest.approx(value, abs=1e-6)
             wanted = span_advantages(tree, group_advantages(tree.rewards))
             assert [seen[span.index] for span in tree.spans] == pytest.approx(wanted, abs=1e-5)
-
-
-def test_some_group_had_something_to_learn_from(trained: Any) -> None:
-    trainer, _, _ = trained
-    assert any(batch["advantages"].abs().max() > 0 for _, batch in trainer.kept)
 
 
 def test_the_sampled_logprobs_are_the_policy_s(trained: Any, tokenizer: Any) -> None:
@@ -271,23 +260,6 @@ def test_a_lost_sandbox_masks_its_sample(
     assert logged["completions/mean_length"] == pytest.approx(sum(lengths) / len(lengths))
 
 
-def test_soft_attribution_gives_each_row_its_own(
-    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
-) -> None:
-    trainer = Watched(
-        tiny_model,
-        ToolEnv("arpo/Arithmetic-v0", level=3),
-        args=config(tmp_path, max_steps=1, attribution="soft"),
-        processing_class=tokenizer,
-    )
-    trainer.train()
-    trees, batch = trainer.kept[0]
-    rows = [tree.row(number) for tree in trees for number in range(GROUP)]
-    wanted = [value for tree in trees for value in group_advantages(tree.rewards)]
-    for row, values, own in zip(rows, batch["advantages"], wanted, strict=True):
-        assert values[: len(row.ids)].tolist() == pytest.approx([own] * len(row.ids), abs=1e-5)
-
-
 def test_evaluation_during_training_plays_plain_roots(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
 ) -> None:
@@ -307,7 +279,7 @@ def test_evaluation_during_training_plays_plain_roots(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"initial_rollouts": 5}, r"initial_rollouts \(5\) must be between 1 and num_generations \(4\)"),
+        ({"initial_rollouts": 5}, r"initial_rollouts must be between 1 and num_generations \(4\), got 5"),
         ({"num_generations": 1}, "num_generations must be at least 2"),
         ({"num_generations": 3, "initial_rollouts": 1}, r"must be a multiple of num_generations \(3\)"),
         ({"algorithm": "ppo"}, "algorithm must be one of 'grpo', 'arpo'"),
@@ -338,8 +310,7 @@ def test_parts_that_belong_to_the_environment_are_refused(tmp_path: Path, isolat
         ARPOTrainer("x", limited, args=config(tmp_path))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("own_rows", [False, True])
-@pytest.mark.parametrize(("overlap", "left"), [("refuse", 0), ("drop", 5), ("allow", 8)])
+@pytest.mark.parametrize(("overlap", "left", "own_rows"), [("refuse", 0, False), ("drop", 5, True), ("allow", 8, True)])
 def test_tasks_that_are_evaluated_are_not_trained_on(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, overlap: str, left: int, own_rows: bool
 ) -> None:

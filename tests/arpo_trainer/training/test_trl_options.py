@@ -114,7 +114,7 @@ def same_rollout(one: Watched, other: Watched) -> bool:
     ]
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo"])
 def test_two_micro_batches_have_the_gradients_of_one(policy: Path, tmp_path: Path, loss_type: str) -> None:
     whole, one = made(policy, tmp_path, loss_type=loss_type)
     cut, two = made(policy, tmp_path, loss_type=loss_type, per_device_train_batch_size=4, gradient_accumulation_steps=2)
@@ -167,8 +167,10 @@ def halves(tree: RolloutTree) -> list[list[float]]:
     return [[float(4 * group + n not in LEFT_OUT)] * len(tree.path(n)) for n in range(len(tree.trajectories))]
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
-@pytest.mark.parametrize("way", ["void", "unscored", "weightless"])
+@pytest.mark.parametrize(
+    ("way", "loss_type"),
+    [("void", "dapo"), ("void", "grpo"), ("unscored", "dapo"), ("weightless", "grpo"), ("weightless", "dr_grpo")],
+)
 def test_what_is_not_learned_from_does_not_change_the_step(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str, way: str
 ) -> None:
@@ -301,14 +303,6 @@ def test_a_second_pass_is_off_policy_and_aepo_keeps_gradients_there(policy: Path
     torch.testing.assert_close(old * mask, trainer.kept[0]["now"] * mask)
 
 
-def test_callbacks_are_told_what_was_measured(plain: Any) -> None:
-    _, watching = plain
-    assert len(watching.steps) == 1
-    step = watching.logs[0]
-    assert step["arpo/roots"] == ROWS
-    assert step["rewards/letter_reward/mean"] == pytest.approx(step["reward"])
-
-
 def test_a_saved_model_is_the_trained_one(plain: Any, policy: Path, tmp_path: Path) -> None:
     trainer, _ = plain
     trainer.save_model(str(tmp_path))
@@ -318,25 +312,3 @@ def test_a_saved_model_is_the_trained_one(plain: Any, policy: Path, tmp_path: Pa
     assert torch.equal(scored(again, batch), scored(trainer.model.eval(), batch))
     assert not torch.equal(scored(again, batch), scored(untrained, batch))
     assert AutoTokenizer.from_pretrained(tmp_path).chat_template
-
-
-def test_the_completions_are_written_down(plain: Any) -> None:
-    pandas = pytest.importorskip("pandas")
-    trainer, _ = plain
-    table = pandas.read_parquet(Path(trainer.args.output_dir) / "completions" / "completions_00001.parquet")
-    rows = [tree.row(number).ids for tree in trainer.kept[0]["trees"] for number in range(4)]
-    assert table["letter_reward"].tolist() == pytest.approx(letter_reward(rows))
-    assert [c[0]["content"] for c in table["completion"]] == trainer.processing_class.batch_decode(
-        rows, skip_special_tokens=True
-    )
-
-
-def test_tensorboard_has_our_numbers(policy: Path, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    trainer, watching = made(policy, tmp_path, report_to=["tensorboard"])
-    trainer.train()
-    written = EventAccumulator(str(next(tmp_path.rglob("events.out.tfevents.*")).parent)).Reload()
-    seen = written.Scalars("train/arpo/roots")
-    assert [event.value for event in seen] == [watching.logs[0]["arpo/roots"]]
