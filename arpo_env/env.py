@@ -34,8 +34,7 @@ from gymnasium.error import ResetNeeded
 from arpo_env.apply_turn import act
 from arpo_env.episode import Budget, Episode, Turn
 from arpo_env.event_loop import run
-from arpo_env.grading import Grader, make_grader
-from arpo_env.grading.grader_registry import check_name
+from arpo_env.grading import Grader, check_name, make_grader
 from arpo_env.memory_folding import context_messages, fold_counts, make_folding, undo_fold
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style

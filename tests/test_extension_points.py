@@ -60,7 +60,7 @@ arpo_env.register("own/Spelling-v0", [Task("s-0", "Spell tree.", ("t-r-e-e",))],
 
 GRADER = '''
 from arpo_env import Grader, Score
-from arpo_env.grading.grader_registry import GRADERS
+from arpo_env.grading import GRADERS
 
 
 class Length(Grader):
@@ -108,11 +108,11 @@ TURNS = ("<think>I compute.</think><python>6 * 7</python>", "<think>So.</think><
 @pytest.fixture(autouse=True)
 def tables_as_before(own_names: None) -> Iterator[None]:
     """Takes out of all tables what a test has put in, and its modules own_*."""
-    from arpo_env.grading import grader_registry
+    from arpo_env import grading
     from arpo_env.search import backends
 
     tables: list[dict[Any, Any]] = [
-        grader_registry.GRADERS,
+        grading.GRADERS,
         backends._factories,
         backends._BY_NAME,
     ]

@@ -1,4 +1,4 @@
-r"""`MathGrader`: is this the gold answer, mathematically?
+r"""`MathGrader`: is this the gold answer, mathematically? `ChoiceGrader`: is it the right option?
 
 If the gold answer is a number, only a number is correct, or a chain of equations that ends in it: "984 \cdot 78" is a
 task, not an answer. Numbers and equal texts are decided immediately in this process. Answers that are too expensive to
@@ -17,14 +17,17 @@ from math import prod
 from arpo_env.errors import GradingError
 from arpo_env.grading.answer_text import (
     is_quantity,
+    is_several,
     is_words,
     matching_claims,
     names_the_answer,
+    plain_text,
     prepare,
     read_letter,
     read_options,
     rewritten,
     same_labels,
+    same_option,
     same_words,
     says_yes,
     split_option,
@@ -197,6 +200,7 @@ _THUS = re.compile(
 _RATIO = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _CIRCLE = re.compile(r"\s*\^\s*\{?\s*\\circ\s*\}?")
 _AND = re.compile(r",?\s*(?<![A-Za-z])and(?![A-Za-z])")
+_BETWEEN_LETTERS = re.compile(r"\s*(?:[,;、]\s*(?:and\s)?|\sand\s|&|[和与及])\s*")
 _ABSOLUTE = re.compile(r"\|\s*[A-Za-z]\s*\|")
 _ASKS_ABSOLUTE = re.compile(r"modulus|absolute value|magnitude|的模", re.IGNORECASE)
 _MEMBER = re.compile(r"(?P<name>[^=<>]+?)\s*\\in\s*\\\{(?P<value>[^,{}]+)\\\}")
@@ -243,6 +247,55 @@ class MathGrader(Grader):
         if isinstance(verdict, bool):
             return verdict
         return await (self._pool or shared_pool()).check(verdict.answer, verdict.gold)
+
+
+class ChoiceGrader(Grader):
+    """Multiple choice: "B", "(B)", "答案是B", "B." with its text, only the text, or "A, B, D" if several are correct.
+
+    Args:
+        pool: processes that compare formulas of options; None uses the pool of this process.
+    """
+
+    def __init__(self, pool: CheckPool | None = None) -> None:
+        self._math = MathGrader(pool)
+
+    async def grade(self, answer: str, task: Task) -> Score:
+        """Score 1 for the letter of a gold answer, for all its letters, or for the text of its option."""
+        for gold in task.answers:
+            if await self._matches(answer, gold, task.question):
+                return Score(1.0)
+        return Score(0.0)
+
+    async def _matches(self, answer: str, gold: str, question: str) -> bool:
+        plain = strip_phrases(prepare(gold))
+        if plain_text(answer) == plain_text(gold) or same_labels(strip_phrases(prepare(answer[:2000])), plain):
+            return bool(answer.strip())
+        if is_several(plain):
+            # all or nothing
+            letters = [read_letter(part, question) for part in _BETWEEN_LETTERS.split(answer[:300].strip(" []"))]
+            return None not in letters and same_labels("".join(map(str, letters)), plain)
+        options = read_options(question)
+        letter, content = split_option(plain) or (read_letter(gold), "")
+        content = content or options.get(letter or "", "")
+        # a letter decides alone; its text must agree with it, which `read_letter` checks
+        mine = read_letter(answer, question)
+        if mine is not None:
+            return mine == letter
+        text = strip_phrases(prepare(answer[:2000]))
+        if (labelled := split_option(text)) is not None:
+            if labelled[0] != letter:
+                return False
+            text = labelled[1]
+        content = content if letter is not None else plain
+        stem = re.split(r"\(?(?<![A-Za-z])A\s*[.:)]", question)[0]  # formulas of the stem are copied, not answered
+        if not content or re.fullmatch(r"\(?[A-Z]\)?", content):
+            return False
+        return same_option(text, content) if _is_prose(content) else await self._math.equal(text, content, stem)
+
+
+def _is_prose(text: str) -> bool:
+    """Return whether an option is a sentence rather than a formula."""
+    return re.search(r"(?<![\\a-z])[a-z]{3,}\s+[a-z]{2,}", text) is not None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arpo_env.grading.answer_text import read_options
-from arpo_env.grading.choice_grader import gaia_match
+from arpo_env.grading.published_metrics import gaia_match
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_env.grading import Grader
 from arpo_env.grading.answer_text import prepare, strip_phrases
-from arpo_env.grading.choice_grader import ChoiceGrader, GaiaGrader
-from arpo_env.grading.math_grader import MathGrader
+from arpo_env.grading.math_grader import ChoiceGrader, MathGrader
+from arpo_env.grading.published_metrics import GaiaGrader
 from arpo_env.grading.qa_grader import QaGrader
 from arpo_env.protocols import PROTOCOLS, make_protocol
 from envs_registry import Task

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from arpo_env.grading.choice_grader import ChoiceGrader
-from arpo_env.grading.math_grader import MathGrader
+from arpo_env.grading.math_grader import ChoiceGrader, MathGrader
 from arpo_env.grading.qa_grader import qa_scores
 from envs_registry import Task
 from tests.arpo_env.grading import table
