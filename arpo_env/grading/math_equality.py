@@ -11,11 +11,14 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cmp_to_key, reduce
+from functools import cmp_to_key
+from itertools import pairwise
 from typing import Any
+
+import mpmath  # only worker processes import this module: where it is missing, they are not started
 
 from arpo_env.grading.math_formulas import (
     Node,
@@ -26,6 +29,7 @@ from arpo_env.grading.math_formulas import (
     read_expression,
     read_shape,
     symbols,
+    without_spaces,
 )
 from arpo_env.grading.math_values import as_value, is_printed, same_value, split_unit
 
@@ -73,8 +77,6 @@ def value(node: Node, point: Mapping[str, Fraction] | None = None, real: bool = 
         NoValue: the formula has no value at this point.
         TooLarge: a part of it is too large to compute with.
     """
-    import mpmath
-
     with mpmath.workdps(_DIGITS):
         try:
             found = _value(node, point or {}, real)
@@ -87,8 +89,6 @@ def value(node: Node, point: Mapping[str, Fraction] | None = None, real: bool = 
 
 def same_number(one: Number, other: Number) -> bool:
     """Compare two values: exactly if both are rational, else to 35 digits."""
-    import mpmath
-
     if isinstance(one, Fraction) and isinstance(other, Fraction):
         return one == other
     with mpmath.workdps(_DIGITS):
@@ -133,7 +133,7 @@ def ratio(one: Node, other: Node) -> Number | None:
         # a zero at a random point means that no constant factor can be determined
         if bottom == 0 or top == 0:
             return None
-        found.append(_divide(top, bottom))
+        found.append(_operation("/", [top, bottom], False))
     if len(found) < _POINTS - 1 or not all(same_number(each, found[0]) for each in found):
         return None
     return found[0]
@@ -175,14 +175,10 @@ def _discrete(node: Node) -> bool:
 
 def as_float(number: Number) -> Any:
     """Return a value as an mpmath number."""
-    import mpmath
-
     return mpmath.mpf(number.numerator) / number.denominator if isinstance(number, Fraction) else number
 
 
 def _value(node: Node, point: Mapping[str, Fraction], real: bool) -> Number:
-    import mpmath
-
     match node.name:
         case "number":
             return node.value
@@ -194,13 +190,7 @@ def _value(node: Node, point: Mapping[str, Fraction], real: bool) -> Number:
             return +mpmath.e
         case "i":
             return mpmath.mpc(0, 1)
-    parts = [_value(part, point, real) for part in node.parts]
-    if node.name in _OPERATIONS:
-        found = _OPERATIONS[node.name](*parts)
-    elif node.name in ("^", "root", "sqrt", "cbrt"):
-        found = _power(node.name, parts, real)
-    else:
-        found = _function(node.name, parts, real)
+    found = _operation(node.name, [_value(part, point, real) for part in node.parts], real)
     if isinstance(found, Fraction):
         bits = max(found.numerator.bit_length(), found.denominator.bit_length())
         return found if bits <= _EXACT_BITS else as_float(found)
@@ -208,100 +198,60 @@ def _value(node: Node, point: Mapping[str, Fraction], real: bool) -> Number:
     return found
 
 
+def _operation(name: str, parts: list[Number], real: bool) -> Number:
+    match name:
+        case "+" | "*" | "/":
+            one, other = parts if all(isinstance(part, Fraction) for part in parts) else map(as_float, parts)
+            return one + other if name == "+" else one * other if name == "*" else one / other
+        case "negative":
+            return -parts[0]
+        case "abs":
+            return abs(parts[0])
+        case "max" | "min":
+            return (max if name == "max" else min)(parts, key=lambda part: as_float(part).real)
+        case "floor" | "ceiling" if isinstance(parts[0], Fraction):
+            return Fraction(math.floor(parts[0]) if name == "floor" else math.ceil(parts[0]))
+        case "floor" | "ceiling":
+            _limit(parts[0], _EXACT_BITS)
+            return Fraction(int((mpmath.floor if name == "floor" else mpmath.ceil)(parts[0])))
+        case "!" | "binomial" | "gcd" | "lcm":
+            return _of_integers(name, parts)
+        case "^" | "root" | "sqrt" | "cbrt":
+            return _power(name, parts, real)
+    return _function(name, parts, real)
+
+
 def _limit(number: Number, bits: int) -> None:
-    """Refuse to compute with a number of more bits before the point.
-
-    Raises:
-        TooLarge: it has more.
-    """
-    import mpmath
-
+    """Raise TooLarge for a number of more bits before the point."""
     for part in (mpmath.re(number), mpmath.im(number)):
         _, mantissa, exponent, length = mpmath.mpf(part)._mpf_
         if mantissa and exponent + length > bits:
             raise TooLarge(f"a number of more than {bits} bits")
 
 
-def _both(operate: Callable[[Any, Any], Any]) -> Callable[[Number, Number], Number]:
-    def apply(one: Number, other: Number) -> Number:
-        if isinstance(one, Fraction) and isinstance(other, Fraction):
-            return operate(one, other)
-        return operate(as_float(one), as_float(other))
-
-    return apply
-
-
-_divide = _both(lambda one, other: one / other)
-
-
-def _factorial(number: Number) -> Number:
-    if not isinstance(number, Fraction) or number.denominator != 1 or number < 0:
-        raise NoValue("factorial of a number that is not a natural number")
-    if number > _MOST_FACTORS:
-        raise TooLarge(f"the factorial of {number}")
-    return Fraction(math.factorial(int(number)))
-
-
-def _binomial(top: Number, bottom: Number) -> Number:
-    if not all(isinstance(part, Fraction) and part.denominator == 1 and part >= 0 for part in (top, bottom)):
-        raise NoValue("binomial of numbers that are not natural numbers")
-    if min(bottom, top - bottom) > _MOST_FACTORS:
-        raise TooLarge(f"a binomial of {_MOST_FACTORS} factors or more")
-    return Fraction(math.comb(int(top), int(bottom)))
-
-
-def _whole(operate: Callable[..., int]) -> Callable[..., Number]:
-    def apply(*parts: Number) -> Number:
-        if not all(isinstance(part, Fraction) and part.denominator == 1 for part in parts):
-            raise NoValue("not an integer")
-        return Fraction(operate(*map(int, parts)))
-
-    return apply
-
-
-def _round(operate: Callable[[Any], Any]) -> Callable[[Number], Number]:
-    def apply(part: Number) -> Number:
-        import mpmath
-
-        if isinstance(part, Fraction):
-            return Fraction(operate(part))
-        _limit(part, _EXACT_BITS)
-        return Fraction(int((mpmath.floor if operate is math.floor else mpmath.ceil)(part)))
-
-    return apply
-
-
-def _extreme(operate: Callable[..., Any]) -> Callable[..., Number]:
-    return lambda *parts: operate(parts, key=lambda part: as_float(part).real)
-
-
-_OPERATIONS: dict[str, Callable[..., Number]] = {
-    "+": _both(lambda one, other: one + other),
-    "*": _both(lambda one, other: one * other),
-    "/": _divide,
-    "negative": lambda one: -one,
-    "abs": abs,
-    "!": _factorial,
-    "binomial": _binomial,
-    "gcd": _whole(math.gcd),
-    "lcm": _whole(math.lcm),
-    "floor": _round(math.floor),
-    "ceiling": _round(math.ceil),
-    "max": _extreme(max),
-    "min": _extreme(min),
-}
+def _of_integers(name: str, parts: list[Number]) -> Number:
+    if not all(isinstance(part, Fraction) and part.denominator == 1 for part in parts):
+        raise NoValue(f"{name} of what is not an integer")
+    numbers = list(map(int, parts))
+    if name in ("gcd", "lcm"):
+        return Fraction((math.gcd if name == "gcd" else math.lcm)(*numbers))
+    if min(numbers) < 0:
+        raise NoValue(f"{name} of a negative number")
+    if (numbers[0] if name == "!" else min(numbers[1], numbers[0] - numbers[1])) > _MOST_FACTORS:
+        raise TooLarge(f"{name} of {_MOST_FACTORS} factors or more")
+    return Fraction(math.factorial(*numbers) if name == "!" else math.comb(*numbers))
 
 
 def _power(name: str, parts: list[Number], real: bool) -> Number:
-    import mpmath
-
     base = parts[0]
     if name == "^":
         power = parts[1]
         if isinstance(power, Fraction) and power.denominator == 1:
             return _whole_power(base, int(power))
     else:
-        power = {"sqrt": Fraction(1, 2), "cbrt": Fraction(1, 3)}.get(name) or _divide(Fraction(1), parts[1])
+        power = {"sqrt": Fraction(1, 2), "cbrt": Fraction(1, 3)}.get(name) or _operation(
+            "/", [Fraction(1), parts[1]], real
+        )
     _limit(as_float(power), _LARGEST)
     negative = (isinstance(base, Fraction) and base < 0) or (not isinstance(base, Fraction) and mpmath.re(base) < 0)
     if name in ("root", "cbrt") and negative and isinstance(power, Fraction) and power.denominator % 2 == 1:
@@ -323,8 +273,6 @@ def _whole_power(base: Number, power: int) -> Number:
 
 
 def _function(name: str, parts: list[Number], real: bool) -> Number:
-    import mpmath
-
     (argument,) = map(as_float, parts)
     if name in ("ln", "lg"):
         if argument == 0:
@@ -339,9 +287,6 @@ def _function(name: str, parts: list[Number], real: bool) -> Number:
 
 
 # Sets of real numbers: intervals, unions, inequalities, set-builders, \mathbb{R} without points.
-#
-# A region is a list of border points and, for each point and each gap between points, whether it belongs to the set.
-# Two regions are equal if they are identical after removing points that are not borders.
 
 INFINITY = re.compile(r"\s*([-+]?)\s*(?:\\infty|oo|inf|infinity)\s*")
 _VARIABLE = re.compile(r"(?:[A-Za-z]|\\[a-z]+)(?:_\{?\w\}?)?")
@@ -372,17 +317,10 @@ class NoRegion(ValueError):
 
 @dataclass(frozen=True)
 class Region:
-    """A set of real numbers.
+    """A set of real numbers: its borders, what belongs to it, and the variable ("x" of "2 < x") or ""."""
 
-    points: the borders in ascending order.
-    at: whether each border belongs to the set.
-    between: whether each gap before, between and after the borders belongs to it; one more than `points`.
-    variable: the variable, as in "2 < x", or "".
-    """
-
-    points: tuple[Number, ...]
-    at: tuple[bool, ...]
-    between: tuple[bool, ...]
+    borders: tuple[Number, ...]
+    has: Callable[[Number], bool]
     variable: str = ""
 
 
@@ -404,19 +342,28 @@ def is_region(shape: Shape) -> bool:
 
 
 def same_region(one: Shape, other: Shape) -> bool:
-    """Return whether two shapes are the same set of real numbers.
+    """Return whether two shapes are the same set of real numbers; raise NoRegion if one of them is no such set.
 
-    Raises:
-        NoRegion: one of them is not a set of real numbers.
+    Sets that agree on all borders of both and between them are equal.
     """
     mine, wanted = as_region(one), as_region(other)
     if mine.variable and wanted.variable and mine.variable != wanted.variable:
         return False
-    return (
-        len(mine.points) == len(wanted.points)
-        and (mine.at, mine.between) == (wanted.at, wanted.between)
-        and all(map(same_number, mine.points, wanted.points))
-    )
+    return all(mine.has(point) == wanted.has(point) for point in _places(mine, wanted))
+
+
+def _places(*regions: Region) -> list[Number]:
+    """Return the borders of sets, and a point in each gap before, between and after them."""
+    borders: list[Number] = []
+    for point in sorted((point for region in regions for point in region.borders), key=cmp_to_key(_order)):
+        if not borders or _order(borders[-1], point):
+            borders.append(point)
+    if not borders:
+        return [Fraction(0)]
+    with mpmath.workdps(_DIGITS):
+        low, high = as_float(borders[0]), as_float(borders[-1])
+        gaps = [(as_float(one) + as_float(other)) / 2 for one, other in pairwise(borders)]
+        return [*borders, *gaps, low - abs(low) - 1, high + abs(high) + 1]
 
 
 def as_region(shape: Shape) -> Region:
@@ -435,13 +382,13 @@ def as_region(shape: Shape) -> Region:
         case "tuple" | "square" if len(shape.items) == 2:
             return _interval(shape.items, ("(", ")") if shape.kind == "tuple" else ("[", "]"))
         case "set":
-            return reduce(_or, (_compared("=", _number(item)) for item in shape.items), _NONE)
+            return _joined(any, [_compared("=", _number(item)) for item in shape.items])
         case "union":
-            return reduce(_or, map(as_region, shape.items))
+            return _joined(any, list(map(as_region, shape.items)))
         case "minus":
-            return _combine(
-                as_region(shape.items[0]), as_region(_as_set(shape.items[1])), lambda one, other: one and not other
-            )
+            without = as_region(_as_set(shape.items[1]))
+            others = replace(without, has=lambda point: not without.has(point))
+            return _joined(all, [as_region(shape.items[0]), others])
         case "builder":
             return _builder(*shape.items)
         case "relation":
@@ -455,10 +402,11 @@ def as_region(shape: Shape) -> Region:
 
 def _list(regions: list[Region], marks: str) -> Region:
     """Combine conditions: "and" and commas mean all of them, unless that leaves nothing: "x < 2, x > 3"."""
+    either = _joined(any, regions)
     if marks == "or":
-        return reduce(_or, regions)
-    both = reduce(_and, regions)
-    return both if marks == "and" or both.points or both.between[0] else reduce(_or, regions)
+        return either
+    both = _joined(all, regions)
+    return both if marks == "and" or any(map(both.has, _places(both))) else either
 
 
 def _builder(left: Shape, right: Shape) -> Region:
@@ -467,8 +415,7 @@ def _builder(left: Shape, right: Shape) -> Region:
     if name.kind != "formula" or condition.variable != name.text:
         raise NoRegion("a set-builder of another variable")
     universe = as_region(left) if left.kind == "relation" else _ALL
-    found = _and(universe, condition)
-    return Region(found.points, found.at, found.between)
+    return replace(_joined(all, [universe, condition]), variable="")
 
 
 def _relation(shape: Shape) -> Region:
@@ -476,7 +423,7 @@ def _relation(shape: Shape) -> Region:
         name, region = shape.items[0].text, as_region(shape.items[1])
         if not _VARIABLE.fullmatch(name):
             raise NoRegion("no variable")
-        return Region(region.points, region.at, region.between, name)
+        return replace(region, variable=name)
     if len({sign[0] for sign in shape.marks}) > 1 or (len(shape.marks) > 1 and shape.marks[0][0] not in "<>"):
         raise NoRegion("a chain in two directions")
     if len(shape.marks) == 1 and (distance := _DISTANCE.fullmatch(shape.items[0].text)):
@@ -489,51 +436,33 @@ def _relation(shape: Shape) -> Region:
             _number(Shape("formula", text=f"(({middle}) {side} ({gap}))/{distance['times'] or 1}")) for side in "-+"
         )
         sign = shape.marks[0]
-        join = _and if sign[0] == "<" else _or
-        return _named(join(_compared(_TURNED.get(sign, sign), low), _compared(sign, high)), distance["name"])
+        sides = [_compared(_TURNED.get(sign, sign), low), _compared(sign, high)]
+        return replace(_joined(all if sign[0] == "<" else any, sides), variable=distance["name"])
     found = []
     for left, sign, right in zip(shape.items, shape.marks, shape.items[1:], strict=False):
-        if _VARIABLE.fullmatch(left.text) and not _is_constant(left.text):
-            found.append(_named(_compared(sign, _number(right)), left.text))
+        if _VARIABLE.fullmatch(left.text) and left.text not in ("e", "\\pi"):
+            found.append(replace(_compared(sign, _number(right)), variable=left.text))
         elif _VARIABLE.fullmatch(right.text):
-            found.append(_named(_compared(_TURNED.get(sign, sign), _number(left)), right.text))
+            found.append(replace(_compared(_TURNED.get(sign, sign), _number(left)), variable=right.text))
         else:
             raise NoRegion("no bare variable")
-    return reduce(_and, found)
-
-
-def _is_constant(text: str) -> bool:
-    return text in ("e", "\\pi")
-
-
-def _named(region: Region, name: str) -> Region:
-    return Region(region.points, region.at, region.between, name)
+    return _joined(all, found)
 
 
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
-# without borders there is one gap, the whole line
-_ALL, _NONE = Region((), (), (True,)), Region((), (), (False,))
+_ORDERS = {"<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1), "=": (0,), "!=": (-1, 1)}
+_ALL, _NONE = Region((), lambda point: True), Region((), lambda point: False)
 
 
 def _compared(sign: str, number: Number | float) -> Region:
-    """Return the region of all x in a relation to a number."""
-    # floats are only used for infinities
+    """Return the region of all x in a relation to a number; only infinities are floats."""
     if isinstance(number, float):
         if sign not in ("<", "<=", ">", ">="):
             raise NoRegion("equal to infinity")
         return _ALL if (number > 0) == (sign[0] == "<") else _NONE
-    flags = {
-        "<": (False, True, False),
-        "<=": (True, True, False),
-        ">": (False, False, True),
-        ">=": (True, False, True),
-        "=": (True, False, False),
-        "!=": (False, True, True),
-    }
-    if sign not in flags:
+    if sign not in _ORDERS:
         raise NoRegion(sign)
-    at, below, above = flags[sign]
-    return Region((number,), (at,), (below, above))
+    return Region((number,), lambda point: _order(point, number) in _ORDERS[sign])
 
 
 def _interval(ends: Sequence[Shape], marks: Sequence[str]) -> Region:
@@ -542,7 +471,9 @@ def _interval(ends: Sequence[Shape], marks: Sequence[str]) -> Region:
         raise NoRegion("turned round")
     if not isinstance(low, float) and not isinstance(high, float) and _order(low, high) > 0:
         raise NoRegion("turned round")
-    return _and(_compared(">=" if marks[0] == "[" else ">", low), _compared("<=" if marks[1] == "]" else "<", high))
+    return _joined(
+        all, [_compared(">=" if marks[0] == "[" else ">", low), _compared("<=" if marks[1] == "]" else "<", high)]
+    )
 
 
 def _as_set(shape: Shape) -> Shape:
@@ -570,51 +501,21 @@ def _number(shape: Shape) -> Number | float:
 
 
 def _order(one: Number, other: Number) -> int:
-    return 0 if same_number(one, other) else -1 if as_float(one) < as_float(other) else 1
+    if not (isinstance(one, Fraction) and isinstance(other, Fraction)):
+        if same_number(one, other):
+            return 0
+        with mpmath.workdps(_DIGITS):
+            one, other = as_float(one), as_float(other)
+    return int(one > other) - int(one < other)
 
 
-def _combine(one: Region, other: Region, operate: Callable[[bool, bool], bool]) -> Region:
-    if one.variable and other.variable and one.variable != other.variable:
+def _joined(join: Callable[[Iterable[bool]], bool], regions: list[Region]) -> Region:
+    """Return the intersection (`all`) or the union (`any`) of sets."""
+    names = {region.variable for region in regions} - {""}
+    if len(names) > 1:
         raise NoRegion("two variables")
-    points: list[Number] = []
-    for point in sorted((*one.points, *other.points), key=cmp_to_key(_order)):
-        if not points or _order(points[-1], point):
-            points.append(point)
-    at = [operate(_at(one, point), _at(other, point)) for point in points]
-    between = [operate(_after(one, points[:gap]), _after(other, points[:gap])) for gap in range(len(points) + 1)]
-    # a point is not a border if it and both neighbouring gaps are all inside, or all outside
-    kept = [place for place in range(len(points)) if not between[place] == at[place] == between[place + 1]]
-    return Region(
-        tuple(points[place] for place in kept),
-        tuple(at[place] for place in kept),
-        (*(between[place] for place in kept), between[-1]),
-        one.variable or other.variable,
-    )
-
-
-def _and(one: Region, other: Region) -> Region:
-    return _combine(one, other, lambda left, right: left and right)
-
-
-def _or(one: Region, other: Region) -> Region:
-    return _combine(one, other, lambda left, right: left or right)
-
-
-def _at(region: Region, point: Number) -> bool:
-    for place, border in enumerate(region.points):
-        order = _order(point, border)
-        if order == 0:
-            return region.at[place]
-        if order < 0:
-            return region.between[place]
-    return region.between[-1]
-
-
-def _after(region: Region, points: list[Number]) -> bool:
-    """Return whether the gap after the last of some points, which include this region's borders, belongs to it."""
-    if not points:
-        return region.between[0]
-    return region.between[sum(_order(border, points[-1]) <= 0 for border in region.points)]
+    borders = tuple(border for region in regions for border in region.borders)
+    return Region(borders, lambda point: join(region.has(point) for region in regions), "".join(names))
 
 
 _ORDERED = frozenset(("tuple", "square"))
@@ -759,9 +660,9 @@ class _Comparison:
             answer = Shape("relation", answer.items[::-1], answer.text, answer.marks)
         # the name must agree, except that y and f(x) are used alike
         if named and answer.marks[0] in (sign, "=") and is_name(_text(answer.items[0])):
-            mine = _without_spaces(_text(answer.items[0]))
+            mine = without_spaces(_text(answer.items[0]))
             # one of several roots is also called x_1
-            if _without_spaces(name) in (mine, re.sub(r"_?\d$", "", mine)) and self.same(_rest(answer), wanted):
+            if without_spaces(name) in (mine, re.sub(r"_?\d$", "", mine)) and self.same(_rest(answer), wanted):
                 return True
             if {_text(answer.items[0]), name} <= {"y", "f(x)", "y(x)", "f^{-1}(x)"} and self.same(
                 _rest(answer), wanted
@@ -779,8 +680,8 @@ class _Comparison:
             return False
         sign, other = answer.marks[0], gold.marks[0]
         if len(symbols(wanted)) < 2 and is_name(_text(gold.items[0])) and sign == "=":
-            return {_without_spaces(_text(side)) for side in answer.items} == {
-                _without_spaces(_text(side)) for side in gold.items
+            return {without_spaces(_text(side)) for side in answer.items} == {
+                without_spaces(_text(side)) for side in gold.items
             }
         # equations with the same solutions often differ by a constant factor
         factor = ratio(mine, wanted)
@@ -967,7 +868,3 @@ def _text(shape: Shape) -> str:
     if shape.kind in ("tuple", "set"):
         return f"({', '.join(map(_text, shape.items))})"
     return shape.text
-
-
-def _without_spaces(text: str) -> str:
-    return re.sub(r"_\{(\w)\}", r"_\1", re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text))

@@ -124,6 +124,11 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None or _NAMES.fullmatch(text) is not None
 
 
+def without_spaces(text: str) -> str:
+    """Remove spaces, except between digits, and the braces of short subscripts."""
+    return re.sub(r"_\{(\w)\}", r"_\1", re.sub(r"(?<!\d) | (?!\d)", "", text))
+
+
 def names_in(text: str) -> list[str]:
     r"""Return the names in "(r, \theta)" or "p, q and r", without spaces."""
     names = re.findall(_ATOM, re.sub(r"\band\b", ",", text))

@@ -48,6 +48,7 @@ from arpo_env.grading.math_formulas import (
     read_shape,
     symbols,
     variables,
+    without_spaces,
 )
 from arpo_env.grading.math_question import (
     abbreviates,
@@ -146,11 +147,6 @@ def read_gold(gold: str) -> Gold:
 def has_unknowns(text: str) -> bool:
     """Return whether a formula contains unknowns."""
     return bool(variables(text) or _GREEK.search(text))
-
-
-def without_spaces(text: str) -> str:
-    """Remove spaces, except between digits, and the braces of short subscripts."""
-    return re.sub(r"_\{(\w)\}", r"_\1", re.sub(r"(?<!\d) | (?!\d)", "", text))
 
 
 def _is_measured(side: str) -> bool:

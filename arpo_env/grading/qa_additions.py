@@ -48,10 +48,9 @@ from arpo_env.grading.qa_question import (
     region_at,
     same_place,
     spelled_out,
-    word_set,
 )
 from arpo_env.grading.qa_tokens import CJK, has_digit, is_country, is_role, normalise_words, tokens
-from arpo_env.grading.words import listed
+from arpo_env.grading.words import listed, word_set
 
 _TITLED = 12  # words before a name
 _LONGEST = 48  # pieces of an answer; a longer one is prose

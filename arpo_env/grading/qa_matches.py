@@ -35,11 +35,10 @@ from arpo_env.grading.qa_question import (
     only_describes,
     same_place,
     spelled_out,
-    word_set,
 )
 from arpo_env.grading.qa_tokens import ADDRESS, has_digit, roman, tokens
 from arpo_env.grading.qa_values import QUALIFIERS, is_time, same_in_other_unit
-from arpo_env.grading.words import listed
+from arpo_env.grading.words import listed, word_set
 
 _LONGEST = 7  # words of a name
 _PARTICLES = word_set("di da de del della van von der den du le la ibn bin al")

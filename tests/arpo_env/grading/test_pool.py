@@ -19,7 +19,7 @@ from arpo_env.grading.check_pool import CheckPool, shared_pool
 from arpo_env.grading.math_grader import MathGrader
 from envs_registry import Task
 
-SLOW = r"\cup".join(f"({number},{number}.5)" for number in range(600))  # the pool itself has no guard
+SLOW = r"\cup".join(f"({number},{number}.5)" for number in range(6000))  # the pool itself has no guard
 HUGE = r"\binom{10^7}{5\cdot10^6}"
 FORMULA = r"\sqrt{2}"
 
