@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
+from typing import Any
 
 from arpo_env.grading.math_values import changes_number, names_what_is_counted, question_words
 from arpo_env.grading.words import LISTS, listed
@@ -97,7 +99,7 @@ def prepare(text: str) -> str:
     The same for what is no answer: brackets nested deeper than `_DEEPEST`, and signs without words that spell out to
     several times their length.
     """
-    spelled = _rewrite_raw(_symbols(text))
+    spelled = _rewrite(_symbols(text), _RAW_RULES)
     if len(spelled) > _SPELLED + 3 * len(text) or _depth(spelled) > _DEEPEST:
         return ""
     text = re.sub(r"^\s*~(?=\s*\d)", r"\\approx ", _unbox(spelled))
@@ -121,7 +123,8 @@ def prepare(text: str) -> str:
     text = re.sub(r"(?<=\d)(?<!\b0)\\[,;:](?=\d{3}(?!\d))", "", text)
     text = _apart(re.sub(r"(?<!\\)\\[!,:;> ]|~", " ", text))  # spacing commands
     text = re.sub(r"\\[dtc]frac", r"\\frac", _SPACING.sub(" ", text))
-    text = _braced_roots(_rewrite(" ".join(unwrap(text).split())))  # single spaces: the rules allow many in a row
+    text = _rewrite(" ".join(unwrap(text).split()))  # single spaces: the rules allow many in a row
+    text = re.sub(r"\\sqrt\s*(\[\d+\])?\s*(\d+|[a-zA-Z](?![a-zA-Z]))", r"\\sqrt\1{\2}", text)  # \\sqrt2
     # removing the typesetting may reveal another prefix or notation
     text = _PREFIX.sub("", " ".join(text.split()))
     return _rewrite(re.sub(r"\\\\(?=%)", "", text).rstrip(".;, "))
@@ -225,21 +228,8 @@ def _unfence(text: str) -> str:
     return text
 
 
-def _braced_roots(text: str) -> str:
-    r"""Write \sqrt2 with braces."""
-    return re.sub(r"\\sqrt\s*(\[\d+\])?\s*(\d+|[a-zA-Z](?![a-zA-Z]))", r"\\sqrt\1{\2}", text)
-
-
-def _rewrite_raw(text: str) -> str:
-    """Unify notations in an unprocessed answer, before its typesetting is removed."""
-    for pattern, replacement in _RAW_RULES:
-        text = pattern.sub(replacement, text)
-    return text
-
-
-def _rewrite(text: str) -> str:
-    """Unify notations in an answer without typesetting."""
-    for pattern, replacement in _PLAIN_RULES:
+def _rewrite(text: str, rules: Sequence[tuple[re.Pattern[str], Any]] = _PLAIN_RULES) -> str:
+    for pattern, replacement in rules:
         text = pattern.sub(replacement, text)
     return text
 
@@ -300,12 +290,7 @@ _HAN_WHO = re.compile(rf"(?:{_HAN_WHO_WORDS}|{_HAN_TERM}|{_HAN_NAME}(?:\([\w,]\)
 
 @lru_cache(maxsize=64)  # the choice grader reads an answer several times
 def strip_phrases(text: str, known: frozenset[str] = frozenset()) -> str:
-    """Return a prepared answer without the sentence around it.
-
-    Args:
-        text: the prepared answer.
-        known: words of the question, from `arpo_env.grading.math_values.question_words`.
-    """
+    """Return a prepared answer without the sentence around it; `known` are the words of the question."""
     # phrases may be stacked: "Therefore, the answer is equal to 5"
     for _ in range(_MOST_PHRASES):
         before = text
@@ -678,10 +663,6 @@ def read_letter(answer: str, question: str = "") -> str | None:
 
     If the question lists the options, the text after the letter must be the text of that option. Otherwise it must not
     name another letter or take the first one back ("B. Actually C").
-
-    Args:
-        answer: the unprocessed answer.
-        question: the question of the task.
     """
     text = prepare(answer[:2000])
     if match := _ALONE.fullmatch(text):

@@ -38,13 +38,7 @@ _PROGRAM = (
 
 
 class CheckPool:
-    """Symbolic checks in `workers` processes, each started when it is first needed.
-
-    Args:
-        workers: most processes.
-        seconds: CPU time that one check may take.
-        memory: bytes of address space that a process may have.
-    """
+    """Symbolic checks in at most `workers` processes, with CPU seconds for each check and bytes of memory for each."""
 
     def __init__(self, workers: int = WORKERS, seconds: float = SECONDS, memory: int = MEMORY) -> None:
         self.seconds, self.memory = seconds, memory
@@ -70,11 +64,7 @@ class CheckPool:
         return found is True
 
     async def _ask(self, answer: str, gold: str, by_text: bool = True) -> bool | str:
-        """Return the verdict of a process, or what the check cost.
-
-        Raises:
-            GradingError: the pool failed.
-        """
+        """Return the verdict of a process, or what the check cost; raise GradingError if the pool failed."""
         job = json.dumps({"answer": answer, "gold": gold, "by_text": by_text}).encode()
         try:
             try:
@@ -151,13 +141,7 @@ _MARGIN = 1.0  # seconds after which the parent should have killed this process
 
 
 def main(memory: int, cpu: float, wall: float) -> None:
-    """Serve checks until the input ends.
-
-    Args:
-        memory: maximum address space in bytes.
-        cpu: seconds of CPU time that one check may take.
-        wall: seconds that one check may take on a busy machine.
-    """
+    """Serve checks until the input ends, within limits of memory in bytes, CPU time and time in seconds."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     for number in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(number, signal.SIG_DFL)  # a handler in Python would wait for the arithmetic to return
@@ -165,7 +149,10 @@ def main(memory: int, cpu: float, wall: float) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     jobs, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not be read as a reply
-    _warm_up()
+    from arpo_env.grading.math_equality import same_mathematics
+
+    for answer, gold in (("\\frac{2}{4}", "\\frac{1}{2}"), ("2*sqrt(3)", "\\sqrt{12}"), ("2<x<3", "(2,3)")):
+        same_mathematics(answer, gold)  # what is first needed is loaded before time counts
     _send(replies, b"")
     while len(length := jobs.read(4)) == 4:
         job = json.loads(jobs.read(struct.unpack("!I", length)[0]))
@@ -175,13 +162,6 @@ def main(memory: int, cpu: float, wall: float) -> None:
 def _send(replies: BinaryIO, reply: bytes) -> None:
     replies.write(struct.pack("!I", len(reply)) + reply)
     replies.flush()
-
-
-def _warm_up() -> None:
-    from arpo_env.grading.math_equality import same_mathematics
-
-    for answer, gold in (("\\frac{2}{4}", "\\frac{1}{2}"), ("2*sqrt(3)", "\\sqrt{12}"), ("2<x<3", "(2,3)")):
-        same_mathematics(answer, gold)
 
 
 def _check(job: dict[str, Any], cpu: float, wall: float) -> dict[str, Any]:

@@ -66,15 +66,10 @@ def same_expression(answer: Node, gold: Node) -> bool:
 
 
 def value(node: Node, point: Mapping[str, Fraction] | None = None, real: bool = False) -> Number:
-    """Return the value of a formula, a `Fraction` if it is exact.
-
-    Args:
-        node: the formula.
-        point: values of the unknowns.
-        real: raise for roots and logarithms of negative numbers.
+    """Return the value of a formula at a point, a `Fraction` if it is exact.
 
     Raises:
-        NoValue: the formula has no value at this point.
+        NoValue: it has none; with `real`, also for roots and logarithms of negative numbers.
         TooLarge: a part of it is too large to compute with.
     """
     with mpmath.workdps(_DIGITS):
@@ -367,11 +362,7 @@ def _places(*regions: Region) -> list[Number]:
 
 
 def as_region(shape: Shape) -> Region:
-    """Convert a shape to a set of real numbers.
-
-    Raises:
-        NoRegion: it is not such a set.
-    """
+    """Convert a shape to a set of real numbers; raise NoRegion if it is none."""
     match shape.kind:
         case "reals":
             return _ALL
@@ -527,13 +518,7 @@ _DECIMALS = 6  # digits after the point that a decimal number needs to stand for
 def same_mathematics(answer: str, gold: str, by_text: bool = True) -> bool:
     """Return whether the answer equals the gold answer; both are prepared, and without units.
 
-    Args:
-        answer: the answer.
-        gold: the gold answer.
-        by_text: whether equal texts are equal without evaluation.
-
-    Raises:
-        TooLarge: one of them cannot be evaluated in a moment.
+    With `by_text`, equal texts are equal without evaluation. Raises TooLarge for what cannot be evaluated in a moment.
     """
     letters = set(re.sub(r"\\[a-zA-Z]+", "", gold))
     # if the gold answer contains both "a" and "A", they are different unknowns
@@ -549,14 +534,9 @@ def same_mathematics(answer: str, gold: str, by_text: bool = True) -> bool:
 
 
 class _Comparison:
-    """Compares shapes.
+    """Compares shapes; with `fold`, capital and lower-case letters are the same."""
 
-    Args:
-        fold: whether capital and lower-case letters are the same.
-        by_text: whether equal texts are equal without evaluation.
-    """
-
-    def __init__(self, fold: bool, by_text: bool = True) -> None:
+    def __init__(self, fold: bool, by_text: bool) -> None:
         self.fold, self.by_text = fold, by_text
 
     def same(self, answer: Shape, gold: Shape) -> bool:

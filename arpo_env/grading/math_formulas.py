@@ -16,27 +16,18 @@ from fractions import Fraction
 from arpo_env.grading.math_values import as_value
 
 _SIGNS = {
-    "=": "=",
-    "==": "=",
-    "<": "<",
-    "\\lt": "<",
-    ">": ">",
-    "\\gt": ">",
-    "<=": "<=",
-    "\\le": "<=",
-    "\\leq": "<=",
-    "\\leqslant": "<=",
-    ">=": ">=",
-    "\\ge": ">=",
-    "\\geq": ">=",
-    "\\geqslant": ">=",
-    "\\ne": "!=",
-    "\\neq": "!=",
-    "!=": "!=",
-    "\\in": "in",
-    "\\approx": "~",
-    "\\simeq": "~",
-    "\\doteq": "~",
+    form: sign
+    for sign, forms in {
+        "=": "= ==",
+        "<": r"< \lt",
+        ">": r"> \gt",
+        "<=": r"<= \le \leq \leqslant",
+        ">=": r">= \ge \geq \geqslant",
+        "!=": r"!= \ne \neq",
+        "in": r"\in",
+        "~": r"\approx \simeq \doteq",
+    }.items()
+    for form in forms.split()
 }
 _SIGN = re.compile(
     r"\\(?:leqslant|leq|le|lt|geqslant|geq|ge|gt|neq|ne|in|approx|simeq|doteq)(?![a-zA-Z])|[<>]=|(?<!\d)!=|==|[=<>]"
@@ -95,20 +86,14 @@ NAME_LIST = re.compile(rf"(?<![A-Za-z\\]){_ATOM}(?:\s*,\s*{_ATOM})*\s*,?\s*(?:an
 
 @dataclass(frozen=True)
 class Shape:
-    """A text with its outer structure.
+    """A text with its outer structure."""
 
-    Attributes:
-        kind: "formula", "list", "set", "tuple", "square" (brackets), "interval", "union", "minus", "matrix", "row" (of
-            a matrix), "relation", "builder", "empty" or "reals".
-        items: the parts; the sides of a relation.
-        text: the text of a formula.
-        marks: the brackets of an interval; the signs of a relation; "and", "or" or "," of a list.
-    """
-
+    # formula, list, set, tuple, square (brackets), interval, union, minus, matrix, row (of a matrix), relation,
+    # builder, empty or reals
     kind: str
-    items: tuple[Shape, ...] = ()
-    text: str = ""
-    marks: tuple[str, ...] = ()
+    items: tuple[Shape, ...] = ()  # the parts; the sides of a relation
+    text: str = ""  # of a formula
+    marks: tuple[str, ...] = ()  # the brackets of an interval; the signs of a relation; "and", "or" or "," of a list
 
 
 def read_shape(text: str) -> Shape:
@@ -201,8 +186,12 @@ def _read_any(text: str) -> Shape:
         marks = "and" if _BOTH.search(text) else "or" if _EITHER.search(text) else ","
         return Shape("list", _flatten(map(_read_any, parts)), marks=(marks,))
     if "\\pm" in text and (text[0] == "(" or ("=" in text and not is_name(text.partition("=")[0]))) and _is_whole(text):
-        return _of_both_signs(text)  # two points, or two lines
-    return _relation(text) or _sets(text) or _group(text) or _formula(text)
+        return Shape("list", tuple(map(_read_any, _with_signs(text))), marks=("pm",))  # two points, or two lines
+    if shape := _relation(text) or _sets(text) or _group(text):
+        return shape
+    if "\\pm" not in text:
+        return Shape("formula", text=text)
+    return Shape("list", tuple(Shape("formula", text=signed) for signed in _with_signs(text)), marks=("pm",))
 
 
 def _relation(text: str) -> Shape | None:
@@ -302,15 +291,8 @@ def _scaled_cell(factor: str, cell: str) -> str:
     return str(one.number * other.number)
 
 
-def _formula(text: str) -> Shape:
-    r"""Read a formula; with \pm it is two formulas."""
-    # \mp takes the opposite sign of \pm
-    if "\\pm" not in text:
-        return Shape("formula", text=text)
-    return Shape("list", tuple(Shape("formula", text=signed) for signed in _with_signs(text)), marks=("pm",))
-
-
 def _with_signs(text: str) -> tuple[str, str]:
+    # \mp takes the opposite sign of \pm
     upper = re.sub(r"(^|[(,=])\s*\+", r"\1", text.replace("\\pm", "+").replace("\\mp", "-"))
     return upper, text.replace("\\pm", "-").replace("\\mp", "+")
 
@@ -318,10 +300,6 @@ def _with_signs(text: str) -> tuple[str, str]:
 def _is_whole(text: str) -> bool:
     """Return whether a text is one equation, or one point with two or more coordinates."""
     return text.count("=") == 1 if text[0] != "(" else _encloses(text) and "," in text and "=" not in text
-
-
-def _of_both_signs(text: str) -> Shape:
-    return Shape("list", tuple(map(_read_any, _with_signs(text))), marks=("pm",))
 
 
 def _flatten(items: object) -> tuple[Shape, ...]:
@@ -380,12 +358,7 @@ _OF_GOLD = re.compile("|".join((*_ALWAYS, *_GOLD)))
 
 
 def is_measure(text: str, gold: bool = False) -> bool:
-    r"""Return whether a text names a quantity.
-
-    Args:
-        text: one side of an equation, prepared.
-        gold: whether it is in the gold answer, where "AF^2 = 5" certainly does not mean "AF = \sqrt{5}".
-    """
+    r"""Return whether a side of an equation names a quantity; in a gold answer, AF^2 = 5 is not AF = \sqrt{5}."""
     text = text.strip()
     if len(text) > 100:
         return False
@@ -401,21 +374,13 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a formula's tree.
+    """A node of a formula's tree."""
 
-    Attributes:
-        name: "number", "symbol", an operator ("+", "*", "/", "^", "negative", "!") or a function.
-        parts: the operands.
-        value: value of a number.
-        symbol: name of a symbol.
-        decimals: digits after the point of a decimal number.
-    """
-
-    name: str
+    name: str  # "number", "symbol", an operator ("+", "*", "/", "^", "negative", "!") or a function
     parts: tuple[Node, ...] = ()
-    value: Fraction = Fraction(0)
+    value: Fraction = Fraction(0)  # of a number
     symbol: str = ""
-    decimals: int = 0
+    decimals: int = 0  # digits after the point of a decimal number
 
 
 _TOKEN = re.compile(
@@ -448,15 +413,7 @@ _OVER = frozenset(("/", "\\div"))
 
 
 def read_expression(text: str, fold: bool = True) -> Node:
-    """Parse a formula into a tree.
-
-    Args:
-        text: the formula.
-        fold: treat capital letters as lower-case letters.
-
-    Raises:
-        Unreadable: the text is not a formula.
-    """
+    """Parse a formula into a tree, with `fold` in lower case; raise Unreadable for what is not a formula."""
     reader = _Reader(_tokens(text, fold))
     node = reader.sum()
     reader.expect("")

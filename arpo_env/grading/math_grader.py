@@ -96,27 +96,16 @@ _GREEK = re.compile(r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|psi
 
 @dataclass(frozen=True)
 class Gold:
-    r"""A parsed gold answer.
+    """A parsed gold answer."""
 
-    Attributes:
-        plain: the prepared text.
-        value: the text without its unit, and without the name in "x = 5".
-        unit: canonical name of the unit.
-        name: "x", or "".
-        number: set if only a number can be correct.
-        ordinary: whether its evaluation terminates quickly.
-        about: whether it says that it is rounded: "about 20".
-        measure: the quantity that its equation measures, without spaces ("\cosC"), or "".
-    """
-
-    plain: str
-    value: str
+    plain: str  # the prepared text
+    value: str  # the text without its unit, and without the name in "x = 5"
     unit: str
-    name: str
-    number: Value | None
-    ordinary: bool
-    about: bool = False
-    measure: str = ""
+    name: str  # "x", or ""
+    number: Value | None  # set if only a number can be correct
+    ordinary: bool  # whether its evaluation terminates quickly
+    about: bool = False  # whether it says that it is rounded: "about 20"
+    measure: str = ""  # the quantity that its equation measures, without spaces ("\\cosC"), or ""
 
 
 @lru_cache(maxsize=4096)

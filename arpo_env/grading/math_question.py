@@ -117,11 +117,6 @@ def expected_unit(text: str, unit: str, question: str) -> str | None:
 
     It is the unit that the question asks for; else the answer's own, unless the question only has others of its kind.
     "6 children" does not say how many cookies each child gets.
-
-    Args:
-        text: the answer.
-        unit: its unit.
-        question: the question.
     """
     asked, nouns, kind, named = _asked_for(question)
     if (power := _power_asked(question)) and kind_of_unit(unit) == "length" and unit.partition("^")[2] != power[1:]:
@@ -282,13 +277,7 @@ _NUMBERS = re.compile(
 
 
 def is_copied(answer: str, gold: str, question: str) -> bool:
-    """Return whether an answer that may equal a gold formula is a formula or a number of the question.
-
-    Args:
-        answer: prepared by `arpo_env.grading.answer_text.prepare`.
-        gold: prepared as well.
-        question: the unprocessed question.
-    """
+    """Return whether a prepared answer that may equal a gold formula is a formula or a number of the question."""
     if not question or not answer or len(answer) > LONGEST or is_too_expensive(answer):
         return False
     number = as_value(answer)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from arpo_env.grading.words import listed, rows
 
@@ -188,23 +189,14 @@ _EXACT_DIGITS = 10  # a gold answer with this many decimals is a computer's roun
 
 @dataclass(frozen=True)
 class Value:
-    """An exact number and the form in which it was written.
+    """An exact number and the form in which it was written."""
 
-    Attributes:
-        number: the value; for a number with a base subscript, its digits read as decimal digits; for 20 %, 20.
-        base: the subscript, or None.
-        decimals: digits after the point if it was written as a decimal number, else 0.
-        percent: whether a percent sign follows.
-        form: "integer", "decimal", "fraction", "mixed", "scientific", "recurring", "based", "scaled" or "words".
-        parts: the integers of a fraction as written, else ().
-    """
-
-    number: Fraction
+    number: Fraction  # of a number with a base subscript, its digits read as decimal digits; of 20 %, 20
     base: int | None = None
-    decimals: int = 0
+    decimals: int = 0  # digits after the point, if it was written as a decimal number
     percent: bool = False
-    form: str = "integer"
-    parts: tuple[int, ...] = ()
+    form: str = "integer"  # or decimal, fraction, mixed, scientific, recurring, based, scaled, words
+    parts: tuple[int, ...] = ()  # the integers of a fraction as written
 
 
 def as_number(text: str) -> Fraction | None:
@@ -248,13 +240,10 @@ def same_value(answer: Value, gold: Value) -> bool:
     """Return whether two numbers are equal. The caller decides what a percent sign means.
 
     A fraction without a finite decimal form also equals its decimal form of six or more digits, rounded or truncated. A
-    gold answer of ten or more decimals equals the fraction from which it was computed. Digits without a base are
-    accepted for digits with one, since the question named the base.
+    gold answer of ten or more decimals equals the fraction from which it was computed.
     """
-    # digits in another base are another number
-    if gold.base is not None and answer.base not in (None, gold.base):
-        return False
-    if answer.base is not None and gold.base is None:
+    # digits in another base are another number; without a base, the question named it
+    if answer.base not in (None, gold.base):
         return False
     if answer.number == gold.number:
         return True
@@ -301,8 +290,8 @@ def _unbracketed(text: str) -> str:
 def _plain(text: str) -> Value | None:
     if "/" in text or "\\frac" in text or (number := as_number(text)) is None:
         return None
-    decimals = _decimals(text)
-    return Value(number, decimals=decimals, form="decimal" if decimals else "integer")
+    match = re.search(r"\.(\d+)", text)
+    return Value(number, decimals=len(match[1]), form="decimal") if match else Value(number)
 
 
 def _fraction(text: str) -> Value | None:
@@ -400,14 +389,8 @@ def _in_words(text: str) -> Value | None:
     return None if number is None else Value(number, form="words")
 
 
-def _decimals(text: str) -> int:
-    match = re.search(r"\.(\d+)", text)
-    return len(match[1]) if match else 0
-
-    # NFKC would read "2³" as 23
-
-
 def _is_raised(text: str) -> bool:
+    # NFKC would read "2³" as 23
     return any(
         unicodedata.decomposition(letter).startswith(("<super>", "<sub>", "<fraction>", "<circle>")) for letter in text
     )
@@ -434,48 +417,32 @@ _ANGLE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Clock:
-    """A time of day.
+class Clock(NamedTuple):
+    """A time of day."""
 
-    Attributes:
-        hour: the hour as written.
-        minute: 0 to 59.
-        second: 0 to 59.
-        half: "am", "pm" or "".
-        sure: whether the text can only be a time; "15:40" may also be a ratio.
-    """
-
-    hour: int
+    hour: int  # as written
     minute: int
-    second: int
-    half: str
-    sure: bool
-
-    @property
-    def seconds(self) -> int:
-        """Seconds since midnight."""
-        hour = self.hour % 12 + (12 if self.half == "pm" else 0) if self.half else self.hour
-        return (hour * 60 + self.minute) * 60 + self.second
+    seconds: int  # since midnight
+    half: str  # "am", "pm" or ""
+    sure: bool  # whether the text can only be a time; "15:40" may also be a ratio
 
 
 def same_clock(answer: str, gold: str, question: str = "") -> bool | None:
     """Return whether two prepared answers are the same time of day; None if the gold answer is not a time.
 
-    "15:40" is a time if the question is about times, or if it could be reduced as a ratio. If the gold answer does not
-    say which half of the day it means, either half is accepted.
+    "15:40" is a time if the question is about times, or if it could be reduced as a ratio.
     """
     right, mine = _read(gold), _read(answer)
     meant = mine is not None and mine.sure
-    # a reduced "3:2" without further hints is a ratio
-    if right is None or not (right.sure or meant or _ABOUT_TIME.search(question) or not _is_reduced(right)):
+    if right is None or (not right.sure and _ABOUT_RATIO.search(question)):
         return None
-    if not right.sure and _ABOUT_RATIO.search(question):
+    # a reduced "3:2" without further hints is a ratio
+    reduced = not right.minute or Fraction(right.hour, right.minute).denominator == right.minute
+    if not (right.sure or meant or _ABOUT_TIME.search(question)) and reduced:
         return None
     if mine is None:
         return False
-    if mine.half and not right.half and 1 <= right.hour <= 12:
-        # 43200 s are twelve hours
+    if mine.half and not right.half and 1 <= right.hour <= 12:  # either half of the day, of 43200 s
         return mine.seconds % 43200 == right.seconds % 43200
     return mine.seconds == right.seconds
 
@@ -491,13 +458,11 @@ def same_ratio(answer: str, gold: str) -> bool | None:
 
 def same_angle(answer: str, gold: str) -> bool | None:
     """Return whether two angles in degrees and minutes are equal; None if one of them is not such an angle."""
-    right, mine = _ANGLE.fullmatch(gold), _ANGLE.fullmatch(answer)
-    return None if right is None or mine is None else _seconds(mine) == _seconds(right)
-
-
-def _seconds(match: re.Match[str]) -> tuple[int, int]:
-    degrees = int(match["degrees"])
-    return degrees, int(match["minutes"]) * 60 + int(match["seconds"] or 0)
+    angles = [
+        match and (int(match["degrees"]), int(match["minutes"]) * 60 + int(match["seconds"] or 0))
+        for match in (_ANGLE.fullmatch(gold), _ANGLE.fullmatch(answer))
+    ]
+    return None if None in angles else angles[0] == angles[1]
 
 
 def _read(text: str) -> Clock | None:
@@ -509,11 +474,8 @@ def _read(text: str) -> Clock | None:
     half = _HALVES.get(said) or _HALVES.get(said[:1], "")
     if hour > (12 if half else 24) or minute > 59 or second > 59 or ("." in text[: match.end("minute")] and not half):
         return None
-    return Clock(hour, minute, second, half, sure=bool(half or match["second"] or match["whole"]))
-
-
-def _is_reduced(clock: Clock) -> bool:
-    return not clock.minute or Fraction(clock.hour, clock.minute).denominator == clock.minute
+    since = (hour % 12 + 12 * (half == "pm") if half else hour) * 3600 + minute * 60 + second
+    return Clock(hour, minute, since, half, sure=bool(half or match["second"] or match["whole"]))
 
 
 def _parts(text: str) -> tuple[Fraction, ...] | None:
@@ -565,12 +527,7 @@ def question_words(question: str) -> frozenset[str]:
 
 
 def changes_number(word: str, asked: bool = False) -> bool:
-    """Return whether a word changes the number before it or takes it back.
-
-    Args:
-        word: in lower case.
-        asked: whether the question contains the word; then "squares" are what is counted.
-    """
+    """Return whether a word changes the number before it; not where the question (`asked`) counts "squares"."""
     if asked and word in _HARMLESS_CHANGING:
         return False
     number = word.removesuffix("s")
@@ -591,12 +548,7 @@ def is_known_tail(words: str, known: frozenset[str]) -> bool:
 
 
 def names_what_is_counted(words: list[str], known: frozenset[str] = frozenset()) -> bool:
-    """Return whether the words after a number only say what it counts: "red apples", "students", "marbles of glass".
-
-    Args:
-        words: in lower case, at least one.
-        known: `question_words(question)`.
-    """
+    """Return whether words in lower case after a number only say what it counts: "red apples", "marbles of glass"."""
     if all(word in known or word in _SMALL_WORDS for word in words) and any(word in known for word in words):
         return True
     if "of" in words[1:-1]:
@@ -663,14 +615,9 @@ _COUNTED = listed("chinese counted")
 
 
 def split_unit(text: str, letters: bool = False, known: frozenset[str] = frozenset()) -> tuple[str, str]:
-    r"""Return the text without its unit, and the unit's canonical name ("" for no unit, COUNTED for counted things).
+    r"""Return a prepared text without its unit, and the unit's name ("" for no unit, COUNTED for counted things).
 
-    "%" is kept, since it is a factor rather than a unit.
-
-    Args:
-        text: text prepared by `arpo_env.grading.answer_text.prepare`.
-        letters: whether a single letter may be a unit, as in "5 m", rather than a variable.
-        known: words of the question, from `arpo_env.grading.math_values.question_words`.
+    "%" is kept, since it is a factor rather than a unit. A single letter ("5 m") may be a unit only with `letters`.
     """
     unit = ""
     text = _PERCENT_WORD.sub(r"\\%", _PER.sub(" per ", _INVERSE.sub(r" \1/\2", _OVER.sub(r" \1/\2", text))))

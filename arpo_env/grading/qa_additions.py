@@ -117,18 +117,11 @@ _SMALL = word_set("of and the for in on to de la")
 
 @dataclass(frozen=True)
 class Piece:
-    """A word or mark of an answer.
+    """A word or mark of an answer."""
 
-    Attributes:
-        text: as it is written.
-        word: its token, a mark for a mark, or "" for an article or sign.
-        start: its place in the answer.
-        end: the place after it.
-    """
-
-    text: str
-    word: str
-    start: int
+    text: str  # as it is written
+    word: str  # its token, a mark for a mark, or "" for an article or sign
+    start: int  # its place in the answer
     end: int
 
     @property
@@ -157,13 +150,7 @@ def _pieces(answer: str) -> tuple[Piece, ...]:
 
 
 def readings(answer: str, gold: Sequence[str], asked: QuestionWords) -> Iterator[tuple[str, int]]:
-    """Yield the names that an answer may give, each with the first piece after it.
-
-    Args:
-        answer: the answer.
-        gold: the tokens of the gold answer; a longer name shares a word with it.
-        asked: the words of the question.
-    """
+    """Yield the names that an answer may give, each with the first piece after it; a longer one shares a word."""
     pieces = _pieces(answer)
     if not 1 < len(pieces) <= _LONGEST:
         return
@@ -283,15 +270,7 @@ def _may_end(before: Sequence[Piece], asked: QuestionWords) -> bool:
 
 
 def fits(answer: str, head: str, last: int, gold: Sequence[str], asked: QuestionWords) -> bool:
-    """Return whether what follows a gold answer, from a piece on, says nothing else.
-
-    Args:
-        answer: the answer.
-        head: the gold answer as it is written there.
-        last: the first piece after it.
-        gold: the tokens of the gold answer.
-        asked: the words of the question.
-    """
+    """Return whether what follows a gold answer, written as `head`, from the piece `last` on, says nothing else."""
     pieces = _pieces(answer)[last:]
     if not any(piece.word not in _BREAKS for piece in pieces):
         return True
@@ -599,10 +578,7 @@ def _places_fit(
 def untitled(words: Words, group: str) -> Iterator[Words]:
     """Yield a name without its first or first two titles.
 
-    Args:
-        words: the words of an answer.
-        group: what the question asks for. A single word after a title is a name only where that is a person: "Queen
-            Victoria", but not "King Kong".
+    A single word after a title is a name only where the question asks for a person: "Queen Victoria", not "King Kong".
     """
     for place in range(1, min(len(words), 3)):
         before, left = words[:place], words[place:]

@@ -314,23 +314,14 @@ def _is_elliptic(words: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class QuestionWords:
-    """The words of a question.
+    """The words of a question."""
 
-    Attributes:
-        text: the normalised question.
-        words: all words.
-        common: words in lower case, which are not names.
-        sides: the words before and after an "or".
-        nations: the countries that it names or whose nationality it names.
-        inflected: words of `common` in another number or tense.
-    """
-
-    text: str
+    text: str  # the normalised question
     words: frozenset[str]
-    common: frozenset[str]
-    sides: tuple[frozenset[str], frozenset[str]]
-    nations: frozenset[tuple[str, ...]]
-    inflected: frozenset[str]
+    common: frozenset[str]  # words in lower case, which are not names
+    sides: tuple[frozenset[str], frozenset[str]]  # the words before and after an "or"
+    nations: frozenset[Words]  # the countries that it names or whose nationality it names
+    inflected: frozenset[str]  # words of `common` in another number or tense
 
     @property
     def is_foreign(self) -> bool:
