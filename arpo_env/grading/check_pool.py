@@ -17,7 +17,6 @@ import resource
 import signal
 import struct
 import sys
-import threading
 from typing import Any, BinaryIO
 
 from arpo_env.errors import GradingError
@@ -92,8 +91,8 @@ class CheckPool:
 
 
 _LACK = "mpmath is not installed, and only it can grade answers that need algebra: "
-_shared: dict[str, Any] = {"pool": None, "owner": 0}
-_guard = threading.Lock()
+_shared: dict[int, CheckPool] = {}  # by process id; what a child of os.fork inherits is its parent's
+os.register_at_fork(after_in_child=_shared.clear)
 
 
 def shared_pool() -> CheckPool:
@@ -102,14 +101,18 @@ def shared_pool() -> CheckPool:
     Raises:
         ModuleNotFoundError: mpmath is not installed.
     """
-    with _guard:
-        if _shared["pool"] is None or _shared["owner"] != os.getpid():  # its threads do not exist after os.fork
-            if importlib.util.find_spec("mpmath") is None:
-                raise ModuleNotFoundError(_LACK + install_line("math"))
-            _shared["pool"], _shared["owner"] = CheckPool(), os.getpid()
-            atexit.register(_close, os.getpid())
-        pool: CheckPool = _shared["pool"]
-        return pool
+    pool = _shared.get(os.getpid())
+    if pool is None:
+        if importlib.util.find_spec("mpmath") is None:
+            raise ModuleNotFoundError(_LACK + install_line("math"))
+        pool = _shared.setdefault(os.getpid(), CheckPool())
+        atexit.register(_close)
+    return pool
+
+
+def _close() -> None:
+    for pool in _shared.values():
+        pool.close()
 
 
 @functools.cache
@@ -117,20 +120,6 @@ def warn_without_library() -> None:
     """Warn once if only numbers and equal texts can be graded here."""
     if importlib.util.find_spec("mpmath") is None:
         _log.warning(_LACK + install_line("math"))
-
-
-def _close(owner: int) -> None:
-    if owner == os.getpid() and _shared["owner"] == owner:
-        _shared["pool"].close()
-
-
-def _after_fork() -> None:
-    global _guard
-    _guard = threading.Lock()  # a thread of the parent may have held it
-    _shared["pool"] = None  # never closed here: its processes belong to the parent
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 # The child process that runs symbolic checks; see `arpo_env.worker_pool` for how jobs arrive.

@@ -550,7 +550,8 @@ class _Comparison:
                 pass  # not sets after all: "(2, 3)" is compared as a point below
         if gold.marks == ("or",) and answer.kind == "formula" and gold.items[0].kind == "formula":
             return all(self.same(answer, either) for either in gold.items)  # the same value written in two ways
-        if gold.kind == "relation" and gold.items[-1].marks == ("pm",) and answer.items[:1] and _are_relations(answer):
+        relations = answer.kind == "list" and all(item.kind == "relation" for item in answer.items)
+        if gold.kind == "relation" and gold.items[-1].marks == ("pm",) and answer.items[:1] and relations:
             golds = (replace(gold, items=(*gold.items[:-1], item)) for item in gold.items[-1].items)
             return self.unordered(answer.items, tuple(golds))
         if gold.kind == "relation":
@@ -627,7 +628,6 @@ class _Comparison:
         return self.each(mine, wanted)
 
     def each(self, answers: tuple[Shape, ...], golds: tuple[Shape, ...]) -> bool:
-        """Compare items in order."""
         return len(answers) == len(golds) and all(map(self.same, answers, golds))
 
     def relation(self, answer: Shape, gold: Shape) -> bool:
@@ -638,15 +638,13 @@ class _Comparison:
             return named and self.same(answer, wanted)
         if answer.marks == ("=",) and is_name(_text(answer.items[1])) and not is_name(_text(answer.items[0])):
             answer = Shape("relation", answer.items[::-1], answer.text, answer.marks)
-        # the name must agree, except that y and f(x) are used alike
-        if named and answer.marks[0] in (sign, "=") and is_name(_text(answer.items[0])):
-            mine = without_spaces(_text(answer.items[0]))
-            # one of several roots is also called x_1
-            if without_spaces(name) in (mine, re.sub(r"_?\d$", "", mine)) and self.same(_rest(answer), wanted):
-                return True
-            if {_text(answer.items[0]), name} <= {"y", "f(x)", "y(x)", "f^{-1}(x)"} and self.same(
-                _rest(answer), wanted
-            ):
+        if named and answer.marks[0] in (sign, "=") and is_name(own := _text(answer.items[0])):
+            rest, mine = answer.items[1], without_spaces(own)
+            if len(answer.items) > 2:
+                rest = Shape("relation", answer.items[1:], answer.text.partition("=")[2], answer.marks[1:])
+            # the name must agree, except that one of several roots is also called x_1, and y and f(x) are used alike
+            alike = {own, name} <= {"y", "f(x)", "y(x)", "f^{-1}(x)"}
+            if (alike or without_spaces(name) in (mine, re.sub(r"_?\d$", "", mine))) and self.same(rest, wanted):
                 return True
         if len(answer.marks) != 1 or len(gold.marks) != 1:
             answer, gold = _rising(answer), _rising(gold)
@@ -793,10 +791,6 @@ class _Comparison:
         return mine is not None and mine.decimals >= _DECIMALS and self.rounds(mine.decimals, mine.number, gold)
 
 
-def _are_relations(shape: Shape) -> bool:
-    return shape.kind == "list" and all(item.kind == "relation" for item in shape.items)
-
-
 def _with_i(node: Node) -> Node:
     """Return a formula with the imaginary unit in place of the unknown j."""
     return Node("i") if node.symbol == "j" else replace(node, parts=tuple(map(_with_i, node.parts)))
@@ -834,13 +828,6 @@ def _vector(shape: Shape) -> tuple[Shape, ...] | None:
             return tuple(row.items[0] for row in shape.items)
         return shape.items[0].items if len(shape.items) == 1 else None
     return shape.items if shape.kind in _ORDERED or shape.kind == "list" else None
-
-
-def _rest(relation: Shape) -> Shape:
-    """Return a relation without its first side."""
-    if len(relation.items) == 2:
-        return relation.items[1]
-    return Shape("relation", relation.items[1:], relation.text.partition("=")[2], relation.marks[1:])
 
 
 def _text(shape: Shape) -> str:

@@ -52,14 +52,10 @@ from arpo_env.grading.math_formulas import (
 )
 from arpo_env.grading.math_question import (
     abbreviates,
+    asks,
     asks_another,
     asks_base,
     asks_formula,
-    asks_interval,
-    asks_order,
-    asks_percent,
-    asks_product,
-    asks_rounding,
     expected_unit,
     in_asked_order,
     is_copied,
@@ -118,7 +114,10 @@ def read_gold(gold: str) -> Gold:
     chain = equation_sides(bare)
     name = chain[0] if len(chain) == 2 and is_name(chain[0]) else ""
     # "\cos C = 1/2" and "63 + 200 = 263" mean their last side
-    measured = bool(chain) and not name and all(map(_is_measured, chain[:-1]))
+    measured = bool(chain) and not name
+    for side in chain[:-1] if measured else ():
+        computed = not has_unknowns(side) and not split_unit(side, letters=True)[1]
+        measured = measured and (is_measure(side, gold=True) or computed)
     last = chain[-1] if name or measured else bare
     value, unit = split_unit(last, letters=True)
     number = as_value(value)
@@ -136,11 +135,6 @@ def read_gold(gold: str) -> Gold:
 def has_unknowns(text: str) -> bool:
     """Return whether a formula contains unknowns."""
     return bool(variables(text) or _GREEK.search(text))
-
-
-def _is_measured(side: str) -> bool:
-    """Return whether a side of the gold equation is the measured quantity or the computation of its value."""
-    return is_measure(side, gold=True) or (not has_unknowns(side) and not split_unit(side, letters=True)[1])
 
 
 def _balanced(text: str) -> str:
@@ -275,12 +269,9 @@ class ChoiceGrader(Grader):
         stem = re.split(r"\(?(?<![A-Za-z])A\s*[.:)]", question)[0]  # formulas of the stem are copied, not answered
         if not content or re.fullmatch(r"\(?[A-Z]\)?", content):
             return False
-        return same_option(text, content) if _is_prose(content) else await self._math.equal(text, content, stem)
-
-
-def _is_prose(text: str) -> bool:
-    """Return whether an option is a sentence rather than a formula."""
-    return re.search(r"(?<![\\a-z])[a-z]{3,}\s+[a-z]{2,}", text) is not None
+        if re.search(r"(?<![\\a-z])[a-z]{3,}\s+[a-z]{2,}", content):  # a sentence
+            return same_option(text, content)
+        return await self._math.equal(text, content, stem)
 
 
 @dataclass(frozen=True)
@@ -340,7 +331,8 @@ def decide(answer: str, gold: str, question: str = "") -> bool | Undecided:
     question = without_options(question)  # repeating an option is not copying the question
     if (thus := _THUS.search(text)) and thus.start() > 2 and is_in_question(text[: thus.start()], question):
         text = text[thus.end() :]  # "2x + 3 = 11, so x = 4"
-    named = _without_name(text)
+    chain = equation_sides(text)
+    named = chain[1] if len(chain) == 2 and is_name(chain[0]) else text
     # The first comparison that knows the form of the gold answer decides; None means "another form".
     decided = (
         same_angle(named, right.plain),
@@ -491,7 +483,7 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
         return not is_in_question(counted, question) and Undecided(told, _number_text(number))
     if not _equals(last, gold, number, question, known):
         return False
-    if last.endswith("%") and not number.percent and asks_percent(question):
+    if last.endswith("%") and not number.percent and asks("percent", question):
         number = replace(number, percent=True)  # "3/5 = 60%"
     # the other sides must not contradict it: "2 + 2 = 5 = 4" is wrong
     rest = [
@@ -536,7 +528,7 @@ def _decide_approximation(
         return False
     if not exact or is_name(exact):
         return number.decimals > 0 and _equals(parts[-1].strip(), gold, number, question, known)
-    if asks_rounding(question) and last.decimals and _equals(parts[-1].strip(), gold, number, question, known):
+    if asks("rounding", question) and last.decimals and _equals(parts[-1].strip(), gold, number, question, known):
         return Undecided(f"{exact} \\approx {parts[-1].strip()}", exact)
     # the approximation must agree with the number to its own last digit
     gap = abs(last.number / (100 if last.percent else 1) - (number.number / 100 if number.percent else number.number))
@@ -606,7 +598,7 @@ def _equals(text: str, gold: Gold, number: Value, question: str, known: frozense
     if value.percent == number.percent:
         return same_value(value, number)
     if value.percent:
-        asked = asks_percent(question)
+        asked = asks("percent", question)
         return same_value(value if asked else replace(value, number=value.number / 100), number)
     return same_value(value, number) or same_value(value, replace(number, number=number.number / 100))
 
@@ -674,22 +666,16 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
         sides = (_without_units(side, known) for side in _sides_to_check(chain, gold, question, known))
         value = said if turned else " = ".join([*sides, said])
     # an ordered list is compared as a tuple, since lists are compared as sets
-    if asks_interval(question) and read_shape(wanted).kind == "tuple" and read_shape(value).kind == "list":
+    if asks("interval", question) and read_shape(wanted).kind == "tuple" and read_shape(value).kind == "list":
         return False
-    if asks_order(question) and len(set(re.findall("[<>]", value))) == 1 and "=" not in value:
+    if asks("order", question) and len(set(re.findall("[<>]", value))) == 1 and "=" not in value:
         value = re.sub(r"\s?[<>]\s?", ", ", value)  # "1 < 2 < 3" lists them
-    if asks_order(question) and read_shape(wanted).kind == "list" and not equation_sides(value):
+    if asks("order", question) and read_shape(wanted).kind == "list" and not equation_sides(value):
         value, wanted = (f"({_AND.sub(',', text)})" for text in (value, wanted))
         return _is_checkable(value, gold) and Undecided(value, wanted)
-    if is_copied(said, wanted, question) or (asks_product(question) and is_sum(said) and not is_sum(wanted)):
+    if is_copied(said, wanted, question) or (asks("product", question) and is_sum(said) and not is_sum(wanted)):
         return False
     return _is_checkable(value, gold) and Undecided(value, wanted)
-
-
-def _without_name(text: str) -> str:
-    """Remove "x =" before a value."""
-    chain = equation_sides(text)
-    return chain[1] if len(chain) == 2 and is_name(chain[0]) else text
 
 
 def _is_checkable(value: str, gold: Gold) -> bool:

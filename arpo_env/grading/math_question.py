@@ -38,20 +38,21 @@ from arpo_env.grading.math_values import (
     split_unit,
 )
 
-_ASKS_ORDER = re.compile(
-    r"\bin\s+(?:\w+\s+)?order\b(?!\s+(?:to|that|for))|\border\s+from\b|^\s*(?:order|rank|sort|arrange)\b|\bfrom\s+\w+(?:est|st)\s+to\b|从小到大|从大到小|顺序",
-    re.IGNORECASE,
-)
-_ASKS_ROUNDING = re.compile(r"\bnearest\b|\bround|\bdecimal\s+places?\b|\bapproximat|保留|精确到", re.IGNORECASE)
-_ASKS_INTERVAL = re.compile(
-    r"\b(?:range|domain|intervals?|inequalit(?:y|ies))\b|取值范围|解集|定义域|值域|区间", re.IGNORECASE
-)
-_ASKS = r"(?:find|what\s+is|what's|compute|calculate|determine|evaluate|values?\s+(?:of|for)|求|则|计算|的值)"
-_ASKS_PRODUCT = re.compile(
-    r"(?:^|[.,]\s+|completely\s+|fully\s+)factor(?:i[sz]e)?\b(?!s)|\bfactored\s+form|因式分解|分解因式", re.IGNORECASE
-)
-_ASKS_PERCENT = re.compile(r"(?<!\d)(?<!\d )percent|百分比|百分率|百分数|百分之几", re.IGNORECASE)
-
+_ASKS = {  # what a question asks for
+    name: re.compile(pattern, re.IGNORECASE)
+    for name, pattern in {
+        # items in an order: "from least to greatest"
+        "order": r"\bin\s+(?:\w+\s+)?order\b(?!\s+(?:to|that|for))|\border\s+from\b|^\s*(?:order|rank|sort|arrange)\b"
+        r"|\bfrom\s+\w+(?:est|st)\s+to\b|从小到大|从大到小|顺序",
+        "rounding": r"\bnearest\b|\bround|\bdecimal\s+places?\b|\bapproximat|保留|精确到",
+        # "(2, 3)" is an interval rather than a point: "find the range of a"
+        "interval": r"\b(?:range|domain|intervals?|inequalit(?:y|ies))\b|取值范围|解集|定义域|值域|区间",
+        # "Factor x^2 - 1"
+        "product": r"(?:^|[.,]\s+|completely\s+|fully\s+)factor(?:i[sz]e)?\b(?!s)|\bfactored\s+form|因式分解|分解因式",
+        "percent": r"(?<!\d)(?<!\d )percent|百分比|百分率|百分数|百分之几",
+    }.items()
+}
+_FIND = r"(?:find|what\s+is|what's|compute|calculate|determine|evaluate|values?\s+(?:of|for)|求|则|计算|的值)"
 _ASKS_UNIT = re.compile(
     r"(?:\bhow\s+many|\bnumber\s+of|\bin(?!\s+how\b)(?:\s+units\s+of)?|\bconvert\b[^.?]{1,80}\sto)\s+((?:[a-z]+(?:[-/\s]+|\b)){1,6})",
     re.IGNORECASE,
@@ -62,54 +63,34 @@ _ASKS_HAN_UNIT = re.compile(
     r"(?:每个?(?P<per>秒|分|时|秒钟|分钟|小时|天)[^,。?每]{0,12})?(?:多少|几|单位\s*[:：是为]\s*)(?P<unit>[\u4e00-\u9fff]{1,5}(?:/[\u4e00-\u9fff]{1,2})?)"
 )
 _KINDS = {
-    "angle": re.compile(
-        r"degree\s+measure|measure,?\s+in\s+degrees|(?:measure|size)\s+of\s+(?:\w+\s+){0,4}angles?\b|how\s+many\s+degrees\s+(?:is|are|in|does)\b",
-        re.IGNORECASE,
-    ),
-    "length": re.compile(
-        r"how\s+(?:far|tall|high|deep|wide)\b|what(?:'s|\s+is)\s+the\s+(?:total\s+)?distance", re.IGNORECASE
-    ),
-    "time": re.compile(
-        r"how\s+(?:old\b|much\s+time|long\s+(?:does|did|will|would|should)\s[^?]*\b(?:take|wait|spend|last)\b)",
-        re.IGNORECASE,
-    ),
-    "money": re.compile(
-        r"how\s+much\s+(?:more\s+)?(?:money|profit|change|(?:did|does|do|will|would|is|are|was|were|has|have|had|can|should|must)\b[^?]*"
-        r"\b(?:costs?|pay|earn|make|spend|save|owe|worth|charge|raise))\b|\b(?:price|cost|salary|profit|revenue|income)\b",
-        re.IGNORECASE,
-    ),
+    name: re.compile(pattern, re.IGNORECASE)
+    for name, pattern in {
+        "angle": r"degree\s+measure|measure,?\s+in\s+degrees|(?:measure|size)\s+of\s+(?:\w+\s+){0,4}angles?\b"
+        r"|how\s+many\s+degrees\s+(?:is|are|in|does)\b",
+        "length": r"how\s+(?:far|tall|high|deep|wide)\b|what(?:'s|\s+is)\s+the\s+(?:total\s+)?distance",
+        "time": r"how\s+(?:old\b|much\s+time|long\s+(?:does|did|will|would|should)\s[^?]*"
+        r"\b(?:take|wait|spend|last)\b)",
+        "money": r"how\s+much\s+(?:more\s+)?(?:money|profit|change|(?:did|does|do|will|would|is|are|was|were|has|have|"
+        r"had|can|should|must)\b[^?]*\b(?:costs?|pay|earn|make|spend|save|owe|worth|charge|raise))\b"
+        r"|\b(?:price|cost|salary|profit|revenue|income)\b",
+    }.items()
 }
-
 _ASKING = re.compile(r"\b(?:find|what|compute|calculate|determine|how)\b|求|多少|是多", re.IGNORECASE)
 _POWERS = {
-    "^2": re.compile(r"\barea\b|面积", re.IGNORECASE),
-    "^3": re.compile(r"\bvolume\b|体积|容积", re.IGNORECASE),
-    "^": re.compile(
-        r"\b(?:perimeter|circumference|height|length|radius|diameter|width)\b|周长|[高宽长]|半径|直径|边长|距离", re.I
-    ),
+    name: re.compile(pattern, re.IGNORECASE)
+    for name, pattern in {
+        "^2": r"\barea\b|面积",
+        "^3": r"\bvolume\b|体积|容积",
+        "^": r"\b(?:perimeter|circumference|height|length|radius|diameter|width)\b|周长|[高宽长]|半径|直径|边长|距离",
+    }.items()
 }
 _VALUE = re.compile(r"([A-Za-z])\s*\(\s*(-?[\d.]+)\s*\)")
 _DOTS = re.compile(r"\\[lc]?dots")
 
 
-def asks_order(question: str) -> bool:
-    """Return whether the items of the answer have an order: "from least to greatest"."""
-    return _ASKS_ORDER.search(question) is not None
-
-
-def asks_interval(question: str) -> bool:
-    """Return whether "(2, 3)" is an interval rather than a point: "find the range of a"."""
-    return _ASKS_INTERVAL.search(question) is not None
-
-
-def asks_rounding(question: str) -> bool:
-    """Return whether a question asks for a rounded number."""
-    return _ASKS_ROUNDING.search(question) is not None
-
-
-def asks_percent(question: str) -> bool:
-    """Return whether a question asks for a percentage."""
-    return _ASKS_PERCENT.search(question) is not None
+def asks(what: str, question: str) -> bool:
+    """Return whether a question asks for an order, rounding, an interval, a product, or a percentage."""
+    return _ASKS[what].search(question) is not None
 
 
 def expected_unit(text: str, unit: str, question: str) -> str | None:
@@ -173,16 +154,11 @@ def _asked_for(question: str) -> tuple[str, frozenset[str], str, frozenset[str]]
         found.append("dollars")
     written = {split_unit(f"1 {word.strip()}", letters=True)[1] for word in found} - {"", COUNTED}
     named = frozenset(part for unit in written for part in unit.split("/"))
-    if asks_percent(last):
+    if asks("percent", last):
         return "", frozenset(), "percent", named
     kinds = [kind for kind, pattern in _KINDS.items() if pattern.search(last)]
     kind = kinds[0] if len(kinds) == 1 and (kinds != ["money"] or "money" in map(kind_of_unit, named)) else ""
     return asked.pop() if len(asked) == 1 else "", frozenset(nouns), kind, named
-
-
-def asks_product(question: str) -> bool:
-    """Return whether a question asks for a product: "Factor x^2 - 1"."""
-    return _ASKS_PRODUCT.search(question) is not None
 
 
 def is_sum(text: str) -> bool:
@@ -204,7 +180,7 @@ def asks_formula(side: str, question: str) -> bool:
     if not question or not re.search("[A-Za-z]", re.sub(r"\\[a-z]+", "", side)):
         return False
     spaced = r"\s*".join(map(re.escape, re.sub(r"\s", "", side)))
-    return re.search(rf"{_ASKS}\s*{spaced}(?!\s*[-+*/^=<>]|[\w(])", prepare(question), re.IGNORECASE) is not None
+    return re.search(rf"{_FIND}\s*{spaced}(?!\s*[-+*/^=<>]|[\w(])", prepare(question), re.IGNORECASE) is not None
 
 
 def abbreviates(side: str, question: str) -> bool:
@@ -225,10 +201,10 @@ def asks_another(name: str, question: str) -> bool:
         return False
     asked = prepare(question)
     if value := _VALUE.fullmatch(name):
-        values = re.findall(rf"{_ASKS}\s*(?-i:{value[1]})\s*\(\s*(-?[\d.]+)\s*\)", asked, re.IGNORECASE)
+        values = re.findall(rf"{_FIND}\s*(?-i:{value[1]})\s*\(\s*(-?[\d.]+)\s*\)", asked, re.IGNORECASE)
         return bool(values) and value[2] not in values
     image = rf"|coordinates\s+of\s+(?-i:{re.escape(name)}')"  # A' is another point than A
-    pattern = rf"{_ASKS}\s*\\(?:sin|cos|tan|cot|sec|csc)\s*\(?\s*{re.escape(name)}{image}"
+    pattern = rf"{_FIND}\s*\\(?:sin|cos|tan|cot|sec|csc)\s*\(?\s*{re.escape(name)}{image}"
     return re.search(pattern, asked, re.IGNORECASE) is not None
 
 
