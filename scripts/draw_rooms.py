@@ -53,7 +53,6 @@ FLOORS: dict[str, list[str]] = {
         "event_loop episode errors lazy_names text",
     ],
     "envs_registry": [
-        "user_tasks",
         "generated",
         "datasets",
         "contamination",

@@ -39,7 +39,7 @@ _LIBRARIES = {  # imported module -> name for pip
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR")
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from arpo_env.task_files.extraction_process import main; main({}, {})"
+    "from arpo_env.task_files.readers import main; main({}, {})"
 )
 
 

@@ -15,8 +15,8 @@ from arpo_trainer.make_env import make_env
 from arpo_trainer.training.config import ARPOConfig
 from envs_registry import Task, TaskSource
 from envs_registry.contamination import keep_apart
+from envs_registry.datasets.loading import row_reader
 from envs_registry.sources import LimitedSource, ListSource
-from envs_registry.user_tasks import row_reader
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from arpo_env import ToolEnv
 from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.registration import EnvFactory
 from arpo_env.task_files.file_extractor import ExtractionFailed
-from arpo_env.task_files.plain_files import LONGEST_SIDE, MOST_PICTURE_BYTES
+from arpo_env.task_files.readers import LONGEST_SIDE, MOST_PICTURE_BYTES
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_env.task_files.sample_files import FILES, saved, zipped
 

@@ -20,10 +20,10 @@ from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 
 from arpo_env.errors import ServiceError
-from arpo_env.task_files import office_text
+from arpo_env.task_files import readers
 from arpo_env.task_files.document import contradiction
-from arpo_env.task_files.extraction_process import extract
 from arpo_env.task_files.file_extractor import ExtractionFailed, FileExtractor
+from arpo_env.task_files.readers import extract
 from arpo_env.tools.read_file_tool import ReadFileTool
 from envs_registry import Task
 from tests.arpo_env.task_files import sample_files
@@ -97,8 +97,8 @@ def test_each_row_of_a_workbook_is_read_once_and_a_changed_file_anew(
     assert book.active is not None
     for row in rows:
         book.active.append([row[row.index("x") :]])
-    made, fill = [], office_text._fill
-    monkeypatch.setattr(office_text, "_fill", lambda cell: made.append(cell) or fill(cell))
+    made, fill = [], readers._fill
+    monkeypatch.setattr(readers, "_fill", lambda cell: made.append(cell) or fill(cell))
     path, seen, line = tmp_path / "rows.xlsx", [], 1
     path.write_bytes(sample_files.saved(book.save))
     job = {"path": str(path), "inside": "", "part": "", "characters": 300, "seen": False}
