@@ -26,11 +26,11 @@ import gymnasium
 from gymnasium.envs.registration import parse_env_id
 
 from envs_registry import register_source
+from envs_registry.datasets.loading import Tasks, own_loader, own_splits
 from envs_registry.nearest_name import nearest_hint
 from envs_registry.sources import has_source
 from envs_registry.spec import EnvSpec, get_spec, has_spec, import_module, on_register
 from envs_registry.spec import register as add_specs
-from envs_registry.user_tasks import Tasks, own_loader, own_splits
 
 # `EnvFactory`: an environment as a value that travels between processes: picklable, hashable, callable.
 #

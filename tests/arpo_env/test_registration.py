@@ -14,8 +14,7 @@ import pytest
 
 import arpo_env
 from arpo_env import ToolEnv
-from arpo_env.vector import ToolVectorEnv
-from envs_registry import EnvSpec, Task, UnknownEnvError, get_spec, resolve_id
+from envs_registry import Task, UnknownEnvError, get_spec, resolve_id
 from envs_registry.sources import ListSource
 
 pytestmark = pytest.mark.usefixtures("own_names")
@@ -105,15 +104,6 @@ def test_another_environment_s_tasks_can_be_played_otherwise() -> None:
     assert question("mine/Hard-v0", level=2) == question("arpo/Arithmetic-v0", level=2)
 
 
-def test_it_is_an_environment_like_any_other() -> None:
-    arpo_env.register(EnvSpec("mine/Vector-v0", "", "two numbers", tools=(), protocol="hermes"), [ONE, TWO])
-    envs: Any = gym.make_vec("mine/Vector-v0", num_envs=2)
-    assert isinstance(envs, ToolVectorEnv)
-    envs.reset(options={"tasks": [ONE, TWO]})
-    assert envs.step(["\\boxed{1}", "\\boxed{3}"])[1].tolist() == [1.0, 0.0]
-    assert get_spec("mine/Vector-v0").description == "two numbers"
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
@@ -179,20 +169,3 @@ def test_an_id_names_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert resolve_id("own_shout:mine/Shout-v0") == "mine/Shout-v0"
     with pytest.raises(UnknownEnvError, match=r"mean: mine/Shout-v0.*The module 'own_shout' has to register it"):
         get_spec("own_shout:mine/Shut-v0")
-
-
-@pytest.mark.parametrize(
-    ("env_id", "words"),
-    [
-        ("no_such:mine/Task-v0", "no module 'no_such'.*Run the command in the folder that holds it"),
-        ("own_shout.py:mine/Task-v0", "Write own_shout:NAME"),
-        ("sub/own_shout:mine/Task-v0", r"Write sub\.own_shout:NAME"),
-    ],
-)
-def test_a_module_that_is_not_there_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env_id: str, words: str
-) -> None:
-    write(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match=words):
-        get_spec(env_id)

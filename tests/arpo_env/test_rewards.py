@@ -62,11 +62,6 @@ def test_the_reference_reward_reads_the_transcript() -> None:
     assert got.components["reference"] == got.reward
 
 
-def test_tool_stars_reward_is_the_hierarchical_one() -> None:
-    for finished, fine in ((episode(), True), (episode("3"), True), (episode(), False), (episode(None), True)):
-        assert graded(finished, "tool-star", fine) == graded(finished, "paper", fine)
-
-
 def test_deepagents_reward_adds_right_calls_to_success_whatever_the_format() -> None:
     turns = [Turn("", calls=[Call("python", "ok", arguments={"code": code})]) for code in "abcde"]
     labelled = DeepAgentRewards(lambda one: [0.0, 1.0, 1.0, 1.0, 0.0], call_weight=0.5)

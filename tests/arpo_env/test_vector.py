@@ -171,18 +171,6 @@ def test_an_episode_that_cannot_be_started_anew_is_marked_and_tried_again(mode: 
     envs.close()
 
 
-def test_without_autoreset_you_start_it_again_yourself() -> None:
-    envs = modes("Disabled")
-    fail_to_start(envs, 0, times=2)
-    envs.reset(seed=0)
-    with pytest.raises(ResetNeeded, match=r"episodes \[0\]"):
-        envs.step(["nothing", "nothing"])
-    only_the_first = {"reset_mask": np.array([True, False])}
-    assert "Gone" in envs.reset(options=dict(only_the_first))[1]["error"][0]  # the other one still runs
-    assert envs.reset(options=dict(only_the_first))[0][0]
-    assert envs.step(["nothing", "nothing"])[2].all()
-
-
 def test_where_no_episode_can_be_started_the_first_exception_is_raised() -> None:
     envs = modes("NextStep")
     fail_to_start(envs, 0, 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envs_registry import DataFileError, Task, UnknownEnvError, get_spec, load_source
+from envs_registry import Task, UnknownEnvError, get_spec, load_source
 
 
 def test_task_refuses_what_cannot_be_asked_or_scored() -> None:
@@ -72,16 +72,6 @@ def test_limit_and_shuffle(tmp_path: Path) -> None:
     assert [one.task(i) for i in range(10)] != [other.task(i) for i in range(10)]
     assert len({one.task(i).id for i in range(10)}) == 10
     assert [one.task(i).question for i in range(4)] != ["q0?", "q1?", "q2?", "q3?"]
-
-
-def test_gsm8k_bad_row_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "gsm.jsonl"
-    path.write_text('{"question": "a?", "answer": "#### 1"}\n{"question": "b?", "answer": "####"}\n')
-    with pytest.raises(DataFileError, match="line 2, column 'answer': should end in '#### '"):
-        load_source("gsm8k", data=str(path))
-    path.write_text('{"question": "a?", "answer": "18 dollars"}\n')
-    with pytest.raises(DataFileError, match="line 1, column 'answer'"):
-        load_source("gsm8k", data=str(path))
 
 
 def test_blank_data_is_no_way_to_the_hub() -> None:

@@ -23,13 +23,8 @@ SOLVED: dict[str, tuple[str, dict[str, Any], str]] = {
     "report.pdf": ("How long is the bridge, in metres?", {"part": "2"}, r"bridge is (81) metres"),
     "sales.xlsx": ("How many were sold in Rome?", {"part": "Sales"}, r"Rome \| (25)"),
     "rows.csv": ("How old is Bob?", {}, r"Bob,(44)"),
-    "letter.docx": ("When was the bridge built?", {}, r"built in (1907)"),
-    "talk.pptx": ("Which animal is on slide 2?", {"part": "2"}, r"a (heron)"),
     "photo.png": ("How many pixels wide is the picture?", {}, r"(30) x 20 pixels"),
-    "sound.mp3": ("What is the bit rate in kbit/s?", {}, r"(128) kbit/s"),
-    "program.py": ("By what is n multiplied?", {}, r"n \* (7)"),
     "notes.txt": ("Unter welchem Gegenstand liegt der Schlüssel?", {}, r"unter der (Matte)"),
-    "data.json": ("Which planet is the last one?", {}, r'"(Cyx)"'),
     "box.zip": ("What is the word?", {"inside": "/deep/inner.txt"}, r"word is (marzipan)"),
 }
 

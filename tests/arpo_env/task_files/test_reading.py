@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import os
 import random
 import signal
@@ -13,11 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import openpyxl
-import pptx
 import pytest
 from openpyxl.styles import Color, PatternFill
-from pptx.chart.data import CategoryChartData
-from pptx.enum.chart import XL_CHART_TYPE
 
 from arpo_env.errors import ServiceError
 from arpo_env.task_files import readers
@@ -139,18 +135,6 @@ def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any
     assert "3 deep" in fault(read, nested, inside="a/a/a/a/deep/inner.txt")
 
 
-def test_a_sheet_is_found_by_its_name_before_its_number(read: Any) -> None:
-    book = openpyxl.Workbook()
-    for title in ("Sheet3", " Sheet1", "2024"):
-        book.create_sheet(title).append([f"in {title.strip()}"])
-    book.remove(book["Sheet"])
-    content = sample_files.saved(book.save)
-    for part, found in {"Sheet1": "Sheet1", "sheet 1": "Sheet3", "2": "Sheet1", "Sheet 2024": "2024"}.items():
-        assert f"in {found}" in read(content, part=part).text.split("\n")[1]
-    assert "there is no sheet 'Sheet2'" in fault(read, content, part="Sheet2")
-    assert "page 2" in read(FILES["report.pdf"], part="page2").text.split("\n")[0]
-
-
 def test_a_member_is_found_as_it_is_listed(read: Any) -> None:
     names = {
         "a": b"first",
@@ -187,25 +171,6 @@ def test_word_text_in_controls_and_insertions_is_read(read: Any) -> None:
     ):
         content = sample_files.rewritten(FILES["letter.docx"], "word/document.xml", run, new)
         assert read(content).text == "# Report\nThe bridge was built in 1907.\nlength | 81 m"
-
-
-def test_what_a_library_does_not_know_costs_only_that_part(read: Any) -> None:
-    presentation = pptx.Presentation()
-    slide = presentation.slides.add_slide(presentation.slide_layouts[5])
-    slide.shapes.title.text = "Sold"
-    slide.shapes.add_picture(io.BytesIO(FILES["photo.png"]), 0, 0)
-    data = CategoryChartData()
-    data.categories = ["a"]
-    data.add_series("s", (1,))
-    slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, 0, 0, 100, 100, data)
-    content = sample_files.saved(presentation.save)
-    assert "[chart]\n | a\ns | 1.0" in read(content).text
-    content = sample_files.rewritten(content, "ppt/slides/slide1.xml", b"r:embed=", b"r:link=")
-    chart = next(name for name in zipfile.ZipFile(io.BytesIO(content)).namelist() if "charts/chart" in name)
-    content = sample_files.rewritten(content, chart, b"c:barChart", b"c:surface3DChart")
-    assert read(content).text == "--- slide 1 ---\nSold\n[picture: Picture 2]\n[chart that cannot be read]"
-    styled = sample_files.rewritten(FILES["sales.xlsx"], "xl/worksheets/sheet1.xml", b'r="A1"', b'r="A1" s="99"')
-    assert "1: city | sold" in read(styled).text
 
 
 def test_no_file_makes_a_long_answer_or_half_a_surrogate_pair(read: Any) -> None:

@@ -93,12 +93,6 @@ def test_a_helper_that_fails_leaves_the_error_and_is_noted(reply: str | None, to
     assert not any(span.has_outcome(ABANDONED) for span in tree.spans)
 
 
-def test_how_often_is_a_setting(tokenizer: Any) -> None:
-    tree = one(tokenizer, InferenceSettings(debugger=2), lambda *_: "1", results=3)
-    assert marks(tree) == ["debugger worked"] * 2
-    assert [("corrected" in text) for text in shown(tree)] == [True, True, False]
-
-
 def test_each_turn_that_was_taken_back_is_counted(tokenizer: Any) -> None:
     tree = one(tokenizer, InferenceSettings(backtracer=2), lambda *_: None)
     assert marks(tree) == ["backtracer worked"] * 2

@@ -43,14 +43,6 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 # the table
 
 
-@pytest.mark.parametrize("data_set", QUESTION_SETS, ids=IDS)
-def test_limits_leave_room_for_every_call_and_the_answer(data_set: DataSet) -> None:
-    spec = get_spec(f"arpo/{data_set.name}-v0")
-    assert spec.max_turns > spec.max_tool_calls
-    assert {name for name, _ in spec.tool_limits} <= set(spec.tools)
-    assert bool(data_set.level) == bool(spec.levels)
-
-
 # rows
 
 
@@ -185,21 +177,6 @@ def test_language(question: str, language: str, tmp_path: Path) -> None:
 # options
 
 
-@pytest.mark.parametrize(
-    ("name", "level", "wanted"),
-    [
-        ("MATH", 3, ["3"]),
-        ("MATH", "Level 1, 2", ["1", "2"]),
-        ("GAIA", "2", ["2"]),
-        ("HotpotQA", "Hard", ["hard"]),
-        ("WebWalker", "easy,hard", ["easy", "hard"]),
-    ],
-)
-def test_level(name: str, level: int | str, wanted: list[str], tmp_path: Path) -> None:
-    source = load(BY_NAME[name], data=sample_file(f"arpo/{name}-v0", tmp_path), level=level)
-    assert [task.level for task in source.tasks] == wanted
-
-
 def test_level_of_rows_that_have_none(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no row of level 5; column 'level' has .*Leave `level` out"):
         load_rows(tmp_path, "MATH500", [{"question": "a?", "answer": "1"}], level=5)
@@ -316,16 +293,6 @@ def test_several_configurations_of_the_hub_are_read_one_after_the_other(tmp_path
     source = load(dataclasses.replace(math, hub=str(folder)), split="test")
     assert [task.level for task in source.tasks] == ["1", "2", "3", "1", "2", "3", "1"]
     assert len({task.id for task in source.tasks}) == 7
-
-
-def test_the_hub_s_names_of_splits_and_columns(tmp_path: Path, datasets: Any) -> None:
-    wiki = BY_NAME["2Wiki"]
-    files = {"dev.jsonl": rows_of("2Wiki"), "train.jsonl": rows_of("2Wiki")[:1]}
-    folder = hub_folder(tmp_path / "hub", files, {"2wikimultihopqa": {"train": "train.jsonl", "dev": "dev.jsonl"}})
-    source = load(dataclasses.replace(wiki, hub=str(folder)), split="validation")
-    assert source.size == 3
-    assert source.origin == str(folder)
-    assert source.tasks[0].answers == ("New Ford", "N.F.")
 
 
 @pytest.mark.parametrize("name", ["validation", "test"])

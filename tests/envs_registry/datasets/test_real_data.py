@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envs_registry import load_source
-from envs_registry.contamination import overlap, without
+from envs_registry.contamination import overlap
 from envs_registry.datasets.loading import DataSetSource
 
 EVALUATION = {
@@ -56,13 +56,6 @@ def test_evaluation_files_load_whole(name: str, rows: int, files: Path) -> None:
         assert not set("\a\b\f\v\r\u200b\u200f") & set(task.question + "".join(task.answers))
 
 
-def test_aime25_s_integers_and_backslashes(files: Path) -> None:
-    source = source_of("aime25")
-    assert all(task.answers[0].isdigit() for task in source.tasks)
-    assert source.repairs == {"backslash read as a control character": 3, "question in column 'problem'": 30}
-    assert sum("\\frac" in task.question or "\\triangle" in task.question for task in source.tasks) >= 3
-
-
 def test_reasoning10k(files: Path) -> None:
     source = training("reasoning10k", files / "train_10k.parquet")
     out = {name: count for name, count in source.repairs.items() if name.startswith("left out")}
@@ -91,15 +84,3 @@ def test_known_contamination(files: Path) -> None:
         )
     }
     assert list(counts.values()) == [5, 14, 15, 24, 30, 30, 20, 1]
-
-
-def test_decontaminated_training_shares_nothing(files: Path) -> None:
-    search = training("deepsearch1k", files / "hard_search_1k.parquet")
-    simple = source_of("simpleqa")
-    found = overlap(search, simple)
-    assert found.near_count == 2
-    clean = without(search, found)
-    assert clean.size == 1071 - len({task.id for task, _ in (*found.exact, *found.near)})
-    again = overlap(clean, simple)
-    assert not again.exact
-    assert not again.near
