@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from arpo_env.registration import EnvFactory
     from arpo_env.rewards import Rewards, RewardTerm, is_correct, paper_reward, reference_reward
     from arpo_env.search import Hit, SearchBackend, build_index, open_search, register_backend
-    from arpo_env.tools.function_tool import tool
+    from arpo_env.tools.calls import tool
     from arpo_env.tools.mcp_tools import mcp_tools
     from arpo_env.tools.python import PythonTool
     from arpo_env.tools.search_tool import SearchTool
@@ -67,7 +67,7 @@ _HOMES = {
     "reference_reward": "rewards",
     "register_backend": "search",
     "register_protocol": "protocols",
-    "tool": "tools.function_tool",
+    "tool": "tools.calls",
 }
 
 __all__ = [

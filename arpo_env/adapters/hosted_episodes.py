@@ -27,7 +27,7 @@ from arpo_env.event_loop import run_on_loop
 from arpo_env.net import redact_urls
 from arpo_env.protocols.protocol import UnreadableCall, checked_call
 from arpo_env.registration import EnvFactory
-from arpo_env.tools.execute_tool_call import INFRASTRUCTURE_ERRORS, call_tool
+from arpo_env.tools.calls import INFRASTRUCTURE_ERRORS, call_tool
 from arpo_env.tools.tool import JsonSchema, function_schema
 from arpo_env.tools.toolbox import usable_schemas, usable_tools
 from envs_registry import Task, TaskSource, get_spec

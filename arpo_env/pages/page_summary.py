@@ -10,12 +10,16 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from arpo_env.cache import Cache, canonical
 from arpo_env.chat_model import ChatModel
 from arpo_env.errors import ServiceError
 from arpo_env.pages.page import Page
 from arpo_env.text import Fence, cut_middle
+
+if TYPE_CHECKING:
+    from arpo_env.search.search_backend import Hit
 
 VERSION = 1  # of the prompts
 _KEPT_STEPS = 5
@@ -99,7 +103,7 @@ class PageSummariser:
         self.page_characters, self.characters = page_characters, characters
         self.temperature, self.max_tokens = temperature, max_tokens
 
-    async def summarise(self, query: str, steps: Sequence[str], pages: Sequence[Page]) -> str:
+    async def summarise(self, query: str, steps: Sequence[str], pages: Sequence[Page | Hit]) -> str:
         """Return what the pages contain for the query.
 
         Args:
@@ -132,7 +136,7 @@ class PageSummariser:
             raise ServiceError(f"chat model {self.chat.model}", "wrote nothing after **Final Information**")
         return text
 
-    def _shown(self, pages: Sequence[Page]) -> list[dict[str, str]]:
+    def _shown(self, pages: Sequence[Page | Hit]) -> list[dict[str, str]]:
         left, shown = self.characters, []
         for page in pages:
             text = page.text.strip()[: min(self.page_characters, left)]

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from arpo_env.cache import SERVER, Cache, SingleFlight
 from arpo_env.errors import ServiceError
 from arpo_env.net import Http, Reply, canonical_address, checked_address
-from arpo_env.search.local_search import PassageLike
 from arpo_env.search.search_backend import Hit, SearchBackend
 
 # `EmbeddingModel`: vectors of texts from any OpenAI-compatible endpoint (`POST /embeddings`).
@@ -126,9 +125,7 @@ class DenseSearch(SearchBackend):
         query_prefix: put before a query, for models that want an instruction there.
     """
 
-    def __init__(
-        self, passages: Sequence[PassageLike], embed: Embed, name: str = "dense", query_prefix: str = ""
-    ) -> None:
+    def __init__(self, passages: Sequence[Any], embed: Embed, name: str = "dense", query_prefix: str = "") -> None:
         self.name, self._passages, self._embed, self._prefix = name, passages, embed, query_prefix
         self._matrix: Vectors | None = None
         self._flights: SingleFlight[Vectors] = SingleFlight()

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from envs_registry.install_line import install_line
 
@@ -241,16 +241,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class IndexInfo:
-    """The contents of `meta.json`.
-
-    Attributes:
-        format: version of the folder's layout.
-        engine: "tantivy" or "fts5".
-        corpus: name of the file that it was built from.
-        fingerprint: SHA-256 over the passages.
-        passages: number of passages.
-        characters: number of characters in all titles and texts.
-    """
+    """The contents of `meta.json`; `fingerprint` is a SHA-256 over the passages, `corpus` the name of their file."""
 
     format: int
     engine: str
@@ -261,12 +252,7 @@ class IndexInfo:
 
     @classmethod
     def read(cls, folder: str | Path) -> IndexInfo:
-        """Read the `meta.json` of a folder.
-
-        Raises:
-            FileNotFoundError: the folder holds no index.
-            ValueError: the index was built by another version of this library.
-        """
+        """Read the `meta.json` of a folder; errors name the command that makes one."""
         cure = f"make one: arpo search index CORPUS{SUFFIXES[0]} {folder}"
         try:
             fields = json.loads((Path(folder) / META).read_text(encoding="utf-8"))
@@ -278,13 +264,6 @@ class IndexInfo:
         if info.format != FORMAT or info.engine not in ENGINES:
             raise ValueError(f"{folder} has format {info.format} of {info.engine}, this is format {FORMAT}; {cure}")
         return info
-
-
-class Engine(Protocol):
-    """An open index of any engine."""
-
-    def find(self, parsed: ParsedQuery, k: int) -> list[tuple[Passage, float]]:
-        """Return the best k passages with their scores."""
 
 
 def build_index(
@@ -308,7 +287,7 @@ def build_index(
     # Under the lock, so that of two builders the second sees the finished folder and is refused.
     with _building(folder) as place:
         _refuse(folder, replace)
-        engine_class(engine).write(place / engine, count)
+        ENGINE_CLASSES[engine].write(place / engine, count)
         if not count.passages:
             raise CorpusError(f"{corpus if named else 'the corpus'} holds no passage")
         name = Path(str(corpus)).name if named else ""
@@ -321,11 +300,7 @@ def build_index(
 
 
 def choose_engine(name: str | None) -> str:
-    """Return the engine to build with: the named one, else the best that is installed.
-
-    Raises:
-        ImportError: no engine is installed.
-    """
+    """Return the engine to build with: the named one, else the best that is installed."""
     if name is not None and name not in ENGINES:
         raise ValueError(f"no engine {name!r}; there are: {', '.join(ENGINES)}")
     if name == "tantivy" or (name is None and importlib.util.find_spec("tantivy")):
@@ -335,14 +310,6 @@ def choose_engine(name: str | None) -> str:
     if name is None:
         _log.warning("tantivy is not installed, SQLite FTS5 is slow beyond 50,000 passages: %s", install_line("search"))
     return "fts5"
-
-
-def engine_class(engine: str) -> Any:
-    """Return the class that writes and opens the indexes of an engine."""
-    if engine == "tantivy":
-        return TantivyIndex
-
-    return Fts5Index
 
 
 class _Count:
@@ -370,40 +337,17 @@ class _Count:
 
 @contextlib.contextmanager
 def _building(folder: Path) -> Iterator[Path]:
-    """Yield an empty, locked folder beside `folder`; the remains of a killed build are removed.
-
-    The holder of the lock may rename the folder; a process that waited for the lock then starts over with a new one.
-    """
+    """Yield an empty folder beside `folder`, locked; the remains of a killed build are removed."""
     place = folder.with_name(f".{folder.name}.building")
-    while True:
-        place.mkdir(parents=True, exist_ok=True)
-        handle = os.open(place, os.O_RDONLY)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f".{folder.name}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the process, however that ends
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
         try:
-            # The lock is on the folder itself and ends with the process, however that ends.
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if _same(place, handle):
-                _empty(place)
-                try:
-                    yield place
-                finally:
-                    # A build that succeeded has renamed the folder; only what a failed one left is removed.
-                    if _same(place, handle):
-                        shutil.rmtree(place)
-                return
+            yield place
         finally:
-            os.close(handle)
-
-
-def _same(place: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(place.stat(), os.fstat(handle))
-    except FileNotFoundError:
-        return False
-
-
-def _empty(place: Path) -> None:
-    for left in place.iterdir():
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+            shutil.rmtree(place, ignore_errors=True)  # what a failed build left; one that succeeded has renamed it
 
 
 def _refuse(folder: Path, replace: bool) -> None:
@@ -653,3 +597,6 @@ def _tantivy() -> Any:
     except ImportError as error:
         raise ImportError(f"this index needs tantivy: {install_line('search')}") from error
     return tantivy
+
+
+ENGINE_CLASSES: dict[str, type[TantivyIndex | Fts5Index]] = {"tantivy": TantivyIndex, "fts5": Fts5Index}

@@ -20,21 +20,22 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from arpo_env.errors import ServiceError
 from arpo_env.search.local_index import (
+    ENGINE_CLASSES,
     FORMAT,
     META,
     SUFFIXES,
     CorpusError,
-    Engine,
+    Fts5Index,
     IndexInfo,
     ParsedQuery,
     Passage,
+    TantivyIndex,
     build_index,
     choose_engine,
-    engine_class,
     is_corpus,
 )
 from arpo_env.search.search_backend import Hit, SearchBackend
@@ -50,27 +51,11 @@ TITLE_WEIGHT = 0.5
 _Engine = Callable[[list[str], int], list[tuple[int, float]]]  # words and k -> passage numbers and scores, best first
 
 
-class PassageLike(Protocol):
-    """A passage of a world."""
-
-    @property
-    def id(self) -> str:
-        """Unique in the corpus."""
-
-    @property
-    def title(self) -> str:
-        """Its subject."""
-
-    @property
-    def text(self) -> str:
-        """The whole text."""
-
-
 class WorldSearch(SearchBackend):
     """Searches the passages of one world.
 
     Args:
-        passages: of the world, as `MultiHopSource.passages`.
+        passages: with `id`, `title` and `text`, as `MultiHopSource.passages`.
         seed: of the world; seed and number of passages identify it.
         engine: "tantivy" or "fts5"; None takes tantivy if it is installed.
     """
@@ -78,7 +63,7 @@ class WorldSearch(SearchBackend):
     name = "multihop"
 
     def __init__(
-        self, passages: Sequence[PassageLike], seed: int = 0, engine: Literal["tantivy", "fts5"] | None = None
+        self, passages: Sequence[Any], seed: int = 0, engine: Literal["tantivy", "fts5"] | None = None
     ) -> None:
         self._passages, self._seed = passages, seed
         self._name = engine or ("tantivy" if importlib.util.find_spec("tantivy") else "fts5")
@@ -107,7 +92,7 @@ class WorldSearch(SearchBackend):
         return Hit(passage.title, passage.id, passage.text, text=passage.text, score=score)
 
 
-def _tantivy(passages: Sequence[PassageLike]) -> _Engine:
+def _tantivy(passages: Sequence[Any]) -> _Engine:
     import tantivy
 
     schema = tantivy.SchemaBuilder()
@@ -137,7 +122,7 @@ def _tantivy(passages: Sequence[PassageLike]) -> _Engine:
     return search
 
 
-def _fts5(passages: Sequence[PassageLike]) -> _Engine:
+def _fts5(passages: Sequence[Any]) -> _Engine:
     # One connection for all threads, since a second one to ":memory:" would be an empty database.
     database = sqlite3.connect(":memory:", check_same_thread=False)
     database.execute("CREATE VIRTUAL TABLE passages USING fts5(title, text)")
@@ -247,7 +232,7 @@ class LocalSearch(SearchBackend):
         self.info = IndexInfo.read(self.folder)
         self.name = self.info.engine
         self._snippet_characters = snippet_characters
-        self._engines: dict[int, Engine] = {}
+        self._engines: dict[int, TantivyIndex | Fts5Index] = {}
         # Opened at once, so that a damaged index shows before an episode begins.
         with self._damage_told():
             self._engine()
@@ -276,11 +261,11 @@ class LocalSearch(SearchBackend):
         snippet = best_window(passage.text, parsed.needles, self._snippet_characters)
         return Hit(passage.title, passage.url or passage.id, snippet, passage.date, passage.text, score)
 
-    def _engine(self) -> Engine:
+    def _engine(self) -> TantivyIndex | Fts5Index:
         pid = os.getpid()  # a child of a fork leaves the parent's engine alone: its locks may be held forever
         engine = self._engines.get(pid)
         if engine is None:
-            engine = self._engines.setdefault(pid, engine_class(self.name)(self.folder / self.name))
+            engine = self._engines.setdefault(pid, ENGINE_CLASSES[self.name](self.folder / self.name))
         return engine
 
     @contextlib.contextmanager

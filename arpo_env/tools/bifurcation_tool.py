@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from arpo_env.tools.tool import Tool, ToolResult, function_schema
+from arpo_env.tools.tool import SharedTool, Tool, ToolResult, function_schema
 from envs_registry.generated.bifurcation import NO_DOOR, DoorWorld, State, world_of
 
 
@@ -21,7 +21,7 @@ def go(door: str) -> str:
     raise NotImplementedError(door)  # only the schema is used; `BifurcationTool.call` opens the door
 
 
-class BifurcationTool(Tool):
+class BifurcationTool(SharedTool):
     """Walks through the world of the task."""
 
     name = "go"
@@ -52,9 +52,6 @@ class BifurcationTool(Tool):
         """Return n tools that stand in the same room; what is random from here on is drawn anew for each."""
         self._copies += n
         return [self._copy(number) for number in range(self._copies - n, self._copies)]
-
-    async def close(self) -> None:
-        """Do nothing."""
 
     def _copy(self, number: int) -> BifurcationTool:
         twin = BifurcationTool()

@@ -6,15 +6,14 @@ cache they are recorded and replayed. A page that cannot be read is an error tha
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from arpo_env.errors import ServiceError
 from arpo_env.pages.page import Page, PageError, shown
-from arpo_env.tools.tool import Tool, ToolResult, function_schema
+from arpo_env.tools.tool import SharedTool, ToolResult, function_schema
 
 MOST_CHARACTERS = 8000  # of one result
 LINKS = 40  # listed with each part of a page
@@ -28,13 +27,6 @@ _PASSING = re.compile(
     r"\(status (5\d\d|408|425|429)\)"
 )
 _HELP = "write start, the number of a link, part 2 (or next), back, or an address that begins with http"
-
-
-class LinkReader(Protocol):
-    """Reads pages with their links; implemented by `arpo_env.pages.PageReader(links=True)`."""
-
-    async def read(self, url: str) -> Page:
-        """Return a page; raises PageError if that page cannot be read."""
 
 
 def browse(action: str | int) -> str:
@@ -54,22 +46,22 @@ class Stop:
     part: int = 1
 
 
-class BrowseTool(Tool):
+class BrowseTool(SharedTool):
     """Walks through pages. What it has seen is the state of the episode; a fork has a copy of it.
 
     Args:
-        reader: opens the page reader at the first call; shared by all episodes.
-        max_characters: most characters of a result; at most `MOST_CHARACTERS`.
+        reader: opens the page reader (`PageReader(links=True)`) at the first call; shared by all episodes.
+        max_characters: maximum number of characters of a result; at most `MOST_CHARACTERS`.
     """
 
     name = "browse"
     schema = function_schema(browse)
     repeatable = voids = keeps_time = True
 
-    def __init__(self, reader: Callable[[], LinkReader], max_characters: int = MOST_CHARACTERS) -> None:
+    def __init__(self, reader: Callable[[], Any], max_characters: int = MOST_CHARACTERS) -> None:
         self._reader = reader
         self._characters = min(max_characters, MOST_CHARACTERS)
-        self._way: tuple[Stop, ...] = ()
+        self._way: tuple[Stop, ...] = ()  # a tuple, which no copy of a fork changes for another
 
     async def call(self, **arguments: Any) -> ToolResult:
         """Do one step; a page that cannot be read, or a link that is not there, is an error that the model sees.
@@ -89,13 +81,6 @@ class BrowseTool(Tool):
     async def reset(self, setup: str) -> None:
         """Forget the pages; the next episode begins at its own start page."""
         self._way = ()
-
-    async def fork(self, n: int) -> list[Tool]:
-        """Return n tools that are on the same page and came the same way."""
-        return [copy.copy(self) for _ in range(n)]  # the way is a tuple, which no copy changes for another
-
-    async def close(self) -> None:
-        """Do nothing, since the reader is shared by all episodes."""
 
     async def _step(self, action: str) -> tuple[Stop, ...]:
         word = action.casefold()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import copy
 import functools
 import hashlib
 import json
@@ -34,7 +33,7 @@ from arpo_env.cache import Cache, canonical
 from arpo_env.errors import ServiceError
 from arpo_env.net import canonical_address, redact_logs, strip_credentials
 from arpo_env.services import current_record
-from arpo_env.tools.tool import JsonSchema, Status, Tool, ToolResult, shorten
+from arpo_env.tools.tool import JsonSchema, SharedTool, Status, Tool, ToolResult, shorten
 from envs_registry.install_line import install_line
 from envs_registry.nearest_name import nearest_hint
 
@@ -443,7 +442,7 @@ class ServerRecord:
 RESERVED = ("reset", "step", "state", "close")  # methods of an environment
 
 
-class McpTool(Tool):
+class McpTool(SharedTool):
     """One tool of an MCP server; created by `mcp_tools`.
 
     Args:
@@ -508,9 +507,6 @@ class McpTool(Tool):
         link = await connection(self._server)
         return await link.call(self._remote, arguments, self._timeout)
 
-    async def reset(self, setup: str) -> None:
-        """Do nothing, since other episodes share the state of the server."""
-
     async def fork(self, n: int) -> list[Tool]:
         """Return n tools that share the connection and thus the state of the server.
 
@@ -523,10 +519,7 @@ class McpTool(Tool):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return [copy.copy(self) for _ in range(n)]
-
-    async def close(self) -> None:
-        """Do nothing, since the connection belongs to the process."""
+        return await super().fork(n)
 
 
 def mcp_tools(

@@ -6,14 +6,13 @@ made are read by code. Nothing changes between calls, so that copies of forks sh
 
 from __future__ import annotations
 
-import copy
 import json
 import unicodedata
 from pathlib import PurePosixPath
 from typing import Any
 
 from arpo_env.task_files.file_extractor import Extract, ExtractionFailed, FileExtractor, shared_extractor
-from arpo_env.tools.tool import Tool, ToolResult, function_schema
+from arpo_env.tools.tool import SharedTool, ToolResult, function_schema
 from envs_registry.nearest_name import nearest_hint
 
 MOST_CHARACTERS = 8000  # of one result; what follows is read by further calls
@@ -34,7 +33,7 @@ def read_file(file: str, part: str | int = "", line: int = 1) -> str:
     raise NotImplementedError(file, part, line)  # only the schema is used; `ReadFileTool.call` reads the file
 
 
-class ReadFileTool(Tool):
+class ReadFileTool(SharedTool):
     """Reads the files of the task.
 
     Args:
@@ -75,16 +74,6 @@ class ReadFileTool(Tool):
         except ExtractionFailed as fault:
             return ToolResult(f"Error: {wanted[:200]}: {fault}.", "error")
         return ToolResult(_shown(wanted, found), images=(found.picture,) if found.picture else ())
-
-    async def reset(self, setup: str) -> None:
-        """Do nothing: the files are those of `task`."""
-
-    async def fork(self, n: int) -> list[Tool]:
-        """Return n tools that read the same files."""
-        return [copy.copy(self) for _ in range(n)]
-
-    async def close(self) -> None:
-        """Do nothing, since all episodes share the processes."""
 
     def _find(self, wanted: str) -> tuple[str | None, str]:
         """Return the path of the file that is named, and what follows its name."""

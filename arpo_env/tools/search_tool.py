@@ -14,13 +14,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run_in_daemon_thread
 from arpo_env.search.backends import default_search, open_search
 from arpo_env.search.search_backend import Hit, SearchBackend
-from arpo_env.tools.tool import Tool, ToolResult, function_schema
+from arpo_env.tools.tool import SharedTool, Tool, ToolResult, function_schema
+
+if TYPE_CHECKING:
+    from arpo_env.pages.page_summary import PageSummariser
+    from arpo_env.pages.reader import CachedPages, PageSource
 
 NOTHING = "No search results found."
 LONGEST_QUERY = 2000  # characters
@@ -33,31 +37,6 @@ _PREFIX = re.compile(r"(?:\s*search\s+query\s*[:：]\s*)+", re.IGNORECASE)
 _QUOTES = ('""', "''", "``", "“”", "‘’", "「」", "《》")
 
 
-class ReadablePage(Protocol):
-    """The part of a page that this tool uses."""
-
-    @property
-    def url(self) -> str: ...  # noqa: D102
-    @property
-    def title(self) -> str: ...  # noqa: D102
-    @property
-    def text(self) -> str: ...  # noqa: D102
-
-
-class Reader(Protocol):
-    """Reads pages; implemented by `arpo_env.pages.PageReader`."""
-
-    async def read(self, url: str) -> ReadablePage:
-        """Return a page; raises PageError if that page cannot be read."""
-
-
-class Summariser(Protocol):
-    """Summarises pages; implemented by `arpo_env.pages.page_summary.PageSummariser`."""
-
-    async def summarise(self, query: str, steps: Sequence[str], pages: Sequence[Any]) -> str:
-        """Return what the pages (with url, title and text) say about the query."""
-
-
 def search(query: str) -> str:
     """Search for information; the best results are shown with their titles.
 
@@ -67,7 +46,7 @@ def search(query: str) -> str:
     raise NotImplementedError(query)  # only the schema is used; `SearchTool.call` runs the search
 
 
-class SearchTool(Tool):
+class SearchTool(SharedTool):
     """Search as in the papers: ten results of at most 1,000 characters.
 
     Args:
@@ -95,8 +74,8 @@ class SearchTool(Tool):
         k: int = 10,
         max_characters: int = 20_000,
         timeout: float = 60.0,
-        reader: Reader | None = None,
-        summariser: Summariser | None = None,
+        reader: CachedPages | PageSource | None = None,
+        summariser: PageSummariser | None = None,
         pages: int = 5,
     ) -> None:
         if k < 1 or pages < 1:
@@ -163,12 +142,8 @@ class SearchTool(Tool):
         """Return n copies that share the backend and know the earlier queries."""
         copies = [copy.copy(self) for _ in range(n)]
         for one in copies:
-            # branches remember later queries independently
-            one._answers = dict(self._answers)
+            one._answers = dict(self._answers)  # branches remember later queries independently
         return list(copies)
-
-    async def close(self) -> None:
-        """Do nothing, since the backend is shared by all episodes."""
 
 
 def clean_query(text: str) -> str:
@@ -207,7 +182,7 @@ def render(hits: Sequence[Hit], max_characters: int = 20_000, entry: int = _ENTR
     return result[:max_characters]
 
 
-async def read_pages(hits: Sequence[Hit], reader: Reader, most: int) -> list[Hit]:
+async def read_pages(hits: Sequence[Hit], reader: CachedPages | PageSource, most: int) -> list[Hit]:
     """Read the pages of the first hits that have a URL and no text, concurrently.
 
     A hit whose page cannot be read is left unchanged.
@@ -218,7 +193,7 @@ async def read_pages(hits: Sequence[Hit], reader: Reader, most: int) -> list[Hit
     return [replace(hit, text=found.get(id(hit)) or hit.text) for hit in hits]
 
 
-async def _read(reader: Reader, url: str) -> str:
+async def _read(reader: CachedPages | PageSource, url: str) -> str:
     from arpo_env.pages import PageError
 
     try:

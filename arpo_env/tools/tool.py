@@ -2,12 +2,12 @@
 
 A tool belongs to one episode. It is asynchronous and has a JSON schema. If it has state, it can be forked with the
 episode. A mistake of the *caller* (bad code, time-out) is returned as a `ToolResult`. A failure of the infrastructure
-(the sandbox died) raises an exception, so that it is never scored as a wrong answer. `tool_call` executes a call, and
-`function_tool` turns typed functions into tools.
+(the sandbox died) raises an exception, so that it is never scored as a wrong answer.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import re
@@ -241,6 +241,20 @@ class Tool(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Release all resources; may be called twice."""
+
+
+class SharedTool(Tool):
+    """A tool without state of its own: `reset` and `close` do nothing, and a fork has shallow copies."""
+
+    async def reset(self, setup: str) -> None:
+        """Do nothing."""
+
+    async def fork(self, n: int) -> list[Tool]:
+        """Return n copies that share everything."""
+        return [copy.copy(self) for _ in range(n)]
+
+    async def close(self) -> None:
+        """Do nothing."""
 
 
 def shorten(text: str, limit: int) -> str:

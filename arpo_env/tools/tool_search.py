@@ -11,6 +11,7 @@ found tool.
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import json
 import logging
@@ -24,12 +25,17 @@ from typing import Any
 from arpo_env.chat_model import ChatModel
 from arpo_env.episode import FOLD, Call
 from arpo_env.event_loop import run_in_daemon_thread
+from arpo_env.search.local_index import Passage
 from arpo_env.search.search_backend import SearchBackend
+from arpo_env.services import Services
 from arpo_env.text import Fence, cut_middle
-from arpo_env.tools.execute_tool_call import as_result, invoke
-from arpo_env.tools.tool import JsonSchema, Tool, ToolResult, function_schema, shorten
+from arpo_env.tools.calls import as_result, invoke
+from arpo_env.tools.tool import JsonSchema, SharedTool, Tool, ToolResult, function_schema, shorten
+from envs_registry import TaskSource
 from envs_registry.datasets.tool_sets import rapid_function
 from envs_registry.nearest_name import nearest_hint
+from envs_registry.sources import LimitedSource
+from sandbox import Sandbox, default_sandbox
 
 # `ToolDocument`, which describes a tool that can be found, and the reading of documents in the formats that exist.
 #
@@ -317,22 +323,15 @@ class ToolRegistry:
             raise KeyError(f"no tool {name!r}{nearest_hint(name, list(self._documents), otherwise='')}")
         return self._documents[name]
 
-    async def find(self, query: str, k: int, among: Sequence[str] | None = None) -> list[ToolDocument]:
+    async def find(self, query: str, k: int) -> list[ToolDocument]:
         """Return at most k documents, best first.
-
-        Args:
-            query: any text.
-            k: number of documents.
-            among: names of the only tools that may be found; None for all.
 
         Raises:
             ServiceError: the index failed.
         """
-        # with few candidates, the index is asked for all, since the best of all may not be among them
-        allowed = None if among is None else {name for name in among if name in self._documents}
-        hits = await self.index.search(query, k if allowed is None else len(self._documents))
-        names = [hit.url for hit in hits if hit.url in self._documents and (allowed is None or hit.url in allowed)]
-        return [self._documents[name] for name in dict.fromkeys(names)][:k]
+        hits = await self.index.search(query, k)
+        names = dict.fromkeys(hit.url for hit in hits if hit.url in self._documents)
+        return [self._documents[name] for name in names][:k]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Run a tool.
@@ -345,19 +344,10 @@ class ToolRegistry:
         return await invoke(functools.partial(self._run, name, arguments), {})
 
 
-@dataclass(frozen=True)
-class ToolPassage:
-    """A document in the form that indexes take: its name, the words of the name, and its whole text."""
-
-    id: str
-    title: str
-    text: str
-
-
-def passages_of(documents: str | Path | Iterable[Any]) -> list[ToolPassage]:
-    """Return documents, as `ToolRegistry` takes them, in the form that indexes take."""
+def passages_of(documents: str | Path | Iterable[Any]) -> list[Passage]:
+    """Return documents, as `ToolRegistry` takes them, in the form that indexes take: name, its words, whole text."""
     every, _ = read_documents(documents, warn=False)
-    return [ToolPassage(document.name, document.title, document.text) for document in every]
+    return [Passage(document.name, document.title, document.text) for document in every]
 
 
 def _bm25(documents: Sequence[ToolDocument]) -> SearchBackend:
@@ -458,22 +448,18 @@ def tool_search(query: str) -> str:
     raise NotImplementedError(query)  # only the schema is used; `ToolSearchTool.call` searches
 
 
-class ToolSearchTool(Tool):
+class ToolSearchTool(SharedTool):
     """Searches a registry of tools and remembers what it found.
 
     Args:
         registry: the tools, or a function that opens them at the first search.
         k: maximum number of tools that a search finds.
-        max_characters: maximum number of characters of the documents that it shows; see `shown_documents`.
-        result_characters: maximum number of characters of the result of a found tool; longer ones lose their middle.
         timeout: time limit of a call of a found tool in seconds.
-        among: names of the only tools that can be found; None for all.
-        refuse_repeats: refuse a call of a found tool that was made before with the same arguments. Turn it off if equal
-            calls may return different things.
         condenser: condenses the results of found tools that are too long; None cuts out their middle.
     """
 
     name = NAME
+    schema = function_schema(tool_search)
     repeatable = voids = True
     keeps_time = True  # the first search may have to embed thousands of documents; requests have limits of their own
 
@@ -481,19 +467,12 @@ class ToolSearchTool(Tool):
         self,
         registry: ToolRegistry | Callable[[], ToolRegistry],
         k: int = TOP_TOOLS,
-        max_characters: int = LONGEST_LIST,
-        result_characters: int = LONGEST_RESULT,
         timeout: float = 60.0,
-        among: Sequence[str] | None = None,
-        refuse_repeats: bool = True,
         condenser: ResultCondenser | None = None,
     ) -> None:
-        self.schema = function_schema(tool_search)
         self._condenser = condenser
-        self._registry = registry if isinstance(registry, ToolRegistry) else None
-        self._open = registry if callable(registry) else None
-        self._k, self._max_characters, self.min_timeout = k, max_characters, timeout
-        self._result_characters, self._among, self._refuse_repeats = result_characters, among, refuse_repeats
+        self._registry = registry
+        self._k, self.min_timeout = k, timeout
         self._found: dict[str, Tool] = {}
 
     @property
@@ -516,11 +495,12 @@ class ToolSearchTool(Tool):
         registry = await self._opened()
         # a call by such a name would be one of the environment's own tool
         taken = self.reserved | {NAME}
-        hits = await registry.find(words, self._k + len(taken), self._among)
+        hits = await registry.find(words, self._k + len(taken))
         documents = [document for document in hits if document.name not in taken][: self._k]
-        text, shown = shown_documents(documents, self._max_characters)
+        text, shown = shown_documents(documents, LONGEST_LIST)
         for document in shown:
-            self._found.setdefault(document.name, self._tool(registry, document))
+            tool = FoundTool(registry, document, self.min_timeout, self._condenser)
+            self._found.setdefault(document.name, tool)
         return ToolResult(text, "ok", time.perf_counter() - started)
 
     async def reset(self, setup: str) -> None:
@@ -529,59 +509,36 @@ class ToolSearchTool(Tool):
 
     async def fork(self, n: int) -> list[Tool]:
         """Return n tools that have found the same tools and search the same registry."""
-        return [self._copy() for _ in range(n)]
-
-    async def close(self) -> None:
-        """Do nothing, since the registry is shared by all episodes."""
+        twins = [copy.copy(self) for _ in range(n)]
+        for twin in twins:
+            # copies, since the environment sets the context of a call on the tool
+            twin._found = {name: copy.copy(tool) for name, tool in self._found.items()}
+        return list(twins)
 
     async def _opened(self) -> ToolRegistry:
-        if self._registry is None:
-            assert self._open is not None
+        if not isinstance(self._registry, ToolRegistry):
             # on a thread, since documents may have to be read and indexed first
-            self._registry = await asyncio.wrap_future(run_in_daemon_thread(self._open, "arpo-tools"))
+            self._registry = await asyncio.wrap_future(run_in_daemon_thread(self._registry, "arpo-tools"))
         return self._registry
 
-    def _tool(self, registry: ToolRegistry, document: ToolDocument) -> Tool:
-        limits = self._result_characters, self.min_timeout, self._refuse_repeats
-        return FoundTool(registry, document, *limits, self._condenser)
 
-    def _copy(self) -> ToolSearchTool:
-        twin = ToolSearchTool(
-            self._registry or self._open,  # type: ignore[arg-type]  # one of them is given
-            self._k,
-            self._max_characters,
-            self._result_characters,
-            self.min_timeout,
-            self._among,
-            self._refuse_repeats,
-            self._condenser,
-        )
-        twin.reserved = self.reserved
-        # copies, since the environment sets the context of a call on the tool
-        twin._found = {name: tool.copy() for name, tool in self._found.items() if isinstance(tool, FoundTool)}
-        return twin
-
-
-class FoundTool(Tool):
+class FoundTool(SharedTool):
     """A tool of a registry. Its name, description and parameters are those of its document."""
 
     def __init__(
         self,
         registry: ToolRegistry,
         document: ToolDocument,
-        max_characters: int = LONGEST_RESULT,
         timeout: float = 60.0,
-        refuse_repeats: bool = True,
         condenser: ResultCondenser | None = None,
     ) -> None:
         self.name, self.schema, self._condenser = document.name, document.schema, condenser
         self.min_timeout, self.repeatable = timeout, registry.repeatable
-        self._registry, self._document = registry, document
-        self._max_characters, self._refuse_repeats = max_characters, refuse_repeats
+        self._registry = registry
 
     async def call(self, /, **arguments: Any) -> ToolResult:
         """Call the tool; a `ValueError` is a mistake of the caller, which is told."""
-        if self._refuse_repeats and any(
+        if any(
             (call.name, call.arguments) == (self.name, arguments) and call.status != "timeout"
             for call in _still_seen(self.earlier_calls)
         ):
@@ -589,32 +546,17 @@ class FoundTool(Tool):
         try:
             result = as_result(await self._registry.call(self.name, arguments))
         except ValueError as error:
-            return ToolResult(shorten(f"error: {error}", self._max_characters), "error")
+            return ToolResult(shorten(f"error: {error}", LONGEST_RESULT), "error")
         # a condenser has to see all of it
-        return result if self._condenser else replace(result, text=shorten(result.text, self._max_characters))
+        return result if self._condenser else replace(result, text=shorten(result.text, LONGEST_RESULT))
 
     async def shown(self, result: ToolResult, arguments: Mapping[str, Any]) -> ToolResult:
         """Return the result, condensed if it is too long and there is a condenser."""
         if self._condenser is None:
             return result
         if result.status != "ok":
-            return replace(result, text=shorten(result.text, self._max_characters))
+            return replace(result, text=shorten(result.text, LONGEST_RESULT))
         return replace(result, text=await self._condenser.condense(self.name, arguments, self.context, result.text))
-
-    def copy(self) -> FoundTool:
-        """Return the same tool for another episode."""
-        limits = self._max_characters, self.min_timeout, self._refuse_repeats
-        return FoundTool(self._registry, self._document, *limits, self._condenser)
-
-    async def reset(self, setup: str) -> None:
-        """Do nothing, since it has no state."""
-
-    async def fork(self, n: int) -> list[Tool]:
-        """Return n copies."""
-        return [self.copy() for _ in range(n)]
-
-    async def close(self) -> None:
-        """Do nothing."""
 
 
 def shown_documents(documents: Sequence[ToolDocument], limit: int) -> tuple[str, list[ToolDocument]]:
@@ -650,3 +592,174 @@ def _still_seen(calls: Sequence[Call]) -> Sequence[Call]:
     """Return the calls since the last fold: the results of earlier ones are not in the context any more."""
     folds = [number for number, call in enumerate(calls) if (call.name, call.status) == (FOLD, "ok")]
     return calls[folds[-1] + 1 :] if folds else calls
+
+
+# Tools of a data set that are Python functions: each call runs in a sandbox session of its own.
+#
+# The code comes from elsewhere, so it never runs in this process. The policy does not see it, and the session is closed
+# after the call.
+
+# Each source by itself, since one that is broken must not take the others with it. What a source does besides defining
+# functions is no result: those of ToolHop end with an example of their use, whose output could be the answer.
+_PROGRAM = """\
+import contextlib as _contextlib, io as _io, json as _json
+_fault, _names = None, {{"__name__": "tool"}}
+with _contextlib.redirect_stdout(_io.StringIO()), _contextlib.redirect_stderr(_io.StringIO()):
+    for _source in {sources!r}:
+        try:
+            exec(_source, _names)
+        except BaseException as _error:
+            _fault = _fault or _error
+if {function!r} not in _names:
+    raise _fault or NameError({function!r} + " is not defined in its source")
+_value = _names[{function!r}](**_json.loads({arguments!r}))
+print(_value if isinstance(_value, str) else _json.dumps(_value, ensure_ascii=False, default=str))
+"""
+
+
+class SandboxedTools:
+    """Runs the functions of tools.
+
+    Args:
+        code: returns the sources that a tool needs, and the name of its function.
+        sandbox: where they run: a sandbox, or settings of the process-wide one (see `default_sandbox`).
+        timeout: time limit of a call in seconds.
+    """
+
+    def __init__(
+        self,
+        code: Callable[[str], tuple[tuple[str, ...], str]],
+        sandbox: Sandbox | Mapping[str, Any] | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        self._code, self._sandbox, self._timeout = code, sandbox, timeout
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return what the function of a tool returns.
+
+        Raises:
+            ValueError: the function failed or took too long; the last line of its error is for the model.
+            sandbox.SandboxError: the sandbox failed.
+        """
+        sources, function = self._code(name)
+        program = _PROGRAM.format(sources=list(sources), function=function, arguments=json.dumps(dict(arguments)))
+        done = await default_sandbox(self._sandbox).run(program, self._timeout)
+        if done.status != "ok":
+            raise ValueError((done.error or done.status).strip().splitlines()[-1])
+        return done.stdout.strip() or "(no output)"
+
+
+# Tools that a model plays: it reads the document and the arguments of a call, and answers as the API would.
+#
+# DeepAgent trains with simulated APIs, since real ones cost money, change and break. A chat model with a cache records
+# its answers, so that a run can be replayed without it; equal calls then get equal answers.
+
+_LONGEST_DOCUMENT = 12_000  # characters of a document or of arguments that the model is shown
+_SIMULATION = """\
+You stand in for an API. Read its document and the arguments of a call, and write what the API would return: one \
+JSON value and nothing else. Make up plausible data where you do not know it, in the form that the document describes. \
+If the arguments do not fit the document, return {{"error": "..."}} with what is wrong.
+
+{rule}
+
+Document of the API:
+{document}
+
+Arguments of the call:
+{arguments}"""
+
+
+class SimulatedTools:
+    """Answers the calls of tools by a model.
+
+    Args:
+        chat: the model; with a cache its answers are recorded.
+        documents: of the tools.
+        max_tokens: limit of an answer.
+    """
+
+    def __init__(self, chat: ChatModel, documents: Sequence[ToolDocument], max_tokens: int = 1024) -> None:
+        self._chat, self._max_tokens = chat, max_tokens
+        self._documents = {document.name: document for document in documents}
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return what the model answers for the tool.
+
+        Raises:
+            ServiceError: the model failed or refused; the sample is void then.
+            ValueError: there is no such tool.
+        """
+        if name not in self._documents:
+            raise ValueError(f"there is no tool {name!r}")
+        document = json.dumps(self._documents[name].schema["function"], ensure_ascii=False, sort_keys=True)
+        given = json.dumps(dict(arguments), ensure_ascii=False, sort_keys=True)
+        fence = Fence([document, given])
+        shown = [fence.around(cut_middle(text, _LONGEST_DOCUMENT)) for text in (document, given)]
+        prompt = _SIMULATION.format(rule=fence.rule, document=shown[0], arguments=shown[1])
+        return await self._chat.complete([{"role": "user", "content": prompt}], max_tokens=self._max_tokens)
+
+
+_NO_TOOLS = (
+    "tool_search has nothing to find: give tool_documents=FILE, a file of tool documents, or a ToolRegistry; or take "
+    "an environment whose tasks have tools, such as arpo/ToolWorld-v0"
+)
+_NO_RUN = (
+    "nothing runs the tools of tool_documents: give tool_model=NAME, a model that answers their calls, or a "
+    "ToolRegistry of functions"
+)
+
+
+def open_registry(
+    services: Services,
+    source: TaskSource,
+    sandbox: Sandbox | Mapping[str, Any] | None = None,
+    timeout: float = 10.0,
+) -> ToolRegistry:
+    """Return the tools of an environment, from its options or from the source of its tasks.
+
+    A task source with tools has `tool_documents` (rows that `read_documents` reads) and `call_tool(name, arguments)`,
+    which returns a text or raises `ValueError` for a mistake of the caller; or `tool_code(name)`, whose Python
+    functions run in the sandbox. Tools that nothing runs can be simulated by a model (`tool_model`).
+
+    Args:
+        services: options of the environment.
+        source: of its tasks.
+        sandbox: where tools run that are Python: a sandbox, or settings of the process-wide one.
+        timeout: time limit of such a call in seconds.
+
+    Raises:
+        ValueError: there are none, or nothing runs them; the message says how to configure it.
+        FileNotFoundError: the file of documents does not exist.
+    """
+    given, world = services.tool_documents, source.tasks if isinstance(source, LimitedSource) else source
+    if isinstance(given, ToolRegistry):
+        return given
+    if given is None:
+        rows = getattr(world, "tool_documents", None)
+        if rows is None:
+            raise ValueError(_NO_TOOLS)
+    else:
+        rows = given if not isinstance(given, str) else Path(given)
+    documents, faults = read_documents(rows)
+    run: Run | None = getattr(world, "call_tool", None) if given is None else None
+    code = getattr(world, "tool_code", None) if given is None else None
+    chat = services.tool_chat
+    if chat is not None:
+        run = SimulatedTools(chat, documents).call
+    elif code is not None:
+        run = SandboxedTools(code, sandbox, timeout).call
+    if run is None:
+        raise ValueError(_NO_RUN)
+    # a simulation changes nothing outside; the tools of a source are worlds in memory
+    registry = ToolRegistry(documents, run, _index(services, documents), repeatable=True)
+    registry.faults = faults
+    return registry
+
+
+def _index(services: Services, documents: Sequence[ToolDocument]) -> SearchBackend | None:
+    if not services.embedding_model:
+        return None
+    from arpo_env.search.dense_search import DenseSearch, EmbeddingModel
+
+    model: Any = EmbeddingModel(services.embedding_model, services.model_url, cache=services.record)
+    return DenseSearch(passages_of(documents), model.embed, name=f"dense:{services.embedding_model}")

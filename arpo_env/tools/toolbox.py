@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.services import Services
 from arpo_env.tools.bifurcation_tool import BifurcationTool
-from arpo_env.tools.function_tool import tools_from_entry
+from arpo_env.tools.calls import tools_from_entry
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.tool import JsonSchema, Tool
 from envs_registry import EnvSpec, Task, TaskSource
@@ -36,7 +36,7 @@ class Toolbox:
     Attributes:
         tools: "python", "search", "read_file" (the files of the task), "browse" (web pages by their links), "go" (of
             `arpo/Bifurcation-v0`), "tool_search" (finds further tools), "mcp:SERVER" (all tools of an MCP server, given
-            as a command line or a URL), typed functions, or factories of `Tool` objects (see `function_tool`).
+            as a command line or a URL), typed functions, or factories of `Tool` objects (see `arpo_env.tools.calls`).
         timeout: time limit of one call in seconds; at least 60 for searches and MCP calls.
         sandbox: where Python runs: a sandbox, or settings of the process-wide one.
         services: search backend, page reader and cache.
@@ -131,7 +131,7 @@ class Toolbox:
         Raises:
             ValueError: there are none, or nothing runs them; the message says how to configure it.
         """
-        from arpo_env.tools.open_registry import open_registry
+        from arpo_env.tools.tool_search import open_registry
 
         return open_registry(self.services, self.source, self.sandbox, self.timeout)
 

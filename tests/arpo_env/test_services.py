@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shlex
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +12,10 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_env import event_loop as background
 from arpo_env.cache import Cache
 from arpo_env.net import ServiceError
 from arpo_env.pages.reader import PageReader
 from arpo_env.search.search_backend import Hit, SearchBackend
-from arpo_env.services import Services
-from arpo_env.tools.tool import Tool
 from tests.arpo_env.chat_server import ChatServer, chat_server, reply
 from tests.arpo_env.local_server import Call, LocalServer
 
@@ -137,53 +131,6 @@ def test_an_option_that_cannot_work_or_does_nothing_is_refused_at_once(options: 
         ToolEnv(ID, **options)
 
 
-def test_services_show_no_password() -> None:
-    where = "http://me:hunter2@host"
-    services = Services(search=f"elasticsearch:{where}/wiki", judge_model="m", model_url=f"{where}/v1")
-    assert "hunter2" not in repr(services)
-
-
-class Slow(SearchBackend):
-    """Opens slowly, and counts how often it was opened."""
-
-    name = "slow"
-
-    async def search(self, query: str, k: int) -> list[Hit]:
-        return [Hit(title=query)]
-
-
-def test_judges_of_all_episodes_share_one_model() -> None:
-    env = ToolEnv(ID, scorer="judge", judge_model="m", model_url="http://127.0.0.1:1/v1")
-    chats = {id(each.grader.graders["qa"].chat) for each in (env, env.spawn(), env.spawn())}  # type: ignore[attr-defined]
-    assert len(chats) == 1
-
-
-def test_mcp_tools_are_called_in_many_episodes() -> None:
-    pytest.importorskip("mcp")
-    server = shlex.join([sys.executable, str(Path(__file__).parent / "tools" / "mcp_server.py")])
-    from arpo_env.tools.mcp_tools import close_connections, mcp_tools
-
-    def tools() -> list[Tool]:
-        return list(mcp_tools(server, allow=["add"], prefix="my_"))
-
-    env = ToolEnv(ID, tools=(tools, lambda: mcp_tools(server, allow=["count"])))
-
-    async def played() -> list[str]:
-        episodes = [env.spawn() for _ in range(3)]  # as the rollout engine does, on the background loop
-        texts = []
-        for number, one in enumerate(episodes):
-            await one.areset(seed=number)
-            call = json.dumps({"a": number, "b": 1})
-            texts.append((await one.astep(f"<think>x</think><my_add>{call}</my_add>"))[4]["results"][0])
-        return texts
-
-    future = asyncio.run_coroutine_threadsafe(played(), background.background_loop())
-    try:
-        assert future.result(30) == ["1", "2", "3"]
-    finally:
-        close_connections()
-
-
 def test_an_address_s_password_is_in_no_error() -> None:
     for where in ("elasticsarch:http://me:hunter2@host/wiki", "http://me:hunter2@host/wiki"):
         env = ToolEnv(ID, tools=("search",), search=where)
@@ -195,7 +142,9 @@ def test_an_address_s_password_is_in_no_error() -> None:
 def test_a_search_that_hangs_names_its_service() -> None:
     from arpo_env.tools.search_tool import SearchTool
 
-    class Hangs(Slow):
+    class Hangs(SearchBackend):
+        name = "slow"
+
         async def search(self, query: str, k: int) -> list[Hit]:
             await asyncio.sleep(60)
             return []

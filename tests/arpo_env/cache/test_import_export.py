@@ -31,12 +31,6 @@ def published(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_published_cache_is_counted(tmp_path: Path, published: Path) -> None:
-    found = import_arpo_json(Cache(tmp_path / "c.sqlite"), published)
-    assert (found.entries, found.records, found.collisions) == (3, 2, 1)
-    assert (found.prefixed, found.leaked, found.nothing) == (1, 1, 1)
-
-
 def test_a_published_cache_replays_as_hits(tmp_path: Path, published: Path) -> None:
     import_arpo_json(Cache(tmp_path / "c.sqlite"), published)
     search = CachedSearch(RecordedSearch("bing-arpo"), Cache(tmp_path / "c.sqlite", mode="replay"))
@@ -82,37 +76,11 @@ def test_an_export_comes_back_the_same(tmp_path: Path, published: Path) -> None:
     assert lines(tmp_path / "again.jsonl") == lines(tmp_path / "out.jsonl")
 
 
-def test_an_import_keeps_what_is_there_unless_told_to_replace_it(tmp_path: Path) -> None:
-    old, new = Cache(tmp_path / "old.sqlite"), Cache(tmp_path / "new.sqlite")
-    for cache, value in ((old, "old"), (new, "new")):
-        cache.store.put([cache.record("search", "s", 1, {"query": "q"}, value)])
-    export_jsonl(old, tmp_path / "old.jsonl")
-    values = []
-    for replace in (False, True):
-        import_jsonl(new, tmp_path / "old.jsonl", replace)
-        values.append([new.store.unpack(record) for record in new.store.records()])
-    assert values == [["new"], ["old"]]
-
-
 def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text('\n{"kind": "search"}\n', encoding="utf-8")
     with pytest.raises(ValueError, match=r"in\.jsonl, line 2: not a cache record"):
         import_jsonl(Cache(tmp_path / "c.sqlite"), path)
-
-
-def test_an_export_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "c.sqlite")
-    record = cache.record("search", "s", 1, {"query": "q"}, "v")
-    cache.store.put([record])
-    export_jsonl(cache, tmp_path / "out.jsonl")
-    before = (tmp_path / "out.jsonl").read_bytes()
-    with cache.store._writer.use() as connection:
-        connection.execute("UPDATE records SET value = x'00'")
-    with pytest.raises(RuntimeError, match="damaged"):
-        export_jsonl(cache, tmp_path / "out.jsonl")
-    assert (tmp_path / "out.jsonl").read_bytes() == before
-    assert not list(tmp_path.glob("*.part")) + list(tmp_path.glob(".*.part"))
 
 
 def test_the_command_imports_shows_and_exports(
@@ -138,20 +106,3 @@ def test_a_line_with_a_field_of_another_type_is_named(tmp_path: Path, field: str
     (tmp_path / "out.jsonl").write_text(json.dumps(line))
     with pytest.raises(ValueError, match=f"line 1: .*{field.split(chr(34))[1]}"):
         import_jsonl(Cache(tmp_path / "new.sqlite"), tmp_path / "out.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("source", "option", "said"),
-    [("a.jsonl", ["--provider", "x"], "--provider names"), ("a.json", ["--replace"], "--replace is for a .jsonl")],
-)
-def test_an_option_for_the_other_kind_of_file_is_refused(
-    tmp_path: Path, source: str, option: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / source).write_text("{}")
-    assert main(["cache", "import", str(tmp_path / "c.sqlite"), str(tmp_path / source), *option]) == 1
-    assert said in capsys.readouterr().err
-
-
-def test_an_export_to_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"the folder .*absent for .* does not exist"):
-        export_jsonl(Cache(tmp_path / "c.sqlite"), tmp_path / "absent" / "out.jsonl")

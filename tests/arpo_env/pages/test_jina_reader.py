@@ -30,13 +30,6 @@ def test_a_page_comes_through_the_service(site: Site, monkeypatch: pytest.Monkey
     assert (path, headers["Authorization"], headers["X-Return-Format"]) == (PATH, "Bearer key", "markdown")
 
 
-def test_without_a_key_none_is_sent(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JINA_API_KEY", raising=False)
-    _json(site, {"data": DATA})
-    read("https://example.com/a?b=c", jina=True, jina_address=site.url)
-    assert "Authorization" not in site.requests[0][1]
-
-
 def test_an_answer_in_plain_text(site: Site) -> None:
     text = b"Title: T\n\nURL Source: https://example.com/a\n\nMarkdown Content:\nThe [text](x)."
     site.pages[PATH] = lambda handler: answer(handler, text, "text/plain; charset=utf-8")
@@ -49,23 +42,11 @@ def test_a_fault_of_the_page_is_a_page_error(site: Site) -> None:
     assert "could not be read" in reason("https://example.com/a?b=c", jina=True, jina_address=site.url)
 
 
-@pytest.mark.parametrize("status", [401, 402])
-def test_a_fault_of_the_service_is_not(site: Site, status: int) -> None:
-    site.pages[PATH] = lambda handler: answer(handler, b"{}", "application/json", status)
-    with pytest.raises(ServiceError, match="key"):
-        read("https://example.com/a?b=c", jina=True, jina_address=site.url)
-
-
 @pytest.mark.parametrize("body", [b"garbage", b"[]", b'{"data": 1}'])
 def test_garbage_is_a_fault_of_the_service(site: Site, body: bytes) -> None:
     site.pages[PATH] = lambda handler: answer(handler, body, "application/json")
     with pytest.raises(ServiceError, match="answered"):
         read("https://example.com/a?b=c", jina=True, jina_address=site.url)
-
-
-def test_an_address_that_is_refused_is_not_sent(site: Site) -> None:
-    assert "http" in reason("file:///etc/passwd", jina=True, jina_address=site.url)
-    assert site.requests == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import asyncio
 import io
 import os
 import re
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from arpo_env.pages.charset import decode
 from arpo_env.pages.parser_process import MAX_TAGS, strip_tags
 from arpo_env.pages.reader import PageParser, ParsingFailed
 from envs_registry.install_line import install_line
-from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read, reason
+from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read
 
 CHINESE = "<html><body><p>北京是中国的首都，人口超过两千万。</p></body></html>"
 JAPANESE = "<html><body><p>東京は日本の首都です。人口は約千四百万人。</p></body></html>"
@@ -72,18 +71,6 @@ def test_a_page_with_hardly_any_main_text_gives_all_of_its_text(parser: PagePars
     assert found["text"] == "one bold\ntwo\na | b |"
 
 
-def test_stripping_leaves_out_comments_and_scripts() -> None:
-    assert strip_tags("<p>a<!-- no --><script>no</script><style>no</style><p>b")[1] == "a\nb"
-
-
-@pytest.mark.parametrize("name", ["libffi8/html/Introduction.html", "base-passwd/users-and-groups.html"])
-def test_pages_of_this_system(parser: PageParser, name: str) -> None:
-    file = Path("/usr/share/doc") / name
-    if not file.exists():
-        pytest.skip("this system has no such page")
-    assert len(parse(parser, "html", file.read_bytes())["text"]) > 500
-
-
 @pytest.mark.parametrize(
     ("text", "charset"),
     [
@@ -119,20 +106,6 @@ def test_a_wrong_header_does_no_harm(header: str) -> None:
     assert decode(text.encode(), header) == text
 
 
-def test_utf8_with_a_broken_byte_stays_utf8() -> None:
-    assert decode(CHINESE.encode() * 3 + b"\xff", "utf-8") == CHINESE * 3 + "\ufffd"
-
-
-def test_a_page_in_gbk_without_a_header_is_read(site: Site) -> None:
-    site.pages["/"] = lambda handler: answer(handler, CHINESE.encode("gbk"), "text/html")
-    assert read(f"{site.url}/").text == "北京是中国的首都，人口超过两千万。"
-
-
-def test_a_page_in_utf16_without_a_mark_is_read(site: Site) -> None:
-    site.pages["/"] = lambda handler: answer(handler, JAPANESE.encode("utf-16-le"), None)
-    assert read(f"{site.url}/").text == "東京は日本の首都です。人口は約千四百万人。"
-
-
 def test_a_pdf_is_read(site: Site) -> None:
     site.pages["/"] = lambda handler: answer(handler, pdf(["First page.", "Second page."]), "application/pdf")
     page = read(f"{site.url}/")
@@ -155,12 +128,6 @@ def test_a_locked_pdf_is_told(parser: PageParser) -> None:
 def test_a_broken_pdf_is_told(parser: PageParser, body: bytes) -> None:
     with pytest.raises(ParsingFailed, match="broken"):
         parse(parser, "pdf", body)
-
-
-def test_a_pdf_that_is_too_long_gives_its_start(parser: PageParser) -> None:
-    found = parse(parser, "pdf", pdf([f"Page {number}. " + "word " * 500 for number in range(40)]))
-    assert found["text"].startswith("Page 0.")
-    assert "Page 39." not in found["text"]
 
 
 def test_a_slow_pdf_gives_what_was_read_in_time(parser: PageParser) -> None:
@@ -205,16 +172,6 @@ def test_hostile_markup_ends_within_the_limit(name: str) -> None:
     parser.close()
 
 
-def test_a_large_page_gives_its_start() -> None:
-    markup = "".join(
-        f"<div><p>Paragraph {i} has <b>some</b> text in it, which is plain.</p></div>" for i in range(14_000)
-    )
-    parser = PageParser(1, seconds=12.0)
-    found = asyncio.run(parser.parse("html", markup.encode(), 2_000))
-    assert found["text"].startswith("Paragraph 0 has some text in it, which is plain.")
-    parser.close()
-
-
 def links(number: int) -> str:
     items = "".join(f'<li><a href="/p/{each}">Link number {each}</a></li>' for each in range(number))
     return f"<html><head><title>Links</title></head><body><ul>{items}</ul></body></html>"
@@ -243,32 +200,11 @@ def test_a_page_of_links_costs_what_its_start_costs(monkeypatch: pytest.MonkeyPa
 EMPTY = {"title": "", "date": "", "text": ""}
 
 
-def test_the_time_for_a_page_without_text_grows_with_its_size() -> None:
-    """The worst of the simpler way: all of the tree is walked. Four times the tags; the square would be 16."""
-    times = [cpu_seconds(lambda many=many: strip_tags("<p><a href=x></a>" * many)) for many in (5_000, 20_000)]
-    assert times[1] < 9 * times[0]
-
-
-def cpu_seconds(work: Any) -> float:
-    """Return the least CPU time of three runs."""
-    spent = []
-    for _ in range(3):
-        started = time.process_time()
-        work()
-        spent.append(time.process_time() - started)
-    return min(spent)
-
-
 def test_memory_is_limited() -> None:
     parser = PageParser(1, seconds=20.0, memory=120 << 20)
     with pytest.raises(ParsingFailed, match="memory"):
         parse(parser, "html", (f"<p>{'words ' * 350}</p>" * 14_000).encode())  # 29 MB
     parser.close()
-
-
-def test_a_hostile_page_is_an_ordinary_fault_for_the_reader(site: Site) -> None:
-    site.pages["/"] = lambda handler: answer(handler, HOSTILE["attributes"].encode(), "text/html")
-    assert "takes longer" in reason(f"{site.url}/", parse_seconds=1.0, max_bytes=10_000_000)
 
 
 def test_the_process_holds_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,16 +214,6 @@ def test_the_process_holds_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     (pid,) = parser._pool.pids
     assert b"SOME_API_KEY" not in Path(f"/proc/{pid}/environ").read_bytes()
     parser.close()
-
-
-def test_a_dead_process_is_replaced(parser: PageParser) -> None:
-    parse(parser, "html", b"<p>started")
-    (pid,) = parser._pool.pids
-    os.kill(pid, signal.SIGKILL)
-    while Path(f"/proc/{pid}").exists():
-        time.sleep(0.01)
-    time.sleep(0.1)
-    assert parse(parser, "html", b"<p>still here")["text"] == "still here"
 
 
 def test_a_missing_library_names_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,10 +21,6 @@ def test_what_decides_a_page_is_part_of_its_key(option: dict[str, object]) -> No
     assert PageReader().parameters != PageReader(**option).parameters  # type: ignore[arg-type]
 
 
-def test_another_copy_of_jina_is_another_reader() -> None:
-    assert PageReader(jina=True).parameters != PageReader(jina=True, jina_address="http://own").parameters
-
-
 def test_a_page_that_leads_from_pause_to_pause_ends_on_time(site: Site) -> None:
     site.pages["/robots.txt"] = b"User-agent: *\nCrawl-delay: 0.9"
     for number in range(5):

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from arpo_env.net import RateLimited, RateLimiter
 from arpo_env.pages import PageError, PageReader
 from arpo_env.pages.reader import parse_robots
 from tests.arpo_env.pages.conftest import Site, answer, read, reason
@@ -17,46 +16,10 @@ from tests.arpo_env.pages.conftest import Site, answer, read, reason
 AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"
 
 
-@pytest.mark.parametrize(
-    ("pattern", "path", "fitting"),
-    [
-        ("/fish", "/fish.html", True),
-        ("/fish", "/Fish", False),
-        ("/fish*", "/fishheads/x", True),
-        ("/*.php", "/folder/any.php?x", True),
-        ("/*.php$", "/folder/any.php?x", False),
-        ("/*.php$", "/folder/any.php", True),
-        ("/fish*.php", "/fishheads/catfish.php?x", True),
-        ("/fish*.php", "/fish", False),
-        ("/a$", "/a", True),
-        ("/a$", "/ab", False),
-        ("/a*a$", "/a", False),
-        ("/*", "/", True),
-        ("*", "/x", True),
-        ("/" + "*a" * 200 + "b$", "/" + "a" * 3000, False),
-    ],
-)
-def test_patterns(pattern: str, path: str, fitting: bool) -> None:
-    assert parse_robots(f"User-agent: *\nDisallow: {pattern}", AGENT).allows(path) is not fitting
-
-
-def test_the_longest_rule_decides() -> None:
-    rules = parse_robots("User-agent: *\nAllow: /\nDisallow: /private\nAllow: /private/open\n", AGENT)
-    assert [rules.allows(path) for path in ("/x", "/private/x", "/private/open/x")] == [True, False, True]
-
-
-def test_of_two_equal_rules_the_kind_one_decides() -> None:
-    assert parse_robots("User-agent: *\nDisallow: /a\nAllow: /a\n", AGENT).allows("/a")
-
-
 def test_a_group_of_our_own_replaces_the_general_one() -> None:
     text = "User-agent: other\nUser-agent: ARPO-gym\nDisallow: /a\n\nUser-agent: *\nDisallow: /\nCrawl-delay: 9\n"
     rules = parse_robots(text, AGENT)
     assert (rules.allows("/b"), rules.allows("/a"), rules.delay) == (True, False, 0.0)
-
-
-def test_percent_signs_are_compared_in_one_spelling() -> None:
-    assert not parse_robots("User-agent: *\nDisallow: /a%c3%a4~\n", AGENT).allows("/aä%7E/x")
 
 
 def test_what_is_no_robots_file_allows() -> None:
@@ -74,12 +37,6 @@ def test_a_redirect_into_what_is_not_allowed_is_refused(site: Site) -> None:
     site.pages["/"] = lambda handler: answer(handler, b"", status=302, Location="/private")
     assert "robots.txt does not allow" in reason(f"{site.url}/")
     assert site.paths() == ["/"]
-
-
-def test_robots_can_be_left_alone(site: Site) -> None:
-    _robots(site, "User-agent: *\nDisallow: /")
-    _text(site, "/")
-    assert read(f"{site.url}/", robots=False).text
 
 
 @pytest.mark.parametrize(("status", "allowed"), [(404, True), (401, True), (403, True), (500, False), (503, False)])
@@ -141,32 +98,6 @@ def test_a_turn_that_comes_too_late_is_told_at_once(site: Site) -> None:
     started = time.monotonic()
     asyncio.run(twice(PageReader(allow_private=True, ports=None)))
     assert time.monotonic() - started < 15
-
-
-def test_a_slow_host_does_not_hold_another() -> None:
-    async def two_hosts() -> float:
-        limiter = RateLimiter(0.1)
-        await limiter.acquire(0.0, "slow")
-        waiting = asyncio.create_task(limiter.acquire(20.0, "slow"))
-        await asyncio.sleep(0)
-        started = time.monotonic()
-        await limiter.acquire(5.0, "quick")
-        waiting.cancel()
-        return time.monotonic() - started
-
-    assert asyncio.run(two_hosts()) < 0.5
-
-
-def test_a_refused_turn_takes_no_turn() -> None:
-    async def refused() -> None:
-        limiter = RateLimiter(5)
-        await limiter.acquire(1.0, "a")
-        for _ in range(3):
-            with pytest.raises(RateLimited):
-                await limiter.acquire(0.0, "a", min_interval=100.0)
-        await limiter.acquire(0.3, "a")
-
-    asyncio.run(refused())
 
 
 async def _all(site: Site, count: int, reader: PageReader) -> None:

@@ -7,7 +7,6 @@ import random
 from typing import Any
 
 import pytest
-from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,15 +56,6 @@ def test_a_seed_repeats_task_and_noise(seed: int, doors: str) -> None:
     assert walk(env, doors) == walk(other, doors)
 
 
-def test_another_seed_is_other_noise_in_the_same_task() -> None:
-    env = world_env(**NOISY)
-    seen = set()
-    for seed in (*range(5), None, None):
-        env.reset(seed=seed, options={"index": 0})
-        seen.add(tuple(walk(env, "ab" * 6)))
-    assert len(seen) == 7
-
-
 @pytest.mark.parametrize("calls", [0, 3])
 def test_forks_draw_noise_of_their_own(calls: int) -> None:
     """Also those of several calls of `fork` in the same room, and those of forks."""
@@ -78,16 +68,6 @@ def test_forks_draw_noise_of_their_own(calls: int) -> None:
     assert len({tuple(walk(one, rest)) for one in (env, *twins)}) == 8
 
 
-def test_forks_are_repeatable() -> None:
-    seen = []
-    for _ in range(2):
-        env = world_env(**NOISY)
-        env.reset(seed=4)
-        walk(env, "ab")
-        seen.append([walk(twin, "ab" * 5) for twin in (env.fork(), env.fork())])
-    assert seen[0] == seen[1]
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 6), st.sampled_from(["silent", "shown", "forgiving"]))
 def test_without_noise_a_fork_behaves_as_the_original(index: int, before: int, dead_ends: str) -> None:
@@ -98,14 +78,6 @@ def test_without_noise_a_fork_behaves_as_the_original(index: int, before: int, d
     walk(env, doors[:before])
     twin = env.fork()
     assert walk(env, doors[before:]) == walk(twin, doors[before:])
-
-
-def test_copies_are_independent() -> None:
-    env = world_env()
-    env.reset(seed=0)
-    twin = env.fork()
-    walk(twin, "aa")
-    assert walk(env, "a")[0].startswith("room 2")
 
 
 def test_a_door_that_is_not_open_is_an_error() -> None:
@@ -125,10 +97,6 @@ def test_the_solution_earns_the_reward(level: str) -> None:
         assert env.step(f"<answer>\\boxed{{{seen[-1].removeprefix('key ')}}}</answer>")[1] == 1.0
 
 
-def test_gymnasium_is_content() -> None:
-    check_env(ToolEnv(ID, level="stochastic", render_mode="ansi"))
-
-
 def test_only_tools_with_noise_are_seeded() -> None:
     tool = BifurcationTool()
     assert (tool.noisy, PythonTool.noisy) == (True, False)
@@ -136,12 +104,3 @@ def test_only_tools_with_noise_are_seeded() -> None:
         asyncio.run(tool.call(door="a"))
     with pytest.raises(ValueError, match=r"plays the tasks of arpo/Bifurcation-v0 only"):
         asyncio.run(tool.reset("items = 3"))
-
-
-def test_unknown_options_are_named() -> None:
-    with pytest.raises(
-        ValueError, match=r"no option 'choice' \(did you mean 'choices'\?\); its options are level, decisions"
-    ):
-        ToolEnv(ID, choice=3)
-    with pytest.raises(ValueError, match="did you mean 'max_turns'"):
-        ToolEnv(ID, max_turn=3)

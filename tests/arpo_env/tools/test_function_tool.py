@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-import time
 from typing import Any, Literal
 
 import pytest
@@ -130,17 +129,6 @@ def test_tags_call_it(turn: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "turn"),
-    [
-        ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": "Lima", "days": 3}}</tool_call>'),
-        ("llama3", '{"name": "weather", "parameters": {"city": "Lima", "days": 3}}'),
-    ],
-)
-def test_native_calls_call_it(protocol: str, turn: str) -> None:
-    assert "Lima, 3 days: 12 C" in make(weather, protocol=protocol).step(turn)[0]
-
-
-@pytest.mark.parametrize(
     ("value", "shown"),
     [
         (None, "(no output)"),
@@ -161,26 +149,6 @@ def test_whatever_it_returns_is_shown(value: Any, shown: str) -> None:
     assert result(make(give), "<give></give>") == shown
 
 
-def test_a_plain_function_may_block() -> None:
-    def slow(text: str) -> str:
-        """Wait."""
-        time.sleep(0.4)
-        return text
-
-    async def play() -> int:
-        env = ToolEnv("arpo/Arithmetic-v0", tools=[slow])
-        await env.areset(options={"task": TASK})
-        asking = asyncio.ensure_future(env.astep("<slow>a</slow>"))
-        ticks = 0
-        while not asking.done():
-            await asyncio.sleep(0.02)
-            ticks += 1
-        assert "a" in (await asking)[0]
-        return ticks
-
-    assert asyncio.run(play()) > 5
-
-
 @pytest.mark.parametrize(
     "entry",
     [Counter, made, several, lambda: Counter(), functools.partial(Counter, 5), functools.partial(made)],
@@ -188,14 +156,6 @@ def test_a_plain_function_may_block() -> None:
 )
 def test_what_makes_tools_still_does(entry: Any) -> None:
     assert result(make(entry), "<count></count>") == "1"
-
-
-def test_a_tool_with_a_state_is_forked_and_a_function_has_none() -> None:
-    env = make(Counter, weather)
-    assert result(env, "<count></count>") == "1"
-    twin = env.fork()
-    assert result(twin, "<count></count>") == result(env, "<count></count>") == "2"
-    assert "12 C" in result(twin, "<weather>Lima</weather>")
 
 
 def test_what_is_bound_is_no_parameter() -> None:

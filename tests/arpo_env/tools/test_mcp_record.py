@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ pytest.importorskip("mcp")
 
 from arpo_env import Tool, ToolEnv, mcp_tools
 from arpo_env.cache import Cache, CacheMiss
-from arpo_env.tools.mcp_tools import McpAnswer, McpServer, McpTool, RemoteTool, ServerRecord, close_connections
+from arpo_env.tools.mcp_tools import McpServer, McpTool, close_connections
 from envs_registry import Task
 from tests.arpo_env.tools.test_mcp_tools import SCRIPT, free_port, start_http
 
@@ -185,86 +184,7 @@ def test_an_http_server_is_replayed_without_a_connection(tmp_path: Path) -> None
     assert call(tool, a=1, b=2) == ("3", "ok")
 
 
-def test_a_replay_does_not_need_the_client(notes: Notes) -> None:
-    call(notes.tools("record")["write"], text="a")
-    notes.end()
-    code = (
-        "import sys, asyncio; sys.modules['mcp'] = sys.modules['httpx2'] = None\n"
-        "from arpo_env import Cache, mcp_tools\n"
-        f"tools = mcp_tools({notes.command!r}, allow=['write'], cache=Cache({str(notes.file)!r}, mode='replay'))\n"
-        "print(asyncio.run(tools[0].call(text='a')).text)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "1 notes\n"
-
-
 # without a server
-
-
-def server_record(cache: Cache | None) -> ServerRecord:
-    return ServerRecord("notes", cache)
-
-
-class Said:
-    """A server's answers, one after the other."""
-
-    def __init__(self, *texts: str) -> None:
-        self.texts, self.asked = list(texts), 0
-
-    async def __call__(self) -> McpAnswer:
-        self.asked += 1
-        return McpAnswer(self.texts[min(self.asked, len(self.texts)) - 1], "ok")
-
-
-def answer(cache: Cache, said: Said, history: Any, **arguments: Any) -> str:
-    return asyncio.run(server_record(cache).call("read", arguments, said, history)).text
-
-
-def test_a_recorder_makes_each_stateful_call_and_says_if_the_answers_differ(tmp_path: Path) -> None:
-    cache, said = Cache(tmp_path / "c.sqlite"), Said("1", "1", "2")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert [answer(cache, said, []) for _ in range(2)] == ["1", "1"]
-    differs = "notes answered a repeated mcp request differently .*the last answer is kept"
-    with pytest.warns(RuntimeWarning, match=differs):
-        assert answer(cache, said, []) == "2"
-    assert answer(Cache(cache.path, mode="replay"), said, []) == "2"
-    assert said.asked == 3
-
-
-def test_the_history_of_an_episode_tells_equal_calls_apart(tmp_path: Path) -> None:
-    cache, said = Cache(tmp_path / "c.sqlite"), Said("none", "a", "b", "a, b")
-    a, b = ("write", {"text": "a"}), ("write", {"text": "b"})
-    histories: list[Any] = [[], [a], [b], [a, b]]
-    recorded = [answer(cache, said, history) for history in histories]
-    replay = Cache(cache.path, mode="replay")
-    assert [answer(replay, said, history) for history in histories] == recorded == ["none", "a", "b", "a, b"]
-    with pytest.raises(CacheMiss):
-        answer(replay, said, [b, a])
-
-
-def test_the_last_list_of_tools_is_kept(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "c.sqlite")
-    lists = [[RemoteTool("a", "", {})], [RemoteTool("a", "", {}), RemoteTool("b", "x", {"type": "object"})]]
-
-    async def listed(number: int) -> list[RemoteTool]:
-        return await server_record(cache).tools(lambda: _given(lists[number]))
-
-    async def _given(tools: list[RemoteTool]) -> list[RemoteTool]:
-        return tools
-
-    assert asyncio.run(listed(0)) == lists[0]
-    with pytest.warns(RuntimeWarning, match="differently"):
-        assert asyncio.run(listed(1)) == lists[1]
-    cache = Cache(cache.path, mode="replay")
-    assert asyncio.run(listed(0)) == lists[1]
-
-
-def test_without_a_cache_or_in_live_mode_each_call_is_made(tmp_path: Path) -> None:
-    for cache in (None, Cache(tmp_path / "c.sqlite", mode="live")):
-        said = Said("1", "2")
-        record = server_record(cache)
-        assert [asyncio.run(record.call("read", {}, said, None)).text for _ in range(2)] == ["1", "2"]
-    assert not (tmp_path / "c.sqlite").exists()
 
 
 # the server's name

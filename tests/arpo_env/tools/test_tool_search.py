@@ -11,23 +11,18 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-import arpo_env
 from arpo_env import ToolEnv
 from arpo_env.adapters.chat_episode import ChatEpisode
-from arpo_env.episode import Call
 from arpo_env.protocols.protocol import tool_names
 from arpo_env.services import Services
-from arpo_env.tools.open_registry import open_registry
 from arpo_env.tools.tool_search import (
     CALLED_BEFORE,
     NAME,
-    NOTHING,
     SEARCHED_BEFORE,
-    FoundTool,
     ToolDocument,
     ToolRegistry,
     ToolSearchTool,
-    passages_of,
+    open_registry,
     shown_documents,
 )
 from envs_registry import Task, load_source
@@ -136,33 +131,11 @@ def test_an_environment_with_nothing_to_find_is_told_before_the_first_search(
         ToolEnv("arpo/Arithmetic-v0", tools=[NAME], protocol="deepagent", **given).check()
 
 
-def test_a_call_that_timed_out_may_be_made_again(env: ToolEnv) -> None:
-    search(env, "add numbers")
-    env.episode.turns[-1].calls.append(Call("add", "timeout", 1.0, {"a": 1, "b": 2}))
-    assert "3" in call(env, "add", a=1, b=2)
-    assert CALLED_BEFORE in call(env, "add", a=1, b=2)
-
-
-def test_a_wrong_name_is_not_answered_with_hundreds_of_names() -> None:
-    registry = ToolRegistry([{"name": f"tool_{n}", "description": "It."} for n in range(200)], lambda name, given: 1)
-    options: dict[str, Any] = {"tool_documents": registry, "tool_results": 200}
-    env = ToolEnv("arpo/Arithmetic-v0", tools=[NAME], protocol="deepagent", **options)
-    env.reset(options={"task": TASK})
-    search(env, "tool")
-    assert " and " in (said := call(env, "zzz"))
-    assert len(said) < 1000
-
-
 def test_the_faults_of_a_file_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "tools.json"
     file.write_text(json.dumps([{"name": "good", "description": "It."}, {"name": "two words"}]))
     services = Services(tool_documents=str(file), tool_model="m", model_url="http://127.0.0.1:1/v1")
     assert [fault.name for fault in open_registry(services, load_source("arithmetic")).faults] == ["two words"]
-
-
-def test_rows_of_a_file_become_passages_as_documents_do() -> None:
-    rows = [document.schema for document in REGISTRY.documents]
-    assert passages_of(rows) == passages_of(REGISTRY.documents)
 
 
 def test_arguments_may_have_the_names_of_python_s_own() -> None:
@@ -173,12 +146,6 @@ def test_arguments_may_have_the_names_of_python_s_own() -> None:
     env.reset(options={"task": TASK})
     search(env, "take")
     assert '["arguments", "name", "self"]' in call(env, "take", self="a", name="b", arguments="c")
-
-
-def test_a_new_episode_has_found_nothing(env: ToolEnv) -> None:
-    search(env, "add numbers")
-    env.reset(options={"task": TASK})
-    assert "there is no tool 'add'" in call(env, "add", a=1, b=2)
 
 
 def test_repeated_searches_and_calls_are_refused_and_cost_no_call(env: ToolEnv) -> None:
@@ -212,15 +179,6 @@ def test_wrong_arguments_are_told_and_long_results_shortened(env: ToolEnv) -> No
     assert len(call(env, "reverse", text="abcdefghij")) < 5200
 
 
-@pytest.mark.parametrize(("query", "said"), [("  ", "tool_search was empty"), ("?!", "error: the query is empty")])
-def test_an_empty_search_is_an_error_that_is_told(env: ToolEnv, query: str, said: str) -> None:
-    assert said in search(env, query)
-
-
-def test_a_search_without_a_hit_says_so(env: ToolEnv) -> None:
-    assert NOTHING in search(env, "zzz")
-
-
 @pytest.mark.parametrize("protocol", ["hermes", "websailor"])
 def test_found_tools_are_called_natively_as_well(protocol: str) -> None:
     env = ToolEnv("arpo/Arithmetic-v0", tools=[found_tools], protocol=protocol)
@@ -250,21 +208,8 @@ def test_documents_that_do_not_fit_are_counted_and_not_found() -> None:
     assert shown_documents(documents, 10)[1] == documents[:1]
 
 
-def test_candidates_can_be_restricted() -> None:
-    env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: ToolSearchTool(REGISTRY, among=["add"])], protocol="deepagent")
-    env.reset(options={"task": TASK})
-    assert '"reverse"' not in search(env, "numbers text backwards add write")
-    assert set(env.tools["tool_search"].found) == {"add"}
-
-
 def test_without_tools_the_error_says_what_to_give() -> None:
     env = ToolEnv("arpo/Arithmetic-v0", tools=["tool_search"], protocol="deepagent")
     env.reset(seed=0)
     with pytest.raises(ValueError, match="tool_documents=FILE"):
         search(env, "anything")
-
-
-def test_a_found_tool_may_be_called_again_if_repeats_are_allowed() -> None:
-    tool = FoundTool(REGISTRY, REGISTRY.document("add"), refuse_repeats=False)
-    assert tool.copy().schema == tool.schema
-    assert arpo_env.Tool in type(tool).__mro__

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gymnasium.error import ResetNeeded
 
 from arpo_env import Tool, ToolEnv, ToolResult
 from arpo_env import event_loop as background
@@ -108,25 +107,6 @@ def test_a_tool_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
     assert Held.held == 0
 
 
-def test_after_a_reset_that_failed_there_is_no_episode(env: ToolEnv) -> None:
-    tool = env.tools["second"]
-    assert isinstance(tool, Broken)
-    tool.fails = True
-    with pytest.raises(RuntimeError, match="no reset"):
-        env.reset()
-    with pytest.raises(ResetNeeded):
-        env.step("<first></first>")
-
-
-def test_copies_have_spaces_of_their_own() -> None:
-    env = ToolEnv("arpo/Arithmetic-v0")
-    env.reset(seed=0)
-    env.action_space.seed(3)
-    twin = env.fork()
-    assert [env.action_space.sample() for _ in range(3)] == [twin.action_space.sample() for _ in range(3)]
-    assert env.spawn().action_space is not env.action_space
-
-
 def test_an_environment_with_an_mcp_server_can_be_spawned_on_the_event_loop(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     script = tmp_path / "server.py"
@@ -189,14 +169,6 @@ def test_a_backend_is_opened_once_and_beside_the_event_loop(monkeypatch: pytest.
 
     assert asyncio.run(play()) > 5
     assert len(Slow.opened) == 1
-
-
-def test_a_search_has_as_long_as_the_environment_gives_a_call() -> None:
-    limits = []
-    for seconds in (5, 120):
-        env = ToolEnv("arpo/Arithmetic-v0", tools=["search"], tool_timeout=seconds)
-        limits.append(vars(env.tools["search"])["_timeout"])
-    assert limits == [60, 120]  # never less than the default: a search that is cut off voids the sample
 
 
 @pytest.mark.parametrize(
