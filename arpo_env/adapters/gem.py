@@ -43,12 +43,6 @@ class _GemEnv:
     """An environment of GEM; see the module.
 
     An observation is text: after `reset` the instructions and the question, since GEM's agents see nothing else.
-
-    Args:
-        env: the environment: its factory or id, or a `ToolEnv` that this object uses alone.
-        seed: seed of the tasks that are drawn by `reset()` without a seed; `gem.make_vec` gives each its own.
-        system_prompt: whether the first observation has the instructions; info["messages"] has them anyway.
-        options: options of `ToolEnv`.
     """
 
     def __init__(
@@ -66,22 +60,14 @@ class _GemEnv:
         self._first_seed = seed
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode and return the prompt, and the infos of `ToolEnv.reset`.
-
-        Args:
-            seed: seed of the environment's random generator, which chooses the task; None draws the next one.
-        """
+        """Start an episode and return the prompt, and the infos of `ToolEnv.reset`."""
         given, self._first_seed = self._first_seed if seed is None else seed, None
         question, info = run(self.env.areset(seed=given))
         prompt = f"{self.env.system_prompt}\n\n{question}" if self.system_prompt else question
         return prompt, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Take one turn of the policy.
-
-        Raises:
-            Exception: the infrastructure failed (`arpo_env.adapters.FAULTS`); reset and go on.
-        """
+        """Take one turn of the policy."""
         return run(self.env.astep(action))
 
     def sample_random_action(self) -> str:
@@ -90,18 +76,7 @@ class _GemEnv:
         return answer if self.env.protocol.native else f"<think>I guess.</think><answer>{answer}</answer>"
 
     def spawn(self, same_state: bool = False, seed: int | None = None, **options: Any) -> Any:
-        """Return a new environment with the same settings.
-
-        Args:
-            same_state: copy the running episode, with the interpreter's variables, files and random state; before the
-                first `reset` there is none, and nothing to copy.
-            seed: seed of the tasks that the new one draws.
-            options: options of `ToolEnv` to change; not together with `same_state`.
-
-        Raises:
-            ValueError: both were given.
-            sandbox.ForkError: the interpreter could not be copied; this episode is not affected.
-        """
+        """Return a new environment with the same settings."""
         if options and same_state:
             raise ValueError(f"spawn(same_state=True) copies the episode and takes no options ({', '.join(options)})")
         if options:

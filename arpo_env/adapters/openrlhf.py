@@ -62,12 +62,7 @@ class _Instance:
 
 
 class _Executor:
-    """Plays one episode for each prompt.
-
-    Attributes:
-        retries: how often an episode is played again after a failure of the infrastructure.
-        options: options of `ToolEnv` that the labels do not have.
-    """
+    """Plays one episode for each prompt."""
 
     retries = 2
     options: Mapping[str, Any] = {}
@@ -85,12 +80,7 @@ class _Executor:
         llm_engine: Any,
         images: Any = None,
     ) -> dict[str, Any]:
-        """Play an episode and return OpenRLHF's response: token ids, ranges of the model's turns, reward.
-
-        Raises:
-            ValueError: the label names no task, or the environment's protocol is a native one.
-            Exception: the infrastructure failed again and again (`arpo_env.adapters.FAULTS`).
-        """
+        """Play an episode and return OpenRLHF's response: token ids, ranges of the model's turns, reward."""
         factory, task = find_task(_reference(label), **self.options)
         env: ToolEnv = factory()
         if env.protocol.native:

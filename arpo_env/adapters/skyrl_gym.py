@@ -42,17 +42,7 @@ class _AsItIs(dict[str, Any]):
 
 
 class _TextEnv:
-    """An episode of SkyRL-gym; see the module.
-
-    Args:
-        env_config: SkyRL's settings for this id; not used.
-        extras: columns of the row; `extra_info` names environment and task. `max_turns`, where SkyRL puts its
-            `generator.max_turns`, is not used: the limits are those of the environment.
-        options: options of `ToolEnv` that the rows do not have.
-
-    Raises:
-        ValueError: the row names no task, or its data has changed since it was written.
-    """
+    """An episode of SkyRL-gym; see the module."""
 
     def __init__(
         self, env_config: Any = None, extras: Mapping[str, Any] | None = None, options: Mapping[str, Any] | None = None
@@ -70,11 +60,7 @@ class _TextEnv:
         return [dict(message) for message in info["messages"]], {"task": self.task.id}
 
     def step(self, action: str) -> dict[str, Any]:
-        """Take one turn and return SkyRL-gym's `BaseTextEnvStepOutput`.
-
-        Raises:
-            Exception: the infrastructure failed (`arpo_env.adapters.FAULTS`); the episode has been closed.
-        """
+        """Take one turn and return SkyRL-gym's `BaseTextEnvStepOutput`."""
         self.turns += 1
         result, reward, terminated, truncated, info = self._voiding(self.env.astep(action))
         done = terminated or truncated

@@ -148,11 +148,7 @@ def _tool_class() -> type:
         async def execute(
             self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
         ) -> tuple[Any, float, dict[str, Any]]:
-            """Execute a call in the trajectory's episode and return its text.
-
-            Raises:
-                Exception: the infrastructure failed, or the row does not name its task.
-            """
+            """Execute a call in the trajectory's episode and return its text."""
             trajectory = kwargs["agent_data"]
             try:
                 shared = _episode_of(trajectory, self._references[instance_id])
@@ -168,11 +164,7 @@ def _tool_class() -> type:
             return 0.0
 
         async def release(self, instance_id: str, **kwargs: Any) -> None:
-            """Forget the call.
-
-            Raises:
-                Exception: what `execute` raised. Only here does it end the trajectory.
-            """
+            """Forget the call."""
             self._references.pop(instance_id, None)
             if fault := self._faults.pop(instance_id, None):
                 raise fault

@@ -245,11 +245,7 @@ _LOADERS = {"plain": _plain, "adapter": _adapter, "fsdp": _fsdp, "fsdp-full": _f
 
 
 def _filled(found: CheckpointFiles, base: str | None, weights: Mapping[str, torch.Tensor]) -> Any:
-    """Return a model of the base's structure with these weights.
-
-    Raises:
-        ValueError: they are those of adapters, or of another structure.
-    """
+    """Return a model of the base's structure with these weights."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     named = {_plain_name(name): value for name, value in weights.items()}
@@ -270,11 +266,7 @@ def _filled(found: CheckpointFiles, base: str | None, weights: Mapping[str, torc
 
 
 def _check_complete(structure: Any, lacking: Sequence[str], unknown: Sequence[str]) -> None:
-    """Check that a model got its weights, and that all of them were its own.
-
-    Raises:
-        ValueError: some are missing or unknown.
-    """
+    """Check that a model got its weights, and that all of them were its own."""
     if lacking or unknown:
         raise ValueError(
             f"the weights are not of the structure of {structure}: {len(lacking)} are missing "

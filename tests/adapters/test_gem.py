@@ -11,8 +11,6 @@ pytest.importorskip("gem")
 
 import gem
 from gem.envs.registration import ENV_REGISTRY
-from gem.wrappers.episode_tracking_wrapper import EpisodeTrackingWrapper
-from gem.wrappers.observation_wrapper import ObservationWrapper
 
 from arpo_env import EnvFactory
 from arpo_env.adapters import FAULTS
@@ -83,12 +81,6 @@ def test_rewards_are_those_of_the_environment(env_id: str, parallel: bool, isola
     assert {1.0, 0.0, -1.0} <= set(native)
 
 
-def test_64_episodes_at_once_do_not_mix(isolation: str) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 64)
-    rewards = Player(script, 64).rewards()
-    assert [rewards[number] for number in range(64)] == native_rewards(script)
-
-
 def made(**options: Any) -> Any:
     adapter.register("arpo:Arithmetic-v0", "arpo/Arithmetic-v0", level=2)
     return gem.make("arpo:Arithmetic-v0", **options)
@@ -143,18 +135,6 @@ def test_the_vector_s_environments_have_seeds_of_their_own(isolation: str) -> No
         assert len(set(vec.reset()[0])) == 4
         assert len(set(vec.reset(seed=9)[0])) == 4
         assert vec.reset(seed=[1, 1, 1, 1])[0] == vec.reset(seed=[1, 1, 1, 1])[0]
-
-
-def test_gem_s_wrappers_work(isolation: str) -> None:
-    env = EpisodeTrackingWrapper(ObservationWrapper(made(), include_chat_template=False))
-    prompt, _ = env.reset(seed=0)
-    assert prompt.count("<python>") == prompt.count("</python>") > 0
-    seen, _, _, _, info = env.step("<think>a</think><python>6 * 7</python>")
-    assert seen.startswith(prompt)
-    assert "<result>\n42\n</result>" in seen
-    *_, terminated, _, info = env.step(env.unwrapped.sample_random_action())
-    assert terminated
-    assert info["step_counter"] == 2
 
 
 def test_a_broken_sandbox_is_raised(isolation: str) -> None:

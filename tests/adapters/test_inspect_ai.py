@@ -21,7 +21,6 @@ from inspect_ai.model._call_tools import parse_tool_call
 
 from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters import inspect_ai as adapter
-from envs_registry import UnknownEnvError
 from sandbox import SandboxUnavailable
 
 from .script_endpoint import endpoint
@@ -128,12 +127,6 @@ def test_64_episodes_at_once(isolation: str, tmp_path: Path) -> None:
     assert scores(log) == native_rewards(script)
 
 
-def test_epochs_are_episodes_of_their_own(isolation: str, tmp_path: Path) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
-    log = evaluate(script, tmp_path, epochs=2)
-    assert scores(log) == [reward for reward in native_rewards(script) for _ in range(2)]
-
-
 def test_a_broken_sandbox_is_an_error_and_no_score(tmp_path: Path) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 18)
     native = native_rewards(script)
@@ -217,15 +210,6 @@ def test_levels_are_groups(isolation: str, tmp_path: Path, own_names: None) -> N
     log = evaluate(script, tmp_path)
     names = {score.name: set(score.metrics) for score in log.results.scores}
     assert names["accuracy"] >= {"mean", "stderr", "level 0", "level 1"}
-
-
-def test_bad_input() -> None:
-    with pytest.raises(ValueError, match="limit=100"):
-        adapter.inspect_task("arpo/Arithmetic-v0")
-    with pytest.raises(UnknownEnvError, match="Did you mean: arpo/GSM8K-v0"):
-        adapter.inspect_task("arpo/GSM8k-v0")
-    with pytest.raises(ValueError, match="levl"):
-        adapter.inspect_task("arpo/Arithmetic-v0", levl=2)
 
 
 def test_the_command_line_with_a_server(isolation: str, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import shlex
 import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -268,20 +267,6 @@ def test_the_place_of_an_episode_offers_its_tools_alone(arithmetic: str) -> None
     assert asyncio.run(names(index=1)) == ["python", "answer"]
 
 
-def test_an_episode_that_has_ended_says_so(arithmetic: str) -> None:
-    async def play_twice() -> Any:
-        async with connected(f"{arithmetic}/mcp") as client:
-            handle = {"episode": await begin(client, index=0)}
-            await client.call_tool("answer", {"answer": "1", **handle})
-            again = await client.call_tool("answer", {"answer": "2", **handle})
-            await client.call_tool("end_episode", handle)
-            return again
-
-    result = asyncio.run(play_twice())
-    assert result.is_error
-    assert "the episode has ended" in text_of(result)
-
-
 def test_more_episodes_than_there_is_room_for_are_refused() -> None:
     async def crowd(url: str) -> Any:
         async with connected(f"{url}/mcp") as client:
@@ -350,15 +335,6 @@ def test_over_standard_input_and_output_there_is_one_episode() -> None:
             return (await client.call_tool("episode_reward", {})).structured_content
 
     assert asyncio.run(use()) == {"done": True, "reward": 1.0}
-
-
-def test_the_library_s_own_tools_start_it_as_a_command() -> None:
-    try:
-        [python] = mcp_tools(shlex.join(SERVE), allow=["python"], env=VARIABLES)
-        result = asyncio.run(python.call(code="6 * 7"))
-        assert (result.text, result.status) == ("42", "ok")
-    finally:
-        close_connections()
 
 
 def test_a_tool_under_a_name_of_the_server_is_refused() -> None:

@@ -23,7 +23,7 @@ from arpo_env.adapters import FAULTS
 from arpo_env.adapters import openrlhf as adapter
 from arpo_env.adapters.task_rows import task_rows
 
-from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
+from .scripts import Script, native_rewards, script_for, sets
 
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}<|im_end|>{% endfor %}[assistant] "
 
@@ -142,13 +142,6 @@ def test_token_ids_are_those_of_the_environment_s_own_texts(isolation: str, toke
     assert turn == 2
 
 
-def test_64_episodes_at_once_do_not_mix(isolation: str, tokenizer: Any, open_episodes: set[int]) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 64)
-    responses = execute(script, Engine(script, tokenizer, seconds=0.01), logprobs=None)
-    assert [response["reward"] for response in responses] == native_rewards(script)
-    assert not open_episodes
-
-
 def test_a_failed_episode_is_played_again_and_then_raised(
     isolation: str, tokenizer: Any, open_episodes: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,19 +160,6 @@ def test_a_failed_episode_is_played_again_and_then_raised(
     with pytest.raises(FAULTS):
         execute(script, Engine(script, tokenizer))
     assert (failures, open_episodes) == ([0], set())
-
-
-def test_a_broken_sandbox_is_raised(isolation: str, tokenizer: Any, open_episodes: set[int]) -> None:
-    with breaking_sandbox() as (factory, end):
-        script = Script(factory, 6)
-        engine = Engine(script, tokenizer)
-        executor = adapter.agent_executor(retries=1, sandbox=factory.options["sandbox"])()
-        assert [each["reward"] for each in execute(script, engine, executor)] == native_rewards(script)
-        calls = iter(range(100))
-        engine.before = lambda: end() if next(calls) == 7 else None
-        with pytest.raises(FAULTS):
-            execute(script, engine, executor)
-    assert not open_episodes
 
 
 def test_a_full_context_is_a_truncation_of_the_environment(
@@ -239,12 +219,6 @@ def test_openrlhf_loads_a_file_that_imports_the_class(tmp_path: Path) -> None:
 def test_labels_that_name_no_task_are_refused(label: str, why: str, tokenizer: Any) -> None:
     with pytest.raises(ValueError, match=why):
         asyncio.run(adapter.AgentExecutor().execute("p", label, SimpleNamespace(), 10, tokenizer, None))
-
-
-def test_native_protocols_are_refused(tokenizer: Any) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", protocol="hermes"), 1)
-    with pytest.raises(ValueError, match="arpo-tags"):
-        execute(script, Engine(script, tokenizer))
 
 
 def play_for_benchmark(script: Script, episodes: int) -> list[float]:

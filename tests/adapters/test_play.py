@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 import arpo_env
 from arpo_env import EnvFactory, PlayedEpisode, ToolEnv
 from arpo_env.adapters import FAULTS
-from arpo_env.adapters.play import ContextFull
 from arpo_env.errors import ServiceError
 from sandbox import SandboxError
 from tests.arpo_env.chat_server import Answer, chat_server, reply
@@ -153,13 +151,6 @@ def test_a_failure_of_the_endpoint_is_no_reward(status: int, body: Any, why: str
     assert "s3cret" not in str(played.error)
     assert (played.outcome, played.turns, played.truncated) == ("failed", [], False)
     assert not open_episodes
-
-
-def test_an_endpoint_that_is_busy_is_asked_again(isolation: str) -> None:
-    script, refusals = Script(ARITHMETIC, 1), [429, 503]
-    answers = scripted(script)
-    played = play_with(lambda body: (refusals.pop(), {}) if refusals else answers(body), retries=2)
-    assert played.reward == native_rewards(script)[0]
 
 
 @pytest.mark.parametrize("factory", [ARITHMETIC, NATIVE], ids=["tags", "native"])
@@ -324,20 +315,6 @@ def test_a_cancelled_play_closes_its_environments(isolation: str, open_episodes:
 
     asyncio.run(cancel())
     assert not open_episodes
-
-
-def test_the_error_of_a_full_context_is_one_of_the_service() -> None:
-    assert issubclass(ContextFull, FAULTS)
-
-
-def test_the_code_of_the_page_plays(isolation: str) -> None:
-    page: dict[str, Any] = {}
-    for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
-        exec(code, page)
-    with chat_server(lambda body: (200, completion(reply("I stop.")["choices"][0]["message"], body))) as server:
-        assert page["rewards"](server.address, "m") == [-1.0] * 20
-        [(prompt, ids, logprobs)] = page["tokens"](server.address, "m")
-    assert len(prompt) > len(ids) == len(logprobs) == len("I stop.")
 
 
 def play_for_benchmark(script: Script, episodes: int) -> list[float]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib.util
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -48,14 +46,6 @@ def test_what_cannot_work_is_refused_with_the_cure(
     assert said in refusal(capsys, "mcp", *words)
 
 
-@needs_mcp
-def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = str(other.getsockname()[1])
-        said = refusal(capsys, "mcp", ENV, "--http", "--port", port)
-    assert f"port {port} of 127.0.0.1 is in use: choose another with --port" in said
-
-
 @pytest.mark.skipif(importlib.util.find_spec("openenv") is not None, reason="OpenEnv is installed")
 def test_without_openenv_the_pip_line_and_the_clash_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     said = refusal(capsys, "openenv", ENV, "--port", "0")
@@ -75,17 +65,6 @@ def test_it_serves_until_it_is_interrupted() -> None:
             assert answer.status == 200
         server.send_signal(signal.SIGINT)
         assert server.wait(30) == 0
-
-
-@needs_mcp
-def test_over_standard_input_ctrl_c_ends_it_too() -> None:
-    command = [sys.executable, "-m", "arpo_trainer.cli", "serve", "mcp", ENV]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        assert "one MCP client" in server.stderr.readline()
-        time.sleep(2)  # until it reads
-        server.send_signal(signal.SIGINT)
-        assert server.wait(30) == -signal.SIGINT
 
 
 def test_a_space_is_written_into_a_new_folder_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,12 +95,6 @@ def test_rewards_are_those_of_the_environment(
     assert means["tool_calls"] > 0.5
 
 
-def test_64_episodes_at_once_do_not_mix(isolation: str, open_episodes: set[int]) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 64)
-    assert Generator(script, workers=64).generate(rows_of(script.factory, 64)) == native_rewards(script)
-    assert not open_episodes
-
-
 def test_a_broken_sandbox_is_raised_and_nothing_stays_open(isolation: str, open_episodes: set[int]) -> None:
     with breaking_sandbox() as (factory, end):
         adapter.register("arpo", sandbox=factory.options["sandbox"])

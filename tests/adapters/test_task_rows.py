@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from arpo_env import EnvFactory, register, registration
+from arpo_env import EnvFactory, register
 from arpo_env.adapters.task_rows import FORMATS, find_task, task_rows, write_rows
 from arpo_trainer.cli.arpo_command import main
 from envs_registry import Task
@@ -134,14 +134,6 @@ def test_bad_input_names_the_cure_and_writes_nothing(
     assert Path("there.parquet").read_text() == "precious"
 
 
-def test_overwriting_is_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    path.write_text("old")
-    words = ["arpo/Arithmetic-v0", "--format", "jsonl", "--output", str(path), "--limit", "1", "--overwrite"]
-    assert main(["data", "export", *words]) == 0
-    assert json.loads(path.read_text())["extra_info"]["index"] == 0
-
-
 def test_a_failed_export_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("old")
@@ -174,16 +166,3 @@ def test_a_row_whose_task_has_changed_is_refused(own_names: None) -> None:
         find_task(rows[0]["extra_info"])
     with pytest.raises(ValueError, match=r"options, index, id missing.*arpo data export"):
         find_task({"env_id": "tests/Changing-v0"})
-
-
-def test_a_row_whose_question_has_moved_is_refused(tmp_path: Path) -> None:
-    """Ids of rows without an id are positions, so the question tells whether the file has been reordered."""
-    path = tmp_path / "gsm8k.jsonl"
-    lines = [json.dumps({"question": f"{n} + 1?", "answer": f"#### {n + 1}"}) + "\n" for n in range(3)]
-    path.write_text("".join(lines))
-    rows = list(task_rows(EnvFactory("arpo/GSM8K-v0", data=str(path)), "jsonl"))
-    registration._roots.clear()  # as in a new process
-    path.write_text("".join([lines[0], lines[2], lines[1]]))
-    assert find_task(rows[0]["extra_info"])[1].question == "0 + 1?"
-    with pytest.raises(ValueError, match="its data has changed"):
-        find_task(rows[1]["extra_info"])

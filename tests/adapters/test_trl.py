@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import math
-import pickle
 import re
 import time
 from collections import defaultdict
@@ -27,7 +26,7 @@ from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 
 from arpo_env import EnvFactory
-from arpo_env.adapters.trl import EpisodeFactory, TRLSpec, environment_reward, trl_spec
+from arpo_env.adapters.trl import TRLSpec, environment_reward, trl_spec
 from arpo_env.grading.grader import Grader, Score
 from envs_registry import Task
 from sandbox import Sandbox
@@ -288,24 +287,6 @@ def test_thoughts_and_cut_messages_are_graded_as_the_environment_would(isolation
         assert environment_reward([completion], [played]) == [expected], completion
 
 
-def test_evaluation_takes_rows_of_another_split(isolation: str) -> None:
-    played: Any = trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory()
-    held_out = trl_spec("arpo/Arithmetic-v0", limit=3, split="test").train_dataset
-    played.reset(**held_out[2])
-    assert played.episode.env.episode.task.id == held_out[2]["id"]
-    assert "test" in held_out[2]["id"]
-    with pytest.raises(ValueError, match="whose tools are not those of"):
-        played.reset(**trl_spec("arpo/MultiHop-v0", limit=1).train_dataset[0])
-
-
-def test_factories_pickle_and_are_equal() -> None:
-    factory = trl_spec("arpo/MultiHop-v0", limit=2).environment_factory
-    again = pickle.loads(pickle.dumps(factory))
-    assert again == factory == EpisodeFactory(EnvFactory("arpo/MultiHop-v0", limit=2))
-    assert hash(again) == hash(factory)
-    assert type(again()) is type(factory())
-
-
 def lookup(
     city: str,
     days: int = 3,
@@ -384,27 +365,6 @@ def test_what_a_signature_cannot_say_is_in_the_description() -> None:
             method_class(Base, [{"function": {"name": name}}], ("reset",))
     with pytest.raises(ValueError, match="'get' cannot be a method: 'max-results'"):
         method_class(Base, [{"function": {"name": "get", "parameters": {"properties": {"max-results": {}}}}}])
-
-
-def test_descriptions_may_have_words_that_mean_something_to_transformers() -> None:
-    from arpo_env.adapters.trl import method_class
-
-    class Base:
-        """Has no methods of its own."""
-
-    parameters = {
-        "unit": {"type": "string", "description": "a unit (choices: km, miles)"},
-        "place": {"type": "string", "description": "a place. Returns: all of it"},
-        "third": {"type": "object", "properties": {"x": {"description": "Args: none"}}},
-    }
-    tool = {"name": "go", "description": "Go.\n\nArgs:\n    unit: a unit", "parameters": {"properties": parameters}}
-    made: Any = method_class(Base, [{"type": "function", "function": tool}])
-    read = get_json_schema(made().go)["function"]
-    assert read["description"] == "Go. Args : unit: a unit"
-    properties = read["parameters"]["properties"]
-    assert list(properties) == ["unit", "place", "third"]
-    assert properties["unit"] == {"type": "string", "description": "a unit (choices: km, miles)."}
-    assert properties["place"]["description"] == "a place. Returns : all of it"
 
 
 def test_a_grader_that_raises_is_no_reward_and_ends_no_training() -> None:

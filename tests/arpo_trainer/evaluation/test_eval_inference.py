@@ -72,21 +72,6 @@ def test_uses_and_failures_are_counted_drawn_and_replayed(
     assert "debugger worked" in tree_svg(run.tree(right))
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["--with", "debuger"], "did you mean 'debugger'"),
-        (["--with-model", "x"], "name them with --with"),
-        (["--with", "backtracer", "--temperature", "0"], "temperature above 0"),
-    ],
-)
-def test_what_cannot_work_is_refused(
-    more: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command(tmp_path / "run", Path("M"), *more)) == 1
-    assert words in capsys.readouterr().err
-
-
 def test_tool_star_and_deepagent_metrics(shared: Path) -> None:
     vectors = json.loads((shared / "spec" / "vectors.json").read_text(encoding="utf-8"))["vectors"]
     [vector] = [each for each in vectors if each["id"] == "toolstar.m1m2"]

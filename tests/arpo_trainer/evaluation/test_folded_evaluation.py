@@ -14,14 +14,12 @@ from arpo_env import EnvFactory, Rewards
 from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.adapters.hosted_episodes import HostedEpisodes
 from arpo_env.adapters.task_rows import task_rows
-from arpo_env.memory_folding import memory_text
 from arpo_trainer import tree_svg
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
 from arpo_trainer.evaluation.log_formats import _message
 from arpo_trainer.evaluation.rescoring import reward_scorer, stored_episodes
 from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.sft.trace_data import TraceSettings, read_traces_of
 from arpo_trainer.views.run_page import view_tree
 from arpo_trainer.views.terminal_view import conversation_lines
 from tests.arpo_env.chat_server import chat_server, reply
@@ -82,13 +80,6 @@ def test_a_stored_episode_is_graded_again_with_its_memory(run: EvalRun) -> None:
     assert (episode.folds, episode.memory, episode.tools_used) == (1, MEMORY, ["search"])
     score = asyncio.run(reward_scorer(Rewards.of("paper"))(stored))
     assert score.value == stored.entry.reward
-
-
-def test_a_folded_episode_of_an_endpoint_is_two_rows_of_a_cold_start(run: EvalRun) -> None:
-    row = json.loads(run.tree(run.rows[0]).to_json())
-    data = read_traces_of([("here", row)], TraceSettings(min_reward=-1.0))
-    assert (len(data.traces), dict(data.dropped)) == (2, {})
-    assert data.traces[1].question == f"{data.traces[0].question}\n\n{memory_text(MEMORY)}"
 
 
 def test_play_goes_on_from_the_memories() -> None:

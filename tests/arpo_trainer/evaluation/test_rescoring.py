@@ -18,7 +18,6 @@ from arpo_trainer.evaluation.rescoring import (
     GIVE_UP,
     Rescored,
     Scorer,
-    StoredEpisode,
     function_scorer,
     grader_scorer,
     read_reward,
@@ -229,16 +228,3 @@ def test_answers_of_unfinished_runs_and_empty_ones(tmp_path: Path) -> None:
     (run / "traces.jsonl").unlink()
     with pytest.raises(ValueError, match=r"has no traces\.jsonl"):
         score(run, function_scorer(lambda answer, task: Score(1.0)))
-
-
-def test_the_scorer_is_given_the_stored_task(tmp_path: Path) -> None:
-    run = play(tmp_path / "run", {"t0": [("12", 1.0)]})
-    seen: list[StoredEpisode] = []
-
-    async def look(stored: StoredEpisode) -> Score:
-        seen.append(stored)
-        return Score(0.5, {"x": 1.0})
-
-    found = score(run, look)
-    assert (seen[0].task.kind, seen[0].task.level, seen[0].answer) == ("qa", "1", "12")
-    assert (found.scores[0]["value"]["mean"], found.scores[0]["accuracy"]["mean"]) == (0.5, 0.0)

@@ -20,7 +20,7 @@ from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
 from arpo_trainer.evaluation.eval_session import LiveDisplay, plan_environments
 from arpo_trainer.tree import RolloutTree
 from tests import ready_processes
-from tests.arpo_env.chat_server import Answer, chat_server, reply
+from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_trainer.evaluation import made_rows
 
 TASKS, SAMPLES = 12, 2
@@ -191,21 +191,6 @@ def test_a_model_that_is_not_there_is_named_before_another_is_played(
     assert "nothing' does not exist. Give a folder with a config.json" in said
     assert "done" not in said
     assert load_eval_run(tmp_path / "run").rows == []
-
-
-def nonsense(body: dict[str, Any]) -> tuple[int, Any]:
-    return 200, {"choices": []}
-
-
-@pytest.mark.parametrize("answer", [nonsense, lambda _: (200, b"<html>")], ids=["no choices", "html"])
-@pytest.mark.usefixtures("isolation")
-def test_an_endpoint_that_answers_nonsense_is_named(
-    answer: Answer, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with chat_server(answer) as server:
-        assert main(play(tmp_path, "--tasks", "3", *at(server.address, model_folder))) == 1
-    said = capsys.readouterr().err
-    assert "100.0 % of the episodes broke (model 3)" in said
 
 
 @pytest.mark.usefixtures("isolation")

@@ -126,17 +126,6 @@ def test_shards_of_other_settings_are_refused(
         merge_shards([copies])
 
 
-def test_other_versions_are_told_and_kept(copies: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = copies / "shard-1-of-3" / "run.json"
-    facts = json.loads(path.read_text())
-    facts["versions"]["trl"] = "0.1"
-    path.write_text(json.dumps(facts))
-    joined = merge_shards([copies]).facts
-    assert "were played by other versions: versions trl was" in caplog.text
-    usual = joined["versions"]
-    assert joined["shards"]["versions"] == [usual, {**usual, "trl": "0.1"}, usual]
-
-
 def test_shards_of_another_number_and_a_whole_are_refused(
     asked: list[str], copies: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

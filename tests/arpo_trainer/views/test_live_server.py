@@ -91,12 +91,6 @@ def test_nothing_else_is_served(server: ViewServer, path: str) -> None:
     assert ask(server, path)[0] == 404
 
 
-@pytest.mark.parametrize(("port", "said"), [(-1, "between 0"), (70000, "between 0"), (None, "give another one")])
-def test_a_port_that_cannot_be_had_names_the_cure(server: ViewServer, run: Path, port: int | None, said: str) -> None:
-    with pytest.raises((ValueError, OSError), match=said):
-        ViewServer([run], server.server_port if port is None else port)
-
-
 def test_a_browser_follows_a_run(server: ViewServer, run: Path, browser: Browser) -> None:
     browser.size(1360, 950)
     browser.open(server.address)

@@ -96,14 +96,6 @@ def test_widths_divide_a_text_as_its_tokens_do(model: Path) -> None:
     assert widths(ids, "other" + text) is None
 
 
-def test_without_a_tokenizer_there_are_no_widths(tmp_path: Path) -> None:
-    assert TokenWidths.of_model(None) is None
-    assert TokenWidths.of_model(tmp_path) is None
-    assert TokenWidths.of_model("nobody/has-this-model") is None
-    (tmp_path / "tokenizer.json").write_text("{")
-    assert TokenWidths.of_model(tmp_path) is None
-
-
 def test_a_browser_colours_each_character_by_its_tokens(model: Path, tmp_path: Path, browser: Browser) -> None:
     text = "<think>apples 中 😀</think><answer>é of</answer>"
     ids = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json")).encode(text).ids

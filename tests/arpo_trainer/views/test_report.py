@@ -5,10 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,8 @@ import pytest
 from arpo_trainer.report.html_report import payload, write_report
 from arpo_trainer.report.run_data import choose_trees, load_run
 from arpo_trainer.tree import Decision, RolloutTree, Trajectory, write_traces
+from tests.arpo_trainer.views.browser import Browser
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 NASTY = (
     "</script><script>document.documentElement.dataset.pwned=1</script>"
     '<img src=x onerror="document.documentElement.dataset.pwned=2"> <!-- {{data}} $& 中文 \u202e עברית ' + "x" * 500
@@ -170,11 +167,6 @@ def test_an_empty_directory_still_gets_a_page(tmp_path: Path) -> None:
     assert len(data["notes"]) == 4
 
 
-def test_a_missing_directory_names_the_cure(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"nowhere.*arpo train"):
-        write_report(tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize("name", ["metrics.jsonl", "eval.jsonl", "traces.jsonl"])
 @pytest.mark.parametrize("line", ['{"step": 1', "[1, 2]"])
 def test_a_broken_line_is_named(run_dir: Path, name: str, line: str) -> None:
@@ -182,18 +174,6 @@ def test_a_broken_line_is_named(run_dir: Path, name: str, line: str) -> None:
     with (run_dir / name).open("a", encoding="utf-8") as file:
         file.write(line)
     with pytest.raises(ValueError, match=rf"{name}, line {count + 1}:"):
-        write_report(run_dir)
-
-
-def test_a_line_that_is_no_tree_is_named(run_dir: Path) -> None:
-    write_lines(run_dir / "traces.jsonl", [{"meta": {"step": 1}, "spans": []}])
-    with pytest.raises(ValueError, match=r"traces\.jsonl, line 1: not a rollout tree"):
-        write_report(run_dir)
-
-
-def test_a_broken_run_json_is_named(run_dir: Path) -> None:
-    (run_dir / "run.json").write_text('{"name":\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"run\.json, line 2:"):
         write_report(run_dir)
 
 
@@ -212,11 +192,6 @@ def test_trees_left_out_are_counted(run_dir: Path) -> None:
     assert (len(run.trees), run.tree_total, run.tree_steps) == (3, 4, 2)
     data = payload(run)
     assert (len(data["trees"]), data["tree_total"]) == (3, 4)
-
-
-def test_at_least_one_tree_is_wanted(run_dir: Path) -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        load_run(run_dir, trees=0)
 
 
 @pytest.mark.parametrize("count", [2, 5, 48, 100, 399])
@@ -247,40 +222,14 @@ def test_samples_between_the_first_and_the_last_evaluation_are_left_out(run_dir:
     assert kept == [1, 0, 1]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_a_browser_draws_it_and_runs_nothing_else(run_dir: Path, tmp_path: Path) -> None:
-    page = write_report(run_dir)
-    root = ["--no-sandbox"] if os.geteuid() == 0 else []
-    done = subprocess.run(
-        [
-            str(CHROMIUM),
-            "--headless",
-            *root,
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-sync",
-            "--disable-background-networking",
-            "--disable-component-update",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            "--enable-logging=stderr",
-            "--window-size=1200,900",
-            "--dump-dom",
-            page.as_uri() + "#tree=3&leaf=2",
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    opening = re.search(r"<html[^>]*>", done.stdout)
-    assert opening
-    assert 'data-ready="yes"' in opening[0]
-    assert "data-broken" not in opening[0]
-    assert "pwned" not in opening[0]
-    assert "<img" not in done.stdout
-    assert "CONSOLE" not in done.stderr
-    assert len(re.findall(r'data-node="span-\d+"', done.stdout)) == len(make_tree().spans)
-    assert len(re.findall(r'class="leaf [a-z]+"', done.stdout)) == len(make_tree().trajectories)
-    assert "Trajectory 2" in done.stdout
-    assert 'class="line-a"' in done.stdout
+def test_a_browser_draws_it_and_runs_nothing_else(run_dir: Path, browser: Browser) -> None:
+    browser.open(write_report(run_dir).as_uri() + "#tree=3&leaf=2")
+    drawn = browser.value("document.documentElement.outerHTML")
+    assert "data-broken" not in drawn[:500]
+    assert "pwned" not in drawn[:500]
+    assert "<img" not in drawn
+    assert len(re.findall(r'data-node="span-\d+"', drawn)) == len(make_tree().spans)
+    assert len(re.findall(r'class="leaf [a-z]+"', drawn)) == len(make_tree().trajectories)
+    assert "Trajectory 2" in drawn
+    assert 'class="line-a"' in drawn
+    assert browser.logs == []
