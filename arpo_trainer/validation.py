@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+from envs_registry.nearest_name import nearest_hint
+
 T = TypeVar("T")
 _TYPE_WORDS = {"int": "a whole number", "float": "a finite number", "str": "text", "bool": "true or false"}
 
@@ -25,8 +27,7 @@ def check_name(what: str, given: str, known: Iterable[str]) -> None:
     """
     names = list(known)
     if given not in names:
-        near = nearest_names(given, names)
-        hint = f"; did you mean {near!r}?" if near else ""
+        hint = nearest_hint(given, names)
         raise ValueError(f"{what} must be one of {', '.join(map(repr, names))}; not {given!r}{hint}")
 
 

@@ -90,12 +90,7 @@ class UnknownOptionError(ValueError):
 
 Loader = Callable[..., TaskSource]
 _LOADERS: dict[str, Loader] = {}
-GENERATORS = (
-    "arithmetic",
-    "bifurcation",
-    "multihop",
-    "toolworld",
-)  # modules of `envs_registry.generated`, imported at first use
+GENERATORS = ("arithmetic", "bifurcation", "multihop", "toolworld")  # modules of `generated`, imported at first use
 
 
 def register_source(name: str, loader: Loader) -> None:
@@ -159,27 +154,19 @@ def load_source(
     chosen = {"split": split, "data": data, "seed": seed if generated else None}
     # Only what the caller gave: the defaults of a loader are its own, and it may lack these parameters.
     given = {key: value for key, value in chosen.items() if value is not None}
-    _check_names(name, loader, options)
-    _check_taken(name, loader, given)
+    _check_taken(name, loader, given, options)
     source = loader(**given, **options)
     return source if limit is None and not shuffle else LimitedSource(source, limit, seed if shuffle else None)
 
 
-def _check_names(name: str, loader: Loader, options: Mapping[str, Any]) -> None:
-    """Raise for options that the loader's signature lacks, unless it accepts `**options` and checks them itself."""
+def _check_taken(name: str, loader: Loader, given: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Raise for what the loader's signature lacks, unless it accepts `**options` and checks them itself."""
     parameters = inspect.signature(loader).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     for option in options:
         if option not in parameters:
             raise UnknownOptionError(name, option, parameters)
-
-
-def _check_taken(name: str, loader: Loader, given: Mapping[str, Any]) -> None:
-    """Raise if a split or a data file is given and the loader has no parameter for it."""
-    parameters = inspect.signature(loader).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
     if "split" in given and "split" not in parameters:
         raise ValueError(
             f"{name} has no splits: leave split={given['split']!r} out, or register its tasks by split, as in "

@@ -4,9 +4,41 @@ from __future__ import annotations
 
 import functools
 import importlib
+import zlib
+from collections.abc import Collection
 from typing import Any
 
 from envs_registry.spec import EnvSpec, register
+
+SPLITS = ("train", "test")
+_TEST_SHARE = 10  # one question in ten belongs to the test split
+
+
+def check_split(name: str, split: str) -> None:
+    """Raise ValueError if a generator has no such split."""
+    if split not in SPLITS:
+        raise ValueError(f"{name} has the splits {' and '.join(SPLITS)}, not {split!r}")
+
+
+def in_split(text: str, split: str) -> bool:
+    """Return whether what a text says belongs to a split; no text belongs to both."""
+    # A checksum and not hash(), whose value for a text differs between processes.
+    return (zlib.crc32(text.encode()) % _TEST_SHARE == 0) == (split == "test")
+
+
+def levels_of(name: str, level: int | str, known: Collection[int]) -> list[int]:
+    """Return the levels that "mixed", one of them, or several as in "2,3" mean.
+
+    Raises:
+        ValueError: the generator has no such level.
+    """
+    if level == "mixed":
+        return list(known)
+    parts = [part.strip() for part in str(level).split(",")]
+    if not all(part.isdecimal() and int(part) in known for part in parts):
+        shown = ", ".join(map(str, known))
+        raise ValueError(f"{name} has the levels {shown}, 'mixed', or several as in '2,3'; not {level!r}")
+    return list(dict.fromkeys(map(int, parts)))
 
 
 def _measured(module: str, name: str, episode: Any) -> float:

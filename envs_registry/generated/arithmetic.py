@@ -16,17 +16,14 @@ from __future__ import annotations
 
 import random
 import re
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from envs_registry.datasets.rows import ChosenTasks, chosen_tasks
+from envs_registry.generated import check_split, in_split, levels_of
 from envs_registry.sources import register_source
 from envs_registry.task import Task
-
-SPLITS = ("train", "test")
-TEST_SHARE = 10  # one question in ten belongs to the test split
 
 _THINGS = ("bolts", "gears", "lamps", "pipes", "tiles", "wires", "nails", "hinges", "panels", "valves")
 _PLACES = ("depot", "harbour", "mill", "station", "workshop", "market", "farm", "quarry")
@@ -60,12 +57,11 @@ class ArithmeticSource:
     solution_tool = "python"
 
     def __init__(self, split: str = "train", level: int | str = "mixed", seed: int = 0, notes: int = 1) -> None:
-        if split not in SPLITS:
-            raise ValueError(f"Arithmetic has the splits {' and '.join(SPLITS)}, not {split!r}")
+        check_split("Arithmetic", split)
         if type(notes) is not int or not 1 <= notes <= MOST_NOTES:
             raise ValueError(f"notes must be a whole number from 1 to {MOST_NOTES}, got {notes!r}")
         self.split, self.seed, self.notes = split, seed, notes
-        self.levels = _levels(level)
+        self.levels = levels_of("Arithmetic", level, _DRAFTS)
 
     def task(self, index: int) -> Task:
         """Return task number `index`."""
@@ -92,25 +88,8 @@ class ArithmeticSource:
             # count, as for `check_setup`.
             shown = draft.answer >= 1000 and str(draft.answer) in re.findall(r"\d+", draft.setup)
             # The setup counts as well, since the words of a question about a variable are the same for all numbers.
-            if not shown and _belongs(draft.question + draft.setup, self.split):
+            if not shown and in_split(draft.question + draft.setup, self.split):
                 return level, draft
-
-
-def _levels(level: int | str) -> list[int]:
-    if level == "mixed":
-        return sorted(_DRAFTS)
-    parts = str(level).split(",")
-    if not all(part.strip().isdigit() and int(part) in _DRAFTS for part in parts):
-        raise ValueError(
-            f"Arithmetic has the levels 1 to {max(_DRAFTS)}, 'mixed', or several as in '2,3'; not {level!r}"
-        )
-    return [int(part) for part in parts]
-
-
-def _belongs(text: str, split: str) -> bool:
-    # A checksum and not hash(), whose value for a text differs between processes.
-    in_test = zlib.crc32(text.encode()) % TEST_SHARE == 0
-    return in_test == (split == "test")
 
 
 def _product(rng: random.Random) -> _Draft:

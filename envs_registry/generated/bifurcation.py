@@ -12,10 +12,10 @@ from __future__ import annotations
 import functools
 import json
 import random
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
+from envs_registry.generated import check_split
 from envs_registry.nearest_name import nearest_hint
 from envs_registry.sources import UnknownOptionError, register_source
 from envs_registry.task import Task
@@ -84,11 +84,11 @@ class WorldSettings:
     dense: bool = False
 
     def __post_init__(self) -> None:
-        highest = {"decisions": 12, "choices": 8, "cues": len(CUES), "routine": 40, "uneven": 10}
-        lowest = {"decisions": 1, "choices": 2, "cues": 1, "routine": 0, "uneven": 0}
-        for name, high in highest.items():
-            _check_range(name, getattr(self, name), lowest[name], high)
-        _check_range("critical", self.critical, 0, self.decisions)
+        ranges: dict[str, tuple[float, float]] = {"decisions": (1, 12), "choices": (2, 8), "cues": (1, len(CUES))}
+        ranges |= {"routine": (0, 40), "uneven": (0, 10), "critical": (0, self.decisions)}
+        ranges |= {"noise": (0.0, 1.0), "slip": (0.0, 1.0)}
+        for name, (low, high) in ranges.items():
+            _check_range(name, getattr(self, name), low, high)
         for name in ("shared_doors", "dense"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, not {getattr(self, name)!r}")
@@ -97,8 +97,6 @@ class WorldSettings:
                 f"{self.decisions} decisions of {self.choices} choices need more than {len(DOORS)} doors; lower one of "
                 "them, or set shared_doors=True"
             )
-        for name in ("noise", "slip"):
-            _check_range(name, getattr(self, name), 0.0, 1.0)
         for name, kinds in (("layout", Layout), ("rule", Rule), ("dead_ends", DeadEnds)):
             given, known = getattr(self, name), get_args(kinds)
             if given not in known:
@@ -280,14 +278,9 @@ def _order(settings: WorldSettings) -> list[int | None]:
     return order
 
 
-def world_setup(settings: WorldSettings, seed: int, name: str) -> str:
-    """Return the text that a task carries, from which `world_of` makes its world; it does not hold the key."""
-    return json.dumps({"bifurcation": asdict(settings), "seed": seed, "name": name})
-
-
 @functools.lru_cache(maxsize=1024)
 def world_of(setup: str) -> DoorWorld:
-    """Return the world of a task's `setup`.
+    """Return the world that a task's `setup` describes; the setup does not hold the key.
 
     Raises:
         ValueError: the setup is not that of such a task.
@@ -297,11 +290,6 @@ def world_of(setup: str) -> DoorWorld:
         return make_world(WorldSettings(**facts["bifurcation"]), facts["seed"], facts["name"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError("the tool `go` plays the tasks of arpo/Bifurcation-v0 only; this task has no world") from error
-
-
-def right_doors(world: DoorWorld) -> Sequence[str]:
-    """Return doors that lead to the right key if nothing slips."""
-    return [room.right or room.doors[0] for room in world.rooms]
 
 
 def key_quality(episode: Any) -> float:
@@ -317,7 +305,6 @@ def _check_range(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} must be a {'whole ' * whole}number between {low} and {high}, got {value!r}")
 
 
-SPLITS = ("train", "test")
 LEVELS: dict[str, WorldSettings] = {
     "short": WorldSettings(decisions=2, choices=3, rule="fixed"),
     "long-critical": WorldSettings(decisions=3, choices=5, routine=6, layout="spread", critical=2, rule="fixed"),
@@ -343,9 +330,7 @@ class BifurcationSource:
     solution_tool = "go"
 
     def __init__(self, split: str = "train", level: str = "short", seed: int = 0, **knobs: Any) -> None:
-        if split not in SPLITS:
-            hint = nearest_hint(split, SPLITS)
-            raise ValueError(f"Bifurcation has the splits {' and '.join(SPLITS)}, not {split!r}{hint}")
+        check_split("Bifurcation", split)
         if level not in LEVELS:
             hint = nearest_hint(level, LEVELS)
             raise ValueError(f"Bifurcation has the levels {', '.join(LEVELS)}; not {level!r}{hint}")
@@ -367,12 +352,12 @@ class BifurcationSource:
             (world.keys[-1],),
             source="bifurcation",
             level=self.level,
-            setup=world_setup(self.settings, self.seed, name),
+            setup=json.dumps({"bifurcation": asdict(self.settings), "seed": self.seed, "name": name}),
         )
 
     def solution(self, index: int) -> tuple[str, ...]:
         """Return doors that lead to the right key if nothing slips."""
-        return tuple(right_doors(self.world(index)))
+        return tuple(room.right or room.doors[0] for room in self.world(index).rooms)
 
 
 def load(

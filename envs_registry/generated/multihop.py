@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envs_registry.datasets.rows import ChosenTasks, chosen_tasks
+from envs_registry.generated import check_split, in_split, levels_of
 from envs_registry.sources import register_source
 from envs_registry.task import Task
 
@@ -35,31 +36,15 @@ from envs_registry.task import Task
 # that similar names exist. Each name contains an invented word; worlds with even seeds and worlds with odd seeds use
 # different words. Any resemblance to real names is coincidental.
 
-_STYLES = (
-    (
-        ("Br", "Sk", "Th", "Hal", "Ul", "Gr", "Vest", "Od"),
-        ("a", "o", "e", "i", "y"),
-        ("nd", "rv", "ld", "sk", "gr", "lv"),
-        ("ik", "or", "und", "heim", "ast", "ven"),
-    ),
-    (
-        ("Ma", "Li", "Ro", "Sa", "Ve", "Ca", "Do", "Fi"),
-        ("r", "l", "n", "s", "v", "d"),
-        ("e", "i", "a", "o", "ia", "eo"),
-        ("nello", "ressa", "vano", "tora", "mira", "lindo"),
-    ),
-    (
-        ("Ka", "To", "Mi", "Hu", "Ya", "No", "Shi", "Re"),
-        ("k", "m", "r", "z", "n", "t"),
-        ("a", "u", "o", "e", "i", "ai"),
-        ("maru", "zuki", "reno", "shido", "tane", "kuro"),
-    ),
-    (
-        ("Zh", "Dr", "Kr", "Vol", "Mir", "Bel", "Pr", "Stan"),
-        ("a", "e", "u", "o", "y"),
-        ("sl", "dr", "zn", "rk", "vl", "mn"),
-        ("ovets", "anka", "imir", "osk", "ichev", "una"),
-    ),
+# beginnings, two parts of the middle, ends
+_STYLES = tuple(
+    tuple(tuple(part.split()) for part in style.split(" / "))
+    for style in (
+        "Br Sk Th Hal Ul Gr Vest Od / a o e i y / nd rv ld sk gr lv / ik or und heim ast ven",
+        "Ma Li Ro Sa Ve Ca Do Fi / r l n s v d / e i a o ia eo / nello ressa vano tora mira lindo",
+        "Ka To Mi Hu Ya No Shi Re / k m r z n t / a u o e i ai / maru zuki reno shido tane kuro",
+        "Zh Dr Kr Vol Mir Bel Pr Stan / a e u o y / sl dr zn rk vl mn / ovets anka imir osk ichev una",
+    )
 )
 _NOUNS = ("Lantern", "Orchard", "Winter", "Compass", "Ferry", "Mirror", "Harvest", "Ladder", "Garden", "Bell", "Map")
 _BIRDS = ("Kestrel", "Heron", "Petrel", "Swallow", "Curlew", "Osprey", "Plover", "Gannet", "Tern", "Skua")
@@ -823,8 +808,6 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-SPLITS = ("train", "test")
-TEST_SHARE = 10  # one question in ten belongs to the test split
 WORLD_SIZE = 3000  # passages
 DIFFERENT = 10_000  # distinct questions per number of hops, counted from the first
 _MOST_DRAWS = 50  # consecutive repeated draws after which the questions of a small world count as exhausted
@@ -867,11 +850,10 @@ class MultiHopSource:
     def __init__(
         self, split: str = "train", level: int | str = "mixed", seed: int = 0, world_size: int = WORLD_SIZE
     ) -> None:
-        if split not in SPLITS:
-            raise ValueError(f"MultiHop has the splits {' and '.join(SPLITS)}, not {split!r}")
+        check_split("MultiHop", split)
         check_size(world_size)
         self.split, self.seed, self.world_size = split, seed, world_size
-        self.levels = _levels(level)
+        self.levels = levels_of("MultiHop", level, HOPS)
         self._drafts: dict[int, list[Draft]] = defaultdict(list)  # number of hops -> questions in order
         self._asked: set[str] = set()
         self._exhausted: set[int] = set()  # numbers of hops
@@ -938,7 +920,7 @@ class MultiHopSource:
         rng = random.Random(f"multihop/{self.seed}/{self.world_size}/{self.split}/{hops}/{number}")
         while True:
             draft = draw(self.world, hops, rng)
-            if draft is not None and _belongs(draft.form, self.split):
+            if draft is not None and in_split(_asked(draft.form), self.split):
                 yield draft
 
     def _alike(self, passage: str) -> list[str]:
@@ -956,22 +938,6 @@ class MultiHopSource:
 
 def _words(title: str) -> list[str]:
     return [word for word in re.findall(r"\w+", title.lower()) if word not in _TITLE_WORDS_LEFT_OUT]
-
-
-def _levels(level: int | str) -> list[int]:
-    if level == "mixed":
-        return list(HOPS)
-    parts = [part.strip() for part in str(level).split(",")]
-    known = {str(hops): hops for hops in HOPS}
-    if not all(part in known for part in parts):
-        raise ValueError(f"MultiHop has the levels {', '.join(known)}, 'mixed', or several as in '2,3'; not {level!r}")
-    return list(dict.fromkeys(known[part] for part in parts))
-
-
-def _belongs(form: Form, split: str) -> bool:
-    # A checksum and not hash(), whose value for a text differs between processes.
-    in_test = zlib.crc32(_asked(form).encode()) % TEST_SHARE == 0
-    return in_test == (split == "test")
 
 
 def _asked(form: Form) -> str:

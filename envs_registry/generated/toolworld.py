@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from envs_registry.generated import check_split
 from envs_registry.sources import register_source
 from envs_registry.task import Task
 
@@ -355,7 +356,6 @@ def _names(rng: random.Random, count: int) -> list[str]:
     return list(made)
 
 
-SPLITS = ("train", "test")
 LEVELS = ("1", "2", "3")
 _SETUP = re.compile(r'"toolworld-s(-?\d+)-(train|test)-l(\d)-n(\d+)"')
 
@@ -434,8 +434,7 @@ class ToolWorldSource:
     solution_protocol = "deepagent"
 
     def __init__(self, split: str = "train", level: str = "3", seed: int = 0) -> None:
-        if split not in SPLITS:
-            raise ValueError(f"ToolWorld has the splits {' and '.join(SPLITS)}, not {split!r}")
+        check_split("ToolWorld", split)
         if str(level) not in LEVELS:
             raise ValueError(f"ToolWorld has the levels {', '.join(LEVELS)}; not {level!r}")
         if type(seed) is not int:

@@ -165,7 +165,7 @@ def test_calls_out_of_order_say_so(env: ToolEnv) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"level": 8}, "levels 1 to 6"),
+        ({"level": 8}, "levels 1, 2, 3, 4, 5, 6"),
         ({"colour": "red"}, "has no option 'colour'; its options are .*level"),
         ({"serch": "tavily"}, "did you mean 'search' of ToolEnv"),
         ({"tool": ["python"]}, "did you mean 'tools' of ToolEnv"),

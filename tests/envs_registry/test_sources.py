@@ -49,8 +49,8 @@ def test_arithmetic_mixes_levels_in_turn() -> None:
     ("options", "words"),
     [
         ({"split": "dev"}, "splits train and test"),
-        ({"level": 9}, "levels 1 to 6"),
-        ({"level": "hard"}, "levels 1 to 6"),
+        ({"level": 9}, "levels 1, 2, 3, 4, 5, 6"),
+        ({"level": "hard"}, "levels 1, 2, 3, 4, 5, 6"),
         ({"limit": 0}, "at least 1"),
         ({"shuffle": True}, "endless and cannot be shuffled"),
     ],
