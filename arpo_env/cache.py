@@ -100,11 +100,7 @@ class Record:
 
 
 def canonical(request: Any) -> str:
-    """Return JSON that is equal for equal data.
-
-    Raises:
-        TypeError, ValueError: the data contains a value that JSON does not have.
-    """
+    """Return JSON that is equal for equal data."""
     return json.dumps(request, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -407,11 +403,7 @@ class Store:
         return f"Records of that kind: {'; '.join(rows) or 'nothing'}{same}. "
 
     def unpack(self, record: Record) -> Any:
-        """Return the value of a record.
-
-        Raises:
-            CacheError: the value is damaged.
-        """
+        """Return the value of a record."""
         try:
             return json.loads(zlib.decompress(record.value))
         except (zlib.error, ValueError) as error:
@@ -627,9 +619,6 @@ def export_jsonl(cache: Cache, path: str | os.PathLike[str]) -> int:
     """Write all records to a file, one JSON object per line; return the number of records.
 
     The file appears under its name only when it is complete, and replaces an existing file.
-
-    Raises:
-        FileNotFoundError: the folder does not exist.
     """
     target = Path(path)
     if not target.parent.is_dir():
@@ -655,9 +644,6 @@ def import_jsonl(cache: Cache, path: str | os.PathLike[str], replace_records: bo
         cache: the cache to add to.
         path: path of the exported file.
         replace_records: replace existing records with the same key.
-
-    Raises:
-        ValueError: a line is not a record; earlier batches of 1,000 lines have been added.
     """
     added = 0
     with open(path, "rb") as file:

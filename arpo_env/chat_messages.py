@@ -45,11 +45,7 @@ def _by_server(protocol: Protocol) -> bool:
 
 
 def reply_message(given: Any) -> Message:
-    """Return the assistant's message of a reply, with what is used of it.
-
-    Raises:
-        TypeError, KeyError, AttributeError: it is no such message.
-    """
+    """Return the assistant's message of a reply, with what is used of it."""
     content, calls = text_of(given.get("content")), given.get("tool_calls") or []
     if not isinstance(calls, list) or not all(isinstance(call["function"]["name"], str) for call in calls):
         raise TypeError("tool_calls is no list of calls of functions")

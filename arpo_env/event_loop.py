@@ -45,11 +45,7 @@ def run_in_daemon_thread(work: Callable[[], T], name: str) -> Future[T]:
 
 
 class BackgroundCall(Generic[T]):
-    """A coroutine that runs on the background loop while the thread that started it goes on.
-
-    Raises:
-        RuntimeError: it was made on the background loop itself, where waiting for it would deadlock.
-    """
+    """A coroutine that runs on the background loop while the thread that started it goes on."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         if threading.current_thread() is _thread:

@@ -62,9 +62,6 @@ class RateLimiter:
 
     Args:
         per_second: most starts per second and key.
-
-    Raises:
-        ValueError: `per_second` is not above 0.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -81,9 +78,6 @@ class RateLimiter:
             patience: longest wait in seconds.
             key: what the limit applies to, such as a host.
             min_interval: seconds to the next start of this key, if that is more than the limit demands.
-
-        Raises:
-            RateLimited: the wait would be longer than `patience`.
         """
         await asyncio.sleep(self._reserve(patience, key, max(1 / self.per_second, min_interval)))
 
@@ -251,12 +245,7 @@ class CannotConnect(Exception):
 
 
 def open_client() -> httpx2.AsyncClient:
-    """Return a client with one connection, and without time limits, cookies and redirects.
-
-    Raises:
-        ModuleNotFoundError: httpx2 is not installed.
-        CannotConnect: a proxy or certificates of the environment cannot be used.
-    """
+    """Return a client with one connection, and without time limits, cookies and redirects."""
     try:
         import httpx2
     except ModuleNotFoundError as error:
@@ -312,11 +301,7 @@ class Reply:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def json(self) -> Any:
-        """Return the body as JSON.
-
-        Raises:
-            ServiceError: the body is not JSON.
-        """
+        """Return the body as JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -561,11 +546,7 @@ def _split_login(url: str) -> tuple[str, dict[str, str]]:
 
 
 def checked_address(service: str, address: str) -> str:
-    """Return the address without white space, trailing slashes, query and fragment.
-
-    Raises:
-        ValueError: it is not an http or https address with a host.
-    """
+    """Return the address without white space, trailing slashes, query and fragment."""
     try:
         parts = urllib.parse.urlsplit(address.strip())
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0

@@ -69,11 +69,7 @@ class Address:
 
 
 def parse_address(url: str, ports: Collection[int] | None = PORTS) -> Address:
-    """Parse an http or https address; `ports` are the allowed ones, None allows all.
-
-    Raises:
-        PageError: the address is not allowed, or not valid.
-    """
+    """Parse an http or https address; `ports` are the allowed ones, None allows all."""
     text = url.strip()
     if len(text) > _LONGEST:
         raise PageError(url, f"the address is longer than {_LONGEST:,} characters")
@@ -145,11 +141,7 @@ def _embedded(address: IP) -> list[IP]:
 
 
 async def resolve(host: str, port: int, allow_private: bool) -> list[str]:
-    """Look a host up once, and return its addresses in the order to try them.
-
-    Raises:
-        AddressRefused: one of the addresses is not public, or the name does not exist.
-    """
+    """Look a host up once, and return its addresses in the order to try them."""
     loop = asyncio.get_running_loop()
     try:
         answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -234,12 +226,7 @@ class _TooLarge(Exception):
 
 
 def open_pages(limits: FetchLimits) -> httpx2.AsyncClient:
-    """Return a client for the requests of one page: no proxy and no netrc of the environment, only public addresses.
-
-    Raises:
-        ModuleNotFoundError: httpx2 is not installed.
-        ServiceError: the certificates of the environment cannot be used.
-    """
+    """Return a client for the requests of one page: no proxy and no netrc of the environment, only public addresses."""
     try:
         import httpx2
     except ModuleNotFoundError as error:
@@ -289,9 +276,6 @@ async def fetch(client: httpx2.AsyncClient, address: Address, seconds: float, li
         address: of the page.
         seconds: for the whole request.
         limits: of the body.
-
-    Raises:
-        PageError: there was no complete answer, or it is not text.
     """
     import httpx2
 

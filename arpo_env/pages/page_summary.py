@@ -110,9 +110,6 @@ class PageSummariser:
             query: the current search.
             steps: the reasoning so far, with its searches and results.
             pages: best first. If none has text, the model is not asked.
-
-        Raises:
-            ServiceError: the model failed.
         """
         language = "zh" if _is_chinese(query) else "en"
         shown = self._shown(pages)

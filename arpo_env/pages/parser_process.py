@@ -140,11 +140,7 @@ def _joined(base: str, address: str) -> str:
 
 
 def parse_pdf(body: bytes, max_characters: int) -> dict[str, str]:
-    """Return the text of the first pages of a PDF: as many as fit into the time and the characters.
-
-    Raises:
-        ValueError: it is locked.
-    """
+    """Return the text of the first pages of a PDF: as many as fit into the time and the characters."""
     from pypdf import PdfReader
 
     reader = PdfReader(io.BytesIO(body), strict=False)

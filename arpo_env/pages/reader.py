@@ -63,11 +63,7 @@ class ParsingFailed(Exception):
 
 
 def check_libraries() -> None:
-    """Check that the libraries of the parser are installed; nothing is imported.
-
-    Raises:
-        ModuleNotFoundError: a library is missing; says how to install it.
-    """
+    """Check that the libraries of the parser are installed; nothing is imported."""
     if lacking := [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]:
         raise ModuleNotFoundError(_how_to_install(f"without {', '.join(lacking)}"), name=lacking[0])
 
@@ -104,11 +100,6 @@ class PageParser:
             body: of the page.
             max_characters: number of characters after which a parser may stop.
             base: address of the page, to which its links are relative; "" does not collect links.
-
-        Raises:
-            ParsingFailed: the page cannot be parsed.
-            ImportError: a library is missing.
-            ServiceError: no process could be started, or the parser was closed.
         """
         head = json.dumps({"kind": kind, "max_characters": max_characters, "base": base}).encode()
         try:
@@ -162,12 +153,7 @@ class JinaReader:
         )
 
     async def read(self, address: Address, max_characters: int) -> Page:
-        """Return a page.
-
-        Raises:
-            PageError: the service could not read it.
-            ServiceError: the service failed.
-        """
+        """Return a page."""
         try:
             await self._limiter.acquire(_PATIENCE)
             reply = await self._http.request("GET", f"{self.address}/{address.url}", headers=self._headers)
@@ -473,11 +459,7 @@ class PageReader:
         return fetched
 
     async def _permission(self, address: Address, visit: _Visit) -> float:
-        """Return the pause in seconds that the site asks for.
-
-        Raises:
-            PageError: the site does not allow programs to read the page.
-        """
+        """Return the pause in seconds that the site asks for."""
         started = time.monotonic()
         try:
             rules = await asyncio.wait_for(self._robots.rules(address), visit.left())
@@ -535,11 +517,7 @@ class _Visit:
 
 
 def _kind(url: str, fetched: FetchResult) -> Kind:
-    """Return the kind of a body, from its header and its first bytes.
-
-    Raises:
-        PageError: it is not text.
-    """
+    """Return the kind of a body, from its header and its first bytes."""
     start, said = fetched.body[:1024], fetched.media_type
     # A PDF is recognised by its first bytes, since many servers send it with another type.
     if _PDF.search(start) and (said not in _MARKUP_TYPES or _PDF.match(start.lstrip())):
@@ -622,13 +600,7 @@ class CachedPages:
         self.reader, self.cache = reader, cache
 
     async def read(self, url: str) -> Page:
-        """Return the recorded page, or read it. The fragment of the address is ignored.
-
-        Raises:
-            PageError: the page cannot be read, or could not when it was recorded; the reason is for the model.
-            CacheMiss: the page was not recorded, and the cache is in replay mode.
-            ServiceError: a failure on our side.
-        """
+        """Return the recorded page, or read it. The fragment of the address is ignored."""
         address = url.strip().partition("#")[0]
         request = {"url": address, "parameters": self.reader.parameters}
         what = ("page", self.reader.name, self.reader.version, request)

@@ -333,11 +333,7 @@ class ReplyShape:
     leads: tuple[tuple[str, HitFields], ...] = ()
 
     def hits(self, reply: Reply, data: Any) -> list[Hit]:
-        """Return the hits of a reply, whose unpacked JSON is `data`.
-
-        Raises:
-            ServiceError: the reply has another shape.
-        """
+        """Return the hits of a reply, whose unpacked JSON is `data`."""
         if not isinstance(data, dict):
             raise reply.fault(f"answered {json_kind(data)}, expected an object with {self._place}")
         found = self._list(reply, data)
@@ -909,15 +905,7 @@ _ELASTIC_FIELDS = ("title^0.5", "text", "contents")
 
 @dataclass(frozen=True)
 class _Protocol:
-    """The request and reply of one kind of server.
-
-    Attributes:
-        path: appended to the address.
-        example: of an address.
-        body: makes the request's body from query and k.
-        found: returns the (document, score) pairs of the reply's JSON; raises ValueError for another shape.
-        key: environment variable with an optional key; the address of such a server ends in an index.
-    """
+    """The request and reply of one kind of server."""
 
     path: str
     example: str
@@ -934,9 +922,6 @@ def make_retriever(name: str, address: str | None, *, http: Http | None = None) 
         address: of the server, with or without the protocol's path; for Elasticsearch with the index. User and
             password may stand in it.
         http: limits of time, size, rate and retries.
-
-    Raises:
-        ValueError: unknown name, or no valid address.
     """
     if name not in _PROTOCOLS:
         hint = nearest_hint(name, list(_PROTOCOLS), "did you mean {!r}?", f"there are {', '.join(_PROTOCOLS)}")

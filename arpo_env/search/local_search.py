@@ -284,9 +284,6 @@ def open_local(path: str | Path) -> LocalSearch:
     """Open an index folder, or a corpus, whose index is built in the user's cache at first use.
 
     Within a process the same index is opened once.
-
-    Raises:
-        FileNotFoundError: the path does not exist.
     """
     path = Path(path).expanduser()
     folder = _cached(path) if path.is_file() else path

@@ -48,9 +48,6 @@ def import_arpo_json(cache: Cache, path: str | os.PathLike[str], provider: str =
     """Record a published {query: text} cache as searches of `provider` that never expire.
 
     `CachedSearch(RecordedSearch(provider), Cache(file, mode="replay"))` then answers from it.
-
-    Raises:
-        ValueError: the file has another format.
     """
     entries = _read_entries(Path(path))
     found: dict[str, list[Hit]] = {}

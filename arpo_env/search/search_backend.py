@@ -95,11 +95,7 @@ class RecordedSearch(SearchBackend):
         return self._parameters
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """Fail, since there is no live backend.
-
-        Raises:
-            ServiceError: always.
-        """
+        """Fail, since there is no live backend."""
         raise ServiceError(
             self.name,
             f"{query[:300]!r} was not recorded, and there is no live backend to ask: give the cache that has it "
@@ -127,12 +123,7 @@ class CachedSearch(SearchBackend):
         return self.backend.parameters
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """Return the recorded hits, or those of the backend.
-
-        Raises:
-            CacheMiss: the query was not recorded, and the cache is in replay mode.
-            ServiceError: the backend failed, or the cache's file cannot be used.
-        """
+        """Return the recorded hits, or those of the backend."""
         normal = normalise_query(query)
         if not normal:
             return []

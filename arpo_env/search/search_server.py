@@ -38,10 +38,6 @@ async def retrieve(backend: SearchBackend, request: Any) -> dict[str, Any]:
 
     Returns:
         result: for each query its documents, with their scores if return_scores is true.
-
-    Raises:
-        BadRequest: the request is not valid.
-        ServiceError: the backend failed.
     """
     if not isinstance(request, dict):
         raise BadRequest("the body has to be a JSON object")

@@ -64,11 +64,7 @@ class BrowseTool(SharedTool):
         self._way: tuple[Stop, ...] = ()  # a tuple, which no copy of a fork changes for another
 
     async def call(self, **arguments: Any) -> ToolResult:
-        """Do one step; a page that cannot be read, or a link that is not there, is an error that the model sees.
-
-        Raises:
-            ServiceError: a failure on our side, or a start page that cannot be reached now.
-        """
+        """Do one step; a page that cannot be read, or a link that is not there, is an error that the model sees."""
         action = str(arguments["action"]).strip().strip("\"'[]").strip()
         try:
             self._way = await self._step(action)

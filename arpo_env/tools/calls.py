@@ -58,9 +58,6 @@ async def call_tool(tool: Tool, arguments: Mapping[str, Any], timeout: float) ->
         arguments: arguments by name.
         timeout: time limit in seconds, raised to the tool's `min_timeout`. A tool with `keeps_time` is not interrupted.
             A thread cannot be stopped; it continues in the background and its result is dropped.
-
-    Raises:
-        Exception: the infrastructure failed, or a tool with `voids` failed or timed out.
     """
     started = time.perf_counter()
     limit = None if tool.keeps_time else max(timeout, tool.min_timeout)
@@ -221,11 +218,7 @@ def _marked(settings: _Settings, function: Any) -> Any:
 
 
 class FunctionTool(SharedTool):
-    """A typed function with annotated parameters and a docstring as a tool.
-
-    Raises:
-        TypeError: a parameter cannot be described by a JSON schema.
-    """
+    """A typed function with annotated parameters and a docstring as a tool."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         settings: _Settings = getattr(function, _MARK, _Settings())
@@ -246,9 +239,6 @@ def tools_from_entry(entry: Any) -> Sequence[Tool]:
 
     A function is a factory if it has no parameters, and its return annotation is `Tool` or a collection of tools or is
     missing.
-
-    Raises:
-        ValueError: the entry is none of these.
     """
     if isinstance(entry, Tool):
         raise ValueError(

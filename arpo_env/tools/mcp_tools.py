@@ -143,11 +143,7 @@ class McpServer:
 
     @classmethod
     def parse(cls, text: str, env: Mapping[str, str], headers: Mapping[str, str]) -> McpServer:
-        """Parse a command line or a URL.
-
-        Raises:
-            ValueError: the text is neither, or `env` was given for a URL, or `headers` for a command.
-        """
+        """Parse a command line or a URL."""
         if text.lower().startswith(("http://", "https://")):
             if env:
                 raise ValueError(f"{strip_credentials(text)} is a URL, which takes `headers`, not `env`")
@@ -404,9 +400,6 @@ class ServerRecord:
             arguments: JSON object.
             ask: executes the call.
             history: earlier calls to this server (name and arguments); None if they do not matter.
-
-        Raises:
-            CacheMiss: the cache is in replay mode and the call was not recorded.
         """
         if self.cache is None:
             return await ask()

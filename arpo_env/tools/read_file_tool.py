@@ -57,12 +57,7 @@ class ReadFileTool(SharedTool):
             self.schema = {**self.schema, "function": {**function, "description": said}}
 
     async def call(self, **arguments: Any) -> ToolResult:
-        """Return a piece of `file`; a file that cannot be read is an error that the model reads.
-
-        Raises:
-            ModuleNotFoundError: a library is missing.
-            ServiceError: the processes that read files cannot be started.
-        """
+        """Return a piece of `file`; a file that cannot be read is an error that the model reads."""
         wanted = str(arguments["file"])
         part, line = str(arguments.get("part") or ""), min(int(arguments.get("line") or 1), _LAST_LINE)
         path, inside = self._find(wanted)

@@ -32,9 +32,6 @@ def function_schema(function: Callable[..., Any], name: str | None = None) -> Js
     """Return the schema of a function: its name, the first paragraph of its docstring, and its typed parameters.
 
     Arguments that a `functools.partial` binds by name are not parameters.
-
-    Raises:
-        TypeError: a parameter has no annotation, a type that JSON does not have, or cannot be passed by name.
     """
     name = name or function_name(function)
     hints = type_hints(function)
@@ -67,11 +64,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the annotations of a function as types.
-
-    Raises:
-        TypeError: an annotation cannot be resolved, for example a type imported only under TYPE_CHECKING.
-    """
+    """Return the annotations of a function as types."""
     try:
         return typing.get_type_hints(_innermost(function))
     except NameError as error:

@@ -114,10 +114,6 @@ def read_documents(
     Args:
         source: a file of JSON (a list, or an object of lists) or JSON Lines, or the documents themselves as data.
         warn: log how many documents have faults, and the first of them.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: no document can be read.
     """
     rows = _file_rows(Path(source)) if isinstance(source, str | Path) else _numbered(source, "document")
     documents: dict[str, ToolDocument] = {}
@@ -139,11 +135,7 @@ def read_documents(
 
 
 def as_document(row: Any) -> ToolDocument:
-    """Return the document of a row in any of the formats.
-
-    Raises:
-        ValueError: it cannot be read; the message says why.
-    """
+    """Return the document of a row in any of the formats."""
     if isinstance(row, ToolDocument):
         return row
     if isinstance(row, ValueError):
@@ -404,9 +396,6 @@ class ResultCondenser:
             arguments: of the call.
             steps: what the agent wrote and read before the call.
             text: the result.
-
-        Raises:
-            ServiceError: the model failed or wrote nothing; the sample is void then.
         """
         if len(text) <= self.limit:
             return text
@@ -635,12 +624,7 @@ class SandboxedTools:
         self._code, self._sandbox, self._timeout = code, sandbox, timeout
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return what the function of a tool returns.
-
-        Raises:
-            ValueError: the function failed or took too long; the last line of its error is for the model.
-            sandbox.SandboxError: the sandbox failed.
-        """
+        """Return what the function of a tool returns."""
         sources, function = self._code(name)
         program = _PROGRAM.format(sources=list(sources), function=function, arguments=json.dumps(dict(arguments)))
         done = await default_sandbox(self._sandbox).run(program, self._timeout)
@@ -683,12 +667,7 @@ class SimulatedTools:
         self._documents = {document.name: document for document in documents}
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return what the model answers for the tool.
-
-        Raises:
-            ServiceError: the model failed or refused; the sample is void then.
-            ValueError: there is no such tool.
-        """
+        """Return what the model answers for the tool."""
         if name not in self._documents:
             raise ValueError(f"there is no tool {name!r}")
         document = json.dumps(self._documents[name].schema["function"], ensure_ascii=False, sort_keys=True)
@@ -726,10 +705,6 @@ def open_registry(
         source: of its tasks.
         sandbox: where tools run that are Python: a sandbox, or settings of the process-wide one.
         timeout: time limit of such a call in seconds.
-
-    Raises:
-        ValueError: there are none, or nothing runs them; the message says how to configure it.
-        FileNotFoundError: the file of documents does not exist.
     """
     given, world = services.tool_documents, source.tasks if isinstance(source, LimitedSource) else source
     if isinstance(given, ToolRegistry):

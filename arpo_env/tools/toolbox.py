@@ -55,11 +55,7 @@ class Toolbox:
         default_sandbox(self.sandbox)  # refuses settings that it does not know; nothing is started yet
 
     def make(self) -> dict[str, Tool]:
-        """Return new tools by name.
-
-        Raises:
-            ValueError: a name is unknown, two tools have the same name, or an option is for a tool that is not there.
-        """
+        """Return new tools by name."""
         made: dict[str, Tool] = {}
         for entry in self.tools:
             with self.services.lending_record():
@@ -126,11 +122,7 @@ class Toolbox:
 
     @functools.cached_property
     def registry(self) -> ToolRegistry:
-        """The tools that `tool_search` finds, shared by all episodes.
-
-        Raises:
-            ValueError: there are none, or nothing runs them; the message says how to configure it.
-        """
+        """The tools that `tool_search` finds, shared by all episodes."""
         from arpo_env.tools.tool_search import open_registry
 
         return open_registry(self.services, self.source, self.sandbox, self.timeout)
@@ -163,14 +155,7 @@ class Toolbox:
         return BrowseTool(lambda: services.link_reader, services.result_characters)
 
     def check(self) -> None:
-        """Check early that search, page reading and file reading are configured and installed.
-
-        Raises:
-            RuntimeError: no search backend is configured.
-            ValueError: `tool_search` has no tools, or nothing runs them.
-            FileNotFoundError: their file does not exist.
-            ModuleNotFoundError: the libraries for reading pages or files are not installed.
-        """
+        """Check early that search, page reading and file reading are configured and installed."""
         if "search" in self.names:
             self.services.backend(self.source)
         if {"search", "browse"} & set(self.names):
