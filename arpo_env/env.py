@@ -239,7 +239,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         self._toolbox = Toolbox(chosen, tool_timeout, sandbox, self.services, self.tasks)
         self.tools = self._toolbox.make()
         self.schemas = [tool.schema for tool in self.tools.values()]
-        self.folding = make_folding(folds, self.schemas, self.services.fold_chat)
+        self.folding = make_folding(folds, self.schemas, self.services.chat("fold_model"))
         if self.folding:
             self.schemas.append(self.folding.schema)
         self.system_prompt = self.protocol.system_prompt(self.schemas, self.language, self.prompt)
@@ -448,7 +448,7 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         """The grader, created at the first answer, so that tasks can be listed without a configured judge."""
         if isinstance(self._scorer, Grader):
             return self._scorer
-        judge = {"chat": self.services.judge_chat, "cache": self.services.record}
+        judge = {"chat": self.services.chat("judge_model"), "cache": self.services.record}
         return make_grader(self._scorer, **(judge if self._scorer == "judge" else {}))
 
     async def atruncate(self, action: str = "") -> tuple[str, float, bool, bool, dict[str, Any]]:

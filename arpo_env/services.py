@@ -84,6 +84,7 @@ class Services:
     model_url: str | None = field(default=None, repr=False)
     record: Cache | None = field(default=None, init=False, repr=False)
     _world_search: SearchBackend | None = field(default=None, init=False, repr=False)
+    _chats: dict[str, ChatModel] = field(default_factory=dict, init=False, repr=False)
     _opening: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -205,40 +206,25 @@ class Services:
     @functools.cached_property
     def summariser(self) -> PageSummariser | None:
         """The page summariser; None unless `pages` is "summaries"."""
-        if self.pages != "summaries":
+        chat = self.chat("page_model")
+        if chat is None:
             return None
         from arpo_env.pages.page_summary import PageSummariser
 
-        return PageSummariser(self._chat(self.page_model), self.record)
+        return PageSummariser(chat, self.record)
 
-    @functools.cached_property
-    def tool_chat(self) -> ChatModel | None:
-        """The chat client of the model that answers calls in place of tools; recorded if there is a cache."""
-        from arpo_env.chat_model import ChatModel
+    def chat(self, option: str) -> ChatModel | None:
+        """Return the chat client of one of `MODELS`, shared by all episodes; None if no model is named.
 
-        if not self.tool_model:
-            return None
-        return ChatModel(self.tool_model, base_url=self.model_url, cache=self.record)
+        Replies are recorded if there is a cache, except where who asks records them itself.
+        """
+        model = getattr(self, option)
+        if model and option not in self._chats:
+            from arpo_env.chat_model import ChatModel
 
-    @functools.cached_property
-    def result_chat(self) -> ChatModel | None:
-        """The chat client of the model that condenses long results, recorded if there is a cache; None without one."""
-        return self._chat(self.result_model, self.record) if self.result_model else None
-
-    @functools.cached_property
-    def judge_chat(self) -> ChatModel | None:
-        """The chat client of the judge model, shared by all episodes; None if no judge is configured."""
-        return self._chat(self.judge_model) if self.judge_model else None
-
-    @functools.cached_property
-    def fold_chat(self) -> ChatModel | None:
-        """The chat client of the model that writes memories, recorded if there is a cache; None if the policy does."""
-        return self._chat(self.fold_model, self.record) if self.fold_model else None
-
-    def _chat(self, model: str, record: Cache | None = None) -> ChatModel:
-        from arpo_env.chat_model import ChatModel
-
-        return ChatModel(model, base_url=self.model_url, cache=record)
+            record = None if option in ("page_model", "judge_model") else self.record
+            self._chats[option] = ChatModel(model, base_url=self.model_url, cache=record)
+        return self._chats.get(option)
 
 
 def current_record() -> Cache | None:

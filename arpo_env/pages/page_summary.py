@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 VERSION = 1  # of the prompts
 _KEPT_STEPS = 5
 _STEP_CHARACTERS = 4000
+_PAGE_CHARACTERS, _CHARACTERS = 6000, 60_000  # of one page, of all; the first pages have precedence
+_TEMPERATURE, _MAX_TOKENS = 0.6, 4096  # the temperature is that of the papers
 _MARKER = re.compile(r"\*\*\s*(?:final\s+information|最终信息)\s*\*\*\s*[:：]?", re.IGNORECASE)
 _TOOLS = re.compile(r"<(?:search|result|tool_call|tool_response)>")
 _HAN, _KANA = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")
@@ -78,30 +80,10 @@ _RULE_ZH = (
 
 
 class PageSummariser:
-    """Summarises pages for a query.
+    """Summarises pages for a query with a chat model; a cache keeps the first sample, as records of "summary"."""
 
-    Args:
-        chat: the model that reads the pages.
-        cache: where summaries are kept, as records of the kind "summary".
-        page_characters: most characters of one page.
-        characters: most characters of all pages; the first pages have precedence.
-        temperature: the papers use 0.6; with a cache the first sample is kept.
-        max_tokens: of the reply.
-    """
-
-    def __init__(
-        self,
-        chat: ChatModel,
-        cache: Cache | None = None,
-        *,
-        page_characters: int = 6000,
-        characters: int = 60_000,
-        temperature: float = 0.6,
-        max_tokens: int = 4096,
-    ) -> None:
+    def __init__(self, chat: ChatModel, cache: Cache | None = None) -> None:
         self.chat, self.cache = chat, cache
-        self.page_characters, self.characters = page_characters, characters
-        self.temperature, self.max_tokens = temperature, max_tokens
 
     async def summarise(self, query: str, steps: Sequence[str], pages: Sequence[Page | Hit]) -> str:
         """Return what the pages contain for the query.
@@ -118,7 +100,7 @@ class PageSummariser:
         prompt = _prompt(language, query, steps, shown)
         if self.cache is None:
             return await self._read(prompt)
-        settings = {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        settings = {"temperature": _TEMPERATURE, "max_tokens": _MAX_TOKENS}
         # The prompt holds whole pages; its hash keeps the records small.
         digest = hashlib.sha256(canonical(prompt).encode()).hexdigest()
         request = {"query": query, "prompt": digest, **settings, **self.chat.parameters}
@@ -126,7 +108,7 @@ class PageSummariser:
 
     async def _read(self, prompt: str) -> str:
         messages = [{"role": "user", "content": prompt}]
-        reply = await self.chat.complete(messages, temperature=self.temperature, max_tokens=self.max_tokens)
+        reply = await self.chat.complete(messages, temperature=_TEMPERATURE, max_tokens=_MAX_TOKENS)
         # The last marker counts, since a model may write it in its reasoning as well.
         text = _MARKER.split(reply)[-1].strip()
         if not text:
@@ -134,9 +116,9 @@ class PageSummariser:
         return text
 
     def _shown(self, pages: Sequence[Page | Hit]) -> list[dict[str, str]]:
-        left, shown = self.characters, []
+        left, shown = _CHARACTERS, []
         for page in pages:
-            text = page.text.strip()[: min(self.page_characters, left)]
+            text = page.text.strip()[: min(_PAGE_CHARACTERS, left)]
             if text:
                 left -= len(text)
                 shown.append({"url": page.url[:500], "title": page.title[:300], "text": text})

@@ -422,6 +422,7 @@ def json_kind(value: Any) -> str:
 DDGS = "ddgs"
 DDGS_INSTALL = "pip install ddgs"
 _DDGS_PER_SECOND = 1.0
+_DDGS_SECONDS, _DDGS_PATIENCE = 20.0, 60.0  # for a search; for the wait for its turn
 _DDGS_TAKES = frozenset({"country", "language"})
 _DDGS_COLUMNS = HitFields(url=("href",), snippet=("body",))
 _DDGS_COUNTRY = {"en": "us", "zh": "cn"}
@@ -434,24 +435,16 @@ class Ddgs(SearchBackend):
         country: two letters; None is the usual one of the language.
         language: two letters; None is the language of the query.
         per_second: maximum number of searches per second; None is 1.
-        timeout: seconds for a search, without the wait for its turn.
-        patience: longest wait for a turn in seconds.
     """
 
     name = DDGS
 
     def __init__(
-        self,
-        country: str | None = None,
-        language: str | None = None,
-        per_second: float | None = None,
-        timeout: float = 20.0,
-        patience: float = 60.0,
+        self, country: str | None = None, language: str | None = None, per_second: float | None = None
     ) -> None:
         if not ddgs_is_installed():
             raise ModuleNotFoundError("ddgs is not installed: pip install ddgs")
         self._country, self._language = country, language
-        self._timeout, self._patience = timeout, patience
         self._limiter = RateLimiter(_DDGS_PER_SECOND if per_second is None else per_second)
 
     @property
@@ -464,16 +457,16 @@ class Ddgs(SearchBackend):
         if not line or k < 1:
             return []
         try:
-            await self._limiter.acquire(self._patience)
+            await self._limiter.acquire(_DDGS_PATIENCE)
         except RateLimited:
             rate = f"{self._limiter.per_second:g} per second"
             raise ServiceError(DDGS, f"too many searches are waiting for their turn at {rate}") from None
         # Nothing can interrupt ddgs, and an ordinary thread would keep the interpreter from exiting.
         work = run_in_daemon_thread(lambda: self._found(line, k), "arpo-ddgs")
         try:
-            found = await asyncio.wait_for(asyncio.wrap_future(work), self._timeout)
+            found = await asyncio.wait_for(asyncio.wrap_future(work), _DDGS_SECONDS)
         except TimeoutError:
-            raise ServiceError(DDGS, f"found nothing within {self._timeout:g} s") from None
+            raise ServiceError(DDGS, f"found nothing within {_DDGS_SECONDS:g} s") from None
         return with_text(_DDGS_COLUMNS.hit(result) for result in found if isinstance(result, dict))[:k]
 
     def _found(self, line: str, k: int) -> list[Any]:
@@ -482,7 +475,7 @@ class Ddgs(SearchBackend):
 
         language = self._language or query_language(line)
         country = self._country or _DDGS_COUNTRY.get(language, language)
-        engines = ddgs.DDGS(timeout=max(1, int(self._timeout / 2)))  # per engine; time for a second one remains
+        engines = ddgs.DDGS(timeout=max(1, int(_DDGS_SECONDS / 2)))  # per engine; time for a second one remains
         try:
             found = engines.text(line, region=f"{country.lower()}-{language.lower()}", max_results=k)
         except RatelimitException:

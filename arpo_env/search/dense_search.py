@@ -33,6 +33,7 @@ from arpo_env.search.search_backend import Hit, SearchBackend
 
 Vectors = NDArray[np.float32]
 _OPENAI = "https://api.openai.com/v1"
+_BATCH = 64  # texts in one request
 _LONGEST = 8_000  # characters of a text; models read less
 
 
@@ -43,12 +44,10 @@ class EmbeddingModel:
         model: name of the model.
         base_url: address up to and including the version; None means `OPENAI_BASE_URL`, else OpenAI.
         api_key: None means `OPENAI_API_KEY`; local servers need none.
-        batch: number of texts in one request.
         cache: records the vectors, so that a replay needs no server.
-        http: limits of time, size, rate and retries.
 
     Raises:
-        ValueError: the address is not one, or the batch is below 1.
+        ValueError: the address is not one.
     """
 
     def __init__(
@@ -57,19 +56,15 @@ class EmbeddingModel:
         base_url: str | None = None,
         api_key: str | None = None,
         *,
-        batch: int = 64,
         cache: Cache | None = None,
-        http: Http | None = None,
     ) -> None:
-        if batch < 1:
-            raise ValueError(f"batch must be at least 1, got {batch}")
         address = base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI
         self.model, self.base_url = model, checked_address(f"embedding model {model}", address)
         self._key = api_key or os.environ.get("OPENAI_API_KEY") or ""
-        self._batch, self._cache = batch, cache
+        self._cache = cache
         secrets = (self._key,) if self._key else ()
         cures = {401: "set OPENAI_API_KEY", 404: "is there such a model, and does the address end in /v1?"}
-        self._http = http or Http(f"embedding model {model}", timeout=120, connections=8, cures=cures, secrets=secrets)
+        self._http = Http(f"embedding model {model}", timeout=120, connections=8, cures=cures, secrets=secrets)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of texts, shape (n, d), float32.
@@ -77,8 +72,8 @@ class EmbeddingModel:
         Raises:
             ServiceError: the server failed or answered something else than vectors of one length.
         """
-        starts = range(0, len(texts), self._batch)
-        parts = await asyncio.gather(*(self._part(texts[at : at + self._batch]) for at in starts))
+        starts = range(0, len(texts), _BATCH)
+        parts = await asyncio.gather(*(self._part(texts[at : at + _BATCH]) for at in starts))
         return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
     async def _part(self, texts: Sequence[str]) -> Vectors:

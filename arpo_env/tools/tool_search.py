@@ -718,7 +718,7 @@ def open_registry(
     documents, faults = read_documents(rows)
     run: Run | None = getattr(world, "call_tool", None) if given is None else None
     code = getattr(world, "tool_code", None) if given is None else None
-    chat = services.tool_chat
+    chat = services.chat("tool_model")
     if chat is not None:
         run = SimulatedTools(chat, documents).call
     elif code is not None:

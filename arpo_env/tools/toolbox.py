@@ -86,35 +86,45 @@ class Toolbox:
         return made
 
     def _tools(self, entry: ToolName) -> Sequence[Tool]:
+        # imported at need: an environment without a tool loads none of its libraries
         if not isinstance(entry, str):
             return tools_from_entry(entry)
+        services, outside = self.services, max(_OUTSIDE_SECONDS, self.timeout)
         if entry == "python":
             return [PythonTool(self.timeout, self.sandbox)]
+        if entry == "go":
+            return [BifurcationTool()]
         if entry == "search":
-            return [self._search()]
+            from arpo_env.tools.search_tool import SearchTool
+
+            return [
+                SearchTool(
+                    lambda: services.backend(self.source),
+                    k=services.search_results,
+                    max_characters=services.result_characters,
+                    timeout=outside,
+                    reader=services.reader,
+                    summariser=services.summariser,
+                )
+            ]
         if entry == "read_file":
             from arpo_env.tools.read_file_tool import ReadFileTool
 
-            return [ReadFileTool(self.services.result_characters, images=self.services.show_images)]
+            return [ReadFileTool(services.result_characters, images=services.show_images)]
         if entry == "browse":
-            return [self._browse()]
-        if entry == "go":
-            return [BifurcationTool()]
+            from arpo_env.tools.browse_tool import BrowseTool
+
+            return [BrowseTool(lambda: services.link_reader, services.result_characters)]
         if entry == "tool_search":
-            return [self._tool_search()]
+            from arpo_env.tools.tool_search import ToolSearchTool
+
+            return [ToolSearchTool(self._opened_registry, services.tool_results, outside, self.condenser)]
         if entry.startswith(MCP):
             from arpo_env.tools.mcp_tools import mcp_tools
 
-            return mcp_tools(entry.removeprefix(MCP), timeout=max(_OUTSIDE_SECONDS, self.timeout))
+            return mcp_tools(entry.removeprefix(MCP), timeout=outside)
         hint = nearest_hint(entry, _NAMES, " Did you mean {!r}?")
         raise ValueError(f"unknown tool {entry!r}; available: {', '.join(_NAMES)} and {MCP}SERVER.{hint}")
-
-    def _tool_search(self) -> Tool:
-        from arpo_env.tools.tool_search import ToolSearchTool
-
-        timeout = max(_OUTSIDE_SECONDS, self.timeout)
-        services = self.services
-        return ToolSearchTool(self._opened_registry, k=services.tool_results, timeout=timeout, condenser=self.condenser)
 
     def _opened_registry(self) -> ToolRegistry:
         with _OPENING:  # the first searches of many episodes come at once
@@ -132,27 +142,8 @@ class Toolbox:
         """What condenses long results of found tools, shared by all episodes; None if no model is named."""
         from arpo_env.tools.tool_search import LONGEST_RESULT, ResultCondenser
 
-        chat = self.services.result_chat
+        chat = self.services.chat("result_model")
         return ResultCondenser(chat, LONGEST_RESULT) if chat else None
-
-    def _search(self) -> Tool:
-        from arpo_env.tools.search_tool import SearchTool
-
-        services = self.services
-        return SearchTool(
-            lambda: services.backend(self.source),
-            k=services.search_results,
-            max_characters=services.result_characters,
-            timeout=max(_OUTSIDE_SECONDS, self.timeout),
-            reader=services.reader,
-            summariser=services.summariser,
-        )
-
-    def _browse(self) -> Tool:
-        from arpo_env.tools.browse_tool import BrowseTool
-
-        services = self.services
-        return BrowseTool(lambda: services.link_reader, services.result_characters)
 
     def check(self) -> None:
         """Check early that search, page reading and file reading are configured and installed."""

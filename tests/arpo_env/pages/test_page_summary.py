@@ -59,8 +59,9 @@ def test_the_request_is_that_of_the_papers() -> None:
     assert "capital of Peru" in server.prompts[0]
 
 
-def test_pages_are_capped_each_and_together() -> None:
-    _, server = summarise(*(page("x" * 9000) for _ in range(4)), page_characters=6000, characters=13_000)
+def test_pages_are_capped_each_and_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arpo_env.pages.page_summary._CHARACTERS", 13_000)
+    _, server = summarise(*(page("x" * 9000) for _ in range(4)))
     assert [len(one["text"]) for one in shown(server.prompts[0])] == [6000, 6000, 1000]
 
 

@@ -84,11 +84,12 @@ def test_another_shape_is_a_service_error(recording: type[Recording], answer: An
         search()
 
 
-def test_a_search_that_hangs_ends_on_time(recording: type[Recording]) -> None:
+def test_a_search_that_hangs_ends_on_time(recording: type[Recording], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arpo_env.search.backends._DDGS_SECONDS", 0.2)
     recording.answer = lambda *_: time.sleep(8)
     started = time.monotonic()
     with pytest.raises(ServiceError, match=r"nothing within 0\.2 s"):
-        asyncio.run(Ddgs(timeout=0.2).search("q", 3))
+        asyncio.run(Ddgs().search("q", 3))
     assert time.monotonic() - started < 6
 
 

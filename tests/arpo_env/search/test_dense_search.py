@@ -13,12 +13,12 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_env.cache import Cache
 from arpo_env.errors import ServiceError
+from arpo_env.search import Passage
 from arpo_env.search.dense_search import DenseSearch, EmbeddingModel
-from arpo_env.tools.tool_search import ToolPassage
 from tests.arpo_env.local_server import Call, LocalServer
 
 WORDS = ("ship", "bread", "king", "river")
-PASSAGES = [ToolPassage(word, word, f"about the {word}") for word in WORDS]
+PASSAGES = [Passage(word, word, f"about the {word}") for word in WORDS]
 
 
 def vectors(texts: list[str]) -> np.ndarray[Any, Any]:
@@ -49,8 +49,11 @@ def test_a_function_of_texts_is_enough() -> None:
     assert ids(search, "river", 9) == ["river", "ship", "bread", "king"]
 
 
-def test_an_endpoint_embeds_in_batches_and_the_documents_once(server: LocalServer) -> None:
-    model = EmbeddingModel("m", f"{server.address}/v1", batch=3)
+def test_an_endpoint_embeds_in_batches_and_the_documents_once(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arpo_env.search.dense_search._BATCH", 3)
+    model = EmbeddingModel("m", f"{server.address}/v1")
     search = DenseSearch(PASSAGES, model.embed)
 
     async def both() -> None:
