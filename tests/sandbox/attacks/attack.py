@@ -22,63 +22,31 @@ _KINDS["command(sandbox-pod.sh)"] = "docker"
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack. What is checked after every attack, whatever it was, is in `fortress`.
-
-    Attributes:
-        name: what the test is called.
-        shows: a pattern that its output has to match: the proof that it was really tried, and what came of it.
-        code: what runs; it may use everything of `tools`, and VICTIMS.
-        kind: the class of attacks that it belongs to.
-        status: how its cell ends; alternatives are separated by "|".
-        alive: whether its session lives on; None where both are right.
-        timeout: of its cell, in seconds.
-        then: a second cell, of which `then_shows` has to be found; for what happens between cells.
-        then_shows: a pattern for the output of the second cell.
-        position: a "stranger" is a session of its own; a "fork" attacks the session that it was forked from and
-            another fork of that; an "original" attacks its two forks.
-        needs: what has to stand between sessions for it to be contained: "uid", "landlock", "seccomp";
-            "quotas" of /dev/shm no backend has.
-        unsafe: it is contained, and harmless if not, where nothing is isolated: unsafe_local.
-        machine: the only machine that it makes sense on.
-        not_on: a backend that does not contain it, and why: "bubblewrap: ...".
-        forks: how many copies the test makes of the session afterwards.
-        before: what a "fork" or an "original" runs in the session before it is forked: it plants something that the
-            code uses afterwards. The victims get their secrets after the fork.
-        meanwhile: the victims run cells all the time while the code runs; see `Victim.check`.
-        pause: seconds between the cell and what follows.
-        then_status: how the second cell ends, with alternatives as in `status`; empty where any will do.
-        then_alive: whether the session lives on after the second cell; None where both are right.
-        asks: what the client asks of the session afterwards: "get", "put", "fork", "run". Each has to give its result
-            or one neutral failure, see `Fortress.ask`.
-        neighbour: what an honest session of another family runs first. It is a victim beside the others, and what it
-            calls `work` gives the same all the time.
-        slowdown: the most that the neighbour's work may take during the attack, as a multiple of its time in peace;
-            0 where it is not measured.
-    """
+    """One attack. What is checked after every attack, whatever it was, is in `fortress`."""
 
     name: str
-    shows: str
-    code: str
+    shows: str  # a pattern that its output has to match: the proof that it was really tried, and what came of it
+    code: str  # what runs; it may use everything of `tools`, and VICTIMS
     kind: str = ""
-    status: str = "ok"
-    alive: bool | None = None
-    timeout: float = 8.0
-    then: str = ""
+    status: str = "ok"  # how its cell ends; alternatives are separated by "|"
+    alive: bool | None = None  # whether its session lives on; None where both are right
+    timeout: float = 8.0  # of its cell, in seconds
+    then: str = ""  # a second cell, for what happens between cells; `then_shows` has to be found in its output
     then_shows: str = ""
-    position: Position = "stranger"
-    needs: str = ""
-    unsafe: bool = False
-    machine: str = ""
-    not_on: str = ""
-    forks: int = 0
-    before: str = ""
-    meanwhile: bool = False
-    pause: float = 0.0
-    then_status: str = ""
+    position: Position = "stranger"  # a "fork" attacks its origin and another fork, an "original" its two forks
+    needs: str = ""  # the walls that contain it: "uid", "landlock", "seccomp"; "quotas" of /dev/shm no backend has
+    unsafe: bool = False  # it is contained, and harmless if not, where nothing is isolated: unsafe_local
+    machine: str = ""  # the only machine that it makes sense on
+    not_on: str = ""  # a backend that does not contain it, and why: "bubblewrap: ..."
+    forks: int = 0  # how many copies the test makes of the session afterwards
+    before: str = ""  # what a "fork" or an "original" runs before the fork; the victims get their secrets after it
+    meanwhile: bool = False  # the victims run cells all the time while the code runs; see `Victim.check`
+    pause: float = 0.0  # seconds between the cell and what follows
+    then_status: str = ""  # as `status`, of the second cell; empty where any will do
     then_alive: bool | None = None
-    asks: tuple[Ask, ...] = ()
-    neighbour: str = ""
-    slowdown: float = 0.0
+    asks: tuple[Ask, ...] = ()  # what the client asks of the session afterwards; see `Fortress.ask`
+    neighbour: str = ""  # what an honest session of another family runs first; what it calls `work` gives the same
+    slowdown: float = 0.0  # the most that this work may take meanwhile, as a multiple of its time in peace; 0: any
 
     def why_not_defended(self, isolation: str) -> str:
         """Return why this attack is not contained by an isolation, nothing if it has to be: the expected result."""

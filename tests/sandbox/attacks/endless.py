@@ -38,23 +38,11 @@ while True:
     except BaseException:
         pass
 
-== waits_for_a_child_like_vfork | shows=STOPPED, alive=False
-if syscall("clone", 0x4000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    nap()
-
 == repr_that_never_returns | shows=STOPPED, **AGAIN
 class Slow:
     def __repr__(self):
         while True: pass
 Slow()
-
-== storm_of_timers | shows=STOPPED, alive=False
-def tick(*_): pass
-signal.signal(signal.SIGALRM, tick)
-signal.signal(signal.SIGINT, tick)
-signal.setitimer(signal.ITIMER_REAL, 1e-5, 1e-5)
-while True: pass
 
 == exit_handler_hangs | shows="", status="exit|timeout"
 import atexit

@@ -73,14 +73,6 @@ try:
 except OSError as error:
     blocked("/dev/shm", error)
 
-== inotify | blocked: inotify
-try:
-    for _ in range(100_000):
-        if _libc.inotify_init() < 0: raise OSError(ctypes.get_errno(), "inotify")
-    escaped("inotify", 100_000)
-except OSError as error:
-    blocked("inotify", error)
-
 == timers | blocked: timer_create | needs="uid", timeout=15
 rt = ctypes.CDLL(None, use_errno=True)
 timer = ctypes.c_void_p()
@@ -107,14 +99,6 @@ while time.monotonic() < end:
         daemon(lambda: None)
 print("end")
 
-== locks | blocked|locks|stopped after | status="ok|timeout|memory_limit", timeout=2
-import fcntl
-fd = os.open("locked", os.O_CREAT | os.O_RDWR)
-try:
-    for start in range(0, 20_000, 2): fcntl.lockf(fd, fcntl.LOCK_EX, 1, start)
-except OSError as error:
-    blocked("lock", error)
-print("locks")
 """,
     ),
 )

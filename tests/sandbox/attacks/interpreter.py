@@ -52,23 +52,6 @@ sys.addaudithook(hook)
 == interpreter_finalized | shows="", status="killed|timeout|error"
 ctypes.pythonapi.Py_FinalizeEx()
 
-== asynchronous_exceptions | started | status="timeout|killed|exit|error", timeout=1
-import threading
-main = threading.main_thread().ident
-def shoot():
-    while True:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(SystemExit))
-        time.sleep(0.001)
-print("started", flush=True)
-threading.Thread(target=shoot, daemon=True).start()
-while True:
-    try: time.sleep(0.01)
-    except SystemExit: pass
-
-== another_program_in_its_place | shows="", status="timeout", alive=False, timeout=1
-os.set_inheritable(channel(), True)
-os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(100)'])
-
 == child_returns_into_the_session | parent | then="6 * 7", then_shows="^42$"
 child = os.fork()
 if child: os.waitpid(child, 0); print('parent')
@@ -84,16 +67,6 @@ print('child')
         attack,
         globals(),
         r"""
-== session_object_rewritten | shows="", status=ANY
-frame = sys._getframe()
-while frame:
-    session = frame.f_locals.get("self")
-    if session is not None and hasattr(session, "directory"):
-        session.directory = "/"
-        session.pid = 1
-        session.config = {}
-        session.outputs = ()
-    frame = frame.f_back
 """,
     ),
 )

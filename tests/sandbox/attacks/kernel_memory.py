@@ -89,12 +89,6 @@ try:
 except OSError as error:
     blocked("listen", error)
 
-== protocols_by_number | blocked: 262
-for number in (1, 33, 58, 132, 136, 143, 262):  # ICMP, DCCP, ICMPv6, SCTP, UDP-Lite, Ethernet, MPTCP
-    for family in (socket.AF_INET, socket.AF_INET6):
-        for kind in (1, 2, 3, 5, 6):
-            refused(f"{number} {family} {kind}", socket.socket, family, kind, number)
-
 == asynchronous_input | blocked: io_setup
 numbers = {"x86_64": (206, 209, 207), "aarch64": (0, 2, 1)}[platform.machine()]
 context = ctypes.c_ulong(0)

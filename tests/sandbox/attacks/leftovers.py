@@ -86,17 +86,6 @@ with contextlib.suppress(OSError):
     os.chmod("/dev/shm/deep", 0o1)
 print("left")
 
-== nested_directories_until_nothing_fits | full | needs="uid"
-count = 0
-try:
-    while count < 1000:
-        os.mkdir("d" * 200)
-        os.chdir("d" * 200)
-        open("f", "w").write("x" * 40_000)
-        count += 1
-except OSError: pass
-print("full", count)
-
 == settings_of_the_process | set | status="ok|error"
 import locale, resource
 os.umask(0o777)

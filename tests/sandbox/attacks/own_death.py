@@ -70,8 +70,6 @@ print("started")
 == control_channel_closed
 <<_later('os.close(channel())')>>
 
-== another_program
-<<_later("os.execv('/bin/sh', ['sh', '-c', 'exit 0'])")>>
 """,
     ),
     between(
@@ -163,24 +161,6 @@ print("started", flush=True)
 for name in ("compile", "exec", "eval", "isinstance", "len", "repr", "str", "open", "__import__", "BaseException"):
     with contextlib.suppress(Exception): delattr(builtins, name)
 
-== trace_function_that_raises | status="ok|error|exit|killed"
-print("started", flush=True)
-def trace(*_): raise SystemExit(3)
-sys.settrace(trace)
-sys.setprofile(trace)
-import threading
-threading.settrace(trace)
-
-== asynchronous_errors | status="ok|error|exit|killed"
-import threading
-main = threading.main_thread().ident
-def throw():
-    for _ in range(300):
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(SystemExit))
-        time.sleep(0.005)
-print("started", flush=True)
-threading.Thread(target=throw, daemon=True).start()
-
 """,
     ),
     *(
@@ -199,14 +179,6 @@ threading.Thread(target=throw, daemon=True).start()
 == fork_that_goes_on_in_the_child | shows=""
 if os.fork(): os._exit(0)
 print('child')
-6 * 7
-
-== daemon_that_goes_on | shows=""
-if os.fork(): os._exit(0)
-os.setsid()
-if os.fork(): os._exit(0)
-time.sleep(0.2)
-print("daemon")
 6 * 7
 
 == stopped_in_the_cell | shows="", timeout=1

@@ -56,10 +56,6 @@ while frame:
 for number in sorted(n + step for n in numbers for step in (1, 2, 3) if 0 <= n < 10**6):
     write_to_all(kept, frame(<<DONE>>, number, good))
 
-== channel_given_garbage
-<<_KEEP>>
-----
-write_to_all(kept, b'garbage' * 100)
 """,
     ),
     attack(
@@ -175,16 +171,6 @@ while time.monotonic() < until:
 near = in_flight([os.dup(1), os.dup(2)])
 ----
 write_to_all(landed(near) or [near.fileno()], b'injected\n')
-
-== output_injected_by_a_subprocess
-import subprocess
-shell = subprocess.Popen(["/bin/sh"], stdin=subprocess.PIPE)
-----
-with contextlib.suppress(OSError):
-    shell.stdin.write(b"echo injected\necho injected >&2\n")
-    shell.stdin.flush()
-time.sleep(0.3)
-say("tried 1")
 
 == output_stopped_up
 <<_OUTPUTS>>

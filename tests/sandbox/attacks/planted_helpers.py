@@ -89,22 +89,6 @@ with contextlib.suppress(OSError):
 <<_READ>>
 <<_KILL>>
 
-== worker_reached_over_a_pipe_with_a_name | ordered
-place = f"/dev/shm/pipe-{os.getuid()}"
-with contextlib.suppress(OSError): os.unlink(place)
-os.mkfifo(place)
-if os.fork() == 0:
-    with contextlib.suppress(BaseException):
-        pipe = os.open(place, os.O_RDWR)
-        while True: eval(os.read(pipe, 4096).decode())
-    os._exit(0)
-----
-with contextlib.suppress(OSError):
-    pipe = os.open(place, os.O_WRONLY | os.O_NONBLOCK)
-    os.write(pipe, b"open('secret.txt', 'w').write('changed')")
-time.sleep(0.3)
-say("ordered")
-
 == pool_of_processes | ordered
 import multiprocessing
 pool = multiprocessing.get_context("fork").Pool(2)
@@ -197,12 +181,6 @@ os.register_at_fork(before=keep, after_in_parent=keep)
 ----
 <<_USE_KEPT>>
 
-== hook_in_the_copies_keeps_descriptors | tried [1-9]
-<<_KEEP_NEW>>
-os.register_at_fork(before=keep, after_in_child=keep)
-----
-<<_USE_KEPT>>
-
 == hook_in_the_copies_sends_descriptors_home | tried | position="original"
 <<_KEEP_NEW>>
 
@@ -236,16 +214,6 @@ time.sleep(0.1)
 ----
 <<_USE_KEPT>>
 
-== timer_in_the_original_keeps_descriptors | tried [1-9] | position="original"
-<<_KEEP_NEW>>
-
-signal.signal(signal.SIGALRM, lambda *_: len(kept) > 20 or keep())
-signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
-time.sleep(0.02)
-----
-signal.setitimer(signal.ITIMER_REAL, 0)
-<<_USE_KEPT>>
-
 == functions_replaced_keep_descriptors | tried | position="original"
 kept = []
 def keeping(function):
@@ -272,37 +240,6 @@ for module, names in ((socket, ("socketpair", "socket", "fromfd")), (os, ("pipe"
     for name in names:
         if name != "socket" and hasattr(module, name): setattr(module, name, keeping(getattr(module, name)))
 ----
-<<_USE_KEPT>>
-
-== tracing_keeps_descriptors | tried | position="original"
-<<_KEEP_NEW>>
-
-def follow(frame, event, argument):
-    if len(kept) < 150 and event in ("call", "return", "c_return", "c_call"):
-        for value in list(frame.f_locals.values()):
-            number = value if type(value) is int else -1
-            if isinstance(value, socket.socket): number = value.fileno()
-            with contextlib.suppress(OSError):
-                if 2 < number < 300 and os.path.stat.S_ISSOCK(os.fstat(number).st_mode):
-                    kept.append(fcntl.fcntl(number, fcntl.F_DUPFD, 300))
-sys.setprofile(follow)
-----
-sys.setprofile(None)
-<<_USE_KEPT>>
-
-== audit_hook_keeps_descriptors | tried | position="original"
-<<_KEEP_NEW>>
-
-auditing = False
-def audit(event, arguments):
-    global auditing
-    if event.startswith(("socket.", "os.fork", "open", "fcntl.")) and not auditing and len(kept) < 100:
-        auditing = True
-        keep()
-        auditing = False
-sys.addaudithook(audit)
-----
-auditing = True
 <<_USE_KEPT>>
 
 == signal_of_a_descriptor | tried | status="ok|killed|timeout", timeout=2
@@ -352,34 +289,6 @@ with contextlib.suppress(OSError):
 with contextlib.suppress(OSError): os.close(os.open(place, os.O_WRONLY | os.O_NONBLOCK))
 time.sleep(0.2)
 with contextlib.suppress(OSError): os.unlink(place)
-say("tried")
-
-== signal_of_a_directory | tried
-place = f"/dev/shm/made-{os.getuid()}"
-with contextlib.suppress(OSError):
-    watched = os.open("/dev/shm", os.O_RDONLY)
-    fcntl.fcntl(watched, 10, signal.SIGKILL)
-    fcntl.fcntl(watched, 1026, 0x80000010)
-----
-with contextlib.suppress(OSError):
-    open(place, "w").close()
-    os.rename(place, place + "-renamed")
-    os.unlink(place + "-renamed")
-time.sleep(0.2)
-say("tried")
-
-== signal_of_a_terminal | tried
-master = None
-with contextlib.suppress(OSError):
-    master, terminal = os.openpty()
-    fcntl.ioctl(terminal, 0x540E, 0)
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-----
-if master is not None:
-    with contextlib.suppress(OSError):
-        os.write(master, b"\x1c\x03")
-        os.close(master)
-time.sleep(0.2)
 say("tried")
 
 == process_descriptor_kept | blocked|tried

@@ -314,14 +314,3 @@ type(channel).move = lambda self, *arguments: lie(*arguments)
     with pytest.raises(ForkError, match="goes on"):
         python.fork(3)
     assert python.run("os.getpid() == origin").value == "True"
-
-
-def test_forks_of_forks_go_on_with_channels_of_their_own(sandbox: Sandbox) -> None:
-    with sandbox.interpreter_sync("import os, fcntl\nkept = [fcntl.fcntl(199, fcntl.F_DUPFD, 300)]") as python:
-        line = [python]
-        for _ in range(5):
-            line += line[-1].fork()
-            line[-1].run("kept.append(fcntl.fcntl(199, fcntl.F_DUPFD, 300))")
-        for session in line:
-            session.run("for fd in kept[:-1]:\n    try: os.write(fd, b'garbage' * 10)\n    except OSError: pass")
-        assert values(line, "len(kept)") == ["1", "2", "3", "4", "5", "6"]
