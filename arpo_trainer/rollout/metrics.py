@@ -17,14 +17,13 @@ from arpo_env.episode import FOLD
 from arpo_trainer.algorithms.credit import answer_gains
 from arpo_trainer.tree import Event, RolloutTree, Trajectory
 
-# How the time of a rollout was used: the events of its timelines, summed.
-#
-# The lifetime of a trajectory is from the start of its first event to the end of its last one. Each moment of it is
-# work of some kind, waiting, or neither ("other": bookkeeping of the engine). The engine records the events, and
-# `report.timeline_page` draws them.
-
 WAITS = ("start", "settle")  # kinds of events that are only waiting
 Interval = tuple[float, float]
+_WAITS = ("start", "generate", "tool", "settle")
+_EQUAL = 1e-9  # closer rewards are equal
+
+# How the time of a rollout was used. The lifetime of a trajectory is from the start of its first event to the end of
+# its last one. Each moment of it is work of some kind, waiting, or neither ("other": bookkeeping of the engine).
 
 
 @dataclass
@@ -38,10 +37,7 @@ class TimeUse:
         waiting: kind -> seconds of waiting.
         tools: name -> seconds of the calls without waiting.
         calls: name -> number of calls that returned; a call shared by branches is one.
-        tokens: number of generated tokens.
-        context: number of context tokens given to the backend.
-        cached: number of context tokens that did not have to be computed again.
-        retries: number of failures that were retried.
+        context: number of context tokens given to the backend, of which `cached` were not computed again.
     """
 
     trajectories: int = 0
@@ -61,12 +57,7 @@ class TimeUse:
         return sum(self.waiting.values())
 
     def shares(self) -> dict[str, float]:
-        """Return the shares of the lifetime by use; they add up to 1.
-
-        Returns:
-            "generate", "tool NAME", "reset", ... for work, "wait KIND" for waiting, "other" for the rest; only shares
-            above 0, the largest first.
-        """
+        """Return the shares of the lifetime above 0 by use ("generate", "tool NAME", "wait KIND", ..., "other")."""
         work = {kind: seconds for kind, seconds in self.working.items() if kind != "tool"}
         work |= {f"tool {name}": seconds for name, seconds in self.tools.items()}
         work |= {f"wait {kind}": seconds for kind, seconds in self.waiting.items()}
@@ -160,10 +151,6 @@ def _overlap(fork: Event, events: Sequence[Event]) -> float:
     return busy_seconds(others)
 
 
-_WAITS = ("start", "generate", "tool", "settle")
-_EQUAL = 1e-9  # closer rewards are equal
-
-
 def rollout_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
     """Summarise the trees of one rollout.
 
@@ -223,9 +210,8 @@ behind the limit of a tool (`tool`), for earlier branch requests (`settle`), and
         **_folds(trees, trajectories),
         **_gains(trees),
         "withheld": sum(bool(span.tool and span.tool.get("withheld")) for tree in trees for span in tree.spans),
-        # timelines also know calls whose results were never appended; trees of older versions have no timeline
-        **(_tools(use) if use.trajectories else _tools_of_spans(trees)),
-        **(_timing(trees, use) if use.trajectories else {}),
+        # timelines also know calls whose results were never appended
+        **({**_tools(use), **_timing(trees, use)} if use.trajectories else {}),
     }
 
 
@@ -234,10 +220,6 @@ def completion_metrics(trees: Sequence[RolloutTree]) -> dict[str, float]:
 
     TRL counts completions without an end token as clipped. Here turns end at stop strings, so clipped trajectories are
     those cut off by a limit of tokens, turns or calls; terminated ones gave an answer, or stopped without one.
-
-    Returns:
-        `clipped_ratio`, and `mean_length`, `min_length`, `max_length`, `mean_terminated_length`, ... in tokens of
-        the model; 0 where there is nothing to measure.
     """
     every = [(tree, number) for tree in trees for number in range(len(tree.trajectories))]
     ended = [(tree, number) for tree, number in every if tree.trajectories[number].outcome != "failed"]
@@ -271,12 +253,7 @@ def invalid_causes(trajectories: Iterable[Trajectory]) -> Counter[str]:
 def mean_of_samples(trees: Sequence[RolloutTree], values: Sequence[Sequence[float | None]]) -> float | None:
     """Return the mean over trees, and in each over its independent samples, so that every prompt counts alike.
 
-    Args:
-        trees: the trees.
-        values: one for each trajectory of each tree; None is left out.
-
-    Returns:
-        None if no sample has a value.
+    `values` has one for each trajectory of each tree; None is left out. None is returned if no sample has a value.
     """
     chosen = [[group[number] for number in tree.samples()] for tree, group in zip(trees, values, strict=True)]
     means = [statistics.fmean(known) for group in chosen if (known := [value for value in group if value is not None])]
@@ -410,16 +387,6 @@ def _tools(use: TimeUse) -> dict[str, float]:
     # `folds` counts folds, which are no calls of a tool
     calls = {f"tool_calls/{name}": float(use.calls[name]) for name in sorted(use.calls) if name != FOLD}
     return calls | {f"tool_seconds/{name}": use.tools[name] for name in sorted(use.tools)}
-
-
-def _tools_of_spans(trees: Sequence[RolloutTree]) -> dict[str, float]:
-    """Count the results in the trees; calls whose result was not appended are missed."""
-    use = TimeUse()
-    for tool in (span.tool for tree in trees for span in tree.spans):
-        if tool and tool.get("status") != "refused":
-            use.calls[tool["name"]] += 1
-            use.tools[tool["name"]] += tool.get("seconds", 0.0)
-    return _tools(use)
 
 
 def _timing(trees: Sequence[RolloutTree], use: TimeUse) -> dict[str, float]:

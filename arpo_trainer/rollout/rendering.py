@@ -150,11 +150,7 @@ class Renderer:
         check_template(self.tokenizer)
         shown = [self._harmless(tool) for tool in tools] if self._shows_tools else []
         text: str = self.tokenizer.apply_chat_template(
-            list(messages),
-            tools=shown or None,
-            add_generation_prompt=True,
-            tokenize=False,
-            **self.chat_template_kwargs,
+            list(messages), tools=shown or None, add_generation_prompt=True, tokenize=False, **self.chat_template_kwargs
         )
         return text
 

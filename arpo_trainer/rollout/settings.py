@@ -63,8 +63,7 @@ class TreeSettings(BranchSettings):
     budget_beta: float = field(default=0.5, metadata={"help": "AEPO's budget: weight of the entropy difference."})
     entropy_window: int = field(default=20, metadata={"help": "k: number of tokens whose entropy is compared."})
     max_turn_length: int | None = field(
-        default=None,
-        metadata={"help": "Maximum number of new tokens in one turn. Default: max_completion_length."},
+        default=None, metadata={"help": "Maximum number of new tokens in one turn. Default: max_completion_length."}
     )
     max_invalid: float = field(
         default=0.2,

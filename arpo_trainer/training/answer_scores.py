@@ -1,11 +1,7 @@
-r"""Measures how likely the policy finds the gold answer in the states of a tree, for `algorithms.answer_credit`.
+r"""Measures how likely the policy finds the gold answer in the states of a tree, for the credit of IGPO and A2TGPO.
 
 In each state the policy is made to answer: the ids that it would go on from, the answer format of the environment up to
 the answer, and the gold answer, whose tokens are scored. Trees keep the mean of their log-probabilities, in nats.
-
-    form = answer_format(env.protocol, env.schemas)                       # such as <answer>\boxed{...}</answer>
-    score_answers(trees, tokenizer, form, partial(plain_logps, model))    # ARPOTrainer does it by `trainer_logps`
-
 States that several trajectories share are scored once; after a fold the policy goes on from the new prompt. Of a task
 with several answers the likeliest of the first `MOST_ANSWERS` counts. A thought that the chat template has opened is
 closed first. IGPO's published code takes the first answer alone, and writes a sentence before it.
@@ -45,10 +41,6 @@ class AnswerFormat:
 def answer_format(protocol: Protocol, schemas: Sequence[JsonSchema]) -> AnswerFormat:
     r"""Return the answer format of a protocol: the first known one that it reads as the whole answer.
 
-    Args:
-        protocol: of the environment.
-        schemas: of its tools.
-
     Raises:
         ValueError: the protocol reads none of them.
     """
@@ -65,14 +57,7 @@ def answer_format(protocol: Protocol, schemas: Sequence[JsonSchema]) -> AnswerFo
 
 @dataclass(frozen=True)
 class AnswerRow:
-    """A gold answer in a state.
-
-    Attributes:
-        tree: number of the tree.
-        state: of the tree.
-        ids: what the policy goes on from, and the answer format up to the answer.
-        gold: tokens of the answer, at least one.
-    """
+    """A gold answer in a state of a tree: the ids up to the answer, and its own, at least one."""
 
     tree: int
     state: State
@@ -86,12 +71,6 @@ Logps = Callable[[Sequence[AnswerRow]], list[float]]
 
 def score_answers(trees: Sequence[RolloutTree], tokenizer: Any, form: AnswerFormat, logps: Logps) -> None:
     """Measure the gold answer in all states of trees where credit needs it, and keep the numbers in the trees.
-
-    Args:
-        trees: whose tasks have answers.
-        tokenizer: of the policy.
-        form: the answer format.
-        logps: scores rows with the policy.
 
     Raises:
         ValueError: a tree's task has no answer.
@@ -163,13 +142,7 @@ def padded(rows: Sequence[AnswerRow]) -> tuple[torch.Tensor, torch.Tensor, torch
 
 
 def chunked(rows: Sequence[AnswerRow], size: int, compute: Callable[..., torch.Tensor]) -> list[float]:
-    """Return the mean log-probability of each row's answer, computed for rows of similar length together.
-
-    Args:
-        rows: in any order.
-        size: most rows in one batch.
-        compute: from ids, mask and T, as in `padded`, to log-probabilities, (B, T).
-    """
+    """Return the mean log-probability of each row's answer, computed for `size` rows of similar length together."""
     order = sorted(range(len(rows)), key=lambda number: len(rows[number].ids))
     found = [0.0] * len(rows)
     for first in range(0, len(order), size):
@@ -182,14 +155,7 @@ def chunked(rows: Sequence[AnswerRow], size: int, compute: Callable[..., torch.T
 
 
 def plain_logps(model: Any, rows: Sequence[AnswerRow], temperature: float = 1.0, size: int = 16) -> list[float]:
-    """Score rows with a causal language model of this process.
-
-    Args:
-        model: a transformers model, in evaluation mode.
-        rows: what to score.
-        temperature: of sampling.
-        size: most rows in one forward pass.
-    """
+    """Score rows with a causal language model of this process in evaluation mode, `size` in one forward pass."""
 
     def compute(ids: torch.Tensor, mask: torch.Tensor, width: int) -> torch.Tensor:
         ids, mask = ids.to(model.device), mask.to(model.device)
@@ -206,11 +172,8 @@ def plain_logps(model: Any, rows: Sequence[AnswerRow], temperature: float = 1.0,
 def trainer_logps(trainer: Any, rows: Sequence[AnswerRow]) -> list[float]:
     """Score rows with the policy of an `ARPOTrainer`, as it computes log pi_old: packed or flat, without gradient.
 
-    Every process scores a share and returns all. All of them make as many forward passes, as sharded weights need.
-
-    Args:
-        trainer: between rollouts, so that no rows of TRL are being computed.
-        rows: the same on every process.
+    Every process has all rows, scores a share and returns all. All of them make as many forward passes, as sharded
+    weights need.
     """
     if not rows:
         return []

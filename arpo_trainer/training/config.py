@@ -359,8 +359,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         },
     )
     trace_every: int = field(
-        default=1,
-        metadata={"help": "Write the rollout trees of every n-th step to traces.jsonl; 0 writes none."},
+        default=1, metadata={"help": "Write the rollout trees of every n-th step to traces.jsonl; 0 writes none."}
     )
 
     @classmethod
@@ -460,10 +459,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
     def _check_group_sizes(self) -> None:
         """Refuse groups in which nothing can be compared, and batches that are not whole groups."""
         total, processes = self.num_generations or 0, process_count()  # TRL knows the processes only after its checks
-        _refuse(
-            total < 2,
-            f"num_generations must be at least 2, since advantages compare trajectories; got {total}",
-        )
+        _refuse(total < 2, f"num_generations must be at least 2, since advantages compare trajectories; got {total}")
         micro, steps = self.per_device_train_batch_size, self.steps_per_generation or self.gradient_accumulation_steps
         _refuse(
             self.generation_batch_size is None and (micro * steps * processes) % total,
@@ -571,10 +567,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         check_name("vllm_importance_sampling_mode", self.vllm_importance_sampling_mode, CORRECTIONS)
         if self.vllm_mode == "colocate":  # a server has its own settings
             memory, size = self.vllm_gpu_memory_utilization, self.vllm_tensor_parallel_size
-            _refuse(
-                not 0 < memory <= 1,
-                f"vllm_gpu_memory_utilization is a share of the GPU, in (0, 1]; got {memory}",
-            )
+            _refuse(not 0 < memory <= 1, f"vllm_gpu_memory_utilization is a share of the GPU, in (0, 1]; got {memory}")
             _refuse(
                 size < 1 or process_count() % size,
                 f"vllm_tensor_parallel_size={size}: an engine spans that many of the {process_count()} processes; "

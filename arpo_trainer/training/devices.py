@@ -1,7 +1,5 @@
 """How all trainers here use GPUs: one process has one, and what a sharded model computes reaches the loss in float32.
 
-    class TraceTrainer(ResumesOnRows, OneDevice, SFTTrainer): ...
-
 Of TRL's, transformers' and accelerate's internals this module uses `args._n_gpu`, `create_accelerator_and_postprocess`,
 the policy of accelerate's FSDP plugin, and `gradient_state`.
 """
@@ -19,10 +17,8 @@ from typing import Any
 
 import torch
 
-# The number of processes of a run, known before they start: that of the launcher, or that of a dry run.
-#
-# `arpo train --num-processes 8 --dry-run` plans for eight processes on a machine that may have fewer devices.
-
+logger = logging.getLogger(__name__)
+# of a dry run, which plans for another machine (`arpo train --num-processes 8 --dry-run`)
 _planned: ContextVar[int | None] = ContextVar("planned", default=None)
 
 
@@ -50,9 +46,6 @@ def planning(processes: int | None) -> Iterator[None]:
         yield
     finally:
         _planned.reset(token)
-
-
-logger = logging.getLogger(__name__)
 
 
 class OneDevice:
@@ -109,9 +102,6 @@ class OneDevice:
 
 def check_devices(args: Any) -> None:
     """Refuse a precision that the GPU here lacks, and say which GPU a single process uses of several.
-
-    Args:
-        args: settings of one of TRL's trainers; those of a dry run are for another machine.
 
     Raises:
         ValueError: bfloat16 on a GPU that only emulates it; the error names the setting.

@@ -34,12 +34,10 @@ class Evaluation:
     Attributes:
         name: "before", "after", ...
         step: training steps taken.
-        n: number of tasks that could be scored.
+        n: number of tasks that could be scored; `invalid` could not, because something failed.
         reward: mean, with a 95 % bootstrap interval in `reward_low` and `reward_high`.
-        accuracy: share of right answers (partly right does not count), with a 95 % Wilson interval in `accuracy_low`
-            and `accuracy_high`.
+        accuracy: share of right answers (partly right does not count), with a 95 % Wilson interval likewise.
         tool_calls: mean per task.
-        invalid: number of tasks that could not be scored because something failed.
         by_level: level -> {"n", "accuracy"}.
         samples: the first episodes, in full.
     """
@@ -71,11 +69,7 @@ class Evaluation:
 
 
 def evaluate(
-    engine: Engine,
-    tasks: Sequence[Task],
-    name: str,
-    step: int = 0,
-    on_task: Callable[[], object] | None = None,
+    engine: Engine, tasks: Sequence[Task], name: str, step: int = 0, on_task: Callable[[], object] | None = None
 ) -> Evaluation:
     """Answer each task once, greedily, and summarise. Several processes share the tasks and get the same result.
 
@@ -195,11 +189,7 @@ class EvaluatesOnTasks:
     evaluations: list[Evaluation]
 
     def evaluate_tasks(self, name: str, on_task: Callable[[], object] | None = None) -> Evaluation:
-        """Answer the evaluation tasks greedily with the present policy.
-
-        Args:
-            name: of this evaluation.
-            on_task: called after each task of this process.
+        """Answer the evaluation tasks greedily with the present policy; see `evaluate`.
 
         Raises:
             ValueError: there is no `eval_env`.

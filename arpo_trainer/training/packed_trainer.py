@@ -1,7 +1,6 @@
-"""`PackedGRPOTrainer`: TRL's `GRPOTrainer`, whose micro-batches go through the model as prefix trees.
+"""TRL's `GRPOTrainer`, whose micro-batches go through the model as prefix trees, and folded rows segment by segment.
 
-Rows are dealt to micro-batches so that siblings meet, packed or not, and where rows are packed their log-probabilities
-are computed here, those of the old and the reference policy too. Losses, accumulation and everything else stay TRL's.
+Rows are dealt to micro-batches so that siblings meet, packed or not. Losses and accumulation stay TRL's.
 """
 
 from __future__ import annotations
@@ -120,24 +119,15 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         return lambda own: int(self.accelerator.gather(torch.tensor([own], device=device)).max())
 
 
-# Rows with folds, cut where their history was folded: each segment becomes a row with a prompt of its own.
-#
-# A trajectory stays one row of the batch, so that rewards, advantages, masks and every normalisation of the loss are
-# those of one trajectory. Only its log-probabilities are computed in pieces: nothing that follows a fold attends to
-# what came before it, and its positions begin anew. `docs/concepts/folding.md` says why.
-#
-#     segments = cut_at_folds(input_ids, attention_mask, fold_mask)       # (B, P + T) to (S, P' + T')
-#     logps = segments.join(log_probabilities_of(segments))               # (S, T') to (B, T)
+# Rows with folds. A trajectory stays one row of the batch, so that rewards, advantages, masks and normalisations of the
+# loss are those of one trajectory. Only its log-probabilities are computed in pieces: nothing that follows a fold
+# attends to what came before it, and its positions begin anew. `docs/concepts/folding.md` says why.
+
+FOLD_MASK = "fold_mask"  # the column that travels with the rows of a rollout where something was folded
 
 
 class Segment(NamedTuple):
-    """A prompt and what follows it, as places in a row.
-
-    Attributes:
-        row: of the batch.
-        prompt: columns of the prompt's tokens in (B, P + T).
-        completion: columns of the tokens that follow, at least one.
-    """
+    """A prompt and what follows it in a row of the batch, as columns of (B, P + T)."""
 
     row: int
     prompt: list[int]
@@ -182,13 +172,7 @@ class FoldSegments:
 
 
 def cut_at_folds(input_ids: torch.Tensor, attention_mask: torch.Tensor, fold_mask: torch.Tensor) -> FoldSegments:
-    """Cut the rows of a batch at their folds.
-
-    Args:
-        input_ids: prompts and completions as TRL pads them, (B, P + T).
-        attention_mask: 1 for tokens, 0 for padding, (B, P + T).
-        fold_mask: 1 for tokens of a new prompt, (B, T).
-    """
+    """Cut the rows of a batch, (B, P + T) as TRL pads them, where `fold_mask` (B, T) has tokens of a new prompt."""
     rows, width = fold_mask.shape
     left = input_ids.shape[1] - width
     segments = [each for row in range(rows) for each in _segments(row, left, attention_mask[row], fold_mask[row])]
@@ -226,13 +210,6 @@ def _segments(row: int, left: int, attention_mask: torch.Tensor, fold_mask: torc
             prompt.append(column)
     if completion:
         yield Segment(row, prompt, completion)
-
-
-# `FoldingGRPOTrainer`: rows whose history was folded go through the model segment by segment (see `fold_segments`).
-#
-# The column "fold_mask" travels with the rows of a rollout, and only where something was folded.
-
-FOLD_MASK = "fold_mask"
 
 
 class FoldingGRPOTrainer(PackedGRPOTrainer):

@@ -1,11 +1,9 @@
 """The backend that a trainer generates with, and how it gets the weights of the trainer.
 
-    use_vllm=False                           the model itself (`transformers_backend`), or a whole copy of it if its
-                                             weights are sharded over processes or learn meanwhile (`FullCopyBackend`)
-    use_vllm=True, vllm_mode="colocate"      TRL's engine in this process (`VLLMEngineBackend`)
-    use_vllm=True, vllm_mode="server"        one or more servers that TRL pushes the weights to (`VLLMServerBackend`)
-
-TRL makes the engine, `trainer.vllm_generation`, and pushes the weights (see `weight_push`).
+use_vllm=False                           the model itself (`transformers_backend`), or a whole copy of it if its
+                                         weights are sharded over processes or learn meanwhile (`FullCopyBackend`)
+use_vllm=True, vllm_mode="colocate"      TRL's engine in this process (`VLLMEngineBackend`)
+use_vllm=True, vllm_mode="server"        one or more servers that TRL pushes the weights to (`VLLMServerBackend`)
 """
 
 from __future__ import annotations
@@ -19,8 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
 import trl
 from accelerate.utils import is_peft_model
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
 
 from arpo_env.event_loop import run
 from arpo_env.net import strip_credentials
@@ -28,25 +30,20 @@ from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnW
 from arpo_trainer.training.config import most_tokens
 from arpo_trainer.training.trl_hooks import end_ids, tokenizer_of
 
-# How vLLM gets the weights of the trainer: TRL pushes them, to one server or to several; all uses of its vLLM host.
+logger = logging.getLogger(__name__)
+
+# TRL pushes the weights to its vLLM host, to one server or to several. All uses of that host are here:
 #
 #     trainer._last_loaded_step; of its host _llm_weights_sleeping, vllm_client, sync_weights, group_port,
 #     server_timeout, model, _dist; under FSDP before training _iter_named_params, _weight_metadata
-#
-# TRL pushes to one server. A server with `--data-parallel-size` is one: all its workers are in one NCCL group. Of
-# several servers each has a client and a group of its own here, and TRL's push is repeated for each, one after the
-# other. No rollout is played meanwhile, so all of them generate with the same weights.
-#
-# TRL merges PEFT's adapters into their base for a push and takes them out again, which in bfloat16 leaves another base
-# behind each time. Here each layer is merged in a copy, while TRL reads it (`_merged_copies`).
 
 
 def connect_servers(trainer: Any, urls: Sequence[str]) -> None:
-    """Let TRL push the weights to each of several servers.
+    """Let TRL, which has connected the trainer to the first server, push the weights to each of several.
 
-    Args:
-        trainer: TRL has connected it to the first server.
-        urls: of all servers. Server n uses the port `vllm_group_port` + n of the main process.
+    A server with `--data-parallel-size` is one: all its workers are in one NCCL group. Each server has a client and a
+    group of its own here (server n uses the port `vllm_group_port` + n of the main process), and TRL's push is repeated
+    for each. No rollout is played meanwhile, so all of them generate with the same weights.
 
     Raises:
         GenerationError: a server does not answer, or cannot take weights; names it.
@@ -152,7 +149,7 @@ def _unsharded_walk(host: Any, trainer: Any) -> Iterator[None]:
 def _merged_copies(host: Any) -> Iterator[None]:
     """Let TRL read the parameters of a PEFT model as merged copies, one layer at a time, instead of merging it.
 
-    The parameters themselves are not touched, so they are the same bits after any number of pushes.
+    TRL would take the adapters out again, which in bfloat16 leaves another base behind after each push.
     """
     model = host.model
     # TRL walks over the modules of FSDP1 by itself, and does not know their adapters' names
@@ -212,9 +209,7 @@ def _merged(base: Any, layers: Sequence[Any]) -> Iterator[None]:
 
     The sum of weights and LoRA is formed in float32 and rounded once. Other adapters compute as they do by themselves.
     """
-    import torch
     from peft.tuners.lora import LoraLayer
-    from torch.distributed.tensor import DTensor
 
     own = dict(base._parameters) if layers else {}
     # a quantised parameter is left as it is: PEFT puts another one in its place
@@ -244,13 +239,7 @@ def _merged(base: Any, layers: Sequence[Any]) -> Iterator[None]:
 
 
 def _is_sharded(model: Any) -> bool:
-    from torch.distributed.fsdp import FullyShardedDataParallel
-    from torch.distributed.tensor import DTensor
-
     return isinstance(model, FullyShardedDataParallel) or any(isinstance(p, DTensor) for p in model.parameters())
-
-
-logger = logging.getLogger(__name__)
 
 
 def rollout_tokenizer(trainer: Any) -> Any:
@@ -263,11 +252,7 @@ def rollout_tokenizer(trainer: Any) -> Any:
 
 
 def trainer_backend(trainer: Any, tokenizer: Any = None) -> Backend:
-    """Return the backend that the `args` of a trainer ask for.
-
-    Args:
-        trainer: has the settings and the weights.
-        tokenizer: for the backend; by default that of the trainer.
+    """Return the backend that the `args` of a trainer ask for; by default with the trainer's tokenizer.
 
     Raises:
         ValueError: the backend cannot serve the settings, or quantised weights are sharded over processes.
@@ -286,11 +271,8 @@ def trainer_backend(trainer: Any, tokenizer: Any = None) -> Backend:
 class SyncedBackend:
     """A vLLM backend that gets the weights of the trainer whenever a rollout begins, whoever starts that rollout.
 
-    All processes must begin and end the same rollouts: pushing weights is collective where they are sharded or served.
-
-    Args:
-        backend: generates.
-        trainer: has the weights; its `vllm_generation` pushes them, at most once per training step during training.
+    They are pushed at most once per training step. All processes must begin and end the same rollouts: pushing is
+    collective where weights are sharded or served.
     """
 
     def __init__(self, backend: Backend, trainer: Any) -> None:
@@ -364,8 +346,6 @@ def _shards(trainer: Any) -> bool:
 
 
 def _forward_dtype(args: Any) -> Any:
-    import torch
-
     return torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None
 
 
@@ -375,8 +355,6 @@ def _engine(trainer: Any, entropy: dict[str, Any]) -> Backend:
     host = trainer.vllm_generation
     group = None
     if host.tensor_parallel_size > 1:
-        import torch.distributed as dist
-
         size = host.tensor_parallel_size  # the same processes as TRL's own groups, but for objects on the CPU
         groups = [list(range(first, first + size)) for first in range(0, dist.get_world_size(), size)]
         group, _ = dist.new_subgroups_by_enumeration(groups, backend="gloo")  # type: ignore[no-untyped-call]
@@ -411,7 +389,7 @@ def check_served_model(args: Any, model: str, tokens: int | None) -> None:
         args: an `ARPOConfig`.
         model: the policy's folder or hub id. A server with another name gets a warning: names prove nothing, but
             weights of another shape can only be refused when they are first sent.
-        tokens: most tokens after the prompt in an episode of the environment; None is no limit.
+        tokens: maximum number of tokens after the prompt in an episode of the environment; None is no limit.
 
     Raises:
         GenerationError: a server does not answer, or serves several models.

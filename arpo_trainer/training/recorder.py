@@ -64,11 +64,9 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
 
     @contextlib.contextmanager
     def recording(self, facts: dict[str, Any], resume: str | Path | None = None) -> Iterator[None]:
-        """Record until the block ends, however it ends, and write the report then. A block within only adds facts.
+        """Record until the block ends, however it ends, and write the report then; see `begin`.
 
-        Args:
-            facts: see `begin`; those of an outer block go first.
-            resume: see `begin`.
+        A block within only adds facts.
 
         Raises:
             BlockingIOError: another process trains in the folder.

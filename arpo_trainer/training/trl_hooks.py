@@ -17,11 +17,9 @@
     _tokenizer, eos_token_ids             tokenizer_of, end_ids
     _name, _paper, _tag_names             what the model card says
 
-Those of its vLLM host are in `weight_push`.
-
-`tests/arpo_trainer/training/test_trl_hooks.py` fails when one of them changes; `scripts/trl_versions.sh` runs it on
-each release of `TESTED`. A TRL that cannot work is refused when this module is imported; one that lacks an attribute is
-refused when the first trainer is made.
+Those of its vLLM host are in `policy_backend`. `tests/arpo_trainer/training/test_trl_hooks.py` fails when one of them
+changes; `scripts/trl_versions.sh` runs it on each release of `TESTED`. A TRL that cannot work is refused when this
+module is imported; one that lacks an attribute is refused when the first trainer is made.
 """
 
 from __future__ import annotations
@@ -44,12 +42,10 @@ from packaging.version import Version
 
 from arpo_trainer.training.devices import OneDevice
 
-# `Forward`: what the trainer is asked for when TRL wants log-probabilities.
-
 
 @dataclass(frozen=True)
 class Forward:
-    """A request for log-probabilities.
+    """TRL's request for log-probabilities of T completion tokens, with entropies or not.
 
     Attributes:
         model: as accelerate has wrapped it.
@@ -57,7 +53,6 @@ class Forward:
         attention_mask: 1 for tokens, 0 for padding, (B, P + T).
         logits_to_keep: T.
         batch_size: rows that may go through the model together.
-        entropy: whether entropies are asked for.
         aux_loss: whether the load-balancing loss of the routers is asked for.
     """
 
@@ -98,11 +93,7 @@ def missing_methods(trainer: type) -> list[str]:
 
 
 def check_trl(version: str, missing: list[str]) -> None:
-    """Refuse a TRL that does not work; warn about one that is newer than the tested versions.
-
-    Args:
-        version: of TRL.
-        missing: needed methods and parameters that it lacks.
+    """Refuse a TRL that does not work or lacks something; warn about one that is newer than the tested versions.
 
     Raises:
         ImportError: names the version, what is missing, and the command that fixes it.
@@ -135,11 +126,7 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
 
     _name = "ARPO"
     _tag_names: ClassVar[list[str]] = ["trl", "arpo"]
-    _paper: ClassVar[dict[str, str]] = {
-        "title": "Agentic Reinforced Policy Optimization",
-        "id": "2507.19849",
-        "citation": "",
-    }
+    _paper: ClassVar = {"title": "Agentic Reinforced Policy Optimization", "id": "2507.19849", "citation": ""}
     _buffered_inputs: Any
     beta: float
     use_vllm: bool
@@ -172,12 +159,7 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
         """Called with the rewards of all processes, (rows, functions); NaN marks what could not be scored."""
 
     def token_advantages(self, centred: torch.Tensor, completion_ids: torch.Tensor) -> torch.Tensor:
-        """Return the advantages of this process's tokens, (B, T), or of its rows, (B,).
-
-        Args:
-            centred: TRL's advantages, (B,).
-            completion_ids: padded on the right, (B, T).
-        """
+        """Return the advantages of this process's tokens, (B, T), from TRL's `centred` ones of its rows, (B,)."""
         return centred
 
     def learned_rows(self) -> list[bool] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from arpo_trainer.tree import Decision, Event, RolloutTree, Trajectory
 
-WORDS = (
+WORDS = [
     "the",
     "list",
     "holds",
@@ -23,7 +23,7 @@ WORDS = (
     "what",
     "comes",
     "back",
-)
+]
 TOOLS = ("python", "search")
 
 

@@ -48,18 +48,8 @@ def test_a_shared_span_is_drawn_once_and_rows_are_trajectories(picture: ElementT
     assert [(float(box.get("y", "")) - first) / 34 for box in boxes(picture)] == [0, 0, 0, 1, 2]
 
 
-def test_time_runs_to_the_right(picture: ElementTree.Element) -> None:
-    start, result, end, root, branch = (float(box.get("x", "")) for box in boxes(picture))
-    assert start == root < result < end == branch
-
-
 def test_a_curve_leads_to_each_branch(picture: ElementTree.Element) -> None:
     assert len(picture.findall(f".//{SVG}path[@class='branch']")) == 1
-
-
-def test_unsure_turns_have_another_colour(picture: ElementTree.Element) -> None:
-    fills = [box.get("fill") for box in boxes(picture)]
-    assert fills[0] == fills[3] == fills[4] != fills[2]
 
 
 def test_texts_are_text_and_say_what_a_trajectory_earned(picture: ElementTree.Element) -> None:

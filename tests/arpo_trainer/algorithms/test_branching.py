@@ -22,7 +22,6 @@ from arpo_trainer.algorithms.branching import (
 )
 from arpo_trainer.algorithms.registry import balanced_roots, branch_quota
 from arpo_trainer.rollout.metrics import fork_contrasts, fork_results, rollout_metrics
-from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.tree import Decision, RolloutTree, Trajectory
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "concepts" / "trees.md"
@@ -81,20 +80,6 @@ def test_the_ranked_row_skips_what_is_settled() -> None:
     assert (settled.branch, settled.reason) == (False, NO_DOUBT)
     assert BRANCHES["arpo-ranked"].score(Decision(NO_DOUBT_LEVEL * 2, NO_DOUBT_LEVEL * 2), settings).branch
     assert BRANCHES["arpo"].score(Decision(NO_DOUBT_LEVEL / 2, NO_DOUBT_LEVEL / 2), settings).branch
-
-
-@pytest.mark.parametrize("recipe", ["arithmetic-cpu", "multihop-cpu"])
-def test_in_the_demos_entropy_decides(recipe: str) -> None:
-    given = read_settings(recipe, [])
-    settings = RolloutSettings(
-        branch_alpha=given["branch_alpha"],
-        branch_beta=given["branch_beta"],
-        branch_threshold=given["branch_threshold"],
-    )
-    score = BRANCHES["arpo"].score
-    for rise in (1e-3, 0.05):
-        assert score(Decision(1 + rise, rise), settings).branch
-        assert not score(Decision(1 - rise, -rise), settings).branch
 
 
 def grown(rewards: dict[str, float | None]) -> RolloutTree:

@@ -93,13 +93,6 @@ def test_a_trajectory_that_ends_where_others_go_on_counts_as_one_of_them() -> No
         assert values[1] == pytest.approx((weights[0] * second - weights[1] + weights[2] * 2.0) / sum(weights))
 
 
-def test_turns_without_entropy_weigh_alike() -> None:
-    tree = RolloutTree([1])
-    call = tree.add_span(turns(tree, None, 0.0), "environment", [20]).index
-    tree.trajectories = [Trajectory(turns(tree, call, 0.0), reward=0.0) for _ in range(2)]
-    assert turn_values(tree, [1.0, 0.0], by_entropy=True)[0] == 0.5
-
-
 OTHERS = [value - (sum(OWN) - value) / 2 for value in OWN]  # minus the mean of the others
 CENTRED = [value - sum(OWN) / 3 for value in OWN]
 FLAT = {

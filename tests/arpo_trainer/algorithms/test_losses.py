@@ -90,37 +90,6 @@ def test_gradients_are_those_of_the_definition(loss: Loss, objective: Objective)
     assert torch.allclose(got, want, rtol=1e-13, atol=0)
 
 
-@pytest.mark.parametrize(("loss", "objective"), FAMILY[:-1])
-def test_values_are_those_of_the_definition(loss: Loss, objective: Objective) -> None:
-    assert torch.allclose(per_token(loss, GRID, ADVANTAGES, MASK), -objective(GRID.exp(), ADVANTAGES), rtol=1e-13)
-
-
-def test_the_two_sides_of_each_bound() -> None:
-    """F on either side of a bound and at it, read off the table in the module."""
-    bounds = [1 - LOW, 1 + HIGH]
-    assert {1 - LOW, 1.0, 1 + HIGH} <= set(GRID.exp().flatten().tolist())
-    for loss, at, a, factors in (
-        (FAMILY[0][0], bounds[1], 1.0, (bounds[1], bounds[1], 0.0)),
-        (FAMILY[0][0], bounds[0], -1.0, (0.0, bounds[0], bounds[0])),
-        (FAMILY[2][0], bounds[1], 1.0, (bounds[1],) * 3),
-        (FAMILY[2][0], bounds[0], -1.0, (0.0, bounds[0], bounds[0])),
-        (FAMILY[4][0], bounds[0], -1.0, (bounds[0],) * 3),
-        (FAMILY[3][0], DUAL, -1.0, (DUAL, DUAL, 0.0)),
-    ):
-        x = torch.tensor([[EXACT[at] - 1e-9, EXACT[at], EXACT[at] + 1e-9]], dtype=torch.float64)
-        advantages = torch.full((1,), a, dtype=torch.float64)
-        got = gradient(lambda x, loss=loss, a=advantages: per_token(loss, x, a, torch.ones_like(x)), x)
-        assert (-got[0] / a).tolist() == pytest.approx(factors, rel=1e-7), (loss, at, a)
-
-
-def test_at_ratio_one_all_are_the_policy_gradient() -> None:
-    """Which is why none of the clips acts without an off-policy ratio."""
-    x, a = torch.zeros(1, 3, dtype=torch.float64), torch.tensor([[1.5, -0.5, 0.0]], dtype=torch.float64)
-    for loss in LOSSES.values():
-        got = gradient(lambda x, loss=loss: per_token(loss, x, a, torch.ones_like(x)), x)
-        assert torch.equal(got, -a)
-
-
 def rows() -> tuple[torch.Tensor, torch.Tensor]:
     """Log-ratios around the narrow bounds of GSPO, and a mask with three turns, two, and none."""
     x = torch.randn(3, 12, generator=torch.Generator().manual_seed(3), dtype=torch.float64) * 6e-3

@@ -119,10 +119,7 @@ def test_the_trainer_of_the_documents_gives_calls_a_credit_of_their_own(
             own, more = rewards[number] - sum(rewards) / GROUP, calls[number] - sum(calls) / GROUP
             assert next(rows)[: len(flags)].tolist() == pytest.approx([own + flag * more for flag in flags], abs=1e-4)
             levels |= {(flag, more != 0) for flag in flags}
-    assert {
-        (1, True),
-        (0, True),
-    } <= levels  # somebody called more often, and not with all tokens
+    assert {(1, True), (0, True)} <= levels  # somebody called more often, and not with all tokens
     assert trainer.ref_model is None  # beta is 0: no reference policy is loaded
 
 

@@ -134,11 +134,6 @@ def test_with_flash_attention_auto_leaves_out_the_padding(
     torch.testing.assert_close(found[0][batch[1][:, -batch[2] :] == 1], found[1][batch[1][:, -batch[2] :] == 1])
 
 
-@pytest.mark.parametrize("kind", ["persimmon", "gpt_neox"])
-def test_kinds_without_a_test_are_not_proven(kind: str) -> None:
-    assert f"packed rows of {kind} have not been compared" in str(why_not_proven(tiny_model(kind)))
-
-
 def test_dropout_is_not_proven() -> None:
     peft = pytest.importorskip("peft")
     settings = peft.LoraConfig(r=2, lora_dropout=0.1, target_modules="all-linear", task_type="CAUSAL_LM")

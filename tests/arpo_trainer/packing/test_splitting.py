@@ -47,11 +47,6 @@ def test_a_leaf_over_the_budget_stands_alone() -> None:
     assert split_leaves([50, 10, 10], [0, 5, 5], 20) == [range(0, 1), range(1, 3)]
 
 
-def test_a_budget_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        split_leaves([3], [0], 0)
-
-
 def batch(groups: int, size: int, seed: int = 0) -> dict[str, object]:
     """A generation batch of TRL's with some more columns, rows of a group not side by side with their siblings."""
     rng = np.random.default_rng(seed)

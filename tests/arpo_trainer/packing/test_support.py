@@ -34,8 +34,7 @@ REFUSED = {
     "masks of its own": (lambda: tiny_model("doge"), "masks or positions of its own making"),
     "routers": (
         lambda: made(
-            "mixtral",
-            **SIZES | {"sliding_window": None, "output_router_logits": True, "num_local_experts": 2},
+            "mixtral", **SIZES | {"sliding_window": None, "output_router_logits": True, "num_local_experts": 2}
         ),
         "balancing loss",
     ),

@@ -91,8 +91,7 @@ def inputs(seed: int) -> dict[str, Any]:
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "vespo")
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("loss_type", LOSSES)
+@pytest.mark.parametrize(("loss_type", "level"), [*((name, "token") for name in LOSSES), ("grpo", "sequence")])
 def test_losses_and_gradients_are_those_of_flat_rows(trainer: Packed, loss_type: str, level: str) -> None:
     trainer.loss_type, trainer.importance_sampling_level = loss_type, level
     model, batch, results = trainer.model.train(), inputs(6), []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +10,11 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.backends.base import Generation, GenerationError, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
-from sandbox import ForkError, SessionLost
+from sandbox import SessionLost
 
 TASK = Task("t", "How long is the list?", ("3",), kind="math", setup="items = [1, 2, 3]")
 CALL = "<think>c</think><python>items.append(1); len(items)</python>"
@@ -78,12 +76,6 @@ def test_entropy_that_falls_does_not_and_the_budget_goes_to_fresh_roots(env: Too
     assert {span.decision.branches for span in tree.spans if span.decision} == {0}
 
 
-def test_grpo_starts_everything_at_the_prompt(env: ToolEnv, tokenizer: Any) -> None:
-    tree = play(env, ScriptedPolicy(tokenizer, [CALL, DONE], [0.1, 2.0]), tokenizer, algorithm="grpo")[0]
-    assert origins(tree) == ["root"] * 4
-    assert not any(span.decision for span in tree.spans)
-
-
 def test_branching_stops_when_the_budget_is_spent(env: ToolEnv, tokenizer: Any) -> None:
     policy = ScriptedPolicy(tokenizer, [CALL, CALL, CALL, DONE], [0.1, 1.0, 2.0, 3.0])
     tree = play(env, policy, tokenizer, num_generations=5, initial_rollouts=1, branch_width=3)[0]
@@ -124,14 +116,6 @@ def test_no_two_requests_for_the_same_context_share_a_seed(env: ToolEnv, tokeniz
     assert len({request.seed for request in policy.seen}) == len(policy.seen)
 
 
-def test_groups_are_exactly_as_large_as_asked(env: ToolEnv, tokenizer: Any) -> None:
-    policy = ScriptedPolicy(tokenizer, [CALL, CALL, DONE], [0.1, 2.0, 3.0])
-    for total, first in ((2, 1), (5, 2), (7, 7)):
-        trees = play(env, policy, tokenizer, [TASK, TASK], num_generations=total, initial_rollouts=first)
-        assert [len(tree.trajectories) for tree in trees] == [total, total]
-        assert all(trajectory.valid for tree in trees for trajectory in tree.trajectories)
-
-
 def test_a_result_cannot_smuggle_in_a_control_token(env: ToolEnv, tokenizer: Any) -> None:
     engine = Engine(ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, env, RolloutSettings())
     ids = engine.renderer.encode("a<|im_end|>b")
@@ -150,28 +134,6 @@ def test_a_result_that_does_not_fit_ends_the_trajectory_within_the_limit(env: To
     tree = play(env, ScriptedPolicy(tokenizer, [long, DONE], [1.0, 1.0]), tokenizer, max_completion_length=60)[0]
     assert {trajectory.outcome for trajectory in tree.trajectories} == {"truncated"}
     assert max(len(tree.row(number).ids) for number in range(4)) <= 60
-
-
-def test_an_environment_s_failure_is_contained_and_masked(
-    env: ToolEnv, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-    real = ToolEnv.astep
-
-    async def failing(self: ToolEnv, action: str) -> Any:
-        calls.append(action)
-        if len(calls) == 1:
-            raise SessionLost("the container is gone")
-        return await real(self, action)
-
-    monkeypatch.setattr(ToolEnv, "astep", failing)
-    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, algorithm="grpo", max_invalid=0.3, retries=0)[
-        0
-    ]
-    assert sorted(trajectory.valid for trajectory in tree.trajectories) == [False, True, True, True]
-    failed = next(trajectory for trajectory in tree.trajectories if not trajectory.valid)
-    assert failed.error == "SessionLost: the container is gone"
-    assert failed.reward is None
 
 
 def test_a_failure_before_the_first_token_still_makes_a_row(
@@ -206,19 +168,6 @@ def test_if_too_much_fails_the_rollout_stops_instead_of_learning_from_the_rest(
         play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer)
 
 
-def test_a_failed_fork_costs_a_branch_not_the_trajectory(
-    env: ToolEnv, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def failing(self: ToolEnv, n: int = 1) -> Any:
-        raise ForkError("too deep")
-
-    monkeypatch.setattr(ToolEnv, "afork", failing)
-    tree = play(env, ScriptedPolicy(tokenizer, [CALL, DONE], [0.1, 2.0]), tokenizer)[0]
-    assert origins(tree) == ["root", "root", "top-up", "top-up"]
-    assert all(trajectory.valid for trajectory in tree.trajectories)
-    assert any(span.decision and "fork failed: too deep" in span.decision.reason for span in tree.spans)
-
-
 def test_a_failing_model_ends_the_rollout(env: ToolEnv, tokenizer: Any) -> None:
     class Broken:
         wants_messages = False
@@ -236,26 +185,6 @@ def test_a_failing_model_ends_the_rollout(env: ToolEnv, tokenizer: Any) -> None:
         play(env, Broken(), tokenizer)
     assert isinstance(caught.value.__cause__, IndexError)  # with the traceback of the model
     assert caught.value.__cause__.__traceback__
-
-
-def test_every_environment_is_closed(env: ToolEnv, tokenizer: Any, isolation: str) -> None:
-    from sandbox import default_sandbox
-
-    before = default_sandbox().stats()["sessions"]
-    play(env, ScriptedPolicy(tokenizer, [CALL, CALL, DONE], [0.1, 2.0, 3.0]), tokenizer, num_generations=8)
-    assert default_sandbox().stats()["sessions"] == before
-
-
-def test_a_real_model_plays_the_same_tree_from_the_same_seed(env: ToolEnv, tokenizer: Any, tiny_model: Any) -> None:
-    def once(seed: int) -> RolloutTree:
-        backend = TransformersBackend(tiny_model, tokenizer)
-        return play(env, backend, tokenizer, seed=seed, algorithm="grpo", max_turn_length=40)[0]
-
-    first, again, other = once(1), once(1), once(2)
-    assert sorted(json.dumps(first.row(i).ids) for i in range(4)) == sorted(
-        json.dumps(again.row(i).ids) for i in range(4)
-    )
-    assert sorted(first.row(i).ids for i in range(4)) != sorted(other.row(i).ids for i in range(4))
 
 
 def test_the_environment_s_own_token_limit_holds_too(env: ToolEnv, tokenizer: Any) -> None:

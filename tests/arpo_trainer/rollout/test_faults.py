@@ -113,17 +113,6 @@ def test_a_container_that_dies_costs_nothing_where_episodes_can_be_played_again(
 
 
 @pytest.mark.docker
-def test_without_a_second_chance_the_samples_are_marked(box: Box, tokenizer: Any) -> None:
-    tree = killed_meanwhile(box, tokenizer, retries=0)
-    assert len(tree.trajectories) == 6
-    errors = [trajectory.error or "" for trajectory in tree.trajectories if not trajectory.valid]
-    assert errors
-    assert all(error.startswith("SessionLost") for error in errors)
-    assert shown(tree) == [["1", "2", "3"]] * (6 - len(errors))
-    assert box.sandbox.stats()["sessions"] == 0
-
-
-@pytest.mark.docker
 def test_a_program_that_is_interrupted_leaves_no_container(tokenizer: Any, box: Box) -> None:
     script = "from tests.arpo_trainer.rollout.test_faults import play_for_ever; play_for_ever()"
     program = subprocess.Popen(

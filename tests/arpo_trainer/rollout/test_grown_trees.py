@@ -11,13 +11,7 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, RolloutSettings, RolloutTree
-from arpo_trainer.algorithms.branching import (
-    BRANCHES,
-    RANKED,
-    BranchMethod,
-    BranchSettings,
-    entropy_level,
-)
+from arpo_trainer.algorithms.branching import BRANCHES, RANKED, BranchMethod, BranchSettings, entropy_level
 from arpo_trainer.algorithms.registry import ALGORITHMS, get_algorithm
 from arpo_trainer.tree import Decision, Span
 from tests.arpo_trainer.rollout.test_rollouts import families, make_env, play

@@ -274,18 +274,6 @@ def penalty_of(algorithm: str) -> float:
     return 0.05 if algorithm == "aepo" else 0.0
 
 
-def test_the_penalty_bites_and_does_not_saturate(tokenizer: Any) -> None:
-    """AEPO after a high-entropy step: small rises are refused, larger ones pass."""
-    trees = play(tokenizer, groups=12, algorithm="aepo")
-    points = [span.decision for tree in trees for span in tree.spans if span.decision]
-    rose = [point for point in points if point.consecutive == 1 and point.delta > 0]
-    passed = [point.delta for point in rose if point.score > point.threshold]
-    refused = [point.delta for point in rose if point.score <= point.threshold]
-    assert passed
-    assert refused
-    assert max(refused) <= 5 * (0.5 / 0.95 - 0.5) < min(passed)
-
-
 def test_the_best_points_get_the_budget_once_the_roots_have_ended(tokenizer: Any) -> None:
     for tree in play(tokenizer, groups=6, algorithm="arpo-ranked", branch_quota=0):
         roots = [number for number, trajectory in enumerate(tree.trajectories) if trajectory.origin == "root"]
@@ -300,16 +288,6 @@ def test_the_best_points_get_the_budget_once_the_roots_have_ended(tokenizer: Any
         assert metrics["copies_held"] >= len(held)
         made = sum(event.copies for event in tree.timeline)
         assert metrics["copies_unused"] == made - metrics["branches"]
-
-
-def test_tree_grpo_takes_the_points_with_the_highest_draws(tokenizer: Any) -> None:
-    for tree in play(tokenizer, groups=3, algorithm="tree-grpo"):
-        roots = [number for number, trajectory in enumerate(tree.trajectories) if trajectory.origin == "root"]
-        points = [span.decision for number in roots for span in tree.path(number) if span.decision]
-        taken = [point.score for point in points if point.branches]
-        refused = [point.score for point in points if not point.branches]
-        assert len(taken) == min(5, len(points))
-        assert not refused or min(taken) >= max(refused)
 
 
 def test_limits_hold(tokenizer: Any) -> None:

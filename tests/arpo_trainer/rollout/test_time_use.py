@@ -48,11 +48,6 @@ def test_tokens_are_those_of_the_policy() -> None:
     assert use.working["helper"] == pytest.approx(0.5)
 
 
-def test_a_generator_s_timeline_is_covered_too() -> None:
-    use = time_use([sample_tree(number, 8, 8, 5) for number in range(4)])
-    assert use.waited + sum(use.working.values()) == pytest.approx(use.life)
-
-
 def test_concurrency_counts_what_overlaps() -> None:
     intervals = [(0.0, 2.0), (1.0, 3.0), (3.0, 4.0), (6.0, 7.0), (8.0, 8.0)]
     assert concurrency(intervals) == [(0.0, 1), (1.0, 2), (2.0, 1), (4.0, 0), (6.0, 1), (7.0, 0)]

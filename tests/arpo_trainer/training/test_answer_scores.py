@@ -215,10 +215,7 @@ def test_a_step_of_training(tmp_path: Path, algorithm: str) -> None:
 
 @pytest.mark.parametrize(("algorithm", "warned"), [("grpo", True), ("igpo", False)])
 def test_gains_are_a_signal_where_rewards_are_equal(
-    tmp_path: Path,
-    algorithm: str,
-    warned: bool,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, algorithm: str, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     model, tokenizer = tiny_model(), tiny_tokenizer()
     for part in (model, tokenizer):

@@ -68,13 +68,6 @@ def test_rows_become_tasks_of_the_environment(row: dict[str, Any], kind: Any) ->
     assert list(with_tasks([found], env, "train_dataset")) == [found]  # rows that are tasks stay as they are
 
 
-def test_rows_are_read_as_those_of_the_data_set(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
-    env = ToolEnv("arpo/GSM8K-v0", data=tmp_path / "rows.jsonl")
-    [found] = with_tasks([{"question": ASKED, "answer": "So 2 + 3 = 5.\n#### 5"}], env, "train_dataset")
-    assert json.loads(found["task"])["answers"] == [ANSWER]
-
-
 def test_a_grpo_config_and_rows_train_with_a_reward_function(model: Path, isolation: str, tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
 

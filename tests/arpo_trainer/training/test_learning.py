@@ -43,8 +43,7 @@ def expected(trees: list[RolloutTree], advantage: str, attribution: str) -> list
 
 
 @pytest.mark.parametrize(
-    ("advantage", "attribution"),
-    [("tree-grpo", "soft"), ("reinforce++", "soft"), ("grpo-no-std", "fork")],
+    ("advantage", "attribution"), [("tree-grpo", "soft"), ("reinforce++", "soft"), ("grpo-no-std", "fork")]
 )
 def test_a_token_s_advantage_is_that_of_the_named_functions(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str, advantage: str, attribution: str
