@@ -113,26 +113,19 @@ def _too_old(detail: str) -> DockerDiagnosis:
 
 def _explain(error: BaseException, host: str) -> DockerDiagnosis:
     # before the others: the engine may well run, and starting it would not help
-    if _caused_by(error, PermissionError):
-        return DockerDiagnosis(
-            "not_permitted",
-            f"no permission for {host or '/var/run/docker.sock'}",
-            "sudo usermod -aG docker $USER, then log in again",
-        )
+    if isinstance(error, PermissionError) or "Permission denied" in str(error):
+        where, cure = host or "/var/run/docker.sock", "sudo usermod -aG docker $USER, then log in again"
+        return DockerDiagnosis("not_permitted", f"no permission for {where}", cure)
     detail = f"{host}: {_first_line(error)}" if host else _first_line(error)
     # another machine: what is installed on this one says nothing about it
     if host and not host.startswith("unix://"):
-        return DockerDiagnosis(
-            "not_running", detail, f"start the engine there, or name another host; to test: docker -H {host} version"
-        )
+        cure = f"start the engine there, or name another host; to test: docker -H {host} version"
+        return DockerDiagnosis("not_running", detail, cure)
     if _has_daemon():
         return DockerDiagnosis("not_running", detail, "sudo systemctl start docker (without systemd: sudo dockerd &)")
     if shutil.which("docker"):
-        return DockerDiagnosis(
-            "no_engine",
-            f"there is a docker command, but no dockerd; {detail}",
-            "sudo apt-get install docker.io, or start Docker Desktop, or set DOCKER_HOST to an engine elsewhere",
-        )
+        cure = "sudo apt-get install docker.io, or start Docker Desktop, or set DOCKER_HOST to an engine elsewhere"
+        return DockerDiagnosis("no_engine", f"there is a docker command, but no dockerd; {detail}", cure)
     return DockerDiagnosis("missing", "neither docker nor dockerd is on PATH", "sudo apt-get install docker.io")
 
 
@@ -144,26 +137,6 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0][:200]
 
 
-def _caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
-    """Look for a kind of error among the causes and, since urllib3 wraps them, among the arguments."""
-    # exceptions can refer to each other in a circle
-    seen: set[int] = set()
-    waiting: list[Any] = [error]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, tuple):
-            waiting += one
-        if id(one) in seen or not isinstance(one, BaseException):
-            continue
-        seen.add(id(one))
-        if isinstance(one, kind):
-            return True
-        waiting += [one.__cause__, one.__context__, *one.args]
-    return False
-
-
-# The Docker engines that the containers of a sandbox are spread over.
-#
 # An engine is named as in DOCKER_HOST: unix:///var/run/docker.sock, tcp://host:2376 (TLS by DOCKER_TLS_VERIFY and
 # DOCKER_CERT_PATH), ssh://user@host:22, followed by the path of the engine's socket where it is not the usual one. For
 # ssh:// a tunnel is opened with the `ssh` program, its configuration and its agent; the environment variable ARPO_SSH
@@ -179,10 +152,7 @@ _log = logging.getLogger(__name__)
 
 
 class Host:
-    """An engine, and when to try it again after a failure.
-
-    Args:
-        name: of the engine; None is the one of the environment.
+    """An engine, and when to try it again after a failure; without a name it is the one of the environment.
 
     Attributes:
         fault: why the last start there failed; empty after a start that worked.
@@ -208,7 +178,8 @@ class Host:
         with self._lock:
             # under the lock, since two containers that start at once would each open a tunnel
             if self._tunnel is None or not self._tunnel.alive():
-                self._close_tunnel()
+                if self._tunnel is not None:
+                    self._tunnel.close()
                 self._tunnel = Tunnel(self.name)
             return self._tunnel.address
 
@@ -225,12 +196,9 @@ class Host:
     def close(self) -> None:
         """Close the tunnel."""
         with self._lock:
-            self._close_tunnel()
-
-    def _close_tunnel(self) -> None:
-        tunnel, self._tunnel = self._tunnel, None
-        if tunnel is not None:
-            tunnel.close()
+            tunnel, self._tunnel = self._tunnel, None
+            if tunnel is not None:
+                tunnel.close()
 
     def __str__(self) -> str:
         return self.name or os.environ.get("DOCKER_HOST") or "this machine"
@@ -275,9 +243,6 @@ class Tunnel:
     """A local socket that leads to the remote engine's socket, held open by an `ssh` process.
 
     The process waits for the end of its standard input, which comes when this program ends, however it ends.
-
-    Args:
-        name: ssh://[user@]host[:port][/path/of/the/socket].
 
     Raises:
         SandboxUnavailable: ssh has failed; the message has its own words.
@@ -373,10 +338,8 @@ def _remove_stale() -> None:
                 shutil.rmtree(path.parent, ignore_errors=True)
 
 
-# Lists and removes what sandboxes have on Docker engines: containers, containers without a client, old images.
-#
-# A container ends by itself with its client. One is left over only if it was created and never started, or if the
-# engine was restarted or disconnected at the wrong moment.
+# What sandboxes have on engines. A container ends by itself with its client. One is left over only if it was created
+# and never started, or if the engine was restarted or disconnected at the wrong moment.
 
 _LABEL = "arpo.sandbox"
 _PROFILE = "arpo.sandbox.profile"
@@ -509,22 +472,11 @@ def client_is_alive(pid: int, before: float) -> bool:
         with open("/proc/uptime") as file:
             booted = time.time() - float(file.read().split()[0])
     except FileNotFoundError:
-        # macOS has no /proc at all; where there is one, the process is gone
-        return not os.path.exists("/proc/uptime") and _can_be_signalled(pid)
+        return not os.path.exists("/proc/uptime")  # macOS has no /proc at all; where there is one, the process is gone
     except ProcessLookupError:
         return False
     # 2 s for rounding: the engine reports whole seconds, and the clocks are read one after the other
     return booted + ticks / os.sysconf("SC_CLK_TCK") <= before + 2
-
-
-def _can_be_signalled(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _memory(client: Any, container: str) -> int:

@@ -1,4 +1,4 @@
-"""A live Python session, with asynchronous and with blocking methods: cells, files and forks, and how it is opened."""
+"""A live Python session, asynchronous and blocking: cells, files and forks, and how it is opened."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from sandbox.options import Limits, checked_cell, checked_forks, checked_path, c
 from sandbox.pool import Pool, RemoteSession
 from sandbox.server.wire import ENTRY, FORK, LIST, MOST_PICTURES, OPEN, PICTURE_BYTES, READ, RUN, RUN_ONCE, WRITE
 from sandbox.sync_async import Steps, finish, finish_async
-
-# The outcome of one cell of code.
 
 Status = Literal["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit", "interrupted"]
 # the signature and the head of the first chunk, which has to be an IHDR of 13 bytes
@@ -70,7 +68,7 @@ class Execution:
     pictures_left_out: int = 0
 
     @classmethod
-    def from_reply(cls, reply: dict[str, Any], isolation: str) -> Execution:
+    def from_reply(cls, reply: Reply, isolation: str) -> Execution:
         """Return the outcome in a server's reply; files that are not PNG pictures are left out."""
         files = [base64.b64decode(picture) for picture in reply.get("pictures", ())]
         pictures = tuple(file for file in files if png_size(file) is not None)
@@ -105,67 +103,15 @@ def png_size(file: bytes) -> tuple[int, int] | None:
     return (width, height) if 0 < width * height <= _MOST_PIXELS else None
 
 
-# Writes files of a session and reads them, in pieces of 1 MiB.
-#
-# Each piece is a request of its own. The code, or another caller, may change the file between two of them.
+# Files travel in pieces of 1 MiB, each a request of its own. The code, or another caller, may change the file between
+# two of them. What a session sends is not trusted, since the code may have written anything.
 
 _PIECE = 1 << 20
+_LARGEST = 1 << 62
 SendRequest = Callable[..., Future[Reply]]
 """Sends a request to a session: kind, and fields by name."""
-
-
-def write_file(send: SendRequest, name: str | PurePath, data: bytes, most: int) -> Steps[None]:
-    """Write a file of at most `most` bytes; see `Interpreter.put`."""
-    name = checked_path(name)
-    if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise TypeError(f"data has to be bytes, not {type(data).__name__}; encode text first, such as text.encode()")
-    content = bytes(data)
-    check_size(name, len(content), most)
-    for kind, fields in write_pieces(name, content):
-        check_reply((yield send(kind, **fields)), name)
-
-
-def write_pieces(name: str, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the requests that write a file."""
-    for offset in range(0, max(1, len(content)), _PIECE):  # an empty file is one empty piece
-        piece = base64.b64encode(content[offset : offset + _PIECE]).decode()
-        yield WRITE, {"path": name, "offset": offset, "data": piece}
-
-
-def read_file(send: SendRequest, name: str | PurePath, limit: int | None, default: int) -> Steps[bytes]:
-    """Return the content of a file of at most `limit` bytes, or `default` if that is None; see `Interpreter.get`."""
-    name = checked_path(name)
-    most = default if limit is None else limit
-    if isinstance(most, bool) or not isinstance(most, int) or most < 0:
-        raise ValueError(f"limit={limit!r}; it has to be a number of bytes")
-    content = bytearray()
-    while True:
-        reply: Reply = yield send(READ, path=name, offset=len(content), length=_PIECE)
-        check_reply(reply, name)
-        check_size(name, reply["size"], most)
-        piece = base64.b64decode(reply["data"])
-        content += piece
-        # once more, since the session may send more than the size that it has reported
-        check_size(name, len(content), most)
-        if len(piece) < _PIECE or len(content) >= reply["size"]:  # a short piece is the last one
-            return bytes(content)
-
-
-def check_reply(reply: Reply, name: str) -> None:
-    """Raise the OSError that a session has reported for the file of this name, if any."""
-    if "errno" in reply:
-        raise OSError(reply["errno"], os.strerror(reply["errno"]), name)
-
-
-def check_size(name: str, size: int, most: int) -> None:
-    """Raise an OSError (EFBIG) for a file of more bytes than `most`."""
-    if size > most:
-        raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: {size} bytes; the limit is {most}", name)
-
-
-# Lists a directory of a session.
-
-_LARGEST = 1 << 62
+Files = Mapping[str | PurePath, bytes | str | Path]
+"""Names, relative to the session's directory, and contents: bytes, a text (as UTF-8), or the path of a local file."""
 
 
 @dataclass(frozen=True)
@@ -183,42 +129,69 @@ class FileInfo:
     is_dir: bool
 
 
-def list_directory(send: SendRequest, path: str | PurePath) -> Steps[list[FileInfo]]:
-    """Return the entries of a directory; see `Interpreter.ls`."""
+def _write_file(send: SendRequest, name: str | PurePath, data: bytes, most: int) -> Steps[None]:
+    name = checked_path(name)
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"data has to be bytes, not {type(data).__name__}; encode text first, such as text.encode()")
+    content = bytes(data)
+    _check_size(name, len(content), most)
+    for kind, fields in _write_pieces(name, content):
+        _check_reply((yield send(kind, **fields)), name)
+
+
+def _write_pieces(name: str, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the requests that write a file."""
+    for offset in range(0, max(1, len(content)), _PIECE):  # an empty file is one empty piece
+        piece = base64.b64encode(content[offset : offset + _PIECE]).decode()
+        yield WRITE, {"path": name, "offset": offset, "data": piece}
+
+
+def _read_file(send: SendRequest, name: str | PurePath, limit: int | None, default: int) -> Steps[bytes]:
+    name = checked_path(name)
+    most = default if limit is None else limit
+    if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+        raise ValueError(f"limit={limit!r}; it has to be a number of bytes")
+    content = bytearray()
+    while True:
+        reply: Reply = yield send(READ, path=name, offset=len(content), length=_PIECE)
+        _check_reply(reply, name)
+        piece = base64.b64decode(reply["data"])
+        content += piece
+        # also what has come, since the session may send more than the size that it has reported
+        _check_size(name, max(reply["size"], len(content)), most)
+        if len(piece) < _PIECE or len(content) >= reply["size"]:  # a short piece is the last one
+            return bytes(content)
+
+
+def _check_reply(reply: Reply, name: str) -> None:
+    """Raise the OSError that a session has reported for a file, if any."""
+    if "errno" in reply:
+        raise OSError(reply["errno"], os.strerror(reply["errno"]), name)
+
+
+def _check_size(name: str, size: int, most: int) -> None:
+    if size > most:
+        raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: {size} bytes; the limit is {most}", name)
+
+
+def _list_directory(send: SendRequest, path: str | PurePath) -> Steps[list[FileInfo]]:
     path = checked_path(path, directory=True)
     reply: Reply = yield send(LIST, path=path)
-    check_reply(reply, path)
-    return sorted(_entries(base64.b64decode(reply["data"]), path), key=lambda entry: entry.name)
-
-
-def _entries(data: bytes, path: str) -> list[FileInfo]:
-    """Parse what the session has sent. It is not trusted, since the code may have written anything."""
-    entries, at = [], 0
+    _check_reply(reply, path)
+    data, at, entries = base64.b64decode(reply["data"]), 0, list[FileInfo]()
     while at < len(data):
-        if len(data) - at < ENTRY.size:
-            raise _malformed(path)
-        size, is_dir, length = ENTRY.unpack_from(data, at)
+        size, is_dir, length = ENTRY.unpack_from(data, at) if len(data) - at >= ENTRY.size else (0, False, -1)
         name = data[at + ENTRY.size : at + ENTRY.size + length]
         at += ENTRY.size + length
         # a name with "/" or ".." would lead a caller who joins paths out of the directory
-        if len(name) < length or name in (b"", b".", b"..") or b"/" in name or b"\0" in name or size > _LARGEST:
-            raise _malformed(path)
+        if len(name) != length or name in (b"", b".", b"..") or b"/" in name or b"\0" in name or size > _LARGEST:
+            raise OSError(errno.EIO, "the session has sent a malformed list of files", path)
         entries.append(FileInfo(name.decode("utf-8", "backslashreplace"), size, is_dir))
-    return entries
-
-
-def _malformed(path: str) -> OSError:
-    return OSError(errno.EIO, "the session has sent a malformed list of files", path)
-
-
-# Files that a session has from the start: checks them, and yields the requests that write them.
-
-Files = Mapping[str | PurePath, bytes | str | Path]
-"""Names, relative to the session's directory, and contents: bytes, a text (as UTF-8), or the path of a local file."""
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def checked_files(files: Files | None, limits: Limits) -> dict[str, bytes]:
-    """Return the contents by normalized name; local files are read now.
+    """Return the contents of first files by normalized name; local files are read now.
 
     Raises:
         TypeError: `files` is not a mapping, or a content has another type.
@@ -240,38 +213,37 @@ def checked_files(files: Files | None, limits: Limits) -> dict[str, bytes]:
         for parent in PurePosixPath(name).parents:
             if str(parent) in contents:
                 raise ValueError(f"{str(parent)!r} cannot be both a file and the directory of {name!r}")
-    check_size("all files together", sum(map(len, contents.values())), limits.disk)
+    _check_size("all files together", sum(map(len, contents.values())), limits.disk)
     return contents
 
 
 def _content(name: str, content: bytes | str | Path, most: int) -> bytes:
     if isinstance(content, Path):
-        content = _read(name, content, most)
+        content = _read_local(name, content, most)
     elif isinstance(content, str):
         content = content.encode()
     elif not isinstance(content, (bytes, bytearray, memoryview)):
         kinds = "bytes, a str or a pathlib.Path"
         raise TypeError(f"the content of the file {name!r} has to be {kinds}, not {type(content).__name__}")
     content = bytes(content)
-    check_size(name, len(content), most)
+    _check_size(name, len(content), most)
     return content
 
 
-def _read(name: str, path: Path, most: int) -> bytes:
+def _read_local(name: str, path: Path, most: int) -> bytes:
     # O_NONBLOCK: opening a FIFO must not wait for a writer
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(f"the content of the file {name!r}: {str(path)!r} is not a regular file")
         # one byte more tells that it is too large; the reported size alone does not, since files of /proc have none
         content = file.read(most + 1)
-        check_size(name, max(len(content), os.fstat(file.fileno()).st_size), most)
+        _check_size(name, max(len(content), os.fstat(file.fileno()).st_size), most)
         return content
 
 
-def write_requests(files: Mapping[str, bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the requests that write files, in pieces."""
+def _write_requests(files: Mapping[str, bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
     for name, content in files.items():
-        yield from write_pieces(name, content)
+        yield from _write_pieces(name, content)
 
 
 _TRIES = 3
@@ -287,10 +259,10 @@ def open_session(pool: Pool, setup: str, files: dict[str, bytes]) -> Steps[Remot
     fields = checked_cell(setup, None, pool.options.limits)
     session = yield from _open_empty(pool)
     try:  # files first, since the setup may read them
-        for kind, piece in write_requests(files):
-            check_reply((yield session.request(kind, **piece)), piece["path"])
+        for kind, piece in _write_requests(files):
+            _check_reply((yield session.request(kind, **piece)), piece["path"])
         if setup:
-            check_setup((yield session.request(RUN, setup=True, **fields)))
+            _check_setup((yield session.request(RUN, setup=True, **fields)))
     except BaseException:
         session.close()
         raise
@@ -311,22 +283,21 @@ def _open_empty(pool: Pool) -> Steps[RemoteSession]:
     raise SessionLost(f"{_TRIES} containers in a row ended before a session was opened in them")
 
 
-def check_setup(reply: Reply) -> None:
-    """Raise a SandboxError for setup code that has failed."""
+def _check_setup(reply: Reply) -> None:
     execution = Execution.from_reply(reply, "")
     if execution.status != "ok":
         raise SandboxError(f"the setup code failed ({execution.status}):\n{execution.text}")
 
 
-def check_step(kind: int, fields: dict[str, Any], reply: Reply) -> None:
+def _check_step(kind: int, fields: dict[str, Any], reply: Reply) -> None:
     """Raise an exception for a step before the code that has failed.
 
     A setup that has ended its session is not an error of the machinery: the run reports it as its result.
     """
     if kind != RUN:
-        check_reply(reply, fields["path"])
+        _check_reply(reply, fields["path"])
     elif reply["alive"]:
-        check_setup(reply)
+        _check_setup(reply)
 
 
 _log = logging.getLogger(__name__)
@@ -411,34 +382,23 @@ class Interpreter:
                 that has ended or gives a malformed answer.
             SessionLost: the session was closed, its container has died, or an earlier result reported its end.
         """
-        await finish_async(write_file(self._request, name, data, self.limits.file_size))
+        await finish_async(_write_file(self._request, name, data, self.limits.file_size))
 
     async def get(self, name: str | PurePath, limit: int | None = None) -> bytes:
-        """Return a file of the session.
+        """Return a file of the session; errors are those of `put`, and EFBIG for a file above the limit.
 
         Args:
             name: its path, relative to the session's directory.
             limit: the largest size in bytes; None uses `Limits.file_size`.
-
-        Raises:
-            OSError: an error of the file system, such as a FileNotFoundError; EFBIG for a file above the limit; EIO
-                for a session that has ended or gives a malformed answer.
-            SessionLost: the session was closed, its container has died, or an earlier result reported its end.
         """
-        return await finish_async(read_file(self._request, name, limit, self.limits.file_size))
+        return await finish_async(_read_file(self._request, name, limit, self.limits.file_size))
 
     async def ls(self, path: str | PurePath = ".") -> list[FileInfo]:
         """Return the entries of a directory of the session, sorted by name.
 
-        Args:
-            path: of the directory, relative to the session's directory.
-
-        Raises:
-            OSError: an error of the file system; EFBIG for a listing above 1 MiB (about 20,000 entries); EIO for a
-                session that has ended or gives a malformed answer.
-            SessionLost: the session was closed, its container has died, or an earlier result reported its end.
+        Errors are those of `put`, and EFBIG for a listing above 1 MiB (about 20,000 entries).
         """
-        return await finish_async(list_directory(self._request, path))
+        return await finish_async(_list_directory(self._request, path))
 
     async def restart(self) -> None:
         """Start over: close the session, open another one, write its first files and run the setup in it.
@@ -595,15 +555,15 @@ class SyncInterpreter:
 
     def put(self, name: str | PurePath, data: bytes) -> None:
         """Write a file; see `Interpreter.put`."""
-        finish(write_file(self.interpreter._request, name, data, self.interpreter.limits.file_size))
+        finish(_write_file(self.interpreter._request, name, data, self.interpreter.limits.file_size))
 
     def get(self, name: str | PurePath, limit: int | None = None) -> bytes:
         """Return a file; see `Interpreter.get`."""
-        return finish(read_file(self.interpreter._request, name, limit, self.interpreter.limits.file_size))
+        return finish(_read_file(self.interpreter._request, name, limit, self.interpreter.limits.file_size))
 
     def ls(self, path: str | PurePath = ".") -> list[FileInfo]:
         """Return the entries of a directory; see `Interpreter.ls`."""
-        return finish(list_directory(self.interpreter._request, path))
+        return finish(_list_directory(self.interpreter._request, path))
 
     def restart(self) -> None:
         """Start over; see `Interpreter.restart`."""
@@ -620,9 +580,6 @@ class SyncInterpreter:
         self.close()
 
 
-# An interpreter without memory: each cell runs in a session of its own.
-
-
 class FreshInterpreter(Interpreter):
     """Runs each cell in a new session, which starts from the setup and is closed afterwards.
 
@@ -631,10 +588,6 @@ class FreshInterpreter(Interpreter):
     that ends its session is a result of each run ("killed"), as if the code had ended it. `interrupt` stops all runs,
     except those that are still being opened or prepared.
 
-    Args:
-        pool: of the sandbox.
-        setup: code that runs first in each session.
-        files: that each session has from the start.
     """
 
     def __init__(self, pool: Pool, setup: str, files: dict[str, bytes]) -> None:
@@ -673,13 +626,13 @@ class FreshInterpreter(Interpreter):
         """Run the setup and the code with one request; files need one more request for each piece."""
         setup = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
         if self._files:
-            steps = [*write_requests(self._files), *setup]
+            steps = [*_write_requests(self._files), *setup]
             # sent together: the server serves them in order, and nothing waits for a reply in between
             opened, *prepared, ran = session.request_all((OPEN, {}), *steps, run)
             self._running.add(session)
             yield opened
             for (kind, step), future in zip(steps, prepared, strict=True):
-                check_step(kind, step, (yield future))
+                _check_step(kind, step, (yield future))
             reply: Reply = yield ran
             return reply
         future = session.request(RUN_ONCE, steps=setup, **run[1])
@@ -689,7 +642,7 @@ class FreshInterpreter(Interpreter):
         if session.mark_closed():
             session.group.leave()
         if reply.pop("step", 0):
-            check_step(*setup[0], reply)
+            _check_step(*setup[0], reply)
         return reply
 
     def _interrupt(self) -> Steps[bool]:

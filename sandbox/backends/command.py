@@ -61,14 +61,7 @@ def with_server(command: Sequence[str], server: Sequence[str]) -> list[str]:
 
 
 class CommandStream(ProcessStream):
-    """Bytes to and from a server behind a command.
-
-    Args:
-        command: what to start.
-        isolation: what to call it.
-        config: for the server.
-        start_wait: seconds until the server has to answer.
-    """
+    """Bytes to and from a server behind a command, which has to answer within `start_wait` seconds."""
 
     def __init__(self, command: Sequence[str], isolation: str, config: dict[str, Any], start_wait: float) -> None:
         self.start_seconds = start_wait + 30  # the deadline here comes first: it knows more

@@ -29,19 +29,14 @@ from sandbox.images.build import build_image, preload_of, require_image
 from sandbox.options import SandboxOptions, parse_size, warn_of_unenforced_limits
 from sandbox.server.bundle import BOOTSTRAP, greeting
 
-# The hijacked connection of an attached container, over a Unix, TCP or TLS socket.
-#
-# Two threads can read and write a Unix or TCP socket at the same time. A TLS connection needs a lock for each
-# operation, and no thread waits while it holds the lock.
-
 _PIECE = 1 << 16
 
 
 class HijackedSocket:
-    """A stream of bytes.
+    """The connection of an attached container: what `attach_socket` of the Docker SDK has returned.
 
-    Args:
-        raw: what `attach_socket` of the Docker SDK has returned.
+    Two threads can read and write a Unix or TCP socket at the same time. A TLS connection needs a lock for each
+    operation, and no thread waits while it holds the lock.
     """
 
     def __init__(self, raw: Any) -> None:
@@ -114,12 +109,6 @@ class DockerStream:
 
     The engine wraps the container's output in frames of its own: one byte for stdout or stderr, three zeros, four
     bytes of length.
-
-    Args:
-        client: of the engine.
-        container: its id.
-        runtime: what the engine runs it with, usually "runc".
-        unenforced: limits that the engine cannot enforce.
     """
 
     start_seconds = START_SECONDS
@@ -204,16 +193,10 @@ def start_docker(options: SandboxOptions) -> DockerStream:
     """
     import docker.errors
 
-    image = (
-        options.image
-        if options.image is not None
-        else build_image(
-            profile=options.profile,
-            host=options.host,
-            plain_tmp=(options.runtime or "").startswith("runsc"),
-            packages=options.packages,
-        )
-    )
+    image = options.image
+    if image is None:
+        plain_tmp = (options.runtime or "").startswith("runsc")
+        image = build_image(None, options.profile, options.host, plain_tmp, options.packages)
     client = connect(options.host)
     container = ""
     try:
@@ -244,11 +227,9 @@ def start_docker(options: SandboxOptions) -> DockerStream:
             if container:
                 client.api.remove_container(container, force=True)
         client.close()
-        hint = ""
-        if options.runtime and options.runtime in str(error):
-            hint = (
-                f"; `docker info` lists the runtimes, and daemon.json defines them: is {options.runtime!r} one of them?"
-            )
+        unknown = options.runtime and options.runtime in str(error)
+        hint = f"; `docker info` lists the runtimes, and daemon.json defines them: is {options.runtime!r} one of them?"
+        hint = hint if unknown else ""
         raise SandboxError(f"Docker cannot start a sandbox from image {image!r}: {error}{hint}") from error
     return stream
 

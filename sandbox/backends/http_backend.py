@@ -1,6 +1,9 @@
 """The backend "http": sessions of a sandbox server elsewhere (`arpo sandbox serve`).
 
-Before the first session it asks the server what it is, and compares that with what was asked for.
+To the pool it is a stream to one more container: the frames of the pool become calls of the server, and answers
+become frames. Requests of one session are sent one after the other, as a container serves them. If the server does
+not answer any more, or was restarted, the stream ends, and its sessions are lost; no code is sent to another session
+instead. Before the first session it asks the server what it is, and compares that with what was asked for.
 """
 
 from __future__ import annotations
@@ -19,13 +22,13 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from sandbox.connection import START_SECONDS
+from sandbox.connection import START_SECONDS, start_thread
 from sandbox.errors import BY_NAME, SandboxError, SandboxUnavailable, SessionLost
 from sandbox.options import PROFILES, Limits, SandboxOptions
 from sandbox.server.wire import (
@@ -45,10 +48,7 @@ from sandbox.server.wire import (
     pack,
 )
 
-# Addresses of sandbox servers: "https://box:8443", several separated by commas, with a token or without.
-
 TOKEN_VARIABLE = "ARPO_SANDBOX_TOKEN"
-_EXAMPLE = "write http://host:8080 or https://host, several separated by commas"
 
 
 def is_http_address(backend: object) -> bool:
@@ -87,7 +87,8 @@ def http_addresses(text: str, token: str | None = None) -> tuple[list[str], str]
 
 
 def _split(address: str) -> SplitResult:
-    wrong = f"{without_password(address)!r} is not the address of a sandbox server; {_EXAMPLE}"
+    wrong = f"{without_password(address)!r} is not the address of a sandbox server; write http://host:8080 or "
+    wrong += "https://host, several separated by commas"
     quoting = "; in a token, write / as %2F, ? as %3F, # as %23" if "@" in address else ""
     try:
         part = urlsplit(address)
@@ -102,16 +103,12 @@ def _split(address: str) -> SplitResult:
     return part
 
 
-# Calls of a sandbox server: a connection for each thread, answers in JSON, and what a failed call means.
-#
-# A call whose answer was lost is sent again. That is safe, since every request names its session and has a number or a
-# key: a server that has served it gives the same answer, and a restarted server does not know the session.
-
 # longer than a server waits before it answers with 202
 _SECONDS = 60.0
 PAUSES = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each repetition. The first is at once: the server may have closed a connection that was idle."""
-Answer = tuple[int, dict[str, Any]]
+Fields = dict[str, Any]
+Answer = tuple[int, Fields]
 
 
 class ServerGone(SandboxUnavailable):
@@ -119,11 +116,10 @@ class ServerGone(SandboxUnavailable):
 
 
 class HttpCalls:
-    """Sends requests to one server.
+    """Sends requests to one server, with a connection for each thread.
 
-    Args:
-        url: of the server, without credentials.
-        token: what requests send; empty for none.
+    A call whose answer was lost is sent again. That is safe, since every request names its session and has a number or
+    a key: a server that has served it gives the same answer, and a restarted server does not know the session.
 
     Attributes:
         closed: whether calls are given up without a repetition.
@@ -140,26 +136,14 @@ class HttpCalls:
         self._connections: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
 
-    def call(
-        self,
-        path: str,
-        fields: dict[str, Any],
-        pauses: tuple[float, ...] | None = None,
-        seconds: float = _SECONDS,
-    ) -> Answer:
-        """Return the status and the answer of a POST.
-
-        Args:
-            path: after the address of the server.
-            fields: of the JSON object.
-            pauses: seconds before each repetition of a call that has failed; None is PAUSES.
-            seconds: how long to wait for the answer of each.
+    def call(self, path: str, fields: Fields, again: bool = True, seconds: float = _SECONDS) -> Answer:
+        """Return the status and the answer of a POST; a call that has failed is repeated after each of PAUSES.
 
         Raises:
             ServerGone: there is no sandbox server, or it refuses the token; the message says what to do.
         """
         body = json.dumps(fields).encode()
-        for pause in (*(PAUSES if pauses is None else pauses), None):
+        for pause in (*(PAUSES if again else ()), None):
             try:
                 return self._checked(*self._send(path, body, seconds))
             except (OSError, http.client.HTTPException) as error:
@@ -247,11 +231,9 @@ def _cure(error: BaseException) -> str:
     return f"the sandbox server cannot be reached: {type(error).__name__}: {error}"
 
 
-# The requests to one session of a sandbox server, in their order.
-
-
+@dataclass
 class RemoteQueue:
-    """The requests of one session that have not been sent yet.
+    """The requests of one session of the server that have not been sent yet, in their order.
 
     Attributes:
         id: of the session on the server; empty until it is open.
@@ -262,50 +244,35 @@ class RemoteQueue:
         cell: the name of the cell whose answer is awaited; None if there is none.
     """
 
-    def __init__(self) -> None:
-        self.id = ""
-        self.number = 0
-        self.requests: deque[tuple[int, int, dict[str, Any]]] = deque()
-        self.busy = False
-        self.closing = False
-        self.cell: int | None = None
-
-
-# Daemon threads that run what blocks: as many as there is work at the same time, kept for the next.
+    id: str = ""
+    number: int = 0
+    requests: deque[tuple[int, int, Fields]] = field(default_factory=deque)
+    busy: bool = False
+    closing: bool = False
+    cell: int | None = None
 
 
 class WorkerThreads:
-    """Runs actions, each at once.
+    """Runs actions that block, each at once: as many threads as there is work at the same time, kept for the next.
 
     Unlike those of an executor, its threads do not keep Python from exiting.
-
-    Args:
-        name: of the threads.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self) -> None:
         self._actions: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._idle = 0
         self._threads = 0
         self._lock = threading.Lock()
 
     def run(self, action: Callable[[], object]) -> None:
-        """Run an action in a thread.
-
-        Raises:
-            SandboxError: no thread can be started, since the interpreter is exiting.
-        """
+        """Run an action in a thread; raises `PythonExiting` if it would need a new one then."""
         with self._lock:
             new = self._idle == 0
             self._idle -= not new
             self._threads += new
         self._actions.put(action)
         if new:
-            try:
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
-            except RuntimeError as error:
-                raise SandboxError(f"Python is exiting: nothing can be asked of the sandbox ({error})") from error
+            start_thread("sandbox http", self._work)
 
     def _work(self) -> None:
         while (action := self._actions.get()) is not None:
@@ -319,13 +286,6 @@ class WorkerThreads:
         for _ in range(self._threads):
             self._actions.put(None)
 
-
-# The backend "http": sessions of a sandbox server elsewhere (`arpo sandbox serve`).
-#
-# To the pool it is a stream to one more container: the frames of the pool become calls of the server, and answers
-# become frames. Requests of one session are sent one after the other, as a container serves them. If the server does
-# not answer any more, or was restarted, the stream ends, and its sessions are lost; no code is sent to another session
-# instead.
 
 _FULL_PAUSE, _RACE_PAUSE, _LAST_SECONDS = 0.5, 0.02, 5.0
 _LONGEST = 1e9  # seconds: JSON has no infinity
@@ -341,17 +301,10 @@ _NOT_BEGUN = {
     "truncated": False,
     "alive": True,
 }
-Fields = dict[str, Any]
 
 
 class HttpStream:
-    """Frames to and from a server that is reached by HTTP.
-
-    Args:
-        calls: of the server.
-        hello: its answer to the first call.
-        wait: seconds that a session may wait for a free slot there.
-    """
+    """Frames to and from a server that is reached by HTTP; `hello` is its answer to the first call."""
 
     start_seconds = START_SECONDS
 
@@ -365,7 +318,7 @@ class HttpStream:
         self._sessions: dict[int, RemoteQueue] = {}
         self._incoming = Frames()
         self._frames: SimpleQueue[bytes] = SimpleQueue()
-        self._workers = WorkerThreads("sandbox http")
+        self._workers = WorkerThreads()
         self._lock = threading.Lock()
         self._closing = threading.Lock()
         self._why = ""
@@ -392,7 +345,7 @@ class HttpStream:
             if self._end(""):
                 # if this fails, the server closes them when they have been idle for long enough
                 with contextlib.suppress(SandboxError):
-                    self._calls.call("/v1/close", {"lease": self._lease, "final": True}, (), _LAST_SECONDS)
+                    self._calls.call("/v1/close", {"lease": self._lease, "final": True}, False, _LAST_SECONDS)
                 self._calls.close()
                 self._workers.end()
 
@@ -454,8 +407,8 @@ class HttpStream:
         """Run in another thread what answers the frame of this number, or answers by itself (0)."""
         try:
             self._workers.run(lambda: self._answer(number, act))
-        except SandboxError as error:  # Python is exiting
-            self._fail(number, error)
+        except RuntimeError as error:  # Python is exiting, or there are no more threads
+            self._fail(number, SandboxError(str(error)))
 
     def _answer(self, number: int, act: Callable[[], Fields | None]) -> None:
         try:
@@ -612,7 +565,7 @@ def start_http(options: SandboxOptions) -> HttpStream:
 
 def _hello(calls: HttpCalls, options: SandboxOptions) -> dict[str, Any]:
     """Return what the server says about itself."""
-    status, hello = calls.call("/v1/hello", {}, ())
+    status, hello = calls.call("/v1/hello", {}, again=False)
     if status != 200:
         raise SandboxUnavailable(f"the sandbox server {calls.url} has no working sandbox: {hello.get('message')}")
     if not set(hello) >= _FIELDS or hello["profile"] not in PROFILES:

@@ -35,13 +35,8 @@ SHARED_FILES = 128
 class ProcessStream:
     """Bytes to and from a server that is a subprocess of this one.
 
-    Args:
-        command: what to start.
-        isolation: what the backend puts around it.
-        config: for the server.
-        unenforced: limits that cannot be enforced.
-        environment: of the command; None is one without anything of this program.
-        directory: that the command starts in; None is that of this program.
+    Without an `environment` it gets one that has nothing of this program; without a `directory` it starts in that of
+    this program.
     """
 
     start_seconds = START_SECONDS

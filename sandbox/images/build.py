@@ -35,8 +35,6 @@ from sandbox.images import profiles
 from sandbox.images.profiles import announce, locked, requirements
 from sandbox.options import package_names
 
-# The images of an engine: names and labels of sandbox images, and whether an image can be used.
-
 REPOSITORY = "arpo-sandbox"
 PROFILE_LABEL = "arpo.sandbox.profile"
 PRELOAD_LABEL = "arpo.sandbox.preload"
@@ -105,10 +103,8 @@ def _inspect(client: Any, image: str) -> Any:
         raise SandboxError(f"the engine cannot inspect the image {image!r}: {error}") from error
 
 
-# Builds an image on a base with sandbox/images/Dockerfile and wheels that were downloaded before.
-#
-# The wheels are downloaded on this machine, with its pip and its configuration. The build itself has no network and
-# gets no secret: no address of an index, no certificate, no proxy.
+# On a base: with sandbox/images/Dockerfile, and wheels that were downloaded on this machine with its pip and its
+# configuration. The build itself has no network and gets no secret: no address of an index, no certificate, no proxy.
 
 _RECIPE = ("Dockerfile", "prepare_root_filesystem.py")
 _OLDEST = (3, 9)
@@ -274,36 +270,20 @@ def _run_once(client: Any, base: str) -> tuple[int, str]:
         client.api.remove_container(container, force=True)
 
 
-# Finds the shared libraries that programs of this machine need, for an image made without a distribution.
-
+# what binary wheels (manylinux) expect on every system
 _WHEELS_NEED = (
-    "libstdc++.so.6",
-    "libgcc_s.so.1",
-    "libpthread.so.0",
-    "libdl.so.2",
-    "librt.so.1",
-    "libutil.so.1",
-    "libm.so.6",
+    *("libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1"),
+    *("libutil.so.1", "libm.so.6"),
 )
-"""Libraries that binary wheels (manylinux) expect on every system."""
 _STANDARD = re.compile(r"/(usr/)?lib(64|32)?(/[^/]+-linux-[^/]+)?")
 _LINE = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 
 
 def closure(programs: Iterable[Path], packages: Path | None = None) -> dict[str, str]:
-    """Return the libraries that programs and extension modules need, directly or not.
+    """Return the shared libraries that programs need, directly or not: the file for each place in the image.
 
-    Args:
-        programs: on this machine.
-        packages: a directory with installed wheels. Libraries of their extension modules are returned as well, except
-            those that the wheels contain.
-
-    Returns:
-        The file on this machine for each place in the image. Libraries from places where the loader does not search
-        are put beside libc.
-
-    Raises:
-        SandboxError: this machine has no ldd.
+    Those of extension modules in `packages`, a directory with installed wheels, are among them, except what the wheels
+    contain. Libraries from places where the loader does not search are put beside libc.
     """
     extensions = packages.rglob("*.so*") if packages else ()
     found = {
@@ -340,10 +320,9 @@ def _find(name: str, beside: str) -> str:
     return next((path for path in candidates if os.path.exists(path)), "")
 
 
-# Makes an image from the Python that runs this program, without a base and without a registry.
-#
-# It holds the standard library, the profile's packages, the shared libraries that these need, a shell, and nothing
-# else: no distribution, no pip, no compiler, and none of this machine's own packages, environment or configuration.
+# Without a base: the standard library, the profile's packages, the shared libraries that these need, a shell, and
+# nothing else: no distribution, no pip, no compiler, and none of this machine's own packages, environment or
+# configuration.
 
 _LEFT_OUT = {
     *("__pycache__", "config", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages"),

@@ -28,8 +28,16 @@ from typing import Any
 from sandbox.errors import SandboxError
 from sandbox.options import PROFILES
 
-# Finds a pip to run where the environment has none, such as one made by uv, without installing it there.
-
+_log = logging.getLogger(__name__)
+IMAGES = Path(__file__).parent
+SITE_PACKAGES = f"/usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+"""Where the packages are in the image; their bytecode names this place."""
+_PREPARE = IMAGES / "prepare_root_filesystem.py"
+_PRELOAD: dict[str, tuple[str, ...]] = {
+    "minimal": (),
+    "math": ("numpy", "sympy"),
+    "data": ("numpy", "sympy", "pandas"),
+}
 _WHERE = "import os, pip; print(os.path.dirname(os.path.dirname(pip.__file__)))"
 
 
@@ -100,13 +108,6 @@ def _fetch(uv: str, folder: str) -> None:
         )
 
 
-# The project's folder in the user's cache directory: where it is, locks and progress messages while it is filled.
-#
-# A first use may install packages and make an image for a minute; `announce` tells the user so.
-
-_log = logging.getLogger(__name__)
-
-
 def cache_directory() -> Path:
     """Return the folder: `ARPO_CACHE`, else `$XDG_CACHE_HOME/arpo`, else `~/.cache/arpo`. It need not exist."""
     if override := os.environ.get("ARPO_CACHE"):
@@ -149,17 +150,6 @@ def locked(name: str, folder: str = "sandbox-packages", work: str = "prepares th
             announce(_log, "waiting for another process that %s", work)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield path
-
-
-IMAGES = Path(__file__).parent
-SITE_PACKAGES = f"/usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-"""Where the packages are in the image; their bytecode names this place."""
-_PREPARE = IMAGES / "prepare_root_filesystem.py"
-_PRELOAD: dict[str, tuple[str, ...]] = {
-    "minimal": (),
-    "math": ("numpy", "sympy"),
-    "data": ("numpy", "sympy", "pandas"),
-}
 
 
 def requirements(profile: str) -> str:
