@@ -98,11 +98,7 @@ def read_counts(texts: Iterable[str], flag: str) -> dict[str, int]:
 
 
 def chosen(given: Mapping[str, Any], needed: bool = False) -> Any:
-    """Return the value of the only option that was given, or None.
-
-    Raises:
-        ValueError: several were given, or one is needed and none was.
-    """
+    """Return the value of the only option that was given, or None."""
     there = {name: value for name, value in given.items() if value not in (None, False, ())}
     if len(there) > 1 or (needed and not there):
         raise ValueError(f"give {'one' if needed else 'only one'} of {', '.join(given)}")

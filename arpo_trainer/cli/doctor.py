@@ -20,21 +20,13 @@ TRAINING = tuple(EXTRAS["train"])
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's report.
+    """One line of the doctor's report."""
 
-    Attributes:
-        what: the part that was checked.
-        fine: whether it is available.
-        detail: what was found.
-        cure: the command to run if it is missing.
-        needed: whether a run is impossible without it.
-    """
-
-    what: str
-    fine: bool
-    detail: str
-    cure: str = ""
-    needed: bool = True
+    what: str  # the part that was checked
+    fine: bool  # whether it is available
+    detail: str  # what was found
+    cure: str = ""  # the command to run if it is missing
+    needed: bool = True  # whether a run is impossible without it
 
     def __str__(self) -> str:
         mark = "ok  " if self.fine else ("LACK" if self.needed else "--  ")

@@ -26,24 +26,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from arpo_trainer.cli.command_options import (
-    AsJson,
-    EnvSet,
-    Flag,
-    Limit,
-    ModelOptions,
-    Ray,
-    RolloutWorkerCount,
-    chosen,
-    given_with_set,
-    new_app,
-    opened_workers,
-    options_of,
-    read_counts,
-    read_price,
-    set_option,
-    write_lines,
-    write_table,
-)
+    AsJson, EnvSet, Flag, Limit, ModelOptions, Ray, RolloutWorkerCount, chosen, given_with_set, new_app, opened_workers,
+    options_of, read_counts, read_price, set_option, write_lines, write_table,
+)  # fmt: skip
 from arpo_trainer.evaluation.eval_settings import PAPER_SAMPLING, TREE_SIZE, EvalSettings
 from arpo_trainer.inference_tools import PRICES, read_tools
 from arpo_trainer.optional_dependencies import require

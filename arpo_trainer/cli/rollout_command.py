@@ -17,19 +17,8 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from arpo_trainer.cli.command_options import (
-    Env,
-    EnvSet,
-    Limit,
-    Ray,
-    RolloutWorkerCount,
-    Words,
-    check_endpoint,
-    chosen,
-    given_with_set,
-    options_of,
-    read_counts,
-    set_option,
-    write_table,
+    Env, EnvSet, Limit, Ray, RolloutWorkerCount, Words, check_endpoint, chosen, given_with_set, options_of, read_counts,
+    set_option, write_table,
 )  # fmt: skip
 from arpo_trainer.make_env import make_env
 from arpo_trainer.optional_dependencies import require
@@ -224,11 +213,7 @@ def rollout(
 
 
 def given_settings(flags: Mapping[str, Any], texts: Sequence[str], endpoint: str | None = None) -> dict[str, Any]:
-    """Return the settings by their names in `ARPOConfig`: defaults, flags and `--set`.
-
-    Raises:
-        ValueError: a setting is unknown, is given twice, or needs entropies from an endpoint.
-    """
+    """Return the settings by their names in `ARPOConfig`: defaults, flags and `--set`."""
     known = (*_WITHOUT_FLAG, *_ENTROPIES, *_WITH_FLAG)
     more = given_with_set(flags, texts)
     for name in more:

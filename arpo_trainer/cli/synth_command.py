@@ -17,19 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from arpo_trainer.cli.command_options import (
-    Config,
-    EnvSet,
-    Flag,
-    Limit,
-    ModelOptions,
-    Ray,
-    RolloutWorkerCount,
-    given_with_set,
-    opened_workers,
-    options_of,
-    read_counts,
-    set_option,
-    write_table,
+    Config, EnvSet, Flag, Limit, ModelOptions, Ray, RolloutWorkerCount, given_with_set, opened_workers, options_of,
+    read_counts, set_option, write_table,
 )  # fmt: skip
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.rollout.settings import RolloutSettings

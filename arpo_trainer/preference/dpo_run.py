@@ -28,12 +28,7 @@ from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings, load_
 from arpo_trainer.make_env import known_id
 from arpo_trainer.preference.pair_trainer import make_pair_trainer
 from arpo_trainer.preference.pairs import (
-    PairData,
-    PairSettings,
-    PreferencePair,
-    check_shared_losses,
-    read_pairs,
-    write_pairs,
+    PairData, PairSettings, PreferencePair, check_shared_losses, read_pairs, write_pairs,
 )  # fmt: skip
 from arpo_trainer.report.run_data import read_facts
 from arpo_trainer.rollout.engine import this_rank

@@ -116,11 +116,7 @@ def pairs_digest(pairs: Sequence[PreferencePair]) -> str:
 
 
 def _check_ids(pairs: Sequence[PreferencePair], size: int) -> None:
-    """Check that all ids are tokens of the model.
-
-    Raises:
-        ValueError: one is not.
-    """
+    """Check that all ids are tokens of the model."""
     for pair in pairs:
         if (largest := max(*pair.prompt_ids, *pair.chosen_ids, *pair.rejected_ids)) >= size:
             raise ValueError(
@@ -130,11 +126,7 @@ def _check_ids(pairs: Sequence[PreferencePair], size: int) -> None:
 
 
 def _check_batch(trainer: PairTrainer, row: dict[str, list[int]]) -> None:
-    """Check that a batch has the ids and masks of its pair: results of tools must never be learnt silently.
-
-    Raises:
-        RuntimeError: it has not.
-    """
+    """Check that a batch has the ids and masks of its pair: results of tools must never be learnt silently."""
     batch = trainer.data_collator([trainer.train_dataset[0]])
     for number, side in enumerate(("chosen", "rejected")):
         ids, mask = batch["input_ids"][number], batch["completion_mask"][number]

@@ -35,33 +35,19 @@ COMPARING = ("sigmoid", "hinge", "exo_pair", "robust", "aot", "discopop")
 
 @dataclass(frozen=True)
 class PreferencePair:
-    """One pair, with token ids as they were sampled.
+    """One pair, with token ids as they were sampled."""
 
-    Attributes:
-        task: id of the task.
-        prompt_ids: the question, and what both trajectories share after it, shape (p,).
-        shared: how many tokens at the end of the prompt are shared turns and results; 0 without a fork. After a fold
-            the prompt is that of the fold.
-        chosen_ids: the rest of the right trajectory, shape (c,).
-        chosen_mask: 1 for its tokens of the model, 0 for those of tools, shape (c,).
-        rejected_ids: the rest of the other one, shape (r,).
-        rejected_mask: as `chosen_mask`, shape (r,).
-        chosen_reward: of the whole right trajectory.
-        rejected_reward: of the whole other one.
-
-    Raises:
-        ValueError: a mask does not fit its ids, or masks everything.
-    """
-
-    task: str
-    prompt_ids: list[int]
+    task: str  # id of the task
+    prompt_ids: list[int]  # the question, and what both trajectories share after it, shape (p,)
+    # how many tokens at the end of the prompt are shared turns and results; 0 without a fork. After a fold the prompt
+    # is that of the fold
     shared: int
-    chosen_ids: list[int]
-    chosen_mask: list[int]
-    rejected_ids: list[int]
-    rejected_mask: list[int]
-    chosen_reward: float
-    rejected_reward: float
+    chosen_ids: list[int]  # the rest of the right trajectory, shape (c,)
+    chosen_mask: list[int]  # 1 for its tokens of the model, 0 for those of tools, shape (c,)
+    rejected_ids: list[int]  # the rest of the other one, shape (r,)
+    rejected_mask: list[int]  # as `chosen_mask`, shape (r,)
+    chosen_reward: float  # of the whole right trajectory
+    rejected_reward: float  # of the whole other one
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:
@@ -151,9 +137,6 @@ def check_shared_losses(args: DPOConfig) -> None:
 
     Args:
         args: of a round with pairs that share turns.
-
-    Raises:
-        ValueError: names the setting, and what to sample or set instead.
     """
     wrong = [f"loss_type={name!r}" for name in args.loss_type if name not in COMPARING]
     wrong += ["use_weighting=True"] if args.use_weighting else []
@@ -227,21 +210,13 @@ _LISTS = [name for name in _NAMES if name.endswith(("_ids", "_mask"))]
 
 @dataclass
 class PairData:
-    """The pairs of a round, and what became of its tasks.
+    """The pairs of a round, and what became of its tasks."""
 
-    Attributes:
-        pairs: the pairs.
-        tasks: number of tasks by outcome, one of `OUTCOMES`.
-        too_long: pairs that were dropped for their length.
-        trajectories: number of trajectories that have a reward.
-        right: number of those that could be chosen.
-    """
-
-    pairs: list[PreferencePair] = field(default_factory=list)
-    tasks: Counter[str] = field(default_factory=Counter)
-    too_long: int = 0
-    trajectories: int = 0
-    right: int = 0
+    pairs: list[PreferencePair] = field(default_factory=list)  # the pairs
+    tasks: Counter[str] = field(default_factory=Counter)  # number of tasks by outcome, one of `OUTCOMES`
+    too_long: int = 0  # pairs that were dropped for their length
+    trajectories: int = 0  # number of trajectories that have a reward
+    right: int = 0  # number of those that could be chosen
 
     def add(
         self, task: str, trees: Sequence[RolloutTree], settings: PairSettings, seed: int, max_length: int | None

@@ -231,11 +231,7 @@ Arguments = TypeVar("Arguments", bound=WeightArguments)
 def divided(
     settings: dict[str, Any], ours: type[Arguments], theirs: type[Any], command: str
 ) -> tuple[Arguments, dict[str, Any]]:
-    """Divide settings into our arguments and fields of TRL's configuration.
-
-    Raises:
-        ValueError: a name is neither, with the nearest ones; or a setting of ours cannot work.
-    """
+    """Divide settings into our arguments and fields of TRL's configuration."""
     own = {entry.name for entry in dataclasses.fields(ours)}
     others = {entry.name for entry in dataclasses.fields(theirs) if entry.init}
     for name in settings:

@@ -96,11 +96,7 @@ def demonstrations(
 def demonstrated_traces(
     env: ToolEnv, source: SolvableSource, count: int, tool_share: float = 0.5, seed: int = 0
 ) -> Iterator[Trace]:
-    """Play tasks by script and yield them as traces; the arguments are those of `demonstrations`.
-
-    Raises:
-        ValueError: the source has no solutions, their tool is not in the environment, or the protocol has no tags.
-    """
+    """Play tasks by script and yield them as traces; the arguments are those of `demonstrations`."""
     check_solvable(source)
     _check_protocol(env, source)
     rng = random.Random(seed)
@@ -117,11 +113,7 @@ def demonstrated_traces(
 
 
 def check_solvable(source: object) -> None:
-    """Check that demonstrations can be made of a source's tasks.
-
-    Raises:
-        ValueError: the source has no solutions.
-    """
+    """Check that demonstrations can be made of a source's tasks."""
     if not hasattr(source, "solution"):
         raise ValueError(
             "a cold start needs tasks with known solutions: arpo/Arithmetic-v0, arpo/MultiHop-v0 or arpo/ToolWorld-v0, "

@@ -82,12 +82,7 @@ class RunEnvironments:
         return [self.train, *([self.held_out] if self.held_out else [])]
 
     def check(self, args: ARPOConfig) -> None:
-        """Check everything before a model is loaded.
-
-        Raises:
-            ValueError: the settings or the tasks cannot work, or a judge model is missing.
-            RuntimeError: no search is configured where one is needed, or a vLLM server does not answer.
-        """
+        """Check everything before a model is loaded."""
         for env in self.played():
             env.check()
         self.check_settings(args)
@@ -96,20 +91,12 @@ class RunEnvironments:
             check_served_model(args, self._run.model, self.train.budget.tokens)
 
     def check_settings(self, args: ARPOConfig) -> None:
-        """Check the settings that depend on the tools and the token budget.
-
-        Raises:
-            ValueError: a limit names no tool, or vLLM's context is too short.
-        """
+        """Check the settings that depend on the tools and the token budget."""
         check_limits(args.rollout_limits(), list(self.train.tools))
         check_vllm_length(args, self.train.budget.tokens)
 
     def check_tasks(self, args: ARPOConfig) -> None:
-        """Check the tasks; with `overlap: drop`, remove evaluation tasks from training.
-
-        Raises:
-            ValueError: a cold start on tasks without solutions, or evaluation tasks that are trained on.
-        """
+        """Check the tasks; with `overlap: drop`, remove evaluation tasks from training."""
         if self.cold_start:
             check_solvable(self.cold_start.tasks)
         if self.held_out:
@@ -142,19 +129,12 @@ _SMALLER = {
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """What a dry run has found out.
+    """What a dry run has found out."""
 
-    Attributes:
-        run: the settings that are not of `ARPOConfig`.
-        args: the others.
-        costs: the estimate.
-        missing: what the run would miss on this machine.
-    """
-
-    run: RunArguments
-    args: ARPOConfig
-    costs: Costs
-    missing: list[str]
+    run: RunArguments  # the settings that are not of `ARPOConfig`
+    args: ARPOConfig  # the others
+    costs: Costs  # the estimate
+    missing: list[str]  # what the run would miss on this machine
 
 
 def dry_run(
@@ -194,11 +174,7 @@ def plan_run(settings: dict[str, Any], processes: int | None = None, launch_conf
 
 
 def log_estimate(run: RunArguments, args: ARPOConfig, environments: RunEnvironments) -> dict[str, Any]:
-    """Log a summary of what a starting run will cost, and return the whole estimate for run.json.
-
-    Raises:
-        ValueError: the run would train nothing, or the GPU is too small for the model.
-    """
+    """Log a summary of what a starting run will cost, and return the whole estimate for run.json."""
     layout = ProcessLayout.of(args.world_size)
     costs = _estimate(run, args, environments, layout, not torch.cuda.is_available())
     logger.info("%s", cost_summary(costs))
@@ -216,10 +192,6 @@ def check_memory(needs: MemoryNeeds, args: ARPOConfig, has: int, quantised: bool
         args: the settings of the run.
         has: the bytes of the GPU.
         quantised: whether the checkpoint is.
-
-    Raises:
-        ValueError: weights and optimizer states alone do not fit. What a micro-batch takes is an estimate, and only
-            warned about, with the settings that lower the largest parts.
     """
     vllm = args.vllm_gpu_memory_utilization if args.use_vllm and args.vllm_mode == "colocate" else 0.0
     beside = round(has * (1 - vllm))  # what is left while an engine generates
@@ -314,9 +286,6 @@ def published_size(env_id: str, options: dict[str, Any]) -> int | None:
     Args:
         env_id: the environment's id.
         options: its options, of which `split` and `limit` count.
-
-    Raises:
-        UnknownEnvError: there is no such environment.
     """
     spec = get_spec(env_id)
     split = options.get("split") or next(iter(spec.splits), "train")
@@ -372,18 +341,12 @@ _PYTHON = "python"  # the tool that needs a sandbox
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the parts of a planned run are.
+    """Where the parts of a planned run are."""
 
-    Attributes:
-        planned: the run.
-        machines: the number of machines.
-        address: that of machine 0, or None.
-        environ: environment variables, which name sandboxes.
-    """
-
-    planned: PlannedRun
-    machines: int = 1
-    address: str | None = None
+    planned: PlannedRun  # the run
+    machines: int = 1  # the number of machines
+    address: str | None = None  # that of machine 0, or None
+    # environment variables, which name sandboxes
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @property

@@ -63,17 +63,11 @@ WITH = ("with", "with_model", "with_url", "with_price", "refine_above")
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a pipeline.
+    """One stage of a pipeline."""
 
-    Attributes:
-        name: synth, sft, train, dpo or eval; with several rounds also train-2 and the like.
-        settings: its settings, complete, with model and folder.
-        flags: flags of the launcher.
-    """
-
-    name: str
-    settings: dict[str, Any]
-    flags: tuple[str, ...] = ()
+    name: str  # synth, sft, train, dpo or eval; with several rounds also train-2 and the like
+    settings: dict[str, Any]  # its settings, complete, with model and folder
+    flags: tuple[str, ...] = ()  # flags of the launcher
 
     @property
     def kind(self) -> str:
@@ -195,13 +189,9 @@ class StageError(RuntimeError):
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The stages of a pipeline, in order.
+    """The stages of a pipeline, in order."""
 
-    Attributes:
-        stages: the stages that the file has.
-    """
-
-    stages: tuple[Stage, ...]
+    stages: tuple[Stage, ...]  # the stages that the file has
 
     @classmethod
     def read(cls, config: str, overrides: Sequence[str] = (), flags: Sequence[str] = ()) -> Pipeline:
@@ -237,10 +227,6 @@ class Pipeline:
         Args:
             command: runs a command line of `arpo`, and returns its exit status.
             begin: redo this stage and those after it.
-
-        Raises:
-            ValueError: a stage was made with other settings, or there is no stage `begin`.
-            StageError: a stage failed.
         """
         kept = self._before(begin)
         for stage in kept:  # all are checked before anything runs or is put aside
@@ -404,9 +390,6 @@ def pipeline_dry_run(
         processes: the number of processes of the stages that train; None is what their settings are written for.
         plan: what the stage eval plays for names of suites and environments; None knows single environments only.
         dpo: the dry run of a stage dpo; None leaves its costs out.
-
-    Raises:
-        ValueError: a stage's settings cannot work, or `plan` does not know a name.
     """
     rows: list[Line] = []
     missing: list[str] = []

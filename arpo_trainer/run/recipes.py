@@ -26,12 +26,7 @@ def recipe_names(command: str = "train") -> list[str]:
 
 
 def check_recipe(name: str, command: str = "train") -> None:
-    """Check that a recipe exists.
-
-    Raises:
-        FileNotFoundError: there is no such recipe; the error lists the nearest ones, or all of them.
-        ValueError: it is a recipe of another command; the error names the command.
-    """
+    """Check that a recipe exists."""
     names = recipe_names(command)
     if name in names:
         return
@@ -89,9 +84,6 @@ def read_section(section: dict[str, Any], command: str) -> dict[str, Any]:
     Args:
         section: settings of a command by name; `base` names a recipe of the command, or a file.
         command: whose recipes are meant; a command without recipes, such as eval, has no base.
-
-    Raises:
-        FileNotFoundError: there is no such base.
     """
     base = section.get("base")
     settings = _read_file(str(base), (), command) if base and command in FOLDERS else {}
@@ -102,11 +94,7 @@ def read_section(section: dict[str, Any], command: str) -> dict[str, Any]:
 
 
 def parse_assignments(texts: Iterable[str], flag: str) -> dict[str, Any]:
-    """Read `name=value` texts with values in YAML.
-
-    Raises:
-        ValueError: a text has no "=", or its value is not YAML or is Python's None; the error names the flag.
-    """
+    """Read `name=value` texts with values in YAML."""
     return dict(_parse_assignment(text, flag) for text in texts)
 
 

@@ -31,24 +31,14 @@ from arpo_trainer.report.run_data import recorded, write_facts
 from arpo_trainer.rollout.engine import on_every_rank, this_rank
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
 from arpo_trainer.run.arguments import (
-    DEMONSTRATIONS,
-    SFTArguments,
-    WeightArguments,
-    configure_sft,
-    lora_config,
-    save_final,
+    DEMONSTRATIONS, SFTArguments, WeightArguments, configure_sft, lora_config, save_final,
 )  # fmt: skip
 from arpo_trainer.run.cold_start import demonstrated_traces
 from arpo_trainer.run.train import idle_threads
 from arpo_trainer.sft.plain_trace import ModelTurn, Trace, as_messages
 from arpo_trainer.sft.sft_trainer import make_trainer
 from arpo_trainer.sft.trace_data import (
-    Example,
-    TraceData,
-    TraceSettings,
-    examples_of,
-    learnt_tokens,
-    read_trace_files,
+    Example, TraceData, TraceSettings, examples_of, learnt_tokens, read_trace_files,
 )  # fmt: skip
 from arpo_trainer.training.checkpoints import broken
 from arpo_trainer.training.devices import planning, process_count
@@ -195,11 +185,7 @@ def _play(run: SFTArguments) -> list[Trace]:
 
 
 def write_rows(run: SFTArguments, path: str | Path) -> TraceData:
-    """Write the traces in the policy's protocol as JSONL messages, and return the count of rows.
-
-    Raises:
-        ValueError: no row is left, or rows are dropped and `strict` is set; nothing is written then.
-    """
+    """Write the traces in the policy's protocol as JSONL messages, and return the count of rows."""
     data = read_trace_files(run.files(), run)
     data.require(run.strict)
     scratch = Path(f"{path}.unfinished")

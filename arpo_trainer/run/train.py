@@ -88,11 +88,7 @@ class TrainingRun:
         self.environments = RunEnvironments(arguments)
 
     def run(self) -> Path:
-        """Do everything; once training has started, a report is written even if it fails.
-
-        Raises:
-            BlockingIOError: another process trains in the folder.
-        """
+        """Do everything; once training has started, a report is written even if it fails."""
         # what is downloaded or built once (data sets, the sandbox's image) is left to the main process
         with self.args.main_process_first():
             self.environments.check(self.args)

@@ -17,19 +17,9 @@ from arpo_env.episode import FOLD
 from arpo_env.memory_folding import fold_schema
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import (
-    Action,
-    Answer,
-    Malformed,
-    Nothing,
-    Protocol,
-    ToolCall,
-    ToolCalls,
-    UnreadableCall,
-    checked_call,
-    find_tool,
-    tag_parameter,
-    tool_names,
-)
+    Action, Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls, UnreadableCall, checked_call, find_tool,
+    tag_parameter, tool_names,
+)  # fmt: skip
 from arpo_env.tools.tool import JsonSchema, function_schema
 from arpo_env.tools.tool_search import NAME as TOOL_SEARCH
 from arpo_env.tools.tool_search import as_document, tool_search
@@ -71,14 +61,10 @@ class DroppedRow(ValueError):
 
 @dataclass(frozen=True)
 class ModelTurn:
-    """What the model wrote up to a result or to the end.
+    """What the model wrote up to a result or to the end."""
 
-    Attributes:
-        text: the text; it contains the calls where the format writes them as text.
-        calls: calls that the format holds apart from the text: name, and arguments as an object or as JSON text.
-    """
-
-    text: str
+    text: str  # the text; it contains the calls where the format writes them as text
+    # calls that the format holds apart from the text: name, and arguments as an object or as JSON text
     calls: tuple[tuple[str, Any], ...] = ()
 
 
@@ -94,51 +80,33 @@ Turn = ModelTurn | ToolResults
 
 @dataclass(frozen=True)
 class SampledIds:
-    """The token ids of a trace that was sampled here.
+    """The token ids of a trace that was sampled here."""
 
-    Attributes:
-        prompt: ids of the prompt.
-        turns: ids of each turn, in the order of `Trace.turns`.
-        texts: what the ids of each turn decoded to; another tokenizer is recognised by it.
-    """
-
-    prompt: tuple[int, ...]
-    turns: tuple[tuple[int, ...], ...]
-    texts: tuple[str | None, ...]
+    prompt: tuple[int, ...]  # ids of the prompt
+    turns: tuple[tuple[int, ...], ...]  # ids of each turn, in the order of `Trace.turns`
+    texts: tuple[str | None, ...]  # what the ids of each turn decoded to; another tokenizer is recognised by it
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One solved task, or the part of it between two folds of the history.
+    """One solved task, or the part of it between two folds of the history."""
 
-    Attributes:
-        system: the system prompt, or None if the row has none.
-        question: the question; after a fold, with the memories behind it.
-        turns: the turns of the model and the results, in order.
-        protocol: the protocol that the texts of the turns are written in; "" if nothing in them tells.
-        tools: schemas of the tools, if the row has them.
-        ids: the sampled ids, if the trace comes from a rollout.
-        reward: what the trajectory earned, if the trace comes from a rollout; None if it failed.
-        cut: whether the last turn of a rollout ended at its limit of tokens.
-        pictures: whether the model was shown pictures on the way.
-        actions: schemas of the environment's own actions that a rollout used: `tool_search`, `fold_thought`.
-        found: schemas of tools that were found before the history was folded; nothing in the turns shows them.
-        task: id and question of the task, if the trace comes from a rollout: several tasks may have one question.
-        trajectory: what the parts of one trajectory share, and no other one has.
-    """
-
-    system: str | None
-    question: str
-    turns: tuple[Turn, ...]
-    protocol: str = ""
-    tools: tuple[JsonSchema, ...] | None = None
-    ids: SampledIds | None = None
-    reward: float | None = None
-    cut: bool = False
-    pictures: bool = False
+    system: str | None  # the system prompt, or None if the row has none
+    question: str  # the question; after a fold, with the memories behind it
+    turns: tuple[Turn, ...]  # the turns of the model and the results, in order
+    protocol: str = ""  # the protocol that the texts of the turns are written in; "" if nothing in them tells
+    tools: tuple[JsonSchema, ...] | None = None  # schemas of the tools, if the row has them
+    ids: SampledIds | None = None  # the sampled ids, if the trace comes from a rollout
+    reward: float | None = None  # what the trajectory earned, if the trace comes from a rollout; None if it failed
+    cut: bool = False  # whether the last turn of a rollout ended at its limit of tokens
+    pictures: bool = False  # whether the model was shown pictures on the way
+    # schemas of the environment's own actions that a rollout used: `tool_search`, `fold_thought`
     actions: tuple[JsonSchema, ...] = ()
+    # schemas of tools that were found before the history was folded; nothing in the turns shows them
     found: tuple[JsonSchema, ...] = ()
+    # id and question of the task, if the trace comes from a rollout: several tasks may have one question
     task: str = field(default="", compare=False)
+    # what the parts of one trajectory share, and no other one has
     trajectory: object = field(default=None, compare=False)
 
     @property
@@ -149,11 +117,7 @@ class Trace:
 
 
 def text_of(row: Mapping[str, Any], name: str) -> str:
-    """Return a text field of a row; "" if it is missing or null.
-
-    Raises:
-        DroppedRow: it holds something else.
-    """
+    """Return a text field of a row; "" if it is missing or null."""
     value = row.get(name)
     if value is None:
         return ""
@@ -231,21 +195,13 @@ STREAM_TAGS = ("tool_call", "tool_search", "fold_thought", "tool_call_result")
 
 @dataclass(frozen=True)
 class CheckedTurn:
-    """A turn of the model that has been read.
+    """A turn of the model that has been read."""
 
-    Attributes:
-        lead: the text before the calls or the answer.
-        action: its calls or its answer.
-        content: the text of the answer, as it is written; "" for calls.
-        apart: whether the format holds the calls apart from the text.
-        tools: schemas of the tools that could be called, those that were found before included.
-    """
-
-    lead: str
-    action: ToolCalls | Answer
-    content: str = ""
-    apart: bool = False
-    tools: Sequence[JsonSchema] = ()
+    lead: str  # the text before the calls or the answer
+    action: ToolCalls | Answer  # its calls or its answer
+    content: str = ""  # the text of the answer, as it is written; "" for calls
+    apart: bool = False  # whether the format holds the calls apart from the text
+    tools: Sequence[JsonSchema] = ()  # schemas of the tools that could be called, those that were found before included
 
 
 def checked_turns(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> list[CheckedTurn | ToolResults]:
@@ -255,9 +211,6 @@ def checked_turns(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema])
         trace: the trace.
         protocol: what parses its texts.
         tools: schemas of the tools that may be called from the start; those that a search finds are added.
-
-    Raises:
-        DroppedRow: something is wrong with it.
     """
     tools = with_found(tools, trace.found)
     if not any(isinstance(turn, ModelTurn) for turn in trace.turns):
@@ -338,11 +291,7 @@ def _check_balance(text: str, names: Sequence[str], last: bool) -> None:
 
 
 def _tag_parts(text: str, action: ToolCalls | Answer, tools: Sequence[JsonSchema]) -> tuple[str, str]:
-    """Return what stands before the call or the answer, and the answer's text.
-
-    Raises:
-        DroppedRow: text follows the closing tag; a rollout would have stopped there.
-    """
+    """Return what stands before the call or the answer, and the answer's text."""
     name = "answer" if isinstance(action, Answer) else action.calls[0].name
     # the first closing tag ends a turn, whatever it closes
     ends = "|".join(map(re.escape, (*tool_names(tools), "answer")))
@@ -356,11 +305,7 @@ def _tag_parts(text: str, action: ToolCalls | Answer, tools: Sequence[JsonSchema
 
 
 def _stream_parts(text: str, action: ToolCalls | Answer) -> tuple[str, str]:
-    """Return what stands before the call or the answer of the protocol "deepagent", and the answer's text.
-
-    Raises:
-        DroppedRow: text follows the closing tag, or the model wrote a result itself.
-    """
+    """Return what stands before the call or the answer of the protocol "deepagent", and the answer's text."""
     if "<tool_call_result>" in text:
         raise DroppedRow("result without call", "a result stands where nothing was called")
     if isinstance(action, Answer):
@@ -381,11 +326,7 @@ def _native_parts(text: str, action: ToolCalls | Answer) -> tuple[str, str]:
 
 
 def read_calls(calls: Sequence[tuple[str, Any]], tools: Sequence[JsonSchema]) -> ToolCalls:
-    """Return calls that a format holds apart from the text, checked against the tools.
-
-    Raises:
-        DroppedRow: a tool or an argument does not exist, or the arguments are no JSON object.
-    """
+    """Return calls that a format holds apart from the text, checked against the tools."""
     try:
         return ToolCalls(tuple(checked_call(name, _arguments(given), tools) for name, given in calls))
     except UnreadableCall as fault:
@@ -415,9 +356,6 @@ def rewritten(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> 
     """Return a checked trace whose turns are texts in a protocol.
 
     Turns that are in it already stay as they are, with their ids.
-
-    Raises:
-        DroppedRow: the trace has a fault, or it cannot be written in the protocol.
     """
     source = make_protocol(trace.protocol) if trace.protocol else protocol
     turns = checked_turns(trace, source, tools)

@@ -133,11 +133,7 @@ def padded(rows: Sequence[Example]) -> dict[str, Any]:
 
 
 def _check_labels(trainer: TraceTrainer) -> None:
-    """Check that a batch has the labels of its row: results of tools must never be learnt silently.
-
-    Raises:
-        RuntimeError: this TRL makes labels of its own.
-    """
+    """Check that a batch has the labels of its row: results of tools must never be learnt silently."""
     row = trainer.train_dataset[0]
     batch = trainer.data_collator([row])
     learnt = batch["labels"][batch["labels"] != IGNORED].tolist()

@@ -50,9 +50,6 @@ def tokenised(trace: Trace, renderer: Renderer, tools: Sequence[JsonSchema], end
 
     Returns:
         {"input_ids", "labels"}, both of shape (n,); labels are -100 outside the model's own turns.
-
-    Raises:
-        ValueError: the tokenizer has no chat template, or it does not show tools that the protocol needs.
     """
     native = renderer.protocol.native
     if (ids := trace.ids) is not None and _same_tokenizer(trace, renderer):
@@ -139,20 +136,13 @@ class TraceSettings:
 
 @dataclass
 class TraceData:
-    """Checked traces, and what was dropped.
+    """Checked traces, and what was dropped."""
 
-    Attributes:
-        settings: how they were read.
-        traces: the traces that are left, in the order of the rows.
-        rows: rows and trajectories that were read.
-        dropped: dropped ones by cause, a key of `CAUSES`.
-        examples_of: for each cause the place of the first such row, and what was found there.
-    """
-
-    settings: TraceSettings
-    traces: list[Trace] = field(default_factory=list)
-    rows: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
+    settings: TraceSettings  # how they were read
+    traces: list[Trace] = field(default_factory=list)  # the traces that are left, in the order of the rows
+    rows: int = 0  # rows and trajectories that were read
+    dropped: Counter[str] = field(default_factory=Counter)  # dropped ones by cause, a key of `CAUSES`
+    # for each cause the place of the first such row, and what was found there
     examples_of: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -177,9 +167,6 @@ class TraceData:
 
         Args:
             strict: whether a dropped row is an error.
-
-        Raises:
-            ValueError: nothing is left, or a row was dropped and `strict` is set; lists the causes.
         """
         causes = "; ".join(f"{count:,} {name} ({self.examples_of[name]})" for name, count in self.dropped.most_common())
         if self.rows == self.dropped.total():
@@ -202,11 +189,7 @@ def read_trace_files(paths: Iterable[str | Path], settings: TraceSettings) -> Tr
 
 
 def read_traces_of(rows: Iterable[tuple[str, Any]], settings: TraceSettings) -> TraceData:
-    """Return the checked traces of rows, each given with its place.
-
-    Raises:
-        ValueError: the format or the protocol is unknown.
-    """
+    """Return the checked traces of rows, each given with its place."""
     data = TraceData(settings)
     sampling = RejectionSampling(settings.min_reward, settings.max_per_task)
     for where, row in rows:

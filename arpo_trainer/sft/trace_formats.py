@@ -21,16 +21,8 @@ from arpo_env.memory_folding import check_memory, memory_text
 from arpo_env.tools.tool import JsonSchema
 from arpo_env.tools.tool_search import NAME as TOOL_SEARCH
 from arpo_trainer.sft.plain_trace import (
-    DroppedRow,
-    ModelTurn,
-    SampledIds,
-    ToolResults,
-    Trace,
-    Turn,
-    action_schemas,
-    shown_schemas,
-    text_of,
-)
+    DroppedRow, ModelTurn, SampledIds, ToolResults, Trace, Turn, action_schemas, shown_schemas, text_of,
+)  # fmt: skip
 from arpo_trainer.tree import RolloutTree, Span
 from arpo_trainer.validation import check_name
 
@@ -40,24 +32,15 @@ _RESULTS = re.compile(r"<(result|tool_response|tool_call_result)>\n(.*?)\n</\1>"
 
 @dataclass
 class RejectionSampling:
-    """Which trajectories are kept: those that scored enough, not twice, and not too many of one task.
+    """Which trajectories are kept: those that scored enough, not twice, and not too many of one task."""
 
-    Attributes:
-        min_reward: the least reward.
-        max_per_task: the most trajectories of one task; 0 is any number. One that folded its history counts once.
-    """
-
-    min_reward: float = 1.0
-    max_per_task: int = 4
+    min_reward: float = 1.0  # the least reward
+    max_per_task: int = 4  # the most trajectories of one task; 0 is any number. One that folded its history counts once
     _seen: set[tuple[str, str, tuple[Turn, ...]]] = field(default_factory=set)
     _kept: defaultdict[str, set[object]] = field(default_factory=lambda: defaultdict(set))
 
     def check(self, trace: Trace) -> None:
-        """Check a trajectory against those that are kept already.
-
-        Raises:
-            DroppedRow: it scored too little or failed, saw pictures, is a duplicate, or its task has enough of them.
-        """
+        """Check a trajectory against those that are kept already."""
         if trace.reward is None or trace.reward < self.min_reward:
             raise DroppedRow("reward too low", f"{trace.reward} is less than min_reward={self.min_reward}")
         if trace.pictures:
@@ -75,11 +58,7 @@ class RejectionSampling:
 
 
 def tree_of(row: Mapping[str, Any]) -> RolloutTree:
-    """Return the tree of a row of traces.jsonl.
-
-    Raises:
-        DroppedRow: it is none.
-    """
+    """Return the tree of a row of traces.jsonl."""
     try:
         tree = RolloutTree.from_json(json.dumps(row))
         sound = all(span.index == place and _is_sound(span) for place, span in enumerate(tree.spans))
@@ -101,20 +80,12 @@ def _is_sound(span: Span) -> bool:
 
 
 def read_tree(row: Mapping[str, Any]) -> Iterator[Trace]:
-    """Yield the traces of a tree, as `tree_traces` does.
-
-    Raises:
-        DroppedRow: the row is not a tree, or its task has no question.
-    """
+    """Yield the traces of a tree, as `tree_traces` does."""
     yield from tree_traces(tree_of(row))
 
 
 def tree_traces(tree: RolloutTree) -> Iterator[Trace]:
-    """Yield one trace per trajectory of a tree, with its reward; of one with k folds, k + 1, each with its own prompt.
-
-    Raises:
-        DroppedRow: its task has no question, or a fold has no memories; the other trajectories come before.
-    """
+    """Yield one trace per trajectory of a tree, with its reward; of one with k folds k + 1, each with its own prompt."""
     question = tree.task.get("question")
     if not isinstance(question, str):
         raise DroppedRow("no question", "the tree's task has none")
@@ -251,10 +222,6 @@ def read_row(row: Any, form: str = "auto") -> Iterator[Trace]:
     Args:
         row: the row as plain data.
         form: a key of `FORMATS`, or "auto".
-
-    Raises:
-        ValueError: the format is unknown.
-        DroppedRow: the row is not of the format, or has an unknown role.
     """
     if form != "auto":
         check_name("data_format", form, FORMATS)
@@ -264,11 +231,7 @@ def read_row(row: Any, form: str = "auto") -> Iterator[Trace]:
 
 
 def detect_format(row: Row) -> str:
-    """Return the format of a row by its columns.
-
-    Raises:
-        DroppedRow: the columns are of no known format.
-    """
+    """Return the format of a row by its columns."""
     if "spans" in row and "trajectories" in row:
         return "traces"
     for column, form in (("messages", "messages"), ("conversations", "sharegpt")):

@@ -22,15 +22,8 @@ from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.evaluation.episode_store import EpisodeEntry, UnitRow
 from arpo_trainer.sft.plain_trace import CAUSES as FORMAT_CAUSES
 from arpo_trainer.sft.plain_trace import (
-    CheckedTurn,
-    DroppedRow,
-    ModelTurn,
-    ToolResults,
-    Trace,
-    as_messages,
-    checked_turns,
-    rewritten,
-)
+    CheckedTurn, DroppedRow, ModelTurn, ToolResults, Trace, as_messages, checked_turns, rewritten,
+)  # fmt: skip
 from arpo_trainer.sft.trace_formats import read_row, tree_traces
 from arpo_trainer.synthesis.synth_settings import DIRECT, SynthSettings, stage_of
 from arpo_trainer.tree import RolloutTree, Span
@@ -79,15 +72,10 @@ class DroppedSample(DroppedRow):
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample: its row, its tree, and what the tree says as text.
+    """One sample: its row, its tree, and what the tree says as text."""
 
-    Attributes:
-        row: of the store.
-        tree: the full record.
-    """
-
-    row: UnitRow
-    tree: RolloutTree
+    row: UnitRow  # of the store
+    tree: RolloutTree  # the full record
 
     @property
     def entry(self) -> EpisodeEntry:
@@ -122,19 +110,12 @@ def refuses(sample: Sample) -> bool:
 
 @dataclass(frozen=True)
 class SampleChecks:
-    """Checks samples one by one.
+    """Checks samples one by one."""
 
-    Attributes:
-        settings: the limits.
-        protocol: of the environment with tools.
-        schemas: of its tools.
-        counts_format: whether the reward depends on the format; else an answer without a thought is as good.
-    """
-
-    settings: SynthSettings
-    protocol: Protocol
-    schemas: Sequence[JsonSchema]
-    counts_format: bool = True
+    settings: SynthSettings  # the limits
+    protocol: Protocol  # of the environment with tools
+    schemas: Sequence[JsonSchema]  # of its tools
+    counts_format: bool = True  # whether the reward depends on the format; else an answer without a thought is as good
 
     def trace(self, sample: Sample, messages: Sequence[dict[str, str]]) -> Trace:
         """Return a sample that passes all checks as a trace.
@@ -142,10 +123,6 @@ class SampleChecks:
         Args:
             sample: the sample.
             messages: what opens an episode of its question with tools; samples without tools get the same.
-
-        Raises:
-            DroppedSample: a check failed.
-            DroppedRow: a check of the format failed.
         """
         if sample.entry.reward is None:
             raise DroppedSample("broken", sample.entry.error or "")
@@ -250,15 +227,10 @@ CLASSES = {
 
 @dataclass
 class Attempts:
-    """What happened to one question.
+    """What happened to one question."""
 
-    Attributes:
-        direct: scored samples without tools.
-        tools: scored samples with tools, those after hints included.
-    """
-
-    direct: list[EpisodeEntry] = field(default_factory=list)
-    tools: list[EpisodeEntry] = field(default_factory=list)
+    direct: list[EpisodeEntry] = field(default_factory=list)  # scored samples without tools
+    tools: list[EpisodeEntry] = field(default_factory=list)  # scored samples with tools, those after hints included
 
     def rates(self, min_score: float) -> tuple[float | None, float | None]:
         """Return the shares of right answers without and with tools; None without a sample."""
@@ -316,9 +288,6 @@ def training_row(trace: Trace, form: str, protocol: Protocol, tools: Sequence[Js
         form: a key of `WRITERS`.
         protocol: of the trace.
         tools: that may be called.
-
-    Raises:
-        DroppedSample: the row does not read back.
     """
     row = WRITERS[form](trace, protocol, tools)
     names = {tool["function"]["name"] for tool in tools}
@@ -335,11 +304,7 @@ def training_row(trace: Trace, form: str, protocol: Protocol, tools: Sequence[Js
 
 
 def check_format(form: str, protocol: Protocol) -> None:
-    """Refuse a format that cannot hold the turns of a protocol.
-
-    Raises:
-        ValueError: it is alpaca, and the protocol writes results as messages.
-    """
+    """Refuse a format that cannot hold the turns of a protocol."""
     if form == "alpaca" and protocol.native:
         raise ValueError(
             f"alpaca has one text for a whole episode, and protocol {protocol.name!r} has messages: take sharegpt"

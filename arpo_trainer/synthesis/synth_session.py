@@ -20,26 +20,12 @@ from arpo_env.cache import Cache
 from arpo_env.event_loop import run
 from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun, UnitKey, UnitRow
 from arpo_trainer.evaluation.eval_session import (
-    EvalRunner,
-    PlannedEnv,
-    RayEvalRunner,
-    Unit,
-    check_for_workers,
-    missing_units,
-    open_recorded,
-    shard_folder,
-    share_limits,
-    task_count,
-)
+    EvalRunner, PlannedEnv, RayEvalRunner, Unit, check_for_workers, missing_units, open_recorded, shard_folder,
+    share_limits, task_count,
+)  # fmt: skip
 from arpo_trainer.evaluation.eval_settings import (
-    SERVED,
-    EvalModel,
-    context_length,
-    free_memory,
-    labelled,
-    load_tokenizer,
-    refuse_other_settings,
-)
+    SERVED, EvalModel, context_length, free_memory, labelled, load_tokenizer, refuse_other_settings,
+)  # fmt: skip
 from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.make_env import make_env
 from arpo_trainer.report.run_data import read_facts, recorded
@@ -48,32 +34,12 @@ from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import DroppedRow
 from arpo_trainer.sft.trace_formats import RejectionSampling
 from arpo_trainer.synthesis.sample_checks import (
-    CAUSES,
-    CLASSES,
-    Attempts,
-    DroppedSample,
-    Question,
-    Sample,
-    SampleChecks,
-    attempts,
-    check_format,
-    dataset_info,
-    difficulty,
-    hard_row,
-    needs_tools,
-    solved,
-    training_row,
-)
+    CAUSES, CLASSES, Attempts, DroppedSample, Question, Sample, SampleChecks, attempts, check_format, dataset_info,
+    difficulty, hard_row, needs_tools, solved, training_row,
+)  # fmt: skip
 from arpo_trainer.synthesis.synth_settings import (
-    DIRECT,
-    STAGES,
-    TIR,
-    NoPlaceForHint,
-    Opener,
-    SynthSettings,
-    stage_label,
-    stage_of,
-)
+    DIRECT, STAGES, TIR, NoPlaceForHint, Opener, SynthSettings, stage_label, stage_of,
+)  # fmt: skip
 from arpo_trainer.training.recorder import versions
 from envs_registry import Task
 from envs_registry.contamination import overlap
@@ -90,18 +56,12 @@ _OF_TOOLS = ("tools", "tool_limits", "search")
 
 @dataclass
 class QuestionSet:
-    """The questions of one environment.
+    """The questions of one environment."""
 
-    Attributes:
-        planned: the environment with its tools.
-        plain: the same without tools.
-        contaminated: ids of tasks that are in an evaluation set.
-        shard: the part of the questions that is taken; None is all. Question number k is in shard k modulo n.
-    """
-
-    planned: PlannedEnv
-    plain: ToolEnv
-    contaminated: set[str] = field(default_factory=set)
+    planned: PlannedEnv  # the environment with its tools
+    plain: ToolEnv  # the same without tools
+    contaminated: set[str] = field(default_factory=set)  # ids of tasks that are in an evaluation set
+    # the part of the questions that is taken; None is all. Question number k is in shard k modulo n
     shard: EvalShard | None = None
 
     @property
@@ -136,12 +96,6 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
     Args:
         settings: of the synthesis.
         cache: records and replays their services.
-
-    Raises:
-        UnknownEnvError: an environment is not known.
-        ValueError: an option is invalid, the environment has no tools or may fold, or the tasks are endless and no
-            number is set.
-        RuntimeError: a service is not configured.
     """
     with contextlib.ExitStack() as opened:
         sets = []
@@ -167,11 +121,7 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
 
 
 def find_contaminated(settings: SynthSettings, sets: list[QuestionSet]) -> dict[str, dict[str, int]]:
-    """Note the questions that are in evaluation sets, and count them by set: the same, and similar ones.
-
-    Raises:
-        UnknownEnvError: there is no such evaluation set.
-    """
+    """Note the questions that are in evaluation sets, and count them by set: the same, and similar ones."""
     counts: dict[str, dict[str, int]] = {}
     for text in settings.against:
         name, held_out = named_source(text, "held out")
@@ -195,21 +145,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SynthUnits:
-    """The units of one model.
+    """The units of one model."""
 
-    Attributes:
-        settings: what is sampled.
-        sets: the questions.
-        store: what has been sampled.
-        model: label of the model.
-        repeat_broken: whether samples that broke are played again.
-    """
-
-    settings: SynthSettings
-    sets: Sequence[QuestionSet]
-    store: EpisodeStore
-    model: str
-    repeat_broken: bool = False
+    settings: SynthSettings  # what is sampled
+    sets: Sequence[QuestionSet]  # the questions
+    store: EpisodeStore  # what has been sampled
+    model: str  # label of the model
+    repeat_broken: bool = False  # whether samples that broke are played again
 
     def direct(self) -> list[Unit]:
         """Return the missing samples without tools."""
@@ -309,31 +251,23 @@ _WIDTH = 60  # characters of an example in the table
 
 @dataclass
 class SynthReport:
-    """The counts of a synthesis.
+    """The counts of a synthesis."""
 
-    Attributes:
-        questions: number of questions by class (`difficulty.CLASSES`).
-        played: samples by stage.
-        kept: kept samples by stage.
-        dropped: for each cause the dropped samples by stage.
-        examples: for each cause the first dropped sample, and what was found in it.
-        hints: for each kind of hint how many were placed ("placed"), and why others were not.
-        rates: right answers and scored samples, by stage.
-        against: for each evaluation set how many questions are the same and how many are similar.
-        files: the files that were written, with the number of rows.
-        covered: questions of which a sample is kept.
-    """
-
-    questions: Counter[str] = field(default_factory=Counter)
-    played: Counter[str] = field(default_factory=Counter)
-    kept: Counter[str] = field(default_factory=Counter)
+    questions: Counter[str] = field(default_factory=Counter)  # number of questions by class (`difficulty.CLASSES`)
+    played: Counter[str] = field(default_factory=Counter)  # samples by stage
+    kept: Counter[str] = field(default_factory=Counter)  # kept samples by stage
+    # for each cause the dropped samples by stage
     dropped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    # for each cause the first dropped sample, and what was found in it
     examples: dict[str, str] = field(default_factory=dict)
+    # for each kind of hint how many were placed ("placed"), and why others were not
     hints: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    # right answers and scored samples, by stage
     rates: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    # for each evaluation set how many questions are the same and how many are similar
     against: dict[str, dict[str, int]] = field(default_factory=dict)
-    files: dict[str, int] = field(default_factory=dict)
-    covered: set[tuple[str, str]] = field(default_factory=set)
+    files: dict[str, int] = field(default_factory=dict)  # the files that were written, with the number of rows
+    covered: set[tuple[str, str]] = field(default_factory=set)  # questions of which a sample is kept
 
     def keep(self, sample: Sample) -> None:
         """Count a sample that is kept."""
@@ -413,16 +347,11 @@ def _cut(text: str) -> str:
 
 @dataclass
 class Selection:
-    """What is written.
+    """What is written."""
 
-    Attributes:
-        rows: the rows of sft.jsonl.
-        hard: for each environment the rows of its file of hard questions.
-        report: the counts.
-    """
-
-    report: SynthReport
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    report: SynthReport  # the counts
+    rows: list[dict[str, Any]] = field(default_factory=list)  # the rows of sft.jsonl
+    # for each environment the rows of its file of hard questions
     hard: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
 
@@ -717,12 +646,7 @@ def _engines(sitting: _SynthSitting, model: EvalModel, tokenizer: Any) -> dict[s
 
 
 def _stored_facts(folder: Path, settings: SynthSettings, resume: bool) -> dict[str, Any]:
-    """Return the facts of a folder that is continued, else nothing.
-
-    Raises:
-        FileExistsError: it must not be written to.
-        ValueError: it has other settings.
-    """
+    """Return the facts of a folder that is continued, else nothing."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"--output {str(folder)!r} is a file; give a folder")
     facts = read_facts(folder / FACTS) if (folder / FACTS).is_file() else {}
@@ -757,11 +681,7 @@ def _facts(
 
 
 def stored_settings(folder: Path) -> SynthSettings:
-    """Return the settings of a folder that holds samples.
-
-    Raises:
-        FileNotFoundError: it holds none.
-    """
+    """Return the settings of a folder that holds samples."""
     facts = read_facts(folder / FACTS) if (folder / FACTS).is_file() else {}
     if facts.get("kind") != SYNTH:
         raise FileNotFoundError(f"no synthesis in {str(folder)!r} to go on with; give the --output of `arpo synth`")

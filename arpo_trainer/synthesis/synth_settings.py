@@ -76,17 +76,11 @@ class NoPlaceForHint(ValueError):
 
 @dataclass(frozen=True)
 class Opener:
-    """Makes the openings of continuations.
+    """Makes the openings of continuations."""
 
-    Attributes:
-        renderer: of the model, and of the protocol with tools.
-        schemas: of the tools that the continuation has.
-        language: of the question: "en" or "zh".
-    """
-
-    renderer: Renderer
-    schemas: Sequence[JsonSchema]
-    language: str = "en"
+    renderer: Renderer  # of the model, and of the protocol with tools
+    schemas: Sequence[JsonSchema]  # of the tools that the continuation has
+    language: str = "en"  # of the question: "en" or "zh"
 
     def opening(
         self, kind: str, ids: Sequence[int], entropies: Sequence[float], answer: str | None, rng: random.Random
@@ -99,9 +93,6 @@ class Opener:
             entropies: of these tokens, in nats; zeros where they are not known.
             answer: the answer that the turn gave.
             rng: chooses the wording, and the place where the entropies do not.
-
-        Raises:
-            NoPlaceForHint: the hint has no place.
         """
         turn = SampledTurn(self.renderer, ids, entropies)
         end = self._end(turn.text)

@@ -24,7 +24,6 @@ from tests.conftest import tiny_llama
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 MOST_LINES, FIRST, MOST_LINES_OF_THE_FIRST = 40, 3, 25
 
 
@@ -48,21 +47,6 @@ def fork(name: str, folder: Path, *arguments: str, **variables: str) -> str:
     """Run a script as `run` does, but as a fork of a process that has imported what it takes to train."""
     said = folder.parent / f"{folder.name}.out"
     return ready_processes.run(str(EXAMPLES / name), *arguments, folder=folder, said=said, **variables)
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_a_script_is_short_and_says_what_it_shows_and_how_it_is_run(script: Path) -> None:
-    text = script.read_text(encoding="utf-8")
-    most = MOST_LINES_OF_THE_FIRST if script in SCRIPTS[:FIRST] else MOST_LINES
-    assert 10 <= len(text.splitlines()) <= most
-    assert f"python examples/{script.name}" in (ast.get_docstring(ast.parse(text)) or "")
-
-
-def test_the_scripts_are_numbered_without_gaps_and_listed_in_the_table() -> None:
-    assert [int(script.name[:2]) for script in SCRIPTS] == list(range(1, len(SCRIPTS) + 1))
-    listed = re.findall(r"^\| \[`([^`]+)`\]\(([^)]+)\) \| \S", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
-    assert [name for name, _ in listed] == [target for _, target in listed]
-    assert [name for name, _ in listed] == [*(script.name for script in SCRIPTS), "tour.ipynb"]
 
 
 def test_an_episode_is_played(isolation: str, tmp_path: Path) -> None:

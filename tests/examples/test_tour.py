@@ -50,16 +50,6 @@ def test_it_is_committed_small_and_with_its_outputs(committed: Any) -> None:
     assert not flat.findall(f".//{SVG}path[@class='branch']")
 
 
-def test_without_a_model_it_takes_the_demo_model(
-    committed: Any, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MODEL", raising=False)
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    exec(next(cell.source for cell in committed.cells if cell.cell_type == "code"), names)
-    assert Path(names["MODEL"]) == model_folder
-
-
 def test_it_runs(committed: Any, tiny_policy: Path, isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a tiny model; what needs none comes out as committed."""
     for name, value in {"MODEL": str(tiny_policy), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}.items():

@@ -11,18 +11,6 @@ import pytest
 from arpo_trainer.cli.arpo_command import main
 
 
-def test_envs_lists_what_there_is(capsys: Any) -> None:
-    assert main(["envs"]) == 0
-    assert "arpo/GSM8K-v0" in capsys.readouterr().out
-
-
-def test_doctor_says_what_is_there(capsys: Any) -> None:
-    main(["doctor"])
-    out = capsys.readouterr().out
-    for what in ("Python", "torch", "Docker", "bubblewrap", "demo model"):
-        assert what in out
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

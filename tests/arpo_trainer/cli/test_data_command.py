@@ -36,12 +36,6 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert out.count("answers: New Ford; N.F.") == 3
 
 
-def test_show_one_level(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = sample_file("arpo/GAIA-v0", tmp_path)
-    assert main(["data", "show", "arpo/GAIA-v0", "--env-set", f"data={path}", "level=2"]) == 0
-    assert "LEVELS     2 1\n" in capsys.readouterr().out
-
-
 def test_show_of_an_endless_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "show", "arpo/Arithmetic-v0", "--env-set", "level=2"]) == 0
     assert "endless; the first 1000" in capsys.readouterr().out
@@ -60,11 +54,6 @@ def test_overlap_counts_and_shows_pairs(tmp_path: Path, capsys: pytest.CaptureFi
         ["arpo/HotpotQA-v0:validation", "2", "1", "0"],
     ]
     assert "arpo/SimpleQA-v0:test simpleqa-test-0 = reasoning10k-train-1" in out
-
-
-def test_an_unknown_id_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "show", "arpo/GAYA-v0"]) == 1
-    assert "arpo/GAIA-v0" in capsys.readouterr().err
 
 
 def test_overlap_looks_at_the_first_tasks_of_an_endless_source(capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,8 +99,3 @@ def test_wrong_options_of_score_name_the_cure(runs: tuple[Path, Path]) -> None:
         with pytest.raises(ValueError, match=message):
             act("score", runs[0], *options)
     assert not (runs[0] / "scores").exists()
-
-
-def test_export_lists_its_files(runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert act("export", runs[0], "--format", "inspect", "--output", tmp_path / "out") == 0
-    assert capsys.readouterr().out.split() == [str(tmp_path / "out" / "a" / "GSM8K.json")]

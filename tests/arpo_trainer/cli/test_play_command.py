@@ -14,19 +14,6 @@ import pytest
 from arpo_trainer.cli.arpo_command import main
 
 
-def test_an_episode_by_hand(isolation: str) -> None:
-    turns = "<think>c</think><python>\n6 * 7\n</python>\n<think>d</think><answer>\\boxed{1}</answer>\n"
-    done = subprocess.run(
-        [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--env-set", "level=1"],
-        input=turns,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "<result>\n42\n</result>" in done.stdout
-    assert "answered, reward 0.0; the answer is" in done.stdout
-
-
 def containers_of(pid: int) -> list[str]:
     """Containers that a process has opened."""
     import docker

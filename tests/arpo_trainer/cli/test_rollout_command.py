@@ -65,13 +65,6 @@ def test_the_summary_counts_failures_branches_and_waits() -> None:
     assert shown["SOLVED"].endswith("of 2 tasks at least once, branches included")
 
 
-def test_a_summary_of_nothing_scored_has_no_scores() -> None:
-    tree = sample_tree()
-    for trajectory in tree.trajectories:
-        trajectory.reward = None
-    assert not {"REWARD", "ACCURACY", "SOLVED"} & set(dict(summary_table([tree])))
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -167,11 +167,6 @@ def test_the_reference_is_the_policy_before_the_round(
     assert trained < 0.6
 
 
-def test_no_pairs_are_refused(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no pairs"):
-        trainer_of([], policy, byte_tokenizer, tmp_path, per_device_train_batch_size=1)
-
-
 def test_ids_of_another_tokenizer_are_refused(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
     [pair] = random_pairs(1)
     with pytest.raises(ValueError, match="token id 49000, and the model has 258 tokens"):

@@ -15,13 +15,12 @@ from arpo_trainer import ARPOConfig
 from arpo_trainer.cli import doctor
 from arpo_trainer.costs.memory import SHARDINGS, MemoryNeeds, ProcessLayout, memory
 from arpo_trainer.preference.dpo_run import configure_dpo
-from arpo_trainer.run.arguments import RunArguments, batch_settings, configure, configure_sft
+from arpo_trainer.run.arguments import RunArguments, configure, configure_sft
 from arpo_trainer.run.dry_run import _SMALLER, RunEnvironments, check_memory
 from arpo_trainer.run.launch import LaunchFlags
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.training.config import check_vllm_length
 from arpo_trainer.training.devices import check_devices, planning
-from envs_registry.spec import UnknownEnvError
 from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
 from tests.arpo_trainer.costs.test_costs import SMALL
 
@@ -43,12 +42,6 @@ from tests.arpo_trainer.costs.test_costs import SMALL
 def test_a_run_argument_of_the_wrong_kind_is_named(setting: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         RunArguments(**setting)
-
-
-@pytest.mark.parametrize("size", [0, "two"])
-def test_a_batch_of_no_rows_is_refused(size: Any) -> None:
-    with pytest.raises(ValueError, match="per_device_train_batch_size must be a whole number, at least 1"):
-        batch_settings(128, 16, 16, size, 8)
 
 
 @pytest.mark.parametrize(
@@ -79,11 +72,6 @@ def test_an_engine_has_room_for_a_prompt_before_a_full_completion() -> None:
         check_vllm_length(args, None)
 
 
-def test_an_override_that_is_no_yaml_is_named() -> None:
-    with pytest.raises(ValueError, match=r"--set 'lora_target_modules=\[q_proj'"):
-        read_settings("arithmetic-cpu", ["lora_target_modules=[q_proj"])
-
-
 def test_a_base_is_looked_for_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "common.yaml").write_text("seed: 7\n")
     (tmp_path / "mine.yaml").write_text("base: common.yaml\nmax_steps: 2\n")
@@ -103,11 +91,6 @@ def test_flags_that_would_start_nothing_are_refused(flags: LaunchFlags, refused:
     LaunchFlags(num_processes=2).check(dry_run=True)
     with pytest.raises(ValueError, match="starts nothing") if refused else contextlib.nullcontext():
         flags.check()
-
-
-def test_an_environment_that_is_not_there_is_named_before_anything_is_loaded() -> None:
-    with pytest.raises(UnknownEnvError, match="Did you mean: arpo/Arithmetic-v0"):
-        configure(read_settings("arithmetic-cpu", ["env=arpo/Arithmetik-v0"]))
 
 
 @pytest.mark.parametrize(("started", "warned"), [(4, True), (8, False), (16, False)])

@@ -60,16 +60,6 @@ def test_the_share_of_tool_calls_is_kept(env: ToolEnv, tokenizer: Any) -> None:
     assert 4 <= with_tool <= 16
 
 
-def test_the_model_learns_the_format(tiny_policy: Path, env: ToolEnv, tokenizer: Any, tiny_model: Any) -> None:
-    source: Any = env.tasks
-    example = next(iter(demonstrations(env, source, tokenizer, 1, seed=5)))
-    ids, labels = (torch.tensor([example[name]]) for name in ("input_ids", "labels"))
-    with torch.no_grad():
-        untrained = tiny_llama(len(tokenizer))(ids, labels=labels).loss
-        trained = tiny_model(ids, labels=labels).loss
-    assert trained < untrained / 3
-
-
 def test_packed_demonstrations_teach_what_flat_ones_do(tokenizer: Any, tmp_path: Path) -> None:
     shared = list(range(40, 70))
     examples = [

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.run.launch import CONFIGS, LaunchFlags, config_file, launch_command, shards
-
-
-def launcher_environment(name: str, *flags: str) -> dict[str, str]:
-    """Return what `accelerate launch` sets for the processes, computed by accelerate itself."""
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-    from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
-
-    command = ["--config_file", str(config_file(name)), "--num_processes", "8", "--main_process_port", "0", *flags]
-    args, _, _ = _validate_launch_command(launch_command_parser().parse_args([*command, "script.py"]))
-    args.deepspeed_fields_from_accelerate_config = ""  # `launch_command` sets it, then starts
-    found: dict[str, str] = prepare_deepspeed_cmd_env(args)[1] if args.use_deepspeed else prepare_multi_gpu_env(args)
-    return found
-
-
-@pytest.fixture
-def plain_environment() -> Any:
-    with mock.patch.dict(os.environ):
-        yield
+from arpo_trainer.run.launch import CONFIGS, LaunchFlags, launch_command
 
 
 def test_every_configuration_leaves_precision_and_count_to_the_command() -> None:
@@ -40,33 +19,6 @@ def test_every_configuration_leaves_precision_and_count_to_the_command() -> None
         config = load_config_from_file(str(path))
         assert config.mixed_precision == "no"
         assert config.num_processes == -1  # accelerate refuses to start so
-
-
-def test_fsdp2_shards_and_saves_whole_checkpoints(plain_environment: None) -> None:
-    from accelerate import FullyShardedDataParallelPlugin
-
-    with mock.patch.dict(os.environ, launcher_environment("fsdp2")):
-        assert shards(SimpleNamespace())
-        plugin = FullyShardedDataParallelPlugin()
-    assert (plugin.fsdp_version, plugin.reshard_after_forward) == (2, True)
-    assert "FULL_STATE_DICT" in str(plugin.state_dict_type)
-    assert plugin.cpu_ram_efficient_loading is False
-
-
-@pytest.mark.parametrize("stage", [2, 3])
-def test_zero_has_its_stage_and_leaves_the_batch_to_the_recipe(stage: int, plain_environment: None) -> None:
-    found = launcher_environment(f"zero{stage}")
-    assert found["ACCELERATE_USE_DEEPSPEED"] == "true"
-    assert found["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == str(stage)
-    assert found["ACCELERATE_DEEPSPEED_ZERO3_INIT"] == str(stage == 3).lower()
-    assert not found.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "auto").isdigit()
-    with mock.patch.dict(os.environ, found):
-        assert shards(SimpleNamespace())
-
-
-def test_ddp_shards_nothing(plain_environment: None) -> None:
-    with mock.patch.dict(os.environ, launcher_environment("ddp")):
-        assert not shards(SimpleNamespace())
 
 
 def test_the_command_is_this_one_without_the_launch_flags() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from arpo_env import ToolEnv
 from arpo_env.search.local_search import WorldSearch
 from arpo_trainer.run.recipes import read_settings
 from envs_registry.generated.multihop import MultiHopSource
@@ -53,15 +52,3 @@ def test_the_searches_of_a_solution_show_all_gold_passages(settings: dict[str, A
 
     for one in sources(settings):
         assert asyncio.run(share(one)) >= 0.95
-
-
-def test_results_fit_into_the_context(settings: dict[str, Any], whole_tokenizer: Any) -> None:
-    options = {key: value for key, value in settings["env_kwargs"].items() if key != "max_tokens"}
-    env = ToolEnv(settings["env"], **options)
-    calls, lengths = options.get("max_tool_calls", env.env_spec.max_tool_calls), []
-    for index in range(12):
-        env.reset(options={"index": index})
-        result, *_ = env.step(f"<think>t</think><search>{env.tasks.solution(index)[0]}</search>")
-        lengths.append(len(whole_tokenizer(result)["input_ids"]))
-    turns = 64 * (calls + 1)
-    assert calls * sum(lengths) / len(lengths) + turns <= settings["max_completion_length"]

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.evaluation.suites import suite
 from arpo_trainer.run import pipeline as pipeline_module
 from arpo_trainer.run.pipeline import Pipeline, StageError, pipeline_dry_run
 from arpo_trainer.run.recipes import recipe_names
@@ -279,17 +278,3 @@ def test_the_stages_run_in_fact(isolation: str, tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "out" / "train" / "model" / "config.json").is_file()
     assert main(command) == 0
     assert len(commands.lines) == 3
-
-
-def test_a_dry_run_counts_the_tasks_of_suites(tmp_path: Path, capsys: Any) -> None:
-    model = write_byte_policy(tmp_path / "model")
-    path = tmp_path / "suite.yaml"
-    sections = {"eval": {"environments": ["reasoning"], "model": str(model), "samples": 2}}
-    path.write_text(yaml.safe_dump(sections))
-    assert main(["run", "--config", str(path), "--dry-run", "--tflops", "1"]) == 0
-    shown = capsys.readouterr().out
-    assert "not counted" not in shown
-    (answers,) = (line for line in shown.splitlines() if line.startswith("answers"))
-    tasks = sum(row.tasks or 0 for row in suite("reasoning"))  # the least: some sets are played whole
-    assert int(answers.split()[1].replace(",", "")) >= 2 * tasks > 0
-    assert "hours" in shown

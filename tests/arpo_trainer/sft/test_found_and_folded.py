@@ -14,7 +14,6 @@ from arpo_env.protocols import make_protocol
 from arpo_trainer import RolloutTree
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.sft.plain_trace import shown_schemas
 from arpo_trainer.sft.trace_data import IGNORED, TraceData, TraceSettings, examples_of, read_traces_of, tokenised
 from arpo_trainer.synthesis.sample_checks import training_row
 from tests.arpo_trainer.folding_policy import FoldingPolicy, multihop, play
@@ -91,23 +90,6 @@ def test_a_broken_fold_takes_no_other_trajectory_with_it(folded: Any) -> None:
     assert (len(data.traces), dict(data.dropped)) == (4, {"not a row": 1})
 
 
-@pytest.mark.parametrize(("part", "field", "value"), [("spans", "tool", "x"), ("trajectories", "reward", "1")])
-def test_rows_with_fields_of_another_type_are_counted(folded: Any, part: str, field: str, value: Any) -> None:
-    row = json.loads(folded[0].to_json())
-    row[part][0][field] = value
-    assert dict(read_traces_of([("here", row)], TraceSettings()).dropped) == {"not a row": 1}
-
-
-def test_a_fold_without_memories_is_counted(folded: Any) -> None:
-    row = json.loads(folded[0].to_json())
-    for span in row["spans"]:
-        if span["kind"] == "fold":
-            span["tool"] = None
-    data = read_traces_of([("here", row)], TraceSettings(min_reward=-1.0))
-    assert dict(data.dropped) == {"not a row": 1}
-    assert "memories cannot be read" in data.examples_of["not a row"]
-
-
 def test_calls_of_found_tools_are_learnt_as_they_were_sampled(found: Any, tokenizer: Any) -> None:
     tree, env = found
     data = read(tree, protocol="deepagent")
@@ -128,10 +110,6 @@ def test_rows_with_found_tools_read_back_in_each_protocol(found: Any, protocol: 
     assert [type(turn) for turn in again.turns] == [type(turn) for turn in trace.turns]
 
 
-def test_what_tags_of_their_own_cannot_call_is_dropped(found: Any) -> None:
-    assert dict(read(found[0], protocol="arpo-tags").dropped) == {"other protocol": 1}
-
-
 def test_a_call_of_a_tool_that_no_search_showed_is_dropped(found: Any) -> None:
     row = json.loads(found[0].to_json())
     for span in row["spans"]:
@@ -139,8 +117,3 @@ def test_a_call_of_a_tool_that_no_search_showed_is_dropped(found: Any) -> None:
             span["text"] = "\n<tool_call_result>\nNo tool was found.\n</tool_call_result>\n"
     data = read_traces_of([("here", row)], TraceSettings(protocol="deepagent"))
     assert dict(data.dropped) == {"call cannot be parsed": 1}
-
-
-@pytest.mark.parametrize("text", ["", "nothing", "[", '["x", {"name": "a b"}]', '{"name": "one"}', "[" * 5000])
-def test_results_without_documents_find_nothing(text: str) -> None:
-    assert shown_schemas(text) == []

@@ -275,14 +275,6 @@ def test_a_result_keeps_the_text_beside_its_tags() -> None:
         assert trace.turns[1] == ToolResults(texts)
 
 
-@pytest.mark.parametrize("tools", ["null", [{"function": "x"}], [{"name": 3}], [{"description": "x"}],
-                                   [{"name": "python", "parameters": "x"}]])  # fmt: skip
-def test_tools_and_roles_of_wrong_types_drop_their_row(tools: Any) -> None:
-    row = {**FORMATS["messages"](random.Random(3)), "tools": tools}
-    assert read([row], protocol="hermes").dropped == ({} if tools == "null" else {"not a row": 1})
-    assert read([{"messages": [{"role": ["user"], "content": "a"}]}]).dropped == {"unknown role": 1}
-
-
 def test_a_long_row_of_results_that_never_end_is_read_in_no_time() -> None:
     began = time.process_time()
     row = {"instruction": "q", "input": "", "output": "<python>1</python><result>" * 20_000}

@@ -100,11 +100,6 @@ def test_where_a_hint_has_no_place_the_cause_is_told(renderer: Renderer, text: s
     assert fault.value.cause == cause
 
 
-def test_without_an_answer_there_is_nothing_to_reflect_on(renderer: Renderer) -> None:
-    with pytest.raises(NoPlaceForHint, match="gave no answer"):
-        Opener(renderer, TOOLS).opening("reflect", ids_of(renderer, TEXT), [], None, random.Random(0))
-
-
 def test_hints_are_in_the_language_of_the_question(renderer: Renderer) -> None:
     ids = ids_of(renderer, "<think>也许是十二。</think><answer>\\boxed{12}</answer>")
     for kind in HINTS:

@@ -79,14 +79,6 @@ def test_arpo_sft_reads_every_row(made: Path) -> None:
     assert len(data.traces) == report(made)["files"]["sft.jsonl"]
 
 
-def test_hard_questions_are_read_as_data(made: Path) -> None:
-    rows = [json.loads(line) for line in (made / "hard" / "Arithmetic-v0.jsonl").read_text().splitlines()]
-    source = load_source("arithmetic", level=1, data=made / "hard" / "Arithmetic-v0.jsonl")
-    assert [source.task(n).question for n in range(source.size or 0)] == [row["question"] for row in rows]
-    (hard,) = [number for number, way in enumerate(WAYS) if way == "hard"]
-    assert [row["index"] for row in rows] == [hard]
-
-
 def test_killed_and_resumed_it_is_the_unbroken_run(
     made: Path, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

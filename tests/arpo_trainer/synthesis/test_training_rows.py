@@ -15,13 +15,8 @@ from arpo_trainer.evaluation.episode_store import EpisodeEntry
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace
 from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
 from arpo_trainer.synthesis.sample_checks import (
-    Attempts,
-    check_format,
-    dataset_info,
-    difficulty,
-    hard_row,
-    training_row,
-)
+    Attempts, check_format, dataset_info, difficulty, hard_row, training_row,
+)  # fmt: skip
 from arpo_trainer.synthesis.synth_session import open_question_sets
 from arpo_trainer.synthesis.synth_settings import FORMATS, SynthSettings
 from envs_registry import load_source
@@ -68,12 +63,6 @@ def test_a_row_reads_back_in_its_format(protocol: str, form: str, tmp_path: Path
     assert (data.traces[0].system, data.traces[0].question) == (trace.system, trace.question)
     columns = dataset_info("mine", file.name, form, made)["mine"]["columns"]
     assert set(columns.values()) <= {*row, "instruction"}
-
-
-def test_results_of_one_turn_stand_between_the_tags_that_llama_factory_writes() -> None:
-    row = training_row(Trace("s", "q", NATIVE, "hermes"), "sharegpt", make_protocol("hermes"), TOOLS)
-    said = [turn["value"] for turn in row["conversations"] if turn["from"] == "observation"]
-    assert said == ["one\n</tool_response>\n<tool_response>\ntwo\nlines", "three"]
 
 
 def test_tools_of_one_s_own_are_in_the_row(tmp_path: Path) -> None:
