@@ -26,9 +26,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from arpo_trainer.cli.command_options import (
-    AsJson, EnvSet, Flag, Limit, ModelOptions, Ray, RolloutWorkerCount, chosen, given_with_set, new_app, opened_workers,
-    options_of, read_counts, read_price, set_option, write_lines, write_table,
-)  # fmt: skip
+    AsJson,
+    EnvSet,
+    Flag,
+    Limit,
+    ModelOptions,
+    Ray,
+    RolloutWorkerCount,
+    chosen,
+    given_with_set,
+    new_app,
+    opened_workers,
+    options_of,
+    read_counts,
+    read_price,
+    set_option,
+    write_lines,
+    write_table,
+)
 from arpo_trainer.evaluation.eval_settings import PAPER_SAMPLING, TREE_SIZE, EvalSettings
 from arpo_trainer.inference_tools import PRICES, read_tools
 from arpo_trainer.optional_dependencies import require
@@ -229,25 +244,17 @@ def _stored(
     return dataclasses.replace(settings, **changed), models
 
 
-# The table that `arpo eval` prints: the score of each model on each environment, beside the published numbers.
-
-_COLUMNS = ("MODEL", "ENVIRONMENT", "MEASURE", "SCORE [95 %]", "TASKS", "SAMPLES", "BROKEN", "CALLS", "TOKENS")
-_SHOWN = 4  # published numbers below a score
+# What `arpo eval` prints: the table of `arpo view --text`, and notes that only this command has.
 
 
 def write_summary(found: EvalRun, most: float) -> int:
-    """Write the table of a run and what broke, and return the exit status of the command.
-
-    Args:
-        found: the run.
-        most: largest share of episodes that may have broken for status 0.
-    """
+    """Write the table of a run and what broke; return 1 if more than the share `most` of the episodes broke."""
     from arpo_trainer.evaluation.episode_store import broken_causes
-    from arpo_trainer.evaluation.eval_metrics import results
     from arpo_trainer.evaluation.eval_session import broken_share
+    from arpo_trainer.views.run_page import score_lines
+    from arpo_trainer.views.terminal_view import score_rows
 
-    rows, notes = eval_table(results(found.rows, found.facts))
-    write_table(rows, notes)
+    write_table(score_rows([found]), ["", *map(_notes, score_lines(found))])
     sys.stdout.write(f"\narpo view {found.folder}\n")
     share = broken_share(found)
     if not share:
@@ -260,73 +267,20 @@ def write_summary(found: EvalRun, most: float) -> int:
     return 1 if share > most else 0
 
 
-def eval_table(results: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Return results.json as rows of a table, and a note below each row."""
-    rows: list[tuple[str, ...]] = [_COLUMNS]
-    notes = [""]
-    for entry in results["scores"]:
-        score = entry["score"] or {}
-        calls = sum(entry["calls"].values())
-        rows.append(
-            (
-                entry["model"],
-                entry["env"],
-                entry["metric"],
-                _interval(score),
-                str(score.get("tasks", 0)),
-                str(score.get("samples", 0)),
-                ", ".join(f"{cause} {count}" for cause, count in entry["broken"].items()) or "-",
-                f"{calls:.1f}",
-                f"{entry['tokens']:,.0f}" if entry["tokens"] is not None else "-",
-            )
+def _notes(line: Mapping[str, Any]) -> str:
+    """Return pass@k and pass^k, the use of tools at inference time, and why published numbers are not comparable."""
+    said = [f"{name} {100 * value:.1f}" for name, value in line["pass"].items() if not name.endswith(("@1", "^1"))]
+    for name, each in line.get("inference_tools", {}).items():
+        failed = f", failed {each['failed']}x" if each["failed"] else ""
+        said.append(f"{name} in {each['episodes']} of {line['scored']} episodes{failed}")
+    if helper := line.get("helper"):  # not in the columns, which are of the policy
+        cost = "" if helper["cost"] is None else f", {helper['cost']:.4g} USD"
+        said.append(
+            f"helper: {helper['requests']} requests, {helper['context']:,} tokens in, {helper['tokens']:,} out{cost}"
         )
-        helped = _inference_tools(entry.get("inference_tools", {}), entry["scored"]) + _helper(entry.get("helper", {}))
-        notes.append("; ".join([*_passes(entry["pass"]), *helped, *_published(entry["published"])]))
-    return rows, notes
-
-
-def _interval(score: Mapping[str, Any]) -> str:
-    if not score:
-        return "nothing scored"
-    if score["low"] is None:
-        return f"{100 * score['mean']:.1f}"
-    return f"{100 * score['mean']:.1f} [{100 * score['low']:.1f}, {100 * score['high']:.1f}]"
-
-
-def _passes(passes: Mapping[str, float]) -> list[str]:
-    """Return pass@k and pass^k; for k = 1 both are the accuracy."""
-    return [f"{name} {100 * value:.1f}" for name, value in passes.items() if not name.endswith(("@1", "^1"))]
-
-
-def _inference_tools(tools: Mapping[str, Mapping[str, int]], scored: int) -> list[str]:
-    """Return how often each tool at inference time was used."""
-    return [
-        f"{name} in {each['episodes']} of {scored} episodes" + (f", failed {each['failed']}x" if each["failed"] else "")
-        for name, each in tools.items()
-    ]
-
-
-def _helper(helper: Mapping[str, float | None]) -> list[str]:
-    """Return what the model that helps these tools has used; it is not in the columns, which are of the policy."""
-    if not helper:
-        return []
-    cost = "" if helper["cost"] is None else f", {helper['cost']:.4g} USD"
-    return [f"helper: {helper['requests']} requests, {helper['context']:,} tokens in, {helper['tokens']:,} out{cost}"]
-
-
-def _published(published: Mapping[str, Any]) -> list[str]:
-    rows: Sequence[Mapping[str, Any]] = [row for row in published.get("rows", ()) if not row["part"]]
-    if not rows:
-        return []
-    named = ", ".join(f"{row['model']} {row['method']} {row['value']:g}" for row in _best(rows))
-    reasons = "; ".join(published["differs"])
-    return [f"published ({published['metric']}): {named}" + (f" (not comparable: {reasons})" if reasons else "")]
-
-
-def _best(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the results of the papers' own methods; without any, the first rows."""
-    own = [row for row in rows if row["method"] in ("ARPO", "AEPO", "Tool-Star") and "pass" not in row["metric"]]
-    return (own or list(rows))[:_SHOWN]
+    if (published := line["published"]) and published["differs"]:
+        said.append(f"published numbers are not comparable: {'; '.join(published['differs'])}")
+    return "; ".join(said)
 
 
 # Stored runs: compared, joined, exported, and graded again.

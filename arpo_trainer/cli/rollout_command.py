@@ -17,9 +17,20 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from arpo_trainer.cli.command_options import (
-    Env, EnvSet, Limit, Ray, RolloutWorkerCount, Words, check_endpoint, chosen, given_with_set, options_of, read_counts,
-    set_option, write_table,
-)  # fmt: skip
+    Env,
+    EnvSet,
+    Limit,
+    Ray,
+    RolloutWorkerCount,
+    Words,
+    check_endpoint,
+    chosen,
+    given_with_set,
+    options_of,
+    read_counts,
+    set_option,
+    write_table,
+)
 from arpo_trainer.make_env import make_env
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.rollout.settings import RolloutSettings

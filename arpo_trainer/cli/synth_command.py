@@ -17,9 +17,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from arpo_trainer.cli.command_options import (
-    Config, EnvSet, Flag, Limit, ModelOptions, Ray, RolloutWorkerCount, given_with_set, opened_workers, options_of,
-    read_counts, set_option, write_table,
-)  # fmt: skip
+    Config,
+    EnvSet,
+    Flag,
+    Limit,
+    ModelOptions,
+    Ray,
+    RolloutWorkerCount,
+    given_with_set,
+    opened_workers,
+    options_of,
+    read_counts,
+    set_option,
+    write_table,
+)
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.run.recipes import parse_assignments, read_settings

@@ -22,8 +22,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from arpo_trainer.cli.command_options import (
-    Config, EnvSet, Flag, Recipe, Words, chosen, set_option, write_lines, write_table,
-)  # fmt: skip
+    Config,
+    EnvSet,
+    Flag,
+    Recipe,
+    Words,
+    chosen,
+    set_option,
+    write_lines,
+    write_table,
+)
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.launch import LaunchFlags, command_line, launch, without_launch_flags
 from arpo_trainer.run.recipes import FOLDERS, check_recipe, read_settings, recipe_names, recipe_summary

@@ -28,8 +28,13 @@ from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings, load_
 from arpo_trainer.make_env import known_id
 from arpo_trainer.preference.pair_trainer import make_pair_trainer
 from arpo_trainer.preference.pairs import (
-    PairData, PairSettings, PreferencePair, check_shared_losses, read_pairs, write_pairs,
-)  # fmt: skip
+    PairData,
+    PairSettings,
+    PreferencePair,
+    check_shared_losses,
+    read_pairs,
+    write_pairs,
+)
 from arpo_trainer.report.run_data import read_facts
 from arpo_trainer.rollout.engine import this_rank
 from arpo_trainer.run.arguments import WeightArguments, split_rows_settings
@@ -218,14 +223,7 @@ def _pairs(run: DPOArguments, args: Any, kept: KeptRun) -> tuple[list[Preference
 
 
 def sample_pairs(run: DPOArguments, folder: str | Path, seed: int, max_length: int | None) -> PairData:
-    """Return the pairs of a round; what was sampled before a kill is not sampled again.
-
-    Args:
-        run: settings of the round.
-        folder: its output folder.
-        seed: of tasks, samples and the choice of pairs.
-        max_length: maximum number of tokens of a side with its prompt; longer pairs are dropped and counted.
-    """
+    """Return the pairs of a round; what was sampled before a kill is not sampled again."""
     played = _play(run, Path(folder) / SAMPLES, seed)
     data = PairData()
     for task, rows in itertools.groupby(played.rows, key=lambda row: row.task):

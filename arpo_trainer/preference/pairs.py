@@ -134,9 +134,6 @@ def check_shared_losses(args: DPOConfig) -> None:
 
     Losses that divide by the length of a side, or that read a side alone, would be those of the ends of the
     trajectories and not of the trajectories.
-
-    Args:
-        args: of a round with pairs that share turns.
     """
     wrong = [f"loss_type={name!r}" for name in args.loss_type if name not in COMPARING]
     wrong += ["use_weighting=True"] if args.use_weighting else []

@@ -214,18 +214,7 @@ logger = logging.getLogger(__name__)
 
 
 def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: str, tokenizer: Any) -> Path:
-    """Return the folder of the cold-started model; all processes make it together if it is not in the cache.
-
-    Args:
-        run: the arguments of the run.
-        args: the settings of the run.
-        env: the environment of the demonstrations; it is closed afterwards.
-        path: the model to start from.
-        tokenizer: its tokenizer.
-
-    Raises:
-        ValueError: the model is not in the cache and would have to be made with sharded weights.
-    """
+    """Return the folder of the cold-started model; all processes make it together if it is not in the cache."""
     seed = args.seed if run.cold_start_seed is None else run.cold_start_seed
     # the prompt and a user's own tasks are part of the key: code that changes them changes no setting
     prompt = env.system_prompt + own_tasks(env, run.cold_start_examples)

@@ -185,14 +185,7 @@ def log_estimate(run: RunArguments, args: ARPOConfig, environments: RunEnvironme
 
 
 def check_memory(needs: MemoryNeeds, args: ARPOConfig, has: int, quantised: bool = False) -> None:
-    """Compare the estimate with the memory of the GPU, before weights are loaded.
-
-    Args:
-        needs: the estimate.
-        args: the settings of the run.
-        has: the bytes of the GPU.
-        quantised: whether the checkpoint is.
-    """
+    """Compare the estimate with the memory of the GPU, before weights are loaded."""
     vllm = args.vllm_gpu_memory_utilization if args.use_vllm and args.vllm_mode == "colocate" else 0.0
     beside = round(has * (1 - vllm))  # what is left while an engine generates
     share = f", of which vLLM takes {vllm:.0%}" if vllm else ""
@@ -281,12 +274,7 @@ def _estimate(
 
 
 def published_size(env_id: str, options: dict[str, Any]) -> int | None:
-    """Return the number of tasks that a data set's description states; None if it states none.
-
-    Args:
-        env_id: the environment's id.
-        options: its options, of which `split` and `limit` count.
-    """
+    """Return the number of tasks that a data set's description states; None if it states none."""
     spec = get_spec(env_id)
     split = options.get("split") or next(iter(spec.splits), "train")
     # sizes read like "test 680 / train 14,000", or are one number

@@ -25,10 +25,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import json
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -46,6 +44,7 @@ from arpo_trainer.costs.memory import model_shape
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.inference_tools import read_tools
 from arpo_trainer.make_env import make_env
+from arpo_trainer.report.run_data import read_facts, write_whole
 from arpo_trainer.run.dry_run import Placement, plan_run, published_size
 from arpo_trainer.run.recipes import read_section, read_settings
 from arpo_trainer.run.sft_run import sft_dry_run
@@ -82,11 +81,7 @@ class Stage:
     @property
     def stamp(self) -> dict[str, Any] | None:
         """What the stage left behind: its settings and status; None if it has not begun."""
-        try:
-            found: dict[str, Any] = json.loads((self.folder / STAMP).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return found
+        return _read(self.folder / STAMP)
 
     @property
     def status(self) -> str:
@@ -105,11 +100,8 @@ class Stage:
     def write_stamp(self, status: str) -> None:
         """Write the stamp."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        digest = hashlib.sha256(json.dumps(self._plain(), sort_keys=True).encode()).hexdigest()[:12]
-        facts = {"stage": self.name, "status": status, "fingerprint": digest, "settings": self._plain()}
-        scratch = self.folder / f"{STAMP}.unfinished"
-        scratch.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
-        os.replace(scratch, self.folder / STAMP)
+        facts = {"stage": self.name, "status": status, "settings": self._plain()}
+        write_whole(self.folder / STAMP, json.dumps(facts, indent=1, ensure_ascii=False))
 
     def put_aside(self) -> None:
         """Rename the folder, so that the stage begins anew and nothing is lost."""
@@ -155,16 +147,19 @@ class Stage:
 
     def _is_played(self) -> bool:
         """Return whether all episodes are played; if the command failed all the same, too many of them broke."""
-        try:
-            facts = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return isinstance(facts, dict) and facts.get("status") == "finished"
+        return (_read(self.folder / "run.json") or {}).get("status") == "finished"
 
     def _plain(self) -> dict[str, Any]:
         # through JSON, so that it compares equal to what a stamp holds
         plain: dict[str, Any] = json.loads(json.dumps(self.settings, default=str))
         return plain
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return read_facts(path)
+    except (OSError, ValueError):
+        return None
 
 
 def words(value: Any) -> list[str]:
@@ -222,12 +217,7 @@ class Pipeline:
         return cls(tuple(_with_evaluations(made, sections["eval"], folder) if each else made))
 
     def run(self, command: Command, begin: str | None = None) -> Path:
-        """Run the stages that are not done, and return the folder of the last one.
-
-        Args:
-            command: runs a command line of `arpo`, and returns its exit status.
-            begin: redo this stage and those after it.
-        """
+        """Run the stages that are not done, and return the folder of the last one."""
         kept = self._before(begin)
         for stage in kept:  # all are checked before anything runs or is put aside
             if stage.stamp is not None and (differences := stage.differences()):
@@ -382,15 +372,7 @@ def pipeline_dry_run(
     plan: Plan,
     dpo: DryRun,
 ) -> tuple[list[Line], list[str]]:
-    """Return a table with a part for each stage, and what this machine lacks.
-
-    Args:
-        pipeline: the pipeline.
-        speed: the speed and price of a device.
-        processes: the number of processes of the stages that train; None is what their settings are written for.
-        plan: what the stage eval plays for names of suites and environments; None knows single environments only.
-        dpo: the dry run of a stage dpo; None leaves its costs out.
-    """
+    """Return a table with a part for each stage, and what this machine lacks."""
     rows: list[Line] = []
     missing: list[str] = []
     model, folders = "", {str(stage.folder / "model") for stage in pipeline.stages}

@@ -79,12 +79,7 @@ def read_settings(
 
 
 def read_section(section: dict[str, Any], command: str) -> dict[str, Any]:
-    """Return the settings of a section of a pipeline: on top of those of its `base`, with dotted names resolved.
-
-    Args:
-        section: settings of a command by name; `base` names a recipe of the command, or a file.
-        command: whose recipes are meant; a command without recipes, such as eval, has no base.
-    """
+    """Return the settings of a section of a pipeline: on top of those of its `base`, with dotted names resolved."""
     base = section.get("base")
     settings = _read_file(str(base), (), command) if base and command in FOLDERS else {}
     for name, value in section.items():

@@ -31,15 +31,25 @@ from arpo_trainer.report.run_data import recorded, write_facts
 from arpo_trainer.rollout.engine import on_every_rank, this_rank
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
 from arpo_trainer.run.arguments import (
-    DEMONSTRATIONS, SFTArguments, WeightArguments, configure_sft, lora_config, save_final,
-)  # fmt: skip
+    DEMONSTRATIONS,
+    SFTArguments,
+    WeightArguments,
+    configure_sft,
+    lora_config,
+    save_final,
+)
 from arpo_trainer.run.cold_start import demonstrated_traces
 from arpo_trainer.run.train import idle_threads
 from arpo_trainer.sft.plain_trace import ModelTurn, Trace, as_messages
 from arpo_trainer.sft.sft_trainer import make_trainer
 from arpo_trainer.sft.trace_data import (
-    Example, TraceData, TraceSettings, examples_of, learnt_tokens, read_trace_files,
-)  # fmt: skip
+    Example,
+    TraceData,
+    TraceSettings,
+    examples_of,
+    learnt_tokens,
+    read_trace_files,
+)
 from arpo_trainer.training.checkpoints import broken
 from arpo_trainer.training.devices import planning, process_count
 from arpo_trainer.training.recorder import versions
@@ -69,13 +79,7 @@ class KeptRun:
 
     @contextlib.contextmanager
     def held(self, resume: Any, *others: str) -> Iterator[None]:
-        """Hold the folder as its only writer.
-
-        Args:
-            resume: whether an earlier run is continued. Otherwise its checkpoints are refused, as a later `--resume`
-                could not tell which are whose.
-            others: other things of an earlier run that are there.
-        """
+        """Hold the folder as its only writer."""
         kept = [path.name for path in self.folder.glob("checkpoint-*") if broken(path) is None]
         if (kept := sorted([*kept, *others])) and not (resume or self.args.resume_from_checkpoint):
             raise FileExistsError(
@@ -160,14 +164,7 @@ def sft(settings: dict[str, Any]) -> Path:
 
 
 def prepare(run: SFTArguments, args: Any, tokenizer: Any, play: bool = True) -> tuple[TraceData, list[Example]]:
-    """Return the checked traces of a run, with the count of dropped rows, and their ids and labels.
-
-    Args:
-        run: settings of the run.
-        args: those of the trainer.
-        tokenizer: of the model.
-        play: whether demonstrations are played; a dry run leaves them out.
-    """
+    """Return the checked traces of a run, with the count of dropped rows, and their ids and labels."""
     check_tokenizer(tokenizer)
     data = read_trace_files(run.files(), run)
     if play and run.demonstrations:  # only one process plays; the others receive the same traces
@@ -208,15 +205,7 @@ def planned_processes(settings: Mapping[str, Any], processes: int | None) -> int
 def hours_of(
     run: WeightArguments, args: Any, processes: int, speed: ComputeSpeed | None, per_parameter: float
 ) -> tuple[list[Line], list[str]]:
-    """Return the rows of hours and price, and what is missing for them.
-
-    Args:
-        run: settings of ours, with the model.
-        args: those of TRL's.
-        processes: number of processes that compute.
-        speed: of a device.
-        per_parameter: operations for each parameter of the model.
-    """
+    """Return the rows of hours and price, and what is missing for them."""
     try:
         shape: ModelShape = model_shape(resolve_model(run.model), lora_config(run))
     except (OSError, ValueError) as error:

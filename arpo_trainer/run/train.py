@@ -65,19 +65,7 @@ def idle_threads() -> int:
 
 
 class TrainingRun:
-    """One run: its parts, and their order.
-
-    Args:
-        arguments: the arguments of the run.
-        args: the settings of the trainer.
-        settings: all settings as they were given, for run.json.
-        reward_funcs: see `train`.
-
-    Attributes:
-        folder: the output folder.
-        checkpoint: the checkpoint to resume from, or None.
-        environments: the environments of the run.
-    """
+    """One run: its parts, and their order."""
 
     def __init__(
         self, arguments: RunArguments, args: ARPOConfig, settings: dict[str, Any], reward_funcs: Any = None

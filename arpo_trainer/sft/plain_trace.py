@@ -17,9 +17,19 @@ from arpo_env.episode import FOLD
 from arpo_env.memory_folding import fold_schema
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import (
-    Action, Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls, UnreadableCall, checked_call, find_tool,
-    tag_parameter, tool_names,
-)  # fmt: skip
+    Action,
+    Answer,
+    Malformed,
+    Nothing,
+    Protocol,
+    ToolCall,
+    ToolCalls,
+    UnreadableCall,
+    checked_call,
+    find_tool,
+    tag_parameter,
+    tool_names,
+)
 from arpo_env.tools.tool import JsonSchema, function_schema
 from arpo_env.tools.tool_search import NAME as TOOL_SEARCH
 from arpo_env.tools.tool_search import as_document, tool_search
@@ -47,12 +57,7 @@ CAUSES = {
 
 
 class DroppedRow(ValueError):
-    """Raised for a row that is not trained on.
-
-    Args:
-        cause: a key of `CAUSES`.
-        detail: what was found.
-    """
+    """Raised for a row that is not trained on."""
 
     def __init__(self, cause: str, detail: str = "") -> None:
         super().__init__(f"{cause}: {detail or CAUSES[cause]}")
@@ -205,13 +210,7 @@ class CheckedTurn:
 
 
 def checked_turns(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> list[CheckedTurn | ToolResults]:
-    """Return the turns of a trace as they are read by the protocol that they are written in.
-
-    Args:
-        trace: the trace.
-        protocol: what parses its texts.
-        tools: schemas of the tools that may be called from the start; those that a search finds are added.
-    """
+    """Return the turns of a trace as they are read by the protocol that they are written in."""
     tools = with_found(tools, trace.found)
     if not any(isinstance(turn, ModelTurn) for turn in trace.turns):
         raise DroppedRow("no model turn")

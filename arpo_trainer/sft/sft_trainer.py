@@ -31,14 +31,7 @@ _PLAIN_LOSSES = ("nll", "chunked_nll")
 
 
 class TraceTrainer(ResumesOnRows, OneDevice, SFTTrainer):  # type: ignore[misc]  # TRL is untyped
-    """`SFTTrainer` on rows of ids and labels.
-
-    Args:
-        args: as in `SFTTrainer`.
-        share_beginnings: "auto" computes what the rows of a micro-batch share once, where that is known to be right:
-            in one process. False computes each row in full.
-        kwargs: as in `SFTTrainer`.
-    """
+    """`SFTTrainer` on rows of ids and labels."""
 
     state_name = "sft"
 

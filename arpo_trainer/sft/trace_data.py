@@ -163,11 +163,7 @@ class TraceData:
         return lines + [(f"dropped: {name}", f"{self.dropped[name]:,}", self.examples_of[name]) for name in causes]
 
     def require(self, strict: bool = False) -> None:
-        """Check that something is left to train on.
-
-        Args:
-            strict: whether a dropped row is an error.
-        """
+        """Check that something is left to train on."""
         causes = "; ".join(f"{count:,} {name} ({self.examples_of[name]})" for name, count in self.dropped.most_common())
         if self.rows == self.dropped.total():
             cure = "name the format with data_format, and the policy's protocol and tools with protocol and tools"
@@ -252,14 +248,7 @@ def _loaded(line: str) -> Any:
 
 
 def examples_of(data: TraceData, renderer: Renderer, max_length: int | None, end_token: bool = True) -> list[Example]:
-    """Return the ids and labels of the traces; those that are too long are dropped and counted.
-
-    Args:
-        data: the traces; their count of dropped ones grows.
-        renderer: of the model and the protocol.
-        max_length: the most tokens of an example.
-        end_token: see `tokenised`.
-    """
+    """Return the ids and labels of the traces; those that are too long are dropped and counted."""
     examples, kept = [], []
     for trace in data.traces:
         example = tokenised(trace, renderer, data.settings.schemas(trace), end_token)

@@ -21,8 +21,16 @@ from arpo_env.memory_folding import check_memory, memory_text
 from arpo_env.tools.tool import JsonSchema
 from arpo_env.tools.tool_search import NAME as TOOL_SEARCH
 from arpo_trainer.sft.plain_trace import (
-    DroppedRow, ModelTurn, SampledIds, ToolResults, Trace, Turn, action_schemas, shown_schemas, text_of,
-)  # fmt: skip
+    DroppedRow,
+    ModelTurn,
+    SampledIds,
+    ToolResults,
+    Trace,
+    Turn,
+    action_schemas,
+    shown_schemas,
+    text_of,
+)
 from arpo_trainer.tree import RolloutTree, Span
 from arpo_trainer.validation import check_name
 
@@ -85,7 +93,7 @@ def read_tree(row: Mapping[str, Any]) -> Iterator[Trace]:
 
 
 def tree_traces(tree: RolloutTree) -> Iterator[Trace]:
-    """Yield one trace per trajectory of a tree, with its reward; of one with k folds k + 1, each with its own prompt."""
+    """Yield a trace per trajectory of a tree, with its reward; of one with k folds k + 1, each with its own prompt."""
     question = tree.task.get("question")
     if not isinstance(question, str):
         raise DroppedRow("no question", "the tree's task has none")

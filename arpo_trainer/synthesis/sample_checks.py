@@ -22,8 +22,15 @@ from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.evaluation.episode_store import EpisodeEntry, UnitRow
 from arpo_trainer.sft.plain_trace import CAUSES as FORMAT_CAUSES
 from arpo_trainer.sft.plain_trace import (
-    CheckedTurn, DroppedRow, ModelTurn, ToolResults, Trace, as_messages, checked_turns, rewritten,
-)  # fmt: skip
+    CheckedTurn,
+    DroppedRow,
+    ModelTurn,
+    ToolResults,
+    Trace,
+    as_messages,
+    checked_turns,
+    rewritten,
+)
 from arpo_trainer.sft.trace_formats import read_row, tree_traces
 from arpo_trainer.synthesis.synth_settings import DIRECT, SynthSettings, stage_of
 from arpo_trainer.tree import RolloutTree, Span
@@ -59,12 +66,7 @@ _MOST_REPEATS = 2
 
 
 class DroppedSample(DroppedRow):
-    """Raised for a sample that is not kept.
-
-    Args:
-        cause: a key of `CAUSES`.
-        detail: what was found.
-    """
+    """Raised for a sample that is not kept."""
 
     def __init__(self, cause: str, detail: str = "") -> None:
         super().__init__(cause, detail or CAUSES[cause])
@@ -118,12 +120,7 @@ class SampleChecks:
     counts_format: bool = True  # whether the reward depends on the format; else an answer without a thought is as good
 
     def trace(self, sample: Sample, messages: Sequence[dict[str, str]]) -> Trace:
-        """Return a sample that passes all checks as a trace.
-
-        Args:
-            sample: the sample.
-            messages: what opens an episode of its question with tools; samples without tools get the same.
-        """
+        """Return a sample that passes all checks as a trace."""
         if sample.entry.reward is None:
             raise DroppedSample("broken", sample.entry.error or "")
         if refuses(sample):
@@ -281,14 +278,7 @@ Row = dict[str, Any]
 
 
 def training_row(trace: Trace, form: str, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
-    """Return a trace as a row that reads back as it is.
-
-    Args:
-        trace: a checked trace whose turns are texts in the protocol.
-        form: a key of `WRITERS`.
-        protocol: of the trace.
-        tools: that may be called.
-    """
+    """Return a trace as a row that reads back as it is."""
     row = WRITERS[form](trace, protocol, tools)
     names = {tool["function"]["name"] for tool in tools}
     if protocol.native or not names <= _OF_SFT:

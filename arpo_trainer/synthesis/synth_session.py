@@ -20,12 +20,26 @@ from arpo_env.cache import Cache
 from arpo_env.event_loop import run
 from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun, UnitKey, UnitRow
 from arpo_trainer.evaluation.eval_session import (
-    EvalRunner, PlannedEnv, RayEvalRunner, Unit, check_for_workers, missing_units, open_recorded, shard_folder,
-    share_limits, task_count,
-)  # fmt: skip
+    EvalRunner,
+    PlannedEnv,
+    RayEvalRunner,
+    Unit,
+    check_for_workers,
+    missing_units,
+    open_recorded,
+    shard_folder,
+    share_limits,
+    task_count,
+)
 from arpo_trainer.evaluation.eval_settings import (
-    SERVED, EvalModel, context_length, free_memory, labelled, load_tokenizer, refuse_other_settings,
-)  # fmt: skip
+    SERVED,
+    EvalModel,
+    context_length,
+    free_memory,
+    labelled,
+    load_tokenizer,
+    refuse_other_settings,
+)
 from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.make_env import make_env
 from arpo_trainer.report.run_data import read_facts, recorded
@@ -34,12 +48,32 @@ from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import DroppedRow
 from arpo_trainer.sft.trace_formats import RejectionSampling
 from arpo_trainer.synthesis.sample_checks import (
-    CAUSES, CLASSES, Attempts, DroppedSample, Question, Sample, SampleChecks, attempts, check_format, dataset_info,
-    difficulty, hard_row, needs_tools, solved, training_row,
-)  # fmt: skip
+    CAUSES,
+    CLASSES,
+    Attempts,
+    DroppedSample,
+    Question,
+    Sample,
+    SampleChecks,
+    attempts,
+    check_format,
+    dataset_info,
+    difficulty,
+    hard_row,
+    needs_tools,
+    solved,
+    training_row,
+)
 from arpo_trainer.synthesis.synth_settings import (
-    DIRECT, STAGES, TIR, NoPlaceForHint, Opener, SynthSettings, stage_label, stage_of,
-)  # fmt: skip
+    DIRECT,
+    STAGES,
+    TIR,
+    NoPlaceForHint,
+    Opener,
+    SynthSettings,
+    stage_label,
+    stage_of,
+)
 from arpo_trainer.training.recorder import versions
 from envs_registry import Task
 from envs_registry.contamination import overlap
@@ -91,12 +125,7 @@ class QuestionSet:
 
 @contextlib.contextmanager
 def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> Iterator[list[QuestionSet]]:
-    """Make the environments, and close them afterwards.
-
-    Args:
-        settings: of the synthesis.
-        cache: records and replays their services.
-    """
+    """Make the environments, and close them afterwards."""
     with contextlib.ExitStack() as opened:
         sets = []
         for name in dict.fromkeys(settings.environments):
@@ -166,12 +195,7 @@ class SynthUnits:
         return units
 
     def hinted(self, renderers: Mapping[str, Renderer], room: int) -> tuple[list[Unit], dict[str, Counter[str]]]:
-        """Return the missing continuations after hints, and for each hint how many were placed and why others not.
-
-        Args:
-            renderers: for each environment that of its engine with tools.
-            room: most tokens of an opening.
-        """
+        """Return the missing continuations after hints, and for each hint how many were placed and why others not."""
         units: list[Unit] = []
         counts: dict[str, Counter[str]] = {}
         for hint in self.settings.hints:
@@ -356,14 +380,7 @@ class Selection:
 
 
 def select(settings: SynthSettings, sets: Iterable[QuestionSet], run: EvalRun, report: SynthReport) -> Selection:
-    """Choose the rows from stored samples.
-
-    Args:
-        settings: the limits.
-        sets: the questions of the environments.
-        run: the stored samples.
-        report: what is known already; the counts are added.
-    """
+    """Choose the rows from stored samples."""
     selection = Selection(report)
     rows: dict[str, list[UnitRow]] = defaultdict(list)
     for row in run.rows:
@@ -430,14 +447,7 @@ SFT, HARD, REPORT, INFO = "sft.jsonl", "hard", "report.json", "dataset_info.json
 
 
 def write_files(folder: Path, chosen: Selection, form: str, sets: Sequence[QuestionSet]) -> None:
-    """Write the training rows, the hard questions and the report; a file without rows is removed.
-
-    Args:
-        folder: the output folder.
-        chosen: what is written; its report gets the names of the files.
-        form: format of the training rows.
-        sets: the environments.
-    """
+    """Write the training rows, the hard questions and the report; a file without rows is removed."""
     files = {SFT: chosen.rows}
     files |= {f"{HARD}/{label.replace('/', '-')}.jsonl": rows for label, rows in chosen.hard.items()}
     for name, rows in files.items():
@@ -492,12 +502,7 @@ class _SynthSitting:
 
 
 class NothingLeft(ValueError):
-    """Raised when no sample is kept.
-
-    Args:
-        report: the counts.
-        folder: where they are written.
-    """
+    """Raised when no sample is kept."""
 
     def __init__(self, report: SynthReport, folder: Path) -> None:
         super().__init__(

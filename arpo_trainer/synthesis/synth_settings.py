@@ -136,13 +136,7 @@ class Opener:
 
 
 class SampledTurn:
-    """The text of a sampled turn, and which tokens its characters come from.
-
-    Args:
-        renderer: decodes the ids.
-        ids: of the turn.
-        entropies: of the tokens.
-    """
+    """The text of a sampled turn, and which tokens its characters come from."""
 
     def __init__(self, renderer: Renderer, ids: Sequence[int], entropies: Sequence[float]) -> None:
         self._renderer, self._ids, self._entropies = renderer, list(ids), entropies

@@ -24,21 +24,19 @@ from tests.conftest import tiny_llama
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-MOST_LINES, FIRST, MOST_LINES_OF_THE_FIRST = 40, 3, 25
 
 
 def run(name: str, folder: Path, *arguments: str, **variables: str) -> str:
     """Run a script in an empty folder, without a network, and return what it prints."""
-    variables = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", **variables}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments],
-        cwd=folder,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "1",
+        "TRL_EXPERIMENTAL_SILENCE": "1",
+        **variables,
+    }
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -163,16 +161,8 @@ def endpoint() -> Iterator[ChatServer]:
 
 
 def test_an_endpoint_is_evaluated(model_folder: Path, isolation: str, tmp_path: Path, endpoint: ChatServer) -> None:
-    out = fork(
-        "14_evaluate_an_endpoint.py",
-        tmp_path,
-        "--url",
-        endpoint.address,
-        "--name",
-        "m",
-        "--tasks",
-        "2",
-    )
+    words = ("--url", endpoint.address, "--name", "m", "--tasks", "2")
+    out = fork("14_evaluate_an_endpoint.py", tmp_path, *words)
     assert re.search(r"^m: 0\.00 \[0\.00, 0\.\d+\] on 2 tasks$", out, re.MULTILINE)
     assert (tmp_path / "evals" / "endpoint" / "results.json").is_file()
     assert out.count("-> 42 (wrong)") == 2

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -24,6 +23,7 @@ from tests.arpo_trainer.byte_policy import write_byte_policy
 
 ROOT = Path(__file__).resolve().parents[3]
 ID = "my_envs:mine/Capital-v0"
+LINES = ["--env-set", "protocol=lines"]
 CONSOLE_SCRIPT = "import sys\nfrom arpo_trainer.cli.arpo_command import main\nsys.exit(main())\n"
 
 
@@ -59,15 +59,9 @@ def console_script(folder: Path) -> str:
 
 def arpo(folder: Path, *arguments: str, said: str = "") -> str:
     """Run the console script."""
+    command, environ = [sys.executable, console_script(folder), *arguments], {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, console_script(folder), *arguments],
-        input=said,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+        command, input=said, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -77,11 +71,7 @@ def arpo(folder: Path, *arguments: str, said: str = "") -> str:
     ("options", "turns", "shown"),
     [
         ([], ["<think>I look.</think><capital>Peru</capital>", "<answer>\\boxed{Lima}</answer>"], "Lima\n</result>"),
-        (
-            ["--env-set", "protocol=lines"],
-            ['CALL capital {"country": "Peru", "letters": 2}', "ANSWER Lima"],
-            "RESULT Li",
-        ),
+        (LINES, ['CALL capital {"country": "Peru", "letters": 2}', "ANSWER Lima"], "RESULT Li"),
     ],
     ids=["tags", "own-protocol"],
 )
@@ -93,27 +83,9 @@ def test_it_is_played_by_hand(folder: Path, options: list[str], turns: list[str]
 
 
 def test_a_model_plays_it_in_its_own_protocol(folder: Path, policy: Path) -> None:
-    ready_processes.run(
-        console_script(folder),
-        "rollout",
-        ID,
-        "--env-set",
-        "protocol=lines",
-        "--model",
-        str(policy),
-        "--tasks",
-        "2",
-        "--num-generations",
-        "2",
-        "--algorithm",
-        "grpo",
-        "--max-turn-length",
-        "12",
-        "--output",
-        "out",
-        folder=folder,
-        said=folder / "rollout.out",
-    )
+    asked = f"{ID} --env-set protocol=lines --model {policy} --tasks 2 --num-generations 2 --algorithm grpo"
+    words = [*asked.split(), "--max-turn-length", "12", "--output", "out"]
+    ready_processes.run(console_script(folder), "rollout", *words, folder=folder, said=folder / "rollout.out")
     trees = list(read_traces(folder / "out" / "traces.jsonl"))
     assert [tree.task["source"] for tree in trees] == ["", ""]
     assert "Write one line: CALL TOOL" in trees[0].prompt
@@ -142,26 +114,13 @@ def test_gymnasium_finds_it_by_the_same_name(here: Path, monkeypatch: pytest.Mon
 def test_it_is_trained_on_and_found_again_on_resume(
     here: Path, policy: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings: dict[str, Any] = {
-        "model": str(policy),
-        "env": ID,
-        "eval_env": "mine/Capital-v0",
-        "eval_tasks": 1,
-        "max_steps": 1,
-        "bf16": False,
-        "num_generations": 2,
-        "initial_rollouts": 2,
-        "per_device_train_batch_size": 2,
-        "max_completion_length": 300,
-        "max_turn_length": 8,
-        "save_strategy": "steps",
-        "save_steps": 1,
-        "save_final_model": False,
-        "threads": 1,
-        "output_dir": str(tmp_path / "run"),
-    }
     path = tmp_path / "my.yaml"
-    path.write_text(json.dumps(settings), encoding="utf-8")
+    path.write_text(
+        f"model: {policy}\nenv: {ID}\neval_env: mine/Capital-v0\neval_tasks: 1\nmax_steps: 1\nbf16: false\n"
+        "num_generations: 2\ninitial_rollouts: 2\nper_device_train_batch_size: 2\nmax_completion_length: 300\n"
+        "max_turn_length: 8\nsave_strategy: steps\nsave_steps: 1\nsave_final_model: false\nthreads: 1\n"
+        f"output_dir: {tmp_path / 'run'}\n"
+    )
     train = ["train", "--config", str(path)]
     assert main([*train, "--dry-run"]) == 0
     assert "1 different ones of 3 tasks" in capsys.readouterr().out

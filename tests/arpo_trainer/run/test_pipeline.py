@@ -12,6 +12,9 @@ import pytest
 import yaml
 
 from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.costs.estimate import ComputeSpeed
+from arpo_trainer.evaluation.eval_session import environment_rows
+from arpo_trainer.preference.dpo_run import dpo_dry_run
 from arpo_trainer.run import pipeline as pipeline_module
 from arpo_trainer.run.pipeline import Pipeline, StageError, pipeline_dry_run
 from arpo_trainer.run.recipes import recipe_names
@@ -112,7 +115,7 @@ def test_the_rows_of_synth_are_those_of_sft(tmp_path: Path) -> None:
     shutil.rmtree(out)
     only = path.with_name("only.yaml")
     only.write_text(yaml.safe_dump({name: sections[name] for name in ("output_dir", "synth", "sft")}))
-    rows, missing = pipeline_dry_run(Pipeline.read(str(only)))
+    rows, missing = pipeline_dry_run(Pipeline.read(str(only)), ComputeSpeed(), None, environment_rows, dpo_dry_run)
     assert ("samples, at most", "45", "of each environment and model") in rows
     assert not missing
 

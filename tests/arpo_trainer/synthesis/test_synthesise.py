@@ -161,7 +161,7 @@ def test_questions_of_evaluation_sets_are_left_out(made: Path, tmp_path: Path) -
     assert text not in (folder / "sft.jsonl").read_text()
 
 
-@pytest.mark.parametrize("way", ["garbage", "refusing"])
+@pytest.mark.parametrize("way", ["refusing"])
 def test_a_teacher_of_no_use_is_an_error_that_says_why(
     way: str, model_folder: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,8 +15,13 @@ from arpo_trainer.evaluation.episode_store import EpisodeEntry
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace
 from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
 from arpo_trainer.synthesis.sample_checks import (
-    Attempts, check_format, dataset_info, difficulty, hard_row, training_row,
-)  # fmt: skip
+    Attempts,
+    check_format,
+    dataset_info,
+    difficulty,
+    hard_row,
+    training_row,
+)
 from arpo_trainer.synthesis.synth_session import open_question_sets
 from arpo_trainer.synthesis.synth_settings import FORMATS, SynthSettings
 from envs_registry import load_source
