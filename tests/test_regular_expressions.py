@@ -247,11 +247,21 @@ def patterns_of(path: Path) -> Iterator[Found]:
                 yield f"{place}:{node.lineno}", _written(node, method, names), frozenset({method})
         elif method in _METHODS and isinstance(owner, ast.Name | ast.Attribute):
             used.setdefault(owner.id if isinstance(owner, ast.Name) else owner.attr, set()).add(method)
-    # in a table of patterns, each is used as the variable of some loop is; `str` has a `split` as well
+    # in a table of patterns, each is used as the variable of its loop is, or of some loop; `str` has a `split` as well
     looped = {method for name, methods in used.items() if name not in vars(module) for method in methods} - {"split"}
+    loops: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.comprehension):
+            methods = {m for name in _names_in(node.target) for m in used.get(name, ()) if name not in vars(module)}
+            for name in _names_in(node.iter):
+                loops.setdefault(name, set()).update(methods)
     for name, value in list(vars(module).items()):
         for pattern in _patterns_in(value):
-            yield f"{place}: {name}", pattern, frozenset(used.get(name) or looped)
+            yield f"{place}: {name}", pattern, frozenset(used.get(name) or loops.get(name) or looped)
+
+
+def _names_in(node: ast.expr) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def _written(call: ast.Call, method: str, names: _Names) -> re.Pattern[Any]:

@@ -509,8 +509,8 @@ def _named(text: str) -> list[str]:
 
 def _date(text: str) -> tuple[str, ...] | None:
     """Return month, day and year; "" for a missing part."""
-    for pattern, places in _DATES:
-        if match := pattern.fullmatch(text.strip().removeprefix("on ")):
+    for written, places in _DATES:
+        if match := written.fullmatch(text.strip().removeprefix("on ")):
             month, day, year = (match[place] or "" for place in places)
             month = month if month.isdigit() else str(_MONTHS.get(_ONE_NAME.get(month.lower(), ""), ""))
             return (month, day.lstrip("0"), year) if month else None

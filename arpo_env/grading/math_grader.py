@@ -81,72 +81,6 @@ from arpo_env.grading.math_values import (
 )
 from envs_registry import Task
 
-# `read_gold` parses the gold answer.
-#
-# Gold answers are written by people and extracted from solutions: "63 + 200 = 263" means 263, "\cos C = -\frac{1}{2}"
-# also means the value alone, and "2)" lost its opening bracket in the extraction.
-
-ABOUT = re.compile(r"^(?:approximately|approx\.?|about|around|roughly|\\approx|大约|约)\s*", re.IGNORECASE)
-_GREEK = re.compile(r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|psi|omega|rho|tau|sigma)")
-
-
-@dataclass(frozen=True)
-class Gold:
-    """A parsed gold answer."""
-
-    plain: str  # the prepared text
-    value: str  # the text without its unit, and without the name in "x = 5"
-    unit: str
-    name: str  # "x", or ""
-    number: Value | None  # set if only a number can be correct
-    ordinary: bool  # whether its evaluation terminates quickly
-    about: bool = False  # whether it says that it is rounded: "about 20"
-    measure: str = ""  # the quantity that its equation measures, without spaces ("\\cosC"), or ""
-
-
-@lru_cache(maxsize=4096)
-def read_gold(gold: str) -> Gold:
-    """Parse a gold answer."""
-    plain = _balanced(strip_phrases(prepare(gold)) or prepare(gold))
-    # "about 20" is a number; "about the origin" is not
-    about = ABOUT.match(plain) is not None and as_value(split_unit(ABOUT.sub("", plain), letters=True)[0]) is not None
-    bare = ABOUT.sub("", plain) if about else plain
-    chain = equation_sides(bare)
-    name = chain[0] if len(chain) == 2 and is_name(chain[0]) else ""
-    # "\cos C = 1/2" and "63 + 200 = 263" mean their last side
-    measured = bool(chain) and not name
-    for side in chain[:-1] if measured else ():
-        computed = not has_unknowns(side) and not split_unit(side, letters=True)[1]
-        measured = measured and (is_measure(side, gold=True) or computed)
-    last = chain[-1] if name or measured else bare
-    value, unit = split_unit(last, letters=True)
-    number = as_value(value)
-    if number is not None and not is_printed(number):
-        return Gold(
-            bare, value, unit, without_spaces(name), number, True, about, without_spaces(chain[0]) if measured else ""
-        )
-    if measured and is_measure(chain[0], gold=True):
-        value, unit = split_unit(last, letters=False)
-        return Gold(bare, value, unit, "", None, not is_too_expensive(value), about, without_spaces(chain[0]))
-    value, unit = split_unit(bare, letters=number is not None)
-    return Gold(bare, value, unit, "", None, not is_too_expensive(value), about)
-
-
-def has_unknowns(text: str) -> bool:
-    """Return whether a formula contains unknowns."""
-    return bool(variables(text) or _GREEK.search(text))
-
-
-def _balanced(text: str) -> str:
-    """Remove closing brackets at the end that were never opened: "2)"."""
-    for opening, closing in (("(", ")"), ("{", "}")):
-        while (
-            text.endswith((closing, "\\" + closing)) and text.count(closing) > text.count(opening) and "[" not in text
-        ):
-            text = text.removesuffix(closing).removesuffix("\\").rstrip()
-    return text
-
-
 _RAW = 2000  # characters of an unprocessed answer
 _SPLIT_NUMBER = re.compile(r"\d\s+\.?\d")
 _APPROXIMATE = re.compile(r"\\(?:approx|simeq|doteq)(?![a-zA-Z])\s*|^(?:approximately|about|around|roughly|大约|约)\s*")
@@ -691,3 +625,69 @@ def _is_checkable(value: str, gold: Gold) -> bool:
 def _number_text(number: Value) -> str:
     exact = Fraction(number.number, 100) if number.percent else number.number
     return f"{exact.numerator}" if exact.denominator == 1 else f"{exact.numerator}/{exact.denominator}"
+
+
+# `read_gold` parses the gold answer.
+#
+# Gold answers are written by people and extracted from solutions: "63 + 200 = 263" means 263, "\cos C = -\frac{1}{2}"
+# also means the value alone, and "2)" lost its opening bracket in the extraction.
+
+ABOUT = re.compile(r"^(?:approximately|approx\.?|about|around|roughly|\\approx|大约|约)\s*", re.IGNORECASE)
+_GREEK = re.compile(r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|psi|omega|rho|tau|sigma)")
+
+
+@dataclass(frozen=True)
+class Gold:
+    """A parsed gold answer."""
+
+    plain: str  # the prepared text
+    value: str  # the text without its unit, and without the name in "x = 5"
+    unit: str
+    name: str  # "x", or ""
+    number: Value | None  # set if only a number can be correct
+    ordinary: bool  # whether its evaluation terminates quickly
+    about: bool = False  # whether it says that it is rounded: "about 20"
+    measure: str = ""  # the quantity that its equation measures, without spaces ("\\cosC"), or ""
+
+
+@lru_cache(maxsize=4096)
+def read_gold(gold: str) -> Gold:
+    """Parse a gold answer."""
+    plain = _balanced(strip_phrases(prepare(gold)) or prepare(gold))
+    # "about 20" is a number; "about the origin" is not
+    about = ABOUT.match(plain) is not None and as_value(split_unit(ABOUT.sub("", plain), letters=True)[0]) is not None
+    bare = ABOUT.sub("", plain) if about else plain
+    chain = equation_sides(bare)
+    name = chain[0] if len(chain) == 2 and is_name(chain[0]) else ""
+    # "\cos C = 1/2" and "63 + 200 = 263" mean their last side
+    measured = bool(chain) and not name
+    for side in chain[:-1] if measured else ():
+        computed = not has_unknowns(side) and not split_unit(side, letters=True)[1]
+        measured = measured and (is_measure(side, gold=True) or computed)
+    last = chain[-1] if name or measured else bare
+    value, unit = split_unit(last, letters=True)
+    number = as_value(value)
+    if number is not None and not is_printed(number):
+        return Gold(
+            bare, value, unit, without_spaces(name), number, True, about, without_spaces(chain[0]) if measured else ""
+        )
+    if measured and is_measure(chain[0], gold=True):
+        value, unit = split_unit(last, letters=False)
+        return Gold(bare, value, unit, "", None, not is_too_expensive(value), about, without_spaces(chain[0]))
+    value, unit = split_unit(bare, letters=number is not None)
+    return Gold(bare, value, unit, "", None, not is_too_expensive(value), about)
+
+
+def has_unknowns(text: str) -> bool:
+    """Return whether a formula contains unknowns."""
+    return bool(variables(text) or _GREEK.search(text))
+
+
+def _balanced(text: str) -> str:
+    """Remove closing brackets at the end that were never opened: "2)"."""
+    for opening, closing in (("(", ")"), ("{", "}")):
+        while (
+            text.endswith((closing, "\\" + closing)) and text.count(closing) > text.count(opening) and "[" not in text
+        ):
+            text = text.removesuffix(closing).removesuffix("\\").rstrip()
+    return text

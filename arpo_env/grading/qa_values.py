@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -532,7 +532,7 @@ def _fraction(value: str) -> Fraction | None:
     return Fraction(value) if re.fullmatch(r"-?\d{1,40}(?:\.\d{1,40}|/[1-9]\d{0,40})?", value) else None
 
 
-def bare_number(token: str, units: frozenset[tuple[Fraction, str]]) -> str:
+def bare_number(token: str, units: Sequence[tuple[Fraction, str]]) -> str:
     """Return the number of an amount without its unit if the question names that unit; else the token.
 
     Percent signs and currencies are kept, since a question rarely implies them.
@@ -545,11 +545,12 @@ def bare_number(token: str, units: frozenset[tuple[Fraction, str]]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def units_in(question: str) -> frozenset[tuple[Fraction, str]]:
-    """Return the units that a normalised question names; an age is in years."""
+def units_in(question: str) -> tuple[tuple[Fraction, str], ...]:
+    """Return the units that a normalised question names, what it counts first; an age is in years."""
     places = [match.end() for match in re.finditer(r"\b(?=[a-z])|[多少几](?=[\u4e00-\u9fff])", question)]
-    found = {(unit[0], unit[1]) for place in places if (unit := unit_at(question, place))}
-    return frozenset(found | ({UNITS["year"]} if re.search(r"\b(?:old|age)\b|[龄岁]|多大", question) else set()))
+    places.sort(key=lambda place: not question.endswith(("how many ", "number of ", "多少", "几"), 0, place))
+    found = [(unit[0], unit[1]) for place in places if (unit := unit_at(question, place))]
+    return (*found, *([UNITS["year"]] if re.search(r"\b(?:old|age)\b|[龄岁]|多大", question) else []))
 
 
 def _mark(text: str) -> str:
