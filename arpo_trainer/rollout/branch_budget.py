@@ -243,15 +243,11 @@ class BranchBudget(Generic[R]):
         if self.in_sequence:
             return None if before or any(count for _, count in possible) else request.take(self.left)
         # Lower bound of what comes before: earlier requests take all they want unless the budget or their quota ends,
-        # and in that case nothing is left here anyway.
+        # and in that case nothing is left here anyway. For the upper bound, what their branches may ask for need not
+        # be added: an earlier request is open only if the live paths before it can leave it less than it wants, and
+        # then they and its wish use up the budget or its quota.
         certain = [(earlier.path, earlier.wanted) for earlier in before]
-        # Upper bound: each granted branch plays on and may branch again at its own points before this request's turn.
-        # Paths multiply by `width` per round at most, so the bound is exponential in the rounds in between.
-        copies = []
-        for earlier in before:
-            rounds = min(earlier.points, request.clock - earlier.clock)
-            copies.append((earlier.path, earlier.wanted * self.width**rounds))
-        most, least = self._after(request, certain), self._after(request, [*copies, *possible])
+        most, least = self._after(request, certain), self._after(request, [*certain, *possible])
         return most if most == least else None
 
     def _after(self, request: BranchRequest, takers: list[tuple[str, int]]) -> int:
