@@ -108,8 +108,7 @@ class RolloutBatch:
             output["prompt_ids"].append(tree.prompt_ids)
             output["completion_ids"].append(row.ids)
             output["logprobs"].append(row.logprobs)
-            # a failed sample is masked as a whole: nothing may be learned from it
-            output["env_mask"].append(row.mask if trajectory.valid else [0] * len(row.ids))
+            output["env_mask"].append(row.mask)  # failed samples leave with the rows that are not learned from
             output["env_reward"].append(trajectory.reward)
         return output
 
