@@ -80,12 +80,7 @@ async def _call(
 
 
 def _show(
-    turn: Turn,
-    texts: list[str],
-    episode: Episode,
-    protocol: Protocol,
-    schemas: Sequence[JsonSchema],
-    budget: Budget,
+    turn: Turn, texts: list[str], episode: Episode, protocol: Protocol, schemas: Sequence[JsonSchema], budget: Budget
 ) -> None:
     notice = budget.notice(episode)
     if notice is not None and not any(call.status == "refused" for call in turn.calls):

@@ -59,9 +59,7 @@ MEMORIES: dict[str, dict[str, Any]] = {
         current_progress=_TEXT,
     ),
     "working": _object(
-        immediate_goal=_TEXT,
-        current_challenges=_TEXT,
-        next_actions=_list_of(type=_TEXT, description=_TEXT),
+        immediate_goal=_TEXT, current_challenges=_TEXT, next_actions=_list_of(type=_TEXT, description=_TEXT)
     ),
     "tool": _object(
         tools_used=_list_of(

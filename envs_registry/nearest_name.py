@@ -7,11 +7,7 @@ from collections.abc import Iterable
 
 
 def nearest_hint(
-    given: object,
-    known: Iterable[str],
-    form: str = "; did you mean {!r}?",
-    otherwise: str = "",
-    likeness: float = 0.6,
+    given: object, known: Iterable[str], form: str = "; did you mean {!r}?", otherwise: str = "", likeness: float = 0.6
 ) -> str:
     """Return a hint to the known name that is most like a given one.
 

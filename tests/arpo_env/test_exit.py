@@ -14,10 +14,7 @@ env.reset(seed=0)
 env.step("<think>I look.</think><python>x = 1</python>")
 """
 CASES = {
-    "left open": "",
     "forked and left open": "twin = env.fork()",
-    "closed": "env.close()",
-    "closed while exiting": "import atexit; atexit.register(env.close)",
     "a symbolic check": """
 import asyncio
 from arpo_env.grading.check_pool import shared_pool

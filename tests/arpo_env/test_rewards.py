@@ -10,14 +10,7 @@ import pytest
 
 from arpo_env.episode import FOLD, Call, Episode, Turn
 from arpo_env.grading import Grader, GradingError, Score, make_grader
-from arpo_env.rewards import (
-    DeepAgentRewards,
-    Grade,
-    Rewards,
-    grade_episode,
-    paper_reward,
-    reference_reward,
-)
+from arpo_env.rewards import DeepAgentRewards, Grade, Rewards, grade_episode, paper_reward, reference_reward
 from envs_registry import Task
 
 MATH = Task("t", "q", ("1204",), kind="math")

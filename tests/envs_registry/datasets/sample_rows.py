@@ -1,4 +1,4 @@
-"""Three invented rows for each data set, with the columns that the hub has. Nothing in them is from the sets."""
+"""Three invented rows for each data set, with the columns that are read of the hub's. Nothing is from the sets."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ def _aime(number: int) -> dict[str, Any]:
         "problem": f"Find the remainder when ${number}007$ is divided by $1000$.",
         "solution": "It is \\boxed{7}.",
         "answer": "007",
-        "url": "https://example.org",
-        "year": "2024",
     }
 
 
@@ -40,12 +38,10 @@ def _math(number: int) -> dict[str, Any]:
 def _training(number: int, ability: str | None) -> dict[str, Any]:
     question = f"What is {number} + 40?" if ability == "math" else f"Who founded the invented town Ober{number}?"
     return {
-        "data_source": "invented",
         "prompt": [{"content": "You are helpful.", "role": "system"}, {"content": question, "role": "user"}],
         "ability": ability,
         "reward_model": {"ground_truth": str(number + 40) if ability == "math" else "Ada Nowhere", "style": "rule"},
         "extra_info": {"index": number, "need_tools_kwargs": True, "question": question, "split": "train"},
-        "metadata": None,
     }
 
 
@@ -55,13 +51,8 @@ def _hle(number: int) -> dict[str, Any]:
         "id": f"hle{number}",
         "question": f"Which invented thing is number {number}?" + ("\nA. one\nB. two" if choice else ""),
         "image": "",
-        "image_preview": None,
         "answer": "B" if choice else "the zorb",
         "answer_type": "multipleChoice" if choice else "exactMatch",
-        "author_name": "nobody",
-        "rationale": "It is invented.",
-        "rationale_image": None,
-        "raw_subject": "Nothing",
         "category": "Other",
         "canary": CANARY,
     }
@@ -95,7 +86,6 @@ def _toolhop(number: int) -> dict[str, Any]:
         "id": number,
         "question": f"How many letters has the name of the founder of Oberland {number}?",
         "answer": str(number + 7),
-        "sub_task": {"Who founded the town?": "A" * (number + 7)},
         "tools": tools,
         "functions": [
             f"def town_lookup(town):\n    return 'A' * {number + 7} if 'Oberland' in town else 1 / 0\n\n"
@@ -104,8 +94,6 @@ def _toolhop(number: int) -> dict[str, Any]:
             "def count_letters(text):\n    return {'letters': len(text)}",
         ],
         "domain": "Geography",
-        "answer_type": "number",
-        "previous_answer_type": "person",
     }
 
 
@@ -128,8 +116,6 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "answer": "yes",
             "type": "comparison",
             "level": ("easy", "medium", "hard")[number],
-            "supporting_facts": {"title": ["Lake"], "sent_id": [0]},
-            "context": {"title": ["Lake"], "sentences": [["It is a lake."]]},
         }
         for number in range(3)
     ],
@@ -157,7 +143,6 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "Final answer": "17",
             "file_name": "",
             "file_path": "",
-            "Annotator Metadata": {"Steps": "1. Make it up."},
         }
         for number in (1, 2, 3)
     ],
@@ -171,7 +156,6 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "id": str(number),
             "prompt": encrypt(f"虚构城市第{number}座桥有多长？"),
             "answer": encrypt(f"{number}00米"),
-            "reference_steps": encrypt("无"),
             "canary": CANARY,
         }
         for number in (1, 2, 3)
