@@ -79,7 +79,7 @@ class Frames:
         self._limit = limit
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes | memoryview) -> list[Frame]:
         """Return the frames that `data` completes; WireError if a header announces a payload above the limit."""
         self._buffer += data
         frames: list[Frame] = []
