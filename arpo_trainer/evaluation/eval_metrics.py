@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +31,7 @@ from arpo_trainer.evaluation.episode_store import (
     in_order,
 )
 from arpo_trainer.evaluation.suites import published_for
+from arpo_trainer.report.run_data import write_whole
 from arpo_trainer.statistics import (
     MeanInterval,
     PairedComparison,
@@ -42,11 +42,6 @@ from arpo_trainer.statistics import (
 )
 from envs_registry.nearest_name import nearest_hint
 
-# The values of one stored episode, and the episodes of each task that could be scored.
-#
-#     episode_value(entry, "accuracy")          # 1.0 only for a right answer
-#     by_task = values_of(rows, "f1")           # task -> the values of its scored samples
-#
 # An episode that broke has no value and is in no mean. Neither are the branches and top-ups of a tree, which are no
 # independent samples.
 
@@ -57,10 +52,8 @@ Value = Callable[[EpisodeEntry], float | None]
 def episode_value(entry: EpisodeEntry, metric: str = ACCURACY) -> float | None:
     """Return a metric of an episode that was scored; None if the episode has no such component.
 
-    Args:
-        entry: the episode.
-        metric: "accuracy" (1 for an answer whose score is 1, else 0: partly right is not right), "reward", or a
-            component such as "em", "f1" or "correct". An episode without an answer, which no grader saw, has 0.
+    It is "accuracy" (1 for an answer whose score is 1, else 0: partly right is not right), "reward", or a component
+    such as "em", "f1" or "correct". An episode without an answer, which no grader saw, has 0.
     """
     if metric == REWARD:
         return entry.reward
@@ -87,8 +80,8 @@ def component_names(rows: Iterable[UnitRow]) -> list[str]:
 def values_of(rows: Iterable[UnitRow], metric: str = ACCURACY) -> dict[str, list[float]]:
     """Return task -> the values of its scored episodes.
 
-    A set may mix graders by the kind of its tasks (HLE has multiple-choice questions). Then only the episodes count
-    that have the component.
+    A set may mix graders by the kind of its tasks (HLE has multiple-choice questions): only episodes that have the
+    component count.
 
     Raises:
         ValueError: episodes were scored, but none has the component; names those that there are.
@@ -128,19 +121,11 @@ def interval_of(values: Mapping[Any, list[float]]) -> MeanInterval | None:
 
 
 class RunningScore:
-    """The score of an evaluation that goes on; a later attempt of a unit replaces the earlier one.
-
-    Args:
-        metric: as of `episode_value`.
-
-    Attributes:
-        broken: number of episodes without a score.
-    """
+    """The score of an evaluation that goes on; a later attempt of a unit replaces the earlier one."""
 
     def __init__(self, metric: str = ACCURACY) -> None:
         self.metric = metric
         self._values: dict[tuple[str, str, str], dict[UnitKey, list[float]]] = {}
-        self._broken: dict[UnitKey, int] = {}
         self._known: MeanInterval | None = None
         self._fresh = True
 
@@ -148,13 +133,7 @@ class RunningScore:
         """Count a unit."""
         values = [value for entry in row.scored if (value := episode_value(entry, self.metric)) is not None]
         self._values.setdefault((row.model, row.env, row.task), {})[row.key] = values
-        self._broken[row.key] = sum(entry.reward is None for entry in row.episodes)
         self._fresh = False
-
-    @property
-    def broken(self) -> int:
-        """Number of episodes without a score."""
-        return sum(self._broken.values())
 
     @property
     def interval(self) -> MeanInterval | None:
@@ -165,34 +144,18 @@ class RunningScore:
         return self._known
 
 
-def running_score(rows: Iterable[UnitRow], metric: str = ACCURACY) -> MeanInterval | None:
-    """Return the mean of a metric over rows of any models and environments; None while nothing is scored."""
-    score = RunningScore(metric)
-    for row in rows:
-        score.add(row)
-    return score.interval
-
-
-# What an evaluation has used: tokens, calls and money. Prices are those of run.json; others are not known.
-
-_MILLION, _THOUSAND = 1e6, 1e3
-
-
 @dataclass
 class EvalUsage:
-    """Counts what episodes use.
+    """Counts what episodes use: tokens, calls and money, at the prices of run.json; a cost is None if one is not known.
 
     Attributes:
-        facts: run.json, with the prices of models and searches.
+        facts: run.json.
         episodes: number of episodes.
         generated: tokens that models generated, shared ones once.
-        context: tokens of context of all requests, those from a cache included.
-        cached: of them, tokens from a cache.
+        context, cached: tokens of context of all requests, and of them those from a cache.
         calls: executed calls by tool.
-        model_usd: cost of the models; None if a price is not known.
-        search_usd: cost of the searches; None if a price is not known.
-        helper: requests and tokens of the model that helps tools at inference time, see `EpisodeEntry.helper`.
-        helper_usd: its cost; None if its price is not known. It is in no other sum.
+        model_usd, search_usd: cost of the models, and of the searches.
+        helper, helper_usd: of the model that helps tools at inference time (`EpisodeEntry.helper`), in no other sum.
     """
 
     facts: Mapping[str, Any]
@@ -209,10 +172,7 @@ class EvalUsage:
     def add(self, row: UnitRow) -> None:
         """Count a unit."""
         context, cached = (sum(getattr(e, name) for e in row.episodes) for name in ("context", "cached"))
-        calls, helper = Counter[str](), Counter[str]()
-        for episode in row.episodes:
-            calls.update(episode.calls)
-            helper.update(episode.helper)
+        calls, helper = (_total(getattr(e, name) for e in row.episodes) for name in ("calls", "helper"))
         self.episodes += len(row.episodes)
         self.generated += row.generated
         self.context += context
@@ -223,10 +183,9 @@ class EvalUsage:
         )
         self.model_usd = _sum(self.model_usd, _model_cost(model, context, cached, row.generated))
         searches, each = calls["search"], environment.get("search_price")
-        self.search_usd = _sum(self.search_usd, 0.0 if not searches else each and each * searches / _THOUSAND)
-
+        self.search_usd = _sum(self.search_usd, 0.0 if not searches else each and each * searches / 1000)
         if helper:
-            self.helper.update(helper)  # += would drop what is 0
+            self.helper.update(helper)
             cost = _model_cost(self._helping(model), *(helper[name] for name in HELPER_TOKENS))
             self.helper_usd = _sum(self.helper_usd, cost)
 
@@ -261,7 +220,14 @@ def _model_cost(model: Mapping[str, Any], context: int, cached: int, generated: 
     if price is None:
         return None if model.get("kind") == "endpoint" else 0.0
     spent = (context - cached) * price["input"] + cached * price["cached"] + generated * price["output"]
-    return float(spent) / _MILLION
+    return float(spent) / 1e6
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total = Counter[str]()
+    for each in counts:
+        total.update(each)  # += would drop what is 0
+    return total
 
 
 def _sum(first: float | None, second: float | None) -> float | None:
@@ -307,12 +273,9 @@ def results_text(found: Mapping[str, Any]) -> str:
 
 
 def write_results(folder: str | Path, rows: Iterable[UnitRow], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Write results.json of a run, and return the results. The file is replaced as a whole."""
+    """Write results.json of a run, and return the results."""
     found = results(rows, facts)
-    path = Path(folder) / RESULTS
-    part = path.with_name(f".{RESULTS}.part")
-    part.write_text(results_text(found), encoding="utf-8", errors="replace")
-    os.replace(part, path)
+    write_whole(Path(folder) / RESULTS, results_text(found))
     return found
 
 
@@ -331,12 +294,14 @@ def _entry(rows: Sequence[UnitRow], model: str, env: str, facts: Mapping[str, An
     values = values_of(rows, metric)
     score = interval_of(values)
     usage = usage_of(facts, rows)
+    # without an answer there is nothing but accuracy and reward to report
+    names = sorted({ACCURACY, REWARD, *component_names(rows)}) if episodes else []
     return {
         "model": model,
         "env": env,
         "metric": metric,
         "score": interval_data(score),
-        "metrics": {name: interval_data(interval_of(values_of(rows, name))) for name in _metric_names(rows)},
+        "metrics": {name: interval_data(interval_of(values_of(rows, name))) for name in names},
         **_passes(rows),
         "levels": _parts(rows, values, "level"),
         "categories": _parts(rows, values, "category"),
@@ -355,11 +320,6 @@ def _entry(rows: Sequence[UnitRow], model: str, env: str, facts: Mapping[str, An
 
 def _cost(usd: float | None) -> float | None:
     return None if usd is None else _rounded(usd)
-
-
-def _metric_names(rows: Sequence[UnitRow]) -> list[str]:
-    # without an answer there is nothing but accuracy and reward to report
-    return sorted({ACCURACY, REWARD, *component_names(rows)}) if scored_episodes(rows) else []
 
 
 def _passes(rows: Sequence[UnitRow]) -> dict[str, Any]:
@@ -387,9 +347,7 @@ def _parts(rows: Sequence[UnitRow], values: Mapping[str, list[float]], field: st
 
 
 def _tool_use(episodes: Sequence[EpisodeEntry], score: MeanInterval | None) -> dict[str, Any]:
-    calls: Counter[str] = Counter()
-    for entry in episodes:
-        calls.update(entry.calls)
+    calls = _total(entry.calls for entry in episodes)
     users = [entry for entry in episodes if sum(entry.calls.values())]
     right = [episode_value(entry) or 0.0 for entry in episodes]
     each = sum(calls.values()) / len(episodes) if episodes else 0.0
@@ -435,15 +393,7 @@ def _rounded(value: float) -> float:
     return round(value, DIGITS) + 0.0
 
 
-# Compares two evaluations task by task: difference, interval, test, and the tasks that were gained and lost.
-#
-#     first, second = load_eval_run("evals/base"), load_eval_run("evals/arpo")
-#     for comparison in compare_runs(first, second):
-#         comparison.overall.difference, comparison.overall.p_value, comparison.gained
-#
-# Both runs must have the same tasks; `common=True` compares those that they share. Tasks on which all samples of a
-# model broke are left out and counted. Pairing removes how hard the tasks are (Miller 2024, arXiv 2411.00640, section
-# 4).
+# Tasks on which all samples of a model broke are left out of comparisons, and counted.
 
 _log = logging.getLogger(__name__)
 
@@ -452,15 +402,7 @@ TaskKey = tuple[str, str]  # environment, task
 
 @dataclass(frozen=True)
 class ChangedTask:
-    """A task on which the two differ.
-
-    Attributes:
-        env: label of the environment.
-        task: id of the task.
-        question: of the task.
-        first: mean of the first model's samples.
-        second: mean of the second model's samples.
-    """
+    """A task on which the two differ, with the means of their samples."""
 
     env: str
     task: str
@@ -474,13 +416,11 @@ class RunComparison:
     """Two models on the same tasks.
 
     Attributes:
-        first: the first model, "RUN: LABEL".
-        second: the second model.
+        first, second: the models, "RUN: LABEL".
         metric: what was compared.
         environments: the comparison in each environment.
         overall: over the tasks of all environments together.
-        gained: tasks on which the second is better, the largest difference first.
-        lost: tasks on which the second is worse, the largest difference first.
+        gained, lost: tasks on which the second is better, and worse, the largest difference first.
         unscored: tasks that are left out since all samples of one of the models broke.
         apart: tasks that only one of the runs has; 0 unless only common tasks were asked for.
     """
@@ -507,12 +447,12 @@ def compare_runs(
     models: tuple[str, str] | None = None,
     common: bool = False,
 ) -> list[RunComparison]:
-    """Compare each pair of models of two runs.
+    """Compare each pair of models of two runs task by task: difference, interval, test, and the tasks that changed.
 
     Args:
         first: a run.
         second: another run, or the same one with two `models`.
-        metric: as of `episode_values.episode_value`.
+        metric: as of `episode_value`.
         models: label of the model in the first and in the second run. None: the only model of each, or those with the
             same label in both.
         common: compare the tasks that both have, instead of refusing different ones.

@@ -16,9 +16,11 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
+import jinja2
 import torch
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -38,11 +40,6 @@ from arpo_trainer.validation import check_name
 #
 # Each format is read by the library that writes it: transformers, PEFT, accelerate (torch.distributed.checkpoint) and
 # DeepSpeed.
-
-# What a checkpoint holds and where: `find_checkpoint_files` looks at files only and loads nothing.
-#
-# found = find_checkpoint_files("runs/mine")           # its model, or else its newest checkpoint found.kind,
-# found.folder                              # "adapter", Path("runs/mine/checkpoint-40")
 
 CheckpointKind = Literal["plain", "adapter", "fsdp", "fsdp-full", "zero"]
 FSDP_SHARDS = "pytorch_model_fsdp_0"
@@ -315,14 +312,6 @@ def _tokenizer(found: CheckpointFiles, base: str | None) -> Any:
     return AutoTokenizer.from_pretrained(found.folder if own else resolve_model(base_of(found, base)))
 
 
-# The model card of an exported model, made from what its run recorded: `make_card`.
-#
-#     card = make_card(find_checkpoint_files("runs/mine"), name="mine-3b")
-#     card.save("exports/mine-3b/README.md")
-#
-# It states only what run.json (or sft.json) and eval.jsonl say. Secrets, addresses and paths of this machine are left
-# out.
-
 _DEMO_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _TAGS = ("reinforcement-learning", "agents", "tool-use", "arpo-gym")
 _SECRET = re.compile(
@@ -338,13 +327,14 @@ _LEFT_OUT = ("output_dir", "logging_dir", "resume_from_checkpoint", "report_to",
 def make_card(
     found: CheckpointFiles, name: str, *, licence: str | None = None, base: str | None = None, dtype: str = ""
 ) -> ModelCard:
-    """Return the card.
+    """Return the model card, which states only what run.json (or sft.json) and eval.jsonl say.
+
+    Secrets, addresses and paths of this machine are left out.
 
     Args:
         found: the checkpoint that was exported.
         name: of the model.
-        licence: of the model, as the hub names it ("apache-2.0"); None takes that of a local base's card, if it has
-            one.
+        licence: of the model, as the hub names it ("apache-2.0"); by default that of a local base's card.
         base: hub id or folder of the base, if it is not the run's.
         dtype: of the exported weights.
     """
@@ -363,95 +353,44 @@ def make_card(
         model_name=name,
         eval_results=_results(facts, [row for row in rows[-1:] if _is_of(row, found)]) or None,
     )
-    parts = [f"# {name}", _introduction(found, facts, model, dtype), _how_to_use(name)]
-    parts += [_training(facts, found.step), _measured(facts, rows), _settings(facts), _versions(facts)]
-    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(part for part in parts if part) + "\n")
-
-
-def _introduction(found: CheckpointFiles, facts: Mapping[str, Any], model: str | None, dtype: str) -> str:
-    adapted = found.kind == "adapter" or bool((facts.get("settings") or {}).get("lora_rank"))
-    shards = "" if adapted or found.kind == "plain" else ", in shards that were put together"
-    kind = "LoRA adapters were trained, and merged into it" if adapted else f"All weights were trained{shards}"
-    from_base = f" from [{model}](https://huggingface.co/{model})" if model else ""
-    how = f" with `{facts['algorithm']}`" if facts.get("algorithm") else ""
-    of_rows = {"sft": " on traces (supervised, a cold start)", "dpo": " on pairs of its own trajectories (DPO)"}
-    how = of_rows.get(str(facts.get("kind")), how)
-    weights = f" The weights are {dtype}." if dtype else ""
-    return f"A tool-using language model, trained{from_base}{how} by arpo-gym. {kind}.{weights}"
-
-
-def _how_to_use(name: str) -> str:
-    code = (
-        "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-        f'model = AutoModelForCausalLM.from_pretrained("{name}")\n'
-        f'tokenizer = AutoTokenizer.from_pretrained("{name}")'
-    )
-    return f"```python\n{code}\n```"
-
-
-def _training(facts: Mapping[str, Any], step: int | None) -> str:
-    if not facts:
-        return "No run.json or sft.json was found beside the checkpoint, so how it was trained is not stated."
     env, settings = facts.get("env") or {}, facts.get("settings") or {}
-    rows = {
+    adapted = found.kind == "adapter" or bool(settings.get("lora_rank"))
+    shards = "" if found.kind == "plain" else ", in shards that were put together"
+    ways = {"sft": " on traces (supervised, a cold start)", "dpo": " on pairs of its own trajectories (DPO)"}
+    learnt = facts.get("kind") == "sft" and {"kept", "rows", "learnt_tokens", "tokens"} <= facts.keys()
+    training = {
         "run": facts.get("name"),
         "recipe": settings.get("base") or settings.get("recipe"),
         "algorithm": facts.get("algorithm"),
         "environment": _harmless(env.get("id")) if isinstance(env, Mapping) else None,
         "data sets": ", ".join(_data_sets(facts)) or None,
-        "rows": _rows_learnt(facts),
-        "training steps": facts.get("steps") if step is None else step,
+        "rows": _ROWS.format_map(facts) if learnt else None,
+        "training steps": facts.get("steps") if found.step is None else found.step,
         "seed": facts.get("seed"),
         "status of the run": facts.get("status"),
         "begun": facts.get("started"),
     }
-    lines = [f"| {what} | {value} |" for what, value in rows.items() if value is not None]
-    return "\n".join(["## Training", "", "| | |", "|---|---|", *lines])
+    shown = _harmless(settings)
+    values = {
+        "data": data.to_yaml(),
+        "name": name,
+        "model": model,
+        "how": ways.get(str(facts.get("kind")), f" with `{facts['algorithm']}`" if facts.get("algorithm") else ""),
+        "weights": "LoRA adapters were trained, and merged into it" if adapted else f"All weights were trained{shards}",
+        "dtype": dtype,
+        "facts": facts,
+        "training": training,
+        "rows": rows,
+        "env": _eval_env(facts),
+        "interval": _interval,
+        "settings": redact_urls(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)) if shown else "",
+        "versions": facts.get("versions") or {},
+    }
+    template = resources.files("arpo_trainer.export").joinpath("model_card.md.jinja").read_text(encoding="utf-8")
+    return ModelCard(jinja2.Template(template, keep_trailing_newline=True).render(values))
 
 
-def _rows_learnt(facts: Mapping[str, Any]) -> str | None:
-    """Return the counts of a supervised run."""
-    if facts.get("kind") != "sft" or not {"kept", "rows", "learnt_tokens", "tokens"} <= facts.keys():
-        return None
-    return (
-        f"{facts['kept']:,} of {facts['rows']:,} kept; {facts['learnt_tokens']:,} of {facts['tokens']:,} tokens learnt"
-    )
-
-
-def _measured(facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> str:
-    if not rows:
-        return ""
-    env = _eval_env(facts)
-    lines = [
-        f"| {row['name']} | {row['step']} | {row['n']} | {_interval(row, 'accuracy')} | {_interval(row, 'reward')} | "
-        f"{row['tool_calls']:.2f} | {row['invalid']} |"
-        for row in rows
-    ]
-    return "\n".join(
-        [
-            "## Evaluation",
-            "",
-            f"Greedy, on held-out tasks{f' of `{env}`' if env else ''}; 95 % intervals in brackets. Tasks that could "
-            "not be scored because something failed are counted apart.",
-            "",
-            "| evaluation | step | tasks | accuracy | reward | tool calls per task | not scored |",
-            "|---|---|---|---|---|---|---|",
-            *lines,
-        ]
-    )
-
-
-def _settings(facts: Mapping[str, Any]) -> str:
-    shown = _harmless(facts.get("settings") or {})
-    if not shown:
-        return ""
-    text = redact_urls(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True))
-    return f"## Settings\n\n```yaml\n{text}```"
-
-
-def _versions(facts: Mapping[str, Any]) -> str:
-    found = facts.get("versions") or {}
-    return "## Versions\n\n" + ", ".join(f"{name} {version}" for name, version in found.items()) if found else ""
+_ROWS = "{kept:,} of {rows:,} kept; {learnt_tokens:,} of {tokens:,} tokens learnt"
 
 
 def _results(facts: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> list[EvalResult]:

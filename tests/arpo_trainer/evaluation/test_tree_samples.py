@@ -14,7 +14,7 @@ import pytest
 from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.cli.rollout_command import summary_table
 from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
-from arpo_trainer.evaluation.eval_metrics import results, running_score
+from arpo_trainer.evaluation.eval_metrics import RunningScore, results
 from arpo_trainer.evaluation.log_formats import exported_episodes
 from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree, Stopwatch
@@ -72,7 +72,10 @@ def test_every_number_of_a_tree_is_the_policy_s(
     near = 3 * 0.5 / math.sqrt(samples)
     exported = [each.entry.reward for each in exported_episodes(run, "a", "MultiHop")]
     by_task = [value for each in task_scores(run.rows, "accuracy").values() for value in each]
-    metrics, running = rollout_metrics(trees), running_score(run.rows)
+    metrics, score = rollout_metrics(trees), RunningScore()
+    for each in run.rows:
+        score.add(each)
+    running = score.interval
     assert running is not None
     shares = {
         "results.json": found["score"]["mean"],
