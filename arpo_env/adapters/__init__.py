@@ -1,8 +1,7 @@
 """Adapters: environments of this library in other frameworks, each in a module of its own that imports its framework.
 
-`docs/adapters/index.md` shows each of them in three lines. They share `chat_episode` (an episode as chat
-messages), `peer` (checks that a framework is installed in a tested version) and `EnvFactory`, which travels between
-processes.
+`docs/adapters/index.md` shows each of them in three lines. They share `chat_episode` (an episode as chat messages),
+`load_peer` (a framework in a tested version) and `EnvFactory`, which travels between processes.
 
 A failure of the infrastructure (`FAULTS`) is never turned into a reward of 0: each adapter hands it to its framework as
 an exception, a missing reward or a sample to be left out, as far as the framework can take one.
@@ -27,14 +26,9 @@ FAULTS = (SandboxError, ServiceError, GradingError)
 
 @dataclass(frozen=True)
 class Peer:
-    """A framework that an adapter is for.
+    """A framework that an adapter is for: its distribution, how the versions that the tests cover begin, and its cure.
 
-    Attributes:
-        package: name of its distribution.
-        tested: the versions that the tests cover, as in "0.4": all that begin with it.
-        needs: arguments of `pip install`, where no extra of this package has the framework.
-        note: what else a user should know to install it.
-        extra: the extra of this package that has it.
+    `needs` are the arguments of `pip install`, where no extra of this package has the framework.
     """
 
     package: str
@@ -70,12 +64,9 @@ PEERS: dict[str, Peer] = {
 
 
 def load_peer(module: str) -> ModuleType:
-    """Import a module of a framework.
+    """Import a module of a framework, whose package is a key of `PEERS`.
 
     Warns (`UserWarning`) if its version is not one that the tests cover, and refuses another major version.
-
-    Args:
-        module: dotted name; its first part is a key of `PEERS`.
 
     Raises:
         ModuleNotFoundError: the framework is not installed; the message has the pip line.

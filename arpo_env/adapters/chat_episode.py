@@ -22,14 +22,9 @@ from arpo_env.chat_messages import Message, request_tools, result_messages, turn
 from arpo_env.env import ToolEnv
 from arpo_env.tools.tool import JsonSchema
 
-# Refuses folds and pictures where a framework holds one conversation of text that only grows.
-
 
 def check_one_conversation(env: ToolEnv | Mapping[str, Any]) -> None:
-    """Refuse an environment that may fold or shows pictures.
-
-    Args:
-        env: the environment, or its options.
+    """Refuse an environment, or its options, that may fold or shows pictures.
 
     Raises:
         ValueError: it does; says where it can be played.
@@ -54,13 +49,9 @@ class ChatEpisode:
     Args:
         env: the environment; this object uses it alone.
         folds: whether the caller goes on from `env.context()` after a turn whose info says "folded", and passes on
-            pictures, which are parts of a message's content in OpenAI's form.
-
-    Raises:
-        ValueError: the environment may fold or shows pictures, and the caller does not do that.
+            pictures, which are parts of a message's content in OpenAI's form. Otherwise such an environment is refused.
 
     Attributes:
-        env: the environment.
         reward: reward of the episode; None until it has ended.
         info: the last info of the environment.
         done: whether the episode has ended, by an answer or by a limit.
@@ -100,12 +91,9 @@ class ChatEpisode:
         return [dict(message) for message in self.info["messages"]]
 
     async def reply(self, message: Message | str) -> list[Message]:
-        """Take one message of the model and return the messages that answer it; none after the last one.
+        """Take a message of the model, or its text, and return the messages that answer it; none after the last one.
 
         Messages that come at the same time are taken one after the other.
-
-        Args:
-            message: the assistant's message, or its text.
 
         Raises:
             ResetNeeded: there is no running episode.
@@ -122,13 +110,7 @@ class ChatEpisode:
         return result_messages(turn, [call.get("id") or "" for call in calls], self.env.protocol)
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str) -> str:
-        """Execute one tool call as a turn of its own and return the text of its result.
-
-        The text of the limit that was reached, if this ended the episode.
-
-        Args:
-            name: name of the tool.
-            arguments: its arguments, as an object or as JSON text.
+        """Execute one tool call as a turn of its own and return the text of its result, or that the episode has ended.
 
         Raises:
             Exception: the infrastructure failed.

@@ -34,16 +34,6 @@ from envs_registry import Task, TaskSource, get_spec
 from envs_registry.nearest_name import nearest_hint
 from sandbox.http.json_server import NO_PAGES, NO_TOKEN, check_token, sends_token
 
-# `ServedEpisode`: an episode that a client plays over a network.
-#
-#     served = ServedEpisode(factory(), idle_seconds=600)
-#     messages = await served.start(index=3)
-#     messages = await served.use(lambda episode: episode.reply("<think>So.</think><python>1 + 1</python>"))
-#     await served.close()
-#
-# It may be used from any event loop. Calls run one after another, on the background loop. If the client stays away for
-# `idle_seconds`, the tools are closed, so that an abandoned episode holds no session of the sandbox.
-
 T = TypeVar("T")
 
 
@@ -52,15 +42,10 @@ class EpisodeVoid(RuntimeError):
 
 
 class ServedEpisode:
-    """One client's episode.
+    """An episode that a client plays over a network; it may be used from any event loop.
 
-    Args:
-        env: the environment; this object uses it alone.
-        idle_seconds: how long the client may stay away.
-
-    Attributes:
-        episode: the episode.
-        open: whether the environment may hold resources.
+    Calls run one after another, on the background loop. If the client stays away for `idle_seconds`, the tools are
+    closed, so that an abandoned episode holds no session of the sandbox; `open` says whether it may hold any.
     """
 
     def __init__(self, env: ToolEnv, idle_seconds: float) -> None:
@@ -144,23 +129,14 @@ class ServedEpisode:
             self._closing = asyncio.ensure_future(self._close(why))  # kept, or the task could be collected
 
 
-# `SplitTasks`: the tasks of an environment by split and number, in the form of OpenEnv's task API.
-#
-# Questions are shown, answers are not.
-
 ENDLESS = 2**31
 _PREVIEW = 1000
 
 
 class SplitTasks:
-    """The tasks of an environment.
+    """The tasks of an environment by split and number, as OpenEnv's task API shows them: questions without answers.
 
-    Args:
-        factory: the environment. If it is made for one split, only this one is there.
-
-    Attributes:
-        names: names of the splits.
-        default: the split of the environment itself.
+    `names` are the splits, only one if the environment is made for one, and `default` is that of the environment.
     """
 
     def __init__(self, factory: EnvFactory) -> None:

@@ -31,14 +31,6 @@ from arpo_env.net import Http, Reply, checked_address
 from arpo_env.registration import EnvFactory, without_checks
 from envs_registry import Task
 
-# `ChatEndpoint`: one turn of a policy behind an OpenAI-compatible `/chat/completions`, checked and in plain data.
-#
-#     endpoint = ChatEndpoint("my-model", "http://127.0.0.1:8000/v1", temperature=1.0)
-#     turn = await endpoint.turn(messages, tools=episode.tools, stop=episode.stop)
-#
-# What the model wrote, however bad, is a turn. An answer that is none (no choices, tool calls that are no list, a reply
-# that the server broke off, a status of 500) is a `ServiceError`, and a context that is full is a `ContextFull`.
-
 _OPENAI = "https://api.openai.com/v1"
 _CURES = {
     401: "Set OPENAI_API_KEY, or api_key=, to a key of that endpoint",
@@ -85,6 +77,9 @@ class ChatTurn:
 
 class ChatEndpoint:
     """A policy behind an endpoint. May be shared by many episodes, threads and event loops.
+
+    What the model wrote, however bad, is a turn. An answer that is none (no choices, tool calls that are no list, a
+    reply that the server broke off, a status of 500) is a `ServiceError`.
 
     Args:
         model: name of the model at the endpoint.

@@ -33,8 +33,6 @@ from arpo_env.registration import EnvFactory
 from arpo_env.tools.tool import JsonSchema
 from arpo_env.tools.toolbox import usable_schemas
 
-# `TRLEpisode`, in which TRL plays a trajectory, and `environment_reward`, which grades it; `trl_spec` makes both.
-#
 # TRL holds the conversation and calls methods for tools. What the model wrote besides its calls comes only with the
 # reward function, so the environment takes the calls while they happen, and all else at the end.
 
@@ -182,12 +180,6 @@ def _close_soon(held: Sequence[ChatEpisode]) -> None:
         asyncio.run_coroutine_threadsafe(episode.close(), background_loop())
 
 
-# Classes whose methods are made of JSON schemas, for frameworks that read tools from signatures and docstrings.
-#
-# `method_class(Base, schemas)` returns a subclass of `Base` with a method for each schema. Signature, type hints and
-# Google docstring describe the schema so that `get_json_schema` of transformers reads it again. A method calls
-# `self._call(name, arguments)`.
-
 T = TypeVar("T")
 _HINTS: dict[str, Any] = {
     "string": str,
@@ -203,15 +195,13 @@ _PLAIN = {"type", "enum", "items", "description", "title"}  # keys that a hint a
 
 
 def method_class(base: type[T], schemas: Sequence[JsonSchema], reserved: Sequence[str] = ()) -> type[T]:
-    """Return a subclass with a method for each tool; the same class for the same schemas.
+    """Return a subclass with a method for each tool, which calls `self._call(name, arguments)`.
 
-    Args:
-        base: has a method `_call(name, arguments)`, which the methods call.
-        schemas: the tools, in OpenAI's form.
-        reserved: names that tools may not have.
+    Signature, type hints and Google docstring describe the schema so that `get_json_schema` of transformers reads it
+    again. The same schemas give the same class.
 
     Raises:
-        ValueError: the name of a tool or of a parameter cannot be used.
+        ValueError: the name of a tool or of a parameter cannot be used, or is `reserved`.
     """
     kind: Any = base  # a type is hashable, which its checker does not know
     made: type[T] = _made(kind, json.dumps(schemas), tuple(reserved))

@@ -13,7 +13,6 @@ Episodes that broke are left out of the first two, whose readers would count the
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import json
 import re
@@ -30,11 +29,6 @@ from arpo_trainer.statistics import Z95
 from arpo_trainer.tree import RolloutTree, Span
 from envs_registry.nearest_name import nearest_hint
 
-# Stored episodes as exports need them: each trajectory with its text, and names, times and ids that never change.
-#
-# for episode in exported_episodes(run, "smollm2", "GSM8K"):
-#     episode.row.question, episode.sample, episode.text
-
 
 @dataclass(frozen=True)
 class ExportedEpisode:
@@ -42,25 +36,17 @@ class ExportedEpisode:
 
     Attributes:
         row: its unit.
-        number: of the trajectory in the unit.
+        entry: its entry in the row.
+        path: its spans.
         sample: number of the sample of its task, from 1, whether samples are units or roots of a tree.
         tree: the unit's tree.
     """
 
     row: UnitRow
-    number: int
+    entry: EpisodeEntry
+    path: list[Span]
     sample: int
     tree: RolloutTree
-
-    @property
-    def entry(self) -> EpisodeEntry:
-        """Its entry in the row."""
-        return self.row.episodes[self.number]
-
-    @property
-    def path(self) -> list[Span]:
-        """Its spans."""
-        return self.tree.path(self.number)
 
     @property
     def text(self) -> str:
@@ -76,7 +62,7 @@ def exported_episodes(run: EvalRun, model: str, env: str) -> Iterator[ExportedEp
         for number, entry in enumerate(row.episodes):
             if entry.counted:  # whoever reads an export takes means over it
                 seen[row.task] = seen.get(row.task, 0) + 1
-                yield ExportedEpisode(row, number, seen[row.task], tree)
+                yield ExportedEpisode(row, entry, tree.path(number), seen[row.task], tree)
 
 
 def rows_of_set(run: EvalRun, model: str, env: str) -> list[UnitRow]:
@@ -89,23 +75,20 @@ def environments_of(run: EvalRun, model: str) -> list[str]:
     return list(dict.fromkeys(row.env for row in run.rows if row.model == model))
 
 
-def environment_id(run: EvalRun, env: str) -> str:
-    """Return the id of an environment, or its label if run.json does not say."""
-    return str(run.facts.get("environments", {}).get(env, {}).get("id", env))
+def described(run: EvalRun, env: str) -> dict[str, Any]:
+    """Return what run.json says of an environment."""
+    about: dict[str, Any] = run.facts.get("environments", {}).get(env, {})
+    return about
 
 
 def reported_metrics(run: EvalRun, env: str) -> list[str]:
     """Return the metric of an environment, then accuracy."""
-    metric = run.facts.get("environments", {}).get(env, {}).get("metric", ACCURACY)
-    return list(dict.fromkeys((metric, ACCURACY)))
+    return list(dict.fromkeys((described(run, env).get("metric", ACCURACY), ACCURACY)))
 
 
 def start_time(run: EvalRun) -> str:
     """Return when the run was started, as ISO 8601; the first second of 1970 if run.json does not say."""
-    started = run.facts.get("started", 0)
-    if isinstance(started, str):
-        return datetime.datetime.fromisoformat(started).isoformat()
-    return datetime.datetime.fromtimestamp(float(started), datetime.UTC).isoformat()
+    return str(run.facts.get("started") or "1970-01-01T00:00:00+00:00")
 
 
 def file_name(text: str) -> str:
@@ -123,16 +106,8 @@ def sha256_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()
 
 
-# An evaluation as Inspect's eval logs, one JSON file for each environment: `inspect view` shows them.
-#
-#     for name, text in inspect_logs(run, "smollm2"):
-#         (folder / name).write_text(text)
-#
-# Episodes that broke are samples with an error; they are in no metric.
-
-
 def inspect_logs(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
-    """Yield a file name and an eval log of version 2 for each environment."""
+    """Yield a file name and an eval log of version 2 of Inspect for each environment; what broke has an error."""
     scores = {(each["model"], each["env"]): each for each in results(run.rows, run.facts)["scores"]}
     for env in environments_of(run, model):
         samples = [_sample(played, run, env) for played in exported_episodes(run, model, env)]
@@ -155,11 +130,11 @@ def inspect_logs(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
                 "run_id": stable_id(run, model),
                 "task_id": stable_id(run, env),
                 "created": start_time(run),
-                "task": environment_id(run, env),
+                "task": described(run, env).get("id", env),
                 "dataset": {"name": env, "samples": len(ids), "sample_ids": ids},
                 "model": model,
                 "config": {"epochs": max((each["epoch"] for each in samples), default=1)},
-                "metadata": {"arpo": {"environment": run.facts.get("environments", {}).get(env, {})}},
+                "metadata": {"arpo": {"environment": described(run, env)}},
             },
             "results": {"total_samples": len(samples), "completed_samples": score["scored"], "scores": [entry]},
             "stats": {"started_at": start_time(run), "completed_at": start_time(run), "model_usage": {}},
@@ -244,7 +219,7 @@ def export_run(run: EvalRun, form: str, output: str | Path) -> list[Path]:
 def _papers(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
     """Yield a file for each set and each sample of its tasks, as `inference_engine.run` of the published code does."""
     for env in environments_of(run, model):
-        known = set_name(environment_id(run, env))
+        known = set_name(str(described(run, env).get("id", env)))
         name = known.lower() if known in PAPER_SETS else file_name(env)
         turns: dict[int, list[dict[str, Any]]] = {}
         for played in exported_episodes(run, model, env):
@@ -287,9 +262,7 @@ def _lm_eval(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
     about = {
         "results": found,
         "group_subtasks": {},
-        "configs": {
-            names[env]: {"task": names[env], "metadata": run.facts.get("environments", {}).get(env, {})} for env in envs
-        },
+        "configs": {names[env]: {"task": names[env], "metadata": described(run, env)} for env in envs},
         "versions": dict.fromkeys(names.values(), 0),
         "n-shot": dict.fromkeys(names.values(), 0),
         "higher_is_better": {names[env]: dict.fromkeys(reported_metrics(run, env), True) for env in envs},

@@ -228,15 +228,7 @@ def _step_offset(data: RunData) -> int:
 
 @dataclass
 class StepData:
-    """The trees of one step.
-
-    Attributes:
-        path: the traces.jsonl it was read from.
-        step: the step.
-        steps: all steps in the file.
-        trees: its trees; the last ones if the step was repeated after a resume.
-        facts: the run.json beside it, if there is one.
-    """
+    """The trees of one step of a traces.jsonl, whose `steps` are all; the last ones if the step was repeated."""
 
     path: Path
     step: int
@@ -246,11 +238,7 @@ class StepData:
 
 
 def load_step(path: str | Path, step: int | None = None) -> StepData:
-    """Read the trees of one step.
-
-    Args:
-        path: the folder of a run, or a traces.jsonl.
-        step: the step; by default the last one.
+    """Read the trees of one step, by default the last one, of the folder of a run or a traces.jsonl.
 
     Raises:
         FileNotFoundError: there is no such path, or no traces in the folder.
@@ -355,13 +343,12 @@ def timeline_payload(data: StepData, shown: Sequence[RolloutTree]) -> dict[str, 
         "wall": wall,
         "busy": busy_seconds(generating(data.trees)),
         "load": _load(data.trees),
-        "use": summary(time_use(shown)),
+        "use": _summary(time_use(shown)),
         "trees": [_tree(tree) for tree in shown],
     }
 
 
-def summary(use: TimeUse) -> dict[str, Any]:
-    """Return a `TimeUse` as plain data, with its shares."""
+def _summary(use: TimeUse) -> dict[str, Any]:
     return {**vars(use), "waited": use.waited, "shares": use.shares()}
 
 
@@ -382,7 +369,7 @@ def _tree(tree: RolloutTree) -> dict[str, Any]:
     return {
         "group": tree.meta.get("group"),
         "question": _short(str(tree.task.get("question") or tree.task.get("id") or "")),
-        "use": summary(time_use([tree])),
+        "use": _summary(time_use([tree])),
         "texts": [_short(span.text) for span in tree.spans],
         "lanes": [_lane(tree, number, depth, events.get(number, [])) for number, depth in lane_order(tree, events)],
     }
@@ -394,16 +381,15 @@ def lane_order(tree: RolloutTree, events: dict[int, list[Event]]) -> list[tuple[
     for number, trajectory in enumerate(tree.trajectories):
         children.setdefault(trajectory.parent, []).append(number)
 
+    def born(number: int) -> float:
+        return min((event.start for event in events.get(number, [])), default=0.0)
+
     def below(parent: int | None, depth: int) -> Iterator[tuple[int, int]]:
-        for number in sorted(children.get(parent, []), key=lambda number: (_born(events.get(number, [])), number)):
+        for number in sorted(children.get(parent, []), key=lambda number: (born(number), number)):
             yield number, depth
             yield from below(number, depth + 1)
 
     return list(below(None, 0))
-
-
-def _born(events: Sequence[Event]) -> float:
-    return min((event.start for event in events), default=0.0)
 
 
 def _lane(tree: RolloutTree, number: int, depth: int, events: Sequence[Event]) -> dict[str, Any]:
