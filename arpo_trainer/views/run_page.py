@@ -476,9 +476,7 @@ def comparisons(runs: Sequence[EvalRun]) -> Iterator[dict[str, Any]]:
             groups.setdefault((number, row.model), {}).setdefault(row.env, []).append(row)
     for first, second in _compared(list(groups))[:_PAIRS]:
         for env in [env for env in groups[first] if env in groups[second]]:
-            one, two = (
-                _task_scores(groups[side][env], metric_of(runs[side[0]].facts, env)) for side in (first, second)
-            )
+            one, two = (task_scores(groups[side][env], metric_of(runs[side[0]].facts, env)) for side in (first, second))
             asked, asks = ({row.task: row.question for row in groups[side][env]} for side in (first, second))
             # the same id with another question is another task
             shared = [task for task, scores in one.items() if scores and two.get(task) and asked[task] == asks[task]]
@@ -489,7 +487,8 @@ def comparisons(runs: Sequence[EvalRun]) -> Iterator[dict[str, Any]]:
                 yield {"sides": [first, second], "env": env, "tasks": result.tasks, **numbers, **counts}
 
 
-def _task_scores(rows: Sequence[UnitRow], metric: str) -> dict[str, list[float]]:
+def task_scores(rows: Sequence[UnitRow], metric: str) -> dict[str, list[float]]:
+    """Return the scores of each task's independent samples; those that broke are left out."""
     scores: dict[str, list[float]] = {}
     for row in rows:
         found = [episode_value(entry, metric) for entry in row.scored]
