@@ -29,7 +29,7 @@ import docker
 
 sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]  # our own name
 from sandbox import Limits, Sandbox, SyncInterpreter, build_image  # noqa: E402
-from sandbox.backends.bubblewrap import why_no_bubblewrap  # noqa: E402
+from sandbox.backends.processes import why_no_bubblewrap  # noqa: E402
 
 SNIPPETS = {"print": "print(1)", "sympy": "import sympy\nprint(sympy.factorint(10**12 + 39))"}
 EXPECTED = {"print": "1", "sympy": "{1000000000039: 1}"}

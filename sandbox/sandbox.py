@@ -84,7 +84,7 @@ class Sandbox:
             - loopback: whether the code may open TCP and UDP sockets (False). They reach every session of the same
               container, but no network, and no limit counts the kernel memory of their buffers: use `sessions=1` with
               code that is not trusted. (unsafe_local: such sockets are always allowed, and reach the network.)
-            - command: for the backend "command" (see there): a list of words, or a text that is split as a shell does
+            - command: for the backend "command": a list of words, or a text that is split as a shell does
               it.
             - start_wait: seconds that a command may take until the server behind it answers (300).
             - token: of the sandbox server; None uses a password in its address, else the environment variable

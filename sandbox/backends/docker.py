@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sandbox.backends.local_process import SHARED_FILES, random_uids, server_config, shared_memory
+from sandbox.backends.processes import SHARED_FILES, random_uids, server_config, shared_memory
 from sandbox.connection import START_SECONDS
 from sandbox.docker_engine import connect
 from sandbox.errors import SandboxError

@@ -9,11 +9,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
-from sandbox.backends.bubblewrap import start_bubblewrap, why_no_bubblewrap
-from sandbox.backends.command import start_command
 from sandbox.backends.docker import start_docker
 from sandbox.backends.http_backend import start_http, without_password
-from sandbox.backends.local_process import start_local
+from sandbox.backends.processes import start_bubblewrap, start_command, start_local, why_no_bubblewrap
 from sandbox.connection import Stream
 from sandbox.docker_engine import check_docker
 from sandbox.errors import SandboxUnavailable

@@ -16,8 +16,7 @@ import pytest
 from ssh_server import ssh_server
 
 from sandbox import Limits
-from sandbox.backends import bubblewrap
-from sandbox.backends.local_process import shared_memory
+from sandbox.backends.processes import _bubblewrap_command, shared_memory, why_no_bubblewrap
 from sandbox.images.build import build_image
 from sandbox.images.profiles import packages_directory
 from sandbox.options import SandboxOptions, parse_size
@@ -52,10 +51,10 @@ def _docker(options: SandboxOptions) -> list[str]:
 
 
 def _bubblewrap(options: SandboxOptions) -> list[str]:
-    fault = bubblewrap.why_no_bubblewrap()
+    fault = why_no_bubblewrap()
     if fault or not os.path.isdir(_DIST_PACKAGES):
         pytest.skip(f"NOT TESTED: {fault or 'Debian has no Python 3.11 here'}")
-    words = bubblewrap._command(options)
+    words = _bubblewrap_command(options)
     packages = packages_directory(options.profile)
     if packages is not None:
         at = words.index("--proc")

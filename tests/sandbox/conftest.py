@@ -18,7 +18,7 @@ from commands_under_test import CHOSEN, command_for, end_ssh
 from sandbox_under_test import ALL_BACKENDS, FULL_BACKEND, LIMITS, opened
 
 from sandbox import Sandbox, SyncInterpreter
-from sandbox.backends.command import COMMAND_VARIABLE
+from sandbox.backends.processes import COMMAND_VARIABLE
 
 DOCKER = pytest.param("docker", marks=pytest.mark.docker)
 COMMAND = pytest.param("command", marks=pytest.mark.docker)

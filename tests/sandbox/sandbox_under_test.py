@@ -13,7 +13,7 @@ import pytest
 from commands_under_test import command_for
 
 from sandbox import Limits, Sandbox, SandboxUnavailable
-from sandbox.backends.bubblewrap import why_no_bubblewrap
+from sandbox.backends.processes import why_no_bubblewrap
 from sandbox.http.json_server import HttpServer
 from sandbox.http.sandbox_server import make_server
 from sandbox.sandbox import PoolOptions

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sandbox_under_test import LIMITS, open_or_skip
 
 from sandbox import Sandbox, SandboxError, SandboxUnavailable
-from sandbox.backends.command import COMMAND_VARIABLE, with_server
+from sandbox.backends.processes import COMMAND_VARIABLE, with_server
 from sandbox.images.build import build_image
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -127,15 +127,3 @@ def test_check_from_the_terminal(capsys: pytest.CaptureFixture[str], sandbox: Sa
     out = capsys.readouterr().out
     assert sandbox.isolation in out
     assert "42" in out
-
-
-def test_the_command_starts_without_the_training_stack() -> None:
-    code = "import sys\nfrom arpo_trainer.cli.arpo_command import main\n"
-    code += "try: main(['sandbox', 'ps'])\nfinally: print('torch' in sys.modules, 'trl' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "False False"
-
-
-def test_an_engine_that_does_not_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sandbox", "ps", "--docker-host", "unix:///nowhere/docker.sock"]) == 1
-    assert "unix:///nowhere/docker.sock does not answer" in capsys.readouterr().err

@@ -28,24 +28,6 @@ time.sleep(60)
 """
 
 
-def test_twenty_sessions_at_once(sandbox: Sandbox) -> None:
-    async def one(number: int) -> list[str | None]:
-        async with await sandbox.interpreter(f"n = {number}") as python:
-            seen = []
-            for _ in range(5):
-                seen.append((await python.run("n += 100; n")).value)
-            (copy,) = await python.fork()
-            async with copy:
-                seen.append((await copy.run("n")).value)
-            return seen
-
-    async def all_of_them() -> list[list[str | None]]:
-        return await asyncio.gather(*(one(number) for number in range(20)))
-
-    for number, seen in enumerate(asyncio.run(all_of_them())):
-        assert seen == [str(number + 100 * k) for k in (1, 2, 3, 4, 5, 5)]
-
-
 def test_cells_of_one_session_run_one_after_the_other(sandbox: Sandbox) -> None:
     async def main() -> list[str | None]:
         async with await sandbox.interpreter("x = []") as python:
@@ -197,29 +179,6 @@ def test_a_closed_sandbox_says_so(sandbox: Sandbox) -> None:
     with pytest.raises(SandboxError, match="closed"):
         opened.interpreter_sync()
     python.close()
-
-
-@pytest.mark.docker
-def test_a_container_that_dies_is_no_result_of_the_code() -> None:
-    import docker
-
-    opened = open_or_skip("docker")
-    python = opened.interpreter_sync("x = 1")
-    timer = threading.Timer(0.5, lambda: _own_container(docker.from_env()).kill())
-    timer.start()
-    with pytest.raises(SessionLost, match="the session is gone: its container ended"):
-        python.run("while True: pass", timeout=30)
-    with pytest.raises(SessionLost):
-        python.run("x")
-    with opened.interpreter_sync("y = 2") as other:  # in a container that took its place
-        assert other.run("y").value == "2"
-    assert (opened.stats()["lost"], opened.stats()["replaced"]) == (1, 1)
-    opened.close_sync()
-
-
-def _own_container(client: object) -> object:
-    label = f"arpo.sandbox.client={os.getpid()}"
-    return client.containers.list(filters={"label": label})[0]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

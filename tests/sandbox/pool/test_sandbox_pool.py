@@ -47,13 +47,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "PING_TIMEOUT", 1.0)
 
 
-@pytest.fixture(params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap", "unsafe_local"])
-def backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def test_the_third_waits_until_one_of_two_is_closed(backend: str) -> None:
-    with pool(backend, containers=1, sessions=2) as sandbox:
+def test_the_third_waits_until_one_of_two_is_closed() -> None:
+    with pool(containers=1, sessions=2) as sandbox:
         first, second = sandbox.interpreter_sync(), sandbox.interpreter_sync("x = 2")
         third: list[SyncInterpreter] = []
         waiter = threading.Thread(target=lambda: third.append(sandbox.interpreter_sync("x = 3")))
@@ -168,8 +163,8 @@ def test_forks_need_no_slot_and_a_family_keeps_its_own_to_the_last() -> None:
         sandbox.interpreter_sync().close()
 
 
-def test_another_container_is_started_when_the_first_is_full(backend: str) -> None:
-    with pool(backend, containers=2, sessions=2) as sandbox:
+def test_another_container_is_started_when_the_first_is_full() -> None:
+    with pool(containers=2, sessions=2) as sandbox:
         pythons = [sandbox.interpreter_sync(f"x = {n}") for n in range(2)]
         assert sandbox.stats()["containers"] == 1
         pythons += [sandbox.interpreter_sync(f"x = {n}") for n in (2, 3)]
@@ -188,7 +183,7 @@ def test_one_need_starts_one_container() -> None:
         asyncio.run(main())
 
 
-def test_starting_does_not_block_the_event_loop(backend: str) -> None:
+def test_starting_does_not_block_the_event_loop() -> None:
     async def main() -> tuple[float, float]:
         started = last = time.monotonic()
         longest = 0.0
@@ -200,9 +195,9 @@ def test_starting_does_not_block_the_event_loop(backend: str) -> None:
         await (await opening).close()
         return longest, took
 
-    with pool(backend):  # whatever a first start needs is there now
+    with pool():  # whatever a first start needs is there now
         pass
-    with Sandbox(backend, LIMITS) as sandbox:
+    with Sandbox(fastest(), LIMITS) as sandbox:
         longest, took = asyncio.run(main())
     assert longest < max(0.1, took / 2)
 
@@ -272,8 +267,8 @@ def test_a_container_that_hangs_is_found_and_replaced(impatient: None) -> None:
         wait_for(lambda: len(own_containers(others)) == 1)
 
 
-def test_a_busy_container_is_not_taken_for_a_hung_one(impatient: None, backend: str) -> None:
-    with pool(backend, containers=1) as sandbox, sandbox.interpreter_sync() as python:
+def test_a_busy_container_is_not_taken_for_a_hung_one(impatient: None) -> None:
+    with pool(containers=1) as sandbox, sandbox.interpreter_sync() as python:
         assert python.run("import time\nwhile time.perf_counter() < 1e9: pass", timeout=3).status == "timeout"
         assert sandbox.stats()["lost"] == 0
 
