@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import gc
 import multiprocessing
 import pickle
 import subprocess
 import sys
 import threading
-import weakref
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -167,33 +165,6 @@ def test_a_function_of_a_script_travels(tmp_path: Path) -> None:
     )
     state = subprocess.run([sys.executable, script], capture_output=True, check=True).stdout
     assert list(pickle.loads(state)().tools) == ["shout"]
-
-
-def test_options_of_any_kind_are_compared_and_kept(own_names: None) -> None:
-    numpy = pytest.importorskip("numpy")
-
-    def tasks(kept: Any = None) -> list[Task]:
-        # Loading may use the factory of another environment.
-        return [Task("a", EnvFactory("arpo/Arithmetic-v0")().tasks.task(0).question, ("1",))]
-
-    arpo_env.register("own/Kept-v0", tasks)
-    factory = EnvFactory("own/Kept-v0", kept=numpy.arange(3))
-    assert factory().tasks is factory().tasks
-    assert factory != EnvFactory("own/Kept-v0", kept=numpy.arange(4))
-    EnvFactory("own/Kept-v0", kept=numpy.arange(3))()
-    assert {EnvFactory("own/Kept-v0", kept={1}): "found"}[EnvFactory("own/Kept-v0", kept=frozenset({1}))] == "found"
-    alive = EnvFactory("own/Kept-v0", kept=threading.Lock())
-    assert copy.deepcopy({"factory": alive}) == {"factory": alive}
-
-
-def test_few_environments_are_kept_of_many_factories(own_names: None) -> None:
-    def tasks(number: int = 0) -> list[Task]:
-        return [Task("a", "?", ("1",))]
-
-    arpo_env.register("own/Many-v0", tasks)
-    sources = [weakref.ref(EnvFactory("own/Many-v0", number=number)().tasks) for number in range(200)]
-    gc.collect()
-    assert sum(source() is not None for source in sources) <= 65
 
 
 def test_a_data_file_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

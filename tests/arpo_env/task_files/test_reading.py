@@ -13,7 +13,6 @@ from typing import Any
 
 import openpyxl
 import pytest
-from openpyxl.styles import Color, PatternFill
 
 from arpo_env.errors import ServiceError
 from arpo_env.task_files import readers
@@ -23,7 +22,7 @@ from arpo_env.task_files.readers import extract
 from arpo_env.tools.read_file_tool import ReadFileTool
 from envs_registry import Task
 from tests.arpo_env.task_files import sample_files
-from tests.arpo_env.task_files.sample_files import FILES, archive_of, zipped
+from tests.arpo_env.task_files.sample_files import FILES, zipped
 
 
 def fault(read: Any, content: bytes, name: str = "file", **arguments: Any) -> str:
@@ -108,22 +107,6 @@ def test_each_row_of_a_workbook_is_read_once_and_a_changed_file_anew(
     assert "1: new" in extract({**job, "line": 1})["text"]
 
 
-def test_filled_cells_have_their_colour_and_empty_ones_are_counted(read: Any) -> None:
-    book = openpyxl.Workbook()
-    sheet = book.active
-    assert sheet is not None
-    sheet["A1"], sheet["B1"] = "start", "plain"
-    sheet["A1"].fill = PatternFill("solid", fgColor="00FF00")
-    sheet["C1"].fill = PatternFill("solid", fgColor="FFFFFF")
-    sheet["B2"].fill = PatternFill("solid", fgColor=Color(indexed=10))
-    sheet["ZZ3"] = "far"
-    assert read(sample_files.saved(book.save)).text.split("\n")[3:] == ["3: (701 empty cells) | far"]
-    assert read(sample_files.saved(book.save)).text.split("\n")[1:3] == [
-        "1: start [#00FF00] | plain",
-        "2:  | [#FF0000]",
-    ]
-
-
 def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any) -> None:
     assert read(FILES["box.zip"], inside="deep/inner.txt").text == "the word is marzipan"
     assert "Excel" in read(FILES["box.zip"], inside="book.xlsx").label
@@ -135,24 +118,6 @@ def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any
     assert "3 deep" in fault(read, nested, inside="a/a/a/a/deep/inner.txt")
 
 
-def test_a_member_is_found_as_it_is_listed(read: Any) -> None:
-    names = {
-        "a": b"first",
-        "a/b.txt": b"second",
-        "new\nline.txt": b"third",
-        "e\u0301.txt": b"fourth",
-        "/c.txt": b"fifth",
-    }
-    content = archive_of(names)
-    for inside, text in {"a": "first", "a/b.txt": "second", "new line.txt": "third", "./é.txt": "fourth"}.items():
-        assert read(content, inside=inside).text == text
-    assert read(content, inside="c.txt").text == "fifth"
-    twice = archive_of({"x": b"1", "y": b"2"}).replace(b"y", b"x")
-    assert read(twice, inside="x").text == "2"
-    nested = archive_of({"e\u0301.zip": content})
-    assert read(nested, inside="é.zip/a/b.txt").text == "second"
-
-
 def test_a_text_is_in_utf_8_also_if_it_was_cut_and_other_codings_are_noted(read: Any) -> None:
     found = read("Größe\n".encode() + b"\xc3")
     assert (found.label, found.text) == ("text, 2 lines", "Größe\n\ufffd")
@@ -160,17 +125,6 @@ def test_a_text_is_in_utf_8_also_if_it_was_cut_and_other_codings_are_noted(read:
         found = read(word.encode("cp1252"))
         assert found.text == word
         assert "read as Windows-1252" in found.label
-
-
-def test_word_text_in_controls_and_insertions_is_read(read: Any) -> None:
-    run = b"<w:r><w:t>The bridge was built in 1907.</w:t></w:r>"
-    for new in (
-        b'<w:ins w:id="1">%s</w:ins><w:del w:id="2"><w:r><w:delText>never</w:delText></w:r></w:del>' % run,
-        b"<w:sdt><w:sdtContent>%s</w:sdtContent></w:sdt>" % run,
-        b"</w:p><w:sdt><w:sdtContent><w:p>%s</w:p></w:sdtContent></w:sdt><w:p>" % run,
-    ):
-        content = sample_files.rewritten(FILES["letter.docx"], "word/document.xml", run, new)
-        assert read(content).text == "# Report\nThe bridge was built in 1907.\nlength | 81 m"
 
 
 def test_no_file_makes_a_long_answer_or_half_a_surrogate_pair(read: Any) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from envs_registry import DataFileError, HubError, Task, load_source
-from envs_registry.datasets import hub
+from envs_registry import DataFileError, Task, load_source
 
 ROW = {"task_id": "1", "Question": "How many?", "Final answer": "3", "Level": "1", "file_name": "a b.xlsx"}
 
@@ -72,15 +71,6 @@ def test_attached_files_of_the_hub_are_downloaded_once_and_by_name(
         "revision": "a" * 40,  # that of the rows
     }
     assert asked == [("gaia-benchmark/GAIA", patterns)]
-
-
-def test_a_refusal_of_the_hub_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> str:
-        raise OSError("this is a gated dataset")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
-    with pytest.raises(HubError, match="accept its terms at https://example"):
-        hub.hub_files("gaia-benchmark/GAIA", ["a"], "gaia", "https://example")
 
 
 def test_a_task_names_its_files_and_travels_as_json() -> None:

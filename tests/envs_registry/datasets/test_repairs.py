@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from envs_registry.datasets.loading import answers, boxed, clean, cut_off
+from envs_registry.datasets.loading import answers, clean, cut_off
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,6 @@ def test_other_faults_of_a_text_are_mended_and_counted() -> None:
 )
 def test_answers_of_all_forms(values: list[object], kind: str, wanted: tuple[str, ...]) -> None:
     assert answers(values, kind, Counter()) == wanted
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        (r"\boxed{1} then \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
-        (r"so \fbox{7}", "7"),
-        (r"so $\boxed 2$.", "2"),
-        (r"\boxed{never closed", None),
-        ("nothing", None),
-    ],
-)
-def test_the_last_box_is_read(text: str, wanted: str | None) -> None:
-    assert boxed(text) == wanted
 
 
 def test_a_cut_formula_is_told_from_a_whole_one() -> None:

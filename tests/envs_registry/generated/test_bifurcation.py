@@ -158,31 +158,6 @@ def test_a_slip_leads_to_any_open_door(slip: float) -> None:
     assert within_error(success({"decisions": 2, "choices": 4, "slip": slip}, right_door), stays**2)
 
 
-@pytest.mark.parametrize("layout", ["first", "spread"])
-def test_routine_rooms_stand_where_the_layout_says(layout: str) -> None:
-    world = BifurcationSource(decisions=3, routine=6, layout=layout).world(0)
-    kinds = "".join("D" if len(room.doors) > 1 else "r" for room in world.rooms)
-    assert kinds == {"first": "rrrrrrDDD", "spread": "rrDrrDrrD"}[layout]
-    assert all(len(room.doors) == 1 and not room.cue for room in world.rooms if not room.right)
-
-
-def test_only_the_critical_decision_matters() -> None:
-    source = BifurcationSource(decisions=4, critical=3)
-    for index in range(20):
-        assert [bool(room.right) for room in source.world(index).rooms] == [False, False, True, False]
-
-
-def test_shared_doors_are_those_of_all_decisions_and_another_may_be_right() -> None:
-    own, shared = (
-        [BifurcationSource(decisions=3, rule="fixed", shared_doors=same, seed=seed).world(0).rooms for seed in range(9)]
-        for same in (False, True)
-    )
-    assert {room.doors for rooms in shared for room in rooms} == {"abc"}
-    assert {tuple(room.doors for room in rooms) for rooms in own} == {("abc", "def", "ghi")}
-    assert max(len({room.right for room in rooms}) for rooms in shared) > 1
-    assert BifurcationSource(decisions=4, choices=8, shared_doors=True).world(0).rooms[3].doors == "abcdefgh"
-
-
 @pytest.mark.parametrize(("kind", "dead_ends"), [("silent", 0), ("shown", 2), ("forgiving", 1)])
 def test_wrong_doors_lead_to_dead_ends(kind: str, dead_ends: int) -> None:
     world = BifurcationSource(dead_ends=kind).world(3)

@@ -66,19 +66,3 @@ def test_tasks_follow_from_seed_split_level_and_number_alone() -> None:
     # worlds of other seeds call their tools otherwise, so that names cannot be learned by heart
     names = [{tool.name for tool in tool_world(seed).tools} for seed in (5, 6)]
     assert len(names[0] & names[1]) < len(names[0]) / 10
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"bakery": "Nobody"}, "no bakery is called 'Nobody'"),
-        ({}, "no bakery is called ''"),
-        ({"bakery": "x", "season": "monsoon"}, "season must be one of spring"),
-    ],
-)
-def test_a_wrong_argument_is_told(arguments: dict[str, str], said: str) -> None:
-    world, kind = tool_world(0), [noun for noun, _ in PLACES].index("bakery")
-    footfall = next(number for number, fact in enumerate(FACTS) if fact.name == "footfall")
-    fact = footfall if "season" in arguments else 0
-    with pytest.raises(ValueError, match=said):
-        world.call(world.tool(kind, fact).name, arguments)
