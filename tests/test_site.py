@@ -18,10 +18,11 @@ pytest.importorskip("torch", reason="the settings of the trainer need torch")
 
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.advantages import ADVANTAGES
-from arpo_trainer.algorithms.branching import BRANCHES
+from arpo_trainer.algorithms.branching import BRANCHES, BranchSettings
 from arpo_trainer.algorithms.credit import CREDITS
 from arpo_trainer.algorithms.losses import LOSSES
 from arpo_trainer.algorithms.registry import ALGORITHMS, BUDGETS
+from arpo_trainer.rollout.settings import TreeSettings
 from envs_registry import all_specs
 from scripts.site.api import PACKAGES
 from scripts.site.assemble import assemble
@@ -106,9 +107,10 @@ def test_every_attribution_is_explained(source: Path) -> None:
 
 def test_every_setting_is_listed(source: Path) -> None:
     page = text(source, "reference/settings.md")
-    names = [field.name for field in own_fields(ARPOConfig)]
-    assert len(names) > 25
-    assert set(names) == {n for n in ARPOConfig.__annotations__ if not n.startswith("_")}
+    names = [field.name for kind in (ARPOConfig, TreeSettings) for field in own_fields(kind)]
+    assert len(names) > 35
+    ours = {**ARPOConfig.__annotations__, **TreeSettings.__annotations__, **BranchSettings.__annotations__}
+    assert set(names) == {n for n in ours if not n.startswith("_")}
     for name in names:
         assert re.search(rf"^\*\*`{name}`\*\* `.+`, (default `.+`|required)\n: \S", page, re.MULTILINE), name
 

@@ -75,6 +75,7 @@ def options_of(settings: type, *names: str, usual: Mapping[str, Any] | None = No
     """
     types = typing.get_type_hints(settings)
     docs = {name: said for kind in reversed(settings.__mro__) for name, said in attribute_docs(kind).items()}
+    docs |= {entry.name: entry.metadata["help"] for entry in dataclasses.fields(settings) if "help" in entry.metadata}
     fields = dataclasses.fields(settings)
     docs |= {entry.name: entry.metadata["help"] for entry in fields if "help" in entry.metadata}
     defaults = {entry.name: entry.default for entry in fields} | dict(usual or {})

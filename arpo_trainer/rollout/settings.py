@@ -21,11 +21,11 @@ class TreeSettings(BranchSettings):
     algorithm: str = field(
         default="arpo",
         metadata={
-            "help": "Rollout and loss: 'arpo' grows trees (branches after tool results), 'aepo' balances roots and "
-            "branches by entropy and keeps gradients that the clip would drop, 'grpo' starts all at the prompt; "
-            "also 'dapo', 'reinforce++', 'arpo-ranked', 'random', 'tree-grpo', 'arpo-reference', 'aepo-reference', "
-            "'spread', 'fork', 'at2po', 'treerl', 'treepo', 'rtmc', 'vineppo', 'spo', "
-            "'igpo', 'a2tgpo', 'toolpo'; or 'MODULE:NAME', one of your own."
+            "help": "How trajectories are rolled out and learned from, such as arpo, aepo or grpo. 'arpo' grows trees "
+            "(branches after tool results), 'aepo' balances roots and branches by entropy and keeps gradients that the "
+            "clip would drop, 'grpo' starts all at the prompt; also 'dapo', 'reinforce++', 'arpo-ranked', 'random', "
+            "'tree-grpo', 'arpo-reference', 'aepo-reference', 'spread', 'fork', 'at2po', 'treerl', 'treepo', 'rtmc', "
+            "'vineppo', 'spo', 'igpo', 'a2tgpo', 'toolpo'; or 'MODULE:NAME', one of your own."
         },
     )
     budget: str | None = field(

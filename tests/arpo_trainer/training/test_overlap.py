@@ -106,7 +106,7 @@ def running() -> list[str]:
     """Coroutines of rollouts on the background loop."""
     from arpo_env.event_loop import background_loop
 
-    return [str(task) for task in asyncio.all_tasks(background_loop()) if "_signalling" in str(task)]
+    return [str(task) for task in asyncio.all_tasks(background_loop()) if "signalling" in str(task)]
 
 
 @pytest.mark.parametrize(
