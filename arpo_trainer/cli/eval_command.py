@@ -130,8 +130,8 @@ class Played:
 
 @evaluate.default
 def eval_models(
-    *names: str,
-    output: Path | None = None,
+    *names: Annotated[str, Parameter(help="ids of environments, or names of suites")],
+    output: Annotated[Path | None, Parameter(help="where everything is written")] = None,
     models: ModelOptions | None = None,
     amount: Amount | None = None,  # type: ignore[valid-type]
     env_set: EnvSet = (),
@@ -142,21 +142,7 @@ def eval_models(
     shard: Shard = None,
     played: Played | None = None,
 ) -> int:
-    """Evaluate models on environments and suites; without arguments, list the suites and the presets.
-
-    Args:
-        names: ids of environments, or names of suites
-        output: where everything is written
-        models: which models
-        amount: how much is played
-        env_set: options of the environments
-        rollout: how it is sampled
-        settings: other settings
-        running: how fast
-        resume: go on
-        shard: a part
-        played: the rest
-    """
+    """Evaluate models on environments and suites; without arguments, list the suites and the presets."""
     models, played = models or ModelOptions(), played or Played()
     if output is None and not (names or models.named or resume):
         return _list()

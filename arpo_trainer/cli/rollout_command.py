@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -180,24 +180,13 @@ def rollout(
     *,
     where: Where,
     env_set: EnvSet = (),
-    tasks: int = 4,
-    output: Path = Path("rollout"),
+    tasks: Annotated[int, Parameter(help="play the first N tasks")] = 4,
+    output: Annotated[Path, Parameter(help="folder of the records")] = Path("rollout"),
     flags: Given | None = None,  # type: ignore[valid-type]
     limit: Limit = (),
     settings: set_option("other settings: branch_quota=0 budget=aepo entropy_estimator=nll") = (),  # type: ignore[valid-type]
 ) -> int:
-    """Play tasks as trees, record them, and print a summary.
-
-    Args:
-        env: environment id
-        where: the model
-        env_set: options of the environment
-        tasks: play the first N tasks
-        output: folder of the records
-        flags: how trees are grown; the defaults are 8 trajectories per task, turns of 256 and 4096 tokens in all
-        limit: concurrent operations
-        settings: other settings
-    """
+    """Play tasks as trees, record them, and print a summary."""
     from arpo_trainer.rollout.live_trajectory import check_limits
 
     where.check()

@@ -53,9 +53,9 @@ Given = options_of(
 
 
 def synth(
-    *names: str,
+    *names: Annotated[str, Parameter(help="ids of environments whose questions are taken")],
     config: Config = None,
-    output: Path | None = None,
+    output: Annotated[Path | None, Parameter(help="where everything is written")] = None,
     models: ModelOptions | None = None,
     env_set: EnvSet = (),
     given: Given | None = None,  # type: ignore[valid-type]

@@ -224,6 +224,8 @@ def _write(text: str) -> None:
 Searched = Annotated[
     str, Parameter(help="the folder of an index, a corpus (.jsonl), or a backend such as serper or search-r1:URL")
 ]
+SearchHost = Annotated[str, Parameter(help="address to listen on")]
+Port = Annotated[int, Parameter(help="port to listen on; 0 takes a free one")]
 search = new_app("search", "index a corpus, search it, or serve it over HTTP")
 
 
@@ -283,7 +285,7 @@ def _line(text: str, most: int) -> str:
 
 
 @search.command(name="serve")
-def serve_search(where: Searched, /, *, host: str = "127.0.0.1", port: int = 8000) -> None:
+def serve_search(where: Searched, /, *, host: SearchHost = "127.0.0.1", port: Port = 8000) -> None:
     """Serve search over HTTP with the API of Search-R1's retrieval server (POST /retrieve)."""
     from arpo_env.search import open_search
     from arpo_env.search.search_server import serve
@@ -374,7 +376,7 @@ def openenv(
     *,
     env_set: EnvSet = (),
     host: Host = _LOOPBACK,
-    port: int = 8000,
+    port: Port = 8000,
     token: Token = "",
     max_sessions: MaxSessions = 64,
     idle_seconds: Idle = 600.0,
@@ -403,7 +405,7 @@ def mcp(
     env_set: EnvSet = (),
     http: Annotated[Flag, Parameter(help="serve over HTTP instead of standard input and output")] = False,
     host: Host = _LOOPBACK,
-    port: int = _MCP_PORT,
+    port: Port = _MCP_PORT,
     token: Token = "",
     max_sessions: MaxSessions = 64,
     idle_seconds: Idle = 600.0,

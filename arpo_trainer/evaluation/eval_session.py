@@ -49,7 +49,7 @@ from arpo_trainer.inference_tools import ChatHelper, InferenceSettings, Inferenc
 from arpo_trainer.make_env import known_id, make_env
 from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob
 from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
-from arpo_trainer.report.run_data import read_facts, write_facts
+from arpo_trainer.report.run_data import read_facts, recorded, write_facts
 from arpo_trainer.rollout.engine import UNSEEN, Engine, first_error, rollout_context
 from arpo_trainer.rollout.group import Group, RolloutContext
 from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits, check_limits
@@ -603,7 +603,7 @@ def run_evaluation(
         check_for_workers(settings, models)
     folder, models = shard_folder(output, shard), eval_settings.labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
-    stored = _stored_facts(folder, settings, resume or repeat_broken)
+    stored = stored_facts(folder, settings, resume or repeat_broken)
     if repeat_broken and not stored:
         raise FileNotFoundError(f"no evaluation in {str(folder)!r} to repeat anything of")
     if settings.cache and settings.cache_mode == "replay" and not Path(settings.cache).is_file():
@@ -619,9 +619,9 @@ def run_evaluation(
         limits = share_limits(settings.limits, planned)
         store = held.enter_context(EpisodeStore(folder))
         # again, now that no other process can write: one may have played while the environments were made
-        stored = _stored_facts(folder, settings, resume or repeat_broken)
+        stored = stored_facts(folder, settings, resume or repeat_broken)
         shard = EvalShard.of(stored) or shard
-        facts = _facts(folder, settings, planned, stored, shard)
+        facts = facts_of(folder, settings, planned, stored, shard)
         played = replace(settings, limits=limits)
         sitting = _Sitting(played, models, planned, store, facts, cache, repeat_broken, shard, workers)
         with _recording(folder, facts, store):
@@ -702,12 +702,12 @@ def open_recorded(model: EvalModel, tokenizer: Any, cache: Cache | None) -> Back
     return RecordedBackend(loaded, cache, model.recorded_as)
 
 
-def _stored_facts(folder: Path, settings: EvalSettings, resume: bool) -> dict[str, Any]:
-    """Return run.json of an earlier sitting, or {}; refuse folders of anything else."""
+def stored_facts(folder: Path, settings: EvalSettings, resume: bool, kind: str = KIND) -> dict[str, Any]:
+    """Return run.json of an earlier sitting, or {}; refuse folders of anything else than a run of this kind."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"--output {str(folder)!r} is a file; give a folder")
     facts = read_facts(folder / FACTS) if (folder / FACTS).is_file() else {}
-    if facts and facts.get("kind") != KIND:
+    if facts and facts.get("kind") != kind:
         raise FileExistsError(f"{str(folder)!r} holds another run; give another folder with --output")
     if not (folder / ROWS).is_file() or not (folder / ROWS).stat().st_size:
         return {}  # nothing has been played
@@ -715,24 +715,21 @@ def _stored_facts(folder: Path, settings: EvalSettings, resume: bool) -> dict[st
         raise FileExistsError(f"{str(folder)!r} has episodes, but no {FACTS} that says of what; give another folder")
     if not resume:
         raise FileExistsError(
-            f"{str(folder)!r} holds an evaluation: add --resume to go on with it, or give another folder with --output"
+            f"{str(folder)!r} holds episodes: add --resume to go on with it, or give another folder with --output"
         )
-    eval_settings.refuse_other_settings(facts["settings"], settings, sharded=bool(facts.get("shard")))
+    # the parts of an evaluation must have one size; a synthesis chooses from what there is
+    eval_settings.refuse_other_settings(facts["settings"], settings, sharded=kind == KIND and "shard" in facts)
     return facts
 
 
-def _facts(
-    folder: Path,
-    settings: EvalSettings,
-    planned: Sequence[PlannedEnv],
-    stored: dict[str, Any],
-    shard: EvalShard | None,
+def facts_of(
+    folder: Path, settings: EvalSettings, planned: Iterable[PlannedEnv], stored: dict[str, Any], shard: EvalShard | None
 ) -> dict[str, Any]:
+    """Return what run.json says of a sitting; `stored` is what an earlier one left."""
     part = {"shard": shard.as_dict()} if shard else {}
     return part | {
         "name": folder.resolve().name,
         "kind": KIND,
-        "status": "running",
         "started": stored.get("started") or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": stored.get("seconds", 0.0),
         "sittings": stored.get("sittings", 0) + 1,
@@ -747,18 +744,12 @@ def _facts(
 
 @contextlib.contextmanager
 def _recording(folder: Path, facts: dict[str, Any], store: EpisodeStore) -> Iterator[None]:
-    """Keep run.json true: running, then how it ended. Results are written in each case."""
-    began, before, status = time.time(), facts["seconds"], "failed"
-    write_facts(folder / FACTS, facts)
+    """Keep run.json true; results are written however it ends."""
     try:
-        yield
-        status = "finished"
-    except KeyboardInterrupt:
-        status = "interrupted"
-        raise
+        with recorded(folder / FACTS, facts):
+            yield
     finally:
         rows = list(store.rows.values())
-        usage = usage_of(facts, rows).as_dict()
-        facts |= {"status": status, "seconds": round(before + time.time() - began, 1), "usage": usage}
+        facts["usage"] = usage_of(facts, rows).as_dict()
         write_facts(folder / FACTS, facts)
         write_results(folder, rows, facts)

@@ -4,7 +4,7 @@
 answer at once. They show the format, but not which of the two is better; that is left to RL. They are traces like any
 others (`arpo_trainer.sft`): `demonstrations` tokenises them as `arpo sft` does, and `cold_start` trains on them with
 the same trainer. All demonstrations begin with the same system prompt, which is computed once for a batch.
-`cold_start_cache` does both once for each set of settings and keeps the model.
+`cold_started_model` does both once for each set of settings and keeps the model.
 """
 
 from __future__ import annotations
@@ -165,20 +165,20 @@ def cold_start(
     packing: bool | str = "auto",
     callbacks: Sequence[Callable[..., Any]] = (),
 ) -> None:
-    """Fit the model, in place, to the examples' labelled tokens.
+    """Fit the model, in place, to the labelled tokens of the examples that `demonstrations` made.
 
     Args:
         model: a causal language model.
         tokenizer: its tokenizer.
-        examples: the output of `demonstrations`.
+        examples: ids and labels.
         folder: where transformers may write its logs.
         epochs: passes over the examples.
         batch_size: examples per step, over all processes (each process takes at least one).
-        learning_rate: the initial learning rate of AdamW; it falls linearly to 0.
+        learning_rate: initial learning rate of AdamW; it falls linearly to 0.
         bf16: whether to compute in bfloat16; the weights keep their type.
-        seed: the seed of the order.
-        packing: False computes each example in full. Otherwise the shared part of a batch is computed once, if one
-            process trains and `why_not_packable` and `why_not_proven` allow it.
+        seed: of the order.
+        packing: False computes each example in full; otherwise the shared part of a batch is computed once, where
+            `why_not_packable` and `why_not_proven` allow it.
         callbacks: transformers callbacks.
     """
     import torch
@@ -231,27 +231,10 @@ def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: 
     logger.info("cold start: %d demonstrations, %d epochs", run.cold_start_examples, run.cold_start_epochs)
     # only one process plays; the others receive the same examples
     examples = on_every_rank(lambda: _all_demonstrations(run, env, tokenizer, seed) if this_rank() == 0 else [])[0]
-    _make_cold_started_model(run, args, path, tokenizer, examples, seed, folder)
-    return folder
-
-
-def _make_cold_started_model(
-    run: RunArguments, args: ARPOConfig, path: str, tokenizer: Any, examples: list[Example], seed: int, folder: Path
-) -> None:
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     scratch = folder.with_suffix(".unfinished")
-    epochs, rate = run.cold_start_epochs, run.cold_start_learning_rate
-    cold_start(
-        model,
-        tokenizer,
-        examples,
-        scratch,
-        epochs=epochs,
-        learning_rate=rate,
-        bf16=args.bf16,
-        seed=seed,
-        packing=args.packing,
-    )
+    how: dict[str, Any] = {"epochs": run.cold_start_epochs, "learning_rate": run.cold_start_learning_rate}
+    cold_start(model, tokenizer, examples, scratch, **how, bf16=args.bf16, seed=seed, packing=args.packing)
 
     def save() -> None:
         if args.local_process_index == 0:  # once on each machine
@@ -261,6 +244,7 @@ def _make_cold_started_model(
             scratch.rename(folder)  # at the end: the cache never holds half a model
 
     on_every_rank(save)
+    return folder
 
 
 def cold_start_folder(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import json
 import logging
 import random
@@ -18,17 +17,19 @@ from typing import TYPE_CHECKING, Any
 from arpo_env import ToolEnv
 from arpo_env.cache import Cache
 from arpo_env.event_loop import run
-from arpo_trainer.evaluation.episode_store import FACTS, ROWS, SYNTH, EpisodeStore, EvalRun, UnitKey, UnitRow
+from arpo_trainer.evaluation.episode_store import FACTS, SYNTH, EpisodeStore, EvalRun, UnitKey, UnitRow
 from arpo_trainer.evaluation.eval_session import (
     EvalRunner,
     PlannedEnv,
     RayEvalRunner,
     Unit,
     check_for_workers,
+    facts_of,
     missing_units,
     open_recorded,
     shard_folder,
     share_limits,
+    stored_facts,
     task_count,
 )
 from arpo_trainer.evaluation.eval_settings import (
@@ -38,11 +39,10 @@ from arpo_trainer.evaluation.eval_settings import (
     free_memory,
     labelled,
     load_tokenizer,
-    refuse_other_settings,
 )
 from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.make_env import make_env
-from arpo_trainer.report.run_data import read_facts, recorded
+from arpo_trainer.report.run_data import read_facts, recorded, write_whole
 from arpo_trainer.rollout.engine import Engine, first_error
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import DroppedRow
@@ -74,7 +74,6 @@ from arpo_trainer.synthesis.synth_settings import (
     stage_label,
     stage_of,
 )
-from arpo_trainer.training.recorder import versions
 from envs_registry import Task
 from envs_registry.contamination import overlap
 from envs_registry.sources import LimitedSource, named_source
@@ -467,10 +466,7 @@ def _lines(rows: Iterable[dict[str, Any]]) -> str:
 
 def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.unfinished")
-    # a model may write half of a surrogate pair, which UTF-8 cannot encode
-    scratch.write_text(text, encoding="utf-8", errors="replace")
-    scratch.replace(path)
+    write_whole(path, text)
 
 
 # Samples what is missing into a folder and writes the training files: `synthesise`.
@@ -550,7 +546,7 @@ def synthesise(
         check_for_workers(settings.play, models)
     folder, models = shard_folder(output, shard), labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
-    _stored_facts(folder, settings, resume)
+    stored_facts(folder, settings.play, resume, SYNTH)
     with contextlib.ExitStack() as held:
         cache = Cache(settings.cache, settings.cache_mode or "record") if settings.cache else None
         if cache:
@@ -560,18 +556,20 @@ def synthesise(
         limits = share_limits(settings.limits, [one.planned for one in sets])
         store = held.enter_context(EpisodeStore(folder))
         # again, now that no other process can write
-        stored = _stored_facts(folder, settings, resume)
+        stored = stored_facts(folder, settings.play, resume, SYNTH)
         shard = EvalShard.of(stored) or shard
         for one in sets:
             one.shard = shard
-        facts = _facts(folder, settings, stored, sets) | ({"shard": shard.as_dict()} if shard else {})
+        stages = [one.stage(stage) for one in sets for stage in STAGES]
+        facts = facts_of(folder, settings.play, stages, stored, shard)
+        samples = max(settings.direct, settings.tir)
+        facts |= {"kind": SYNTH, "samples": samples, "synthesis": settings.as_dict()}
         sampled = replace(settings, limits=limits)
         sitting = _SynthSitting(sampled, sets, store, cache, repeat_broken, progress, workers)
         with recorded(folder / FACTS, facts):
             _play_models(sitting, models)
             report.hints.update(sitting.hints)
-            samples = EvalRun(folder, facts, list(store.rows.values()), [])
-            chosen = select(settings, sets, samples, report)
+            chosen = select(settings, sets, EvalRun(folder, facts, list(store.rows.values()), []), report)
             write_files(folder, chosen, settings.format, sets)
     if not chosen.rows and shard is None:
         raise NothingLeft(report, folder)
@@ -648,41 +646,6 @@ def _engines(sitting: _SynthSitting, model: EvalModel, tokenizer: Any) -> dict[s
             own = replace(rollout, seed=rollout.seed + _SEED_OF_STAGE * number)
             engines[planned.label] = Engine(unloaded, tokenizer, planned.env, own, template)
     return engines
-
-
-def _stored_facts(folder: Path, settings: SynthSettings, resume: bool) -> dict[str, Any]:
-    """Return the facts of a folder that is continued, else nothing."""
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"--output {str(folder)!r} is a file; give a folder")
-    facts = read_facts(folder / FACTS) if (folder / FACTS).is_file() else {}
-    begun = (folder / ROWS).is_file() and (folder / ROWS).stat().st_size > 0
-    if (facts and facts.get("kind") != SYNTH) or (begun and not facts):
-        raise FileExistsError(f"{str(folder)!r} holds another run; give another folder with --output")
-    if begun and not resume:
-        raise FileExistsError(f"{str(folder)!r} holds samples: add --resume to go on, or give another folder")
-    if begun:
-        refuse_other_settings(facts["settings"], settings.play)
-    return facts if begun else {}
-
-
-def _facts(
-    folder: Path, settings: SynthSettings, stored: dict[str, Any], sets: Iterable[QuestionSet]
-) -> dict[str, Any]:
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {
-        "name": folder.resolve().name,
-        "kind": SYNTH,
-        "seconds": stored.get("seconds", 0.0),
-        "started": stored.get("started") or now,
-        "sittings": stored.get("sittings", 0) + 1,
-        "environments": {stage_label(one.label, stage): one.stage(stage).facts() for one in sets for stage in STAGES},
-        "models": settings.models,
-        "samples": max(settings.direct, settings.tir),
-        "algorithm": settings.play.algorithm,
-        "settings": settings.play.as_dict(),
-        "synthesis": settings.as_dict(),
-        "versions": versions(),
-    }
 
 
 def stored_settings(folder: Path) -> SynthSettings:

@@ -26,7 +26,7 @@ def arguments(command: App) -> list[Any]:
     """Return what a command takes, as cyclopts describes it."""
     if command.default_command is None:
         return []
-    return [one for one in command.assemble_argument_collection() if one.show]
+    return [one for one in command.assemble_argument_collection(parse_docstring=True) if one.show]
 
 
 def spellings(one: Any) -> list[str]:

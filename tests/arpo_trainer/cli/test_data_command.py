@@ -54,9 +54,3 @@ def test_overlap_counts_and_shows_pairs(tmp_path: Path, capsys: pytest.CaptureFi
         ["arpo/HotpotQA-v0:validation", "2", "1", "0"],
     ]
     assert "arpo/SimpleQA-v0:test simpleqa-test-0 = reasoning10k-train-1" in out
-
-
-def test_overlap_looks_at_the_first_tasks_of_an_endless_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "overlap", "arpo/Arithmetic-v0", "arpo/Arithmetic-v0", "arpo/Arithmetic-v0:train"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:3]]
-    assert [line[1:3] for line in lines] == [["1000", "0"], ["1000", "1000"]]

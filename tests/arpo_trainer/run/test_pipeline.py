@@ -66,17 +66,6 @@ def test_an_evaluation_has_its_tools_at_inference_time(tmp_path: Path) -> None:
         Pipeline.read(str(file), ["eval.algorithm=aepoo"])
 
 
-def test_an_evaluation_goes_on_when_the_helping_server_has_moved(tmp_path: Path) -> None:
-    section = {"environments": "arpo/Arithmetic-v0", "model": "x", "with": "debugger", "with_model": "m"}
-    file, folder = tmp_path / "path.yaml", tmp_path / "out" / "eval"
-    file.write_text(yaml.safe_dump({"output_dir": str(tmp_path / "out"), "eval": section | {"with_url": "http://a"}}))
-    with pytest.raises(StageError):
-        Pipeline.read(str(file)).run(Commands("eval"))
-    (folder / "run.json").write_text('{"status": "finished"}')
-    Pipeline.read(str(file), ["eval.with_url=http://b"]).run(commands := Commands())
-    assert commands.lines == [["eval", "retry", str(folder), "--with-url", "http://b"]]
-
-
 def test_each_stage_takes_the_model_of_the_one_before(file: str, tmp_path: Path) -> None:
     commands, out = Commands(), tmp_path / "out"
     Pipeline.read(file, ["train.max_steps=3"]).run(commands)

@@ -78,14 +78,6 @@ def test_the_uncertain_sentence_is_the_one_with_the_highest_entropy(renderer: Re
         assert "</think>" not in text[: text.index(phrase)]
 
 
-def test_a_reflection_names_the_answer_and_the_tools(renderer: Renderer) -> None:
-    text = opened(renderer, "reflect")
-    assert text.startswith(TEXT)
-    assert "36" in text[len(TEXT) :]
-    assert "Python or a search" in text
-    assert "<answer>" not in text
-
-
 @pytest.mark.parametrize(
     ("text", "kind", "cause"),
     [
