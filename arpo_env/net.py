@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from arpo_env.errors import ServiceError as ServiceError
-from arpo_env.event_loop import background_loop, run, run_on_loop
+from arpo_env.event_loop import background_loop, run_on_loop
 from envs_registry.install_line import install_line
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RateLimiter:
     """Spaces out the starts of requests, separately for each key. Callers are served in the order in which they ask.
 
     Args:
-        per_second: most starts per second and key.
+        per_second: maximum number of starts per second and key.
     """
 
     def __init__(self, per_second: float) -> None:
@@ -327,10 +327,10 @@ class Http:
         max_bytes: of a body, unpacked.
         retries: further tries after 429, 5xx, or a broken connection.
         pause: seconds before the first retry; doubles each time up to 30 s, and `Retry-After` is obeyed up to 30 s.
-        per_second: most requests per second; None is no limit.
+        per_second: maximum number of requests per second; None is no limit.
         cures: what to do about a status, for the message, as in {401: "set SERPER_API_KEY"}.
         patience: seconds for all tries together, with pauses and the wait for a turn; None is 3 x `timeout`.
-        connections: most requests under way at once; so many connections are kept for reuse.
+        connections: maximum number of requests under way; so many connections are kept for reuse.
         secrets: keys, which no message may hold.
     """
 
@@ -365,10 +365,6 @@ class Http:
             ServiceError: it failed for good.
         """
         return await run_on_loop(self._send(_Request.build(method, url, params, json, headers)))
-
-    def request_sync(self, method: str, url: str, **arguments: Any) -> Reply:
-        """Do the same as `request` and block until it is done."""
-        return run(self.request(method, url, **arguments))
 
     def close(self) -> None:
         """Close the connections; the next request opens new ones."""
@@ -414,7 +410,8 @@ class Http:
         import httpx2
 
         try:
-            async with asyncio.timeout(seconds) as limit, request.stream(client) as response:
+            sending = client.stream(request.method, request.url, content=request.content, headers=request.headers)
+            async with asyncio.timeout(seconds) as limit, sending as response:
                 body = await self._body(response)
         except _TooLarge:
             return Failure(f"answered more than {self.max_bytes:,} bytes", passing=False)
@@ -496,7 +493,6 @@ class _Open:
 class _Request:
     method: str
     url: str
-    params: str
     content: bytes | None
     headers: dict[str, str]
 
@@ -506,24 +502,18 @@ class _Request:
     ) -> _Request:
         """Encode parameters and JSON; move user and password from the address to a header."""
         url, login = _split_login(url)
-        given = {name: value for name, value in (params or {}).items() if value is not None}
+        query = urllib.parse.urlencode({n: v for n, v in (params or {}).items() if v is not None}, doseq=True)
+        if query:
+            url += ("&" if "?" in url else "?") + query
         body = None if content is None else json.dumps(content).encode()
         kind = {} if body is None else {"Content-Type": "application/json"}
-        query = urllib.parse.urlencode(given, doseq=True)
-        return cls(method, url, query, body, {**kind, **login, **(headers or {})})
-
-    def stream(self, client: httpx2.AsyncClient) -> Any:
-        joint = "&" if "?" in self.url else "?"
-        url = self.url + joint + self.params if self.params else self.url
-        return client.stream(self.method, url, content=self.content, headers=self.headers)
+        return cls(method, url, body, {**kind, **login, **(headers or {})})
 
 
 async def _acquired(slots: asyncio.Semaphore, seconds: float) -> bool:
     """Take a slot within the time; return whether that was possible."""
-    if seconds >= _LEAST and not slots.locked():
-        return await slots.acquire()
     try:
-        async with asyncio.timeout(max(0.0, seconds - _LEAST)):
+        async with asyncio.timeout(seconds - _LEAST):
             return await slots.acquire()
     except TimeoutError:
         return False

@@ -56,6 +56,7 @@ async def serve() -> None:
 def measure(port: int, number: int) -> dict[str, float]:
     """Measure one round with the `arpo_env` that this process imports."""
     begun = time.process_time()
+    from arpo_env.event_loop import run
     from arpo_env.net import Http
 
     http, url, body = Http("benchmark"), f"http://127.0.0.1:{port}/search", {"query": "who", "k": 10}
@@ -74,7 +75,7 @@ def measure(port: int, number: int) -> dict[str, float]:
     found = {"first: CPU s": time.process_time() - begun}
     for name, work in {
         "at once": lambda: asyncio.run(at_once()),
-        "in turn": lambda: [http.request_sync("POST", url, json=body) for _ in range(number)],
+        "in turn": lambda: [run(http.request("POST", url, json=body)) for _ in range(number)],
     }.items():
         cpu, started = time.process_time(), time.perf_counter()
         work()

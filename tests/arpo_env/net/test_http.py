@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from arpo_env.event_loop import background_loop
+from arpo_env.event_loop import background_loop, run
 from arpo_env.net import Http, Reply, ServiceError
 from tests.arpo_env.local_server import Call, LocalServer
 
@@ -28,7 +28,7 @@ KEY = "sk-very secret/1234"
 
 
 def ask(http: Http, url: str, **arguments: Any) -> Reply:
-    return http.request_sync("GET", url, **arguments)
+    return run(http.request("GET", url, **arguments))
 
 
 def failure(http: Http, url: str, **arguments: Any) -> ServiceError:
@@ -51,9 +51,8 @@ def threads() -> set[threading.Thread]:
 
 def test_a_request_arrives_as_it_was_asked_for() -> None:
     with LocalServer(lambda call: call.reply({"a": [1, "é"]})) as server:
-        reply = Http("x").request_sync(
-            "POST", f"{server.address}/p", params={"q": "ä b"}, json={"k": 1}, headers={"X-Key": "v"}
-        )
+        sent = {"params": {"q": "ä b"}, "json": {"k": 1}, "headers": {"X-Key": "v"}}
+        reply = run(Http("x").request("POST", f"{server.address}/p", **sent))
         assert reply.json() == {"a": [1, "é"]}
         (seen,) = server.seen
     assert (seen.method, seen.path, seen.params, seen.json()) == ("POST", "/p", {"q": "ä b"}, {"k": 1})
@@ -153,17 +152,6 @@ def test_a_refusal_is_not_repeated_and_names_its_cure() -> None:
 # --- pace
 
 
-def test_the_pace_is_kept() -> None:
-    async def many() -> None:
-        await asyncio.gather(*(http.request("GET", server.address) for _ in range(6)))
-
-    with LocalServer(lambda call: call.reply({})) as server:
-        http = Http("x", per_second=20)
-        started = time.monotonic()
-        asyncio.run(many())
-        assert time.monotonic() - started >= 5 / 20
-
-
 def test_a_queue_that_is_too_long_is_an_error() -> None:
     async def many() -> list[Any]:
         return await asyncio.gather(*(http.request("GET", server.address) for _ in range(5)), return_exceptions=True)
@@ -249,30 +237,6 @@ def test_a_proxy_that_cannot_be_used_is_named_without_its_password(proxy: str, m
     error = failure(quick(), "http://service.test/")
     assert "ALL_PROXY" in str(error)
     assert "hunter2" not in shown(error)
-
-
-def test_a_proxy_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
-    assert "the proxy towards http://service.test/ failed" in str(failure(quick(), "http://service.test/"))
-
-
-def test_a_name_look_up_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: asked.wait(5))
-    started = time.monotonic()
-    failure(quick(), "http://service.test/")
-    assert time.monotonic() - started < 4
-    asked.set()
-
-
-def test_an_unknown_name_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: Any, **__: Any) -> Any:
-        raise socket.gaierror(-2, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert "the name in http://service.test/ is not known" in str(failure(quick(), "http://service.test/"))
 
 
 def test_an_endless_body_is_cut_off() -> None:
