@@ -158,19 +158,12 @@ RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True)
 class Failure:
-    """A try that failed.
+    """A try that failed."""
 
-    Attributes:
-        message: what happened.
-        passing: the next try may succeed.
-        status: HTTP status, or None if there was no answer.
-        pause: seconds that the service asks to wait.
-    """
-
-    message: str
-    passing: bool = True
-    status: int | None = None
-    pause: float = 0.0
+    message: str  # what happened
+    passing: bool = True  # the next try may succeed
+    status: int | None = None  # HTTP status, or None if there was no answer
+    pause: float = 0.0  # seconds that the service asks to wait
 
 
 def from_response(response: httpx2.Response, body: bytes, cures: Mapping[int, str]) -> Failure:

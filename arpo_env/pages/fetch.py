@@ -181,44 +181,26 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class FetchResult:
-    """The answer of a server.
+    """The answer of a server."""
 
-    Attributes:
-        url: address of the request.
-        status: HTTP status.
-        location: target of a redirect, or None.
-        media_type: in lower case, as in "text/html", or "".
-        charset: named by the header, or "".
-        body: decompressed; empty for a redirect or an error.
-        seconds: duration of the request.
-    """
-
-    url: str
-    status: int
-    location: str | None
-    media_type: str
-    charset: str
-    body: bytes
-    seconds: float
+    url: str  # address of the request
+    status: int  # HTTP status
+    location: str | None  # target of a redirect, or None
+    media_type: str  # in lower case, as in "text/html", or ""
+    charset: str  # named by the header, or ""
+    body: bytes  # decompressed; empty for a redirect or an error
+    seconds: float  # duration of the request
 
 
 @dataclass(frozen=True)
 class FetchLimits:
-    """Limits and identity of requests.
+    """Limits and identity of requests."""
 
-    Attributes:
-        max_bytes: of a decompressed body.
-        allow_private: connect also to addresses that are not public.
-        proxy: address of a proxy that the user trusts to refuse private addresses; it looks names up.
-        user_agent: as the server sees it.
-        any_body: accept any type, and cut a body that is too long instead of refusing it.
-    """
-
-    max_bytes: int
-    allow_private: bool
-    proxy: str | None
-    user_agent: str
-    any_body: bool = False
+    max_bytes: int  # of a decompressed body
+    allow_private: bool  # connect also to addresses that are not public
+    proxy: str | None  # address of a proxy that the user trusts to refuse private addresses; it looks names up
+    user_agent: str  # as the server sees it
+    any_body: bool = False  # accept any type, and cut a body that is too long instead of refusing it
 
 
 class _TooLarge(Exception):

@@ -204,17 +204,11 @@ _GENERIC = frozenset({"mozilla", "compatible", "http", "https"})
 
 @dataclass(frozen=True)
 class RobotsRules:
-    """What a site allows one reader.
+    """What a site allows one reader."""
 
-    Attributes:
-        file: the parsed file, or None if the site has none.
-        user_agent: names of the reader, which are looked up in the file.
-        fault: why nothing may be read at all, or "".
-    """
-
-    file: protego.Protego | None = None
-    user_agent: str = ""
-    fault: str = ""
+    file: protego.Protego | None = None  # the parsed file, or None if the site has none
+    user_agent: str = ""  # names of the reader, which are looked up in the file
+    fault: str = ""  # why nothing may be read at all, or ""
 
     def allows(self, url: str) -> bool:
         """Return whether an address of the site may be read."""

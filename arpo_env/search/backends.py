@@ -143,25 +143,15 @@ _CONTROL = re.compile(r"[\x00-\x20\x7f]+")
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """One search, from which the request to a provider is made.
+    """One search, from which the request to a provider is made."""
 
-    Attributes:
-        text: one line, short enough for the service.
-        k: number of results, within the service's limit.
-        language: "en", "zh", ...: chosen by the user, or guessed from the query.
-        chosen: whether the user chose the language.
-        country: two letters, or None; Tavily expects its English name.
-        full_text: whether page texts are wanted.
-        keys: environment variable of the provider -> its value.
-    """
-
-    text: str
-    k: int
-    language: str
-    chosen: bool
-    country: str | None
-    full_text: bool
-    keys: Mapping[str, str]
+    text: str  # one line, short enough for the service
+    k: int  # number of results, within the service's limit
+    language: str  # "en", "zh", ...: chosen by the user, or guessed from the query
+    chosen: bool  # whether the user chose the language
+    country: str | None  # two letters, or None; Tavily expects its English name
+    full_text: bool  # whether page texts are wanted
+    keys: Mapping[str, str]  # environment variable of the provider -> its value
 
     @property
     def key(self) -> str:
@@ -321,15 +311,12 @@ class ReplyShape:
     """Where the results are in a reply.
 
     Attributes:
-        path: to the list of results.
-        columns: the fields of each result.
-        marker: a key whose presence in a reply without that list means that nothing was found.
         leads: objects beside the list that answer the query directly: (key, fields).
     """
 
-    path: tuple[str, ...]
-    columns: HitFields = HitFields()
-    marker: str = ""
+    path: tuple[str, ...]  # to the list of results
+    columns: HitFields = HitFields()  # the fields of each result
+    marker: str = ""  # a key whose presence in a reply without that list means that nothing was found
     leads: tuple[tuple[str, HitFields], ...] = ()
 
     def hits(self, reply: Reply, data: Any) -> list[Hit]:

@@ -168,17 +168,11 @@ _IN_BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")
 
 @dataclass(frozen=True)
 class ParsedQuery:
-    """The parts of a query, in lower case and Unicode's compatibility form.
+    """The parts of a query, in lower case and Unicode's compatibility form."""
 
-    Attributes:
-        terms: its words without stop words, or all words if all are stop words; each once.
-        pairs: pairs of neighbouring CJK characters, and single ones that have no neighbour; each once.
-        names: runs of words that may be the title of a passage: (text, number of words).
-    """
-
-    terms: tuple[str, ...]
-    pairs: tuple[str, ...]
-    names: tuple[tuple[str, int], ...]
+    terms: tuple[str, ...]  # its words without stop words, or all words if all are stop words; each once
+    pairs: tuple[str, ...]  # pairs of neighbouring CJK characters, and single ones that have no neighbour; each once
+    names: tuple[tuple[str, int], ...]  # runs of words that may be the title of a passage: (text, number of words)
 
     @classmethod
     def read(cls, query: str) -> ParsedQuery:

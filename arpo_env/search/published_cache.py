@@ -25,23 +25,14 @@ _LEAK = re.compile(r"</?(search|result|think|python|answer|query)>|<\|")
 
 @dataclass(frozen=True)
 class ArpoImport:
-    """Counts of an imported published cache.
+    """Counts of an imported published cache."""
 
-    Attributes:
-        entries: entries in the file.
-        records: records written; fewer if queries are equal after normalisation.
-        collisions: entries whose normalised query was already present; the first one is kept.
-        prefixed: queries that begin with "search query:".
-        leaked: queries that contain tags, that is model text after the end of the query; they are kept unchanged.
-        nothing: entries without results.
-    """
-
-    entries: int
-    records: int
-    collisions: int
-    prefixed: int
-    leaked: int
-    nothing: int
+    entries: int  # entries in the file
+    records: int  # records written; fewer if queries are equal after normalisation
+    collisions: int  # entries whose normalised query was already present; the first one is kept
+    prefixed: int  # queries that begin with "search query:"
+    leaked: int  # queries that contain tags, that is model text after the end of the query; they are kept unchanged
+    nothing: int  # entries without results
 
 
 def import_arpo_json(cache: Cache, path: str | os.PathLike[str], provider: str = ARPO_PROVIDER) -> ArpoImport:

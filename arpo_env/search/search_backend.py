@@ -163,17 +163,11 @@ def search_request(query: str, k: int, parameters: dict[str, Any]) -> dict[str, 
 
 @dataclass(frozen=True)
 class SearchPrice:
-    """The price of a provider.
+    """The price of a provider."""
 
-    Attributes:
-        usd: US dollars for 1,000 searches.
-        source: page that names the price.
-        read: the month it was read, as in "2026-11".
-    """
-
-    usd: float
-    source: str
-    read: str
+    usd: float  # US dollars for 1,000 searches
+    source: str  # page that names the price
+    read: str  # the month it was read, as in "2026-11"
 
 
 PRICES = {

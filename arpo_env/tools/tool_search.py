@@ -55,19 +55,12 @@ _DEEPEST = 50  # levels of a schema; JSON encoders give up at some hundreds
 
 @dataclass(frozen=True)
 class ToolDocument:
-    """One tool that can be found.
+    """One tool that can be found."""
 
-    Attributes:
-        name: name for calls.
-        description: what it does, for the search and for the model.
-        parameters: JSON schema of its arguments.
-        category: the collection that it belongs to, or "".
-    """
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-    category: str = ""
+    name: str  # name for calls
+    description: str  # what it does, for the search and for the model
+    parameters: dict[str, Any]  # JSON schema of its arguments
+    category: str = ""  # the collection that it belongs to, or ""
 
     @property
     def schema(self) -> JsonSchema:
@@ -90,17 +83,11 @@ class ToolDocument:
 
 @dataclass(frozen=True)
 class DocumentFault:
-    """A document that could not be read.
+    """A document that could not be read."""
 
-    Attributes:
-        where: its place: "line 12", "document 12".
-        name: its name, as far as it can be told, or "".
-        reason: what is wrong.
-    """
-
-    where: str
-    name: str
-    reason: str
+    where: str  # its place: "line 12", "document 12"
+    name: str  # its name, as far as it can be told, or ""
+    reason: str  # what is wrong
 
     def __str__(self) -> str:
         return f"{self.where}{f' ({self.name})' if self.name else ''}: {self.reason}"
