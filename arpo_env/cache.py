@@ -638,13 +638,7 @@ def export_jsonl(cache: Cache, path: str | os.PathLike[str]) -> int:
 
 
 def import_jsonl(cache: Cache, path: str | os.PathLike[str], replace_records: bool = False) -> int:
-    """Add the records of an exported file; return the number of added records.
-
-    Args:
-        cache: the cache to add to.
-        path: path of the exported file.
-        replace_records: replace existing records with the same key.
-    """
+    """Add the records of an exported file; return the number of added records."""
     added = 0
     with open(path, "rb") as file:
         lines = (_record(line, f"{path}, line {number}") for number, line in enumerate(file, 1) if line.strip())

@@ -251,14 +251,7 @@ def open_pages(limits: FetchLimits) -> httpx2.AsyncClient:
 
 
 async def fetch(client: httpx2.AsyncClient, address: Address, seconds: float, limits: FetchLimits) -> FetchResult:
-    """Send one GET request.
-
-    Args:
-        client: made by `open_pages`; it keeps cookies.
-        address: of the page.
-        seconds: for the whole request.
-        limits: of the body.
-    """
+    """Send one GET request."""
     import httpx2
 
     started = time.monotonic()

@@ -86,13 +86,7 @@ class PageSummariser:
         self.chat, self.cache = chat, cache
 
     async def summarise(self, query: str, steps: Sequence[str], pages: Sequence[Page | Hit]) -> str:
-        """Return what the pages contain for the query.
-
-        Args:
-            query: the current search.
-            steps: the reasoning so far, with its searches and results.
-            pages: best first. If none has text, the model is not asked.
-        """
+        """Return what the pages contain for the query."""
         language = "zh" if _is_chinese(query) else "en"
         shown = self._shown(pages)
         if not shown:

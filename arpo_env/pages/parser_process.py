@@ -102,12 +102,7 @@ def _pieces(soup: Any) -> Iterator[str]:
 
 
 def page_links(markup: str, base: str) -> list[tuple[str, str]]:
-    """Return text and address of the links of a page in order, each address once; those within the page are left out.
-
-    Args:
-        markup: of the page.
-        base: its address.
-    """
+    """Return text and address of the links of a page in order, each once; those within the page are left out."""
     from lxml import html
 
     try:

@@ -73,13 +73,7 @@ def _how_to_install(lack: str) -> str:
 
 
 class PageParser:
-    """Parses pages in a few processes, started when they are first needed.
-
-    Args:
-        processes: maximum number at a time.
-        seconds: limit of one page.
-        memory: bytes that one process may use.
-    """
+    """Parses pages in a few processes, started when they are first needed."""
 
     def __init__(self, processes: int = 2, seconds: float = 15.0, memory: int = 1 << 30) -> None:
         self._seconds = seconds
@@ -238,13 +232,7 @@ def parse_robots(text: str, user_agent: str) -> RobotsRules:
 
 
 class RobotsCache:
-    """The rules of many sites for one user agent. Each file is fetched once an hour, by whoever comes first.
-
-    Args:
-        fetch: requests one address; raises `PageError`.
-        ports: the allowed ports; None allows all.
-        user_agent: whose rules are wanted.
-    """
+    """The rules of many sites for one user agent. Each file is fetched once an hour, by whoever comes first."""
 
     def __init__(
         self, fetch: Callable[[Address], Awaitable[FetchResult]], ports: Sequence[int] | None, user_agent: str

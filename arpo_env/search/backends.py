@@ -895,14 +895,7 @@ class _Protocol:
 
 
 def make_retriever(name: str, address: str | None, *, http: Http | None = None) -> SearchBackend:
-    """Return a search backend for a retrieval server.
-
-    Args:
-        name: one of the protocols.
-        address: of the server, with or without the protocol's path; for Elasticsearch with the index. User and
-            password may stand in it.
-        http: limits of time, size, rate and retries.
-    """
+    """Return a search backend for a retrieval server."""
     if name not in _PROTOCOLS:
         hint = nearest_hint(name, list(_PROTOCOLS), "did you mean {!r}?", f"there are {', '.join(_PROTOCOLS)}")
         raise ValueError(f"no retriever is called {name!r}; {hint}")

@@ -107,10 +107,6 @@ class CachedSearch(SearchBackend):
     """A backend whose answers go through a cache.
 
     Queries that are equal after `normalise_query` share the answer to the first of them. A blank query finds nothing.
-
-    Args:
-        backend: is closed together with this one; the cache is not, since others may use it.
-        cache: its mode decides whether the backend is asked.
     """
 
     def __init__(self, backend: SearchBackend, cache: Cache) -> None:

@@ -30,15 +30,7 @@ class BadRequest(ValueError):
 
 
 async def retrieve(backend: SearchBackend, request: Any) -> dict[str, Any]:
-    """Answer one `/retrieve` request.
-
-    Args:
-        backend: is searched.
-        request: queries; topk (null and 0 mean 3); return_scores (false by default, as in Search-R1).
-
-    Returns:
-        result: for each query its documents, with their scores if return_scores is true.
-    """
+    """Answer one `/retrieve` request."""
     if not isinstance(request, dict):
         raise BadRequest("the body has to be a JSON object")
     queries, topk, scored = request.get("queries"), request.get("topk") or DEFAULT_TOPK, request.get("return_scores")

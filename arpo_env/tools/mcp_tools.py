@@ -359,12 +359,7 @@ class _Failed(Exception):
 
 
 class ServerRecord:
-    """The recorded tools and answers of one server.
-
-    Args:
-        server: name of the server in the cache.
-        cache: where answers are stored; None disables recording.
-    """
+    """The recorded tools and answers of one server."""
 
     def __init__(self, server: str, cache: Cache | None) -> None:
         self.server = server
@@ -393,14 +388,7 @@ class ServerRecord:
         ask: Callable[[], Awaitable[McpAnswer]],
         history: Sequence[tuple[str, dict[str, Any]]] | None,
     ) -> McpAnswer:
-        """Return the answer of a tool.
-
-        Args:
-            tool: name of the tool at the server.
-            arguments: JSON object.
-            ask: executes the call.
-            history: earlier calls to this server (name and arguments); None if they do not matter.
-        """
+        """Return the answer of a tool."""
         if self.cache is None:
             return await ask()
         request: dict[str, Any] = {"tool": tool, "arguments": arguments}

@@ -158,13 +158,7 @@ def clean_query(text: str) -> str:
 
 
 def render(hits: Sequence[Hit], max_characters: int = 20_000, entry: int = _ENTRY) -> str:
-    """Return hits as numbered entries of title and snippet; duplicate texts are dropped.
-
-    Args:
-        hits: best first.
-        max_characters: maximum length of the result; entries that do not fit are dropped.
-        entry: maximum number of characters of one hit's text.
-    """
+    """Return hits as numbered entries of title and snippet; duplicate texts are dropped."""
     texts: dict[str, str] = {}
     for hit in hits:
         body = " ".join((hit.snippet or hit.text).split())[:entry]

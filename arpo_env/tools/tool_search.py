@@ -364,26 +364,13 @@ Write the condensed result and nothing else."""
 
 
 class ResultCondenser:
-    """Condenses results with a chat model. Many episodes may share it.
-
-    Args:
-        chat: the model; with a cache its replies are recorded.
-        limit: results with more characters are condensed.
-        max_tokens: of a reply, reasoning included.
-    """
+    """Condenses results with a chat model. Many episodes may share it."""
 
     def __init__(self, chat: ChatModel, limit: int, max_tokens: int = 4096) -> None:
         self.chat, self.limit, self.max_tokens = chat, limit, max_tokens
 
     async def condense(self, name: str, arguments: Mapping[str, object], steps: Sequence[str], text: str) -> str:
-        """Return a result as the agent is shown it; one that is not too long stays as it is.
-
-        Args:
-            name: of the tool.
-            arguments: of the call.
-            steps: what the agent wrote and read before the call.
-            text: the result.
-        """
+        """Return a result as the agent is shown it; one that is not too long stays as it is."""
         if len(text) <= self.limit:
             return text
         prompt = self._prompt(name, arguments, steps, text)
@@ -594,13 +581,7 @@ print(_value if isinstance(_value, str) else _json.dumps(_value, ensure_ascii=Fa
 
 
 class SandboxedTools:
-    """Runs the functions of tools.
-
-    Args:
-        code: returns the sources that a tool needs, and the name of its function.
-        sandbox: where they run: a sandbox, or settings of the process-wide one (see `default_sandbox`).
-        timeout: time limit of a call in seconds.
-    """
+    """Runs the functions of tools."""
 
     def __init__(
         self,
@@ -641,13 +622,7 @@ Arguments of the call:
 
 
 class SimulatedTools:
-    """Answers the calls of tools by a model.
-
-    Args:
-        chat: the model; with a cache its answers are recorded.
-        documents: of the tools.
-        max_tokens: limit of an answer.
-    """
+    """Answers the calls of tools by a model."""
 
     def __init__(self, chat: ChatModel, documents: Sequence[ToolDocument], max_tokens: int = 1024) -> None:
         self._chat, self._max_tokens = chat, max_tokens

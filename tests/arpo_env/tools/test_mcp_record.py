@@ -184,9 +184,6 @@ def test_an_http_server_is_replayed_without_a_connection(tmp_path: Path) -> None
     assert call(tool, a=1, b=2) == ("3", "ok")
 
 
-# without a server
-
-
 # the server's name
 
 
