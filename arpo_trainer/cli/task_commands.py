@@ -329,7 +329,7 @@ def import_records(file: CacheFile, source: Path, /, *, provider: str | None = N
         replace: replace existing records by those of a .jsonl file
     """
     from arpo_env.cache import Cache, import_jsonl
-    from arpo_env.search.published_cache import ARPO_PROVIDER, import_arpo_json
+    from arpo_env.search.search_backend import ARPO_PROVIDER, import_arpo_json
 
     exported = source.suffix == ".jsonl"
     if exported and provider:

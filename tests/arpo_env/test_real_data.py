@@ -19,7 +19,7 @@ from arpo_env import ToolEnv
 from arpo_env.cache import Cache, CacheMiss
 from arpo_env.event_loop import run
 from arpo_env.grading.check_pool import CheckPool
-from arpo_env.search.published_cache import import_arpo_json
+from arpo_env.search.search_backend import import_arpo_json
 from arpo_trainer.cli.arpo_command import main
 from envs_registry import Task, get_spec
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from arpo_env.cache import Cache, CacheMiss, export_jsonl, import_jsonl
-from arpo_env.search.published_cache import import_arpo_json
-from arpo_env.search.search_backend import CachedSearch, RecordedSearch
+from arpo_env.search.search_backend import CachedSearch, RecordedSearch, import_arpo_json
 from arpo_trainer.cli.arpo_command import main
 
 PUBLISHED = {
