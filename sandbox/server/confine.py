@@ -359,7 +359,6 @@ _GET_NO_NEW_PRIVS = 39
 _COLLAPSE, _HUGE = 25, 2 << 20
 _NO_CORE = 1  # byte; with 0 the kernel would still start the program of a core_pattern that is a pipe, as root
 _REMOUNT = 32 | 2 | 4 | 8  # MS_REMOUNT, NOSUID, NODEV, NOEXEC
-_libc.prctl.argtypes = (ctypes.c_int, *4 * (ctypes.c_ulong,))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox import Execution, Interpreter, Sandbox, SyncInterpreter
+from sandbox import Execution, Interpreter, Sandbox, SessionLost, SyncInterpreter
 
 COUNT = "import time\nn = 0\nwhile True:\n    n += 1\n    time.sleep(0.001)"
 STUBBORN = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
@@ -91,6 +91,8 @@ def test_a_cell_that_will_not_stop_is_ended_with_its_session(python: SyncInterpr
     execution = outcome()
     assert (execution.status, execution.alive) == ("interrupted", False)
     assert "could not be interrupted" in str(execution.error)
+    with pytest.raises(SessionLost, match="open a new interpreter"):
+        python.run("1")
     python.restart()
     assert python.run("6 * 7").value == "42"
 

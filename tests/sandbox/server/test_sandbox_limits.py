@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sandbox_under_test import open_or_skip, skip_over_http
+from sandbox_under_test import open_or_skip
 
-from sandbox import Limits, Sandbox, SessionLost, SyncInterpreter
-
-COUNT_SLEEPS = """
-import os
-n = 0
-for name in os.listdir('/proc'):
-    if name.isdigit():
-        try:
-            n += 'NEEDLE' in open(f'/proc/{name}/cmdline').read()
-        except OSError:
-            pass
-print(n)
-"""
-
-
-def running(python: SyncInterpreter, needle: str) -> int:
-    """Count processes with a word in their command line, as seen from inside."""
-    return int(python.run(COUNT_SLEEPS.replace("NEEDLE", needle)).stdout)
-
-
-def settled(python: SyncInterpreter, needle: str) -> int:
-    """The same, once it is 0 or five seconds have passed."""
-    deadline = time.monotonic() + 5
-    while (left := running(python, needle)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return left
+from sandbox import Limits, SessionLost, SyncInterpreter
 
 
 def test_a_timeout_interrupts_and_keeps_the_variables(python: SyncInterpreter) -> None:
@@ -52,7 +25,6 @@ def test_a_timeout_interrupts_and_keeps_the_variables(python: SyncInterpreter) -
     [
         "import time; time.sleep(60)",
         "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])",
-        "import os; os.system('python3 -c \"import time; time.sleep(60)\"')",
         "import threading; threading.Event().wait()",
     ],
 )
@@ -60,77 +32,6 @@ def test_waiting_is_interrupted_too(python: SyncInterpreter, code: str) -> None:
     execution = python.run(code, timeout=0.3)
     assert (execution.status, execution.alive) == ("timeout", True)
     assert python.run("1").value == "1"
-
-
-def test_what_can_not_be_interrupted_is_killed(python: SyncInterpreter) -> None:
-    execution = python.run("sum(range(10**13))", timeout=0.3)
-    assert (execution.status, execution.alive) == ("timeout", False)
-    assert "the session was ended" in str(execution.error)
-    with pytest.raises(SessionLost, match="open a new interpreter"):
-        python.run("1")
-
-
-def test_a_kill_takes_all_descendants_along(sandbox: Sandbox, python: SyncInterpreter) -> None:
-    stubborn = sandbox.interpreter_sync()
-    code = """
-import os, signal, subprocess, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-nap = "import time; time.sleep(12345.5)"
-subprocess.Popen([sys.executable, "-c", nap])
-subprocess.Popen([sys.executable, "-c", nap], start_new_session=True)
-subprocess.run(["/bin/sh", "-c", f"{sys.executable} -c '{nap}' &"])
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        os.execv(sys.executable, [sys.executable, "-c", nap])
-    os._exit(0)
-print("started", flush=True)
-while True: pass
-"""
-    execution = stubborn.run(code, timeout=2)
-    assert (execution.status, execution.stdout) == ("timeout", "started\n")
-    assert settled(python, "12345.5") == 0
-
-
-def processes_become(sandbox: Sandbox, holds: Callable[[int], bool]) -> bool:
-    """Wait until the number of processes is as it should be; sessions do not see each other's everywhere."""
-    deadline = time.monotonic() + 5
-    while not (there := holds(sum(one["processes"] for one in sandbox.condition()))) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return there
-
-
-def settled_processes(sandbox: Sandbox) -> int:
-    """The number of processes once what earlier tests have started is gone: the least in half a second."""
-    skip_over_http(sandbox, "a server does not tell its clients how many processes it has")
-    found = []
-    for _ in range(10):
-        found.append(sum(one["processes"] for one in sandbox.condition()))
-        time.sleep(0.05)
-    return min(found)
-
-
-DAEMON = """
-import os, subprocess, sys
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(999)"], start_new_session=True)
-"""
-
-
-def test_closing_takes_daemons_along(sandbox: Sandbox) -> None:
-    before = settled_processes(sandbox)
-    with sandbox.interpreter_sync() as other:
-        other.run(DAEMON)
-        assert processes_become(sandbox, lambda now: now >= before + 2)
-    assert processes_become(sandbox, lambda now: now <= before)
-
-
-def test_daemons_of_a_session_that_has_exited_are_swept_up(sandbox: Sandbox) -> None:
-    before = settled_processes(sandbox)
-    other = sandbox.interpreter_sync()
-    other.run(DAEMON)
-    assert processes_become(sandbox, lambda now: now >= before + 2)
-    assert other.run("os._exit(4)").status == "killed"
-    assert processes_become(sandbox, lambda now: now <= before)
 
 
 def test_long_output_keeps_head_and_tail(python: SyncInterpreter) -> None:
