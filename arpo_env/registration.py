@@ -219,12 +219,6 @@ def _make_subclass(
     return env.with_protocol(protocol) if protocol else env
 
 
-def remember_home(env_id: str, module: str) -> None:
-    """Remember the module that registers an id, so that another process can import it."""
-    if module != "__main__":
-        _homes[env_id] = module
-
-
 def _restore(env_id: str, home: str, options: Mapping[str, tuple[str, Any]]) -> EnvFactory:
     if home and not has_spec(env_id):
         import_module(home)
@@ -317,8 +311,8 @@ def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool
         The registered spec.
 
     Raises:
-        ValueError: Gymnasium does not accept the id, another module has registered the id, a field is unknown, or
-            the tasks have none of these forms.
+        ValueError: another module has registered the id, a field is unknown, or the tasks have none of these forms.
+        gymnasium.error.Error: Gymnasium does not accept the id.
     """
     made = _spec(spec, tasks, parts)
     caller = sys._getframe(1).f_globals
@@ -338,7 +332,8 @@ def register(spec: str | EnvSpec, tasks: Tasks | None = None, *, overwrite: bool
     if loader is not None:
         register_source(made.source, loader)
     _origins[made.id] = origin
-    remember_home(made.id, module)
+    if module != "__main__":  # so that another process can import it
+        _homes[made.id] = module
     return made
 
 
@@ -403,7 +398,13 @@ def _spec(given: str | EnvSpec, tasks: Tasks | None, parts: Mapping[str, Any]) -
             hint = nearest_hint(name, (*_PARTS, "tasks", "overwrite"), "did you mean {!r}?", every)
             raise ValueError(f"an environment has no field {name!r}; {hint}")
     env_id = given.id if isinstance(given, EnvSpec) else given
-    _check_id(env_id)
+    module, colon, name = env_id.rpartition(":")
+    if colon:
+        raise ValueError(
+            f"the module is not part of the id: register {name!r}, and use {env_id!r} where module {module!r} is "
+            "not imported yet"
+        )
+    parse_env_id(env_id)  # Gymnasium refuses an id of another form
     values: dict[str, Any] = {"description": ""}
     if isinstance(given, EnvSpec):
         values = {name: getattr(given, name) for name in _PARTS}
@@ -423,23 +424,6 @@ def _spec(given: str | EnvSpec, tasks: Tasks | None, parts: Mapping[str, Any]) -
             "environment"
         )
     return EnvSpec(id=env_id, **values)
-
-
-def _check_id(env_id: str) -> None:
-    if not isinstance(env_id, str):
-        raise ValueError(f"an id is a string such as 'mine/Task-v0', or an EnvSpec; got {env_id!r:.80}")
-    module, colon, name = env_id.rpartition(":")
-    if colon:
-        raise ValueError(
-            f"the module is not part of the id: register {name!r}, and use {env_id!r} where module {module!r} is "
-            "not imported yet"
-        )
-    try:
-        parse_env_id(env_id)
-    except gymnasium.error.Error as error:
-        raise ValueError(
-            f"Gymnasium does not accept the id {env_id!r}; write NAMESPACE/Name-v0, as in 'mine/Task-v0'"
-        ) from error
 
 
 def _next_version(env_id: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from envs_registry.nearest_name import nearest_hint
-from envs_registry.spec import EnvSpec, get_spec, has_spec
+from envs_registry.spec import get_spec, has_spec
 from envs_registry.task import Task
 
 
@@ -187,10 +187,9 @@ def _loader(name: str) -> Loader:
 # Tasks that a command line names: `named_source("arpo/MATH-v0:test=math.jsonl", "held out")`.
 
 OF_ENDLESS = 1000  # tasks of an endless source that are taken
-Use = Literal["train", "held out"]
 
 
-def named_source(text: str, use: Use) -> tuple[str, TaskSource]:
+def named_source(text: str, use: Literal["train", "held out"]) -> tuple[str, TaskSource]:
     """Return the name and the tasks of [MODULE:]ENV[:SPLIT][=PATH]; of an endless source the first ones.
 
     Args:
@@ -208,13 +207,9 @@ def named_source(text: str, use: Use) -> tuple[str, TaskSource]:
         name, _, split = split.partition(":")
         env_id = f"{env_id}:{name}"
     spec = get_spec(env_id)
-    split = split or _split_of(spec, use)
+    first = next(iter(spec.splits), "")
+    split = split or (first if use == "train" else next((one for one in spec.splits if one != "train"), first))
     source = load_source(spec.source, split=split or None, data=path or None)
     # comparisons read every task, and refuse endless sources
     shown = f"{spec.id}:{split}" if split else spec.id
     return shown, source if source.size is not None else LimitedSource(source, OF_ENDLESS)
-
-
-def _split_of(spec: EnvSpec, use: Use) -> str:
-    first = next(iter(spec.splits), "")
-    return first if use == "train" else next((split for split in spec.splits if split != "train"), first)

@@ -90,6 +90,8 @@ def test_a_native_call_folds_and_must_be_alone(protocol: str) -> None:
     *_, info = env.step(env.protocol.write_calls("", calls[1:]))
     assert info["folded"]
     assert info["messages"] == env.context()
+    text, *_, info = env.step(env.protocol.write_calls("", calls[1:]))
+    assert ("No folds are left" in text, info["folded"], info["folds"]) == (True, False, 1)
 
 
 def test_another_model_writes_the_memories(tmp_path: Path) -> None:

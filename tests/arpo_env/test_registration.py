@@ -114,8 +114,6 @@ def test_another_environment_s_tasks_can_be_played_otherwise() -> None:
         (("mine/Bad-v0", 5), {}, "must be a list of Task, a task source"),
         (("mine/Bad-v0", [ONE]), {"tool": ["python"]}, "no field 'tool'; did you mean 'tools'"),
         (("my_envs:mine/Bad-v0", [ONE]), {}, "register 'mine/Bad-v0'"),
-        (("mine Bad", [ONE]), {}, "write NAMESPACE/Name-v0"),
-        ((5, [ONE]), {}, "an id is a string"),
         (("CartPole-v1", [ONE]), {}, "already registered"),
         (("arpo/GSM8K-v0", [ONE]), {}, "such as 'arpo/GSM8K-v1', or give overwrite=True"),
     ],
