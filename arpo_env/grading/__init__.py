@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from arpo_env.errors import GradingError
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_grader import ChoiceGrader, MathGrader
 from arpo_env.grading.published_metrics import GaiaGrader
-from arpo_env.grading.qa_grader import ExactGrader, QaGrader
+from arpo_env.grading.qa_grader import QaGrader
 from envs_registry import Task
 from envs_registry.nearest_name import nearest_hint
 
@@ -60,7 +61,7 @@ GRADERS: dict[str, Callable[..., Grader]] = {
     "auto": _by_kind,
     "math": MathGrader,
     "qa": QaGrader,
-    "em": ExactGrader,
+    "em": partial(QaGrader, exact=True),
     "mcq": ChoiceGrader,
     "gaia": GaiaGrader,
     "judge": _judge,

@@ -30,6 +30,7 @@ from arpo_env.grading.math_formulas import (
     read_shape,
     symbols,
     without_spaces,
+    without_thousands,
 )
 from arpo_env.grading.math_values import as_value, is_printed, same_value, split_unit
 
@@ -49,9 +50,7 @@ def same_mathematics(answer: str, gold: str, by_text: bool = True) -> bool:
     fold = len(letters) == len({letter.lower() for letter in letters})
     wanted = read_shape(gold)
     if "," not in gold:
-        answer = re.sub(
-            r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?![\d,\])])", lambda match: match[0].replace(",", ""), answer
-        )
+        answer = without_thousands(answer)
     if re.search(r"\\log(?![_a-z])", gold):
         answer = re.sub(r"\\log_(?:\{10\}|10(?!\d))|\\lg(?![a-z])", r"\\log ", answer)
     return _Comparison(fold, by_text).same(read_shape(in_signs(answer) if is_region(wanted) else answer), wanted)

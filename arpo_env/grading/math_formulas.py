@@ -114,6 +114,11 @@ def without_spaces(text: str) -> str:
     return re.sub(r"_\{(\w)\}", r"_\1", re.sub(r"(?<!\d) | (?!\d)", "", text))
 
 
+def without_thousands(text: str) -> str:
+    """Write 1,204 as 1204, unless the commas may separate items."""
+    return re.sub(r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?![\d,\])])", lambda match: match[0].replace(",", ""), text)
+
+
 def names_in(text: str) -> list[str]:
     r"""Return the names in "(r, \theta)" or "p, q and r", without spaces."""
     names = re.findall(_ATOM, re.sub(r"\band\b", ",", text))

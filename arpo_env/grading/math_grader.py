@@ -49,6 +49,7 @@ from arpo_env.grading.math_formulas import (
     symbols,
     variables,
     without_spaces,
+    without_thousands,
 )
 from arpo_env.grading.math_question import (
     abbreviates,
@@ -86,7 +87,6 @@ _SPLIT_NUMBER = re.compile(r"\d\s+\.?\d")
 _APPROXIMATE = re.compile(r"\\(?:approx|simeq|doteq)(?![a-zA-Z])\s*|^(?:approximately|about|around|roughly|大约|约)\s*")
 _SAME = re.compile(r"(?:,\s*|\s+)(?:i\.e\.,?|or equivalently|equivalently|that is,?|or)\s+|(?:,\s*)?(?:或|即)")
 _BELOW_ZERO = re.compile(r"(.+?)\s+(?:degrees?\s*(?:celsius|fahrenheit|[CF])?\s+)?below\s+zero|零下\s*(.+)")
-_THOUSANDS = re.compile(r"(?<![\d,.(\[])[1-9]\d{0,2}(?:,\d{3})+(?![\d,\])])")
 _WHERE = re.compile(r"(?P<main>.+?),?\s+(?:where|with)\s+(?P<bound>.+)")
 _BOUND = re.compile(r"\s*([A-Za-z])\s*=\s*(-?\d+(?:/\d+)?)\s*")
 # read only where the gold answer is a number or a binomial, for C and P may also be points
@@ -387,7 +387,7 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
     ):
         return Undecided(match[1], rf"{_number_text(number)} \cdot \frac{{\pi}}{{180}}")
     if "=" in text:
-        text = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+        text = without_thousands(text)
         text = _substitute_bound(match) if (match := _WHERE.fullmatch(text)) else text
     text = ABOUT.sub("", text) if gold.about else text
     # "x = 4 + 5 = 9": the last side is the answer; "9 = x" and "9 = 4 + 5" are turned around

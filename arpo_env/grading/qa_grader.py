@@ -1,4 +1,4 @@
-"""`QaGrader`: exact match and token F1 over all aliases, for one claim only. `ExactGrader`: exact match only.
+"""`QaGrader`: exact match and token F1 over all aliases, for one claim only.
 
 Exact match means the same answer in any form (`qa_tokens`, `qa_values`), with or without a sentence around it
 (`qa_question`), also if it says more about the gold answer (`qa_additions`). Otherwise the score is F1, as in the
@@ -84,7 +84,7 @@ from arpo_env.grading.qa_values import (
 from arpo_env.grading.words import listed, word_set
 from envs_registry import Task
 
-__all__ = ["ExactGrader", "QaGrader", "qa_scores", "tokens"]
+__all__ = ["QaGrader", "qa_scores", "tokens"]
 
 
 _LONGEST = 1_500  # characters of an answer that are considered
@@ -111,21 +111,15 @@ _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "�
 
 
 class QaGrader(Grader):
-    """Grades answers in words: `Score.value` is F1, `parts` has `em` and `f1`."""
+    """Grades answers in words: `Score.value` is F1, or exact match if `exact`; `parts` has `em` and `f1`."""
+
+    def __init__(self, exact: bool = False) -> None:
+        self.exact = exact
 
     async def grade(self, answer: str, task: Task) -> Score:
         """Score an answer by its best match among the gold answers."""
         em, f1 = qa_scores(answer, task.answers, task.question)
-        return Score(f1, {"em": em, "f1": f1})
-
-
-class ExactGrader(Grader):
-    """Grades answers in words as right or wrong: `Score.value` is exact match, `parts` has `em` and `f1`."""
-
-    async def grade(self, answer: str, task: Task) -> Score:
-        """Score 1 for an answer that exactly matches a gold answer, else 0."""
-        em, f1 = qa_scores(answer, task.answers, task.question)
-        return Score(em, {"em": em, "f1": f1})
+        return Score(em if self.exact else f1, {"em": em, "f1": f1})
 
 
 def qa_scores(answer: str, golds: Sequence[str], question: str = "") -> tuple[float, float]:
