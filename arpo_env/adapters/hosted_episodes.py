@@ -220,7 +220,7 @@ class HostedEpisodes:
 
     Args:
         factory: the environment.
-        max_episodes: most episodes at the same time.
+        max_episodes: maximum number of episodes at the same time.
         idle_seconds: after this time without a call an episode is closed and forgotten.
         show_reward: whether clients may read rewards.
 
@@ -467,12 +467,7 @@ async def _refuse(scope: Scope, send: Send, status: int, why: str) -> None:
 
 
 def bind(host: str, port: int, token: str) -> socket.socket:
-    """Return a listening socket.
-
-    Args:
-        host: the address; beyond loopback there has to be a token.
-        port: 0 chooses a free one.
-        token: the token of the server; empty for none.
+    """Return a listening socket; port 0 chooses a free one, and beyond loopback there has to be a token.
 
     Raises:
         ValueError: there is no token but others can reach the address, or the address cannot be used.

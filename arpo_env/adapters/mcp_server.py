@@ -39,12 +39,7 @@ _EPISODE = {"type": "string", "description": "the handle that start_episode retu
 
 
 class EpisodeTools:
-    """What one place of the server offers: its list of tools, and their calls.
-
-    Args:
-        episodes: all episodes.
-        handle: the episode of this place; "" where calls name it.
-    """
+    """What one place of the server offers: its tools, in the episode `handle`, which is "" where calls name it."""
 
     def __init__(self, episodes: HostedEpisodes, handle: str) -> None:
         self._episodes, self._handle = episodes, handle
@@ -86,11 +81,7 @@ class EpisodeTools:
 
 
 def make_server(episodes: HostedEpisodes, handle: str = "") -> Any:
-    """Return an `mcp.server.lowlevel.Server`.
-
-    Args:
-        episodes: the episodes that it serves.
-        handle: the episode of all requests; "" takes it from the path of each.
+    """Return an `mcp.server.lowlevel.Server`; all requests are for the episode `handle`, or "" for that of their path.
 
     Raises:
         ModuleNotFoundError: the MCP SDK is not installed.
@@ -120,11 +111,9 @@ def make_server(episodes: HostedEpisodes, handle: str = "") -> Any:
 
 
 def make_app(episodes: HostedEpisodes, token: str = "") -> TokenGuard:
-    """Return the server over HTTP as an ASGI application.
+    """Return the server over HTTP as an ASGI application, which closes the episodes when it ends.
 
-    Args:
-        episodes: the episodes; they are closed when the application ends.
-        token: what requests have to send; see `TokenGuard`.
+    Requests have to send the token; see `TokenGuard`.
     """
     server = make_server(episodes)
     http = load_peer("mcp.server.streamable_http_manager")

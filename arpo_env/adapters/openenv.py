@@ -60,7 +60,7 @@ def make_app(
 
     Args:
         env: id of the environment, or its factory.
-        max_sessions: most clients at the same time.
+        max_sessions: maximum number of clients at the same time.
         idle_seconds: after this time without a call the tools of a session are closed.
         token: what clients have to send; see `TokenGuard`.
         options: options of the environment, if `env` is an id.

@@ -81,17 +81,7 @@ class ChatEndpoint:
     What the model wrote, however bad, is a turn. An answer that is none (no choices, tool calls that are no list, a
     reply that the server broke off, a status of 500) is a `ServiceError`.
 
-    Args:
-        model: name of the model at the endpoint.
-        base_url: usually ends in "/v1"; defaults to OPENAI_BASE_URL, else OpenAI's.
-        api_key: defaults to OPENAI_API_KEY; a server of your own may need none.
-        temperature: None uses the endpoint's default.
-        max_tokens: most tokens of one turn; None uses the endpoint's default.
-        token_ids: ask for token ids and log-probabilities (`return_token_ids` of vLLM, and `logprobs`).
-        extra: more fields of the request; a field that is None is left out.
-        timeout: seconds for one try.
-        retries: further tries after 429, 5xx, or a broken connection.
-        connections: most requests under way at once.
+    The arguments are those of `aplay`; `connections` is the maximum number of requests under way at once.
 
     Raises:
         ValueError: the address is invalid, or is OpenAI's and there is no key.
@@ -139,7 +129,7 @@ class ChatEndpoint:
         Args:
             messages: the conversation so far.
             tools: schemas of the tools; empty if there are none, or they are called by tags.
-            stop: strings that end the turn; the text is cut behind the first one, also if the endpoint ignores them.
+            stop: strings that end the turn; the text is cut after the first one, also if the endpoint ignores them.
                 One that the endpoint cut off and names (vLLM) is put back.
             fields: more fields of this request.
 
@@ -245,11 +235,6 @@ class PlayedEpisode:
         for turn in self.turns:
             total.update(turn.usage)
         return dict(total)
-
-    @property
-    def finish_reasons(self) -> list[str]:
-        """Why each turn ended."""
-        return [turn.finish_reason for turn in self.turns]
 
 
 @overload

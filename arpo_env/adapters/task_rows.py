@@ -72,13 +72,7 @@ def _prompts(env: ToolEnv, task: Task, reference: Row) -> Row:
 
 @dataclass(frozen=True)
 class RowFormat:
-    """A format of rows.
-
-    Attributes:
-        row: makes the row of a task from its environment, itself and its reference.
-        defaults: options of the environment that the framework needs unless others are given.
-        suffixes: the kinds of files that the framework reads.
-    """
+    """A format of rows: how a row is made, options that the framework needs by default, the files that it reads."""
 
     row: Callable[[ToolEnv, Task, Row], Row]
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -115,7 +109,7 @@ def task_rows(
     Args:
         factory: the environment.
         format: a key of `FORMATS`.
-        limit: the most rows; an endless source needs one.
+        limit: the maximum number of rows; an endless source needs one.
         leave_out: options that are not written; whoever reads the rows has them.
 
     Raises:
@@ -133,7 +127,8 @@ def task_rows(
         raise ValueError(
             f"the tasks of {factory.id} are generated without end: give the number of rows (limit, --limit)"
         )
-    common = _reference(EnvFactory(factory.id, **_without(factory.options, leave_out)), env)
+    written = {name: value for name, value in factory.options.items() if name not in leave_out}
+    common = _reference(EnvFactory(factory.id, **written), env)
     count = min(number for number in (size, limit) if number is not None)
     return (_row(chosen, env, index, common) for index in range(count))
 
@@ -166,16 +161,12 @@ def _is_json(value: Any) -> bool:
         return False
 
 
-def _without(options: Mapping[str, Any], names: Collection[str]) -> Row:
-    return {name: value for name, value in options.items() if name not in names}
-
-
 def find_task(reference: Mapping[str, Any] | str, **options: Any) -> tuple[EnvFactory, Task]:
     """Return the environment and the task that a row was made from.
 
     Args:
         reference: the value of `extra_info` or of the label, or a whole row of the format "trl".
-        options: options that were not written; those of the row come first.
+        options: options that were not written into the row.
 
     Raises:
         ValueError: it is not a reference, or the environment has another task there by now.
@@ -204,14 +195,7 @@ def _digest(task: Task) -> str:
 
 
 def write_rows(path: str | Path, rows: Iterable[Row], overwrite: bool = False) -> int:
-    """Write rows to a file of the kind that its suffix says, and return their number.
-
-    The file appears when it is complete.
-
-    Args:
-        path: ends in .jsonl or .parquet; its folder is made if it is missing.
-        rows: the rows, all with the same columns.
-        overwrite: whether an existing file is replaced.
+    """Write rows with the same columns to a .jsonl or .parquet, which appears when complete; return their number.
 
     Raises:
         FileExistsError: the file is there and may not be overwritten.

@@ -62,13 +62,13 @@ class Series:
 def write_figure(
     folders: Sequence[str | Path], output: str | Path, *, kind: str | None = None, width: float = 6.0
 ) -> Path:
-    """Draw a figure, and return its path.
+    """Draw a figure of evaluations or training runs into a .svg, .pdf or .png, `width` inches wide; return its path.
 
     Args:
         folders: folders of evaluations, or of training runs for "learning".
-        output: path that ends in .svg, .pdf or .png.
+        output: the file.
         kind: "scores", "pass", "calls" or "learning"; by default "learning" for training runs and else "scores".
-        width: of the figure, in inches.
+        width: of the figure.
 
     Raises:
         FileNotFoundError: a folder is not of such a run, or that of `output` is missing.

@@ -36,12 +36,7 @@ HOST = "127.0.0.1"
 
 
 class FollowedRun:
-    """A run whose rows are read again when their file has changed.
-
-    Args:
-        folder: the run.
-        tokenizer: folder of a tokenizer, or None for those of the models.
-    """
+    """A run whose rows are read again when their file has changed; `tokenizer` is as of `write_view`."""
 
     def __init__(self, folder: str | Path, tokenizer: str | Path | None) -> None:
         self._folder, self._tokenizer = Path(folder), tokenizer
@@ -88,15 +83,7 @@ class FollowedRun:
 
 
 class ViewServer(ThreadingHTTPServer):
-    """Serves the page of one or more runs on this machine.
-
-    Args:
-        folders: folders of `arpo eval`.
-        port: the port; 0 takes a free one.
-        tokenizer: folder of a tokenizer, to colour texts by entropy.
-
-    Attributes:
-        address: of the page.
+    """Serves the page of one or more folders of `arpo eval` on this machine, at `address`; port 0 takes a free one.
 
     Raises:
         FileNotFoundError: a folder is not of an evaluation.

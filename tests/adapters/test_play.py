@@ -100,7 +100,7 @@ def test_token_ids_and_log_probabilities_are_those_of_the_endpoint(isolation: st
         assert turn.prompt_ids == expected["prompt_token_ids"]
         assert turn.logprobs == [-each / 256 for each in turn.token_ids or ()]
     assert played.usage["completion_tokens"] == sum(len(turn.token_ids or ()) for turn in played.turns)
-    assert played.finish_reasons == ["stop", "stop"]
+    assert [turn.finish_reason for turn in played.turns] == ["stop", "stop"]
 
 
 def test_a_broken_sandbox_leaves_no_reward_and_the_others_go_on(isolation: str, open_episodes: set[int]) -> None:
