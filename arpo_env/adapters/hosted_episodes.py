@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
 import secrets
 import socket
@@ -32,7 +31,7 @@ from arpo_env.tools.tool import JsonSchema, function_schema
 from arpo_env.tools.toolbox import usable_schemas, usable_tools
 from envs_registry import Task, TaskSource, get_spec
 from envs_registry.nearest_name import nearest_hint
-from sandbox.http.json_server import NO_PAGES, NO_TOKEN, check_token, sends_token
+from sandbox.http.json_server import NO_PAGES, NO_TOKEN, check_token, listen, sends_token
 
 T = TypeVar("T")
 
@@ -473,15 +472,10 @@ def bind(host: str, port: int, token: str) -> socket.socket:
         ValueError: there is no token but others can reach the address, or the address cannot be used.
     """
     check_token(host, token, TOKEN_VARIABLE, _DANGER)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=1024)
+        return listen(host, port)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise ValueError(
-                f"port {port} of {host} is in use: choose another with --port, or 0 for any free one"
-            ) from error
-        raise ValueError(f"the server cannot listen on {host}, port {port}: {error.strerror or error}") from error
+        raise ValueError(str(error)) from error
 
 
 def uvicorn_server(app: App) -> Any:

@@ -178,7 +178,7 @@ def _connection_class() -> type[asyncio.Protocol]:
     return Connection
 
 
-def bind(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; a host with a colon is an IPv6 address, and port 0 chooses a free one.
 
     Raises:
@@ -209,7 +209,7 @@ class HttpServer:
         import uvicorn
 
         self.api = api
-        self._listener = bind(host, port)
+        self._listener = listen(host, port)
         shown, bound = self._listener.getsockname()[:2]
         self.url = f"http://{f'[{shown}]' if ':' in shown else shown}:{bound}"
         config = uvicorn.Config(
