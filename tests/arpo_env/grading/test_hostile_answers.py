@@ -129,7 +129,7 @@ def hostile(rng: random.Random, count: int) -> Iterator[str]:
 
 def test_no_text_holds_the_event_loop_or_is_left_undecided() -> None:
     rng = random.Random(0)
-    for text in hostile(rng, 120):
+    for text in hostile(rng, 60):
         for kind, golds in GOLDS.items():
             assert not slow(kind, text, rng.choice(golds)), (kind, text[:100], len(text))
         for protocol in map(make_protocol, PROTOCOLS):
