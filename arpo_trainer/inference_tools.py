@@ -42,13 +42,13 @@ class InferenceSettings:
     """What helps a policy while it is evaluated.
 
     Attributes:
-        debugger: most times in a sample that failed code is corrected by a model; 0 is never.
-        backtracer: most times in a sample that a turn whose code failed is taken back and generated again.
-        refiner: most times in a sample that long thoughts are shortened by a model.
+        debugger: maximum number of times in a sample that a model corrects failed code; 0 means never.
+        backtracer: maximum number of times in a sample that a turn whose code failed is generated again.
+        refiner: maximum number of times in a sample that a model shortens long thoughts.
         model: name of the helping model at an OpenAI-compatible server; "" is the policy itself.
-        url: of the server; None is OPENAI_BASE_URL.
+        url: address of the server; None means OPENAI_BASE_URL.
         refine_above: tokens after the prompt from which the thoughts are shortened before the next turn.
-        helper_tokens: most tokens of a reply of the helping model.
+        helper_tokens: maximum number of tokens in a reply of the helping model.
         price: of that model, in US dollars for a million tokens: {"input", "output", "cached"}; None if not known. The
             policy has its own.
 
@@ -174,7 +174,7 @@ class ChatHelper:
 
     Attributes:
         chat: the client.
-        max_tokens: most tokens of a reply.
+        max_tokens: maximum number of tokens in a reply.
     """
 
     chat: ChatModel
@@ -200,10 +200,10 @@ class PolicyHelper:
     """The policy as its own helper: it is asked in a conversation of its own, greedily.
 
     Attributes:
-        backend: of the policy.
-        tokenizer: of the policy.
+        backend: generates the reply.
+        tokenizer: decodes it.
         render: returns the prompt ids of messages.
-        max_tokens: most tokens of a reply.
+        max_tokens: maximum number of tokens in a reply.
     """
 
     backend: Backend

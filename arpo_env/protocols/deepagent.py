@@ -28,6 +28,7 @@ from arpo_env.protocols.protocol import (
     tagged_call,
     tool_names,
 )
+from arpo_env.protocols.system_prompts import check_wording
 from arpo_env.tools.tool import JsonSchema
 
 _SEARCH = "tool_search"
@@ -82,10 +83,7 @@ class DeepAgentTags:
         Raises:
             ValueError: the language or the style is unknown.
         """
-        if language not in _WORDS or style not in ("short", "paper"):
-            raise ValueError(
-                f"unknown language {language!r} or prompt style {style!r}; available: en, zh; short, paper"
-            )
+        check_wording(language, style)
         words = _WORDS[language]
         given = [tool for tool in tools if tool["function"]["name"] != _SEARCH]
         lines = [words["intro"]]

@@ -123,7 +123,7 @@ def tag_prompt(tools: Sequence[JsonSchema], language: Language, style: Style) ->
     Raises:
         ValueError: the language or style is unknown.
     """
-    _check(language, style)
+    check_wording(language, style)
     words = (_SHORT if style == "short" else _PAPER)[language]
     calls = [_tool_line(tool, words) for tool in tools]
     if tools:
@@ -140,12 +140,13 @@ def native_prompt(tools: Sequence[JsonSchema], language: Language, style: Style)
     Raises:
         ValueError: the language or style is unknown.
     """
-    _check(language, style)
+    check_wording(language, style)
     words = _NATIVE[language]
     return words["joint"].join([words[style], *([words[f"tools_{style}"]] if tools else []), words["box"]])
 
 
-def _check(language: str, style: str) -> None:
+def check_wording(language: str, style: str) -> None:
+    """Raise ValueError if there are no prompts in a language or style."""
     for what, given, known in (("language", language, tuple(_SHORT)), ("prompt style", style, ("short", "paper"))):
         if given not in known:
             raise ValueError(f"unknown {what} {given!r}; available: {', '.join(known)}")

@@ -175,7 +175,7 @@ class KeptLines:
 
     Args:
         make: returns the lines of part number i, from 0.
-        room: most characters to keep, of all parts; what follows is made at each reading.
+        room: maximum number of characters to keep, of all parts; what follows is made at each reading.
     """
 
     def __init__(self, make: Callable[[int], Iterable[str]], room: int) -> None:
@@ -228,7 +228,7 @@ def view(document: Document, part: str, line: int, characters: int) -> View:
         document: the document.
         part: number or name of the part to begin with; "" for the first.
         line: line of that part to begin with, from 1.
-        characters: most characters; at least one line is shown.
+        characters: maximum number of characters; at least one line is shown.
 
     Raises:
         UnreadableFile: there is no such part or line; the message says what there is.

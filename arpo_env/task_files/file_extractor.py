@@ -87,7 +87,7 @@ class FileExtractor:
     """Reads files in a few processes, started when they are first needed.
 
     Args:
-        processes: most at a time.
+        processes: maximum number of processes.
         seconds: CPU time of one call, so that the limit does not depend on what else the machine does.
         memory: bytes of address space that one process may use.
     """
@@ -110,11 +110,11 @@ class FileExtractor:
         """Return a piece of a file.
 
         Args:
-            path: of the file on this machine.
+            path: the file on this machine.
             inside: path of a member, if the file is an archive.
             part: page, slide or sheet to begin with; "" for the first.
             line: line to begin with, from 1.
-            characters: most characters.
+            characters: maximum number of characters.
             seen: return pictures, too.
 
         Raises:

@@ -1,6 +1,7 @@
-"""Text of PDF, Word, Excel and PowerPoint files, as documents of pages, slides and sheets. Runs in the child.
+"""Readers of task files, as documents of parts, and the child process that runs them within limits of the kernel.
 
-The libraries are pypdf, python-docx, openpyxl and python-pptx, each imported when the first such file is read.
+The files come from elsewhere: they may be broken, locked, or made so that a reader never ends or takes all memory. Here
+only a process is lost that has no keys and writes no files. Each library is imported when the first such file is read.
 """
 
 from __future__ import annotations
@@ -258,14 +259,8 @@ def _counted(number: int, unit: str) -> str:
     return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
-# Text files, ZIP archives, pictures and sounds as documents. Runs in the child process.
-#
-# Of sounds only the facts are told (format, length). So it is with pictures, unless the model sees them.
-
-# Pictures as models that see get them: decoded, made smaller and encoded anew. Runs in the child process.
-#
-# A model's server never gets the bytes of the file: what it would refuse (colours, sides, broken chunks) is gone by
-# then.
+# Of sounds only the facts are told (format, length), and of pictures, unless the model sees them: decoded, made smaller
+# and encoded anew. A model's server never gets the bytes of the file; what it would refuse is gone by then.
 
 LONGEST_SIDE = 2048  # pixels
 MOST_PICTURE_BYTES = 1 << 20  # of the encoded picture
@@ -501,12 +496,9 @@ def _frame(data: bytes, at: int) -> tuple[int, int] | None:
     return (_BITRATES if version == 3 else _BITRATES_2)[bitrate], _RATES[version][rate]
 
 
-# The child process that reads files as text, within limits that the kernel enforces.
-#
-# Files of tasks come from elsewhere: they may be broken, locked, or made so that a reader never ends or takes all
-# memory. Here only a process is lost that has no keys and writes no files. Jobs arrive as `arpo_env.worker_pool` sends
-# them: JSON {path, inside, part, line, characters, seen}. A reply is JSON {label, text, part, line, note, picture}, or
-# {fault} for what the model reads, or {lacks} and {lost} for a library and a file that are not there.
+# Jobs arrive as `arpo_env.worker_pool` sends them: JSON {path, inside, part, line, characters, seen}. A reply is JSON
+# {label, text, part, line, note, picture}, or {fault} for what the model reads, or {lacks} and {lost} for a library and
+# a file that are not there.
 
 _READERS: dict[str, Callable[[bytes], Document]] = {
     "pdf": pdf_document,
@@ -606,7 +598,7 @@ def main(seconds: float, memory: int) -> None:
 
     Args:
         seconds: CPU time of one job, after which the kernel ends this process.
-        memory: most bytes of address space.
+        memory: maximum size of the address space in bytes.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     signal.signal(signal.SIGPROF, signal.SIG_DFL)

@@ -61,7 +61,7 @@ class WorldSettings:
         noise: probability that the cue shown in a room is drawn at random; the cue of the first room never is.
         slip: probability that a door of a decision leads to where an open door leads that is drawn at random; this may
             be the same door.
-        uneven: most extra words in the description of a room; results have different lengths then.
+        uneven: maximum number of extra words in the description of a room; results have different lengths then.
         dense: whether the reward is the share of the decisions that matter and were right, instead of 1 if all were;
             there is a key for each number of right decisions then.
 

@@ -54,7 +54,7 @@ class PlaceFact:
         name: the last part of the tool's name.
         description: for its document; `{noun}` is the kind of place, `{target}` the kind of the place that is told.
         phrases: for questions; `{it}` is the place, `{season}` a season.
-        low: least value of a number; 0 for a fact that names another place.
+        low: smallest value of a number; 0 for a fact that names another place.
         high: greatest value.
     """
 
