@@ -63,7 +63,7 @@ PACKAGES = (
     "arpo_trainer.evaluation",
 )
 NEED_TORCH = {
-    "arpo_trainer": {"ARPOConfig", "ARPOTrainer", "RunRecorder", "TransformersBackend", "env_reward", "evaluate"},
+    "arpo_trainer": {"ARPOConfig", "ARPOTrainer", "RunRecorder", "TransformersBackend", "env_reward"},
     "arpo_trainer.backends": {"PaddedBackend", "TransformersBackend", "transformers_backend"},
     "arpo_trainer.evaluation": {"run_evaluation"},
 }
