@@ -242,7 +242,7 @@ def _missing_in(shard: EvalShard, run: EvalRun) -> str:
     if run.facts["kind"] != KIND:  # what a synthesis plays depends on what it has played
         return "" if run.facts["status"] == "finished" else "samples, since it is not finished"
     tasks = sum(about["tasks"] for about in run.facts["environments"].values())
-    wanted = len(range(shard.index, tasks * run.facts["samples"], shard.count))
+    wanted = len(range(shard.index, tasks * run.facts["settings"]["samples"], shard.count))
     have = Counter(row.model for row in run.rows if row.trace[1])
     parts = {model: wanted - have[model] for model in run.facts["models"]}
     return ", ".join(f"{lack} of {wanted} units of {model}" for model, lack in parts.items() if lack)
