@@ -505,6 +505,8 @@ class _Request:
 
 async def _acquired(slots: asyncio.Semaphore, seconds: float) -> bool:
     """Take a slot within the time; return whether that was possible."""
+    if not slots.locked():  # the usual case, without the cost of a timer
+        return await slots.acquire()
     try:
         async with asyncio.timeout(seconds - _LEAST):
             return await slots.acquire()

@@ -204,8 +204,3 @@ def test_an_address_that_is_none_is_refused(name: str, address: str | None) -> N
 def test_elasticsearch_needs_an_index() -> None:
     with pytest.raises(ValueError, match="needs an index"):
         make_retriever("elasticsearch", "http://host:9200/")
-
-
-def test_an_unknown_name_gets_the_nearest_one() -> None:
-    with pytest.raises(ValueError, match="did you mean 'flashrag'"):
-        make_retriever("flash-rag", "http://x")

@@ -422,13 +422,6 @@ def test_a_path_before_the_endpoint_is_kept() -> None:
         assert {seen.path for seen in server.seen} == {"/searx/search"}
 
 
-def test_an_unknown_name_gets_the_nearest_one() -> None:
-    with pytest.raises(ValueError, match="did you mean 'serper'"):
-        make_provider("serpr")
-    with pytest.raises(ValueError, match="there are brave, brightdata"):
-        make_provider("xyz")
-
-
 def test_an_option_that_the_service_does_not_know_is_refused() -> None:
     with pytest.raises(ValueError, match="serper has no full_text; it takes country, language"):
         make_provider("serper", full_text=True)
