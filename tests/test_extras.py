@@ -225,7 +225,7 @@ def files() -> None:
         "status": "finished",
         "settings": {"models": {}, "rollout": {}, "samples": 1, "first_task": 0},
     }
-    about |= {"models": {}, "environments": {}, "shard": {"index": 0, "count": 2}}
+    about |= {"models": {}, "samples": 1, "environments": {}, "shard": {"index": 0, "count": 2}}
     Path(SHARDS, "shard-0-of-2", "run.json").write_text(json.dumps(about))
     Path(CORPUS).write_text('{"title": "a cat", "text": "the cat sat"}\n')
     row = {"id": "1", "question": "Who?", "answer": "Ada"}

@@ -187,12 +187,6 @@ def _ids_and_mask(spans: Sequence[Span]) -> tuple[list[int], list[int]]:
 
 
 # Pairs in a JSONL file, one per line, and the count of what became of the tasks.
-#
-# A file is written as a whole under another name and then renamed, so that it is complete whenever it is there. What
-# was sampled is kept apart, in the folder of an evaluation, which is appended to; the same samples give the same pairs.
-#
-#     write_pairs("pairs.jsonl", pairs)
-#     pairs = read_pairs("pairs.jsonl")
 
 PAIRED, ALL_RIGHT, ALL_WRONG, UNSCORED, UNFIT = OUTCOMES = (
     "with pairs",

@@ -1,4 +1,12 @@
-"""The environments of a run, each made once: for training, for evaluation, and for the cold start."""
+"""What a training run plays, costs and needs, before any weight is loaded: `RunEnvironments`, `plan_run`, `Placement`.
+
+    planned = plan_run(settings, processes=16, launch_config="fsdp2")      # arpo train --dry-run
+    Placement(planned, machines=2, address="n1").rows()
+
+A dry run reads the settings, the tasks (from the hub if they are there), the model's configuration and its tokenizer.
+It starts no sandbox, no GPU work and no search. Settings that a run would refuse are refused; what only this machine
+lacks, such as a key, is listed as missing.
+"""
 
 from __future__ import annotations
 
@@ -108,11 +116,7 @@ class RunEnvironments:
                 self.train.tasks = apart
 
 
-# `arpo train --dry-run`: checks the settings of a run and estimates its costs without loading weights.
-#
-# A dry run reads the settings, the tasks (from the hub if they are there), the model's configuration and its tokenizer.
-# It starts no sandbox, no GPU work and no search. Settings that a run would refuse are refused; what only this machine
-# lacks, such as a key, is listed as missing.
+# The dry run: settings are checked, costs are estimated.
 
 logger = logging.getLogger(__name__)
 _SHARD = "more processes that share them (--accelerate-config fsdp2 or zero3), or adapters (lora_rank)"
@@ -315,13 +319,8 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-# `arpo train --dry-run`: which processes run where, with the GPU, rollouts, vLLM and sandboxes of each; loads nothing.
-#
-#     planned = plan_run(settings, processes=16, launch_config="fsdp2")
-#     placement = Placement(planned, machines=2, address="n1")
-#     placement.rows(), placement.refused()
-#
-# The hosts of SLURM or of another scheduler are not asked: machines are numbered as `--machine-rank` numbers them.
+# Which processes run where, with the GPU, rollouts, vLLM and sandboxes of each. The hosts of SLURM or of another
+# scheduler are not asked: machines are numbered as `--machine-rank` numbers them.
 
 _THIS_MACHINE = ("localhost", "0.0.0.0", "::1")
 _PYTHON = "python"  # the tool that needs a sandbox

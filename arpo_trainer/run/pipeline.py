@@ -351,12 +351,8 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-# `arpo run --dry-run`: tokens, hours and price of each stage of a pipeline. Nothing is trained and nothing is written.
-#
-# A stage whose model is the output of an earlier one is estimated on the model that the earlier stage starts from,
-# which has the same shape.
-#
-# rows, missing = pipeline_dry_run(Pipeline.read("arpo-qwen2.5-3b-reasoning"), ComputeSpeed(hour_price=2.0))
+# The dry run. A stage whose model is the output of an earlier one is estimated on the model that the earlier stage
+# starts from, which has the same shape.
 
 PAPER_TOKENS = 4096  # tokens of one answer of the papers' evaluation, per call of the model
 

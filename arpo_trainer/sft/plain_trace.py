@@ -1,8 +1,9 @@
-"""`Trace`: one solved task as plain text, turn by turn, and `DroppedRow`: why a row is not trained on.
+"""`Trace`: one solved task as plain text, turn by turn; how it is checked, and written in another protocol.
 
-Every reader of `trace_formats` yields traces. Each piece of text is known to be the model's or the environment's.
+    trace = Trace("You are ...", "What is 2 + 2?", (ModelTurn("<python>2 + 2</python>"), ToolResults(("4",)), ...))
+    rewritten(trace, make_protocol("hermes"), tools)      # arpo sft --to-protocol hermes
 
-    Trace("You are ...", "What is 2 + 2?", (ModelTurn("<python>print(2 + 2)</python>"), ToolResults(("4",)), ...))
+Each piece of text is known to be the model's or the environment's. A row that is not trained on is a `DroppedRow`.
 """
 
 from __future__ import annotations
@@ -131,12 +132,8 @@ def text_of(row: Mapping[str, Any], name: str) -> str:
     return value
 
 
-# Tools that an episode adds to those of its start: found ones, and the actions of the environment itself.
-#
-# A trace shows the documents of found tools as text, in the result of a search. They are read back from it, so that the
-# calls that follow can be checked as a rollout would check them; what is learnt is the text as the model saw it.
-#
-#     found_schemas(turn.action.calls, results.texts)     # the tools that can be called from here on
+# Tools that an episode finds on its way, read back from the documents that its results show, so that the calls that
+# follow can be checked as a rollout would check them; and the actions of the environment itself.
 
 SEARCH_SCHEMA: JsonSchema = function_schema(tool_search)
 
@@ -187,12 +184,8 @@ def is_fold(action: object) -> bool:
     return isinstance(action, ToolCalls) and [call.name for call in action.calls] == [FOLD]
 
 
-# Checks a trace turn by turn: tags, calls, results and the answer. A fault is a `DroppedRow` with its cause.
-#
-# The turns are parsed by the protocol that a rollout would parse them by, so that nothing is taught that a rollout
-# would refuse.
-#
-#     checked_turns(trace, make_protocol("arpo-tags"), tools)
+# Checks: tags, calls, results and the answer. The turns are parsed by the protocol that a rollout would parse them
+# by, so that nothing is taught that a rollout would refuse.
 
 STREAM_TAGS = ("tool_call", "tool_search", "fold_thought", "tool_call_result")
 """Tags of the protocol "deepagent"."""
@@ -341,12 +334,8 @@ def _arguments(given: Any) -> Any:
     return {} if given is None else given
 
 
-# Rewrites traces in another protocol: tags become native tool calls, and native calls become tags.
-#
-# A turn is parsed in the protocol that it is written in, and its calls or its answer are written in the other one. The
-# rewritten turn is parsed again and must have the same calls or the same answer; otherwise the row is dropped.
-#
-#     rewritten(trace, make_protocol("hermes"), tools)      # arpo sft --to-protocol hermes
+# Rewriting: tags become native tool calls, and native calls become tags. The rewritten turn is parsed again and must
+# have the same calls or the same answer; otherwise the row is dropped.
 
 _STREAM = "deepagent"  # one stream of reasoning, with JSON calls in tags
 

@@ -1,6 +1,4 @@
-"""`TraceTrainer`: TRL's `SFTTrainer` on tokenised traces, with exact resume and shared beginnings.
-
-Resume is that of `training.rows_resume`.
+"""`TraceTrainer`: TRL's `SFTTrainer` on tokenised traces, with exact resume (`training.resume`) and shared beginnings.
 
 In one process the rows of a micro-batch can be packed as a prefix tree: demonstrations of one environment begin with
 the same system prompt, and it is computed once.

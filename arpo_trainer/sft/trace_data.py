@@ -26,13 +26,8 @@ from arpo_trainer.sft.trace_formats import FORMATS, RejectionSampling, read_row
 from arpo_trainer.validation import check_name
 from envs_registry.datasets.rows import read_rows
 
-# Traces as token ids and labels: only the model's own turns are learnt.
-#
-# Turns and results are tokenised one by one by the `Renderer` of a rollout, so that reinforcement learning later meets
-# the ids that were learnt here. Prompts and tool results have the label -100, which no loss counts. A trace of a
-# rollout keeps its sampled ids if the tokenizer is the same.
-#
-#     tokenised(trace, Renderer(tokenizer, protocol), tools)      # {"input_ids": [...], "labels": [...]}
+# Traces as token ids and labels. Turns and results are tokenised one by one by the `Renderer` of a rollout, so that
+# reinforcement learning later meets the ids that were learnt here.
 
 IGNORED = -100
 Example = dict[str, list[int]]

@@ -1,11 +1,17 @@
-"""Reads the trees of our own rollouts as traces, and keeps the good ones: rejection sampling.
+"""Reads rows as traces: published formats, and the trees of our own rollouts.
 
-A trajectory of `traces.jsonl` keeps its sampled ids, so that the policy is trained on exactly what it wrote. The text
-is read as well, for checks and for other tokenizers.
+| format | rows | published sets |
+|---|---|---|
+| `sharegpt` | `conversations` of {"from", "value"}, `system`, `tools` | ARPO-SFT-54K (`final_5w4_still.jsonl`) |
+| `tool-star` | `instruction` (the system prompt), `input`, `output` | Tool-Star-SFT-54K (`final_sft_edition9*.json`) |
+| `alpaca` | `instruction` and `input` (the question), `output`, `system` | LLaMA-Factory's own form |
+| `messages` | `messages` of {"role", "content", "tool_calls"}, `tools` | OpenAI's and Hugging Face's form |
+| `traces` | a rollout tree of traces.jsonl | |
 
-    for trace in read_tree(row):
-        sampling.check(trace)               # a `RejectionSampling`; raises `DroppedRow`
-        sampling.keep(trace)                # once nothing else speaks against it
+Where a format has one text of the model for a whole episode, it is cut at each `<result> ... </result>` (DeepAgent:
+`<tool_call_result>`) that follows the closing tag of a call. Results inside it are the environment's.
+
+    next(read_row({"conversations": [...]}, "sharegpt")).turns
 """
 
 from __future__ import annotations
@@ -33,6 +39,9 @@ from arpo_trainer.sft.plain_trace import (
 )
 from arpo_trainer.tree import RolloutTree, Span
 from arpo_trainer.validation import check_name
+
+# Our own rollouts: the sampled ids are kept, so that the policy is trained on exactly what it wrote; the text is read
+# as well, for checks and for other tokenizers.
 
 _END = re.compile(r"(?:<\|(?:im_end|eot_id|eom_id|endoftext|end_of_text)\|>|</s>)\s*\Z")
 _RESULTS = re.compile(r"<(result|tool_response|tool_call_result)>\n(.*?)\n</\1>", re.DOTALL)
@@ -196,19 +205,7 @@ def _protocol_of(path: list[Span]) -> str:
     return "llama3" if "<|python_tag|>" in text else "arpo-tags" if "</answer>" in text or shown else ""
 
 
-# Reads rows of published formats as traces: ShareGPT, instruction and output, messages with tool calls.
-#
-# | format | rows | published sets | |---|---|---| | `sharegpt` | `conversations` of {"from", "value"}, `system`,
-# `tools` | ARPO-SFT-54K (`final_5w4_still.jsonl`) | | `tool-star` | `instruction` (the system prompt), `input`,
-# `output` | Tool-Star-SFT-54K (`final_sft_edition9*.json`) | | `alpaca` | `instruction` and `input` (the question),
-# `output`, `system` | LLaMA-Factory's own form | | `messages` | `messages` of {"role", "content", "tool_calls"},
-# `tools` | OpenAI's and Hugging Face's form |
-#
-# Where a format has one text of the model for a whole episode, as in both published sets, it is cut at each `<result>
-# ... </result>` that follows the closing tag of a call. Results inside it are the environment's. DeepAgent's
-# `<tool_call_result>` is read in the same way.
-#
-#     next(read_row({"conversations": [...]}, "sharegpt")).turns
+# Published formats.
 
 Row = Mapping[str, Any]
 # a result follows the closing tag of a call; one that stands elsewhere was not the environment's

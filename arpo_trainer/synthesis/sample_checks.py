@@ -268,10 +268,7 @@ def _rate(entries: list[EpisodeEntry], min_score: float) -> float | None:
     return sum(solved(entry, min_score) for entry in entries) / len(entries) if entries else None
 
 
-# Rows of training files: a kept sample as sharegpt, alpaca or messages, and a hard question as a row of data.
-#
-# The rows are read by `arpo sft` and by LLaMA-Factory, for which `dataset_info` describes the file. Each written row is
-# read back by the reader of `arpo sft`, and has to give the same turns.
+# Rows of training files, read by `arpo sft` and by LLaMA-Factory, and hard questions as rows of data.
 
 _OF_SFT = frozenset({"python", "search"})  # the tools that `arpo sft` knows without a schema
 Row = dict[str, Any]

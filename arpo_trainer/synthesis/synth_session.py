@@ -1,4 +1,13 @@
-"""The questions of a synthesis: environments with and without their tools, and the questions that must not be used."""
+"""A synthesis: the questions, what is sampled of them, the rows that are chosen, and the files.
+
+    OUTPUT/traces.jsonl, episodes.jsonl   every sample, appended at once (the store of evaluations)
+    OUTPUT/sft.jsonl, dataset_info.json   the training rows, and their description for LLaMA-Factory
+    OUTPUT/hard/ENV.jsonl                 the questions for reinforcement learning
+    OUTPUT/report.json, run.json          what was dropped and why; settings and status
+
+What is missing follows from the settings and from what is stored alone, so that a run that was killed goes on with
+exactly that. The files are written anew at the end of each sitting, from all stored samples.
+"""
 
 from __future__ import annotations
 
@@ -163,10 +172,8 @@ def find_contaminated(settings: SynthSettings, sets: list[QuestionSet]) -> dict[
     return counts
 
 
-# What is still to be sampled: without tools first, then with tools where they are needed, then after hints.
-#
-# The units follow from the settings and from what is stored alone, so that a run that was killed goes on with exactly
-# what is missing. What a model has answered without tools decides what that model plays with tools.
+# What is still to be sampled: without tools first, then with tools where this model did not answer without, then after
+# hints.
 
 logger = logging.getLogger(__name__)
 
@@ -262,11 +269,8 @@ def add_counts(total: dict[str, Counter[str]], counts: Mapping[str, Mapping[str,
         total[hint].update(found)
 
 
-# Chooses the training rows from the stored samples: checks, difficulty, duplicates, and a limit for each question.
-
-# `SynthReport`: what became of every question and every sample, as JSON and as a table.
-#
-# Each sample is kept or dropped for one cause, and each question has one class, so that the counts add up.
+# What became of every question and sample. Each sample is kept or dropped for one cause, and each question has one
+# class, so that the counts add up.
 
 Line = tuple[str, str, str]
 _WIDTH = 60  # characters of an example in the table
@@ -440,7 +444,7 @@ def _chosen(
     return {**row, "id": sample.row.task, "stage": sample.stage, "model": sample.row.model, "sample": sample.row.sample}
 
 
-# Writes the files of a synthesis; each replaces the old one as a whole.
+# The files; each replaces the old one as a whole.
 
 SFT, HARD, REPORT, INFO = "sft.jsonl", "hard", "report.json", "dataset_info.json"
 
@@ -469,15 +473,7 @@ def _replace(path: Path, text: str) -> None:
     write_whole(path, text)
 
 
-# Samples what is missing into a folder and writes the training files: `synthesise`.
-#
-#     OUTPUT/traces.jsonl, episodes.jsonl   every sample, appended at once (the store of evaluations)
-#     OUTPUT/sft.jsonl, dataset_info.json   the training rows, and their description for LLaMA-Factory
-#     OUTPUT/hard/ENV.jsonl                 the questions for reinforcement learning
-#     OUTPUT/report.json, run.json          what was dropped and why; settings and status
-#
-# Models on servers and endpoints are asked at the same time, those in this process one after the other. The files are
-# written anew at the end of each sitting, from all stored samples.
+# One sitting. Models on servers and endpoints are asked at the same time, those in this process one after the other.
 
 _SEED_OF_STAGE = 1_000_003  # stages draw other random numbers
 Progress = Callable[[UnitRow], object]
