@@ -22,8 +22,8 @@ nitpicky = True
 # Other projects' types are not linked: that would need their inventories from the network at build time.
 # Neither are a few type variables and inner types of ours, which no page describes.
 UNDESCRIBED = (
-    "F|Reader|Summariser|PoolOptions|ReferenceReward|Record|"
-    "IndexInfo|Renderer|Event|DecodingOptions|SessionOpener|RemoteSession|InferenceTools|McpTool"
+    "F|Reader|Summariser|Pool|PoolOptions|ReferenceReward|Record|"
+    "IndexInfo|Renderer|Event|DecodingOptions|RemoteSession|InferenceTools|McpTool"
 )
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!(arpo_env|arpo_trainer|envs_registry|sandbox)\b).*"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import subprocess
@@ -26,7 +25,7 @@ from arpo_trainer.rollout.settings import TreeSettings
 from envs_registry import all_specs
 from scripts.site.api import PACKAGES
 from scripts.site.assemble import assemble
-from scripts.site.command_line import commands
+from scripts.site.command_line import arguments, commands, spellings
 from scripts.site.environments import FAMILIES, specs_of
 from scripts.site.settings import CLASSES, own_fields
 
@@ -121,12 +120,12 @@ def test_every_command_is_described_with_its_options(source: Path) -> None:
     page = text(source, "reference/command-line.md")
     found = list(commands())
     assert len(found) > 15
-    for name, said, parser in found:
+    for name, command in found:
         section = re.search(rf"^#+ arpo {re.escape(name)}\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
         assert section, name
-        assert said
-        for action in (action for action in parser._actions if action.help != argparse.SUPPRESS):
-            for flag in set(action.option_strings) - {"-h", "--help"}:
+        assert command.help
+        for argument in arguments(command):
+            for flag in (flag for flag in spellings(argument) if flag.startswith("-")):
                 assert f"`{flag}" in section[1], f"arpo {name} {flag}"
 
 

@@ -89,7 +89,7 @@ class TreeSettings(BranchSettings):
         return get_algorithm(self.algorithm, self.budget, self.branch)
 
 
-@dataclass(unsafe_hash=True)
+@dataclass(unsafe_hash=True, kw_only=True)
 class RolloutSettings(TreeSettings):
     """How trees are grown. In `ARPOConfig` the settings below are TRL's, with TRL's defaults.
 

@@ -22,7 +22,7 @@ def test_the_summary_has_every_model_and_environment(tmp_path: Path, capsys: pyt
         name: {"id": f"arpo/{of}-v0", "tasks": 20, "metric": "accuracy"} for name, of in (("X", "GAIA"), ("Y", "Y"))
     }
     two = make_run(tmp_path / "two", tasks=20, models=("a",), envs=("X", "Y"), skill=0.9, seed=3, environments=about)
-    assert main(["view", "run", str(one), str(two), "--text"]) == 0
+    assert main(["view", str(one), str(two), "--text"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("one: finished, 160 units in ")
     table = [line.split() for line in lines if line.startswith(("one ", "two "))]
@@ -38,10 +38,10 @@ def test_the_summary_has_every_model_and_environment(tmp_path: Path, capsys: pyt
 def test_tasks_and_conversations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = make_run(tmp_path / "run", tasks=20, samples=2)
     stored = load_eval_run(run)
-    assert main(["view", "run", str(run), "--text", "--tasks", "broken"]) == 0
+    assert main(["view", str(run), "--text", "--tasks", "broken"]) == 0
     listed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("GSM8K/")]
     assert len(listed) == sum(row.broken for row in stored.rows)
-    assert main(["view", "run", str(run), "--text", "--task", "GSM8K-3", "--prompt"]) == 0
+    assert main(["view", str(run), "--text", "--task", "GSM8K-3", "--prompt"]) == 0
     shown = capsys.readouterr().out
     rows = [row for row in stored.rows if row.task == "GSM8K-3"]
     assert shown.count("-- call python") == shown.count("-- result") == len(rows) == 2
@@ -55,7 +55,7 @@ def test_hostile_text_does_not_reach_the_terminal(
     more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = hostile_run(tmp_path / "run")
-    assert main(["view", "run", str(run), "--text", *more]) == 0
+    assert main(["view", str(run), "--text", *more]) == 0
     shown = capsys.readouterr().out
     assert "\\x1b[31mred" in shown
     assert all(sign.isprintable() or sign == "\n" for sign in shown)
@@ -63,7 +63,7 @@ def test_hostile_text_does_not_reach_the_terminal(
 
 def test_a_pipe_that_cannot_hold_a_character_gets_a_question_mark(tmp_path: Path) -> None:
     run = hostile_run(tmp_path / "run")
-    command = [sys.executable, "-m", "arpo_trainer.cli", "view", "run", str(run), "--text", "--task", "hostile"]
+    command = [sys.executable, "-m", "arpo_trainer.cli", "view", str(run), "--text", "--task", "hostile"]
     done = subprocess.run(
         command, capture_output=True, check=True, env={"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path.cwd())}
     )
