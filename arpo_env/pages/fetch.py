@@ -225,7 +225,8 @@ def open_pages(limits: FetchLimits) -> httpx2.AsyncClient:
         """
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-            name, port = request.url.host, request.url.port or _DEFAULT[request.url.scheme]
+            # in ASCII, as it was checked: `host` is decoded, and the system would look up "fass.de" for "faß.de"
+            name, port = request.url.raw_host.decode(), request.url.port or _DEFAULT[request.url.scheme]
             found = (await resolve(name, port, limits.allow_private))[:_MOST_TRIED]
             seconds = request.extensions["timeout"]["connect"] / len(found)
             more = {**request.extensions, "sni_hostname": name, "timeout": {"connect": seconds}}

@@ -218,6 +218,7 @@ class HttpServer:
             ws="none",
             log_level="error",
             access_log=False,
+            proxy_headers=False,  # a connection is known by its own addresses, not by those that a header claims
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=1,  # a client asks again, and finds nobody
         )

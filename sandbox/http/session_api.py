@@ -371,7 +371,8 @@ class HostedSessions:
         now = time.monotonic()
         self._over = {name: when for name, when in self._over.items() if when > now - _FAILURE_SECONDS}
         for name, creation in list(self._creations.items()):
-            failed = creation.task.done() and creation.task.exception() is not None
+            task = creation.task
+            failed = task.done() and (task.cancelled() or task.exception() is not None)
             if failed and creation.started < now - _FAILURE_SECONDS:
                 del self._creations[name]
         every = list(self._sessions.values())
@@ -559,6 +560,8 @@ def _sent(hosted: HostedSession, kind: int, **fields: Any) -> asyncio.Future[Rep
 async def _wait(future: asyncio.Future[Reply], status: int = 200, seconds: float = math.inf) -> Answer:
     """Wait for an answer; the status is 202 if it takes too long."""
     await asyncio.wait([future], timeout=None if seconds == math.inf else seconds)
+    if future.cancelled():  # its program closed everything before the session began to open
+        raise SessionLost(UNKNOWN)
     return (status, future.result()) if future.done() else (202, {"running": True})
 
 

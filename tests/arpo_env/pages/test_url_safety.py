@@ -116,6 +116,15 @@ def test_what_was_checked_is_what_is_connected(site: Site, second_site: Site, mo
     assert second_site.requests == []
 
 
+def test_a_name_is_looked_up_as_it_was_checked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own encoding makes "fass.de" of "faß.de", which is another site."""
+    asked = _name_server(monkeypatch, [["127.0.0.1"]])
+    site.pages["/"] = ARTICLE.encode()
+    assert read(f"http://faß.de:{site.port}/", robots=False).text
+    assert asked == ["xn--fa-hia.de"]
+    assert site.requests[0][1]["Host"] == f"xn--fa-hia.de:{site.port}"
+
+
 def test_each_request_is_checked_anew(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same name, private from the second look-up on: robots.txt is read, the page is not."""
     _only_second_is_private(monkeypatch)

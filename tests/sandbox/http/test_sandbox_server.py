@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import http.server
 import re
 import socket
@@ -452,6 +453,39 @@ def test_connections_without_a_request_keep_nobody_out(inner: Sandbox, monkeypat
             more = [stack.enter_context(socket.create_connection(place, 5)) for _ in range(20)]
             assert more[0].recv(1) == b""
             assert sandbox.run_sync("6 * 7").value == "42"
+
+
+def test_a_connection_of_a_proxy_that_is_in_use_stays_open(inner: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.http.json_server._MOST_STRANGERS", 8)
+    with served(inner) as url, contextlib.ExitStack() as stack:
+        place = ("127.0.0.1", int(url.rpartition(":")[2]))
+        proxy = http.client.HTTPConnection(*place, timeout=30)
+        stack.callback(proxy.close)
+        for _ in range(2):
+            proxy.request(
+                "POST", "/v1/hello", "{}", {"Content-Type": "application/json", "X-Forwarded-For": "203.0.113.9"}
+            )
+            assert proxy.getresponse().read()
+            silent = [stack.enter_context(socket.create_connection(place, 5)) for _ in range(20)]
+            assert silent[0].recv(1) == b""
+
+
+def test_a_program_that_ends_before_its_session_begins_to_open_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_api, "_FAILURE_SECONDS", -1.0)
+    ann = Client("ann")
+
+    async def attack() -> None:
+        sessions = HostedSessions(None, 60.0)  # type: ignore[arg-type]
+        api = SessionApi(sessions)
+        opened, _ = await asyncio.gather(
+            api.answer(ann, "/v1/sessions", b'{"key": "k", "lease": "l"}'),
+            api.answer(ann, "/v1/close", b'{"lease": "l"}'),
+        )
+        assert opened is not None
+        assert opened[0] == 410
+        assert sessions.close_idle() == 0
+
+    asyncio.run(attack())
 
 
 def test_a_fault_of_the_server_is_an_answer() -> None:
