@@ -38,6 +38,11 @@ while True:
     except BaseException:
         pass
 
+== waits_for_a_child_like_vfork | shows=STOPPED, alive=False
+if syscall("clone", 0x4000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    nap()
+
 == repr_that_never_returns | shows=STOPPED, **AGAIN
 class Slow:
     def __repr__(self):

@@ -73,6 +73,14 @@ try:
 except OSError as error:
     blocked("/dev/shm", error)
 
+== inotify | blocked: inotify
+try:
+    for _ in range(100_000):
+        if _libc.inotify_init() < 0: raise OSError(ctypes.get_errno(), "inotify")
+    escaped("inotify", 100_000)
+except OSError as error:
+    blocked("inotify", error)
+
 == timers | blocked: timer_create | needs="uid", timeout=15
 rt = ctypes.CDLL(None, use_errno=True)
 timer = ctypes.c_void_p()
