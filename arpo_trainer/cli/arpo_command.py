@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from cyclopts import CycloptsError
+from cyclopts.exceptions import UnusedCliTokensError
 
 from arpo_trainer.cli.command_options import new_app, write_lines, write_table
 from arpo_trainer.optional_dependencies import naming_extras
@@ -67,6 +68,10 @@ def reporting(run: Callable[[], int], traceback: bool) -> int:
     try:
         with naming_extras():
             return run()
+    except UnusedCliTokensError as error:
+        command = " ".join(["arpo", *(error.command_chain or ())])
+        _say(f"error: no place for {' '.join(error.unused_tokens or ())}; `{command} --help` says what it takes")
+        return 2
     except CycloptsError as error:
         _say(f"error: {error}")
         return 2

@@ -75,7 +75,6 @@ def options_of(settings: type, *names: str, usual: Mapping[str, Any] | None = No
     """
     types = typing.get_type_hints(settings)
     docs = {name: said for kind in reversed(settings.__mro__) for name, said in attribute_docs(kind).items()}
-    docs |= {entry.name: entry.metadata["help"] for entry in dataclasses.fields(settings) if "help" in entry.metadata}
     fields = dataclasses.fields(settings)
     docs |= {entry.name: entry.metadata["help"] for entry in fields if "help" in entry.metadata}
     defaults = {entry.name: entry.default for entry in fields} | dict(usual or {})
@@ -83,7 +82,8 @@ def options_of(settings: type, *names: str, usual: Mapping[str, Any] | None = No
     for name in (*aliases, *names):
         value = defaults[name]
         text = " ".join(value) if isinstance(value, tuple) else value
-        known = value not in (None, False, (), "", dataclasses.MISSING)
+        # 0 is a default to show, and equal to False
+        known = type(value) is not bool and value not in (None, (), "", dataclasses.MISSING)
         said = docs[name].partition(". ")[0].rstrip(".") + (f" (default {text})" if known else "")
         options[name] = Annotated[types[name], Parameter(help=said, alias=aliases.get(name, ()))]
     given = TypedDict(f"Given{settings.__name__}", options, total=False)  # type: ignore[misc]
@@ -104,7 +104,7 @@ def chosen(given: Mapping[str, Any], needed: bool = False) -> Any:
     """Return the value of the only option that was given, or None."""
     there = {name: value for name, value in given.items() if value not in (None, False, ())}
     if len(there) > 1 or (needed and not there):
-        raise ValueError(f"give {'one' if needed else 'only one'} of {', '.join(given)}")
+        raise ValueError(f"give {'only one' if there else 'one'} of {', '.join(given)}")
     return next(iter(there.values()), None)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.cli.arpo_command import app
+from arpo_trainer.cli.arpo_command import app, main
+from arpo_trainer.cli.command_options import chosen
 from arpo_trainer.cli.rollout_command import given_settings
 from arpo_trainer.run.launch import LaunchFlags, without_launch_flags
 from arpo_trainer.run.recipes import parse_assignments, read_settings
@@ -61,3 +62,19 @@ def test_a_flag_and_a_setting_reach_the_same_place() -> None:
 def test_python_s_none_is_refused_with_the_word_of_yaml(flag: str) -> None:
     with pytest.raises(ValueError, match=f"{flag} 'cache=None': write null"):
         parse_assignments(["cache=None"], flag)
+
+
+def test_a_word_without_a_place_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "show", "arpo/MultiHop-v0", "more"]) == 2
+    assert capsys.readouterr().err == "error: no place for more; `arpo data show --help` says what it takes\n"
+
+
+@pytest.mark.parametrize(("given", "error"), [(("a", "b"), "give only one of"), ((None, None), "give one of")])
+def test_one_of_two_options_is_needed(given: tuple[str | None, str | None], error: str) -> None:
+    with pytest.raises(ValueError, match=f"{error} --recipe, --config"):
+        chosen(dict(zip(("--recipe", "--config"), given, strict=True)), needed=True)
+
+
+def test_a_default_of_0_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rollout", "--help"]) == 0
+    assert "--seed INT: of everything that is drawn (default 0)" in capsys.readouterr().out
