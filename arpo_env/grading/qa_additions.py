@@ -623,7 +623,7 @@ def told_in_sentence(answer: str, asked: QuestionWords) -> str:
 def is_chosen(answer: str, gold: Sequence[str], asked: QuestionWords) -> bool:
     """Return whether a sentence says of a gold answer what a choice asks for: "A came out before B (2009)"."""
     one, other = asked.sides
-    words = tokens(re.sub(r"\([^()A-Z]*\d[^()A-Z]*\)", " ", answer))
+    words = tokens(re.sub(r"\([^()A-Z\d]*+\d[^()A-Z]*+\)", " ", answer))
     if gold[-1] in one ^ other and words[:1] == list(gold[-1:]):
         gold = gold[-1:]  # "Hanks is older"
     rest, size = words[len(gold) :], len(gold)
