@@ -49,9 +49,14 @@ def new_app(name: str, purpose: str, **more: Any) -> App:
     # lists take all words up to the next option; of a repeated option the last one counts; there is no --no-SWITCH
     every = Parameter(consume_multiple=True, allow_repeating=True, negative=())
     return App(
-        name=name, help=purpose, help_format="plaintext", help_formatter="plain", default_parameter=every,
-        version_flags=(), **more,
-    )  # fmt: skip
+        name=name,
+        help=purpose,
+        help_format="plaintext",
+        help_formatter="plain",
+        default_parameter=every,
+        version_flags=(),
+        **more,
+    )
 
 
 def attribute_docs(settings: Any) -> dict[str, str]:

@@ -117,9 +117,13 @@ def prune(*, all: Flag = False, images: Flag = False, docker_host: DockerHost = 
 
 @sandbox.command
 def build(
-    *, base: str | None = None, local: Flag = False, profile: Profile = "math", packages: Packages = (),
+    *,
+    base: str | None = None,
+    local: Flag = False,
+    profile: Profile = "math",
+    packages: Packages = (),
     docker_host: DockerHost = None,
-) -> None:  # fmt: skip
+) -> None:
     """Build the image, if it does not exist.
 
     Args:
@@ -172,9 +176,18 @@ def serve(
 
     token = token or ("" if clients else os.environ.get("ARPO_SANDBOX_TOKEN", ""))
     serve(
-        host, port, token, clients, idle_timeout, backend, _limits(settings), containers=containers, sessions=sessions,
-        profile=profile, packages=list(packages),
-    )  # fmt: skip
+        host,
+        port,
+        token,
+        clients,
+        idle_timeout,
+        backend,
+        _limits(settings),
+        containers=containers,
+        sessions=sessions,
+        profile=profile,
+        packages=list(packages),
+    )
 
 
 def _limits(texts: Sequence[str]) -> Any:
