@@ -21,11 +21,12 @@ from arpo_trainer.algorithms.branching import BRANCHES, BranchSettings
 from arpo_trainer.algorithms.credit import CREDITS
 from arpo_trainer.algorithms.losses import LOSSES
 from arpo_trainer.algorithms.registry import ALGORITHMS, BUDGETS
+from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.rollout.settings import TreeSettings
 from envs_registry import all_specs
 from scripts.site.api import PACKAGES
 from scripts.site.assemble import assemble
-from scripts.site.command_line import arguments, commands, spellings
+from scripts.site.command_line import commands
 from scripts.site.environments import FAMILIES, specs_of
 from scripts.site.settings import CLASSES, own_fields
 
@@ -116,17 +117,25 @@ def test_every_class_of_settings_is_on_a_page() -> None:
         assert f"<!-- generated: settings {name} -->" in pages
 
 
-def test_every_command_is_described_with_its_options(source: Path) -> None:
+def test_every_command_is_described_with_the_options_of_its_help(
+    source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The help wraps each entry once, to the terminal."""
+    monkeypatch.setenv("COLUMNS", "80")
     page = text(source, "reference/command-line.md")
-    found = list(commands())
+    found = [name for name, _ in commands()]
     assert len(found) > 15
-    for name, command in found:
+    for name in found:
         section = re.search(rf"^#+ arpo {re.escape(name)}\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
         assert section, name
-        assert command.help
-        for argument in arguments(command):
-            for flag in (flag for flag in spellings(argument) if flag.startswith("-")):
-                assert f"`{flag}" in section[1], f"arpo {name} {flag}"
+        assert main([*name.split(), "--help"]) == 0
+        said = capsys.readouterr().out
+        entries = re.findall(r"^(?:Commands|Arguments|Parameters):\n((?:.+\n)+)", said, re.MULTILINE)
+        for line in "".join(entries).splitlines():
+            assert re.match(r" {2}\S| {6}\S", line), f"arpo {name} --help: {line}"
+            assert len(line) <= 80 or " " not in line.strip(), f"arpo {name} --help: {line}"
+            if flag := re.match(r"  (--[\w-]+)", line):
+                assert f"`{flag[1]}" in section[1], f"arpo {name} {flag[1]}"
 
 
 def test_every_example_is_shown(source: Path) -> None:

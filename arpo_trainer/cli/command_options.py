@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from cyclopts import App, Parameter
+from cyclopts.help import PlainFormatter
 
 from arpo_trainer.run.recipes import parse_assignments
 
@@ -44,6 +45,22 @@ def set_option(purpose: str) -> Any:
     return Annotated[Words, Parameter(name="--set", help=f"{purpose}, values in YAML")]
 
 
+class Help(PlainFormatter):
+    """Plain help whose entries are wrapped to the terminal; cyclopts' own wraps them twice, each time at the margin."""
+
+    def _print_plain(self, console: Any, text: str) -> None:
+        if text.startswith(self.indent):  # an entry, and neither a title nor the description of the command
+            text = textwrap.fill(
+                " ".join(text.split()),
+                console.width,
+                initial_indent=self.indent,
+                subsequent_indent=3 * self.indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        super()._print_plain(console, text)
+
+
 def new_app(name: str, purpose: str, **more: Any) -> App:
     """Return a command that has actions, or the whole command line."""
     # lists take all words up to the next option; of a repeated option the last one counts; there is no --no-SWITCH
@@ -52,7 +69,7 @@ def new_app(name: str, purpose: str, **more: Any) -> App:
         name=name,
         help=purpose,
         help_format="plaintext",
-        help_formatter="plain",
+        help_formatter=Help(),
         default_parameter=every,
         version_flags=(),
         **more,
