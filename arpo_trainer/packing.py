@@ -552,12 +552,10 @@ def _score(
 
 
 def _rows(values: list[torch.Tensor], index: torch.Tensor) -> torch.Tensor:
-    """Gather (B, T) rows from the positions of all packed rows; padding reads a zero.
-
-    The zero depends on every position, so that a forward pass whose positions nobody reads takes part in backward, too.
-    """
+    """Gather (B, T) rows from the positions of all packed rows; padding reads a zero."""
+    # joined before they are gathered: so a forward pass whose positions nobody reads takes part in backward, too
     positions = torch.cat([value[0] for value in values])
-    return torch.cat([positions, 0 * positions.sum()[None]])[index]
+    return torch.cat([positions, positions.new_zeros(1)])[index]
 
 
 # which models can be packed, and why the others cannot

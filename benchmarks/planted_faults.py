@@ -62,11 +62,12 @@ FAULTS = [
     # packing
     Fault("packed-mask", "ends[path[common:]] = start", "ends[path[common + 1 :]] = start", PACKING),
     Fault("packed-depth", "np.arange(common, length)", "np.arange(length - common)", PACKING),
+    Fault("packed-idle", "layouts += [idle_layout()] * (wanted - len(layouts))", "pass", PACKING),
     Fault(
-        "packed-idle",
-        "positions, 0 * positions.sum()[None]",
-        "positions, positions.new_zeros(1)",
-        f"{PACKING} {TRAINING}",
+        "packed-back",
+        "value[0] for value in values",
+        "values[0][0], *(value[0].detach() for value in values[1:])",
+        PACKING,
     ),
     # the branch budget: what it gives, and that timing decides nothing
     Fault("quota", "self._used[_root(request.path)] += granted", "pass", ROLLOUT),
