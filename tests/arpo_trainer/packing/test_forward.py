@@ -253,12 +253,17 @@ def test_a_batch_without_completions_is_a_zero_with_a_gradient() -> None:
 
 def test_forwards_are_made_as_many_as_asked_for() -> None:
     model, batch, made, back = tiny_model(), random_batch(2), [], []
-    model.model.register_forward_hook(lambda *_: made.append(1))
-    model.model.register_full_backward_hook(lambda *_: back.append(1))
+
+    def watch(module: Any, given: Any, output: Any) -> None:
+        made.append(1)
+        output.last_hidden_state.register_hook(lambda _: back.append(1))
+
+    hook = model.model.register_forward_hook(watch)
     packed = packed_logps(model, *batch, forwards=lambda own: own + 2)
     assert len(made) == 3
     packed.logps.sum().backward()
     assert len(back) == 3  # also of those whose numbers nobody reads: with sharded weights backward is collective
+    hook.remove()
     found = gradients(model)
     flat(model, *batch)[0].sum().backward()
     assert_equal_gradients(gradients(model), found)
