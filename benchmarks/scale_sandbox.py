@@ -15,8 +15,7 @@ from arpo_env.tools.tool import Tool, ToolResult
 from benchmarks.rollout_world import DelayedTool, Delays, FixedTool
 from sandbox.docker_engine import Host
 from sandbox.options import SandboxOptions
-from sandbox.pool import Pool, SessionGroup
-from sandbox.sync_async import finish_async
+from sandbox.pool import Pool, SessionGroup, finish_async
 
 CONTAINER_SECONDS = 2.0  # until a container runs; assumed
 

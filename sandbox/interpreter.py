@@ -7,7 +7,9 @@ import contextlib
 import errno
 import itertools
 import logging
+import math
 import os
+import secrets
 import stat
 import struct
 import weakref
@@ -17,12 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Literal, NoReturn
 
-from sandbox.connection import Reply
 from sandbox.errors import SandboxError, SessionLost
-from sandbox.options import Limits, checked_cell, checked_forks, checked_path, checked_seed
-from sandbox.pool import Pool, RemoteSession
+from sandbox.options import Limits
+from sandbox.pool import Pool, RemoteSession, Reply, Steps, finish, finish_async
 from sandbox.server.wire import ENTRY, FORK, LIST, MOST_PICTURES, OPEN, PICTURE_BYTES, READ, RUN, RUN_ONCE, WRITE
-from sandbox.sync_async import Steps, finish, finish_async
 
 Status = Literal["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit", "interrupted"]
 # the signature and the head of the first chunk, which has to be an IHDR of 13 bytes
@@ -101,6 +101,82 @@ def png_size(file: bytes) -> tuple[int, int] | None:
         return None
     width, height = _SIZE.unpack_from(file, len(_PNG))
     return (width, height) if 0 < width * height <= _MOST_PIXELS else None
+
+
+# Arguments of sessions
+
+_LONGEST_CODE = 8 << 20
+_MOST_FORKS = 64
+_SEEDS = 1 << 63
+
+
+def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, Any]:
+    """Return the fields of a request to run a cell.
+
+    Raises:
+        TypeError: the code is not a str, or the timeout is not a number.
+        ValueError: there is too much code, or the timeout is not positive and finite.
+    """
+    if not isinstance(code, str):
+        raise TypeError(f"code has to be a str, not {type(code).__name__}")
+    # ASCII, the usual case, is measured without encoding it
+    size = len(code) if code.isascii() else len(code.encode("utf-8", "surrogatepass"))
+    if size > _LONGEST_CODE:
+        raise ValueError(f"{size} bytes of code; at most {_LONGEST_CODE} can be sent; use `put` for data")
+    if timeout is None:
+        timeout = limits.timeout
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):  # bool is an int
+        raise TypeError(f"timeout={timeout!r}; it has to be a number of seconds, or None for `Limits.timeout`")
+    if not (timeout > 0 and math.isfinite(timeout)):
+        raise ValueError(f"timeout={timeout}; it has to be a positive number of seconds")
+    return {"code": code, "timeout": timeout}
+
+
+def checked_forks(n: int) -> int:
+    """Return a number of copies; a TypeError or ValueError says what is wrong with it."""
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise TypeError(f"fork({n!r}): n has to be a whole number")
+    if not 1 <= n <= _MOST_FORKS:
+        raise ValueError(f"fork({n}): n has to be from 1 to {_MOST_FORKS}; fork again for more")
+    return n
+
+
+def checked_seed(reseed: bool | int) -> int | None:
+    """Return the base seed for copies, None if they keep the random state."""
+    if reseed is False:
+        return None
+    if reseed is True:
+        return secrets.randbelow(_SEEDS)
+    if not isinstance(reseed, int):
+        raise TypeError(f"reseed={reseed!r}; it has to be True, False or a whole number")
+    if not 0 <= reseed < _SEEDS:
+        raise ValueError(f"reseed={reseed}; it has to be from 0 to {_SEEDS - 1}")
+    return reseed
+
+
+def checked_path(name: str | PurePath, directory: bool = False) -> str:
+    """Return the path of a file in the session's directory, or of the directory (".") or one in it.
+
+    The session opens it with its own rights; this only keeps mistakes from reaching it.
+
+    Raises:
+        TypeError: it is neither a str nor a path.
+        ValueError: it leaves the directory.
+    """
+    if isinstance(name, PurePath):
+        name = name.as_posix()
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a file has to be a str or a path, not {type(name).__name__}")
+    try:
+        name.encode()  # a str with lone surrogates has no UTF-8
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name!r} is not a file name: {error.reason}") from error
+    path = PurePosixPath(name)
+    if directory and not name:
+        raise ValueError("'' is not a directory; write '.' for the session's own")
+    if path.is_absolute() or ".." in path.parts or "\0" in name or not (directory or path.name):
+        raise ValueError(f"{name!r} is not in the session's directory; write a relative path, such as 'data/in.csv'")
+    return name
 
 
 # Files travel in pieces of 1 MiB, each a request of its own. The code, or another caller, may change the file between

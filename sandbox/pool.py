@@ -1,4 +1,4 @@
-"""The containers of a sandbox, the queue for their slots, and the thread that watches both.
+"""The containers of a sandbox, what is sent to them, the queue for their slots, and the thread that watches all.
 
 Requests are served in the order in which they came, whatever threads and event loops they come from. When all
 slots are held, another container is started, up to `containers`; after that, requests wait. A container that has ended
@@ -7,28 +7,29 @@ is replaced when a request needs it; the sessions in it are lost. "Container" st
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
+import json
 import logging
 import os
 import threading
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from sandbox.backends import PythonExiting, Stream, start_thread
 from sandbox.backends.registry import choose, start
-from sandbox.connection import Connection, PythonExiting, Reply, Stream, start_thread
 from sandbox.docker_engine import Host
-from sandbox.errors import SandboxError, SandboxFull, SandboxUnavailable, SessionLost
+from sandbox.errors import BY_NAME, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox.options import SandboxOptions, warn_of_missing_limits
-from sandbox.server.wire import CLOSE, INTERRUPT, PING
-from sandbox.sync_async import Steps
+from sandbox.server.wire import CLOSE, HELLO, INTERRUPT, OPEN, PING, REPLY, Frames, WireError, pack
 
 PING_INTERVAL = 5.0
 PING_TIMEOUT = 30.0
@@ -39,6 +40,144 @@ _BLOATED_PINGS = 3  # in a row, since one cell may need much memory for a moment
 _CLOSED = "this sandbox is closed; open another"
 _log = logging.getLogger(__name__)
 Action = Callable[[], object]
+Reply = dict[str, Any]
+
+# Procedures: generators that yield a future where they have to wait, and are sent the result, or have the exception
+# thrown in. That exception can also be the caller's own, a `CancelledError` or a `KeyboardInterrupt`; a procedure then
+# releases what nobody will use any more. They run either blocking or asynchronously.
+
+T = TypeVar("T")
+Steps = Generator[Future[Any], Any, T]
+
+
+def finish(steps: Steps[T]) -> T:
+    """Run a procedure; this thread blocks where it waits."""
+    try:
+        future = next(steps)
+        while True:
+            try:
+                result = future.result()
+            except BaseException as error:  # the procedure cleans up, and raises it again
+                future = steps.throw(error)
+            else:
+                future = steps.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def finish_async(steps: Steps[T]) -> T:
+    """Run a procedure; the event loop serves other tasks where it waits."""
+    try:
+        future = next(steps)
+        while True:
+            try:
+                # a future that is done takes no round of the event loop
+                result = future.result() if future.done() else await asyncio.wrap_future(future)
+            except BaseException as error:  # see `finish`
+                future = steps.throw(error)
+            else:
+                future = steps.send(result)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+class Connection:
+    """Requests and replies over a stream to a server that is about to send HELLO."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.lost = ""
+        self.isolation = stream.isolation
+        self.hello: Future[Reply] = Future()
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, tuple[int, Future[Reply]]] = {}
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()  # may be held for long, while a server does not read
+        self._closed = False
+
+    def request(self, kind: int, fields: Mapping[str, Any]) -> Future[Reply]:
+        """Send a request; the future holds the reply or the exception.
+
+        Cancelling a task that waits for the future does not undo the request.
+        """
+        return self.request_all([(kind, fields)])[0]
+
+    def request_all(self, requests: Sequence[tuple[int, Mapping[str, Any]]]) -> list[Future[Reply]]:
+        """Send several requests at once, without waiting for replies in between; see `request`."""
+        futures: list[Future[Reply]] = []
+        data = bytearray()
+        for kind, fields in requests:
+            number, future = next(self._numbers), Future[Reply]()
+            future.set_running_or_notify_cancel()
+            futures.append(future)
+            data += pack(kind, number, json.dumps(fields).encode())
+            with self._lock:
+                lost = self.lost  # under the lock, so that `fail` sees every future that is registered
+                if not lost:
+                    self._waiting[number] = (kind, future)
+            if lost:
+                future.set_exception(_failure(kind, lost))
+        with self._sending, contextlib.suppress(OSError):  # the reader sees the end as well and fails the futures
+            if not self.lost:
+                self.stream.send(bytes(data))
+        return futures
+
+    def read(self) -> None:
+        """Resolve futures until the stream ends; this is what the reader thread runs."""
+        frames = Frames()
+        why = ""
+        try:
+            while data := self.stream.receive():
+                for kind, number, payload in frames.feed(data):
+                    self._take(kind, number, json.loads(payload))
+        except (OSError, ValueError, WireError) as error:
+            why = f"{type(error).__name__}: {error}"
+        if not self.lost:
+            self.fail("the sandbox was closed" if self._closed else why or self.stream.post_mortem())
+        self.stream.close()
+        self.stream.finish()
+
+    def _take(self, kind: int, number: int, fields: Reply) -> None:
+        if kind == HELLO:
+            missing = [*self.stream.unenforced, *fields.get("unenforced", [])]
+            unenforced = [f"no({','.join(missing)})"] if missing else []
+            self.isolation = "+".join([self.stream.isolation, *fields.get("separation", []), *unenforced])
+            with contextlib.suppress(InvalidStateError):
+                self.hello.set_result(fields)
+        elif kind == REPLY:
+            with self._lock:
+                _, future = self._waiting.pop(number, (0, None))
+            if future is None:
+                return  # the request has failed meanwhile
+            if "failure" in fields:
+                future.set_exception(BY_NAME.get(fields["failure"], SandboxError)(fields["message"]))
+            else:
+                future.set_result(fields)
+
+    def fail(self, why: str) -> None:
+        """Fail all open and later requests; only the first reason is kept."""
+        with self._lock:
+            if self.lost:
+                return
+            self.lost = f"the session is gone: {why}"
+            waiting, self._waiting = self._waiting, {}
+        with contextlib.suppress(InvalidStateError):
+            self.hello.set_exception(SandboxError(f"the sandbox does not start: {why}"))
+        for kind, future in waiting.values():
+            future.set_exception(_failure(kind, self.lost))
+
+    def close(self) -> None:
+        """Tell the server to end; the reader thread ends with it."""
+        self._closed = True
+        self.stream.close()
+
+
+def _failure(kind: int, why: str) -> SandboxError:
+    if kind == OPEN:
+        return SandboxError(why)
+    return SessionLost(f"{why}; open a new interpreter, or restart this one")
 
 
 class Container:

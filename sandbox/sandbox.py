@@ -25,8 +25,7 @@ from sandbox.interpreter import (
     open_session,
 )
 from sandbox.options import Limits, SandboxOptions, command_words, package_names
-from sandbox.pool import Pool
-from sandbox.sync_async import Steps, finish, finish_async
+from sandbox.pool import Pool, Steps, finish, finish_async
 
 BACKEND_VARIABLE = "ARPO_SANDBOX"
 _ANSWER_SECONDS = 30.0

@@ -68,8 +68,8 @@ FLOORS: dict[str, list[str]] = {
         "backends",
         "images",
         "docker_engine",
-        "options connection",
-        "errors server sync_async",
+        "options",
+        "errors server",
     ],
 }
 

@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sandbox.backends import START_SECONDS
 from sandbox.backends.processes import SHARED_FILES, random_uids, server_config, shared_memory
-from sandbox.connection import START_SECONDS
 from sandbox.docker_engine import connect
 from sandbox.errors import SandboxError
 from sandbox.images.build import build_image, preload_of, require_image

@@ -28,7 +28,7 @@ from queue import SimpleQueue
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from sandbox.connection import START_SECONDS, start_thread
+from sandbox.backends import START_SECONDS, start_thread
 from sandbox.errors import BY_NAME, SandboxError, SandboxUnavailable, SessionLost
 from sandbox.options import PROFILES, Limits, SandboxOptions
 from sandbox.server.wire import (

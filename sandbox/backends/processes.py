@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
-from sandbox.connection import START_SECONDS
+from sandbox.backends import START_SECONDS
 from sandbox.errors import SandboxError, SandboxUnavailable
 from sandbox.images.profiles import packages_directory, preload
 from sandbox.options import SandboxOptions, command_words, parse_size, warn_of_unenforced_limits

@@ -9,10 +9,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
+from sandbox.backends import Stream
 from sandbox.backends.docker import start_docker
 from sandbox.backends.http_backend import start_http, without_password
 from sandbox.backends.processes import start_bubblewrap, start_command, start_local, why_no_bubblewrap
-from sandbox.connection import Stream
 from sandbox.docker_engine import check_docker
 from sandbox.errors import SandboxUnavailable
 from sandbox.options import SandboxOptions

@@ -25,15 +25,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sandbox.connection import Reply
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox.http.json_server import Answer, check_token, sends_token
-from sandbox.interpreter import open_session
-from sandbox.options import checked_cell, checked_forks, checked_path, checked_seed
-from sandbox.pool import RemoteSession
+from sandbox.interpreter import checked_cell, checked_forks, checked_path, checked_seed, open_session
+from sandbox.pool import RemoteSession, Reply, finish_async
 from sandbox.sandbox import Sandbox
 from sandbox.server.wire import FORK, INTERRUPT, LARGEST_PIECE, LIST, READ, RUN, RUN_ONCE, WRITE
-from sandbox.sync_async import finish_async
 
 LONGEST_WAIT = 20.0
 """Seconds after which a request is answered with 202; the client sends it again, and waits on."""

@@ -22,7 +22,7 @@ from sandbox_under_test import behind
 
 from attacks.attack import Ask, Attack
 from sandbox import Execution, ForkError, Sandbox, SandboxError, SessionLost, SyncInterpreter
-from sandbox.connection import Connection
+from sandbox.pool import Connection
 from sandbox.server.processes import descendants
 from sandbox.server.wire import PING
 
