@@ -1,13 +1,15 @@
-"""Locks a folder for its only writer: the operating system frees the lock when the process ends, however it ends."""
+"""One run and one writer to a folder: how `arpo train`, `sft`, `dpo`, `synth` and `eval` share theirs with nobody.
+
+The operating system frees a lock when its process ends, however it ends. `report.run_data.recorded` keeps the record.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +21,8 @@ _TRIES, _PAUSE = 4, 0.05  # seconds
 def lock_folder(folder: Path) -> IO[bytes]:
     """Return an open file that holds the lock of a folder until it is closed.
 
+    On a file system without locks this warns and goes on, as runs there work all the same.
+
     Raises:
         BlockingIOError: another process holds it.
     """
@@ -28,47 +32,33 @@ def lock_folder(folder: Path) -> IO[bytes]:
     except BlockingIOError as error:
         file.close()
         raise BlockingIOError(f"another process is writing to {str(folder)!r}; wait for it, or stop it") from error
-    except OSError:
-        file.close()
-        raise
+    except OSError as error:
+        logger.warning("%s cannot be locked (%s): do not start a second run in it", folder, error)
     return file
 
 
 @contextlib.contextmanager
 def only_writer(folder: Path, needed: bool = True) -> Iterator[None]:
-    """Hold the lock of a folder, which is created if it is missing.
-
-    If the block fails and has written nothing into a folder that was created here, the folder is removed.
-
-    On a file system without locks this warns and goes on, as training there works all the same.
-
-    Args:
-        folder: the folder.
-        needed: set this to False in processes that write nothing, such as those of higher rank.
-
-    Raises:
-        BlockingIOError: another process holds it.
-    """
-    with contextlib.ExitStack() as held:
-        if needed:
-            if not folder.exists():
-                held.push(functools.partial(_remove_unused, folder))  # runs last, when the lock is free
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                held.enter_context(lock_folder(folder))
-            except BlockingIOError:
-                raise
-            except OSError as error:
-                logger.warning("%s cannot be locked (%s): do not start a second run in it", folder, error)
+    """Hold the lock of a folder, which is created if it is missing; processes that write nothing do not need it."""
+    if not needed:
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder):
         yield
 
 
-def _remove_unused(folder: Path, kind: type[BaseException] | None, *_: object) -> None:
-    if kind is None or kind is BlockingIOError or [path.name for path in folder.glob("*")] != [LOCK]:
-        return
-    with contextlib.suppress(OSError):  # another process may have begun to write
-        (folder / LOCK).unlink()
-        folder.rmdir()
+def refuse_earlier(folder: Path, found: Sequence[str], go_on: str = "add --resume") -> None:
+    """Refuse a folder that holds something of an earlier run; `go_on` says how that is continued, "" if it cannot.
+
+    Raises:
+        FileExistsError: `found` names something.
+    """
+    if found:
+        cure = f"{go_on} to go on with it, or " if go_on else ""
+        raise FileExistsError(
+            f"{str(folder)!r} holds a run ({', '.join(found[:4])}): {cure}give another folder for the output"
+        )
 
 
 def _take(file: IO[bytes]) -> None:

@@ -79,6 +79,7 @@ def train(
     settings: Set = (),  # type: ignore[valid-type]
     env_set: EnvSet = (),
     ray: Annotated[str | None, Parameter(help="play rollouts on this Ray cluster: HOST:PORT, or auto")] = None,
+    resume: Resume = False,
     dry_run: DryRun = False,
     launcher: Launch = None,
 ) -> int:
@@ -91,6 +92,8 @@ def train(
         return launch(flags)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # about `rollout_func`, which our tests of TRL watch
     given = read_settings(source, settings, env_set) | ({"ray_address": ray} if ray else {})
+    if resume:
+        given |= _resume_point(given.get("output_dir") or "trainer_output")  # which is TRL's own
     if dry_run:
         return _plan_training(given, flags)
     from arpo_trainer.run.train import train  # after the dry run: it imports the whole training stack
@@ -135,10 +138,9 @@ def _source(command: str, recipe: str | None, config: str | None, needed: bool =
 
 def _resume_point(folder: str) -> dict[str, str]:
     """Return the setting that goes on from a folder's newest complete checkpoint; none if there is none."""
-    from arpo_trainer.training.checkpoints import broken
+    from arpo_trainer.training.checkpoints import newer
 
-    found = [path for path in Path(folder).glob("checkpoint-*") if broken(path) is None]
-    return {"resume_from_checkpoint": "last"} if found else {}
+    return {"resume_from_checkpoint": "last"} if newer(folder, 0) else {}
 
 
 def sft(

@@ -45,6 +45,7 @@ from arpo_trainer.evaluation.eval_metrics import EvalUsage, RunningScore, usage_
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
 from arpo_trainer.evaluation.eval_shard import EvalShard, refuse_other_count
 from arpo_trainer.evaluation.suites import SUITES, SuiteRow, suite
+from arpo_trainer.folder_lock import refuse_earlier
 from arpo_trainer.inference_tools import ChatHelper, InferenceSettings, InferenceTools, open_inference_tools
 from arpo_trainer.make_env import known_id, make_env
 from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob
@@ -714,9 +715,7 @@ def stored_facts(folder: Path, settings: EvalSettings, resume: bool, kind: str =
     if not facts:
         raise FileExistsError(f"{str(folder)!r} has episodes, but no {FACTS} that says of what; give another folder")
     if not resume:
-        raise FileExistsError(
-            f"{str(folder)!r} holds episodes: add --resume to go on with it, or give another folder with --output"
-        )
+        refuse_earlier(folder, [ROWS])
     # the parts of an evaluation must have one size; a synthesis chooses from what there is
     eval_settings.refuse_other_settings(facts["settings"], settings, sharded=kind == KIND and "shard" in facts)
     return facts

@@ -48,7 +48,7 @@ from arpo_trainer.report.run_data import read_facts, write_whole
 from arpo_trainer.run.dry_run import Placement, plan_run, published_size
 from arpo_trainer.run.recipes import read_section, read_settings
 from arpo_trainer.run.sft_run import sft_dry_run
-from arpo_trainer.training.checkpoints import broken
+from arpo_trainer.training.checkpoints import newer
 from arpo_trainer.validation import check_name
 from envs_registry.datasets.hub import HubError
 from envs_registry.spec import UnknownEnvError
@@ -119,13 +119,9 @@ class Stage:
         file.write_text(yaml.safe_dump(self._plain(), sort_keys=False, allow_unicode=True), encoding="utf-8")
         if self.kind == "synth":
             return ["synth", "--config", str(file), "--resume", "--retry"]
-        if self.kind == "dpo":  # its sampling goes on, too
-            return ["dpo", "--config", str(file), "--resume", *self.flags]
-        checkpoint = any(broken(path) is None for path in self.folder.glob("checkpoint-*"))
-        resume = ["--set", "resume_from_checkpoint=last"] if checkpoint else []
-        if self.kind == "train" and self.status == "begun" and not checkpoint:
+        if self.kind == "train" and self.status == "begun" and not newer(self.folder, 0):
             self.put_aside()  # an interrupted run that cannot go on: no other begins in its folder
-        return [self.kind, "--config", str(file), *resume, *self.flags]
+        return [self.kind, "--config", str(file), "--resume", *self.flags]
 
     def _eval_command(self) -> list[str]:
         if self._is_played():

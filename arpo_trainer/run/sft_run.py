@@ -25,7 +25,7 @@ from arpo_env.episode import BYTES_A_TOKEN
 from arpo_trainer.costs.estimate import PASS_AND_BACK, ComputeSpeed, Line
 from arpo_trainer.costs.memory import ModelShape, model_shape
 from arpo_trainer.demo_model import resolve_model
-from arpo_trainer.folder_lock import only_writer
+from arpo_trainer.folder_lock import only_writer, refuse_earlier
 from arpo_trainer.make_env import make_env
 from arpo_trainer.report.run_data import recorded, write_facts
 from arpo_trainer.rollout.engine import on_every_rank, this_rank
@@ -50,7 +50,7 @@ from arpo_trainer.sft.trace_data import (
     learnt_tokens,
     read_trace_files,
 )
-from arpo_trainer.training.checkpoints import broken
+from arpo_trainer.training.checkpoints import newer
 from arpo_trainer.training.devices import planning, process_count
 from arpo_trainer.training.recorder import versions
 
@@ -79,13 +79,10 @@ class KeptRun:
 
     @contextlib.contextmanager
     def held(self, resume: Any, *others: str) -> Iterator[None]:
-        """Hold the folder as its only writer."""
-        kept = [path.name for path in self.folder.glob("checkpoint-*") if broken(path) is None]
-        if (kept := sorted([*kept, *others])) and not (resume or self.args.resume_from_checkpoint):
-            raise FileExistsError(
-                f"{str(self.folder)!r} holds an earlier run ({', '.join(kept[:3])}): add --resume to go on with it, or "
-                "give another folder with --set output_dir=FOLDER"
-            )
+        """Hold the folder as its only writer; `others` are things of an earlier run in it."""
+        kept = [path.name for path in newer(self.folder, 0)]
+        if not (resume or self.args.resume_from_checkpoint):
+            refuse_earlier(self.folder, [*kept, *others])
         with only_writer(self.folder, this_rank() == 0):
             yield
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib.metadata
-import itertools
 import json
 import logging
 import math
@@ -23,9 +22,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from arpo_trainer.folder_lock import only_writer
+from arpo_trainer.folder_lock import only_writer, refuse_earlier
 from arpo_trainer.report.html_report import write_report
-from arpo_trainer.report.run_data import lines_of, read_facts, step_of, write_facts
+from arpo_trainer.report.run_data import lines_of, read_facts, recorded, step_of, write_facts
 from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.training.checkpoints import checkpoint_step, newer
 from arpo_trainer.training.evaluation import Evaluation
@@ -73,21 +72,17 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
             FileExistsError: see `check_output`.
         """
         if self._facts.get("status") == "running":
-            self._facts = {**facts, **self._facts}
+            self._facts |= {**facts, **self._facts}  # the dictionary that `recorded` keeps
             self.write_facts()
             yield
             return
         with only_writer(self.folder):
             self.begin(facts, resume)
-            status = "failed"
             try:
-                yield
-                status = "finished"
-            except KeyboardInterrupt:
-                status = "interrupted"
-                raise
+                with recorded(self.folder / "run.json", self._facts):
+                    yield
             finally:
-                self.write_facts(status=status)
+                self.write_facts()
                 logger.info("training used %s", self.spent)
                 self._write_report()
 
@@ -195,11 +190,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
 
 
 def check_output(folder: str | Path, resume: str | Path | None = None) -> None:
-    """Refuse a folder whose records a new run would mix with its own.
-
-    Args:
-        folder: the output folder.
-        resume: the checkpoint to continue from; one in the folder continues the run in it.
+    """Refuse a folder whose records a new run would mix with its own; a checkpoint in it continues the run there.
 
     Raises:
         FileExistsError: the folder holds a run, an evaluation or rollouts; says how to go on.
@@ -211,13 +202,8 @@ def check_output(folder: str | Path, resume: str | Path | None = None) -> None:
     checkpoints = [path.name for path in newer(folder, 0)]
     if (folder / "run.json").is_file() and read_facts(folder / "run.json").get("kind"):
         there.append("run.json")
-    if there or checkpoints:
-        other = next(name for n in itertools.count(2) if not (name := folder.with_name(f"{folder.name}-{n}")).exists())
-        cure = "continue it with resume_from_checkpoint='last', or " if checkpoints else ""
-        raise FileExistsError(
-            f"{str(folder)!r} holds a run ({', '.join(there + checkpoints[-1:])}): {cure}give another output_dir, such "
-            f"as {str(other)!r}"
-        )
+    go_on = "add --resume (in Python resume_from_checkpoint='last')" if checkpoints else ""
+    refuse_earlier(folder, there + checkpoints[-1:], go_on)
 
 
 def _is_in(checkpoint: str | Path, folder: Path) -> bool:

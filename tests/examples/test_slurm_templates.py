@@ -196,7 +196,7 @@ def test_a_requeued_job_goes_on_from_its_checkpoint(
     given = job(1, SLURM_RESTART_COUNT=restarts, OUTPUT=str(tmp_path / "run"))
     status, _, steps = slurm.run("train.sbatch", **given)
     assert status == 0
-    assert {"resume_from_checkpoint=last" in step.words for step in steps if step.program == "arpo"} == {resumed}
+    assert {"--resume" in step.words for step in steps if step.program == "arpo"} == {resumed}
 
 
 @pytest.mark.parametrize(("shards", "shard"), [("", "auto"), ("8", "auto/8")])

@@ -271,7 +271,7 @@ def test_a_folder_that_another_process_has_filled_meanwhile_is_refused(
 
     monkeypatch.setattr(eval_session, "plan_environments", slowly)
     assert main(play(tmp_path, *at("http://127.0.0.1:9/v1", model_folder))) == 1
-    assert "holds episodes: add --resume" in capsys.readouterr().err
+    assert "holds a run (episodes.jsonl): add --resume" in capsys.readouterr().err
     assert [row.task for row in load_eval_run(tmp_path).rows] == ["t0"]
 
 

@@ -28,15 +28,6 @@ def test_a_second_run_in_a_folder_is_refused(command: Callable[[dict[str, Any]],
     assert [path.name for path in tmp_path.iterdir()] == [LOCK]
 
 
-@pytest.mark.parametrize("command", [sft, dpo])
-def test_a_run_that_is_refused_leaves_no_folder(command: Callable[[dict[str, Any]], Path], tmp_path: Path) -> None:
-    common = {"model": "owner/no-such-model", "output_dir": str(tmp_path / "new"), "use_cpu": True, "threads": 1}
-    data = {"data": "traces.jsonl"} if command is sft else {"env": "arpo/Arithmetic-v0"}
-    with pytest.raises(OSError, match="is not in the cache"):
-        command({**common, **data})
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
 def test_a_stage_ends_with_its_killed_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "stage"

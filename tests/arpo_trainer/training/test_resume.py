@@ -269,12 +269,10 @@ def test_a_run_begins_in_no_folder_of_another(tmp_path: Path, left: str, resume:
     else:
         folder.mkdir()
         (folder / left).write_text('{"step": 1, "kind": "evaluation"}\n')
-    cure = "continue it with resume_from_checkpoint='last', or " if left.startswith("checkpoint") else ""
+    cure = "add --resume .in Python resume_from_checkpoint='last'. to go on with it, or " if "point" in left else ""
     before = {path: path.read_bytes() for path in folder.rglob("*.json*")}
     with (
-        pytest.raises(
-            FileExistsError, match=rf"run' holds a run \({left}\): {cure}give .*output_dir, such as .*run-2'"
-        ),
+        pytest.raises(FileExistsError, match=rf"run' holds a run \({left}\): {cure}give another folder"),
         RunRecorder(folder).recording({}, made),
     ):
         pass
