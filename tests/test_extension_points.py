@@ -241,8 +241,7 @@ def test_a_data_set_is_one_row(user: User, monkeypatch: pytest.MonkeyPatch) -> N
     register_data_sets([row])
     lines = [{"puzzle": "1 + 1?", "solution": "2", "stars": 1}, {"puzzle": "2 ** 5?", "solution": "32", "stars": 2}]
     file = user.writes("test.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    monkeypatch.setenv("ARPO_DATA_OWNPUZZLES", str(file))
-    env: Any = gym.make("arpo/OwnPuzzles-v0", split="test", level=2)
+    env: Any = gym.make("arpo/OwnPuzzles-v0", data=str(file), level=2)
     question, _ = env.reset(seed=0)
     assert (question, env.tasks.size) == ("2 ** 5?", 1)
     _, reward, *_ = env.step("<think>I know.</think><answer>\\boxed{32}</answer>")

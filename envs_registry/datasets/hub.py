@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from envs_registry.datasets.rows import ROOT_VARIABLE, Rows, variable
+from envs_registry.datasets.rows import ROOT_VARIABLE, Rows
 from envs_registry.install_line import install_line
 
 logger = logging.getLogger(__name__)
@@ -73,19 +73,16 @@ def hub_rows(
     gated: str = "",
     revision: str | None = None,
 ) -> tuple[Rows, str]:
-    """Return the rows of a split, and the commit that they are of; several configurations are concatenated.
+    """Return the rows of a split, and the commit that they are of ("" where it is not known, as of a folder).
 
     Args:
         hub: repository id, or a local folder of the same form.
-        configs: configurations; "" is the default configuration.
+        configs: configurations, which are concatenated; "" is the default configuration.
         split: name of the split on the hub; of several, as in "validation|test", the first that is there.
         columns: columns to read, if they exist.
         source: name of the task source, for error messages.
         gated: URL of the page where the terms are accepted, or "".
         revision: commit, tag or branch of the repository; None is its newest.
-
-    Returns:
-        The rows, and the commit; "" where it is not known, as of a folder.
 
     Raises:
         HubError: `datasets` is missing, the set is gated, or the hub cannot be reached.
@@ -119,20 +116,9 @@ def _first_split(datasets: Any, hub: str, config: str, splits: Sequence[str], re
 
 
 def hub_files(hub: str, paths: Sequence[str], source: str, gated: str = "", revision: str | None = None) -> Path:
-    """Download files of a data set's repository into the hub's cache, those that are not there yet.
+    """Return the folder of a repository of data, with the files of these paths downloaded as far as they exist.
 
-    Args:
-        hub: repository id, or a local folder of the same form.
-        paths: of the files, relative to the repository.
-        source: name of the task source, for error messages.
-        gated: URL of the page where the terms are accepted, or "".
-        revision: commit of the repository; None is its newest.
-
-    Returns:
-        The folder of the repository; it holds the files that exist.
-
-    Raises:
-        HubError: `huggingface_hub` is missing, the set is gated, or the hub cannot be reached.
+    Arguments and errors are those of `hub_rows`.
     """
     if Path(hub).is_dir():
         return Path(hub)
@@ -151,8 +137,8 @@ def hub_files(hub: str, paths: Sequence[str], source: str, gated: str = "", revi
 
 def _explain(error: Exception, hub: str, what: str, source: str, gated: str) -> str:
     local = (
-        f"Without the hub: give data='{source}.jsonl' (a file or folder), or set {variable(source)} to its path, "
-        f"or {ROOT_VARIABLE} to a folder that holds {source!r}."
+        f"Without the hub: give data='{source}.jsonl' (a file or folder), or set {ROOT_VARIABLE} to a folder that "
+        f"holds {source!r}."
     )
     if gated and _is_gate(error):
         return (

@@ -178,11 +178,9 @@ class DataSet:
         steps: changes to a row before it is converted.
         filters: options that are off by default, each with the step that drops rows while the option is off.
         reads: further columns that the steps need.
-        known_as: accepted names of a local file or folder, besides the name of the source.
         files: columns with the path of an attached file, or a list of them, relative to the folder of the data file or
             of the set. The first column that names something is used. If there is an option `files`, they are loaded
             only while it is on.
-        revision: commit of the repository that is read; "" is its newest.
         start_url: column with the page at which the tool `browse` starts, or "".
         drops: faulty rows that are dropped without an error: "no answer", "cut-off answer", "duplicate question".
     """
@@ -208,11 +206,9 @@ class DataSet:
     steps: tuple[Step, ...] = ()
     filters: tuple[tuple[str, Step], ...] = ()
     reads: tuple[str, ...] = ()
-    known_as: tuple[str, ...] = ()
     drops: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     start_url: str = ""
-    revision: str = ""
 
     @property
     def source(self) -> str:
@@ -237,13 +233,7 @@ class DataSet:
 
 
 def attached_files(row: Row, columns: Sequence[str], folders: Sequence[Path], where: str) -> tuple[str, ...]:
-    """Return the paths of a row's files.
-
-    Args:
-        row: the row.
-        columns: columns with a path or a list of paths; the first one whose files all exist is used.
-        folders: where relative paths start, tried in order.
-        where: names the row.
+    """Return the paths of a row's files: those of the first column whose files all exist in one of the folders.
 
     Raises:
         DataFileError: a file was not found, or its path leads out of the folder; the message names it and the cure.
@@ -252,10 +242,10 @@ def attached_files(row: Row, columns: Sequence[str], folders: Sequence[Path], wh
     for names in named:
         found = [_place(name, folders) for name in names]
         if all(found):
-            return tuple(str(path) for path in found)
+            return tuple(map(str, found))
     if not named:
         return ()
-    lacking = next((name for name in named[0] if _place(name, folders) is None), named[0][0])
+    lacking = next(name for name in named[0] if _place(name, folders) is None)
     raise DataFileError(
         f"{where}: the attached file {lacking!r} was not found in {' or '.join(map(str, folders))}. Put it there, at "
         "that path (data from the hub: download the whole repository, as `hf download REPOSITORY --repo-type dataset "
@@ -330,9 +320,9 @@ def load(
     Args:
         data_set: the data set.
         split: name of the split; None means the one after which a file is named, else the first split.
-        data: a file or folder; None means that of the environment variables (`place_of`), then the hub.
+        data: a file or folder; None means that of `ARPO_DATA`, then the hub.
         level: a level, or several as in "1,2"; None means all levels.
-        revision: commit, tag or branch of the hub's repository; None means that of the set, else the newest.
+        revision: commit, tag or branch of the hub's repository; None means the newest.
         options: options of the set itself, such as `files` of GAIA.
 
     Raises:
@@ -341,7 +331,7 @@ def load(
         DataFileError: a file or row is broken; the message names it.
         HubError: the hub refused the data set; the message says how to get it.
     """
-    place = place_of(data_set.source, (data_set.source, *data_set.known_as), data)
+    place = place_of(data_set.source, data)
     if split is None and place is not None and place.is_file():
         split = split_of(place, data_set.split_names)
     split = _one_of(data_set, "split", split or data_set.split_names[0], data_set.split_names)
@@ -351,12 +341,12 @@ def load(
     for name in options:
         if name not in own:
             raise UnknownOptionError(data_set.name, name, ("split", "data", "level", "revision", *own))
-    # A filter runs unless its option is on: the option admits the rows that the filter drops.
-    steps = (*data_set.steps, *(step for name, step in data_set.filters if not options.get(name)))
-    with_files = bool(data_set.files) and ("files" not in own or bool(options.get("files")))
     if revision is not None and place is not None:
         raise ValueError(f"revision={revision!r} is of the hub, but {data_set.name} is read from {place}: leave it out")
-    origin, rows, commit = _read(data_set, split, place, with_files, revision or data_set.revision or None)
+    with_files = bool(data_set.files) and ("files" not in own or bool(options.get("files")))
+    origin, rows, commit = _read(data_set, split, place, with_files, revision)
+    # A filter runs unless its option is on: the option admits the rows that the filter drops.
+    steps = (*data_set.steps, *(step for name, step in data_set.filters if not options.get(name)))
     repairs: Repairs = Counter()
     tasks = list(_tasks(data_set, split, rows, steps, repairs))
     # After all rows were converted, so that the message can name the levels that exist.
@@ -372,28 +362,13 @@ def load(
     return DataSetSource(tasks, origin, split, commit, len(rows), counts)
 
 
-def task_of_row(data_set: DataSet, row: Row, number: int, where: str) -> Task | None:
-    """Return the task of a row that was read elsewhere; None if the set leaves such rows out.
-
-    Raises:
-        DataFileError: the row is broken; the message begins with `where`.
-    """
-    steps = (*data_set.steps, *(step for _, step in data_set.filters))
-    return _task(data_set, data_set.split_names[0], number, _PlacedRow(where, row), steps, Counter())
-
-
-@dataclass(frozen=True)
-class _PlacedRow:
-    """A row, its place for messages, and the folders of its attached files (none if they are not loaded)."""
-
-    where: str
-    row: Row
-    folders: tuple[Path, ...] = ()
+PlacedRow = tuple[str, Row, tuple[Path, ...]]
+"""Where a row stands, for messages; the row; and the folders of its attached files (none if they are not loaded)."""
 
 
 def _read(
     data_set: DataSet, split: str, place: Path | None, with_files: bool, revision: str | None
-) -> tuple[str, list[_PlacedRow], str]:
+) -> tuple[str, list[PlacedRow], str]:
     if place is None:
         hub, source, gated = data_set.hub, data_set.source, data_set.gated
         rows, commit = hub_rows(
@@ -404,21 +379,21 @@ def _read(
             chosen = [next(filter(None, (_names(row, column) for column in data_set.files)), []) for _, row in rows]
             if paths := sorted({name for names in chosen for name in names if _is_inside(name)}):
                 folders = (hub_files(hub, paths, source, gated, commit or revision),)
-        return hub, [_PlacedRow(f"{hub}, {where}", row, folders) for where, row in rows], commit
-    placed = []
+        return hub, [(f"{hub}, {where}", row, folders) for where, row in rows], commit
+    placed: list[PlacedRow] = []
     for file in files_of(place, split, data_set.split_names):
         folders = tuple(dict.fromkeys([place if place.is_dir() else file.parent, file.parent])) if with_files else ()
-        placed += [_PlacedRow(f"{file}, {where}", row, folders) for where, row in read_rows(file)]
+        placed += [(f"{file}, {where}", row, folders) for where, row in read_rows(file)]
     return str(place), placed, ""
 
 
 def _tasks(
-    data_set: DataSet, split: str, rows: list[_PlacedRow], steps: tuple[Step, ...], repairs: Repairs
+    data_set: DataSet, split: str, rows: Iterable[PlacedRow], steps: tuple[Step, ...], repairs: Repairs
 ) -> Iterator[Task]:
     ids: set[str] = set()
     seen: set[str] = set()
     for number, placed in enumerate(rows):
-        task = _task(data_set, split, number, placed, steps, repairs)
+        task = _converted(data_set, split, number, placed, steps, repairs)
         if task is None:
             continue
         # The key of the comparison with other sets, so that punctuation alone makes no new question.
@@ -433,31 +408,28 @@ def _tasks(
         yield task
 
 
-def _task(
-    data_set: DataSet, split: str, number: int, placed: _PlacedRow, steps: tuple[Step, ...], repairs: Repairs
-) -> Task | None:
-    try:
-        return _converted(data_set, split, number, placed, steps, repairs)
-    except DataFileError:
-        raise  # it names the file and the row already
-    except ValueError as error:
-        raise DataFileError(f"{placed.where}, {error}") from error
-
-
 def _converted(
-    data_set: DataSet, split: str, number: int, placed: _PlacedRow, steps: tuple[Step, ...], repairs: Repairs
+    data_set: DataSet, split: str, number: int, placed: PlacedRow, steps: tuple[Step, ...], repairs: Repairs
 ) -> Task | None:
-    where, row = placed.where, placed.row
-    for step in steps:
-        changed = step(row, repairs)
-        if changed is None:
-            return None
-        row = changed
+    """Return the task of a row; None if the set leaves it out.
+
+    Raises:
+        DataFileError: the row is broken; the message names its place.
+    """
+    where, row, folders = placed
+    try:
+        for step in steps:
+            changed = step(row, repairs)
+            if changed is None:
+                return None
+            row = changed
+        kind = _kind(data_set, row)
+    except ValueError as error:
+        raise DataFileError(f"{where}, {error}") from error
     question = clean(column(row, data_set.question, where), repairs)
     used = next(name for name in data_set.question if look_up(row, name) is not None)
     if used != data_set.question[0]:
         repairs[f"question in column {used!r}"] += 1
-    kind = _kind(data_set, row)
     golds = answers((look_up(row, name) for name in data_set.answers), kind, repairs)
     # No right answer equals a formula that was cut off, so the task could only punish.
     fault = "no answer" if not golds else "cut-off answer" if kind == "math" and cut_off(golds[0]) else ""
@@ -465,9 +437,8 @@ def _converted(
         repairs[f"left out: {fault}"] += 1
         return None
     if not golds:
-        raise ValueError(
-            f"column {' or '.join(map(repr, data_set.answers))}: holds no answer; it has {', '.join(map(repr, row))}"
-        )
+        named, there = (" or ".join(map(repr, data_set.answers)), ", ".join(map(repr, row)))
+        raise DataFileError(f"{where}, column {named}: holds no answer; it has {there}")
 
     def text(name: str) -> str:
         # a column without a name, as the index of a CSV file, is not meant
@@ -483,7 +454,7 @@ def _converted(
         source=data_set.source,
         level=_level(look_up(row, data_set.level)) if data_set.level else "",
         category=text(data_set.category),
-        files=attached_files(row, data_set.files, placed.folders, where) if placed.folders else (),
+        files=attached_files(row, data_set.files, folders, where) if folders else (),
         start_url=text(data_set.start_url),
     )
 
@@ -535,12 +506,8 @@ _FOLDER_SPLITS = ("train", "validation", "test")
 def own_loader(spec: EnvSpec, tasks: Tasks) -> Loader:
     """Return a loader of these tasks; its parameters are the options of the source (see `register_source`).
 
-    Args:
-        spec: spec of the environment; its scorer decides the kind of tasks that come from a file without a kind column.
-        tasks: tasks in any form that `arpo_env.register` accepts.
-
-    Raises:
-        ValueError: the tasks have none of these forms, or there are none.
+    The scorer of the spec decides the kind of tasks that come from a file without a column for it. A ValueError says
+    that the tasks have no form that `arpo_env.register` accepts, or that there are none.
     """
     if isinstance(tasks, Mapping):
         return _by_split(spec, tasks)
@@ -552,14 +519,9 @@ def own_loader(spec: EnvSpec, tasks: Tasks) -> Loader:
         return lambda: source
     if callable(tasks):
         return _function(spec, tasks)
-    if isinstance(tasks, Iterable):
-        # Listed once and now: an iterator can be read only once, and faults show at registration.
-        held = _listed(spec.id, tasks)
-        return lambda: held
-    raise ValueError(
-        f"the tasks of {spec.id} must be a list of Task, a task source, a function that returns one of these, a data "
-        f"file, or one of these for each split; not {tasks!r:.80}"
-    )
+    # Listed once and now: an iterator can be read only once, and faults show at registration.
+    held = _listed(spec.id, tasks)
+    return lambda: held
 
 
 def own_splits(tasks: Tasks) -> tuple[str, ...]:
@@ -572,8 +534,6 @@ def own_splits(tasks: Tasks) -> tuple[str, ...]:
 
 
 def _by_split(spec: EnvSpec, tasks: Mapping[str, Any]) -> Loader:
-    if not tasks:
-        raise ValueError(f"the tasks of {spec.id} are an empty mapping; give at least one split, as in 'train'")
     loaders = {name: own_loader(spec, value) for name, value in tasks.items()}
 
     def load_split(split: str = next(iter(tasks))) -> TaskSource:
@@ -587,19 +547,21 @@ def _by_split(spec: EnvSpec, tasks: Mapping[str, Any]) -> Loader:
 def row_reader(spec: EnvSpec) -> Callable[[Row, int, str], Task | None]:
     """Return a function that makes tasks of an environment from rows: `read(row, number, where)`.
 
-    Rows are read as those of the environment's own data set, else as those of a user's file.
+    Rows are read as those of the environment's own data set, else as those of a user's file. None is a row that the set
+    leaves out; a DataFileError begins with `where`.
     """
     data_set = DATA_SETS.get(spec.source)
     data_set = dataclasses.replace(data_set, steps=(as_question, *data_set.steps)) if data_set else _own_set(spec)
-    return functools.partial(task_of_row, data_set)
+    steps = (*data_set.steps, *(step for _, step in data_set.filters))
+
+    def read(row: Row, number: int, where: str) -> Task | None:
+        return _converted(data_set, data_set.split_names[0], number, (where, row, ()), steps, Counter())
+
+    return read
 
 
 def as_question(row: Row, repairs: Repairs) -> Row:
-    """Take the question out of `prompt`, a text or messages, and the answer out of `solution`, as TRL names them.
-
-    Raises:
-        ValueError: the prompt has other messages than the question.
-    """
+    """Take the question out of `prompt`, a text or messages, and the answer out of `solution`, as TRL names them."""
     found = dict(row)
     if "prompt" in row and not {"question", "problem"} & row.keys():
         found["question"] = row["prompt"] if isinstance(row["prompt"], str) else _only_question(row["prompt"])
@@ -609,14 +571,13 @@ def as_question(row: Row, repairs: Repairs) -> Row:
 
 
 def _only_question(messages: Any) -> str:
-    roles = [message.get("role") if isinstance(message, Mapping) else None for message in messages or [None]]
-    if roles != ["user"] or not isinstance(messages[0].get("content"), str):
-        raise ValueError(
-            f"column 'prompt': {messages!r:.80} is not one message of the user with a text. The environment writes the "
-            "instructions and plays the turns: leave the messages of the system and of the assistant out"
-        )
-    question: str = messages[0]["content"]
-    return question
+    match messages:
+        case [{"role": "user", "content": str() as question}]:
+            return question
+    raise ValueError(
+        f"column 'prompt': {messages!r:.80} is not one message of the user with a text. The environment writes the "
+        "instructions and plays the turns: leave the messages of the system and of the assistant out"
+    )
 
 
 def _own_set(spec: EnvSpec, splits: tuple[str, ...] = ("train",)) -> DataSet:
@@ -674,15 +635,12 @@ def _is_source(tasks: object) -> bool:
 
 
 def _listed(env_id: str, tasks: Any) -> ListSource:
-    # Both are iterable, but would give letters and keys.
-    if isinstance(tasks, str | Mapping) or not isinstance(tasks, Iterable):
-        raise ValueError(f"the function with the tasks of {env_id} gave {tasks!r:.80}, not a list of Task or a source")
-    held = list(tasks)
+    held = list(tasks) if isinstance(tasks, Iterable) and not isinstance(tasks, str) else [tasks]
     wrong = next((task for task in held if not isinstance(task, Task)), None)
-    if wrong is not None:
+    if wrong is not None or not held:
+        found = "an empty list" if not held else f"{wrong!r:.80}"
         raise ValueError(
-            f"the tasks of {env_id} hold {wrong!r:.80}, not a Task; write envs_registry.Task(id, question, answers)"
+            f"the tasks of {env_id} hold {found}: give a list of Task(id, question, answers), a source, a function "
+            "that returns one of these, a data file, or one of these for each split"
         )
-    if not held:
-        raise ValueError(f"the tasks of {env_id} are an empty list; give at least one Task")
     return ListSource(held)

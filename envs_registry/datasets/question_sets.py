@@ -174,7 +174,6 @@ MULTIHOP_SETS = (
         level="level",
         levels=THREE,
         category="type",
-        known_as=("hotpot_qa",),
     ),
     _multihop(
         "2Wiki",
@@ -184,7 +183,6 @@ MULTIHOP_SETS = (
         "train 15,000 / validation 12,576",
         "Apache-2.0",
         configs=("2wikimultihopqa",),
-        known_as=("2wikimultihopqa",),
     ),
     _multihop(
         "MuSiQue",
@@ -223,7 +221,6 @@ DEEP_SEARCH_SETS = (
         levels=THREE,
         category="info.type",
         start_url="root_url",
-        known_as=("webwalkerqa",),
     ),
     _deep(
         "GAIA",
@@ -271,7 +268,6 @@ DEEP_SEARCH_SETS = (
         question=("question", "prompt"),
         steps=(decrypted,),
         reads=("canary",),
-        known_as=("xbench-deepsearch", "DeepSearch"),
     ),
 )
 
@@ -297,7 +293,6 @@ TRAINING_SETS = (
         (("train", "train"), ("validation", "validation|test")),  # its file may be named test.parquet there
         "train 10,000",
         play=REASONING,
-        known_as=("train_10k",),
     ),
     _training(
         "DeepSearch1K",
@@ -306,7 +301,6 @@ TRAINING_SETS = (
         (("train", "train"),),
         "train 1,071",
         play=DEEP_SEARCH,
-        known_as=("hard_search_1k", "hard_search"),
     ),
 )
 QUESTION_SETS = (*MATH_SETS, *MULTIHOP_SETS, *DEEP_SEARCH_SETS, *TRAINING_SETS)

@@ -1,6 +1,6 @@
 """Rows of local files (JSON Lines, JSON, CSV, Parquet), and the files of a data set. Errors name file, line and column.
 
-`ARPO_DATA_GSM8K` names the file or folder of one set, `ARPO_DATA` a folder with one file or folder per set.
+`ARPO_DATA` names a folder with one file or folder per set.
 """
 
 from __future__ import annotations
@@ -41,19 +41,15 @@ def read_rows(path: str | Path) -> Rows:
     try:
         rows = READERS[file.suffix](file)
     except UnicodeDecodeError as error:
-        line, column = _position(file.read_bytes()[: error.start])
-        raise DataFileError(f"{file}, line {line}, column {column}: not UTF-8 ({error.reason})") from error
+        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        raise DataFileError(f"{file}, line {line}: not UTF-8 ({error.reason})") from error
     if not rows:
         raise DataFileError(f"{file}: holds no rows")
     return rows
 
 
 def column(row: Row, names: tuple[str, ...], where: str) -> str:
-    """Return the first of the named columns as text; "info.level" is the field `level` of the column `info`.
-
-    Raises:
-        DataFileError: the row has none of the columns, or the column is blank; `where` names the row.
-    """
+    """Return the first of the named columns as text; "info.level" is the field `level` of the column `info`."""
     for name in names:
         value = field(row, name)
         if value is not None and str(value).strip():
@@ -78,19 +74,16 @@ def _read_jsonl(file: Path) -> Rows:
     rows: Rows = []
     # Not splitlines(), which also splits at characters that JSON allows within a string, such as U+2028.
     for number, line in enumerate(file.read_text(encoding=_ENCODING).split("\n"), start=1):
-        if line.strip():
-            rows.append((f"line {number}", _object(file, line, number)))
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataFileError(f"{file}, line {number}, column {error.colno}: {error.msg}") from error
+        if not isinstance(value, dict):
+            raise DataFileError(f"{file}, line {number}, column 1: expected an object, got {type(value).__name__}")
+        rows.append((f"line {number}", value))
     return rows
-
-
-def _object(file: Path, text: str, number: int) -> Row:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataFileError(f"{file}, line {number}, column {error.colno}: {error.msg}") from error
-    if not isinstance(value, dict):
-        raise DataFileError(f"{file}, line {number}, column 1: expected an object, got {type(value).__name__}")
-    return value
 
 
 def _read_json(file: Path) -> Rows:
@@ -130,15 +123,8 @@ def _read_parquet(file: Path) -> Rows:
         import pyarrow.parquet
     except ImportError as error:
         raise DataFileError(f"{file}: reading Parquet needs pyarrow: {install_line('data')}") from error
-    try:
-        rows = pyarrow.parquet.read_table(file).to_pylist()
-    except (OSError, ValueError) as error:
-        raise DataFileError(f"{file}: not a Parquet file ({error})") from error
+    rows = pyarrow.parquet.read_table(file).to_pylist()
     return [(f"row {number}", row) for number, row in enumerate(rows, start=1)]
-
-
-def _position(before: bytes) -> tuple[int, int]:
-    return before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
 
 
 READERS: dict[str, Callable[[Path], Rows]] = {
@@ -153,56 +139,34 @@ ROOT_VARIABLE = "ARPO_DATA"
 _BEGINNINGS = {"validation": ("valid", "dev")}  # accepted beginnings of file names per split
 
 
-def variable(source: str) -> str:
-    """Return the name of the environment variable for one set."""
-    return f"{ROOT_VARIABLE}_{source.upper()}"
-
-
-def place_of(source: str, names: Sequence[str], data: str | Path | None) -> Path | None:
-    """Return the file or folder of a set, or None if none is configured.
-
-    Args:
-        source: name of the task source.
-        names: accepted names of the file or folder within `ARPO_DATA`.
-        data: the path that the caller gave; it takes precedence.
+def place_of(source: str, data: str | Path | None) -> Path | None:
+    """Return the file or folder of a set: what the caller gave, else that of the set's name in `ARPO_DATA`, else None.
 
     Raises:
-        FileNotFoundError: the configured file or folder does not exist.
+        FileNotFoundError: there is no such file or folder.
         ValueError: `data` is blank, which happens with an unset shell variable.
     """
-    if data is not None and not str(data).strip():
-        raise ValueError("data is blank; name a file or a folder, or leave it out")
-    # The narrowest setting wins: the argument, the variable of the set, then the common folder.
-    for origin, value in (("data", data), (variable(source), os.environ.get(variable(source)))):
-        if value:
-            path = Path(value).expanduser()
-            if not path.exists():
-                raise FileNotFoundError(
-                    f"{origin}={str(value)!r} does not exist; give a file ({', '.join(READERS)}) or a folder of such"
-                )
-            return path
+    if data is not None:
+        if not str(data).strip():
+            raise ValueError("data is blank; name a file or a folder, or leave it out")
+        place = Path(data).expanduser()
+        if not place.exists():
+            raise FileNotFoundError(
+                f"data={str(data)!r} does not exist; give a file ({', '.join(READERS)}) or a folder"
+            )
+        return place
     root = os.environ.get(ROOT_VARIABLE)
-    if not root:
-        return None
-    wanted = {name.casefold() for name in names}
-    folder = Path(root).expanduser()
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{ROOT_VARIABLE}={root!r} is not a folder; give a folder that holds a file or folder per set"
-        )
-    found = [path for path in sorted(folder.iterdir()) if {path.name.casefold(), path.stem.casefold()} & wanted]
+    found = sorted(Path(root).expanduser().iterdir()) if root else []
     # Something of the right name but of another type, such as an archive, is passed over.
-    return next((path for path in found if path.is_dir() or path.suffix in READERS), None)
+    found = [path for path in found if path.is_dir() or path.suffix in READERS]
+    return next((path for path in found if source in (path.name.casefold(), path.stem.casefold())), None)
 
 
 def files_of(place: Path, split: str, splits: Sequence[str]) -> list[Path]:
-    """Return the files of a split: the configured file, or the files of a folder that begin with the split's name.
+    """Return the files of a split: the configured file, or those of a folder that begin with the split's name.
 
     A folder with attached files may instead have the file "metadata" in a folder that is named after the split, as
-    GAIA's repository has it. If a folder holds a single data file, it is used unless it is named after another split.
-
-    Raises:
-        DataFileError: the folder has no file for the split; the message lists its files.
+    GAIA's repository has it. A single data file is used unless it is named after another split.
     """
     if place.is_file():
         return [place]
@@ -226,8 +190,7 @@ def files_of(place: Path, split: str, splits: Sequence[str]) -> list[Path]:
 def split_of(file: Path, splits: Sequence[str]) -> str | None:
     """Return the split after which a file is named, as in "test.jsonl" or "dev_2.csv"; None if it is named otherwise.
 
-    Raises:
-        ValueError: the set has several splits, and not the one of the name.
+    A ValueError says that the set has several splits, and not the one of the name.
     """
     word = re.split("[^a-z]", file.name.casefold())[0]
     names = {"train": "train", "test": "test"} | dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
@@ -246,14 +209,9 @@ def _begins(path: Path, split: str) -> bool:
 
 @dataclass(frozen=True)
 class ChosenTasks:
-    """Tasks of an endless source.
+    """Some tasks of an endless source, by their place in it; numbers are taken modulo the size."""
 
-    Attributes:
-        tasks: the whole source, with its world.
-        indices: the place of each task in it.
-    """
-
-    tasks: Any
+    tasks: Any  # the whole source, with its world
     indices: tuple[int, ...]
 
     @property
@@ -262,32 +220,22 @@ class ChosenTasks:
         return len(self.indices)
 
     @property
-    def solution_tool(self) -> str:
+    def solution_tool(self) -> Any:
         """The tool of the solutions."""
-        name: str = self.tasks.solution_tool
-        return name
+        return self.tasks.solution_tool
 
     def task(self, index: int) -> Task:
-        """Return task number `index`, modulo the size."""
-        found: Task = self.tasks.task(self._place(index))
+        """Return task number `index`."""
+        found: Task = self.tasks.task(self.indices[index % self.size])
         return found
 
-    def solution(self, index: int) -> tuple[str, ...]:
+    def solution(self, index: int) -> Any:
         """Return the calls that solve task number `index`."""
-        calls: tuple[str, ...] = self.tasks.solution(self._place(index))
-        return calls
-
-    def _place(self, index: int) -> int:
-        return self.indices[index % len(self.indices)]
+        return self.tasks.solution(self.indices[index % self.size])
 
 
 def chosen_tasks(source: Any, data: str | Path) -> ChosenTasks:
-    """Return the tasks that a file names.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        DataFileError: a row has no index, or the task at its index has another question.
-    """
+    """Return the tasks that a file names by `index`; a DataFileError if one has another question there."""
     indices = []
     for where, row in read_rows(data):
         index = row.get("index")

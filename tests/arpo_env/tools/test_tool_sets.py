@@ -13,10 +13,9 @@ from arpo_env.episode import Call, Episode, Turn
 from arpo_env.tools.tool import Status
 from envs_registry import Task, load_source
 from envs_registry.datasets.hub import HubError
-from envs_registry.datasets.rows import DataFileError
 from envs_registry.datasets.tool_sets import openapi_functions, right_path
 from tests.arpo_env.chat_server import chat_server, saying
-from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
+from tests.envs_registry.datasets.sample_rows import sample_file
 
 TOWN = {"name": "town", "in": "query", "required": True, "schema": {"type": "string"}, "description": "Its name."}
 SPEC = {
@@ -136,85 +135,11 @@ def test_toolhop_runs_its_functions_in_the_sandbox(tmp_path: Path, isolation: st
     env.close()
 
 
-BROKEN = [{"tools": None}, {"tools": {"What?": {"name": ""}}}, {"functions": "def f(): ..."}, {"answer": " "}]
-
-
-@pytest.mark.parametrize("broken", [*BROKEN, {"question": ""}])
-def test_broken_rows_of_toolhop_are_left_out(tmp_path: Path, broken: dict[str, Any]) -> None:
-    rows = ROWS["arpo/ToolHop-v0"]
-    file = tmp_path / "ToolHop.json"
-    file.write_text(json.dumps([rows[0], {**rows[1], **broken}]))
-    source: Any = load_source("toolhop", data=str(file))
-    assert (len(source.tasks), source.left_out) == (1, 1)
-    file.write_text(json.dumps([{**rows[1], **broken}]))
-    with pytest.raises(DataFileError, match="none of 1 rows"):
-        load_source("toolhop", data=str(tmp_path))
-
-
-DIALOGUE = [
-    {"role": "User", "text": "Remind me of the tea at 5."},
-    {
-        "role": "API",
-        "api_name": "ToolSearcher",
-        "param_dict": {"keywords": "reminder"},
-        "result": {"api_name": "ToolSearcher", "input": {}, "output": {"name": "AddReminder"}, "exception": None},
-    },
-    {
-        "role": "API",
-        "api_name": "AddReminder",
-        "param_dict": {"content": "tea", "hour": "5"},
-        "result": {"api_name": "AddReminder", "input": {}, "output": "success", "exception": None},
-    },
-    {"role": "AI", "text": "Done."},
-]
-API_FILE = """
-class AddReminder(API):
-    description = "Adds a reminder."
-    input_parameters = {"content": {"type": "str", "description": "What."}, "hour": {"type": "int", "description": ""}}
-
-    def call(self):
-        raise SystemExit("this file is parsed and not run")
-"""
-
-
-def api_bank(folder: Path, *dialogues: str) -> str:
-    (folder / "apis").mkdir()
-    (folder / "apis" / "add_reminder.py").write_text(API_FILE)
-    (folder / "apis" / "broken.py").write_text("class (")
-    for number, text in enumerate(dialogues):
-        (folder / f"{number}.jsonl").write_text(text)
-    return str(folder)
-
-
-def lines(*turns: Any) -> str:
-    return "\n".join(map(json.dumps, turns))
-
-
-@pytest.mark.parametrize(("hour", "reward", "said"), [(5, 1.0, "success"), ("6", 0.0, "nothing for these arguments")])
-def test_api_bank_is_solved_by_the_gold_call(tmp_path: Path, hour: Any, reward: float, said: str) -> None:
-    env = ToolEnv("arpo/APIBank-v0", data=api_bank(tmp_path, lines(*DIALOGUE)))
-    question, _ = env.reset(options={"index": 0})
-    assert question.endswith('User: Remind me of the tea at 5.\nAPI: ToolSearcher({"keywords": "reminder"})')
-    env.step("<tool_search>add a reminder</tool_search>")
-    assert said in call(env, "AddReminder", content="tea", hour=hour)
-    assert env.step("\\boxed{done}")[1] == reward
-    env.close()
-
-
 @pytest.mark.parametrize(("status", "reward"), [("ok", 1.0), ("refused", 0.0)])
 def test_a_call_of_api_bank_counts_if_it_ran(status: Status, reward: float) -> None:
     episode = Episode(Task("t", "q", (json.dumps({"name": "add", "arguments": {"a": 1}}),)))
     episode.turns.append(Turn("", calls=[Call("add", status, arguments={"a": "1"})]))
     assert right_path(episode) == reward
-
-
-def test_dialogues_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
-    unknown = {**DIALOGUE[2], "api_name": "Nowhere"}
-    other = {**DIALOGUE[2], "param_dict": {"minute": "5"}}
-    whole = lines(*DIALOGUE)
-    folder = api_bank(tmp_path, whole, whole, "{", lines(DIALOGUE[0], unknown), lines(DIALOGUE[0], other), "[1]")
-    source: Any = load_source("apibank", data=folder)
-    assert (len(source.tasks), source.left_out) == (1, 4)
 
 
 DESCRIBED = {
@@ -273,11 +198,12 @@ def hub_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_api_bank_of_the_hub_is_played_by_its_rows(hub_copy: Path) -> None:
     env = ToolEnv("arpo/APIBank-v0")
     assert (len(env.tasks.tasks), env.tasks.left_out) == (2, 3)
-    question, _ = env.reset(options={"index": 0})
-    assert question.endswith("\n\nUser: Remind me.")
-    env.step("<tool_search>add a reminder</tool_search>")
-    assert "success" in call(env, "AddReminder", content="the team's ['tea', 'cake']", hour=5)
-    assert env.step("\\boxed{done}")[1] == 1.0
+    for said, hour, reward in (("success", 5, 1.0), ("nothing for these arguments", "6", 0.0)):
+        question, _ = env.reset(options={"index": 0})
+        assert question.endswith("\n\nUser: Remind me.")
+        env.step("<tool_search>add a reminder</tool_search>")
+        assert said in call(env, "AddReminder", content="the team's ['tea', 'cake']", hour=hour)
+        assert env.step("\\boxed{done}")[1] == reward
     env.close()
 
 

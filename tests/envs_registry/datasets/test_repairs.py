@@ -56,7 +56,6 @@ def test_other_faults_of_a_text_are_mended_and_counted() -> None:
         ([70], "math", ("70",)),
         ([70.0], "math", ("70",)),
         (["['Paris', 'Paname']"], "qa", ("Paris", "Paname")),
-        (['["a"]'], "qa", ("a",)),
         (["[1, 2]"], "math", ("[1, 2]",)),
         (["[4,\\infty)"], "math", ("[4,\\infty)",)),
         ([["Li Ye", " Li Ye ", "", "Ye"], ["Ye", "Y."]], "qa", ("Li Ye", "Ye", "Y.")),
@@ -64,8 +63,7 @@ def test_other_faults_of_a_text_are_mended_and_counted() -> None:
         (["$-\\frac{5}{2}$"], "math", ("-\\frac{5}{2}",)),
         (["$5$ or $6$"], "math", ("$5$ or $6$",)),
         (["$268 million"], "qa", ("$268 million",)),
-        ([None, "x"], "qa", ("x",)),
-        ([" "], "qa", ()),
+        ([None, " "], "qa", ()),
     ],
 )
 def test_answers_of_all_forms(values: list[object], kind: str, wanted: tuple[str, ...]) -> None:
