@@ -10,7 +10,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from arpo_env import ToolEnv
@@ -49,26 +49,17 @@ class StepSchedule:
     They follow TRL's sampler (a rollout's prompts are repeated until its rows have been used `num_iterations` times;
     tasks that do not fill a rollout are left out) and transformers' loop (an epoch's last step may have fewer
     micro-batches).
-
-    Attributes:
-        prompts: of one rollout, over all processes.
-        trajectories: of one rollout, over all processes; these are the rows to train on.
-        updates: optimizer steps per rollout; not always a whole number.
-        uses: how often a trajectory is trained on.
-        micro_batches: of one process in the whole run.
-        rows: of one micro-batch of one process.
-        tasks: the number of training tasks; None if it is not known.
     """
 
     steps: int
     rollouts: int
-    prompts: int
-    trajectories: int
-    updates: float
-    uses: int
-    micro_batches: int
-    rows: int
-    tasks: int | None
+    prompts: int  # of one rollout, over all processes
+    trajectories: int  # of one rollout: the rows to train on
+    updates: float  # optimizer steps per rollout; not always a whole number
+    uses: int  # how often a trajectory is trained on
+    micro_batches: int  # of one process in the whole run
+    rows: int  # of one micro-batch of one process
+    tasks: int | None  # None if not known
     processes: int
 
     @property
@@ -99,11 +90,7 @@ class StepSchedule:
 
 
 def step_schedule(args: ARPOConfig, tasks: int | None) -> StepSchedule:
-    """Return the schedule of a run; `tasks` is None if their number is not known, and `max_steps` is set.
-
-    Raises:
-        ValueError: there are fewer tasks than one rollout plays, or nothing sets the end of the run.
-    """
+    """Return the schedule; ValueError if a rollout plays more than all tasks, or nothing sets the end of the run."""
     group, rows = args.num_generations or 1, args.generation_batch_size or 1
     prompts, accumulation = rows // group, args.gradient_accumulation_steps
     rollout = (args.steps_per_generation or accumulation) * args.num_iterations  # micro-batches per rollout
@@ -147,20 +134,13 @@ def _checkpoint_count(args: ARPOConfig, plan: StepSchedule) -> int:
 
 @dataclass(frozen=True)
 class EpisodeLimits:
-    """What one trajectory may use at most; replays after a failure (`retries`) are not counted.
-
-    Attributes:
-        turns: model turns.
-        room: tokens of model and environment after the prompt, in one context.
-        sampled: tokens that the model writes, in all contexts if it may fold.
-        calls: tool calls that are executed; `calls_of` has them for each tool.
-    """
+    """What one trajectory may use at most; replays after a failure (`retries`) are not counted."""
 
     turns: int
-    room: int
-    sampled: int
-    calls: int
-    calls_of: dict[str, int] = field(default_factory=dict)
+    room: int  # tokens of model and environment after the prompt, in one context
+    sampled: int  # tokens that the model writes, in all contexts if it may fold
+    calls: int  # tool calls that are executed
+    calls_of: dict[str, int]  # of each tool
 
 
 def episode_limits(env: ToolEnv, args: ARPOConfig) -> EpisodeLimits:
@@ -175,46 +155,28 @@ def episode_limits(env: ToolEnv, args: ARPOConfig) -> EpisodeLimits:
     return EpisodeLimits(budget.turns, room, sampled, min(calls, sum(limits.values())), limits)
 
 
-@dataclass(frozen=True)
-class GroupTokens:
-    """Tokens that are sampled for the trajectories of one prompt; tokens that they share count once.
+def assumed_tokens(episode: EpisodeLimits, args: ARPOConfig) -> tuple[int, int]:
+    """Return the tokens that a group samples with all branches and without any, as `ROOM_USED` and `SHARED` assume.
 
-    Attributes:
-        most: if every trajectory has its full length and shares nothing.
-        assumed: with all branches and without any, if a trajectory fills half of its limit and a branch shares half.
+    AEPO, which decides during play, counts as at equal entropies.
     """
-
-    most: int
-    assumed: tuple[int, int]
-
-
-def group_tokens(episode: EpisodeLimits, args: ARPOConfig) -> GroupTokens:
-    """Return the tokens that are sampled for a group; AEPO, which decides during play, counts at equal entropies."""
     total, budget = args.num_generations or 1, args.rollout_settings().parts.budget_rule
     roots = budget.expected_roots(total, args.initial_rollouts or total, args.budget_beta)
     length = episode.sampled * ROOM_USED
-    low = generated_tokens(total, roots, length, SHARED)
-    return GroupTokens(total * episode.sampled, (round(low), round(total * length)))
+    return round(generated_tokens(total, roots, length, SHARED)), round(total * length)
 
 
 @dataclass(frozen=True)
 class ServiceUse:
-    """What one trajectory may request from external services at most.
+    """What one trajectory may request from external services at most."""
 
-    Attributes:
-        backend: the search backend: a provider, "local", "world" (part of the tasks), "recorded", or "" for no search.
-        usd: the price of 1,000 searches, None if it is not known; `price` is its source.
-        page_model: the model that reads pages, once per search; "" if there is none.
-        judge_model: the model that judges answers, once per trajectory (again if its reply is unreadable); "" if none.
-    """
-
-    backend: str = ""
+    backend: str = ""  # a search provider, "local", "world" (part of the tasks), "recorded", or "" for no search
     searches: int = 0
-    usd: float | None = 0.0
-    price: str = ""
+    usd: float | None = 0.0  # of 1,000 searches; None if not known
+    price: str = ""  # its source
     pages: int = 0
-    page_model: str = ""
-    judge_model: str = ""
+    page_model: str = ""  # reads pages, once per search
+    judge_model: str = ""  # judges answers, once per trajectory (again if its reply is unreadable)
 
 
 def service_use(env: ToolEnv, episode: EpisodeLimits, usd: float | None = None) -> ServiceUse:
@@ -284,35 +246,25 @@ class EvaluationCosts:
 
 @dataclass(frozen=True)
 class Costs:
-    """The whole estimate.
-
-    Attributes:
-        services: what one trajectory may request from external services.
-        prompts_computed: the most prompts that one micro-batch computes: one per row, or per group if rows are packed.
-        passes: forward passes over a rollout's rows without a gradient: old and reference log-probabilities.
-        demonstrations: of the cold start.
-        shape: the model's; None, as `memory` of one process, if its configuration is not available.
-        checkpoints: that stay on disk; `checkpoint_bytes` is the size of one.
-        trace_bytes: the largest size of traces.jsonl.
-        notes: what is left out, and why.
-    """
+    """The whole estimate."""
 
     schedule: StepSchedule
     episode: EpisodeLimits
-    group: GroupTokens
+    most: int  # tokens of a group, if each trajectory has its full length and shares nothing
+    assumed: tuple[int, int]  # see `assumed_tokens`
     services: ServiceUse
     prompts: PromptLengths
-    prompts_computed: int
-    passes: int
+    prompts_computed: int  # the most that one micro-batch computes: one per row, or per group if rows are packed
+    passes: int  # over a rollout's rows without a gradient: old and reference log-probabilities
     evaluations: EvaluationCosts | None
-    demonstrations: int
-    shape: ModelShape | None
-    memory: MemoryNeeds | None
+    demonstrations: int  # of the cold start
+    shape: ModelShape | None  # None, as `memory`, if the model's configuration is not available
+    memory: MemoryNeeds | None  # of one process
     layout: ProcessLayout
-    checkpoints: int
-    checkpoint_bytes: int
-    trace_bytes: int
-    notes: tuple[str, ...] = ()
+    checkpoints: int  # that stay on disk
+    checkpoint_bytes: int  # of one
+    trace_bytes: int  # the largest size of traces.jsonl
+    notes: tuple[str, ...] = ()  # what is left out, and why
 
     @property
     def trajectories(self) -> int:
@@ -327,7 +279,7 @@ class Costs:
     @property
     def sampled(self) -> int:
         """Tokens sampled for training, at most."""
-        return self.groups * self.group.most
+        return self.groups * self.most
 
     @property
     def learned(self) -> int:
@@ -367,9 +319,8 @@ class Costs:
     def as_dict(self) -> dict[str, Any]:
         """Return the contents for run.json: the bounds that can be compared with the actual use, and all parts."""
         names = ("trajectories", "groups", "sampled", "learned", "computed", "calls", "searches", "search_usd")
+        bounds, peak = {name: getattr(self, name) for name in names}, self.memory.peak if self.memory else None
         layout = {"processes": self.layout.processes, "sharding": self.layout.sharding}  # a set is not JSON
-        peak = self.memory.peak if self.memory else None
-        bounds = {name: getattr(self, name) for name in names}
         return {"at_most": bounds, "memory_peak": peak, **dataclasses.asdict(self), "layout": layout}
 
 
@@ -390,12 +341,12 @@ def estimate(
 
     Args:
         run: the `RunArguments` of the run.
-        args: the settings of the run.
+        args: its settings.
         env: the environment for training.
-        held_out: the environment for evaluation; None without evaluation.
+        held_out: that of evaluation; None without.
         tasks: the number of training tasks; None if it is not known.
-        tokenizer: the model's tokenizer; without it four bytes count as one token.
-        shape: the model's shape; without it memory is not estimated.
+        tokenizer: of the model; without it four bytes count as one token.
+        shape: of the model; without it memory is not estimated.
         layout: how the processes share the model; by default as the launcher's environment variables say.
         on_cpu: whether the run trains on the CPU.
         notes: what has been left out already.
@@ -405,17 +356,18 @@ def estimate(
     """
     layout = layout or ProcessLayout.of(args.world_size)
     plan, episode = step_schedule(args, tasks), episode_limits(env, args)
-    group, prompts = group_tokens(episode, args), _prompt_tokens(env, args, tokenizer)
+    prompts, most = _prompt_tokens(env, args, tokenizer), (args.num_generations or 1) * episode.sampled
     dtype = str((args.model_init_kwargs or {}).get("dtype", run.dtype)).removeprefix("torch.")
     dtype = shape.dtype if shape and dtype == "auto" else dtype
     needs = memory(shape, args, layout, prompts.longest, episode.room, dtype, on_cpu) if shape else None
     # traces also hold what tools wrote: the part of the room that the model leaves
-    traced = group.most + args.num_generations * (episode.room - episode.sampled)
+    traced = most + args.num_generations * (episode.room - episode.sampled)
     traces = 0 if not args.trace_every else -(-plan.rollouts // args.trace_every) * plan.prompts * traced * TRACE_BYTES
     return Costs(
         schedule=plan,
         episode=episode,
-        group=group,
+        most=most,
+        assumed=assumed_tokens(episode, args),
         services=service_use(env, episode, run.search_price),
         prompts=prompts,
         prompts_computed=prompts_computed(args, will_pack(args, shape)),
@@ -473,7 +425,7 @@ def cost_rows(costs: Costs) -> list[Line]:
     processes = f"{count} process{'es' * (count > 1)}"
     uses = {1: "once", 2: "twice"}.get(plan.uses, f"{plan.uses} times")
     of = "an unknown number of" if plan.tasks is None else f"{plan.tasks:,}"
-    low, high = (costs.groups * number for number in costs.group.assumed)
+    low, high = (costs.groups * number for number in costs.assumed)
     branches = "" if low == high else f"; branches that share {SHARED:.0%}, or no branches"
     packed = costs.prompts_computed < plan.rows
     how = "packed: one prompt for its rows in a micro-batch" if packed else "rows of prompt, model and environment"
@@ -557,24 +509,15 @@ def _usd(amount: float | None) -> str:
 
 @dataclass(frozen=True)
 class ComputeSpeed:
-    """How fast a device computes, and what an hour of it costs: of computations whose operations are known.
+    """How fast a device computes, and what an hour of it costs: of computations whose operations are known."""
 
-    Attributes:
-        tflops: operations per second that a device reaches, in units of 1e12; None assumes `ASSUMED_TFLOPS`.
-        hour_price: US dollars for an hour of one device; None is not known.
-    """
-
-    tflops: float | None = None
-    hour_price: float | None = None
+    tflops: float | None = None  # operations per second that a device reaches, in 1e12; None is `ASSUMED_TFLOPS`
+    hour_price: float | None = None  # US dollars for an hour of one device; None is not known
 
     def __post_init__(self) -> None:
         for name, value in (("--tflops", self.tflops), ("--hour-price", self.hour_price)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be above 0, got {value}")
-
-    def hours(self, operations: float, devices: int) -> float:
-        """Return the hours that some floating-point operations take on several devices."""
-        return operations / ((self.tflops or ASSUMED_TFLOPS) * 1e12 * devices) / 3600
 
     def rows(self, operations: float, devices: int, on_cpu: bool = False) -> list[Line]:
         """Return rows of a table for some operations on several devices, or on CPUs, whose speed is not assumed."""
@@ -582,7 +525,7 @@ class ComputeSpeed:
         lines = [("floating-point operations", f"{operations:.2e}", remark)]
         if on_cpu and self.tflops is None:
             return [*lines, ("hours", "not known", "give --tflops, the speed of this machine")]
-        hours = self.hours(operations, devices)
+        hours = operations / ((self.tflops or ASSUMED_TFLOPS) * 1e12 * devices) / 3600
         how = f"at {self.tflops:g} TFLOP/s" if self.tflops else f"assumption: {ASSUMED_TFLOPS:g} TFLOP/s (--tflops)"
         lines.append(("hours", f"{hours:,.2f}", f"{devices} device{'s' * (devices > 1)}, {how} each"))
         if self.hour_price is None:

@@ -26,37 +26,23 @@ from arpo_trainer.validation import check_name
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The sizes that memory depends on.
+    """The sizes that memory depends on."""
 
-    Attributes:
-        parameters: all of them (tied ones count once); `trained` is how many are trained.
-        largest: parameters of the largest layer, which sharded training gathers.
-        hidden: the width between layers.
-        inner: the width inside the MLP; in a mixture of experts, of all experts that a token uses.
-        queries: the width of all query heads; `keys` that of all key heads, and of the values.
-        vocabulary: rows of the head.
-        heads: query heads.
-        normed: whether queries and keys have norms of their own (Qwen3).
-        packable: whether its rows can be packed (`why_not_packable`).
-        proven: whether tests have compared packed rows of its kind with flat ones (`why_not_proven`).
-        quantised: whether the checkpoint holds fewer bits than `dtype`, which nothing here counts.
-    """
-
-    parameters: int
+    parameters: int  # all of them; tied ones count once
     trained: int
-    largest: int
+    largest: int  # parameters of the largest layer, which sharded training gathers
     layers: int
-    hidden: int
-    inner: int
-    queries: int
-    keys: int
-    vocabulary: int
-    heads: int = 1
+    hidden: int  # the width between layers
+    inner: int  # the width inside the MLP; in a mixture of experts, of all experts that a token uses
+    queries: int  # the width of all query heads
+    keys: int  # that of all key heads, and of the values
+    vocabulary: int  # rows of the head
+    heads: int = 1  # query heads
     dtype: str = "float32"
-    normed: bool = False
-    packable: bool = True
-    proven: bool = False
-    quantised: bool = False
+    normed: bool = False  # whether queries and keys have norms of their own (Qwen3)
+    packable: bool = True  # `why_not_packable`
+    proven: bool = False  # whether tests have compared packed rows of its kind with flat ones (`why_not_proven`)
+    quantised: bool = False  # whether the checkpoint holds fewer bits than `dtype`, which nothing here counts
 
     @property
     def adapted(self) -> bool:
@@ -67,13 +53,9 @@ class ModelShape:
 def model_shape(
     path: str | Path, peft_config: Any = None, trust_remote_code: bool = False, revision: str = "main"
 ) -> ModelShape:
-    """Return the shape of a model from its configuration alone.
+    """Return the shape of a model from its configuration alone, for a folder or a hub id.
 
-    Args:
-        path: a folder or a hub id.
-        peft_config: the configuration of the adapters, if only those are trained.
-        trust_remote_code: as in transformers.
-        revision: as in transformers.
+    `peft_config` is that of the adapters, if only those are trained.
 
     Raises:
         OSError: the configuration is not available.
@@ -87,11 +69,7 @@ def model_shape(
 
 
 def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
-    """Return the shape of a loaded model, on any device.
-
-    Raises:
-        ValueError: its configuration does not say how wide its layers are.
-    """
+    """Return the shape of a model on any device; ValueError if its configuration does not say how wide layers are."""
     # a model that also reads images keeps the widths of its decoder in a configuration inside its own
     config = model.config.get_text_config()
     try:
@@ -166,17 +144,11 @@ SHARDINGS = {
 
 @dataclass(frozen=True)
 class ProcessLayout:
-    """How the processes of a run share a model.
+    """How the processes of a run share a model."""
 
-    Attributes:
-        processes: on all machines.
-        sharding: a key of SHARDINGS, which names the parts that are divided among the processes.
-        offloaded: parts that are in the machine's memory instead of the GPU's.
-    """
-
-    processes: int = 1
-    sharding: str = "ddp"
-    offloaded: frozenset[str] = frozenset()
+    processes: int = 1  # on all machines
+    sharding: str = "ddp"  # a key of SHARDINGS, which names the parts that are divided among the processes
+    offloaded: frozenset[str] = frozenset()  # parts that are in the machine's memory instead of the GPU's
 
     def __post_init__(self) -> None:
         check_name("sharding", self.sharding, SHARDINGS)
@@ -234,26 +206,16 @@ _CPU_TILES = 7  # copies of one
 
 @dataclass(frozen=True)
 class MemoryNeeds:
-    """Bytes of one process.
+    """Bytes of one process, by the names of the parts."""
 
-    Attributes:
-        kept: parts that exist from the first step to the last, by name.
-        training: further parts of an update.
-        rollout: further parts of a rollout.
-        elsewhere: memory that is not counted here, in words.
-    """
-
-    kept: dict[str, int]
-    training: dict[str, int]
-    rollout: dict[str, int]
-    elsewhere: tuple[str, ...] = ()
+    kept: dict[str, int]  # from the first step to the last
+    training: dict[str, int]  # further parts of an update
+    rollout: dict[str, int]  # further parts of a rollout
+    elsewhere: tuple[str, ...] = ()  # memory that is not counted here, in words
 
     @property
     def peak(self) -> int:
-        """The memory of an update or of a rollout, whichever is larger: they take turns.
-
-        With `max_staleness` they do not: `training` has the parts of both then.
-        """
+        """The memory of an update or of a rollout, whichever is larger; with `max_staleness` `training` has both."""
         return sum(self.kept.values()) + max(sum(self.training.values()), sum(self.rollout.values()))
 
 
@@ -297,8 +259,7 @@ def will_pack(args: ARPOConfig, shape: ModelShape | None) -> bool:
 def prompts_computed(args: ARPOConfig, packs: bool) -> int:
     """Return how many prompts one micro-batch computes at most: one for each row, or one for each group in it.
 
-    Only the prompt is sure to be shared by the rows of a group. What branches share depends on the run, so a bound does
-    not count it.
+    What branches share besides depends on the run.
     """
     rows, group = int(args.per_device_train_batch_size), int(args.num_generations or 1)
     if not packs:
