@@ -316,8 +316,8 @@ def test_the_doctor_finds_no_fault_where_only_environments_are_installed(
             r"No.*AutoFuture.*\(4.57.0 is installed\).*\[train",
         ),
         ("ray", "3.0.1", lambda: require("ray"), r"ray<3,>=2.60 \(3.0.1 is installed\)"),
-        ("mcp", "1.30.0", lambda: load_peer("mcp"), r"mcp 1.30.0 is installed.* for mcp 2; .*\[mcp\]"),
-        ("trl", "2.0.0", lambda: load_peer("trl"), r"trl 2.0.0 is installed.* for trl 1; .*\[train\]"),
+        ("mcp", "1.30.0", lambda: load_peer("mcp"), r"mcp 1.30.0 is installed.* for mcp 2 .*\[mcp\]"),
+        ("trl", "2.0.0", lambda: load_peer("trl"), r"trl 2.0.0 is installed.* for trl 1.16 .*\[train\]"),
     ],
 )
 def test_another_version_of_a_library_is_named_with_the_cure(

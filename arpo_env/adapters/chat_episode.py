@@ -15,6 +15,7 @@ messages of the role "user".
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -139,6 +140,11 @@ def close_tag(text: str, stop: Sequence[str]) -> str:
     if text.rstrip().endswith(tuple(stop)):
         return text
     after_thoughts = text.rfind("</think>") + 1
-    opened = {text.rfind(closing.replace("</", "<"), after_thoughts): closing for closing in stop}
+    opened = {
+        match.start(): closing
+        for closing in stop
+        for match in re.finditer(rf"{re.escape(closing.replace('</', '<')[:-1])}\b[^<>]*>", text)
+        if match.start() >= after_thoughts
+    }
     position, closing = max(opened.items(), default=(-1, ""))
     return text + closing if position >= 0 and text.find(closing, position) < 0 else text

@@ -47,9 +47,8 @@ class ServedEpisode:
     closed, so that an abandoned episode holds no session of the sandbox; `open` says whether it may hold any.
     """
 
-    def __init__(self, env: ToolEnv, idle_seconds: float) -> None:
-        self.episode = ChatEpisode(env)
-        self.open = True
+    def __init__(self, env: ToolEnv, idle_seconds: float, has_task: bool = True) -> None:
+        self.episode, self.has_task, self.open = ChatEpisode(env), has_task, True
         self._idle_seconds = idle_seconds
         self._void = ""
         self._lock = asyncio.Lock()
@@ -61,7 +60,15 @@ class ServedEpisode:
         Raises:
             EpisodeVoid: the infrastructure failed.
         """
-        return await run_on_loop(self._use(lambda episode: episode.start(**choice), anew=True))
+
+        async def work(episode: ChatEpisode) -> list[Message]:
+            if self.has_task:
+                return await episode.start(**choice)
+            for tool in episode.env.tools.values():
+                await tool.reset("")
+            return []
+
+        return await run_on_loop(self._use(work, anew=True))
 
     async def use(self, work: Callable[[ChatEpisode], Awaitable[T]]) -> T:
         """Do some work with the episode after the work before it.
@@ -135,7 +142,7 @@ _PREVIEW = 1000
 class SplitTasks:
     """The tasks of an environment by split and number, as OpenEnv's task API shows them: questions without answers.
 
-    `names` are the splits, only one if the environment is made for one, and `default` is that of the environment.
+    `names` are the splits, only one if the environment is made for one; the first is that of the environment.
     """
 
     def __init__(self, factory: EnvFactory) -> None:
@@ -144,16 +151,11 @@ class SplitTasks:
         self.names: tuple[str, ...] = (given,) if given else self._spec.splits or ("train",)
         if "data" in factory.options:  # a file of the user's own has one split
             self.names = self.names[:1]
-        self.default = self.names[0]
 
-    def task(self, split: str, index: int) -> Task:
-        """Return a task.
-
-        Raises:
-            ValueError: there is no such split.
-            IndexError: there is no such task.
-        """
-        source, size = self._source(split), self.num_tasks(split)
+    def task(self, index: int, split: str | None = None) -> Task:
+        """Return a task; ValueError if there is no such split, IndexError if there is no such task."""
+        source = self._source(split := split or self.names[0])
+        size = source.size or ENDLESS
         if not isinstance(index, int) or not 0 <= index < size:
             raise IndexError(f"there is no task {index!r}: the split {split!r} has the numbers 0 to {size - 1}")
         return source.task(index)
@@ -168,19 +170,15 @@ class SplitTasks:
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         """Return a task without its answer."""
-        task = self.task(split, index)
+        task = self.task(index, split)
         return {"id": task.id, "index": index, "split": split, "question": task.question}
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
         """Return the first tasks, at most 1000."""
-        return self.get_task_range(split, 0, min(_PREVIEW, self.num_tasks(split)))
+        return self.get_task_range(split, 0, _PREVIEW)
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        """Return the tasks of a slice.
-
-        Raises:
-            ValueError: there is no such split, or the slice has more than 1000 tasks.
-        """
+        """Return the tasks of a slice, at most 1000."""
         numbers = range(self.num_tasks(split))[start:stop]
         if len(numbers) > _PREVIEW:
             raise ValueError(f"ask for at most {_PREVIEW} tasks at a time, not {len(numbers)}")
@@ -196,7 +194,7 @@ class SplitTasks:
             raise ValueError(f"there is no split {split!r}; the splits are {', '.join(self.names)}.{hint}")
         options = self._factory.options
         # the sources of an environment without splits do not take the option
-        if split != self.default and self._spec.splits:
+        if split != self.names[0] and self._spec.splits:
             options = {**options, "split": split}
         source: TaskSource = EnvFactory(self._factory.id, **options)().tasks
         return source
@@ -237,11 +235,11 @@ class HostedEpisodes:
         self._root = env if env.protocol.native else env.with_protocol(NATIVE)
         check_one_conversation(self._root)
         self.schemas: list[JsonSchema] = self._root.schemas
-        taken = {start_episode.__name__, answer.__name__, end_episode.__name__, episode_reward.__name__} & {*env.tools}
+        taken = {each["function"]["name"] for each in (START, ANSWER, REWARD, END)} & {*env.tools}
         if taken:
             raise ValueError(f"the server has a tool {', '.join(taken)} of its own; rename that of the environment")
         self._tasks = SplitTasks(factory)
-        self._running: dict[str, _Hosted] = {}
+        self._running: dict[str, ServedEpisode] = {}
 
     def __len__(self) -> int:
         self._forget_closed()
@@ -270,15 +268,15 @@ class HostedEpisodes:
         if len(self._running) >= self._max_episodes and handle not in self._running:
             return ToolReply(f"{self._max_episodes} episodes are running, which is the most: end one, or wait", True)
         try:
-            task = None if index is None else self._tasks.task(self._tasks.default, index)
+            task = None if index is None else self._tasks.task(index)
         except IndexError as error:
             return ToolReply(str(error), True)
         await self.end(handle)
-        hosted = _Hosted(ServedEpisode(self._root.spawn(), self._idle_seconds), index is not None or seed is not None)
+        served = ServedEpisode(self._root.spawn(), self._idle_seconds, has_task=index is not None or seed is not None)
         handle = handle or secrets.token_urlsafe(16)
-        self._running[handle] = hosted  # at once, so that the number of episodes is right
+        self._running[handle] = served  # at once, so that the number of episodes is right
         try:
-            messages = await hosted.start(task, seed)
+            messages = await served.start(task=task, seed=seed)
         except BaseException:
             await self.end(handle)
             raise
@@ -287,10 +285,10 @@ class HostedEpisodes:
 
     async def end(self, handle: str) -> ToolReply:
         """Close an episode."""
-        hosted = self._running.pop(handle, None)
-        if hosted is None:
+        served = self._running.pop(handle, None)
+        if served is None:
             return self._unknown(handle)
-        await hosted.served.close()
+        await served.close()
         return ToolReply("The episode was closed.")
 
     async def call(self, handle: str, name: str, arguments: Mapping[str, Any]) -> ToolReply:
@@ -301,16 +299,14 @@ class HostedEpisodes:
         """
         if not self.has(handle):
             return self._unknown(handle)
-        hosted = self._running[handle]
+        served = self._running[handle]
         if name == "episode_reward" and self.show_reward:
-            return await hosted.served.use(_reward)
+            return await served.use(_reward)
+        call = _answer if name == "answer" else _call_in_task if served.has_task else _call_alone
+        if name == "answer" and not served.has_task:
+            return ToolReply("this episode has no task to answer: it was started without index and seed", True)
         try:
-            if name != "answer":
-                return await hosted.call(name, arguments)
-            given = arguments.get("answer")
-            if set(arguments) != {"answer"} or not isinstance(given, str):
-                return ToolReply("answer takes one argument, answer, a string", True)
-            return await hosted.answer(given)
+            return await served.use(lambda episode: call(episode, name, arguments))
         except ResetNeeded:
             return ToolReply("the episode has ended; start another one", True)
 
@@ -324,34 +320,15 @@ class HostedEpisodes:
         return ToolReply(f"there is no episode {handle[:64]!r} ({why}); start another", True)
 
     def _forget_closed(self) -> None:
-        self._running = {handle: hosted for handle, hosted in self._running.items() if hosted.served.open}
+        self._running = {handle: served for handle, served in self._running.items() if served.open}
 
 
-@dataclass(frozen=True)
-class _Hosted:
-    served: ServedEpisode
-    has_task: bool
-
-    async def start(self, task: Any, seed: int | None) -> list[dict[str, Any]]:
-        if self.has_task:
-            return await self.served.start(task=task, seed=seed)
-        await self.served.use(_reset_tools)
-        return []
-
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolReply:
-        work = _call_in_task if self.has_task else _call_alone
-        return await self.served.use(lambda episode: work(episode, name, arguments))
-
-    async def answer(self, answer: str) -> ToolReply:
-        if not self.has_task:
-            return ToolReply("this episode has no task to answer: it was started without index and seed", True)
-        await self.served.use(lambda episode: episode.reply(answer if "\\boxed" in answer else f"\\boxed{{{answer}}}"))
-        return ToolReply("The answer was taken. The episode has ended.")
-
-
-async def _reset_tools(episode: ChatEpisode) -> None:
-    for tool in episode.env.tools.values():
-        await tool.reset("")
+async def _answer(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> ToolReply:
+    given = arguments.get("answer")
+    if set(arguments) != {"answer"} or not isinstance(given, str):
+        return ToolReply("answer takes one argument, answer, a string", True)
+    await episode.reply(given if "\\boxed" in given else f"\\boxed{{{given}}}")
+    return ToolReply("The answer was taken. The episode has ended.")
 
 
 async def _call_in_task(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> ToolReply:

@@ -7,9 +7,6 @@
         while not result.done:
             result = await client.step({"text": my_model(result.observation)})
 
-uvicorn can also import `arpo_env.adapters.openenv:app`. It is configured by variables: ARPO_OPENENV_ENV (the id),
-ARPO_OPENENV_OPTIONS (JSON), ARPO_OPENENV_SESSIONS and ARPO_SERVE_TOKEN.
-
 A failure of the infrastructure is an error frame, which clients raise as an exception; it never has a reward.
 """
 
@@ -18,8 +15,6 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.metadata
-import json
-import os
 import pprint
 import re
 from importlib import resources
@@ -134,7 +129,7 @@ def classes() -> tuple[type, type, type]:
                 raise ValueError(f"reset takes seed, episode_id, split and index, not {', '.join(unknown)}")
             if split is not None and index is None:
                 raise ValueError("reset takes split and index together")
-            task = None if index is None else self.tasks.task(split or self.tasks.default, index)
+            task = None if index is None else self.tasks.task(index, split)
             messages = await self.served.start(seed=seed, task=task)
             self._state = types.State(episode_id=episode_id, step_count=0)
             return self._observation(messages)
@@ -186,27 +181,6 @@ async def _answer_error(request: Any, error: Exception) -> Any:
     return JSONResponse({"detail": str(error)}, status)
 
 
-def __getattr__(name: str) -> Any:
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    made = _app_of_variables()
-    globals()["app"] = made
-    return made
-
-
-def _app_of_variables() -> TokenGuard:
-    try:
-        env, token = os.environ["ARPO_OPENENV_ENV"], os.environ[TOKEN_VARIABLE]
-    except KeyError as error:
-        raise ValueError(
-            f"set the variable {error.args[0]}: ARPO_OPENENV_ENV is the id of the environment, and {TOKEN_VARIABLE} "
-            "the token that clients send (empty: everybody who reaches the server may use it)"
-        ) from None
-    options = json.loads(os.environ.get("ARPO_OPENENV_OPTIONS") or "{}")
-    sessions = int(os.environ.get("ARPO_OPENENV_SESSIONS") or MAX_SESSIONS)
-    return make_app(env, max_sessions=sessions, token=token, **options)
-
-
 def write_space(folder: Path, factory: EnvFactory, max_sessions: int) -> list[Path]:
     """Write the folder of an OpenEnv environment, ready for `openenv push` or `docker build`; return its files.
 
@@ -235,7 +209,7 @@ def write_space(folder: Path, factory: EnvFactory, max_sessions: int) -> list[Pa
                 f"the option {key}= cannot be written into a file ({type(value).__name__}); give plain values"
             )
     version = importlib.metadata.version("arpo-gym")
-    requirements = [f"arpo-gym[data,math,search]=={version}", PEERS["openenv"].needs.strip("'")]
+    requirements = [f"arpo-gym[data,math,search]=={version}", f"openenv>={PEERS['openenv'].tested},<0.11"]
     values = {
         "id": factory.id,
         "name": re.sub(r"[^a-z0-9]+", "-", factory.id.rpartition("/")[2].lower()).strip("-"),

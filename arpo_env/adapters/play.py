@@ -45,6 +45,7 @@ _CONTEXT_FULL = re.compile(
 )
 # the server ended the reply itself (vLLM, SGLang, OpenRouter, DeepSeek), not the policy
 _BROKEN_OFF = ("abort", "aborted", "error", "insufficient_system_resource")
+_MOST_STOPS = 4  # OpenAI accepts no more; the text is cut at the others here
 _MOST_BYTES = 64_000_000  # token ids and log-probabilities of a long context are long
 
 
@@ -110,7 +111,7 @@ class ChatEndpoint:
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._fields = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self._fields |= {"logprobs": True, "return_token_ids": True} if token_ids else {}
-        self._fields |= dict(extra or {})
+        self._extra = dict(extra or {})
         self._http = Http(
             service,
             timeout=timeout,
@@ -137,8 +138,9 @@ class ChatEndpoint:
             ContextFull: the request does not fit into the model's context.
             ServiceError: there is no usable reply.
         """
-        body = {"messages": list(messages), "tools": list(tools) or None, "stop": list(stop) or None}
-        body = {name: value for name, value in (body | self._fields | fields).items() if value is not None}
+        body = {"messages": list(messages), "tools": list(tools) or None, "stop": list(stop[:_MOST_STOPS]) or None}
+        body |= self._fields | fields | self._extra
+        body = {name: value for name, value in body.items() if value is not None}
         try:
             reply = await self._http.request("POST", self._url, json=body, headers=self._headers)
         except ServiceError as error:
@@ -164,6 +166,8 @@ def _turn(answer: Any, stop: Sequence[str]) -> ChatTurn:
         raise ValueError(f"the server broke the reply off, finish_reason {choice['finish_reason']!r}")
     message = reply_message(choice["message"])
     message["content"], stopped = _up_to_stop(message["content"], choice.get("stop_reason"), stop)
+    usage = answer.get("usage") or {}
+    details = usage.get("prompt_tokens_details") or {}  # "cached_tokens"
     logprobs = [entry["logprob"] for entry in (choice.get("logprobs") or {}).get("content") or ()]
     return ChatTurn(
         message,
@@ -171,7 +175,7 @@ def _turn(answer: Any, stop: Sequence[str]) -> ChatTurn:
         _numbers(answer.get("prompt_token_ids")),
         _numbers(choice.get("token_ids")),
         _numbers(logprobs),
-        {name: count for name, count in (answer.get("usage") or {}).items() if isinstance(count, int)},
+        {name: count for name, count in {**usage, **details}.items() if isinstance(count, int)},
         choice,
     )
 

@@ -37,16 +37,13 @@ def _trl(env: ToolEnv, task: Task, reference: Row) -> Row:
 
 
 def _verl(env: ToolEnv, task: Task, reference: Row) -> Row:
-    tools = {name: {"create_kwargs": dict(reference)} for name in env.tools}
-    # a struct without fields cannot be written to Parquet
-    more = {"need_tools_kwargs": True, "tools_kwargs": tools} if tools else {}
     return {
         "data_source": reference["env_id"],
         "agent_name": "arpo_agent",
         "prompt": env.messages(task),
         "ability": task.kind,
         "reward_model": {"style": "rule", "ground_truth": list(task.answers)},
-        "extra_info": {**reference, **more},
+        "extra_info": reference,
     }
 
 

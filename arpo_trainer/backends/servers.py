@@ -14,14 +14,16 @@ import logging
 import math
 import os
 import random
-import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from arpo_env.chat_messages import TOOL_CURE, TOOL_REFUSALS, reply_message, turn_text
+from arpo_env.adapters.chat_episode import close_tag
+from arpo_env.adapters.play import ChatEndpoint, ChatTurn
+from arpo_env.chat_messages import turn_text
+from arpo_env.errors import ServiceError
 from arpo_env.net import RETRIED, checked_address, redact, redact_logs, retry_after, strip_credentials
 from arpo_trainer.algorithms.branching import estimated_entropy
 from arpo_trainer.backends.base import (
@@ -83,16 +85,12 @@ class _ModelHttp:
         self._turn = itertools.count()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def whole(self, url: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Post JSON, or get a page where there is no body; return the answer, which is JSON.
-
-        Raises:
-            RequestFault: there was no answer.
-        """
+    async def get(self, url: str) -> Any:
+        """Return a page, which is JSON; RequestFault if there was none."""
         import httpx2
 
         try:
-            response = await self._open().request("GET" if body is None else "POST", url, json=body)
+            response = await self._open().get(url)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
             raise self._broken(error, url) from None
         if response.status_code >= 300:
@@ -321,33 +319,9 @@ class ServerPool:
         cures = (cure for words, cure in self._cures.items() if fault.status and words in fault.message.lower())
         cure = next(cures, "")
         if fault.passing:
-            cure = "Ask for less at once, with a lower concurrency" if fault.status == 429 else cure
             cure = cure or "Is it running? Look at its output"
             return f"{said} ({tries} tries, patience={self.patience:g} s). {cure}"
         return f"{said}. {cure}" if cure else said
-
-
-class _HttpBackend:
-    """What both backends have in common; `made_with` are the arguments that make another one like it."""
-
-    trains = False
-    wants_messages = False
-
-    def __init__(
-        self, made_with: Mapping[str, Any], urls: Sequence[str], key: str, cures: Mapping[str, str], timeout: float
-    ) -> None:
-        self._made_with = {name: value for name, value in made_with.items() if name not in ("self", "__class__")}
-        self.servers = ServerPool(urls, made_with["patience"], cures)
-        self.time = Stopwatch()
-        self._http = _ModelHttp(key, timeout)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # connections and event loops stay here: another process gets a backend that is made in the same way
-        return functools.partial(type(self), **self._made_with), ()
-
-    async def end(self) -> None:
-        """Close the connections."""
-        await self._http.close()
 
 
 _LONGER = "Start the server with a larger --max-model-len, or allow fewer tokens a trajectory (max_completion_length)"
@@ -361,7 +335,7 @@ _VLLM_CURES = {
 }
 
 
-class VLLMServerBackend(_HttpBackend):
+class VLLMServerBackend:
     """Generates on vLLM servers that all serve the same model (`vllm serve`, `trl vllm-serve`).
 
     Start a server like this:
@@ -396,6 +370,7 @@ class VLLMServerBackend(_HttpBackend):
     """
 
     trains = True
+    wants_messages = False
 
     def __init__(
         self,
@@ -411,18 +386,28 @@ class VLLMServerBackend(_HttpBackend):
         eos_token_ids: set[int] | None = None,
     ) -> None:
         api_key = api_key or os.environ.get("VLLM_API_KEY") or ""
-        made_with = dict(locals())
+        self._made_with = {name: value for name, value in locals().items() if name != "self"}
         urls = [urls] if isinstance(urls, str) else list(urls)
         if not urls:
             raise ValueError("need the address of at least one vLLM server, as in http://127.0.0.1:8000")
         estimated_entropy([-1.0] * topk, -1.0, estimator)  # refuses what cannot be estimated
         roots = [checked_address("vLLM server", url).removesuffix("/v1") for url in urls]
-        super().__init__(made_with, roots, api_key, _VLLM_CURES, timeout)
+        self.servers = ServerPool(roots, patience, _VLLM_CURES)
+        self.time = Stopwatch()
+        self._http = _ModelHttp(api_key, timeout)
         self.topk, self.estimator, self.eos = topk, estimator, sorted(eos_token_ids or {tokenizer.eos_token_id})
         self._asked_model = model
         self._model = ""
         self._raw: list[str] = []
         self._salt = secrets.token_hex(16)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # connections and event loops stay here: another process gets a backend that is made in the same way
+        return functools.partial(type(self), **self._made_with), ()
+
+    async def end(self) -> None:
+        """Close the connections."""
+        await self._http.close()
 
     async def begin(self) -> None:
         """Invalidate the prefix caches; the first time also check that every server can do what is needed.
@@ -497,7 +482,7 @@ class VLLMServerBackend(_HttpBackend):
         self._raw = [url for url in await self.servers.ask_all(self._if_raw) if url]
 
     async def _served(self, url: str) -> dict[str, Any]:
-        answer = await self._http.whole(f"{url}/v1/models")
+        answer = await self._http.get(f"{url}/v1/models")
         try:
             cards: dict[str, dict[str, Any]] = {str(card["id"]): card for card in answer["data"]}
         except (KeyError, TypeError):
@@ -581,12 +566,9 @@ def _cached(answer: Mapping[str, Any]) -> int:
     return int(details.get("cached_tokens") or 0)
 
 
-_OPENAI = "https://api.openai.com/v1"
-_MOST_STOPS = 4  # OpenAI accepts no more; the text is cut at the others here
 _FILTERS = ("top_p", "top_k", "min_p", "repetition_penalty")
 _BLIND = "Give a model that sees, and let vLLM take enough pictures (--limit-mm-per-prompt); or leave show_images out"
 _ENDPOINT_CURES = {
-    **dict.fromkeys(TOOL_REFUSALS, TOOL_CURE),
     "max_completion_tokens": "Give extra={'max_tokens': None, 'max_completion_tokens': 4096}",
     "temperature": "Give extra={'temperature': None} if the model takes no temperature",
     **{
@@ -599,41 +581,39 @@ _ENDPOINT_CURES = {
         ("context length", "maximum model length"),  # before "image": such a refusal also says what pictures take
         "Allow fewer tokens a trajectory or a turn, or give the server a larger context",
     ),
-    "status 401": "Set OPENAI_API_KEY to a key of that endpoint",
-    "status 403": "Set OPENAI_API_KEY to a key that may use this model",
     **dict.fromkeys(("image", "multimodal", "multi-modal"), _BLIND),
     "status 413": "The request is too large: let the server take more, or limit calls: tool_limits={read_file: 5}",
-    "status 404": "The address ends in /v1 as a rule (--endpoint or OPENAI_BASE_URL); model names are at /models there",
+    "status 429": "Ask for less at once, with a lower concurrency",
 }
-_Token = tuple[str, float, list[float]]  # text, log-probability, and those of the most likely ones
+_ENDS = ("stop", "eos", "end_turn", "stop_sequence", "tool_calls")  # of a turn that ended by itself
+_CONNECTIONS = 4096  # the rollout has its own limits
 
 
-class EndpointBackend(_HttpBackend):
-    """Generates by asking any OpenAI-compatible endpoint for text; for evaluation only.
+class EndpointBackend:
+    """Generates by asking any OpenAI-compatible chat endpoint for text, as `arpo_env.play` does; for evaluation only.
 
     The text is encoded with the given tokenizer. It cannot be trained on (`trains` is False): the tokenisation may
     differ from the model's, and log-probabilities are known only where the endpoint returns them and its tokens are
     those of the tokenizer. Everywhere else they and the entropies are 0.0.
-
-    Most endpoints cut the stop string off. It is restored where the text has an open tag whose closing tag is a stop
-    string, or where the endpoint says which stop string it was.
 
     Args:
         model: name of the model at the endpoint.
         base_url: usually ends in "/v1". Default: the variable OPENAI_BASE_URL, else OpenAI.
         api_key: default: the variable OPENAI_API_KEY. Your own server may need none.
         tokenizer: encodes the returned text; its end token marks a turn that ended by itself.
-        chat: use `/chat/completions` with the messages of the request, else `/completions` with its ids as text.
         topk: number of log-probabilities to request; 0 is none.
         estimator: of the entropies, if `topk` is above 0; see `estimated_entropy`.
         extra: more fields of the request; fields that are None are left out.
-        timeout: maximum seconds without a byte.
-        patience: seconds during which a request is repeated after its first failure (429, 5xx, broken connection).
+        timeout: maximum seconds for one answer.
+        retries: further tries after a failure that may pass (429, 5xx, broken connection); nine take two minutes.
 
     Raises:
         ValueError: the address is invalid, it is OpenAI's and there is no key, or the estimator needs more than top
             log-probabilities.
     """
+
+    trains = False
+    wants_messages = True
 
     def __init__(
         self,
@@ -642,121 +622,92 @@ class EndpointBackend(_HttpBackend):
         api_key: str | None = None,
         *,
         tokenizer: Any,
-        chat: bool = True,
         topk: int = 0,
         estimator: str = "renormalised",
         extra: Mapping[str, Any] | None = None,
         timeout: float = 300.0,
-        patience: float = 120.0,
+        retries: int = 9,
     ) -> None:
-        base_url = base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI
-        api_key = api_key or os.environ.get("OPENAI_API_KEY") or ""
-        made_with = dict(locals())
-        url = checked_address(f"endpoint of {model}", base_url)
-        if not api_key and url == _OPENAI:
-            raise ValueError(
-                "OpenAI needs a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
-            )
+        base_url = base_url or os.environ.get("OPENAI_BASE_URL")
+        api_key = api_key or os.environ.get("OPENAI_API_KEY")
+        self._made_with = {name: value for name, value in locals().items() if name != "self"}
         if topk:
             estimated_entropy([-1.0] * topk, -1.0, estimator)  # refuses what cannot be estimated
-        super().__init__(made_with, [url], api_key, _ENDPOINT_CURES, timeout)
-        self.model, self.tokenizer, self.chat, self.wants_messages = model, tokenizer, chat, chat
-        self.topk, self.estimator, self.extra = topk, estimator, dict(extra or {})
+        self._endpoint = ChatEndpoint(
+            model, base_url, api_key, extra=extra, timeout=timeout, retries=retries, connections=_CONNECTIONS
+        )
+        self.tokenizer, self.topk, self.estimator = tokenizer, topk, estimator
+        self.time = Stopwatch()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), **self._made_with), ()
 
     async def begin(self) -> None:
         """Do nothing: the weights of the endpoint do not change."""
+
+    async def end(self) -> None:
+        """Close the connections."""
+        self._endpoint.close()
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         """Generate one turn; see `Backend.generate`. The window is told at the end.
 
         Raises:
-            ValueError: also if there are no messages and `chat` is set.
+            ValueError: also if there are no messages.
             GenerationError: the endpoint refused, or did not answer in time.
         """
         check_request(request)
-        body = self._body(request)
-        with self.time.running():
-            generation = await self.servers.ask("", functools.partial(self._once, request, body))
-        EntropyWindow(request.window, on_window).tell(generation.entropies, last=True)
-        return generation
+        if not request.messages:
+            raise ValueError("a chat endpoint needs messages, and the request has none")
+        try:
+            with self.time.running():
+                turn = await self._endpoint.turn(request.messages, request.tools, request.stop, **self._fields(request))
+            made = self._generation(request, turn)
+        except ServiceError as error:
+            raise GenerationError(self._with_cure(error)) from error
+        EntropyWindow(request.window, on_window).tell(made.entropies, last=True)
+        return made
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def _fields(self, request: Request) -> dict[str, Any]:
         # OpenAI knows only the first of the sampling filters, servers such as vLLM know all: those that are on
         given = {name: getattr(request, name) for name in _FILTERS}
-        body: dict[str, Any] = {
-            "model": self.model,
+        logprobs = {"logprobs": True, "top_logprobs": self.topk} if self.topk else {}
+        return {
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,
             "seed": request.seed % 2**31,
-            "stop": list(request.stop[:_MOST_STOPS]) or None,
             **{name: value for name, value in given.items() if value != getattr(Request, name)},
+            **logprobs,
         }
-        if not self.chat:
-            body |= {"prompt": self.tokenizer.decode(request.ids), "logprobs": self.topk or None}
-        elif not request.messages:
-            raise ValueError("a chat endpoint needs messages, and the request has none; use chat=False for plain text")
-        else:
-            body |= {"messages": [dict(message) for message in request.messages], "tools": list(request.tools) or None}
-            body |= {"logprobs": True, "top_logprobs": self.topk} if self.topk else {}
-        return {name: value for name, value in (body | self.extra).items() if value is not None}
 
-    async def _once(self, request: Request, body: Mapping[str, Any], url: str) -> Generation:
-        reply = await self._http.whole(f"{url}/chat/completions" if self.chat else f"{url}/completions", body)
-        try:
-            choice = reply["choices"][0]
-            message = reply_message(choice["message"] if self.chat else {"content": choice["text"]})
-            tokens = _tokens(choice.get("logprobs") or {})
-            text, finish = _ended(message["content"], choice["finish_reason"], choice.get("stop_reason"), request.stop)
-            if request.protocol is not None:  # with its thoughts and calls, which servers take out of the text
-                text = turn_text(message | {"content": text}, request.protocol)
-            return self._generation(text, finish, request.max_tokens, tokens, _cached(reply))
-        except _UNREADABLE as error:
-            raise self._http.fault(f"answered with no completion ({error!r}): {str(reply)[:200]}") from error
-
-    def _generation(self, text: str, finish: Finish, limit: int, tokens: Sequence[_Token], cached: int) -> Generation:
+    def _generation(self, request: Request, turn: ChatTurn) -> Generation:
+        text, stops = turn.message["content"], tuple(request.stop)
+        finish: Finish = "stop"
+        if not (stops and text.endswith(stops)):
+            closed = close_tag(text, stops) if turn.finish_reason in _ENDS else text
+            finish = "stop" if closed != text else "eos" if turn.finish_reason in _ENDS else "length"
+            text = closed
+        if request.protocol is not None:  # with its thoughts and calls, which servers take out of the text
+            text = turn_text(turn.message | {"content": text}, request.protocol)
         ids = [int(number) for number in self.tokenizer.encode(text, add_special_tokens=False)]
         if finish == "eos" or not ids:  # an empty turn still has a token
             ids.append(self.tokenizer.eos_token_id)
-        if len(ids) > limit:  # the tokenizer needs more tokens for the text than the model did
-            ids, finish = ids[:limit], "length"
+        if len(ids) > request.max_tokens:  # the tokenizer needs more tokens for the text than the model did
+            ids, finish = ids[: request.max_tokens], "length"
         logprobs, entropies = [0.0] * len(ids), [0.0] * len(ids)
-        # up to the first token that differs from the endpoint's
-        for n, (number, (token, logprob, top)) in enumerate(zip(ids, tokens, strict=False)):
-            if self.tokenizer.decode([number]) != token or not top:
-                break
-            logprobs[n] = logprob
-            entropies[n] = estimated_entropy(sorted(top, reverse=True)[: self.topk], logprob, self.estimator)
-        return Generation(ids, logprobs, entropies, finish, cached=cached)
+        given = (turn.choice.get("logprobs") or {}).get("content") or ()
+        for place, (number, token) in enumerate(zip(ids, given, strict=False)):
+            top = sorted((other["logprob"] for other in token.get("top_logprobs") or ()), reverse=True)
+            if self.tokenizer.decode([number]) != token["token"] or not top:
+                break  # from here on the tokens are not the endpoint's
+            logprobs[place] = token["logprob"]
+            entropies[place] = estimated_entropy(top[: self.topk], token["logprob"], self.estimator)
+        return Generation(ids, logprobs, entropies, finish, cached=turn.usage.get("cached_tokens", 0))
 
-
-def _tokens(logprobs: Mapping[str, Any]) -> list[_Token]:
-    """Read the log-probabilities of a chat or of a plain completion."""
-    if logprobs.get("content"):
-        return [
-            (token["token"], token["logprob"], [other["logprob"] for other in token.get("top_logprobs") or []])
-            for token in logprobs["content"]
-        ]
-    columns = [logprobs.get(name) or [] for name in ("tokens", "token_logprobs", "top_logprobs")]
-    return [(text, logprob, list(top.values())) for text, logprob, top in zip(*columns, strict=False)]
-
-
-def _ended(text: str, reason: str, stopped_by: object, stops: Sequence[str]) -> tuple[str, Finish]:
-    """Return the text up to its stop string, restored if it was cut off, and why the text ended."""
-    ends = [text.find(stop) + len(stop) for stop in stops if stop in text]
-    if ends:
-        return text[: min(ends)], "stop"
-    if reason not in ("stop", "eos", "end_turn", "stop_sequence", "tool_calls"):
-        return text, "length"
-    stop = stopped_by if stopped_by in stops else _wanted(text, stops)
-    return (f"{text}{stop}", "stop") if stop else (text, "eos")
-
-
-def _wanted(text: str, stops: Sequence[str]) -> str:
-    """Return the stop string that closes the last open tag, or ""."""
-    opened: dict[str, int] = {}
-    for stop in stops:
-        name = stop.removeprefix("</").removesuffix(">")
-        found = [match.start() for match in re.finditer(rf"<{re.escape(name)}\b[^<>]*>", text)]
-        if found and stop == f"</{name}>":
-            opened[stop] = found[-1]
-    return max(opened, key=lambda stop: opened[stop], default="")
+    def _with_cure(self, error: ServiceError) -> str:
+        said = str(error)
+        if error.status is None:
+            return f"{said}. Is it running? Look at its output"
+        # what an answer says is no reason for a cure
+        known = _ENDPOINT_CURES.items() if error.status >= 400 else ()
+        return ". ".join([said, *[cure for words, cure in known if words in said.lower()][:1]])

@@ -239,18 +239,6 @@ def test_more_clients_than_places_are_told_so() -> None:
         asyncio.run(crowd(url))
 
 
-def test_the_app_of_the_variables_wants_an_environment_and_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="ARPO_OPENENV_ENV"):
-        _ = adapter.app
-    monkeypatch.setenv("ARPO_OPENENV_ENV", "arpo/Arithmetic-v0")
-    with pytest.raises(ValueError, match="ARPO_SERVE_TOKEN"):
-        _ = adapter.app
-    monkeypatch.setenv("ARPO_SERVE_TOKEN", "secret")
-    monkeypatch.setenv("ARPO_OPENENV_OPTIONS", '{"level": 2}')
-    with served(adapter._app_of_variables(), "secret") as url:
-        assert requests.post(f"{url}/reset", json={}, headers={"Authorization": "Bearer secret"}).status_code == 200
-
-
 def test_the_folder_of_a_space_is_what_openenv_wants_and_serves(tmp_path: Path) -> None:
     from openenv.cli.__main__ import app as openenv
     from openenv.cli._validation import validate_running_environment

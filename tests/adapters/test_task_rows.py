@@ -19,15 +19,10 @@ ROWS = 5
 
 
 def read_verl(row: dict[str, Any]) -> tuple[Any, Any, list[str]]:
-    """As its `RLHFDataset` and its agent loops do; the tools get the same reference."""
+    """As its `RLHFDataset` and its agent loops do."""
     assert row["agent_name"] == "arpo_agent"
-    info = row["extra_info"]
-    assert info["need_tools_kwargs"]
-    assert info["tools_kwargs"]
-    for given in info["tools_kwargs"].values():
-        assert {key: info[key] for key in given["create_kwargs"]} == given["create_kwargs"]
     assert row["reward_model"]["style"] == "rule"
-    return row["prompt"], info, row.pop("reward_model")["ground_truth"]
+    return row["prompt"], row["extra_info"], row.pop("reward_model")["ground_truth"]
 
 
 def read_skyrl(row: dict[str, Any]) -> tuple[Any, Any, list[str]]:
@@ -99,12 +94,6 @@ def test_relative_data_and_text_in_any_language_travel(tmp_path: Path, monkeypat
     monkeypatch.chdir("/")
     assert find_task(row["extra_info"])[1].question.startswith("首都？")
     assert row["reward_spec"]["ground_truth"] == ["北京"]
-
-
-def test_an_environment_without_tools_has_rows_for_verl(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    factory = EnvFactory("arpo/Arithmetic-v0", tools=[])
-    assert write_rows(tmp_path / "rows.parquet", task_rows(factory, "verl", limit=2)) == 2
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,6 @@ from verl.workers.rollout.replica import TokenOutput
 
 from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters.task_rows import task_rows, write_rows
-from arpo_env.adapters.verl import USED, compute_score, tools_yaml
 from arpo_trainer.adapters.verl_agent_loop import EpisodeFailed
 from arpo_trainer.adapters.verl_backend import VerlBackend
 from arpo_trainer.backends.base import Generation, GenerationError, Request
@@ -40,7 +39,7 @@ from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.settings import RolloutSettings
 from sandbox import SandboxError
 
-from .scripts import KINDS, Script, as_text, breaking_sandbox, native_rewards, script_for, sets
+from .scripts import Script, as_text, breaking_sandbox, native_rewards, script_for, sets
 
 # of the form of Qwen's: it shows tools, and results are messages of the user
 TEMPLATE = """{% for message in messages %}{% if message.role == 'tool' %}<|im_start|>user
@@ -406,60 +405,6 @@ def test_verl_leaves_out_a_failed_sample_and_keeps_its_group(
     assert [float(scores.sum()) for scores in samples.values()] == [1.0, 1.0]
     # the three rollouts were one group all the same
     assert len({name for name, _ in peer.client.seen}) == 1
-
-
-class ToolLoop(Verl):
-    """verl's own `ToolAgentLoop` with our tools; the reward is computed as its reward manager does."""
-
-    def __init__(self, model: Path, folder: Path, script: Script) -> None:
-        (folder / "tools.yaml").write_text(tools_yaml(script.factory))
-        multi_turn = "actor_rollout_ref.rollout.multi_turn"
-        tools = {f"{multi_turn}.tool_config_path": folder / "tools.yaml", f"{multi_turn}.format": "hermes"}
-        limits = {f"{multi_turn}.max_tool_response_length": 4000, f"{multi_turn}.max_assistant_turns": 6}
-        super().__init__(model, folder, script, {}, **tools, **limits)
-
-    def batch(self, numbers: Sequence[int], n: int = 1) -> DataProto:
-        batch = super().batch(numbers, n)
-        batch.non_tensor_batch["agent_name"] = np.array(["tool_agent"] * len(batch), dtype=object)
-        return batch
-
-    def scores(self, output: DataProto) -> list[float]:
-        async def score(number: int) -> float:
-            text = self.tokenizer.decode(unpadded(output, number)[1], skip_special_tokens=True)
-            info = {
-                **output.non_tensor_batch["extra_info"][number],
-                "arpo_tools": output.non_tensor_batch[USED][number],
-            }
-            found = await compute_score("", text, None, info, num_turns=2)
-            assert "acc" not in found
-            return found["score"]
-
-        async def all_scores() -> list[float]:
-            return [await score(number) for number in range(len(output))]
-
-        return asyncio.run(all_scores())
-
-
-@pytest.mark.parametrize("env_id", sets())
-def test_our_tools_in_verls_own_loop(
-    env_id: str, model: Path, tmp_path: Path, isolation: str, opened: list[ToolEnv]
-) -> None:
-    """verl ends a malformed turn and answers unknown tools itself, so these kinds are not compared."""
-    script = script_for(env_id, "hermes")
-    peer = ToolLoop(model, tmp_path, script)
-    numbers = [at for at in range(script.episodes) if KINDS[at % len(KINDS)] not in ("malformed", "unknown tool")]
-    output = peer.play(numbers)
-    native = native_rewards(script)
-    assert peer.scores(output) == [native[number] for number in numbers]
-    assert not opened
-
-
-def test_a_failure_of_a_tool_ends_the_trajectory_instead_of_becoming_its_text(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str, opened: list[ToolEnv]
-) -> None:
-    failing_once(monkeypatch)
-    with pytest.raises(SandboxError, match="the container died"):
-        ToolLoop(model, tmp_path, script_for("arpo/Arithmetic-v0", "hermes")).play([0])
 
 
 def test_a_row_without_its_task_is_refused(model: Path, tmp_path: Path, isolation: str) -> None:

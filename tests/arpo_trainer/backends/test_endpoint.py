@@ -40,7 +40,7 @@ def in_turn(*answers: Answer) -> Answer:
 def ask(tokenizer: Any, answer: Answer, request: Request | None = None, **options: Any) -> tuple[Generation, Any]:
     """Ask a server that answers like this; return what came of it, and the server."""
     with LocalServer(answer) as server:
-        backend = EndpointBackend("m", server.address + "/v1", tokenizer=tokenizer, **{"patience": 5, **options})
+        backend = EndpointBackend("m", server.address + "/v1", tokenizer=tokenizer, **options)
 
         async def main() -> Generation:
             await backend.begin()
@@ -67,21 +67,12 @@ def test_a_chat_is_asked_with_the_messages(tokenizer: Any) -> None:
     }
 
 
-def test_a_plain_endpoint_is_asked_with_the_ids_as_text(tokenizer: Any) -> None:
-    ids = tuple(tokenizer.encode("6*7 is", add_special_tokens=False))
-    reply = {"choices": [{"text": " 42", "finish_reason": "length"}]}
-    got, server = ask(tokenizer, always(reply), Request(ids, 5), chat=False)
-    assert server.seen[0].path == "/v1/completions"
-    assert server.seen[0].json()["prompt"] == "6*7 is"
-    assert (tokenizer.decode(got.ids), got.finish) == (" 42", "length")
-
-
 def test_extra_fields_replace_and_remove(tokenizer: Any) -> None:
     extra = {"max_tokens": None, "max_completion_tokens": 9}
-    _, server = ask(tokenizer, always(saying("42")), extra=extra)
+    _, server = ask(tokenizer, always(saying("42")), asking(top_p=0.95, min_p=0.1), extra=extra)
     body = server.seen[0].json()
-    assert body["max_completion_tokens"] == 9
-    assert "max_tokens" not in body
+    assert (body["max_completion_tokens"], body["top_p"], body["min_p"]) == (9, 0.95, 0.1)
+    assert not body.keys() & {"max_tokens", "top_k", "repetition_penalty"}  # not what is off, either
 
 
 ENDINGS = [
@@ -124,35 +115,19 @@ def test_logprobs_are_taken_as_far_as_the_tokens_agree(tokenizer: Any) -> None:
     assert got.entropies[2:] == [0.0, 0.0, 0.0]
 
 
-def test_what_an_answer_says_is_no_reason_for_a_cure(tokenizer: Any) -> None:
-    with pytest.raises(GenerationError, match="answered with no completion") as failed:
-        ask(tokenizer, always(saying(None, message={"content": 3})))
-    assert "'stop'" in str(failed.value)
-    assert "Give extra" not in str(failed.value)
-
-
-def test_a_plain_endpoints_logprobs_are_taken(tokenizer: Any) -> None:
-    logprobs = {"tokens": [" is"], "token_logprobs": [-0.5], "top_logprobs": [{" is": -0.5, " was": -1.0}]}
-    reply = {"choices": [{"text": " is", "finish_reason": "length", "logprobs": logprobs}]}
-    got, _ = ask(tokenizer, always(reply), Request((5, 6), 1), chat=False, topk=2)
-    assert got.logprobs == [-0.5]
-    assert got.entropies[0] > 0
-
-
 def test_an_endpoint_that_stays_busy_is_named_with_the_cure(tokenizer: Any) -> None:
-    with pytest.raises(GenerationError, match=r"status 429: slow down .*lower concurrency"):
-        ask(tokenizer, always({"error": {"message": "slow down"}}, 429), patience=0.1)
+    with pytest.raises(GenerationError, match=r"status 429: .*slow down.*lower concurrency"):
+        ask(tokenizer, always({"error": {"message": "slow down"}}, 429), retries=0)
 
 
 def test_passing_failures_are_asked_again(tokenizer: Any) -> None:
-    odd = always({"error": {"message": "upstream", "code": 502}})  # status 200, as some routers do it
-    got, server = ask(tokenizer, in_turn(always("oh", 500), odd, always(saying("42"))))
-    assert (got.finish, len(server.seen)) == ("eos", 3)
+    got, server = ask(tokenizer, in_turn(always("oh", 500), always(saying("42"))))
+    assert (got.finish, len(server.seen)) == ("eos", 2)
 
 
 REFUSALS = [
-    (401, "bad key sk-hunter2", r"status 401: bad key \*\*\*. Set OPENAI_API_KEY"),
-    (404, "no such model", "OPENAI_BASE_URL"),
+    (401, "bad key sk-hunter2", r"status 401: .*bad key \*\*\*.* Set OPENAI_API_KEY"),
+    (404, "no such model", "base_url= ends in /v1"),
     (400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "extra="),
     (400, "maximum context length is 8192", "fewer tokens"),
     (404, "No endpoints found that support image input", "Give a model that sees"),
@@ -172,10 +147,11 @@ def test_refusals_name_the_cure_and_no_key(tokenizer: Any, status: int, message:
     assert "hunter2" not in str(error.value)
 
 
-@pytest.mark.parametrize("reply", [{"choices": []}, {}, [], b"<html>", {"choices": [{"message": 3}]}])
-def test_an_answer_that_is_none_is_quoted(tokenizer: Any, reply: Any) -> None:
-    with pytest.raises(GenerationError, match=r"answered with no completion|not JSON"):
+@pytest.mark.parametrize("reply", [{"choices": []}, [], b"<html>", {"choices": [{"message": "temperature"}]}])
+def test_an_answer_that_is_none_is_quoted_and_no_reason_for_a_cure(tokenizer: Any, reply: Any) -> None:
+    with pytest.raises(GenerationError, match=r"answered without a usable message|no JSON") as failed:
         ask(tokenizer, always(reply))
+    assert "Give extra" not in str(failed.value)
 
 
 def test_what_cannot_work_is_refused_at_once(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from arpo_trainer import RolloutSettings
-from arpo_trainer.backends import EndpointBackend, PaddedBackend, TransformersBackend, VLLMServerBackend
+from arpo_trainer.backends import PaddedBackend, TransformersBackend, VLLMServerBackend
 from arpo_trainer.backends.base import Request
 from arpo_trainer.backends.sampling import Chances, Sampler, TokenFilters, Truncation, filtered
 from tests.arpo_trainer.backends.conformance import CONTEXTS, expected, rollout
@@ -141,17 +141,6 @@ def test_servers_are_sent_the_filters(llama: Any, tokenizer: Any) -> None:
     names = ("top_p", "top_k", "min_p", "repetition_penalty")
     assert [sent[4][name] for name in names] == [1.0, 0, 0.0, 1.0]  # also what is off, or the server's defaults hold
     assert [sent[3][name] for name in names] == [0.95, 20, 0.0, 1.1]
-
-
-def test_endpoints_are_sent_what_is_on(tokenizer: Any) -> None:
-    backend = EndpointBackend("m", "http://127.0.0.1:9/v1", tokenizer=tokenizer, chat=False)
-    plain = backend._body(Request((5, 6), 3))
-    assert set(backend._body(Request((5, 6), 3, **PAPERS, min_p=0.1))) - set(plain) == {
-        "top_p",
-        "min_p",
-        "repetition_penalty",
-    }
-    assert "top_p" not in plain
 
 
 @pytest.mark.parametrize("wrong", [{"top_p": 0.0}, {"top_p": 1.1}, {"top_k": -1}, {"min_p": 2.0}])
