@@ -116,7 +116,7 @@ class ServerGone(SandboxUnavailable):
 
 
 class HttpCalls:
-    """Sends requests to one server, with a connection for each thread.
+    """Sends requests to one server, over as many connections as there are calls at the same time.
 
     A call whose answer was lost is sent again. That is safe, since every request names its session and has a number or
     a key: a server that has served it gives the same answer, and a restarted server does not know the session.
@@ -132,9 +132,7 @@ class HttpCalls:
         self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
-        self._mine = threading.local()
-        self._connections: list[http.client.HTTPConnection] = []
-        self._lock = threading.Lock()
+        self._free: list[http.client.HTTPConnection] = []
 
     def call(self, path: str, fields: Fields, again: bool = True, seconds: float = _SECONDS) -> Answer:
         """Return the status and the answer of a POST; a call that has failed is repeated after each of PAUSES.
@@ -147,17 +145,32 @@ class HttpCalls:
             try:
                 return self._checked(*self._send(path, body, seconds))
             except (OSError, http.client.HTTPException) as error:
-                self._drop()
                 if pause is None or self.closed or isinstance(error, ssl.SSLCertVerificationError):
                     raise ServerGone(f"{self.url}: {_cure(error)}") from error
                 time.sleep(pause)
         raise AssertionError("unreachable: the last pause is None")
 
     def _send(self, path: str, body: bytes, seconds: float) -> tuple[int, bytes]:
-        connection = self._connection(seconds)
-        connection.request("POST", self._parts.path + path, body, self._headers)
-        response = connection.getresponse()
-        return response.status, response.read()
+        connection = self._connection()
+        connection.timeout = seconds
+        if connection.sock is not None:
+            connection.sock.settimeout(seconds)
+        try:
+            connection.request("POST", self._parts.path + path, body, self._headers)
+            response = connection.getresponse()
+            answer = response.status, response.read()
+        except BaseException:
+            connection.close()
+            raise
+        self._free.append(connection)
+        return answer
+
+    def _connection(self) -> http.client.HTTPConnection:
+        with contextlib.suppress(IndexError):
+            return self._free.pop()
+        secure = self._parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        return kind(self._parts.hostname or "", self._parts.port)  # sets TCP_NODELAY when it connects
 
     def _checked(self, status: int, data: bytes) -> Answer:
         if status in (401, 403):
@@ -180,41 +193,11 @@ class HttpCalls:
             raise ServerGone(f"{self.url}: {answer.get('message')}")
         return status, answer
 
-    def _connection(self, seconds: float) -> http.client.HTTPConnection:
-        connection: http.client.HTTPConnection | None = getattr(self._mine, "connection", None)
-        if connection is None:
-            secure = self._parts.scheme == "https"
-            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-            connection = self._mine.connection = kind(self._parts.hostname or "", self._parts.port)
-            with self._lock:
-                self._connections.append(connection)
-        connection.timeout = seconds
-        # http.client connects with TCP_NODELAY
-        if connection.sock is not None:
-            connection.sock.settimeout(seconds)
-        return connection
-
-    def _drop(self) -> None:
-        connection = getattr(self._mine, "connection", None)
-        if connection is not None:
-            connection.close()
-
     def close(self) -> None:
-        """Close the connections; calls that wait for an answer fail."""
+        """Close the connections that are not in use; the others end with their calls."""
         self.closed = True
-        with self._lock:
-            connections, self._connections = self._connections, []
-        for connection in connections:
-            if connection.sock is not None:
-                with contextlib.suppress(OSError):  # it was closed by the server
-                    connection.sock.shutdown(socket.SHUT_RDWR)
-
-    def abandon(self) -> None:
-        """In a forked process: close the descriptors, without a word to the server."""
-        self.closed = True
-        for connection in self._connections:
-            if connection.sock is not None:
-                connection.sock.close()
+        while self._free:
+            self._free.pop().close()
 
 
 def _cure(error: BaseException) -> str:
@@ -289,7 +272,7 @@ class WorkerThreads:
 
 _FULL_PAUSE, _RACE_PAUSE, _LAST_SECONDS = 0.5, 0.02, 5.0
 _LONGEST = 1e9  # seconds: JSON has no infinity
-_NAMELESS = -1  # the cell of a session that has only one
+_ONLY = 0  # names the cell of a session that has only one
 _PATHS = {READ: "get", WRITE: "put", LIST: "ls"}
 _NOT_BEGUN = {
     "stdout": "",
@@ -362,7 +345,7 @@ class HttpStream:
     def abandon(self) -> None:
         """In a forked process: close the descriptors."""
         self._ended = True
-        self._calls.abandon()
+        self._calls.close()
 
     def _end(self, why: str) -> bool:
         """Let `receive` reach the end; returns False if it has before."""
@@ -444,20 +427,33 @@ class HttpStream:
             return self._open(queue)
         if kind == FORK:
             return self._fork(queue, **fields)
-        if kind not in (RUN, RUN_ONCE):
-            return self._call(queue, _PATHS[kind], fields)
+        if kind == RUN:
+            return self._run_cell(queue, fields)
         if kind == RUN_ONCE:
-            self._open(queue, once=True)
-            for _, step in fields.pop("steps"):
-                fields |= {"before": step["code"], "before_timeout": step["timeout"]}
-        queue.cell = None if fields["setup"] else fields.get("cell", _NAMELESS)
+            return self._run_once(key, queue, **fields)
+        return self._call(queue, _PATHS[kind], fields)
+
+    def _run_cell(self, queue: RemoteQueue, fields: Fields) -> Fields:
+        queue.cell = None if fields["setup"] else fields["cell"]
         try:
             return self._call(queue, "run", fields)
         finally:
             queue.cell = None
 
-    def _open(self, queue: RemoteQueue, once: bool = False) -> Fields:
-        asked = {"lease": self._lease, "server": self._server, "once": once}
+    def _run_once(self, key: int, queue: RemoteQueue, steps: list[tuple[int, Fields]], **cell: Any) -> Fields:
+        self._open(queue)
+        try:
+            for number, (_, step) in enumerate(steps, 1):
+                reply = self._call(queue, "run", step)
+                if reply["status"] != "ok":
+                    return {**reply, "step": number}
+            return self._run_cell(queue, {**cell, "cell": _ONLY})
+        finally:  # before the answer, after which the next one may take this session's place in a quota
+            with contextlib.suppress(SandboxError):
+                self._close_session(key, queue)
+
+    def _open(self, queue: RemoteQueue) -> Fields:
+        asked = {"lease": self._lease, "server": self._server}
         deadline = time.monotonic() + self._wait
         key = secrets.token_urlsafe(12)
         while True:
@@ -512,11 +508,8 @@ class HttpStream:
         found = False
         # the cell travels on another connection, and may arrive later than this
         while not found and queue.cell == running and not self._ended:
-            name = None if running == _NAMELESS else running
-            _, answer = self._calls.call(f"/v1/sessions/{queue.id}/interrupt", {"cell": name})
+            _, answer = self._calls.call(f"/v1/sessions/{queue.id}/interrupt", {"cell": running})
             found = answer.get("interrupted", False)
-            if running == _NAMELESS:  # its setup may be what runs, which is not interrupted
-                break
             time.sleep(0 if found else _RACE_PAUSE)
         return {"interrupted": found}
 

@@ -13,16 +13,18 @@ import binascii
 import json
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
+
+import yaml
 
 from sandbox.backends.http_backend import is_http_address
 from sandbox.errors import SandboxError, SandboxFull
-from sandbox.http.json_server import Answer, HttpServer, JsonApi
-from sandbox.http.session_api import Client, ClientTable, HostedSessions, SessionApi, clients_of, openapi
-from sandbox.interpreter import Execution, Interpreter
+from sandbox.http.json_server import Answer, HttpServer, JsonApi, check_token
+from sandbox.http.session_api import VARIABLE, Client, HostedSessions, SessionApi, clients_of, find_client
+from sandbox.interpreter import Execution
 from sandbox.options import Limits
 from sandbox.sandbox import Sandbox
 
@@ -55,13 +57,13 @@ async def run_code(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, Any]:
     Args:
         sandbox: where to run.
         request: code, and optionally language ("python"), run_timeout (seconds), stdin, memory_limit_MB,
-            files (name to base64), fetch_files (names).
+            files (name to base64). No files are sent back.
 
     Returns:
         status "Success" (the code ran without an error), "Failed" (an error of the code) or "SandboxError" (an error of
         the machinery, which says nothing about the code); run_result with status "Finished" or "TimeLimitExceeded",
         execution_time in seconds, return_code (negative when the process was killed, null after a time-out), stdout,
-        stderr with the traceback; files as base64.
+        stderr with the traceback.
 
     Raises:
         BadRequest: the request is malformed.
@@ -73,21 +75,27 @@ async def run_code(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, Any]:
     if language not in ("python", "python3"):
         raise BadRequest(f"language {language!r} is not supported; use python")
     timeout = _number(request, "run_timeout", sandbox.limits.timeout)
-    wanted = request.get("fetch_files") or []
-    if not isinstance(wanted, list) or not all(isinstance(name, str) for name in wanted):
-        raise BadRequest("'fetch_files' has to be a list of names")
-    uploads = {name: _decoded(name, data) for name, data in _mapping(request, "files").items()}
+    if request.get("fetch_files"):
+        raise BadRequest("'fetch_files' is not supported; have the code print what is wanted")
+    given = _mapping(request, "files").items()
+    files: dict[str | PurePath, bytes | str | Path] = {name: _decoded(name, data) for name, data in given}
+    setup = ""
+    if request.get("stdin"):
+        files[_INPUT] = str(request["stdin"]).encode("utf-8", "replace")
+        setup += _READ_INPUT
+    most = request.get("memory_limit_MB") or -1
+    if isinstance(most, bool) or not isinstance(most, (int, float)):
+        raise BadRequest("'memory_limit_MB' has to be a number")
+    if 0 < most * (1 << 20) < sandbox.limits.session_memory:  # a limit can only be lowered
+        setup += _LESS_MEMORY.format(int(most * (1 << 20)))
     try:
-        async with await sandbox.interpreter() as python:
-            await _prepare(python, sandbox, request, uploads)
-            execution = await python.run(code, timeout)
-            files = await _fetch(python, wanted) if execution.alive else {}
+        execution = await sandbox.run(code, timeout, setup, files)
     except SandboxFull:  # a SandboxError too, but the client can try again: it gets a status of its own
         raise
     except (SandboxError, OSError) as error:
         failed = {"status": "SandboxError", "message": str(error)}
         return {**failed, "compile_result": None, "run_result": None, "files": {}}
-    return {**_verdict(execution), "executor_pod_name": None, "files": files}
+    return {**_verdict(execution), "executor_pod_name": None, "files": {}}
 
 
 def _number(request: dict[str, Any], name: str, default: float) -> float:
@@ -111,34 +119,6 @@ def _decoded(name: str, data: Any) -> bytes:
         return base64.b64decode(data or "", validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
         raise BadRequest(f"file {name!r} is not base64") from error
-
-
-async def _prepare(python: Interpreter, sandbox: Sandbox, request: dict[str, Any], uploads: dict[str, bytes]) -> None:
-    for name, data in uploads.items():
-        await python.put(name, data)
-    setup = ""
-    if request.get("stdin"):
-        await python.put(_INPUT, str(request["stdin"]).encode("utf-8", "replace"))
-        setup += _READ_INPUT
-    most = request.get("memory_limit_MB") or -1
-    if isinstance(most, bool) or not isinstance(most, (int, float)):
-        raise BadRequest("'memory_limit_MB' has to be a number")
-    if 0 < most * (1 << 20) < sandbox.limits.session_memory:  # a limit can only be lowered
-        setup += _LESS_MEMORY.format(int(most * (1 << 20)))
-    if setup:
-        prepared = await python.run(setup)
-        if prepared.status != "ok":
-            raise SandboxError(f"the session could not be prepared: {prepared.text}")
-
-
-async def _fetch(python: Interpreter, names: list[str]) -> dict[str, str]:
-    found = {}
-    for name in names:
-        try:
-            found[name] = base64.b64encode(await python.get(name)).decode()
-        except OSError as error:
-            _log.info("a requested file cannot be read: %s", error)
-    return found
 
 
 def _verdict(execution: Execution) -> dict[str, Any]:
@@ -168,7 +148,7 @@ def _return_code(execution: Execution) -> int | None:
 class SandboxApi(JsonApi):
     """What the server answers."""
 
-    def __init__(self, sandbox: Sandbox, clients: ClientTable, idle_seconds: float) -> None:
+    def __init__(self, sandbox: Sandbox, clients: Sequence[Client], idle_seconds: float) -> None:
         self.sandbox, self.clients = sandbox, clients
         self.host_sessions(idle_seconds)
 
@@ -186,7 +166,7 @@ class SandboxApi(JsonApi):
 
     def client(self, authorization: str) -> Client | None:
         """Return the client that a request's token names."""
-        return self.clients.find(authorization)
+        return find_client(self.clients, authorization)
 
     def fault(self, message: str) -> dict[str, Any]:
         """Return an error as the protocols write it."""
@@ -195,7 +175,8 @@ class SandboxApi(JsonApi):
     async def get(self, path: str) -> dict[str, Any] | None:
         """Return the state, or the description of the interface."""
         if path == "/v1/openapi.json":
-            return openapi()
+            document: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("openapi.yaml").read_text())
+            return document
         if path not in ("/", "/v1/ping", "/health"):
             return None
         isolation = await asyncio.to_thread(lambda: self.sandbox.isolation)  # may have to start a container first
@@ -223,7 +204,7 @@ def make_server(
     host: str = _HOST,
     port: int = _PORT,
     token: str = "",
-    clients: ClientTable | None = None,
+    clients: Sequence[Client] = (),
     idle_seconds: float = IDLE_SECONDS,
 ) -> HttpServer:
     """Return a server that is bound and does not serve yet.
@@ -241,9 +222,10 @@ def make_server(
             idle time is not positive.
         OSError: the address cannot be listened on.
     """
-    known = clients_of(token) if clients is None else clients
-    known.check(host)
-    return HttpServer(SandboxApi(sandbox, known, idle_seconds), host, port)
+    clients = clients or clients_of(token)
+    for client in clients:
+        check_token(host, client.token, VARIABLE, "run code in the sandbox")
+    return HttpServer(SandboxApi(sandbox, clients, idle_seconds), host, port)
 
 
 def serve(

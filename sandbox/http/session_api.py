@@ -1,9 +1,9 @@
 """The HTTP interface to sessions: clients, their sessions, which path does what, and which status an error has.
 
-All requests are POST with a JSON object; `PATHS` has their fields. A session belongs to one client, and only that one
-finds it. A request that is sent again, since its answer was lost, has the key or the number of the first one and gets
-the same answer: no code runs twice. Sessions live in this process. After a restart nobody finds the old ones, and the
-clients report them as lost. Everything here runs on the event loop of the server.
+All requests are POST with a JSON object; `openapi.yaml` has their fields. A session belongs to one client, and only
+that one finds it. A request that is sent again, since its answer was lost, has the key or the number of the first one
+and gets the same answer: no code runs twice. Sessions live in this process. After a restart nobody finds the old ones,
+and the clients report them as lost. Everything here runs on the event loop of the server.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import os
+import re
 import secrets
 import stat
 import time
@@ -26,17 +27,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
-from sandbox.http.json_server import Answer, check_token, sends_token
+from sandbox.http.json_server import Answer, sends_token
 from sandbox.interpreter import checked_cell, checked_forks, checked_path, checked_seed, open_session
 from sandbox.pool import RemoteSession, Reply, finish_async
 from sandbox.sandbox import Sandbox
-from sandbox.server.wire import FORK, INTERRUPT, LARGEST_PIECE, LIST, READ, RUN, RUN_ONCE, WRITE
+from sandbox.server.wire import FORK, INTERRUPT, LARGEST_PIECE, LIST, READ, RUN, WRITE
 
 LONGEST_WAIT = 20.0
 """Seconds after which a request is answered with 202; the client sends it again, and waits on."""
 _FAILURE_SECONDS = 60.0
-_LARGEST, _LONGEST_NAME = 1 << 40, 200
-_DANGER, _VARIABLE = "run code in the sandbox", "ARPO_SANDBOX_TOKEN"
+_LARGEST = 1 << 40
+VARIABLE = "ARPO_SANDBOX_TOKEN"
 UNKNOWN = (
     "the server has no such session for this client: it was closed, nobody used it for the idle time, or the server "
     "was restarted; open a new one"
@@ -60,39 +61,16 @@ class Client:
     sessions: int | None = None
 
 
-class ClientTable:
-    """The clients of one server.
-
-    Args:
-        clients: all of them; a single one without a token stands for everybody.
-    """
-
-    def __init__(self, clients: Sequence[Client]) -> None:
-        self._clients = tuple(clients)
-
-    @property
-    def needs_token(self) -> bool:
-        """Whether requests have to send a token."""
-        return any(client.token for client in self._clients)
-
-    def find(self, authorization: str) -> Client | None:
-        """Return the client that an Authorization header names; takes the same time for any wrong token."""
-        if not self.needs_token:
-            return self._clients[0]
-        found = [client for client in self._clients if sends_token(authorization, client.token)]
-        return found[0] if found else None
-
-    def check(self, host: str) -> None:
-        """Check the tokens before a server listens on an address.
-
-        Raises:
-            ValueError: others can reach the address and there is no token, or a header cannot hold one of the tokens.
-        """
-        for client in self._clients:
-            check_token(host, client.token, _VARIABLE, _DANGER)
+def find_client(clients: Sequence[Client], authorization: str) -> Client | None:
+    """Return the client that an Authorization header names; a single one without a token stands for everybody."""
+    if not any(client.token for client in clients):
+        return clients[0]
+    # all are compared, so that any wrong token takes the same time
+    found = [client for client in clients if sends_token(authorization, client.token)]
+    return found[0] if found else None
 
 
-def clients_of(token: str = "", file: Path | None = None) -> ClientTable:
+def clients_of(token: str = "", file: Path | None = None) -> tuple[Client, ...]:
     """Return the clients that a token or a file names.
 
     Args:
@@ -104,30 +82,28 @@ def clients_of(token: str = "", file: Path | None = None) -> ClientTable:
         OSError: the file cannot be read.
     """
     if file is None:
-        return ClientTable([Client("client", token)])
+        return (Client("client", token),)
     if token:
-        raise ValueError(f"give either a token ({_VARIABLE} or --token) or a file of clients (--clients), not both")
+        raise ValueError(f"give either a token ({VARIABLE} or --token) or a file of clients (--clients), not both")
     if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ValueError(f"other users may read {file}, which holds tokens: run chmod 600 {file}")
-    lines = enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
-    rows = [(number, text.partition("#")[0].split()) for number, text in lines]
-    clients = [_client(f"{file}, line {number}", words) for number, words in rows if words]
-    if not clients:
-        raise ValueError(f"{file} names no client; write a line 'NAME TOKEN [SESSIONS]' for each")
+    clients = []
+    for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        match text.partition("#")[0].split():
+            case []:
+                continue
+            case [name, token]:
+                clients.append(Client(name, token))
+            case [name, token, most] if re.fullmatch("[1-9][0-9]{0,8}", most):
+                clients.append(Client(name, token, int(most)))
+            case _:
+                raise ValueError(f"{file}, line {number}: write 'NAME TOKEN' or 'NAME TOKEN SESSIONS'")
     for what in ("name", "token"):
         if len({getattr(client, what) for client in clients}) < len(clients):
             raise ValueError(f"{file} has the same {what} twice; each client needs its own")
-    return ClientTable(clients)
-
-
-def _client(where: str, words: list[str]) -> Client:
-    if not 2 <= len(words) <= 3:
-        raise ValueError(f"{where}: {len(words)} words; write 'NAME TOKEN' or 'NAME TOKEN SESSIONS'")
-    if len(words) == 2:
-        return Client(words[0], words[1])
-    if not (words[2].isascii() and words[2].isdigit() and int(words[2][:9]) > 0):
-        raise ValueError(f"{where}: {words[2]!r} sessions; it has to be a whole number, at least 1")
-    return Client(words[0], words[1], int(words[2]))
+    if not clients:
+        raise ValueError(f"{file} names no client; write a line 'NAME TOKEN [SESSIONS]' for each")
+    return tuple(clients)
 
 
 class StaleNumber(ValueError):
@@ -146,15 +122,14 @@ class HostedSession:
         client: the name of the client that it belongs to.
         lease: what its client calls the program that opened it.
         key: of the request that created it; empty for a fork.
-        once: whether it ends with its first cell.
         used: when it was last used, by `time.monotonic`.
         waiting: how many requests wait for it now; it is not idle then.
     """
 
-    def __init__(self, session: RemoteSession, client: str, lease: str, key: str = "", once: bool = False) -> None:
+    def __init__(self, session: RemoteSession, client: str, lease: str, key: str = "") -> None:
         self.id = secrets.token_urlsafe(24)
         self.session = session
-        self.client, self.lease, self.key, self.once = client, lease, key, once
+        self.client, self.lease, self.key = client, lease, key
         self.used = time.monotonic()
         self.waiting = 0
         self._number = -1
@@ -226,7 +201,7 @@ class HostedSessions:
         most = options.containers * options.sessions
         return most if client.sessions is None else min(most, client.sessions)
 
-    def create(self, client: Client, key: str, lease: str, once: bool) -> asyncio.Task[Reply]:
+    def create(self, client: Client, key: str, lease: str) -> asyncio.Task[Reply]:
         """Open a session; the answer has its id. The same key stands for the same session.
 
         Raises:
@@ -239,17 +214,16 @@ class HostedSessions:
         if (client.name, lease) in self._over:
             raise SessionLost("the program with this lease has closed all its sessions")
         self._check_quota(client)
-        task = _kept(asyncio.create_task(self._open(client.name, key, lease, once)))
+        task = _kept(asyncio.create_task(self._open(client.name, key, lease)))
         self._creations[client.name, key] = _Creation(lease, task)
         return task
 
-    async def _open(self, client: str, key: str, lease: str, once: bool) -> Reply:
-        pool = self.sandbox._pool
+    async def _open(self, client: str, key: str, lease: str) -> Reply:
         try:
-            session = await finish_async(pool.reserve() if once else open_session(pool, "", {}))
+            session = await finish_async(open_session(self.sandbox._pool, "", {}))
         except asyncio.CancelledError:
             raise SessionLost(UNKNOWN) from None
-        hosted = HostedSession(session, client, lease, key, once)
+        hosted = HostedSession(session, client, lease, key)
         self._sessions[hosted.id] = hosted
         return {"session": hosted.id}
 
@@ -324,14 +298,10 @@ class HostedSessions:
                 self.close(one)
         return {"sessions": [one.id for one in made], "losses": reply["losses"]}
 
-    def close(self, hosted: HostedSession, ended: bool = False) -> asyncio.Future[Reply] | None:
-        """End a session, or note that it has ended; returns the future of the confirmation, None if none comes."""
+    def close(self, hosted: HostedSession) -> asyncio.Future[Reply] | None:
+        """End a session; returns the future of the confirmation, None if none comes."""
         self._sessions.pop(hosted.id, None)
         self._creations.pop((hosted.client, hosted.key), None)
-        if ended:
-            if hosted.session.mark_closed():
-                hosted.session.group.leave()
-            return None
         future = hosted.session.close()
         return None if future is None else _kept(asyncio.wrap_future(future))
 
@@ -470,9 +440,9 @@ class SessionApi:
         key, lease, server = (_text(request, name) for name in ("key", "lease", "server"))
         if server and server != self._sessions.instance:
             raise WrongServer("the server was restarted, and its sessions are lost")
-        once, wait = request.get("once", False) is True, _seconds(request, "wait")
+        wait = _number(request, "wait", math.inf, whole=False)
         longest, key = (LONGEST_WAIT, key) if key else (math.inf, secrets.token_urlsafe(12))
-        task = self._sessions.create(client, key, lease, once)
+        task = self._sessions.create(client, key, lease)
         status, answer = await _wait(task, 201, min(longest, wait))
         if status == 201 or wait > longest:
             return status, answer
@@ -497,14 +467,11 @@ class SessionApi:
             closed = self._sessions.close(hosted)
             return (200, {}) if closed is None else await _wait(closed)
         if action == "interrupt":
-            cell = None if request.get("cell") is None else _whole(request, "cell")
-            return await _wait(_sent(hosted, INTERRUPT, cell=cell))
-        number = None if request.get("number") is None else _whole(request, "number")
+            return await _wait(_sent(hosted, INTERRUPT, cell=_number(request, "cell", None)))
+        number = _number(request, "number", None)
         with hosted.in_use():
             future = hosted.submit(number, lambda: _kept(self._actions[action](hosted, request)))
             status, answer = await _wait(future, 200, math.inf if number is None else LONGEST_WAIT)
-        if status == 200 and hosted.once and action == "run":
-            self._sessions.close(hosted, ended=True)
         if "errno" in answer:
             return 422, {**answer, "failure": "OSError", "message": os.strerror(answer["errno"])}
         return status, answer
@@ -517,14 +484,9 @@ class SessionApi:
     def _run(self, hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
         limits = self._sessions.sandbox.limits
         cell = checked_cell(request.get("code", ""), request.get("timeout"), limits)
-        name = None if request.get("cell") is None else _whole(request, "cell")
-        fields = {**cell, "setup": request.get("setup", False) is True, "cell": name}
         hosted.session.pool.count("runs")
-        if not hosted.once:
-            return _sent(hosted, RUN, **fields)
-        before = checked_cell(request.get("before", ""), request.get("before_timeout"), limits)
-        steps = [(RUN, {**before, "setup": True})] if before["code"] else []
-        return _sent(hosted, RUN_ONCE, steps=steps, **fields)
+        setup = request.get("setup", False) is True
+        return _sent(hosted, RUN, **cell, setup=setup, cell=_number(request, "cell", None))
 
 
 def _put(hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
@@ -536,13 +498,13 @@ def _put(hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply
     if len(content) > LARGEST_PIECE:
         raise ValueError(f"{len(content)} bytes of data; send at most {LARGEST_PIECE} at once, and go on with 'offset'")
     path = checked_path(request.get("path", ""))
-    return _sent(hosted, WRITE, path=path, offset=_whole(request, "offset"), data=data)
+    return _sent(hosted, WRITE, path=path, offset=_number(request, "offset"), data=data)
 
 
 def _get(hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
     path = checked_path(request.get("path", ""))
-    length = min(_whole(request, "length", LARGEST_PIECE), LARGEST_PIECE)
-    return _sent(hosted, READ, path=path, offset=_whole(request, "offset"), length=length)
+    length = min(_number(request, "length", LARGEST_PIECE), LARGEST_PIECE)
+    return _sent(hosted, READ, path=path, offset=_number(request, "offset"), length=length)
 
 
 def _ls(hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
@@ -562,173 +524,22 @@ async def _wait(future: asyncio.Future[Reply], status: int = 200, seconds: float
     return (status, future.result()) if future.done() else (202, {"running": True})
 
 
-def _whole(request: dict[str, Any], name: str, default: int = 0) -> int:
-    value = request.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LARGEST:
-        raise ValueError(f"{name!r} is {value!r}; it has to be a whole number, at least 0")
+def _number(request: dict[str, Any], name: str, default: Any = 0, whole: bool = True) -> Any:
+    value = request.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or not 0 <= value < _LARGEST:
+        raise ValueError(f"{name!r} is {value!r}; it has to be a {'whole ' * whole}number, at least 0")
     return value
-
-
-def _seconds(request: dict[str, Any], name: str) -> float:
-    value = request.get(name, math.inf)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise ValueError(f"{name!r} is {value!r}; it has to be a number of seconds, at least 0")
-    return math.inf if value > _LARGEST else float(value)
 
 
 def _text(request: dict[str, Any], name: str) -> str:
     value = request.get(name, "")
-    if not isinstance(value, str) or len(value) > _LONGEST_NAME:
-        raise ValueError(f"{name!r} has to be a text of at most {_LONGEST_NAME} characters")
+    if not isinstance(value, str) or len(value) > 200:  # it is kept for as long as the session
+        raise ValueError(f"{name!r} has to be a text of at most 200 characters")
     return value
 
 
 def _failure(error: Exception) -> Answer:
     status = next(status for kind, status in _STATUSES if isinstance(error, kind))
     return status, {"failure": type(error).__name__, "message": str(error)}
-
-
-# The OpenAPI document of a sandbox server.
-
-_STRING, _WHOLE, _FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
-_BASE64 = {"type": "string", "contentEncoding": "base64"}
-_IDS = {"type": "array", "items": _STRING}
-_COUNT = {**_WHOLE, "description": "counts the requests of the session; one with the same number is not run again"}
-_DURATION = {"type": "number", "exclusiveMinimum": 0, "description": "seconds"}
-_FILE = {"type": "integer", "description": "errno, with the status 422, if the file system refuses it"}
-_EXECUTION = {
-    "stdout": _STRING,
-    "stderr": _STRING,
-    "value": {"type": ["string", "null"]},
-    "error": {"type": ["string", "null"]},
-    "status": {
-        "enum": ["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit", "interrupted"],
-    },
-    "duration": _DURATION,
-    "truncated": _FLAG,
-    "alive": {**_FLAG, "description": "whether the session goes on"},
-    "pictures": {"type": "array", "items": _BASE64},
-    "pictures_left_out": _WHOLE,
-}
-_LEASE = {**_STRING, "description": "names the program: its sessions can be kept and closed together"}
-
-# path: what it does, fields of the request, fields of the answer
-PATHS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "/v1/hello": (
-        "What this server is",
-        {},
-        {
-            "server": {**_STRING, "description": "another one after each start"},
-            "client": {**_STRING, "description": "whom the token names"},
-            "isolation": _STRING,
-            "slots": {**_WHOLE, "description": "sessions that the client may have open, not counting forks"},
-            "profile": _STRING,
-            "packages": {"type": "array", "items": _STRING, "description": "added to the profile"},
-            "limits": {"type": "object"},
-            "idle_seconds": _DURATION,
-        },
-    ),
-    "/v1/sessions": (
-        "Open a session (status 201)",
-        {
-            "key": {**_STRING, "description": "a request with the same key opens no second session"},
-            "lease": _LEASE,
-            "server": {**_STRING, "description": "if this is another server, the answer is 409"},
-            "wait": {"type": "number", "minimum": 0, "description": "seconds to wait for a free session, at most"},
-            "once": {**_FLAG, "description": "the session ends with its first cell"},
-        },
-        {"session": _STRING},
-    ),
-    "/v1/sessions/{session}/run": (
-        "Run a cell. Its failure is an answer with status 200, too",
-        {
-            "code": _STRING,
-            "timeout": _DURATION,
-            "setup": {**_FLAG, "description": "the code is a setup: it is not counted as a cell"},
-            "before": {**_STRING, "description": "setup of a session with once"},
-            "before_timeout": _DURATION,
-            "cell": {**_WHOLE, "description": "a name for interrupt"},
-            "number": _COUNT,
-        },
-        _EXECUTION,
-    ),
-    "/v1/sessions/{session}/fork": (
-        "Copy a session, with variables, files and random state",
-        {
-            "n": {**_WHOLE, "minimum": 1, "maximum": 64},
-            "reseed": {"type": ["boolean", "integer", "null"], "description": "give each copy its own random state"},
-            "number": _COUNT,
-        },
-        {"sessions": _IDS, "losses": {"type": "object", "description": "what could not be copied: threads, sockets"}},
-    ),
-    "/v1/sessions/{session}/put": (
-        "Write a file, in pieces of at most 1 MiB; the piece at offset 0 replaces the file",
-        {"path": _STRING, "offset": _WHOLE, "data": _BASE64, "number": _COUNT},
-        {"errno": _FILE},
-    ),
-    "/v1/sessions/{session}/get": (
-        "Read a piece of a file",
-        {"path": _STRING, "offset": _WHOLE, "length": _WHOLE, "number": _COUNT},
-        {"data": _BASE64, "size": {**_WHOLE, "description": "of the file"}, "errno": _FILE},
-    ),
-    "/v1/sessions/{session}/ls": (
-        "List a directory: for each entry size (8 bytes), is it a directory (1), length of the name (2), name",
-        {"path": _STRING, "number": _COUNT},
-        {"data": _BASE64, "errno": _FILE},
-    ),
-    "/v1/sessions/{session}/interrupt": ("Stop the running cell", {"cell": _WHOLE}, {"interrupted": _FLAG}),
-    "/v1/sessions/{session}/close": ("End a session", {}, {}),
-    "/v1/keep": (
-        "Keep all sessions of a program from being idle",
-        {"lease": _LEASE},
-        {"server": _STRING, "slots": _WHOLE, "sessions": _WHOLE},
-    ),
-    "/v1/close": (
-        "End all sessions of a program",
-        {"lease": _LEASE, "final": {**_FLAG, "description": "open no more with this lease"}},
-        {"closed": _WHOLE},
-    ),
-}
-_ERRORS = {
-    "202": "it takes longer: send the same request, with the same number or key, again",
-    "400": "a field is malformed",
-    "401": "the token is missing or wrong",
-    "409": "the server was restarted, or the number is too small",
-    "410": "the client has no such session: it was closed, was idle for too long, or is lost",
-    "422": "the fork, or the file, is refused; the session goes on",
-    "429": "no session is free, or the client has as many as it may have",
-    "500": "the machinery failed",
-    "503": "the server has no working sandbox",
-}
-
-
-def openapi() -> dict[str, Any]:
-    """Return the document."""
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "arpo sandbox", "version": "1", "description": "Python sessions that can be forked"},
-        "security": [{"token": []}],
-        "paths": {path: {"post": _operation(path, *what)} for path, what in PATHS.items()},
-        "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {"Error": _schema({"failure": _STRING, "message": _STRING})},
-        },
-    }
-
-
-def _operation(path: str, summary: str, request: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    status = "201" if path == "/v1/sessions" else "200"
-    good = {"description": "done", "content": {"application/json": {"schema": _schema(answer)}}}
-    session = {"name": "session", "in": "path", "required": True, "schema": _STRING}
-    return {
-        "summary": summary,
-        "operationId": path.removeprefix("/v1/").replace("{session}/", "").replace("/", "_"),
-        "parameters": [session] if "{session}" in path else [],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _schema(request)}}},
-        "responses": {status: good} | {code: {"description": why, "content": error} for code, why in _ERRORS.items()},
-    }
-
-
-def _schema(fields: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": fields}

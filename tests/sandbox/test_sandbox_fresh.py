@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from sandbox_under_test import fastest, open_or_skip
+from sandbox_under_test import behind, fastest, open_or_skip
 
 from arpo_env import PythonTool
 from sandbox import Sandbox, SandboxError
@@ -95,7 +95,8 @@ def test_the_tool_may_be_fresh(sandbox: Sandbox) -> None:
 
 def test_packages_are_there_at_once_where_they_are_named_and_on_demand_where_not(sandbox: Sandbox) -> None:
     loaded = "import sys; 'numpy' in sys.modules"
-    assert sandbox.run_sync(loaded.replace("numpy", "n' + 'umpy")).value == "False"
+    if sandbox not in behind:  # a server opens a session before it knows the code
+        assert sandbox.run_sync(loaded.replace("numpy", "n' + 'umpy")).value == "False"
     assert sandbox.run_sync(loaded).value == "True"
     assert sandbox.run_sync(loaded.replace("numpy", "n' + 'umpy"), setup="import sympy").value == "True"
     assert sandbox.run_sync("__import__('n' + 'umpy').arange(3).sum() == 3").value in ("True", "np.True_")
