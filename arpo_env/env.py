@@ -23,10 +23,10 @@ import dataclasses
 import functools
 import inspect
 import operator
-import string
+import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Self
 
 import gymnasium
 from gymnasium.error import ResetNeeded
@@ -38,7 +38,7 @@ from arpo_env.grading import Grader, check_name, make_grader
 from arpo_env.memory_folding import context_messages, fold_counts, make_folding, undo_fold
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Language, Protocol, Style
-from arpo_env.registration import PicklesAsFactory
+from arpo_env.registration import EnvFactory
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
 from arpo_env.tools.toolbox import (
@@ -57,61 +57,28 @@ from envs_registry.sources import GENERATORS, UnknownOptionError
 from envs_registry.task import check_setup
 from sandbox import Sandbox, default_sandbox
 
-_SAMPLED = string.ascii_letters + string.digits
 _SAMPLE_LENGTH = 40
 
 
-class UnicodeText(gymnasium.Space[str]):
-    """All strings of at most `max_length` characters, including the empty string (Gymnasium's `Text` has an alphabet).
+class UnicodeText(gymnasium.spaces.Text):
+    """All strings of at most a million characters; Gymnasium's `Text` has an alphabet. Samples are short."""
 
-    `sample` draws short alphanumeric strings, which exercise an environment but are useless as a policy. Gymnasium's
-    `AsyncVectorEnv` supports this space with `shared_memory=False`.
-    """
-
-    def __init__(self, max_length: int = 1_000_000, *, seed: int | None = None) -> None:
-        self.max_length = max_length
-        super().__init__(shape=(), dtype=str, seed=seed)  # as Gymnasium's Text does
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """False: a text cannot be flattened into a fixed number of values."""
-        return False
+    def __init__(self) -> None:
+        super().__init__(1_000_000, min_length=0)
 
     def contains(self, x: Any) -> bool:
-        """Return whether `x` is a string of at most `max_length` characters."""
+        """Return whether `x` is a string that is not too long."""
         return isinstance(x, str) and len(x) <= self.max_length
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
-        """Draw a short random string.
-
-        Raises:
-            ValueError: a mask or a probability was given.
-        """
-        if mask is not None or probability is not None:
-            raise ValueError("UnicodeText.sample takes neither mask nor probability")
-        length = min(self.max_length, int(self.np_random.integers(0, _SAMPLE_LENGTH + 1)))
-        return "".join(self.np_random.choice(list(_SAMPLED), size=length)) if length else ""
-
-    def __repr__(self) -> str:
-        return f"UnicodeText(max_length={self.max_length})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnicodeText) and other.max_length == self.max_length
-
-    __hash__ = None  # type: ignore[assignment]
+        """Draw a short string of letters and digits, which exercises an environment but is useless as a policy."""
+        return super().sample((int(self.np_random.integers(_SAMPLE_LENGTH + 1)), None))
 
 
 def check_task(task: Task) -> None:
-    """Check that a task can be played.
-
-    Raises:
-        ValueError: the setup contains an answer, or the start page is no web address.
-        FileNotFoundError: a file of the task does not exist.
-    """
+    """Raise if the setup of a task contains its answer (ValueError), or one of its files is missing."""
     if task.source not in GENERATORS:  # of our own generators the setup code is known to hold none
         check_setup(task)
-    if task.start_url and not task.start_url.lower().startswith(("http://", "https://")):
-        raise ValueError(f"task {task.id!r}: start_url must begin with http:// or https://, not {task.start_url!r:.80}")
     for file in task.files:
         if not Path(file).is_file():
             raise FileNotFoundError(
@@ -121,35 +88,33 @@ def check_task(task: Task) -> None:
 
 
 def check_reset_options(options: Mapping[str, Any], tasks: TaskSource) -> None:
-    """Check the options of `reset`.
-
-    Raises:
-        ValueError: an option is unknown or invalid, or there is no task of that number.
-    """
-    unknown = set(options) - {"task", "index"}
-    if unknown:
+    """Raise ValueError if an option of `reset` is unknown or invalid, or there is no task of that number."""
+    if unknown := options.keys() - {"task", "index"}:
         raise ValueError(f"reset takes the options 'task' and 'index', not {', '.join(sorted(unknown))}")
     if "task" in options and (not isinstance(options["task"], Task) or "index" in options):
         raise ValueError(f"reset takes either a Task as 'task' or an 'index', got {options!s:.200}")
     if options.get("index") is not None:
-        try:
-            index = operator.index(options["index"])
-        except TypeError:
-            raise ValueError(f"reset takes a whole number as 'index', got {options['index']!r:.80}") from None
+        index = operator.index(options["index"])  # numpy's numbers as well
         if index < 0 or (tasks.size is not None and index >= tasks.size):
             last = f"; there are {tasks.size:,}, from 0 to {tasks.size - 1}" if tasks.size else ""
             raise ValueError(f"there is no task of index {index}{last}")
 
 
-def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, not {value!r}")
-
-
 _SERVICES = frozenset(field.name for field in dataclasses.fields(Services) if field.init)
 
 
-class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
+class _Remembers:
+    """Remembers what an object is made with; a base of its own, so that the signature stays that of `__init__`."""
+
+    _given: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        made = super().__new__(cls)
+        made._given = args, options
+        return made
+
+
+class ToolEnv(_Remembers, gymnasium.Env[str, str]):
     """An environment for one `EnvSpec`. Arguments that are None take the value of the spec.
 
     Args:
@@ -218,9 +183,6 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
     ) -> None:
         self.env_spec: EnvSpec = get_spec(env_id)
         spec = self.env_spec
-        _check_choice("render_mode", render_mode, (None, "ansi"))
-        _check_choice("language", language, (None, *get_args(Language)))
-        _check_choice("prompt", prompt, get_args(Style))
         self.render_mode = render_mode
         # What remains in `options` belongs to the task source, which rejects unknown names.
         self.services = Services(**{key: options.pop(key) for key in _SERVICES & options.keys()})
@@ -376,7 +338,8 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
         """
         fresh = self.spawn()
         fresh.protocol = make_protocol(name)
-        fresh._changed_option("protocol", name)
+        args, options = self._given
+        fresh._given = args, {**options, "protocol": name}
         fresh.system_prompt = fresh.protocol.system_prompt(fresh.schemas, fresh.language, fresh.prompt)
         fresh._check_reward()
         return fresh
@@ -406,10 +369,50 @@ class ToolEnv(PicklesAsFactory, gymnasium.Env[str, str]):
             )
 
     def _twin(self) -> ToolEnv:
-        twin = self._shallow_copy()
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
         # Spaces hold random generators as well.
         twin.observation_space, twin.action_space = copy.deepcopy((self.observation_space, self.action_space))
         return twin
+
+    # An environment is pickled and copied as its factory; one that plays an episode is copied by a fork.
+
+    @property
+    def factory(self) -> EnvFactory:
+        """The picklable factory of environments with the same settings.
+
+        Raises:
+            TypeError: the environment's class is a subclass, which a factory would not make.
+        """
+        if type(self) is not ToolEnv:
+            raise TypeError(f"EnvFactory makes a ToolEnv, and this is a {type(self).__name__}")
+        args, options = self._given
+        options = dict(options)
+        return EnvFactory(*args or [options.pop("env_id")], **options)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # A running episode holds a live interpreter, which cannot leave this process.
+        if self._runs:
+            raise pickle.PicklingError(
+                "this ToolEnv plays an episode, which cannot be pickled; env.fork() copies it within this process. "
+                "Pickle the environment before reset() or after the episode, or pickle env.factory"
+            )
+        return operator.call, (self.factory,)
+
+    def __copy__(self) -> ToolEnv:
+        return self.__deepcopy__({})  # two environments with one episode would disturb each other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ToolEnv:
+        """Return a fork of a running episode, else a new environment with the same settings and random generator."""
+        if self._runs:
+            return self.fork()
+        fresh = self.spawn()
+        fresh._np_random, fresh._np_random_seed = copy.deepcopy(self._np_random), self._np_random_seed
+        return fresh
+
+    @property
+    def _runs(self) -> bool:
+        return self._episode is not None and not self._episode.outcome
 
     @property
     def episode(self) -> Episode:
