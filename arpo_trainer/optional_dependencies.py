@@ -36,7 +36,6 @@ EXTRAS: dict[str, dict[str, str]] = {  # extra -> {name for pip: imported module
     "search": {
         "httpx2": "httpx2",
         "beautifulsoup4": "bs4",
-        "tantivy": "tantivy",
         "lxml": "lxml",
         "trafilatura": "trafilatura",
         "lxml_html_clean": "lxml_html_clean",

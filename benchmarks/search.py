@@ -41,7 +41,7 @@ from arpo_env.search import LocalSearch, build_index, read_corpus  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 SHARED = Path(__file__).resolve().parents[2] / "shared/data/corpus"
-ENGINES = ("tantivy", "fts5", "bm25s", "rank_bm25")
+ENGINES = ("tantivy", "bm25s", "rank_bm25")
 K, CALLERS, NAMES = 5, 64, 300_000
 COLUMNS = (
     "build_cpu_s",
@@ -81,8 +81,8 @@ def enlarged(folder: Path, passages: int) -> Iterator[dict[str, str]]:
 
 
 def build(engine: str, corpus: Path, folder: Path) -> None:
-    if engine in ("tantivy", "fts5"):
-        build_index(corpus, folder, engine=engine)
+    if engine == "tantivy":
+        build_index(corpus, folder)
         return
     folder.mkdir()
     rows = [(passage.id, f"{passage.title} {passage.text}") for passage in read_corpus(corpus)]
@@ -102,7 +102,7 @@ def build(engine: str, corpus: Path, folder: Path) -> None:
 
 
 def opened(engine: str, folder: Path) -> Search:
-    if engine in ("tantivy", "fts5"):
+    if engine == "tantivy":
         index = LocalSearch(folder)
         return lambda query: [hit.url for hit in index.search_sync(query, K)]
     ids = json.loads((folder / "ids.json").read_text())
@@ -147,7 +147,7 @@ def measure(engine: str, folder: Path, questions: list[dict[str, Any]], seconds:
         gold += len(question["gold"])
     facts |= {"cpu_ms": 1000 * (time.process_time() - cpu) / len(times), "recall_5": found / gold, "asked": len(times)}
     facts |= _spread(times, "")
-    many = _asynchronous if engine in ("tantivy", "fts5") else _threaded
+    many = _asynchronous if engine == "tantivy" else _threaded
     began = time.perf_counter()
     times = many(engine, folder, search, [question["question"] for question in questions], seconds)
     facts |= {"rate_64": len(times) / (time.perf_counter() - began), **_spread(times, "_64")}
@@ -250,7 +250,7 @@ def compare(arguments: argparse.Namespace, passages: int, scratch: Path) -> dict
 
 
 def _skipped(engine: str, passages: int) -> dict[str, str]:
-    if importlib.util.find_spec({"fts5": "sqlite3"}.get(engine, engine)) is None:
+    if importlib.util.find_spec(engine) is None:
         return {"skipped": f"{engine} is not installed"}
     if engine == "rank_bm25" and passages > 100_000:
         return {"skipped": "its time grows with the corpus: seconds a query at this size"}

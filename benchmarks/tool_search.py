@@ -57,7 +57,7 @@ async def measure(search: SearchBackend, source: ToolWorldSource, tasks: int) ->
 def engines(source: ToolWorldSource, arguments: argparse.Namespace) -> dict[str, SearchBackend]:
     """Return the searches to compare."""
     passages = passages_of(read_documents(source.tool_documents)[0])
-    made: dict[str, SearchBackend] = {name: WorldSearch(passages, 0, name) for name in ("tantivy", "fts5")}
+    made: dict[str, SearchBackend] = {"tantivy": WorldSearch(passages)}
     if arguments.embedding_model:
         model: Any = EmbeddingModel(arguments.embedding_model, arguments.url)
         made[arguments.embedding_model] = DenseSearch(passages, model.embed)

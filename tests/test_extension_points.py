@@ -273,7 +273,6 @@ def test_a_search_provider_is_one_row(user: User, monkeypatch: pytest.MonkeyPatc
         request=request,
         shape=ReplyShape(("found",), HitFields(snippet=("words",))),
         most=10,
-        takes=frozenset(),
     )
     register_provider(row)
     monkeypatch.setenv("OWN_SEARCH_KEY", "k-1")

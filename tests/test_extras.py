@@ -143,11 +143,7 @@ COMMANDS: dict[str, tuple[list[str], dict[str, str]]] = {  # what is said where 
     "cache show": (["cache", "show", CACHE], {}),
     "cache export": (["cache", "export", CACHE, str(DATA / "cache.jsonl")], {}),
     "cache import": (["cache", "import", CACHE, str(DATA / "cache.jsonl")], {}),
-    "search index": (["search", "index", CORPUS, str(DATA / "index"), "--engine", "fts5", "--replace"], {}),
-    "search index, tantivy": (
-        ["search", "index", CORPUS, str(DATA / "tantivy"), "--engine", "tantivy", "--replace"],
-        {"base": "search"},
-    ),
+    "search index": (["search", "index", CORPUS, str(DATA / "index"), "--replace"], {}),
     "search query": (["search", "query", CORPUS, "cat"], {}),
     "search query, ddgs": (["search", "query", "ddgs", "cat"], {"*": "pip install ddgs"}),
     "search serve": (["search", "serve", CORPUS, "--port", "-1"], {"base": "serve", "*": "port"}),

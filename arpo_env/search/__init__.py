@@ -13,8 +13,7 @@ from arpo_env.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from arpo_env.search.backends import backend_names, default_search, open_search, register_backend
-    from arpo_env.search.local_index import CorpusError, Passage, build_index, read_corpus
-    from arpo_env.search.local_search import LocalSearch
+    from arpo_env.search.local_search import CorpusError, LocalSearch, Passage, build_index, read_corpus
     from arpo_env.search.search_backend import Hit, SearchBackend
 
 __all__ = [
@@ -32,16 +31,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CorpusError": "local_index",
+    "CorpusError": "local_search",
     "Hit": "search_backend",
     "LocalSearch": "local_search",
-    "Passage": "local_index",
+    "Passage": "local_search",
     "SearchBackend": "search_backend",
     "backend_names": "backends",
-    "build_index": "local_index",
+    "build_index": "local_search",
     "default_search": "backends",
     "open_search": "backends",
-    "read_corpus": "local_index",
+    "read_corpus": "local_search",
     "register_backend": "backends",
 }
 

@@ -31,8 +31,8 @@ from arpo_env.net import (
     with_path,
     without_login,
 )
-from arpo_env.search.local_index import SUFFIXES
-from arpo_env.search.search_backend import Hit, SearchBackend
+from arpo_env.search.local_search import SUFFIXES, open_local
+from arpo_env.search.search_backend import Hit, RecordedSearch, SearchBackend
 from envs_registry.nearest_name import nearest_hint
 
 VARIABLE = "ARPO_SEARCH"
@@ -61,18 +61,18 @@ def open_search(where: SearchBackend | str | Path, *, asked: bool = True) -> Sea
         if name in _factories:
             return _factories[name](address)
         if name in _PROTOCOLS:
-            return make_retriever(name, address)
-        if name == "local":
-            return _local(address)
+            return Retriever(name, address)
         if name == "recorded":
-            from arpo_env.search.search_backend import RecordedSearch
-
             return RecordedSearch(address or "bing-arpo")
-        return make_provider(name, address, asked=asked)
+        if name != "local":
+            return make_provider(name, address, asked=asked)
+        if address is None:
+            raise ValueError("'local' needs the folder of an index or a corpus, as in local:FOLDER")
+        where = Path(address)
     # Paths come last, and a `Path` is never taken for a name.
     path = os.path.expanduser(where)
     if os.path.exists(path) or isinstance(where, Path):
-        return _local(path)
+        return open_local(path)
     raise _unknown(where, name)
 
 
@@ -93,17 +93,7 @@ def default_search(*, asked: bool = True) -> SearchBackend:
 
 
 def register_backend(name: str, factory: Factory) -> None:
-    """Register a backend under a name. A known name gets the new factory.
-
-    Args:
-        name: without a colon.
-        factory: called with the text after the colon, or None.
-
-    Raises:
-        ValueError: the name is empty or has a colon or a slash.
-    """
-    if not name or set(name) & set(":/"):
-        raise ValueError(f"{name!r} cannot be a backend's name: it must not be empty or contain ':' or '/'")
+    """Register a backend under a name without a colon; `factory` is called with the text after the colon, or None."""
     _factories[name] = factory
 
 
@@ -126,14 +116,6 @@ def _unknown(where: str, name: str) -> Exception:
     )
 
 
-def _local(address: str | None) -> SearchBackend:
-    from arpo_env.search.local_search import open_local
-
-    if address is None:
-        raise ValueError("'local' needs the folder of an index or a corpus, as in local:FOLDER")
-    return open_local(address)
-
-
 # What is sent to a service.
 
 _KANA = re.compile(r"[\u3040-\u30ff]")
@@ -147,26 +129,13 @@ class SearchQuery:
 
     text: str  # one line, short enough for the service
     k: int  # number of results, within the service's limit
-    language: str  # "en", "zh", ...: chosen by the user, or guessed from the query
-    chosen: bool  # whether the user chose the language
-    country: str | None  # two letters, or None; Tavily expects its English name
-    full_text: bool  # whether page texts are wanted
+    language: str  # "en" or "zh", guessed from the query
     keys: Mapping[str, str]  # environment variable of the provider -> its value
 
     @property
     def key(self) -> str:
         """The value of the provider's first variable."""
         return next(iter(self.keys.values()))
-
-    @property
-    def small(self) -> str | None:
-        """The country in lower case."""
-        return self.country.lower() if self.country else None
-
-    @property
-    def capital(self) -> str | None:
-        """The country in upper case."""
-        return self.country.upper() if self.country else None
 
     def language_with(self, chinese: str) -> str:
         """Return the language, in the service's own spelling of Chinese."""
@@ -175,7 +144,7 @@ class SearchQuery:
 
 @dataclass(frozen=True)
 class ProviderRequest:
-    """What is sent to a provider's endpoint: a POST with a body, else a GET. Fields that are None are left out."""
+    """What is sent to a provider's endpoint: a POST with a body, else a GET."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, Any] | None = None
@@ -199,30 +168,23 @@ def query_language(query: str) -> str:
     return "zh" if _HAN.search(query) and not _KANA.search(query) else "en"
 
 
-def _brightdata(query: SearchQuery, url: str, parameters: Mapping[str, Any], **body: Any) -> ProviderRequest:
-    address = f"{url}?{urllib.parse.urlencode(_given(parameters))}"
-    headers = {"Authorization": f"Bearer {query.key}"}
-    return ProviderRequest(headers, json={"zone": query.keys["BRIGHTDATA_ZONE"], "url": address, **body})
-
-
 def _bing(query: SearchQuery) -> ProviderRequest:
     """Bing through Bright Data, as in the papers' search tool."""
     # Without a market Bing chooses one by the address of the proxy, and results change from call to call.
     market, language, country = ("zh-CN", "zh-CN", "cn") if query.language == "zh" else ("en-US", "en", "us")
-    if query.language not in ("en", "zh"):
-        market = language = query.language
-    parameters = {"q": query.text, "mkt": market, "setLang": language, "count": query.k, "cc": query.small or country}
-    return _brightdata(query, "https://www.bing.com/search", parameters, format="json", data_format="parsed_bing")
+    page = {"q": query.text, "mkt": market, "setLang": language, "count": query.k, "cc": country}
+    return _brightdata(query, "https://www.bing.com/search", page, format="json", data_format="parsed_bing")
 
 
 def _google(query: SearchQuery) -> ProviderRequest:
-    language = query.language_with("zh-cn")
-    parameters = {"q": query.text, "num": query.k, "hl": language, "gl": query.small, "brd_json": 1}
-    return _brightdata(query, "https://www.google.com/search", parameters, format="raw")
+    page = {"q": query.text, "num": query.k, "hl": query.language_with("zh-cn"), "brd_json": 1}
+    return _brightdata(query, "https://www.google.com/search", page, format="raw")
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+def _brightdata(query: SearchQuery, url: str, page: Mapping[str, Any], **body: str) -> ProviderRequest:
+    address = f"{url}?{urllib.parse.urlencode(page)}"
+    headers = {"Authorization": f"Bearer {query.key}"}
+    return ProviderRequest(headers, json={"zone": query.keys["BRIGHTDATA_ZONE"], "url": address, **body})
 
 
 # How a reply is unwrapped, where a service reports failures inside an answer with status 200.
@@ -281,20 +243,16 @@ class HitFields:
     url: tuple[str, ...] = ("url",)
     snippet: tuple[str, ...] = ("snippet",)
     date: tuple[str, ...] = ("date",)
-    text: tuple[str, ...] = ()
     score: str = ""
     markup: bool = False
 
     def hit(self, result: Mapping[str, Any]) -> Hit:
         """Read one result; a missing or odd field is empty."""
-        text = self._first(result, self.text)
-        snippet = one_line(" ".join(filter(None, (self._words(result, name) for name in self.snippet))))
         return Hit(
             title=one_line(self._first(result, self.title)),
             url=self._first(result, self.url),
-            snippet=snippet or one_line(text[:SNIPPET]),
+            snippet=one_line(" ".join(filter(None, (self._words(result, name) for name in self.snippet)))),
             date=one_line(self._first(result, self.date)),
-            text=text,
             score=number(result.get(self.score)),
         )
 
@@ -410,33 +368,18 @@ DDGS = "ddgs"
 DDGS_INSTALL = "pip install ddgs"
 _DDGS_PER_SECOND = 1.0
 _DDGS_SECONDS, _DDGS_PATIENCE = 20.0, 60.0  # for a search; for the wait for its turn
-_DDGS_TAKES = frozenset({"country", "language"})
 _DDGS_COLUMNS = HitFields(url=("href",), snippet=("body",))
-_DDGS_COUNTRY = {"en": "us", "zh": "cn"}
 
 
 class Ddgs(SearchBackend):
-    """Web search through `ddgs`. Made by `make_provider`.
-
-    Args:
-        country: two letters; None is the usual one of the language.
-        language: two letters; None is the language of the query.
-        per_second: maximum number of searches per second; None is 1.
-    """
+    """Web search through `ddgs`."""
 
     name = DDGS
 
-    def __init__(
-        self, country: str | None = None, language: str | None = None, per_second: float | None = None
-    ) -> None:
+    def __init__(self) -> None:
         if not ddgs_is_installed():
-            raise ModuleNotFoundError("ddgs is not installed: pip install ddgs")
-        self._country, self._language = country, language
-        self._limiter = RateLimiter(_DDGS_PER_SECOND if per_second is None else per_second)
-
-    @property
-    def parameters(self) -> dict[str, Any]:  # noqa: D102  (as in the base class)
-        return {"language": self._language or "by query", "country": self._country or "by language"}
+            raise ModuleNotFoundError(f"ddgs is not installed: {DDGS_INSTALL}")
+        self._limiter = RateLimiter(_DDGS_PER_SECOND)
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Return at most k hits."""
@@ -446,8 +389,7 @@ class Ddgs(SearchBackend):
         try:
             await self._limiter.acquire(_DDGS_PATIENCE)
         except RateLimited:
-            rate = f"{self._limiter.per_second:g} per second"
-            raise ServiceError(DDGS, f"too many searches are waiting for their turn at {rate}") from None
+            raise ServiceError(DDGS, f"too many searches wait for their turn at {_DDGS_PER_SECOND:g}/s") from None
         # Nothing can interrupt ddgs, and an ordinary thread would keep the interpreter from exiting.
         work = run_in_daemon_thread(lambda: self._found(line, k), "arpo-ddgs")
         try:
@@ -460,11 +402,10 @@ class Ddgs(SearchBackend):
         import ddgs
         from ddgs.exceptions import RatelimitException
 
-        language = self._language or query_language(line)
-        country = self._country or _DDGS_COUNTRY.get(language, language)
+        region = "cn-zh" if query_language(line) == "zh" else "us-en"
         engines = ddgs.DDGS(timeout=max(1, int(_DDGS_SECONDS / 2)))  # per engine; time for a second one remains
         try:
-            found = engines.text(line, region=f"{country.lower()}-{language.lower()}", max_results=k)
+            found = engines.text(line, region=region, max_results=k)
         except RatelimitException:
             message = "the engines refuse more searches from here: wait, or take a provider with a key"
         except Exception as error:  # ddgs has a dozen engines, each with its own exceptions
@@ -495,7 +436,6 @@ class ProviderRow:
         request: makes a request from a query.
         shape: where the results are in a reply.
         most: maximum number of results per request.
-        takes: options that the service has, of "country", "language", "full_text".
         base: variable with the address of a self-hosted service.
         unpack: returns the part of the reply's JSON that `shape` describes; raises ValueError if it reports a failure.
         per_second: requests per second that the smallest plan allows, or None.
@@ -512,7 +452,6 @@ class ProviderRow:
     request: Callable[[SearchQuery], ProviderRequest]
     shape: ReplyShape
     most: int
-    takes: frozenset[str]
     base: str = ""
     unpack: Callable[[Any], Any] = lambda data: data
     per_second: float | None = None
@@ -522,7 +461,6 @@ class ProviderRow:
     cures: Mapping[int, str] = field(default_factory=dict)
 
 
-_ALL = frozenset({"country", "language", "full_text"})
 _GOOGLE = HitFields(url=("link",))
 _SERPER = ReplyShape(
     ("organic",),
@@ -554,8 +492,6 @@ _BRIGHTDATA = ProviderRow(
     request=_bing,
     shape=ReplyShape(("organic",), HitFields(url=("link",), snippet=("description",), markup=True), marker="general"),
     most=50,
-    # Bright Data returns a result page, not the pages behind it.
-    takes=_ALL - {"full_text"},
     unpack=_brightdata_reply,
     timeout=40.0,
     cures={400: "Is BRIGHTDATA_ZONE the name of a SERP zone of yours?"},
@@ -569,11 +505,10 @@ ROWS = (
         page="https://serper.dev/api-key",
         request=lambda query: ProviderRequest(
             {"X-API-KEY": query.key},
-            json={"q": query.text, "num": query.k, "gl": query.small, "hl": query.language_with("zh-cn")},
+            json={"q": query.text, "num": query.k, "hl": query.language_with("zh-cn")},
         ),
         shape=_SERPER,
         most=100,
-        takes=_ALL - {"full_text"},
         per_second=50,
     ),
     ProviderRow(
@@ -583,17 +518,14 @@ ROWS = (
         page="https://app.tavily.com",
         request=lambda query: ProviderRequest(
             {"Authorization": f"Bearer {query.key}"},
-            json={
-                **{"query": query.text, "max_results": query.k, "country": query.small},
-                **{"search_depth": "basic", "topic": "general", "include_raw_content": query.full_text},  # one credit
-            },
+            # the basic depth costs one credit
+            json={"query": query.text, "max_results": query.k, "search_depth": "basic", "topic": "general"},
         ),
         shape=ReplyShape(
             ("results",),
-            HitFields(snippet=("content",), date=("published_date",), text=("raw_content",), score="score"),
+            HitFields(snippet=("content",), date=("published_date",), score="score"),
         ),
         most=20,
-        takes=_ALL - {"language"},
         # The documented limit is per minute.
         per_second=100 / 60,
         characters=400,
@@ -608,7 +540,7 @@ ROWS = (
             {"X-Subscription-Token": query.key, "Accept": "application/json"},
             params={
                 **{"q": query.text, "count": query.k, "search_lang": query.language_with("zh-hans")},
-                **{"country": query.capital, "text_decorations": "false"},
+                "text_decorations": "false",
             },
         ),
         shape=ReplyShape(
@@ -618,12 +550,11 @@ ROWS = (
             marker="query",
         ),
         most=20,
-        takes=_ALL - {"full_text"},
         per_second=1,
         characters=400,
         words=50,
         # Brave answers 422 to a wrong key as well as to a wrong parameter.
-        cures={422: "Is the key right, and are country and language among those that Brave knows?"},
+        cures={422: "Is the key right, and is the language among those that Brave knows?"},
     ),
     ProviderRow(
         name="serpapi",
@@ -632,13 +563,12 @@ ROWS = (
         page="https://serpapi.com/manage-api-key",
         request=lambda query: ProviderRequest(
             params={
-                **{"engine": "google", "q": query.text, "num": query.k, "gl": query.small},
+                **{"engine": "google", "q": query.text, "num": query.k},
                 **{"hl": query.language_with("zh-cn"), "api_key": query.key},
             }
         ),
         shape=_SERPAPI,
         most=100,
-        takes=_ALL - {"full_text"},
         unpack=_serpapi_reply,
         timeout=30.0,
     ),
@@ -649,17 +579,13 @@ ROWS = (
         page="https://dashboard.exa.ai/api-keys",
         request=lambda query: ProviderRequest(
             {"x-api-key": query.key},
-            json={
-                **{"query": query.text, "numResults": query.k, "type": "auto", "userLocation": query.capital},
-                "contents": {"highlights": True, **({"text": True} if query.full_text else {})},
-            },
+            json={"query": query.text, "numResults": query.k, "type": "auto", "contents": {"highlights": True}},
         ),
         shape=ReplyShape(
             ("results",),
-            HitFields(snippet=("highlights",), date=("publishedDate",), text=("text",), score="score"),
+            HitFields(snippet=("highlights",), date=("publishedDate",), score="score"),
         ),
         most=100,
-        takes=_ALL - {"language"},
         per_second=5,
     ),
     ProviderRow(
@@ -669,15 +595,10 @@ ROWS = (
         page="https://www.perplexity.ai/settings/api",
         request=lambda query: ProviderRequest(
             {"Authorization": f"Bearer {query.key}"},
-            json={
-                **{"query": query.text, "max_results": query.k, "country": query.capital, "max_tokens_per_page": 512},
-                # a filter: pages in other languages are left out
-                "search_language_filter": [query.language] if query.chosen else None,
-            },
+            json={"query": query.text, "max_results": query.k, "max_tokens_per_page": 512},
         ),
         shape=ReplyShape(("results",), HitFields(date=("date", "last_updated"))),
         most=20,
-        takes=_ALL - {"full_text"},
     ),
     ProviderRow(
         name="searxng",
@@ -689,7 +610,6 @@ ROWS = (
         ),
         shape=ReplyShape(("results",), HitFields(snippet=("content",), date=("publishedDate",), score="score")),
         most=20,
-        takes=frozenset({"language"}),
         base="SEARXNG_API_BASE",
         unpack=_searxng_reply,
         cures={
@@ -734,15 +654,7 @@ def register_provider(row: ProviderRow) -> None:
 
 
 def make_provider(
-    name: str,
-    address: str | None = None,
-    *,
-    http: Http | None = None,
-    country: str | None = None,
-    language: str | None = None,
-    full_text: bool = False,
-    per_second: float | None = None,
-    asked: bool = True,
+    name: str, address: str | None = None, *, per_second: float | None = None, asked: bool = True
 ) -> SearchBackend:
     """Return a search backend for a web search service.
 
@@ -750,32 +662,18 @@ def make_provider(
         name: one of `PROVIDERS`, or one that was added by `register_provider`.
         address: asked instead of the official one (a proxy, a self-hosted service); the endpoint's path is appended
             unless it is there already.
-        http: limits of time, size and retries; cures and keys are added to it.
-        country: two letters; Tavily expects its English name.
-        language: two letters; None is Chinese for a query with Chinese characters, else English.
-        full_text: hits carry page texts; Tavily and Exa have them.
         per_second: maximum number of requests per second; None is what the smallest plan allows, math.inf no limit.
         asked: False for a service whose recorded answers are replayed only; it needs no key.
 
     Raises:
-        ValueError: unknown name, missing key or address, or an option that the service does not have.
+        ValueError: unknown name, or missing key or address.
         ModuleNotFoundError: ddgs is not installed.
     """
     known = sorted([*_BY_NAME, DDGS])
     if name not in known:
         hint = nearest_hint(name, known, "did you mean {!r}?", f"there are {', '.join(known)}")
         raise ValueError(f"no search provider is called {name!r}; {hint}")
-    # `full_text` is off for every service anyway, so False is not counted as an option.
-    options = {"country": country, "language": language, "full_text": full_text or None}
-    given = {option: value for option, value in options.items() if value is not None}
-    takes = _DDGS_TAKES if name == DDGS else _BY_NAME[name].takes
-    if unknown := sorted(set(given) - takes):
-        raise ValueError(f"{name} has no {' or '.join(unknown)}; it takes {', '.join(sorted(takes))}")
-    if name == DDGS:
-        if address is not None or http is not None:
-            raise ValueError("ddgs has no address and makes its own requests; leave address and http out")
-        return Ddgs(country=country, language=language, per_second=per_second)
-    return Provider(_BY_NAME[name], address, http, given, per_second, asked)
+    return Ddgs() if name == DDGS else Provider(_BY_NAME[name], address, per_second, asked)
 
 
 class _Service(SearchBackend):
@@ -785,8 +683,7 @@ class _Service(SearchBackend):
 
     async def _send(self, url: str, request: ProviderRequest) -> Reply:
         method = "GET" if request.json is None else "POST"
-        body = None if request.json is None else _given(request.json)
-        return await self._http.request(method, url, params=request.params, json=body, headers=request.headers)
+        return await self._http.request(method, url, params=request.params, json=request.json, headers=request.headers)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -797,40 +694,31 @@ class Provider(_Service):
     """A service of the provider table. Made by `make_provider`."""
 
     def __init__(
-        self,
-        row: ProviderRow,
-        address: str | None,
-        http: Http | None,
-        options: Mapping[str, Any],
-        per_second: float | None,
-        asked: bool = True,
+        self, row: ProviderRow, address: str | None = None, per_second: float | None = None, asked: bool = True
     ) -> None:
-        self.name = row.name
-        self._row, self._options = row, options
+        self.name, self._row = row.name, row
         self._keys = {variable: _key(row, variable) if asked else "" for variable in row.variables}
         if row.base and address is None:  # a service that users run themselves has no official address
             address = _base(row)
         self._own = None if address is None else checked_address(row.name, address)
         self._url = row.endpoint if self._own is None else with_path(self._own, row.endpoint)
-        http = http or Http(row.name, timeout=row.timeout)
-        # The most specific value wins: the argument, the caller's Http, the provider's row.
-        pace = per_second if per_second is not None else http.per_second or row.per_second
-        secrets = (*http.secrets, *self._keys.values())
-        cures = {**_cures(row), **row.cures, **http.cures}
-        self._http = replace(http, per_second=pace, secrets=secrets, cures=cures)
+        pace = row.per_second if per_second is None else per_second
+        secrets, cures = tuple(self._keys.values()), {**_cures(row), **row.cures}
+        self._http = Http(row.name, timeout=row.timeout, per_second=pace, secrets=secrets, cures=cures)
 
     @property
     def parameters(self) -> dict[str, Any]:  # noqa: D102  (as in the base class)
         # Without the login, as parameters are written into the cache.
         own = {} if self._own is None else {"address": without_login(self._own)}
-        return {"language": "by query", **self._options, **own}
+        return {"language": "by query", **own}
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Return at most k hits, with a direct answer of the service first."""
         line = clean_query(query, self._row.characters, self._row.words)  # each service has its own limits
         if not line or k < 1:
             return []
-        reply = await self._send(self._url, self._row.request(self._ask(line, k)))
+        asked = SearchQuery(line, min(k, self._row.most), query_language(line), self._keys)
+        reply = await self._send(self._url, self._row.request(asked))
         try:
             # Some services report a failure inside a reply with status 200.
             data = self._row.unpack(reply.json())
@@ -838,25 +726,11 @@ class Provider(_Service):
             raise reply.fault(str(error)) from None
         return self._row.shape.hits(reply, data)[:k]
 
-    def _ask(self, line: str, k: int) -> SearchQuery:
-        return SearchQuery(
-            text=line,
-            k=min(k, self._row.most),
-            language=self._options.get("language") or query_language(line),
-            chosen="language" in self._options,
-            country=self._options.get("country"),
-            full_text="full_text" in self._options,
-            keys=self._keys,
-        )
-
 
 def _key(row: ProviderRow, variable: str) -> str:
     key = os.environ.get(variable, "").strip()
     if not key:
         raise ValueError(f"{row.name} needs {variable}, which is not set; get one at {row.page}")
-    # A header cannot carry such a key, for example one with a typographic dash.
-    if not (key.isascii() and key.isprintable()):
-        raise ValueError(f"{variable} holds characters that no key has; copy it again from {row.page}")
     return key
 
 
@@ -894,34 +768,24 @@ class _Protocol:
     key: str = ""
 
 
-def make_retriever(name: str, address: str | None, *, http: Http | None = None) -> SearchBackend:
-    """Return a search backend for a retrieval server."""
-    if name not in _PROTOCOLS:
-        hint = nearest_hint(name, list(_PROTOCOLS), "did you mean {!r}?", f"there are {', '.join(_PROTOCOLS)}")
-        raise ValueError(f"no retriever is called {name!r}; {hint}")
-    protocol = _PROTOCOLS[name]
-    if address is None or not address.strip():
-        raise ValueError(f'{name} needs an address, as in "{name}:{protocol.example}"')
-    checked = checked_address(name, address)
-    base = checked.removesuffix(protocol.path)  # users give the address with or without the endpoint's path
-    if protocol.key and "/" not in base.partition("://")[2]:
-        raise ValueError(f"{name} needs an index after the address, as in {protocol.example}")
-    return Retriever(name, base, protocol, http or Http(name))
-
-
 class Retriever(_Service):
-    """A retrieval server. Made by `make_retriever`."""
+    """A retrieval server at an address, with or without the endpoint's path."""
 
-    def __init__(self, name: str, address: str, protocol: _Protocol, http: Http) -> None:
-        self.name = name
+    def __init__(self, name: str, address: str | None) -> None:
+        self.name, self._protocol = name, _PROTOCOLS[name]
+        path, variable = self._protocol.path, self._protocol.key
+        if address is None or not address.strip():
+            raise ValueError(f'{name} needs an address, as in "{name}:{self._protocol.example}"')
+        base = checked_address(name, address).removesuffix(path)
+        if variable and "/" not in base.partition("://")[2]:
+            raise ValueError(f"{name} needs an index after the address, as in {self._protocol.example}")
         # For messages and the keys of the cache, where no password may stand.
-        self._address = without_login(address)
-        self._url, self._protocol = with_path(address, protocol.path), protocol
-        key = os.environ.get(protocol.key, "").strip() if protocol.key else ""
+        self._url, self._address = with_path(base, path), without_login(base)
+        key = os.environ.get(variable, "").strip() if variable else ""
         self._headers = {"Authorization": f"ApiKey {key}"} if key else {}
-        login = "the login in the address" + (f", or {protocol.key}," if protocol.key else "")
+        login = "the login in the address" + (f", or {variable}," if variable else "")
         cures = {401: f"Is {login} right?", 404: f"Is {self._address} the right address?"}
-        self._http = replace(http, cures={**cures, **http.cures}, secrets=(*http.secrets, key) if key else http.secrets)
+        self._http = Http(name, cures=cures, secrets=(key,) if key else ())
 
     @property
     def parameters(self) -> dict[str, Any]:  # noqa: D102  (as in the base class)

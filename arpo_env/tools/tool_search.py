@@ -25,7 +25,7 @@ from typing import Any
 from arpo_env.chat_model import ChatModel
 from arpo_env.episode import FOLD, Call
 from arpo_env.event_loop import run_in_daemon_thread
-from arpo_env.search.local_index import Passage
+from arpo_env.search.local_search import Passage
 from arpo_env.search.search_backend import SearchBackend
 from arpo_env.services import Services
 from arpo_env.text import Fence, cut_middle

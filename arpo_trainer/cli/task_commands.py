@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -230,21 +230,18 @@ search = new_app("search", "index a corpus, search it, or serve it over HTTP")
 
 
 @search.command
-def index(
-    corpus: Path, folder: Path, /, *, engine: Literal["tantivy", "fts5"] | None = None, replace: Flag = False
-) -> None:
+def index(corpus: Path, folder: Path, /, *, replace: Flag = False) -> None:
     """Index a corpus of JSON Lines with title and text, or with contents.
 
     Args:
         corpus: a .jsonl or .jsonl.gz file
         folder: the folder of the index
-        engine: tantivy if it is installed, else fts5
         replace: replace an existing index
     """
     from arpo_env.search import build_index
 
     started = time.perf_counter()
-    info = build_index(corpus, folder, engine=engine, replace=replace)
+    info = build_index(corpus, folder, replace=replace)
     seconds = time.perf_counter() - started
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
     sys.stdout.write(f"{folder}: {info.passages:,} passages, {size:.1f} MB, {info.engine}, {seconds:.1f} s\n")

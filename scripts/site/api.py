@@ -18,7 +18,7 @@ SUPPORTING = {
         "arpo_env.episode.Episode",
         "arpo_env.episode.Turn",
         "arpo_env.episode.Call",
-        "arpo_env.search.local_index.Passage",
+        "arpo_env.search.local_search.Passage",
         "arpo_env.pages.page.Page",
         "arpo_env.adapters.play.ChatTurn",
     ),

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from arpo_env.search import Hit, LocalSearch, SearchBackend, build_index, default_search, open_search, register_backend
+from arpo_env.search import Hit, LocalSearch, SearchBackend, default_search, open_search, register_backend
 from arpo_env.search import backends as registry
-from envs_registry.install_line import install_line
 
 
 class Parrot(SearchBackend):
@@ -89,12 +88,6 @@ def test_a_file_that_is_no_corpus_is_refused(tmp_path: Path) -> None:
         open_search(tmp_path / "corpus.csv")
 
 
-@pytest.mark.parametrize("name", ["", "a:b", "a/b"])
-def test_names_that_would_be_mistaken_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="cannot be a backend's name"):
-        register_backend(name, Parrot)
-
-
 def test_the_variable_names_the_default(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARPO_SEARCH", str(corpus))
     assert default_search() is open_search(corpus)
@@ -110,17 +103,3 @@ def test_importing_search_imports_no_engine() -> None:
     code = "import sys, arpo_env.search as s; s.open_search; s.LocalSearch\n"
     code += "print({'tantivy', 'requests', 'trafilatura', 'bs4'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
-
-
-def test_without_tantivy_it_is_fts5(corpus: Path, tmp_path: Path) -> None:
-    code = "import sys; sys.modules['tantivy'] = None\n"
-    code += "import importlib.util; real = importlib.util.find_spec\n"
-    code += "importlib.util.find_spec = lambda name, *rest: None if name == 'tantivy' else real(name, *rest)\n"
-    code += "from arpo_env.search import LocalSearch, open_search\n"
-    code += "print(open_search(sys.argv[1]).name)\n"
-    code += "LocalSearch(sys.argv[2])"
-    build_index(corpus, tmp_path / "index", engine="tantivy")
-    command = [sys.executable, "-c", code, str(corpus), str(tmp_path / "index")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout == "fts5\n"
-    assert install_line("search") in done.stderr.splitlines()[-1]

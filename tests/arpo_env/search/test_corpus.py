@@ -29,7 +29,7 @@ def written(folder: Path, *lines: str) -> Path:
         ({"title": "T", "text": "words", "contents": '"T"\nother'}, Passage("0", "T", "words")),
         ({"url": "http://x", "text": "words", "date": "1999", "n": [1]}, Passage("0", "", "words", "http://x", "1999")),
         ({"_id": "m", "title": "only a title"}, Passage("m", "only a title", "")),
-        ({"id": "s", "text": "half \ud83d a pair"}, Passage("s", "", "half \ufffd a pair")),
+        ({"id": "s", "text": "half \ud83d a pair"}, Passage("s", "", "half ? a pair")),
     ],
 )
 def test_a_row_becomes_a_passage(tmp_path: Path, row: object, passage: Passage) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from arpo_env.net import Http, ServiceError
-from arpo_env.search.backends import _PROTOCOLS, make_retriever, passage
+from arpo_env.net import ServiceError
+from arpo_env.search.backends import _PROTOCOLS, Retriever, passage
 from arpo_env.search.search_backend import Hit
 from tests.arpo_env.local_server import LocalServer
 
@@ -29,10 +30,10 @@ def recorded(name: str) -> Any:
     return json.loads((RECORDED / f"{name.replace('opensearch', 'elasticsearch')}.json").read_text())
 
 
-def search(name: str, address: str, query: str = "Solaris", k: int = 5, **options: Any) -> list[Hit]:
+def search(name: str, address: str, query: str = "Solaris", k: int = 5) -> list[Hit]:
     async def once() -> list[Hit]:
-        http = Http(name, timeout=0.5, retries=0, **options)
-        backend = make_retriever(name, address + INDEX.get(name, ""), http=http)
+        backend = Retriever(name, address + INDEX.get(name, ""))
+        backend._http = replace(backend._http, timeout=0.5, retries=0)
         try:
             return await backend.search(query, k)
         finally:
@@ -41,9 +42,9 @@ def search(name: str, address: str, query: str = "Solaris", k: int = 5, **option
     return asyncio.run(once())
 
 
-def served(name: str, body: Any, **options: Any) -> list[Hit]:
+def served(name: str, body: Any) -> list[Hit]:
     with LocalServer(lambda call: call.reply(body)) as server:
-        return search(name, server.address, **options)
+        return search(name, server.address)
 
 
 def refusal(name: str, answer: Any) -> ServiceError:
@@ -86,7 +87,7 @@ def test_the_address_may_end_as_it_likes(name: str, tail: str) -> None:
     with LocalServer(lambda call: call.reply(recorded(name))) as server:
         base = server.address + INDEX.get(name, "")
         address = tail.replace("endpoint", server.address + ENDPOINT[name]) if "end" in tail else base + tail
-        backend = make_retriever(name, address)
+        backend = Retriever(name, address)
         asyncio.run(backend.search("q", 1))
         assert server.seen[0].path == ENDPOINT[name]
         assert backend.parameters == {"address": base}
@@ -179,7 +180,7 @@ def test_a_part_of_an_index_is_not_taken_for_the_whole() -> None:
 def test_a_password_in_the_address_is_sent_and_never_shown() -> None:
     with LocalServer(lambda call: call.reply(b"no", 401)) as server:
         address = server.address.replace("//", "//me:s3cret@") + "/wiki"
-        backend = make_retriever("elasticsearch", address, http=Http("elasticsearch", retries=0))
+        backend = Retriever("elasticsearch", address)
         with pytest.raises(ServiceError, match="Is the login in the address, or ES_API_KEY, right") as caught:
             asyncio.run(backend.search("q", 1))
         assert server.seen[0].headers["authorization"].startswith("Basic ")
@@ -197,10 +198,10 @@ def test_an_api_key_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("address", [None, "me:s3cret@host:9200/x"])
 def test_an_address_that_is_none_is_refused(name: str, address: str | None) -> None:
     with pytest.raises(ValueError, match=f"{name} needs an address") as caught:
-        make_retriever(name, address)
+        Retriever(name, address)
     assert "s3cret" not in str(caught.value)
 
 
 def test_elasticsearch_needs_an_index() -> None:
     with pytest.raises(ValueError, match="needs an index"):
-        make_retriever("elasticsearch", "http://host:9200/")
+        Retriever("elasticsearch", "http://host:9200/")

@@ -1,4 +1,4 @@
-"""Local search, the same promises for both engines: what is found, in which order, by whom, and when things break."""
+"""Local search: what is found, in which order, by whom, and when things break."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from arpo_env.net import ServiceError
 from arpo_env.search import CorpusError, LocalSearch, Passage, build_index
-from arpo_env.search.local_index import ENGINES, ParsedQuery
+from arpo_env.search.local_search import ENGINE, ParsedQuery
 
 PASSAGES = [
     Passage("gold", "黄金", "黄金是一种贵金属。2020年金价上涨。", "https://example.org/gold", "2020-01-02"),
@@ -31,15 +31,10 @@ PASSAGES = [
 ]
 
 
-@pytest.fixture(scope="module", params=ENGINES)
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = tmp_path_factory.mktemp(request.param) / "index"
-    build_index(PASSAGES, folder, engine=request.param)
-    return folder
-
-
 @pytest.fixture(scope="module")
-def index(folder: Path) -> LocalSearch:
+def index(tmp_path_factory: pytest.TempPathFactory) -> LocalSearch:
+    folder: Path = tmp_path_factory.mktemp("search") / "index"
+    build_index(PASSAGES, folder)
     return LocalSearch(folder)
 
 
@@ -137,9 +132,8 @@ def test_it_works_in_the_child_of_a_fork(index: LocalSearch) -> None:
     assert asyncio.run(index.search("who discovered radium", 3)) == expected
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_it_is_searched_where_nothing_may_be_written(tmp_path: Path, engine: str) -> None:
-    build_index(PASSAGES, tmp_path / "index", engine=engine)
+def test_it_is_searched_where_nothing_may_be_written(tmp_path: Path) -> None:
+    build_index(PASSAGES, tmp_path / "index")
     before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
     for path in tmp_path.rglob("*"):
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -147,9 +141,8 @@ def test_it_is_searched_where_nothing_may_be_written(tmp_path: Path, engine: str
     assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_same_corpus_gives_the_same_fingerprint_and_results(tmp_path: Path, engine: str) -> None:
-    infos = [build_index(PASSAGES, tmp_path / name, engine=engine) for name in "ab"]
+def test_the_same_corpus_gives_the_same_fingerprint_and_results(tmp_path: Path) -> None:
+    infos = [build_index(PASSAGES, tmp_path / name) for name in "ab"]
     assert infos[0] == infos[1]
     assert infos[0].passages == len(PASSAGES)
     one, two = (LocalSearch(tmp_path / name) for name in "ab")
@@ -157,12 +150,11 @@ def test_the_same_corpus_gives_the_same_fingerprint_and_results(tmp_path: Path, 
     assert one.search_sync("the same Curie", 9) == two.search_sync("the same Curie", 9)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_corpus_with_a_fault_leaves_nothing(tmp_path: Path, engine: str) -> None:
+def test_a_corpus_with_a_fault_leaves_nothing(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text('{"text": "fine"}\n' * 100 + "{")
     with pytest.raises(CorpusError, match="line 101"):
-        build_index(corpus, tmp_path / "index", engine=engine)
+        build_index(corpus, tmp_path / "index")
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".lock"] == ["corpus.jsonl"]
 
 
@@ -173,22 +165,21 @@ def passages():
     for number in range(1000):
         yield Passage(str(number), "", "words")
     os.kill(os.getpid(), signal.SIGKILL)
-build_index(passages(), sys.argv[1], engine=sys.argv[2], replace=True)
+build_index(passages(), sys.argv[1], replace=True)
 """
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("before", [True, False], ids=["over an index", "anew"])
-def test_a_build_that_is_killed_leaves_what_was_there(tmp_path: Path, engine: str, before: bool) -> None:
+def test_a_build_that_is_killed_leaves_what_was_there(tmp_path: Path, before: bool) -> None:
     folder = tmp_path / "index"
     if before:
-        build_index(PASSAGES, folder, engine=engine)
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(folder), engine], check=False)
+        build_index(PASSAGES, folder)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert folder.exists() == before
     if before:
         assert ids(LocalSearch(folder), "who discovered radium")[0] == "curie"
-    build_index(PASSAGES, folder, engine=engine, replace=True)
+    build_index(PASSAGES, folder, replace=True)
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".lock"] == ["index"]
 
 
@@ -229,37 +220,26 @@ def test_what_is_no_index_is_said_with_the_cure(tmp_path: Path) -> None:
         LocalSearch(tmp_path)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_damaged_index_is_the_machinerys_fault(tmp_path: Path, engine: str) -> None:
-    build_index(PASSAGES, tmp_path / "index", engine=engine)
-    for file in (tmp_path / "index" / engine).iterdir():
+def test_a_damaged_index_is_the_machinerys_fault(tmp_path: Path) -> None:
+    build_index(PASSAGES, tmp_path / "index")
+    for file in (tmp_path / "index" / ENGINE).iterdir():
         file.write_bytes(file.read_bytes()[:50])
     with pytest.raises(ServiceError, match="build it again"):
         LocalSearch(tmp_path / "index").search_sync("radium", 1)
 
 
-@pytest.fixture(scope="module")
-def questions(shared: Path) -> list[dict[str, object]]:
-    lines = (shared / "data/corpus/questions.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
-
-
-@pytest.fixture
-def real(shared: Path, tmp_path: Path, request: pytest.FixtureRequest) -> LocalSearch:
-    build_index(shared / "data/corpus/passages.jsonl", tmp_path / "index", engine=request.param)
-    return LocalSearch(tmp_path / "index")
-
-
-@pytest.mark.parametrize(("real", "least"), [("tantivy", 0.76), ("fts5", 0.73)], indirect=["real"])
-def test_recall_of_gold_passages(real: LocalSearch, questions: list[dict[str, object]], least: float) -> None:
+def test_recall_of_gold_passages(shared: Path, tmp_path: Path) -> None:
     """Share of all gold passages that are in the first five for the question itself."""
-    found = total = 0
+    build_index(shared / "data/corpus/passages.jsonl", tmp_path / "index")
+    real, found, total = LocalSearch(tmp_path / "index"), 0, 0
+    lines = (shared / "data/corpus/questions.jsonl").read_text(encoding="utf-8").splitlines()
+    questions = [json.loads(line) for line in lines]
     for question in questions:
-        gold = set(question["gold"])  # type: ignore[call-overload]
-        found += len(gold & {hit.url for hit in real.search_sync(str(question["question"]), 5)})
+        gold = set(question["gold"])
+        found += len(gold & {hit.url for hit in real.search_sync(question["question"], 5)})
         total += len(gold)
     assert len(questions) > 500
-    assert found / total >= least
+    assert found / total >= 0.76
 
 
 def test_a_question_is_taken_apart() -> None:

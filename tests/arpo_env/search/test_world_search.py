@@ -18,11 +18,9 @@ def source() -> MultiHopSource:
     return MultiHopSource("test")
 
 
-@pytest.fixture(scope="module", params=["tantivy", "fts5"])
-def search(request: pytest.FixtureRequest, source: MultiHopSource) -> WorldSearch:
-    if request.param == "tantivy":
-        pytest.importorskip("tantivy")
-    return WorldSearch(source.passages, engine=request.param)
+@pytest.fixture(scope="module")
+def search(source: MultiHopSource) -> WorldSearch:
+    return WorldSearch(source.passages)
 
 
 def find(search: WorldSearch, query: str, k: int = K) -> list[Hit]:
