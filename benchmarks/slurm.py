@@ -192,7 +192,6 @@ def evaluate(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
             "--model",
             given.model,
             *options.split(),
-            "--plain",
         ]
         subprocess.run([*command, "--output", str(whole)], check=True, env={**os.environ, **environ})
     one, two = load_eval_run(whole), load_eval_run(joined)

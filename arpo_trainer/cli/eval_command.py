@@ -14,11 +14,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import logging
 import math
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,10 +55,9 @@ if TYPE_CHECKING:
     from arpo_trainer.evaluation.eval_metrics import ChangedTask, RunComparison
     from arpo_trainer.evaluation.eval_settings import EvalModel
     from arpo_trainer.evaluation.eval_shard import EvalShard
-    from arpo_trainer.evaluation.rescoring import Rescored, Scorer, Verdict
+    from arpo_trainer.evaluation.rescoring import Rescored, Scorer
     from arpo_trainer.statistics import PairedComparison
 
-logger = logging.getLogger(__name__)
 _USAGE = "arpo eval ENV_OR_SUITE ... --model MODEL ... --output FOLDER [options]"
 Run = Annotated[Path, Parameter(help="the --output folder of `arpo eval`")]
 Amount = options_of(EvalSettings, "tasks", "algorithm", "seed", samples="-n")
@@ -82,7 +80,6 @@ class Played:
 
     Attributes:
         preset: a published model: its prompt, tags, limits and sampling
-        plain: show the progress as lines, not as a table
         tools: tools at inference time: debugger, backtracer, refiner, with commas; debugger=2 allows two uses a sample
         with_model: name of the model that helps them, at an OpenAI-compatible server (default: the policy itself)
         with_url: address of that server (default: OPENAI_BASE_URL)
@@ -94,7 +91,6 @@ class Played:
     """
 
     preset: str | None = None
-    plain: Flag = False
     tools: Annotated[str | None, Parameter(name="--with")] = None
     with_model: str | None = None
     with_url: str | None = None
@@ -196,7 +192,7 @@ def _play(
     from arpo_trainer.evaluation.eval_session import run_evaluation
 
     with opened_workers(played.ray, played.rollout_workers, settings, models) as workers:
-        found = run_evaluation(settings, models, folder, **how, shard=shard, workers=workers, plain=played.plain)
+        found = run_evaluation(settings, models, folder, **how, shard=shard, workers=workers)
     return write_summary(found, settings.max_broken)
 
 
@@ -304,7 +300,7 @@ def compare(
     run = load_eval_run(first)
     found = compare_runs(run, load_eval_run(second) if second else run, metric, models, common)
     if as_json:
-        data = [_finite(each.as_dict()) for each in found]
+        data = [_finite(dataclasses.asdict(each)) for each in found]
         sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         return
     for each in found:
@@ -386,7 +382,6 @@ def export(run: Run, /, *, format: str, output: Path) -> None:
 
 
 _SHOWN_DISAGREEMENTS = 5
-_EVERY = 200  # verdicts between two lines of progress
 
 
 @dataclass
@@ -436,12 +431,7 @@ def score(
     if scorer != "judge" and (judge_model or judge_url):
         raise ValueError("--judge-model and --judge-url are options of --scorer judge")
     stored = load_eval_run(run)
-    if scorer:
-        what = _grader(scorer, judge_model, judge_url, concurrency)
-    else:
-        what = _function_or_reward(
-            function, reward, {c for row in stored.rows for e in row.episodes for c in e.components}
-        )
+    what = _grader(scorer, judge_model, judge_url, concurrency) if scorer else _function_or_reward(function, reward)
     found = asyncio.run(_rescore(stored, _file_name(name, what.about), what, concurrency))
     write_rescored(found)
     _write_rescored(found)
@@ -456,28 +446,20 @@ def score(
 async def _rescore(run: EvalRun, name: str, what: _Chosen, concurrency: int) -> Rescored:
     from arpo_trainer.evaluation.rescoring import rescore
 
-    done = 0
-
-    def note(verdict: Verdict) -> None:
-        nonlocal done
-        done += 1
-        if done % _EVERY == 0:
-            logger.info("%d answers graded", done)
-
     try:
-        return await rescore(run, name, what.scorer, what.about, concurrency, note)
+        return await rescore(run, name, what.scorer, what.about, concurrency)
     finally:
         if what.grader is not None:
             await what.grader.close()
 
 
-def _function_or_reward(function: str | None, reward: str | None, components: Collection[str]) -> _Chosen:
+def _function_or_reward(function: str | None, reward: str | None) -> _Chosen:
     from arpo_trainer.evaluation import rescoring as stored
     from envs_registry.spec import load_object
 
     if function:
         return _Chosen(stored.function_scorer(load_object(function, "--function")), {"function": function})
-    scorer = stored.reward_scorer(stored.read_reward(str(reward), components))
+    scorer = stored.reward_scorer(stored.read_reward(str(reward)))
     return _Chosen(scorer, {"reward": reward})
 
 

@@ -9,10 +9,8 @@ arpo synth ... --shard 3/8 --output data/gsm8k         # an eighth of the questi
 from __future__ import annotations
 
 import sys
-import time
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -36,10 +34,6 @@ from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.run.recipes import parse_assignments, read_settings
 from arpo_trainer.synthesis.synth_settings import SynthSettings
 
-if TYPE_CHECKING:
-    from arpo_trainer.evaluation.episode_store import UnitRow
-
-_SECONDS_BETWEEN_LINES = 30.0
 Rollout = options_of(
     RolloutSettings,
     *("temperature", "max_turn_length", "max_completion_length"),
@@ -72,6 +66,7 @@ def synth(
 ) -> int:
     """Make cold-start data from questions with a model: `arpo synth ENV ... --model MODEL ... --output FOLDER`."""
     require("train")
+    from arpo_trainer.evaluation.eval_session import Progress
     from arpo_trainer.evaluation.eval_shard import read_shard
     from arpo_trainer.synthesis.synth_session import NothingLeft, broken_samples, synthesise
 
@@ -94,7 +89,7 @@ def synth(
     if not (options.named or stored):
         raise ValueError("name the models: --model FOLDER_OR_HUB_ID ...")
     chosen = options.read() if options.named else options.again(stored["models"])
-    how: dict[str, Any] = {"resume": resume, "repeat_broken": retry, "shard": part, "progress": _Progress().add}
+    how: dict[str, Any] = {"resume": resume, "repeat_broken": retry, "shard": part, "progress": Progress().add}
     try:
         with opened_workers(ray, rollout_workers, made.play, chosen) as workers:
             report = synthesise(made, chosen, output, workers=workers, **how)
@@ -133,22 +128,3 @@ def _stored(folder: Path) -> dict[str, Any]:
     from arpo_trainer.synthesis.synth_session import stored_settings
 
     return stored_settings(folder).as_dict() if (folder / "run.json").is_file() else {}
-
-
-class _Progress:
-    """Writes a line about what has been sampled, now and then."""
-
-    def __init__(self) -> None:
-        self._stages: Counter[str] = Counter()
-        self._broken = 0
-        self._began = self._line = time.monotonic()
-
-    def add(self, row: UnitRow) -> None:
-        """Count a sample that has just been stored."""
-        self._stages[row.env.rpartition("/")[2]] += 1
-        self._broken += row.broken
-        if time.monotonic() - self._line >= _SECONDS_BETWEEN_LINES:
-            self._line = time.monotonic()
-            counts = ", ".join(f"{name} {count}" for name, count in self._stages.items())
-            rate = self._stages.total() / (self._line - self._began)
-            sys.stderr.write(f"sampled: {counts}; {self._broken} broken; {rate:.2g} samples/s\n")

@@ -15,7 +15,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from arpo_trainer.evaluation.episode_store import (
     RESULTS,
     EpisodeEntry,
     EvalRun,
-    UnitKey,
     UnitRow,
     broken_causes,
     in_order,
@@ -120,98 +119,35 @@ def interval_of(values: Mapping[Any, list[float]]) -> MeanInterval | None:
     return clustered_share_interval(groups) if share else clustered_interval(groups)
 
 
-class RunningScore:
-    """The score of an evaluation that goes on; a later attempt of a unit replaces the earlier one."""
+def usage_of(facts: Mapping[str, Any], rows: Iterable[UnitRow]) -> dict[str, Any]:
+    """Return what episodes used: tokens (shared ones once), calls, and US dollars at the prices of run.json.
 
-    def __init__(self, metric: str = ACCURACY) -> None:
-        self.metric = metric
-        self._values: dict[tuple[str, str, str], dict[UnitKey, list[float]]] = {}
-        self._known: MeanInterval | None = None
-        self._fresh = True
-
-    def add(self, row: UnitRow) -> None:
-        """Count a unit."""
-        values = [value for entry in row.scored if (value := episode_value(entry, self.metric)) is not None]
-        self._values.setdefault((row.model, row.env, row.task), {})[row.key] = values
-        self._fresh = False
-
-    @property
-    def interval(self) -> MeanInterval | None:
-        """The mean so far with its 95 % interval; None while nothing is scored. Computed once after each `add`."""
-        if not self._fresh:
-            tasks = {task: [v for each in units.values() for v in each] for task, units in self._values.items()}
-            self._known, self._fresh = interval_of(tasks), True
-        return self._known
-
-
-@dataclass
-class EvalUsage:
-    """Counts what episodes use: tokens, calls and money, at the prices of run.json; a cost is None if one is not known.
-
-    Attributes:
-        facts: run.json.
-        episodes: number of episodes.
-        generated: tokens that models generated, shared ones once.
-        context, cached: tokens of context of all requests, and of them those from a cache.
-        calls: executed calls by tool.
-        model_usd, search_usd: cost of the models, and of the searches.
-        helper, helper_usd: of the model that helps tools at inference time (`EpisodeEntry.helper`), in no other sum.
+    A cost is None if a price is not known. `helper` and `helper_usd` are of the model that helps tools at inference
+    time (`EpisodeEntry.helper`), and are in no other sum.
     """
-
-    facts: Mapping[str, Any]
-    episodes: int = 0
-    generated: int = 0
-    context: int = 0
-    cached: int = 0
-    calls: Counter[str] = field(default_factory=Counter)
+    counts, calls, helper = Counter[str](), Counter[str](), Counter[str]()
     model_usd: float | None = 0.0
     search_usd: float | None = 0.0
-    helper: Counter[str] = field(default_factory=Counter)
     helper_usd: float | None = 0.0
-
-    def add(self, row: UnitRow) -> None:
-        """Count a unit."""
-        context, cached = (sum(getattr(e, name) for e in row.episodes) for name in ("context", "cached"))
-        calls, helper = (_total(getattr(e, name) for e in row.episodes) for name in ("calls", "helper"))
-        self.episodes += len(row.episodes)
-        self.generated += row.generated
-        self.context += context
-        self.cached += cached
-        self.calls += calls
-        model, environment = (
-            self.facts.get(n, {}).get(k, {}) for n, k in (("models", row.model), ("environments", row.env))
-        )
-        self.model_usd = _sum(self.model_usd, _model_cost(model, context, cached, row.generated))
-        searches, each = calls["search"], environment.get("search_price")
-        self.search_usd = _sum(self.search_usd, 0.0 if not searches else each and each * searches / 1000)
-        if helper:
-            self.helper.update(helper)
-            cost = _model_cost(self._helping(model), *(helper[name] for name in HELPER_TOKENS))
-            self.helper_usd = _sum(self.helper_usd, cost)
-
-    def _helping(self, model: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the facts of the model that helps: one at a server, or the policy itself."""
-        inference = self.facts.get("settings", {}).get("inference", {})
-        return {"kind": "endpoint", "price": inference.get("price")} if inference.get("model") else model
-
-    @property
-    def usd(self) -> float | None:
-        """The cost of models and searches, or None if a price is not known."""
-        return _sum(self.model_usd, self.search_usd)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the counts as plain data."""
-        names = ("episodes", "generated", "context", "cached", "model_usd", "search_usd", "usd")
-        helped = {"helper": dict(self.helper), "helper_usd": self.helper_usd} if self.helper else {}
-        return {**{name: getattr(self, name) for name in names}, "calls": dict(sorted(self.calls.items())), **helped}
-
-
-def usage_of(facts: Mapping[str, Any], rows: Iterable[UnitRow]) -> EvalUsage:
-    """Return what rows have used together."""
-    usage = EvalUsage(facts)
+    inference = facts.get("settings", {}).get("inference", {})
     for row in rows:
-        usage.add(row)
-    return usage
+        context, cached = (sum(getattr(e, name) for e in row.episodes) for name in ("context", "cached"))
+        counts.update(episodes=len(row.episodes), generated=row.generated, context=context, cached=cached)
+        called, helped = (_total(getattr(e, name) for e in row.episodes) for name in ("calls", "helper"))
+        calls += called
+        model, env = (facts.get(n, {}).get(k, {}) for n, k in (("models", row.model), ("environments", row.env)))
+        model_usd = _sum(model_usd, _model_cost(model, context, cached, row.generated))
+        searches, each = called["search"], env.get("search_price")
+        search_usd = _sum(search_usd, 0.0 if not searches else each and each * searches / 1000)
+        if helped:
+            helper.update(helped)
+            # one at a server, or the policy itself
+            helping = {"kind": "endpoint", "price": inference.get("price")} if inference.get("model") else model
+            helper_usd = _sum(helper_usd, _model_cost(helping, *(helped[name] for name in HELPER_TOKENS)))
+    amounts = {name: counts[name] for name in ("episodes", "generated", "context", "cached")}
+    costs = {"model_usd": model_usd, "search_usd": search_usd, "usd": _sum(model_usd, search_usd)}
+    found = {**amounts, **costs, "calls": dict(sorted(calls.items()))}
+    return found | ({"helper": dict(helper), "helper_usd": helper_usd} if helper else {})
 
 
 def _model_cost(model: Mapping[str, Any], context: int, cached: int, generated: int) -> float | None:
@@ -309,8 +245,8 @@ def _entry(rows: Sequence[UnitRow], model: str, env: str, facts: Mapping[str, An
         "tokens": _mean(entry.tokens for entry in episodes),
         "turns": _mean(entry.turns for entry in episodes),
         "outcomes": dict(sorted(Counter(e.outcome for row in rows for e in row.episodes).items())),
-        "cost": _cost(usage.usd),
-        "helper": {**usage.helper, "cost": _cost(usage.helper_usd)} if usage.helper else {},
+        "cost": _cost(usage["usd"]),
+        "helper": {**usage["helper"], "cost": _cost(usage["helper_usd"])} if "helper" in usage else {},
         "broken": dict(sorted(broken_causes(rows).items())),
         "episodes": sum(len(row.episodes) for row in rows),
         "scored": len(episodes),
@@ -393,11 +329,43 @@ def _rounded(value: float) -> float:
     return round(value, DIGITS) + 0.0
 
 
-# Tasks on which all samples of a model broke are left out of comparisons, and counted.
+# Comparisons of models, paired by task. Tasks on which all samples of a model broke are left out, and counted.
 
 _log = logging.getLogger(__name__)
 
 TaskKey = tuple[str, str]  # environment, task
+Paired = dict[TaskKey, tuple[list[float], list[float]]]
+
+
+def paired_values(first: Sequence[UnitRow], second: Sequence[UnitRow], metric: Callable[[str], str]) -> Paired:
+    """Return the values of both models on each task that both have; `metric` names the metric of an environment.
+
+    The same id with another question is another task.
+    """
+    asked, asks = ({(row.env, row.task): row.question for row in rows} for rows in (first, second))
+    shared = {key: None for key, question in asked.items() if asks.get(key) == question}
+    sides: list[dict[TaskKey, list[float]]] = []
+    for rows in (first, second):
+        values: dict[TaskKey, list[float]] = {}
+        for env in dict.fromkeys(env for env, _ in shared):
+            found = values_of((row for row in rows if row.env == env and (env, row.task) in shared), metric(env))
+            values |= {(env, task): each for task, each in found.items()}
+        sides.append(values)
+    # in the order of the first, so that both in the other order have the same test
+    return {key: (sides[0][key], sides[1][key]) for key in sides[0] if key in sides[1]}
+
+
+def compare_environments(values: Paired) -> dict[str, PairedComparison]:
+    """Return the comparison in each environment."""
+    return {
+        env: _compared({key: each for key, each in values.items() if key[0] == env})
+        for env in dict.fromkeys(env for env, _ in values)
+    }
+
+
+def _compared(values: Paired) -> PairedComparison:
+    first, second = ({f"{env} {task}": each[side] for (env, task), each in values.items()} for side in (0, 1))
+    return compare_paired(first, second)
 
 
 @dataclass(frozen=True)
@@ -413,31 +381,17 @@ class ChangedTask:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Two models on the same tasks.
+    """Two models on the same tasks."""
 
-    Attributes:
-        first, second: the models, "RUN: LABEL".
-        metric: what was compared.
-        environments: the comparison in each environment.
-        overall: over the tasks of all environments together.
-        gained, lost: tasks on which the second is better, and worse, the largest difference first.
-        unscored: tasks that are left out since all samples of one of the models broke.
-        apart: tasks that only one of the runs has; 0 unless only common tasks were asked for.
-    """
-
-    first: str
+    first: str  # "RUN: LABEL"
     second: str
     metric: str
     environments: dict[str, PairedComparison]
-    overall: PairedComparison
-    gained: list[ChangedTask]
+    overall: PairedComparison  # over the tasks of all environments together
+    gained: list[ChangedTask]  # on which the second is better, the largest difference first
     lost: list[ChangedTask]
-    unscored: int
-    apart: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain data."""
-        return asdict(self)
+    unscored: int  # tasks that are left out since all samples of one of the models broke
+    apart: int  # tasks that only one of the runs has
 
 
 def compare_runs(
@@ -464,23 +418,16 @@ def compare_runs(
     for env in first.facts.get("environments", {}):
         one, other = (run.facts.get("environments", {}).get(env, {}).get("revision") for run in (first, second))
         if one and other and one != other:
-            _log.warning(
-                "%s was read from the hub at %s and at %s, so answers may differ: the option revision=... reads one",
-                *(env, one, other),
-            )
+            _log.warning("%s was read from the hub at %s and at %s, so answers may differ", env, one, other)
     return [_compare(first, second, pair, metric, common) for pair in _pairs(first, second, models)]
 
 
 def _pairs(first: EvalRun, second: EvalRun, models: tuple[str, str] | None) -> list[tuple[str, str]]:
     mine, theirs = ([*dict.fromkeys(row.model for row in run.rows)] for run in (first, second))
-    for run, there in ((first, mine), (second, theirs)):
-        if not there:
-            raise ValueError(f"{run.folder} has no finished episode")
     if models is not None:
         for run, label, there in ((first, models[0], mine), (second, models[1], theirs)):
             if label not in there:
-                hint = nearest_hint(label, there)
-                raise ValueError(f"{run.folder} has no model {label!r}; there is {', '.join(there)}{hint}")
+                raise ValueError(f"{run.folder} has no model {label!r}; there is {', '.join(there)}")
         return [models]
     if first.folder.resolve() == second.folder.resolve():
         raise ValueError(f"a run cannot be compared with itself; name two of its models: --models {' '.join(mine)}")
@@ -488,77 +435,35 @@ def _pairs(first: EvalRun, second: EvalRun, models: tuple[str, str] | None) -> l
         return [(mine[0], theirs[0])]
     if shared := [label for label in mine if label in theirs]:
         return [(label, label) for label in shared]
-    raise ValueError(
-        f"the runs have no model of the same label: {', '.join(mine)} and {', '.join(theirs)}; choose with --models A B"
-    )
+    labels = " and ".join(", ".join(each) or "no finished episode" for each in (mine, theirs))
+    raise ValueError(f"the runs have no model of the same label: {labels}; choose with --models A B")
 
 
 def _compare(first: EvalRun, second: EvalRun, pair: tuple[str, str], metric: str, common: bool) -> RunComparison:
-    sides = [[row for row in run.rows if row.model == model] for run, model in zip((first, second), pair, strict=True)]
-    questions = [_questions(rows) for rows in sides]
-    apart = _different_tasks(questions, common)
-    shared = {key for key, question in questions[0].items() if questions[1].get(key) == question}
-    # in the order of the first run, so that both runs in the other order have the same test
-    values = [_values(rows, metric, shared) for rows in sides]
-    scored = [key for key in values[0] if key in values[1]]
-    if not scored:
-        raise ValueError("no task was scored in both runs")
-    kept = [{key: each[key] for key in scored} for each in values]
-    by_env = {env: [key for key in scored if key[0] == env] for env in dict.fromkeys(key[0] for key in scored)}
-    environments = {env: _paired(kept, keys) for env, keys in by_env.items()}
-    changed = [_changed(key, questions[0][key], kept) for key in scored]
+    one, two = (
+        [row for row in run.rows if row.model == label] for run, label in zip((first, second), pair, strict=True)
+    )
+    asked, asks = ({(row.env, row.task): row.question for row in rows} for rows in (one, two))
+    apart = sorted(key for key in {**asked, **asks} if asked.get(key) != asks.get(key))
+    if apart and not common:
+        raise ValueError(
+            f"the runs have different tasks: {len(apart)} are in one only or have another question "
+            f"({', '.join(f'{env} {task}' for env, task in apart[:3])}). "
+            "Evaluate both on the same tasks, or give --common to compare those that they share"
+        )
+    values = paired_values(one, two, lambda _: metric)
+    if not values:
+        raise ValueError("the runs have no scored task in common")
+    changed = [ChangedTask(*key, asked[key], *map(statistics.fmean, each)) for key, each in values.items()]
+    changed.sort(key=lambda each: -abs(each.second - each.first))
     return RunComparison(
         f"{first.folder.resolve().name}: {pair[0]}",
         f"{second.folder.resolve().name}: {pair[1]}",
         metric,
-        environments,
-        environments[scored[0][0]] if len(by_env) == 1 else _paired(kept, scored),
-        _by_size(each for each in changed if each.second > each.first),
-        _by_size(each for each in changed if each.second < each.first),
-        len(shared) - len(scored),
-        apart,
+        compare_environments(values),
+        _compared(values),
+        [each for each in changed if each.second > each.first],
+        [each for each in changed if each.second < each.first],
+        len({**asked, **asks}) - len(apart) - len(values),
+        len(apart),
     )
-
-
-def _questions(rows: Iterable[UnitRow]) -> dict[TaskKey, str]:
-    return {(row.env, row.task): row.question for row in rows}
-
-
-def _different_tasks(questions: Sequence[Mapping[TaskKey, str]], common: bool) -> int:
-    """Return how many tasks are in one run only; a task with another question under the same id is another task."""
-    one, two = questions
-    apart = [key for key in {**one, **two} if one.get(key) != two.get(key)]
-    if not set(one) - set(apart):
-        raise ValueError(
-            "the runs have no task in common: they have "
-            + " and ".join(", ".join(sorted({env for env, _ in each})) or "none" for each in questions)
-        )
-    if apart and not common:
-        some = ", ".join(f"{env} {task}" for env, task in sorted(apart)[:3])
-        raise ValueError(
-            f"the runs have different tasks: {len(apart)} are in one only or have another question ({some}). "
-            "Evaluate both on the same tasks, or give --common to compare those that they share"
-        )
-    return len(apart)
-
-
-def _values(rows: Sequence[UnitRow], metric: str, shared: set[TaskKey]) -> dict[TaskKey, list[float]]:
-    found: dict[TaskKey, list[float]] = {}
-    for env in dict.fromkeys(row.env for row in rows):
-        kept = [row for row in rows if row.env == env and (env, row.task) in shared]
-        found |= {(env, task): values for task, values in values_of(kept, metric).items()}
-    return found
-
-
-def _paired(values: Sequence[Mapping[TaskKey, list[float]]], keys: Sequence[TaskKey]) -> PairedComparison:
-    first, second = ({f"{env} {task}": each[env, task] for env, task in keys} for each in values)
-    return compare_paired(first, second)
-
-
-def _changed(key: TaskKey, question: str, values: Sequence[Mapping[TaskKey, list[float]]]) -> ChangedTask:
-    first, second = (sum(each[key]) / len(each[key]) for each in values)
-    return ChangedTask(*key, question, first, second)
-
-
-def _by_size(tasks: Iterable[ChangedTask]) -> list[ChangedTask]:
-    return sorted(tasks, key=lambda each: -abs(each.second - each.first))

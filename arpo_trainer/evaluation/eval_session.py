@@ -16,11 +16,10 @@ import itertools
 import logging
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_env.cache import Cache
@@ -41,7 +40,7 @@ from arpo_trainer.evaluation.episode_store import (
     UnitRow,
     load_eval_run,
 )
-from arpo_trainer.evaluation.eval_metrics import EvalUsage, RunningScore, usage_of, write_results
+from arpo_trainer.evaluation.eval_metrics import usage_of, write_results
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
 from arpo_trainer.evaluation.eval_shard import EvalShard, refuse_other_count
 from arpo_trainer.evaluation.suites import SUITES, SuiteRow, suite
@@ -96,13 +95,7 @@ class EvalRunner:
     concurrency: int = 64
     limits: Mapping[str, int] = field(default_factory=dict)
     on_row: Callable[[UnitRow], object] | None = None
-    _running: int = 0
     _failed: list[tuple[Unit, RolloutTree]] = field(default_factory=list)
-
-    @property
-    def running(self) -> int:
-        """The number of trajectories that are being played."""
-        return self._running
 
     @property
     def per_unit(self) -> int:
@@ -138,7 +131,6 @@ class EvalRunner:
         for unit in queue:
             # the seeds of a group depend on these two numbers
             group = Group(contexts[unit.key.env], unit.task, unit.key.sample, unit.index, unit.opening)
-            self._running += self.per_unit
             try:
                 await group.grow()
             except BaseException as several:
@@ -148,8 +140,6 @@ class EvalRunner:
                 group.fail(error)
                 self._model_failed(unit, group.tree, error)
                 continue
-            finally:
-                self._running -= self.per_unit
             self._played(unit, group.tree)
 
     def _played(self, unit: Unit, tree: RolloutTree) -> None:
@@ -187,11 +177,6 @@ class RayEvalRunner(EvalRunner):
     """
 
     workers: RolloutWorkers = field(kw_only=True)
-
-    @property
-    def running(self) -> int:
-        """The number of trajectories that are being played, over all that share the workers."""
-        return self.workers.playing * self.per_unit
 
     async def play(self, units: Iterable[Unit]) -> None:
         """Play units in their order; see `EvalRunner.play`.
@@ -431,112 +416,35 @@ def share_limits(limits: Mapping[str, int], planned: Iterable[PlannedEnv]) -> di
     return dict(limits)
 
 
-class LiveDisplay:
-    """Shows the progress of an evaluation, as a context: a table that is redrawn on a terminal, plain lines elsewhere.
+class Progress:
+    """Says on standard error how far the units of a run are, on one line of a terminal or else every 30 seconds.
 
     Args:
-        facts: run.json.
-        totals: number of units for each pair of model and environment.
-        stored: rows of earlier sittings, which count as done.
-        running: returns how many episodes are being played.
-        stream: where to write.
-        plain: write plain lines also on a terminal.
+        total: how many units are played; None if that is not known beforehand.
     """
 
-    def __init__(
-        self,
-        facts: Mapping[str, Any],
-        totals: Mapping[tuple[str, str], int],
-        stored: Sequence[UnitRow],
-        running: Callable[[], int],
-        stream: IO[str] | None = None,
-        plain: bool = False,
-    ) -> None:
-        self.totals, self.running, self.stream = dict(totals), running, stream or sys.stderr
-        self.scores = {pair: RunningScore(facts["environments"][pair[1]].get("metric", "accuracy")) for pair in totals}
-        self.done, self.broken = dict.fromkeys(totals, 0), dict.fromkeys(totals, 0)
-        self.usage, self.now = EvalUsage(facts), EvalUsage(facts)
-        for row in stored:
-            self._count(row)
-        self._began, self._played, self._line = time.monotonic(), 0, 0.0
-        self._live = None if plain or not self.stream.isatty() else self._table()
+    def __init__(self, total: int | None = None) -> None:
+        self.total, self.done, self.broken, self.tokens = total, 0, 0, 0
+        self._began = self._said = time.monotonic()
+        self._terminal = sys.stderr.isatty()
 
     def add(self, row: UnitRow) -> None:
         """Count a unit that has just been stored."""
-        self._count(row)
-        self.now.add(row)
-        self._played += 1
-        if self._live is None and time.monotonic() - self._line >= SECONDS_BETWEEN_LINES:
-            self._write_line()
+        self.done, self.broken, self.tokens = self.done + 1, self.broken + row.broken, self.tokens + row.generated
+        if time.monotonic() - self._said >= (0.5 if self._terminal else SECONDS_BETWEEN_LINES):
+            self.say()
 
-    def repeat(self, row: UnitRow) -> None:
-        """Take back a stored row, since its unit is played again."""
-        self.done[row.model, row.env] -= 1
-        self.broken[row.model, row.env] -= row.broken
-
-    def __enter__(self) -> LiveDisplay:
-        self._began = self._line = time.monotonic()
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-        else:
-            self._write_line()
-
-    def summary(self) -> str:
-        """Return one line: done, running, broken, score, speed, cost and the time left."""
-        done, total = sum(self.done.values()), sum(self.totals.values())
-        seconds = max(time.monotonic() - self._began, 1e-9)
-        left = "nothing" if done == total else "not known"
-        if done < total and self._played:
-            left = duration((total - done) * seconds / self._played)
-        score = self._score(next(iter(self.totals))) if len(self.totals) == 1 else ""
-        parts = [f"{done}/{total} done", f"{self.running()} running", f"{sum(self.broken.values())} broken", score]
-        parts += [f"{self.now.generated / seconds:,.0f} tokens/s", f"{self.now.calls.total() / seconds:,.1f} calls/s"]
-        cost = "cost not known" if self.usage.usd is None else f"{self.usage.usd:,.2f} USD"
-        return ", ".join(filter(None, [*parts, cost, f"{left} left"]))
-
-    def _count(self, row: UnitRow) -> None:
-        pair = (row.model, row.env)
-        if pair in self.totals:
-            self.done[pair] += 1
-            self.broken[pair] += row.broken
-            self.scores[pair].add(row)
-            self.usage.add(row)
-
-    def _score(self, pair: tuple[str, str]) -> str:
-        interval = self.scores[pair].interval
-        if interval is None:
-            return ""
-        mean, low, high = (100 * value for value in (interval.mean, interval.low, interval.high))
-        return f"{self.scores[pair].metric} {mean:.1f} [{low:.1f}, {high:.1f}]"
-
-    def _write_line(self) -> None:
-        self._line = time.monotonic()
-        self.stream.write(f"{duration(self._line - self._began)}: {self.summary()}\n")
-        self.stream.flush()
-
-    def _table(self) -> Any:
-        from rich.console import Console
-        from rich.live import Live
-
-        console = Console(file=self.stream, highlight=False, markup=False)
-        return Live(console=console, get_renderable=self._drawn, refresh_per_second=4, transient=True)
-
-    def _drawn(self) -> Any:
-        from rich.console import Group
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False)
-        for column in ("MODEL", "ENVIRONMENT", "DONE", "BROKEN", "SCORE SO FAR"):
-            table.add_column(column, justify="right" if column in ("DONE", "BROKEN") else "left")
-        for pair, total in self.totals.items():
-            cells = (*pair, f"{self.done[pair]}/{total}", str(self.broken[pair]), self._score(pair))
-            table.add_row(*cells, style="dim" if self.done[pair] == total else None)
-        return Group(table, self.summary())
+    def say(self, last: bool = False) -> None:
+        """Write how far it is."""
+        self._said = time.monotonic()
+        seconds = max(self._said - self._began, 1e-9)
+        rate, of = f"{self.tokens / seconds:,.0f} tokens/s", f"/{self.total}" if self.total is not None else ""
+        text = f"{duration(seconds)}: {self.done}{of} units played, {self.broken} broken, {rate}"
+        if self.total and 0 < self.done < self.total:
+            text += f", {duration((self.total - self.done) * seconds / self.done)} left"
+        # on a terminal each line takes the place of the one before
+        sys.stderr.write(f"\r{text}\x1b[K" + "\n" * last if self._terminal else f"{text}\n")
+        sys.stderr.flush()
 
 
 def duration(seconds: float) -> str:
@@ -545,25 +453,6 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s" if minutes else f"{rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
-
-
-@dataclass
-class _Sitting:
-    """One call of `run_evaluation`: what it works on."""
-
-    settings: EvalSettings
-    models: list[EvalModel]
-    planned: list[PlannedEnv]
-    store: EpisodeStore
-    facts: dict[str, Any]
-    cache: Cache | None
-    repeat_broken: bool
-    shard: EvalShard | None = None
-    workers: RolloutWorkers | None = None
-    playing: EvalRunner | None = None
-
-    def running(self) -> int:
-        return self.playing.running if self.playing else 0
 
 
 def run_evaluation(
@@ -575,7 +464,6 @@ def run_evaluation(
     repeat_broken: bool = False,
     shard: EvalShard | None = None,
     workers: RolloutWorkers | None = None,
-    plain: bool = False,
 ) -> EvalRun:
     """Play what is missing, and write the results.
 
@@ -588,7 +476,6 @@ def run_evaluation(
         shard: play only this part, into a folder of its own in `output` (`merge_shards` joins them). A folder that
             holds a shard is continued as this shard.
         workers: play on these; this process alone writes to the folder. The models have to be served.
-        plain: show the progress as plain lines also on a terminal.
 
     Returns:
         The stored evaluation or shard, those of earlier sittings included.
@@ -619,14 +506,23 @@ def run_evaluation(
             raise ValueError(UNSEEN.format(model=f"{blind.label!r} (a model of kind {blind.kind!r})"))
         limits = share_limits(settings.limits, planned)
         store = held.enter_context(EpisodeStore(folder))
-        # again, now that no other process can write: one may have played while the environments were made
-        stored = stored_facts(folder, settings, resume or repeat_broken)
         shard = EvalShard.of(stored) or shard
-        facts = facts_of(folder, settings, planned, stored, shard)
-        played = replace(settings, limits=limits)
-        sitting = _Sitting(played, models, planned, store, facts, cache, repeat_broken, shard, workers)
+        facts, played = facts_of(folder, settings, planned, stored, shard), replace(settings, limits=limits)
+        missing = {
+            model: missing_units(planned, model.label, settings, store, repeat_broken, shard) for model in models
+        }
         with _recording(folder, facts, store):
-            _play_all(sitting, plain)
+            for model in [model for model, units in missing.items() if units]:
+                resolve_model(model.model_id)  # all of them before the first, which may take hours
+            shown = Progress(sum(map(len, missing.values())))
+            try:
+                for model, units in missing.items():
+                    if units:
+                        _play_model(played, model, units, planned, store, cache, workers, shown)
+                        eval_settings.free_memory()
+            finally:
+                if shown.total:
+                    shown.say(last=True)
         if cache:
             cache.close()
     return load_eval_run(folder)
@@ -654,43 +550,25 @@ def broken_share(found: EvalRun) -> float:
     return sum(episode.reward is None for episode in episodes) / len(episodes) if episodes else 0.0
 
 
-def _play_all(sitting: _Sitting, plain: bool) -> None:
-    rest = (sitting.settings, sitting.store, sitting.repeat_broken, sitting.shard)
-    units = {model.label: missing_units(sitting.planned, model.label, *rest) for model in sitting.models}
-    for model in sitting.models:
-        if units[model.label]:
-            resolve_model(model.model_id)  # all of them before the first, which may take hours
-    # a resumed run may ask for fewer tasks than are stored
-    stored = sitting.store.rows
-    count = Counter((key.model, key.env) for key in {*stored, *(unit.key for each in units.values() for unit in each)})
-    totals = {(m.label, one.label): count[m.label, one.label] for m in sitting.models for one in sitting.planned}
-    with LiveDisplay(sitting.facts, totals, list(stored.values()), sitting.running, plain=plain) as shown:
-        for model in sitting.models:
-            if not units[model.label]:
-                continue
-            for unit in units[model.label]:
-                if unit.key in stored:
-                    shown.repeat(stored[unit.key])
-            _play_model(sitting, model, units[model.label], shown)
-            eval_settings.free_memory()
-
-
-def _play_model(sitting: _Sitting, model: EvalModel, units: list[Unit], shown: LiveDisplay) -> None:
-    settings, tokenizer = sitting.settings, eval_settings.load_tokenizer(model)
+def _play_model(
+    settings: EvalSettings,
+    model: EvalModel,
+    units: list[Unit],
+    planned: Sequence[PlannedEnv],
+    store: EpisodeStore,
+    cache: Cache | None,
+    workers: RolloutWorkers | None,
+    shown: Progress,
+) -> None:
+    tokenizer = eval_settings.load_tokenizer(model)
     # an endpoint has a context of its own; the tokenizer may be that of another model
     context = None if model.kind == "endpoint" else eval_settings.context_length(model.model_id)
     rollout = settings.rollout_settings(context, endpoint=model.kind == "endpoint")
-    backend, template = open_recorded(model, tokenizer, sitting.cache), settings.chat_template_kwargs
-    tools = open_inference_tools(settings.inference_settings, sitting.cache)
-    engines = {
-        one.label: Engine(backend, tokenizer, one.env, rollout, template, inference=tools) for one in sitting.planned
-    }
-    parts: Any = (backend, engines, sitting.store, settings.concurrency, settings.limits, shown.add)
-    sitting.playing = RayEvalRunner(*parts, workers=sitting.workers) if sitting.workers else EvalRunner(*parts)
-    try:
-        run(sitting.playing.play(units))
-    finally:
-        sitting.playing = None  # it holds the model
+    backend, template = open_recorded(model, tokenizer, cache), settings.chat_template_kwargs
+    tools = open_inference_tools(settings.inference_settings, cache)
+    engines = {one.label: Engine(backend, tokenizer, one.env, rollout, template, inference=tools) for one in planned}
+    parts: Any = (backend, engines, store, settings.concurrency, settings.limits, shown.add)
+    run((RayEvalRunner(*parts, workers=workers) if workers else EvalRunner(*parts)).play(units))
 
 
 def open_recorded(model: EvalModel, tokenizer: Any, cache: Cache | None) -> Backend:
@@ -749,6 +627,6 @@ def _recording(folder: Path, facts: dict[str, Any], store: EpisodeStore) -> Iter
             yield
     finally:
         rows = list(store.rows.values())
-        facts["usage"] = usage_of(facts, rows).as_dict()
+        facts["usage"] = usage_of(facts, rows)
         write_facts(folder / FACTS, facts)
         write_results(folder, rows, facts)

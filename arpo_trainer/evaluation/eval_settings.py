@@ -105,6 +105,7 @@ class EvalSettings:
             raise ValueError(f"no tool at inference time for {self.inference}: name them with --with debugger,...")
         temperature = {**PAPER_SAMPLING, **self.rollout}["temperature"]
         self.inference_settings.check(temperature)
+        self.rollout_settings()  # refuses values of `rollout` before a folder is made
 
     @property
     def branches(self) -> bool:

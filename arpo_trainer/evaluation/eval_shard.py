@@ -259,7 +259,7 @@ def _write(target: Path, runs: Sequence[EvalRun], status: str) -> None:
             for run, row in _ordered(facts, runs):
                 store.copy(row, _whole_line(run, row))
             rows = list(store.rows.values())
-        facts["usage"] = usage_of(facts, rows).as_dict()
+        facts["usage"] = usage_of(facts, rows)
         write_facts(scratch / FACTS, facts)
         if facts["kind"] == KIND:
             write_results(scratch, rows, facts)

@@ -15,16 +15,17 @@ import contextlib
 import fcntl
 import inspect
 import json
+import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from arpo_env.episode import FOLD, Call, Episode, Outcome, Turn
+from arpo_env.episode import Call, Episode, Outcome, Turn
 from arpo_env.errors import GradingError
 from arpo_env.grading import Grader, Score
 from arpo_env.memory_folding import memory_text
@@ -37,14 +38,9 @@ from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 from envs_registry.spec import load_object
 
-_RIGHT_CALLS = "right_calls"
-
-
-@dataclass
-class PlayedEpisode(Episode):
-    """An episode that was played before, with the components that its reward had then."""
-
-    components: dict[str, float] = field(default_factory=dict)
+logger = logging.getLogger(__name__)
+GIVE_UP = 50  # failures before the first success
+_EVERY = 200  # verdicts between two lines of progress
 
 
 @dataclass(frozen=True)
@@ -61,12 +57,7 @@ class StoredEpisode:
         """Its entry in the row."""
         return self.row.episodes[self.number]
 
-    @property
-    def answer(self) -> str | None:
-        """Its answer."""
-        return self.entry.answer
-
-    def episode(self) -> PlayedEpisode:
+    def episode(self) -> Episode:
         """Return the episode as rewards take it, from the stored spans.
 
         Turns, results, and names and states of calls are there; the arguments of calls are not stored.
@@ -85,10 +76,8 @@ class StoredEpisode:
                 names = [name for name in tool.get("name", "").split("+") if name]
                 turns[-1].images += tool.get("images", ())
                 turns[-1].calls += [Call(name, tool.get("status", ""), tool.get("seconds", 0.0)) for name in names]
-        outcome: Any = self.entry.outcome
-        ended: Outcome = outcome
-        parts = dict(self.entry.components)
-        return PlayedEpisode(self.task, turns, answer=self.answer, outcome=ended, components=parts)
+        ended: Outcome = self.entry.outcome  # type: ignore[assignment]
+        return Episode(self.task, turns, answer=self.entry.answer, outcome=ended)
 
 
 # returns the score of an episode, or raises if it cannot decide, which never counts as wrong
@@ -102,34 +91,25 @@ def stored_episodes(run: EvalRun) -> Iterator[StoredEpisode]:
         ValueError: traces.jsonl is missing or was changed.
     """
     for row in run.rows:
-        if any(_gradable(entry) for entry in row.episodes):
+        gradable = [n for n, e in enumerate(row.episodes) if e.reward is not None or e.answer is not None]
+        if gradable:
             tree = run.tree(row)
             task = Task.from_dict(tree.task)
-            yield from (
-                StoredEpisode(row, number, task, tree) for number, entry in enumerate(row.episodes) if _gradable(entry)
-            )
-
-
-def _gradable(entry: EpisodeEntry) -> bool:
-    return entry.reward is not None or entry.answer is not None
+            yield from (StoredEpisode(row, number, task, tree) for number in gradable)
 
 
 def grader_scorer(grader: Grader) -> Scorer:
     """Return a scorer that asks a grader; an episode without an answer has 0, as when it was played."""
-
-    async def score(stored: StoredEpisode) -> Score:
-        return Score(0.0) if stored.answer is None else await grader.grade(stored.answer, stored.task)
-
-    return score
+    return function_scorer(grader.grade)
 
 
 def function_scorer(function: Callable[[str, Task], Any]) -> Scorer:
     """Return a scorer from a function of (answer, task): a number, True or False, or a `Score`; it may be async."""
 
     async def score(stored: StoredEpisode) -> Score:
-        if stored.answer is None:
+        if stored.entry.answer is None:
             return Score(0.0)
-        value = function(stored.answer, stored.task)
+        value = function(stored.entry.answer, stored.task)
         if inspect.isawaitable(value):
             value = await value
         if isinstance(value, Score):
@@ -149,78 +129,50 @@ def reward_scorer(rewards: Rewards) -> Scorer:
         if stored.entry.reward is None or "accuracy" not in parts:
             raise GradingError("the episode was not graded when it was played: grade it with --scorer instead")
         value, format_ok = parts.pop("accuracy"), parts.pop("format", 1.0) > 0
-        episode = stored.episode()
-        if isinstance(rewards, DeepAgentRewards) and rewards.correct is None:
-            _refuse_repeats(episode)
-        grade = await rewards(episode, Score(value, parts), format_ok)
+        grade = await rewards(stored.episode(), Score(value, parts), format_ok)
         return Score(grade.reward, grade.components)
 
     return score
 
 
-def _refuse_repeats(episode: Episode) -> None:
-    # the names of calls do not say which of them repeat an earlier one
-    worked = [call.name for turn in episode.turns for call in turn.calls if call.status == "ok"]
-    if twice := next((name for name in worked if worked.count(name) > 1 and name != FOLD), None):
-        raise GradingError(
-            f"{twice} was called more than once, and the arguments of calls are not stored, so that a repeated call "
-            "cannot be told from another one: give correct: gold, if the run has the component right_calls, or "
-            "MODULE:NAME of a function of the episode"
-        )
-
-
-def _counted_right_calls(episode: Any) -> float:
-    if _RIGHT_CALLS not in episode.components:
-        raise GradingError("right calls were not counted when the episode was played")
-    return float(episode.components[_RIGHT_CALLS])
-
-
-def read_reward(text: str, components: Collection[str] = ()) -> Rewards:
+def read_reward(text: str) -> Rewards:
     """Return the reward that a command line names.
 
     Args:
-        text: "paper", "tool-star", "deepagent", "reference", weights in YAML ("{accuracy: 1, format: 0.2}"), or
-            MODULE:NAME of a function of the episode or of anything that `Rewards.of` takes.
-        components: names of the components that the episodes have; `right_calls` is for "{deepagent: {correct: gold}}".
+        text: "paper", "tool-star", "reference", weights in YAML ("{accuracy: 1, format: 0.2}"), or MODULE:NAME of a
+            function of the episode or of anything that `Rewards.of` takes.
 
     Raises:
-        ValueError: it is none of these, or needs a component that the episodes do not have.
+        ValueError: it is none of these.
     """
-    own = {_RIGHT_CALLS: (_counted_right_calls, 0.0)} if _RIGHT_CALLS in components else None
     if ":" in text and not text.lstrip().startswith("{"):
         found = load_object(text, "--reward")
-        plain = isinstance(found, Rewards | dict | str)
-        return Rewards.of(found if plain else {text.partition(":")[2]: (found, 1.0)}, own)
-    try:
-        return Rewards.of(yaml.safe_load(text), own)
-    except yaml.YAMLError as error:
-        raise ValueError(f"--reward {text!r} is not YAML: write '{{accuracy: 1, format: 0.2}}'") from error
+        known = isinstance(found, Rewards | dict | str)
+        rewards = Rewards.of(found if known else {text.partition(":")[2]: (found, 1.0)})
+    else:
+        try:
+            rewards = Rewards.of(yaml.safe_load(text))
+        except yaml.YAMLError as error:
+            raise ValueError(f"--reward {text!r} is not YAML: write '{{accuracy: 1, format: 0.2}}'") from error
+    if isinstance(rewards, DeepAgentRewards):
+        raise ValueError(f"--reward {text}: deepagent compares the arguments of calls, which are not stored")
+    return rewards
 
 
-GIVE_UP = 50  # failures before the first success
 VerdictKey = tuple[UnitKey, int, int]  # unit, attempt, trajectory
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One line of RUN/scores/NAME.jsonl.
-
-    Attributes:
-        model, env, task, sample: the unit's key.
-        attempt: of the unit: an episode that was played again is graded again.
-        trajectory: number of the trajectory.
-        value: the score, or None if it could not be decided.
-        parts: what it was made of.
-        error: why there is no value, or None.
-    """
+    """One line of RUN/scores/NAME.jsonl."""
 
     model: str
     env: str
     task: str
     sample: int
-    attempt: int
+    attempt: int  # of the unit: an episode that was played again is graded again
     trajectory: int
-    value: float | None
+    value: float | None  # the score, or None if it could not be decided
     parts: dict[str, float]
     error: str | None = None
 
@@ -233,9 +185,7 @@ class Verdict:
 class VerdictFile:
     """RUN/scores/NAME.jsonl, opened for appending; of several verdicts on one answer the last counts.
 
-    Args:
-        path: the file; its folder is created.
-        about: what grades, as plain data: the first line, so that a file holds the verdicts of one scorer only.
+    `about` says what grades, and is the first line, so that a file holds the verdicts of one scorer only.
 
     Raises:
         ValueError: the file was written by another scorer, or a line cannot be read.
@@ -247,12 +197,12 @@ class VerdictFile:
         self.path, self.verdicts = path, dict[VerdictKey, Verdict]()
         self._lines = JsonLines(path)
         try:
-            try:
-                fcntl.flock(self._lines.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise BlockingIOError(f"another process is writing to {path}; wait for it, or give --name") from error
+            fcntl.flock(self._lines.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             cut_half_line(path)
             self._read({"format": 1, **about})
+        except BlockingIOError as error:
+            self.close()
+            raise BlockingIOError(f"another process is writing to {path}; wait for it, or give --name") from error
         except BaseException:
             self.close()
             raise
@@ -310,14 +260,7 @@ class Rescored:
         return sum(self.broken.values()) / self.answers if self.answers else 0.0
 
 
-async def rescore(
-    run: EvalRun,
-    name: str,
-    scorer: Scorer,
-    about: Mapping[str, Any],
-    concurrency: int = 16,
-    on_verdict: Callable[[Verdict], object] | None = None,
-) -> Rescored:
+async def rescore(run: EvalRun, name: str, scorer: Scorer, about: Mapping[str, Any], concurrency: int = 16) -> Rescored:
     """Grade the stored answers of a run that have no verdict of this name yet, and summarise all verdicts.
 
     Args:
@@ -326,7 +269,6 @@ async def rescore(
         scorer: returns the score of an episode. What it raises is noted as the error of that verdict.
         about: what grades, as plain data: model, prompt version and the like.
         concurrency: maximum number of answers that are graded at once.
-        on_verdict: called after each verdict.
 
     Raises:
         ValueError: there is nothing to grade, or the name belongs to another scorer.
@@ -335,8 +277,38 @@ async def rescore(
     with contextlib.closing(VerdictFile(run.folder / SCORES / f"{name}.jsonl", about)) as file:
         known = {key for key, verdict in file.verdicts.items() if verdict.value is not None}
         missing = (each for each in stored_episodes(run) if (each.row.key, each.row.attempt, each.number) not in known)
-        await _grade_all(missing, scorer, file, concurrency, on_verdict)
+        done, failed, reached = 0, 0, bool(known)
+
+        async def work() -> None:
+            nonlocal done, failed, reached
+            for stored in missing:  # shared by all workers, and read as far as they come: trees are large
+                verdict = await _verdict(stored, scorer)
+                file.add(verdict)
+                done, failed, reached = done + 1, failed + (verdict.value is None), reached or verdict.value is not None
+                if done % _EVERY == 0:
+                    logger.info("%d answers graded", done)
+                if failed >= GIVE_UP and not reached:
+                    raise RuntimeError(
+                        f"the first {failed} answers could not be graded; the last error: {verdict.error}. Mend it "
+                        "and run the same command again"
+                    )
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(concurrency):
+                    group.create_task(work())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # as the caller knows it, not as a group
         return _summary(run, file, rewards="reward" in about)
+
+
+async def _verdict(stored: StoredEpisode, scorer: Scorer) -> Verdict:
+    about = {**asdict(stored.row.key), "attempt": stored.row.attempt, "trajectory": stored.number}
+    try:
+        score = await scorer(stored)
+    except Exception as failure:  # a grader of the user's may raise anything, and one answer must not end the run
+        return Verdict(**about, value=None, parts={}, error=f"{type(failure).__name__}: {failure}")
+    return Verdict(**about, value=score.value, parts=dict(score.parts))
 
 
 def write_rescored(found: Rescored) -> None:
@@ -354,66 +326,24 @@ def write_rescored(found: Rescored) -> None:
     write_whole(found.path.with_suffix(".disagreements.jsonl"), lines)
 
 
-async def _grade_all(
-    missing: Iterator[StoredEpisode],
-    scorer: Scorer,
-    file: VerdictFile,
-    concurrency: int,
-    on_verdict: Callable[[Verdict], object] | None,
-) -> None:
-    failed, reached = 0, any(verdict.value is not None for verdict in file.verdicts.values())
-
-    async def work() -> None:
-        nonlocal failed, reached
-        for stored in missing:  # shared by all workers, and read as far as they come: trees are large
-            verdict = await _verdict(stored, scorer)
-            file.add(verdict)
-            reached, failed = reached or verdict.value is not None, failed + (verdict.value is None)
-            if on_verdict is not None:
-                on_verdict(verdict)
-            if failed >= GIVE_UP and not reached:
-                raise RuntimeError(
-                    f"the first {failed} answers could not be graded; the last error: {verdict.error}. Mend it and "
-                    "run the same command again"
-                )
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(work())
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None  # as the caller knows it, not as a group
-
-
-async def _verdict(stored: StoredEpisode, scorer: Scorer) -> Verdict:
-    about = {**asdict(stored.row.key), "attempt": stored.row.attempt, "trajectory": stored.number}
-    try:
-        score = await scorer(stored)
-    except Exception as failure:  # a grader of the user's may raise anything, and one answer must not end the run
-        return Verdict(**about, value=None, parts={}, error=f"{type(failure).__name__}: {failure}")
-    return Verdict(**about, value=score.value, parts=dict(score.parts))
-
-
 _Found = list[tuple[Verdict, EpisodeEntry, dict[str, Any]]]
 
 
 def _summary(run: EvalRun, file: VerdictFile, rewards: bool) -> Rescored:
     """Summarise the verdicts on the episodes that count: the last attempts."""
-    found: _Found = []
+    pairs: dict[tuple[str, str], _Found] = {}
     for row in run.rows:
         about = {**asdict(row.key), "question": row.question, "answers": row.answers}
         for number, entry in enumerate(row.episodes):
             if (verdict := file.verdicts.get((row.key, row.attempt, number))) is not None:
-                found.append((verdict, entry, {**about, "trajectory": number, "answer": entry.answer}))
+                each = (verdict, entry, {**about, "trajectory": number, "answer": entry.answer})
+                pairs.setdefault((row.model, row.env), []).append(each)
+    found = [each for of_pair in pairs.values() for each in of_pair]
     if not found:
         raise ValueError(f"{run.folder} has no answer to grade: no episode was played to its end")
-    pairs: dict[tuple[str, str], _Found] = {}
-    for each in found:
-        pairs.setdefault((each[0].model, each[0].env), []).append(each)
     compared, readable = _compared(found, rewards)
     scores = [_score(each, pair, rewards) for pair, each in pairs.items()]
-    errors = [verdict.error or "unknown" for verdict, _, _ in found if verdict.value is None]
-    broken = Counter(error.partition(":")[0] for error in errors)
+    broken = Counter((verdict.error or "").partition(":")[0] for verdict, _, _ in found if verdict.value is None)
     return Rescored(file.path, scores, compared, readable, dict(sorted(broken.items())), len(found))
 
 
@@ -436,16 +366,14 @@ def _score(found: _Found, pair: tuple[str, str], rewards: bool) -> dict[str, Any
 
 def _compared(found: _Found, rewards: bool) -> tuple[Agreement | None, list[dict[str, Any]]]:
     """Compare with the scores of the run: verdicts (right or not), or rewards."""
-    before: dict[str, float] = {}
-    now: dict[str, float] = {}
     readable: dict[str, dict[str, Any]] = {}
     for number, (verdict, entry, about) in enumerate(found):
         if verdict.value is not None and entry.reward is not None:
-            name = str(number)
-            before[name] = round(entry.reward, 6) if rewards else episode_value(entry) or 0.0
-            now[name] = round(verdict.value, 6) if rewards else float(verdict.value >= 1.0)
-            readable[name] = {**about, "before": before[name], "now": now[name], "value": verdict.value}
-    if not now:
+            before = round(entry.reward, 6) if rewards else episode_value(entry) or 0.0
+            now = round(verdict.value, 6) if rewards else float(verdict.value >= 1.0)
+            readable[str(number)] = {**about, "before": before, "now": now, "value": verdict.value}
+    if not readable:
         return None, []
-    both = agreement(before, now)
+    sides = ({name: each[side] for name, each in readable.items()} for side in ("before", "now"))
+    both = agreement(*sides)
     return both, [readable[name] for name in both.disagreements]

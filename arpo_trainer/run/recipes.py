@@ -75,7 +75,9 @@ def read_settings(
         settings = _merge(settings, {name: {option: value}}) if dot else {**settings, name: value}
     if options:
         settings = _merge(settings, {"env_kwargs": options})
-    return {name: _as_number(value) for name, value in settings.items()}
+    # YAML reads `no` as False, and transformers' strategies have a "no"
+    no = {name: "no" for name, value in settings.items() if name.endswith("_strategy") and value is False}
+    return {name: _as_number(value) for name, value in (settings | no).items()}
 
 
 def read_section(section: dict[str, Any], command: str) -> dict[str, Any]:

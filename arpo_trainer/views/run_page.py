@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import datetime
-import functools
 import gzip
 import importlib.util
 import itertools
@@ -20,15 +19,22 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
 from arpo_trainer.demo_model import DEMO_MODEL, demo_model_folder
 from arpo_trainer.evaluation.episode_store import TRACES, EpisodeEntry, EvalRun, UnitRow, load_eval_run
-from arpo_trainer.evaluation.eval_metrics import ACCURACY, episode_value, mean_seconds, results
+from arpo_trainer.evaluation.eval_metrics import (
+    ACCURACY,
+    compare_environments,
+    episode_value,
+    mean_seconds,
+    paired_values,
+    results,
+)
 from arpo_trainer.report.html_report import clean_data, make_page, tree_data
 from arpo_trainer.report.run_data import write_whole
-from arpo_trainer.statistics import compare_paired
 from arpo_trainer.tree import RolloutTree
 
 logger = logging.getLogger(__name__)
@@ -45,7 +51,7 @@ class TokenWidths:
 
     def __init__(self, decode: Any) -> None:
         self._decode = decode
-        self._one = functools.lru_cache(maxsize=200_000)(lambda token: decode([token]))
+        self._one = lru_cache(maxsize=200_000)(lambda token: decode([token]))
 
     @classmethod
     def of_model(cls, model: str | Path | None) -> TokenWidths | None:
@@ -63,7 +69,7 @@ class TokenWidths:
         except Exception as error:  # the library raises nothing more specific
             logger.warning("%s cannot be read (%s): texts are not coloured by entropy", path, error)
             return None
-        return cls(functools.partial(tokenizer.decode, skip_special_tokens=False))
+        return cls(partial(tokenizer.decode, skip_special_tokens=False))
 
     def __call__(self, ids: Sequence[int], text: str) -> list[int] | None:
         """Return the length of each token's text in UTF-16 units, as browsers count; None if they do not fit `text`.
@@ -365,7 +371,7 @@ def packed(value: Any) -> str:
 
 def json_bytes(value: Any) -> bytes:
     """Return plain data as JSON in UTF-8; half of a surrogate pair, which a model may write, becomes "?"."""
-    write = functools.partial(json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
+    write = partial(json.dumps, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
     try:
         text = write(value)
     except ValueError:  # a number that is not finite, which is rare: to look for it in all trees would take long
@@ -470,30 +476,19 @@ def unique_names(runs: Sequence[EvalRun]) -> list[str]:
 
 def comparisons(runs: Sequence[EvalRun]) -> Iterator[dict[str, Any]]:
     """Yield paired comparisons of models or runs, by environment, over the tasks that both have."""
-    groups: dict[tuple[int, str], dict[str, list[UnitRow]]] = {}
+    groups: dict[tuple[int, str], list[UnitRow]] = {}
     for number, run in enumerate(runs):
         for row in run.rows:
-            groups.setdefault((number, row.model), {}).setdefault(row.env, []).append(row)
+            groups.setdefault((number, row.model), []).append(row)
     for first, second in _compared(list(groups))[:_PAIRS]:
-        for env in [env for env in groups[first] if env in groups[second]]:
-            one, two = (task_scores(groups[side][env], metric_of(runs[side[0]].facts, env)) for side in (first, second))
-            asked, asks = ({row.task: row.question for row in groups[side][env]} for side in (first, second))
-            # the same id with another question is another task
-            shared = [task for task, scores in one.items() if scores and two.get(task) and asked[task] == asks[task]]
-            if shared:
-                result = compare_paired({task: one[task] for task in shared}, {task: two[task] for task in shared})
-                numbers = {name: getattr(result, name) for name in ("first", "second", "difference", "low", "high")}
-                counts = {"p": result.p_value, "gained": len(result.gained), "lost": len(result.lost)}
-                yield {"sides": [first, second], "env": env, "tasks": result.tasks, **numbers, **counts}
-
-
-def task_scores(rows: Sequence[UnitRow], metric: str) -> dict[str, list[float]]:
-    """Return the scores of each task's independent samples; those that broke are left out."""
-    scores: dict[str, list[float]] = {}
-    for row in rows:
-        found = [episode_value(entry, metric) for entry in row.scored]
-        scores.setdefault(row.task, []).extend(score for score in found if score is not None)
-    return scores
+        try:
+            values = paired_values(groups[first], groups[second], partial(metric_of, runs[first[0]].facts))
+        except ValueError:  # no episode has an environment's metric
+            values = paired_values(groups[first], groups[second], lambda _: ACCURACY)
+        for env, result in compare_environments(values).items():
+            numbers = {name: getattr(result, name) for name in ("first", "second", "difference", "low", "high")}
+            counts = {"p": result.p_value, "gained": len(result.gained), "lost": len(result.lost)}
+            yield {"sides": [first, second], "env": env, "tasks": result.tasks, **numbers, **counts}
 
 
 def _compared(sides: list[tuple[int, str]]) -> list[tuple[tuple[int, str], tuple[int, str]]]:

@@ -205,9 +205,6 @@ def test_an_array_plays_shards_and_joins_them(slurm: FakeSlurm, shards: str, sha
     assert slurm.run("evaluate.sbatch", **given)[0] == 0
     status, _, [play, merge] = slurm.run("merge.sbatch", **given, SLURMD_NODENAME="", OPTIONS="")
     assert status == 0
-    assert (
-        play.words
-        == f"eval reasoning arpo/GAIA-v0 --model x/y --vllm --plain --shard {shard} --resume --output evals/y"
-    )
+    assert play.words == f"eval reasoning arpo/GAIA-v0 --model x/y --vllm --shard {shard} --resume --output evals/y"
     assert merge.words == "eval merge evals/y"
     assert slurm.run("evaluate.sbatch", **{**given, "SUITES": ""})[0] == 1

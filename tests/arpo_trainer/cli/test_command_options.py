@@ -36,6 +36,7 @@ def test_environment_options_of_a_training_are_merged_into_env_kwargs(tmp_path: 
     settings = read_settings(path, ["eval_env_kwargs.split=test", "limits.python=2"], ["level=1e-1"])
     assert settings["env_kwargs"] == {"level": 0.1, "split": "train"}
     assert (settings["eval_env_kwargs"], settings["limits"]) == ({"split": "test"}, {"python": 2})
+    assert read_settings(path, ["eval_strategy=no"])["eval_strategy"] == "no"  # YAML reads False
 
 
 def test_the_launcher_s_flags_are_spelled_both_ways() -> None:

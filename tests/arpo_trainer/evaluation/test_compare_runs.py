@@ -74,7 +74,7 @@ def test_different_tasks_are_refused_unless_only_common_ones_are_asked_for() -> 
     [found] = compare_runs(run(one), run(two, "two"), common=True)
     assert (found.overall.tasks, found.overall.difference, found.apart) == (1, -1.0, 2)
     two[0].question = "another one?"  # the same id in another file
-    with pytest.raises(ValueError, match="no task in common"):
+    with pytest.raises(ValueError, match="no scored task in common"):
         compare_runs(run(one), run(two, "two"), common=True)
 
 
@@ -101,5 +101,5 @@ def test_models_are_chosen_or_matched_by_label() -> None:
         compare_runs(run(rows), run(rows), models=("a", "c"))
     with pytest.raises(ValueError, match="no model of the same label: a, b and c"):
         compare_runs(run(rows), run(rows_of_values({"t0": [1.0]}, model="c"), "two"))
-    with pytest.raises(ValueError, match="no finished episode"):
+    with pytest.raises(ValueError, match="and no finished episode"):
         compare_runs(run(rows), run([], "two"))

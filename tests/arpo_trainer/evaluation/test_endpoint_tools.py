@@ -32,7 +32,7 @@ def command(name: str, protocol: str, server: ChatServer, model: Path, output: P
         str(output),
     ]
     endpoint = ["--model", str(model), "--endpoint", server.address, "--endpoint-model", "m"]
-    single = ["--plain"] if name == "eval" else ["--num-generations", "1"]
+    single = [] if name == "eval" else ["--num-generations", "1"]
     return [name, "arpo/Arithmetic-v0", *options, *endpoint, *single]
 
 

@@ -37,7 +37,7 @@ def mends_even(body: dict[str, Any]) -> tuple[int, Any]:
 
 
 def command(folder: Path, model: Path, *more: str) -> list[str]:
-    plan = ["--env-set", "level=3", "--tasks", "4", "--output", str(folder), "--plain", "--model", str(model)]
+    plan = ["--env-set", "level=3", "--tasks", "4", "--output", str(folder), "--model", str(model)]
     return ["eval", "arpo/Arithmetic-v0", *plan, *more]
 
 
@@ -115,8 +115,8 @@ def test_a_tree_is_helped_and_a_retry_has_the_same_tools(model_folder: Path, tmp
         down.clear()
         down.append(False)
         # with other tools it would be another evaluation
-        assert main(["eval", "retry", str(folder), "--with", "refiner", "--plain"]) == 1
-        assert main(["eval", "retry", str(folder), "--with-url", helper.address, "--plain"]) == 0
+        assert main(["eval", "retry", str(folder), "--with", "refiner"]) == 1
+        assert main(["eval", "retry", str(folder), "--with-url", helper.address]) == 0
     [row] = load_eval_run(folder).rows
     assert len(row.episodes) == 3
     assert all(episode.inference.get("debugger") == 1 for episode in row.episodes)

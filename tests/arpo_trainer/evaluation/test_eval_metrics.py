@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from arpo_trainer.evaluation.eval_metrics import (
-    RunningScore,
-    interval_data,
     mean_seconds,
     results,
     results_text,
@@ -126,22 +124,12 @@ def test_cost_needs_prices_and_counts_broken_episodes() -> None:
 
     def usd(search_price: float | None = 5.0, **model: Any) -> float | None:
         facts = {"models": {"a": model}, "environments": {"GSM8K": {"search_price": search_price}}}
-        return usage_of(facts, rows).usd
+        return usage_of(facts, rows)["usd"]
 
     assert usd(price=prices, kind="endpoint") == pytest.approx(2 + 0.25 + 4 + 2.5)
     assert usd(kind="transformers") == pytest.approx(2.5)
     assert usd(kind="endpoint") is None
     assert usd(None, kind="transformers") is None
-
-
-def test_the_running_score_equals_the_final_one() -> None:
-    rows = [*rows_of_values(draw(5)), row("t0", [0.0], attempt=2)]
-    score = RunningScore()
-    assert score.interval is None
-    for each in rows:
-        score.add(each)
-    final = score_of(rows)
-    assert interval_data(score.interval) == final["score"]
 
 
 @pytest.mark.parametrize("name", SUITES)

@@ -1,8 +1,8 @@
-"""Parts of an evaluation: models and their labels, settings, what is planned, and the display."""
+"""Parts of an evaluation: models and their labels, settings, what is planned, and the progress."""
 
 from __future__ import annotations
 
-import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arpo_trainer.evaluation.eval_session import LiveDisplay, environment_rows, plan_environments
+from arpo_trainer.evaluation.eval_session import Progress, environment_rows, plan_environments
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings, checkpoints, labelled, refuse_other_settings
 from tests.arpo_trainer.evaluation.made_rows import entry, row
 
@@ -69,6 +69,7 @@ def test_lengths_are_the_papers_within_the_model_s_context(context: int | None, 
         ({"samples": 0}, "samples must be at least 1"),
         ({"max_broken": 2.0}, "a share of the episodes"),
         ({"rollout": {"temprature": 1}}, "temperature"),
+        ({"rollout": {"temperature": -1}}, "temperature"),
         ({"algorithm": "arpo", "samples": 2}, "num_generations"),
         ({"rollout": {"num_generations": 4}}, "are set with samples"),
     ],
@@ -122,13 +123,9 @@ def test_a_mixed_suite_gives_search_and_judge_to_the_sets_that_use_them(
         pass
 
 
-def test_plain_lines_count_what_is_done_running_and_broken() -> None:
-    facts = {"environments": {"GSM8K": {"metric": "accuracy"}}, "models": {"a": {"kind": "transformers"}}}
-    stored = [row("t0", [1.0]), row("t1", [], episodes=[entry(None, error="SandboxFull: x")])]
-    out = io.StringIO()
-    with LiveDisplay(facts, {("a", "GSM8K"): 4}, stored, lambda: 2, out) as shown:
-        shown.repeat(stored[1])
-        shown.add(row("t1", [0.0], attempt=2))
-        shown.add(row("t2", [1.0]))
-    assert "3/4 done, 2 running, 0 broken, accuracy 66.7 [" in out.getvalue()
-    assert out.getvalue().rstrip().endswith("left")
+def test_progress_counts_what_is_played_and_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Progress(3)
+    shown.add(row("t1", [0.0]))
+    shown.add(row("t2", [], episodes=[entry(None, error="SandboxFull: x")]))
+    shown.say()
+    assert re.fullmatch(r"0 s: 2/3 units played, 1 broken, 0 tokens/s, 0 s left\n", capsys.readouterr().err)

@@ -182,25 +182,6 @@ def test_rewards_are_computed_from_the_stored_tree(tmp_path: Path) -> None:
     assert (same.agreement.share, same.disagreements) == (1.0, [])
 
 
-def test_right_calls_are_those_that_were_counted_when_the_run_was_played(tmp_path: Path) -> None:
-    stored = next(stored_episodes(load_eval_run(play(tmp_path / "run", {"t0": [("12", 1.0)]}))))
-    gold, parts = "{deepagent: {correct: gold, call_weight: 0.5}}", stored.entry.components
-    with pytest.raises(ValueError, match="stored episodes in which it counted them, with the component right_calls"):
-        read_reward(gold, parts)
-    parts["right_calls"] = 3.0
-    found = asyncio.run(reward_scorer(read_reward(gold, parts))(stored))
-    assert (found.value, found.parts["action"]) == (2.5, 1.5)
-
-
-def test_calls_without_their_arguments_are_not_taken_for_repeated_ones(tmp_path: Path) -> None:
-    stored = next(stored_episodes(load_eval_run(play(tmp_path / "run", {"t0": [("12", 1.0)]}))))
-    scorer = reward_scorer(read_reward("deepagent"))
-    assert asyncio.run(scorer(stored)).value == 2.0
-    stored.tree.path(0)[1].tool = {"name": "python+python", "status": "ok"}
-    with pytest.raises(GradingError, match=r"python was called more than once.*correct: gold"):
-        asyncio.run(scorer(stored))
-
-
 def test_objects_and_rewards_of_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_graders_here.py").write_text(
         "def lenient(answer, task):\n    return 1\n\ndef short(episode):\n    return 1\n\nweights = {'accuracy': 2}\n"
@@ -218,6 +199,8 @@ def test_objects_and_rewards_of_the_command_line(tmp_path: Path, monkeypatch: py
             load_object(text, "--function")
     with pytest.raises(ValueError, match="reward must be"):
         read_reward("papr")
+    with pytest.raises(ValueError, match="deepagent compares the arguments of calls"):
+        read_reward("deepagent")
 
 
 def test_answers_of_unfinished_runs_and_empty_ones(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def asked(model_folder: Path) -> Iterator[list[str]]:
     with chat_server(searches) as server:
         model = ["--model", str(model_folder), "--endpoint", server.address, "--endpoint-model", "stub"]
         names = ["arpo/MultiHop-v0", "arpo/Arithmetic-v0"]
-        yield ["eval", *names, "--tasks", str(TASKS), "-n", str(SAMPLES), "--plain", *model]
+        yield ["eval", *names, "--tasks", str(TASKS), "-n", str(SAMPLES), *model]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_the_shards_are_the_whole(asked: list[str], copies: Path, tmp_path: Path
     assert {name: joined.facts["usage"][name] for name in ("episodes", "generated", "calls")} == {
         name: whole.facts["usage"][name] for name in ("episodes", "generated", "calls")
     }
-    assert main(["eval", "--resume", "--plain", "--output", str(copies)]) == 0  # it is an evaluation like any other
+    assert main(["eval", "--resume", "--output", str(copies)]) == 0  # it is an evaluation like any other
     assert len(load_eval_run(copies).attempts) == UNITS
 
 

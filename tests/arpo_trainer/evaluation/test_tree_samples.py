@@ -14,11 +14,10 @@ import pytest
 from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.cli.rollout_command import summary_table
 from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
-from arpo_trainer.evaluation.eval_metrics import RunningScore, results
+from arpo_trainer.evaluation.eval_metrics import results, values_of
 from arpo_trainer.evaluation.log_formats import exported_episodes
 from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree, Stopwatch
-from arpo_trainer.views.run_page import task_scores
 from benchmarks.laboratory.training_run import root_success
 from tests.arpo_trainer import folding_policy
 
@@ -71,15 +70,10 @@ def test_every_number_of_a_tree_is_the_policy_s(
     samples = tasks * planned
     near = 3 * 0.5 / math.sqrt(samples)
     exported = [each.entry.reward for each in exported_episodes(run, "a", "MultiHop")]
-    by_task = [value for each in task_scores(run.rows, "accuracy").values() for value in each]
-    metrics, score = rollout_metrics(trees), RunningScore()
-    for each in run.rows:
-        score.add(each)
-    running = score.interval
-    assert running is not None
+    by_task = [value for each in values_of(run.rows).values() for value in each]
+    metrics = rollout_metrics(trees)
     shares = {
         "results.json": found["score"]["mean"],
-        "while it runs": running.mean,
         "pages": sum(by_task) / samples,
         "exports": sum(each or 0.0 for each in exported) / samples,
         "training": metrics["accuracy"],
