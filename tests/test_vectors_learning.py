@@ -14,8 +14,7 @@ from transformers import AutoTokenizer
 from arpo_trainer.algorithms.advantages import batch_advantages, group_advantages
 from arpo_trainer.algorithms.credit import fold_preference, span_advantages, token_advantages, weight_scale
 from arpo_trainer.algorithms.losses import Loss, level_log_ratio, segment_log_ratio
-from arpo_trainer.preference.dpo_run import configure_dpo
-from arpo_trainer.preference.pair_trainer import make_pair_trainer
+from arpo_trainer.preference.dpo_run import configure_dpo, make_pair_trainer
 from arpo_trainer.preference.pairs import PairSettings, PreferencePair, pairs_of_task
 from arpo_trainer.training.rollout_batch import Moments, entropy_factor
 from arpo_trainer.tree import RolloutTree, Trajectory

@@ -10,15 +10,22 @@ settings, the counts, and what came of it. The command is `arpo dpo`.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import logging
 import math
 import os
 import shutil
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+import torch
+from datasets import Dataset
+from trl import DPOConfig, DPOTrainer
+from trl.trainer.dpo_trainer import DataCollatorForPreference
 
 from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Line
 from arpo_trainer.demo_model import check_model_folder, resolve_model
@@ -26,7 +33,6 @@ from arpo_trainer.evaluation.episode_store import FACTS, ROWS, EvalRun, broken_c
 from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings, load_tokenizer
 from arpo_trainer.make_env import known_id
-from arpo_trainer.preference.pair_trainer import make_pair_trainer
 from arpo_trainer.preference.pairs import (
     PairData,
     PairSettings,
@@ -39,13 +45,11 @@ from arpo_trainer.report.run_data import read_facts
 from arpo_trainer.rollout.engine import this_rank
 from arpo_trainer.run.arguments import WeightArguments, split_rows_settings
 from arpo_trainer.run.sft_run import KeptRun, hours_of, planned_processes
-from arpo_trainer.training.devices import planning, process_count
+from arpo_trainer.training.devices import OneDevice, check_devices, planning, process_count
+from arpo_trainer.training.resume import ResumesOnRows
 from arpo_trainer.validation import check_name
 from envs_registry.sources import is_generated
 from envs_registry.spec import get_spec, has_spec
-
-if TYPE_CHECKING:
-    from trl import DPOConfig
 
 logger = logging.getLogger(__name__)
 GENERATORS = ("transformers", "vllm", "vllm-server")  # an endpoint does not return the ids that it sampled
@@ -117,8 +121,9 @@ class DPOArguments(WeightArguments, PairSettings):
         if (self.generation == "vllm-server") != bool(self.vllm_server):
             raise ValueError("generation: vllm-server and vllm_server: [URL] go together: give both, or neither")
 
+    @property
     def pair_files(self) -> list[str]:
-        """Return the files of `pairs`."""
+        """The files of `pairs`."""
         return [self.pairs] if isinstance(self.pairs, str) else self.pairs
 
     def sampling(self, env_options: dict[str, Any], seed: int) -> EvalSettings:
@@ -146,10 +151,6 @@ def configure_dpo(settings: dict[str, Any]) -> tuple[DPOArguments, DPOConfig]:
         UnknownEnvError: the environment is unknown; the error lists the nearest ids.
         FileNotFoundError: the model's folder is missing.
     """
-    from trl import DPOConfig
-
-    from arpo_trainer.training.devices import check_devices
-
     run, values = split_rows_settings(settings, DPOArguments, DPOConfig, "dpo")
     known_id(run.env)
     if values.get("remove_unused_columns"):
@@ -170,6 +171,107 @@ def configure_dpo(settings: dict[str, Any]) -> tuple[DPOArguments, DPOConfig]:
     return run, args
 
 
+# The trainer. TRL scores the tokens that its collator marks in `completion_mask`, and marks all after the prompt; the
+# collator here leaves out what the model did not write. TRL would tokenise texts first; `_prepare_dataset`, which does
+# that, is the one internal method that is replaced: ids of a rollout are never decoded and encoded again. Both sides of
+# a pair see the results of tools as context; no probability of them is in the loss.
+#
+# The reference is the policy before the first step: with adapters the base without them, otherwise a second copy of the
+# model, or its log-probabilities alone with `precompute_ref_log_probs` (one process).
+
+_COLUMNS = ("prompt_ids", "chosen_ids", "chosen_mask", "rejected_ids", "rejected_mask")
+
+
+@dataclass
+class MaskedPreferenceCollator(DataCollatorForPreference):  # type: ignore[misc]  # TRL is untyped
+    """Makes TRL's batches of pairs, in which the tokens of the model alone count.
+
+    Rows are chosen sides first, then rejected ones, padded on the right.
+    """
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return `input_ids`, `attention_mask` and `completion_mask`, each of shape (2 B, tokens)."""
+        batch: dict[str, Any] = super().torch_call(examples)
+        learnt = torch.zeros_like(batch["completion_mask"])
+        sides = [(example, side) for side in ("chosen", "rejected") for example in examples]
+        for row, (example, side) in enumerate(sides):
+            mask, start = example[f"{side}_mask"], len(example["prompt_ids"])
+            learnt[row, start : start + len(mask)] = torch.tensor(mask)
+        batch["completion_mask"] = learnt
+        return batch
+
+
+class PairTrainer(ResumesOnRows, OneDevice, DPOTrainer):  # type: ignore[misc]  # TRL is untyped
+    """`DPOTrainer` on rows of ids and masks, with exact resume."""
+
+    state_name = "dpo"
+
+    def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the rows as they are: TRL's own method would tokenise texts."""
+        return dataset
+
+
+def make_pair_trainer(
+    model: Any,
+    tokenizer: Any,
+    pairs: Sequence[PreferencePair],
+    args: DPOConfig,
+    *,
+    peft_config: Any = None,
+) -> PairTrainer:
+    """Return a trainer for pairs.
+
+    Args:
+        model: a causal language model, or its folder or hub id; the reference is a copy of it.
+        tokenizer: its tokenizer, of which only the padding is used.
+        pairs: at least one.
+        args: the settings; `max_length` and `truncation_mode` are not used, since a pair that is cut has no answer.
+        peft_config: the configuration of the adapters, if only those are trained.
+
+    Raises:
+        ValueError: there is no pair, one has ids that the model does not know, or pairs share turns and the loss is not
+            one of their difference.
+    """
+    if not pairs:
+        raise ValueError("no pairs to learn from")
+    if any(pair.shared for pair in pairs):
+        check_shared_losses(args)
+    args.remove_unused_columns = False  # the masks are columns that TRL does not know
+    rows = [{name: value for name, value in asdict(pair).items() if name in _COLUMNS} for pair in pairs]
+    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    trainer = PairTrainer(
+        model,
+        args=args,
+        data_collator=MaskedPreferenceCollator(padding, pad_to_multiple_of=args.pad_to_multiple_of),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        peft_config=peft_config,
+    )
+    size = trainer.model.get_input_embeddings().num_embeddings
+    for pair in pairs:
+        if (largest := max(*pair.prompt_ids, *pair.chosen_ids, *pair.rejected_ids)) >= size:
+            raise ValueError(
+                f"a pair of task {pair.task!r} has the token id {largest}, and the model has {size} tokens: the pairs "
+                "were sampled with another tokenizer. Sample them from this model"
+            )
+    _check_batch(trainer, rows[0])
+    trainer.rows_digest = hashlib.sha256(json.dumps(list(map(asdict, pairs))).encode()).hexdigest()[:16]
+    return trainer
+
+
+def _check_batch(trainer: PairTrainer, row: dict[str, list[int]]) -> None:
+    """Check that a batch has the ids and masks of its pair: results of tools must never be learnt silently."""
+    batch = trainer.data_collator([trainer.train_dataset[0]])
+    for number, side in enumerate(("chosen", "rejected")):
+        ids, mask = batch["input_ids"][number], batch["completion_mask"][number]
+        expected = [token for token, own in zip(row[f"{side}_ids"], row[f"{side}_mask"], strict=True) if own]
+        if ids[mask.bool()].tolist() != expected:
+            raise RuntimeError("this release of TRL changes pairs of token ids: pip install 'trl>=1.16'")
+
+
+# A round.
+
+
 def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = False) -> Path:
     """Do a round, and return the output folder.
 
@@ -180,16 +282,14 @@ def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = Fals
 
     Raises:
         ValueError: the settings cannot work, or no pair was found and `no_pairs` is "error".
-        FileNotFoundError: the model, a file of pairs or the checkpoint is missing.
         FileExistsError: the folder holds another round, and `resume` is not set.
         RuntimeError: too many trajectories broke.
-        BlockingIOError: another process writes to the folder.
     """
     run, args = configure_dpo(settings)
     kept = KeptRun("dpo", run, args, settings)
     samples = kept.folder / SAMPLES / ROWS
     # the processes of a launcher find the samples of the process that started them
-    sampled = not run.pair_files() and process_count() == 1 and samples.is_file() and samples.stat().st_size
+    sampled = not run.pair_files and process_count() == 1 and samples.is_file() and samples.stat().st_size
     with kept.held(resume, *([SAMPLES] if sampled else [])):
         pairs, kept.facts["data"] = _pairs(run, args, kept)
         if not pairs:
@@ -206,7 +306,7 @@ def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = Fals
 
 def _pairs(run: DPOArguments, args: Any, kept: KeptRun) -> tuple[list[PreferencePair], dict[str, Any]]:
     """Return the pairs and their counts: from files, from a process that has sampled already, or sampled now."""
-    if files := run.pair_files():
+    if files := run.pair_files:
         read = [pair for file in files for pair in read_pairs(file)]
         pairs = [pair for pair in read if args.max_length is None or pair.tokens <= args.max_length]
         return pairs, {"pairs": len(pairs), "too_long": len(read) - len(pairs)}
@@ -216,19 +316,13 @@ def _pairs(run: DPOArguments, args: Any, kept: KeptRun) -> tuple[list[Preference
             raise FileNotFoundError(f"no {file}: sample in one process first, with arpo dpo --sample-only")
         found = json.loads(kept.record.read_text(encoding="utf-8")) if kept.record.is_file() else {}
         return read_pairs(file), found.get("data", {})
-    data = sample_pairs(run, kept.folder, args.seed, args.max_length)
+    # what was sampled before a kill is not sampled again
+    played, data = _play(run, kept.folder / SAMPLES, args.seed), PairData()
+    for task, rows in itertools.groupby(played.rows, key=lambda row: row.task):
+        data.add(task, [played.tree(row) for row in rows], run, args.seed, args.max_length)
     write_pairs(file, data.pairs)
     (logger.info if data.pairs else logger.warning)("%s", data.words())
     return data.pairs, {**data.facts(), "words": data.words()}
-
-
-def sample_pairs(run: DPOArguments, folder: str | Path, seed: int, max_length: int | None) -> PairData:
-    """Return the pairs of a round; what was sampled before a kill is not sampled again."""
-    played = _play(run, Path(folder) / SAMPLES, seed)
-    data = PairData()
-    for task, rows in itertools.groupby(played.rows, key=lambda row: row.task):
-        data.add(task, [played.tree(row) for row in rows], run, seed, max_length)
-    return data
 
 
 def _play(run: DPOArguments, folder: Path, seed: int) -> EvalRun:
@@ -264,7 +358,7 @@ def task_options(run: DPOArguments, seed: int) -> dict[str, Any]:
 
 def _without_pairs(run: DPOArguments, kept: KeptRun) -> Path:
     """End a round in which nothing can be learnt: the policy goes on as it is, or this is an error."""
-    words = kept.facts["data"].get("words", f"no pair in {', '.join(run.pair_files())} that is short enough")
+    words = kept.facts["data"].get("words", f"no pair in {', '.join(run.pair_files)} that is short enough")
     kept.write(status="skipped" if run.no_pairs == "skip" else "failed")
     if run.no_pairs == "error":
         raise ValueError(
@@ -302,38 +396,31 @@ def _link(source: str, target: str) -> None:
 def dpo_dry_run(
     settings: dict[str, Any], processes: int | None = None, speed: ComputeSpeed | None = None
 ) -> tuple[list[Line], list[str]]:
-    """Return a table of the most that a round would sample and learn, and what this machine lacks for it.
-
-    Neither weights nor tasks are loaded; the arguments are those of `sft_dry_run`.
-    """
+    """Return a table of the most that a round would sample and learn, and what is missing here, as `sft_dry_run`."""
     count = planned_processes(settings, processes)
     with planning(count):
         run, args = configure_dpo(settings)
     length = run.max_completion_length or _LENGTH
-    files = run.pair_files()
+    files = run.pair_files
     sampled = 0 if files else run.tasks * run.samples
     # a trajectory is in one pair, so that half of them bound the pairs of a task
     pairs = run.tasks * min(run.pairs_per_task, run.samples // 2)
     pairs = sum(len(read_pairs(file)) for file in files) if files else pairs
-    rows = _amounts(run, args, sampled, pairs, length, count)
+    per_step = args.per_device_train_batch_size * args.gradient_accumulation_steps * count
+    steps = args.max_steps if args.max_steps > 0 else math.ceil(pairs / per_step) * math.ceil(args.num_train_epochs)
+    how = "independent samples" if run.algorithm == "grpo" else f"trees by {run.algorithm}"
+    most = f"{run.pairs_per_task} of a task; tasks that are always or never solved have none"
+    if sampled:
+        rows = [
+            ("TRAJECTORIES", f"{sampled:,}", f"{run.tasks:,} tasks of {run.env}, {run.samples} each; {how}"),
+            ("tokens sampled, at most", f"{sampled * length:,}", f"{length:,} per trajectory"),
+            ("pairs, at most", f"{pairs:,}", most),
+        ]
+    else:
+        rows = [("pairs", f"{pairs:,}", "of the given files")]
+    rows.append(("optimizer steps" + ", at most" * bool(sampled), f"{steps:,}", f"{per_step} pairs each"))
     seen = 2 * pairs * (min(length, args.max_length or length))
     reference = 1 if args.precompute_ref_log_probs else float(args.num_train_epochs)
     learning = (PASS_AND_BACK * args.num_train_epochs + PASS * reference) * seen
     hours, missing = hours_of(run, args, count, speed, PASS * sampled * length + learning)
     return [*rows, *hours], missing
-
-
-def _amounts(run: DPOArguments, args: Any, sampled: int, pairs: int, length: int, processes: int) -> list[Line]:
-    per_step = args.per_device_train_batch_size * args.gradient_accumulation_steps * processes
-    steps = args.max_steps if args.max_steps > 0 else math.ceil(pairs / per_step) * math.ceil(args.num_train_epochs)
-    how = "independent samples" if run.algorithm == "grpo" else f"trees by {run.algorithm}"
-    rows = [
-        ("TRAJECTORIES", f"{sampled:,}", f"{run.tasks:,} tasks of {run.env}, {run.samples} each; {how}"),
-        ("tokens sampled, at most", f"{sampled * length:,}", f"{length:,} per trajectory"),
-    ]
-    most = f"{run.pairs_per_task} of a task; tasks that are always or never solved have none"
-    return [
-        *(rows if sampled else []),
-        ("pairs" if not sampled else "pairs, at most", f"{pairs:,}", most if sampled else "of the given files"),
-        ("optimizer steps" + ", at most" * bool(sampled), f"{steps:,}", f"{per_step} pairs each"),
-    ]

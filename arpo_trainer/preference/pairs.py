@@ -13,7 +13,6 @@ fold after they part make no pair.
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arpo_trainer.report.run_data import write_whole
 from arpo_trainer.tree import RolloutTree, Span
 from arpo_trainer.validation import check_name
 
@@ -81,8 +81,6 @@ class PairSettings:
 
     def __post_init__(self) -> None:
         check_name("pair_kind", self.pair_kind, KINDS)
-        if self.pairs_per_task < 1:
-            raise ValueError(f"pairs_per_task must be at least 1, got {self.pairs_per_task}")
 
 
 @dataclass(frozen=True)
@@ -105,22 +103,30 @@ class _Leaf:
 def pairs_of_task(
     task: str, trees: Sequence[RolloutTree], settings: PairSettings, seed: int = 0
 ) -> list[PreferencePair]:
-    """Return pairs of a task's trajectories; none is in two pairs, and equal trajectories count once.
+    """Return pairs of a task's scored trajectories; none is in two pairs, and equal trajectories count once.
 
     Args:
         task: id of the task.
-        trees: what was played; trajectories without a reward are left out.
+        trees: what was played.
         settings: how they are paired.
         seed: of the choice among equals.
     """
-    leaves = _distinct(_Leaf(n, tree.prompt_ids, tree.path(i), reward)
-                       for n, tree in enumerate(trees) for i, reward in enumerate(tree.rewards)
-                       if reward is not None)  # fmt: skip
-    good = [leaf for leaf in leaves if leaf.reward >= settings.chosen_reward]
-    bad = [leaf for leaf in leaves if leaf.reward < settings.chosen_reward]
+    leaves: dict[tuple[int, ...], _Leaf] = {}
+    for number, tree in enumerate(trees):
+        for index, reward in enumerate(tree.rewards):
+            if reward is not None:
+                path = tree.path(index)
+                ids = tuple(token for span in path for token in span.ids)
+                leaves.setdefault(ids, _Leaf(number, tree.prompt_ids, path, reward))
+    good = [leaf for leaf in leaves.values() if leaf.reward >= settings.chosen_reward]
+    bad = [leaf for leaf in leaves.values() if leaf.reward < settings.chosen_reward]
+    candidates = [(chosen, rejected, chosen.shared(rejected)) for chosen in good for rejected in bad]
+    random.Random(f"{seed}/{task}").shuffle(candidates)
+    # those that share most tokens first, in random order among equals
+    candidates.sort(key=lambda one: -sum(len(span.ids) for span in one[0].path[: one[2]]))
     made: list[PreferencePair] = []
     used: set[int] = set()
-    for chosen, rejected, shared in _in_order(good, bad, random.Random(f"{seed}/{task}")):
+    for chosen, rejected, shared in candidates:
         if len(made) == settings.pairs_per_task or (settings.pair_kind == "fork" and not shared):
             break
         if not used & {id(chosen), id(rejected)} and (pair := _pair(task, chosen, rejected, shared)):
@@ -130,11 +136,7 @@ def pairs_of_task(
 
 
 def check_shared_losses(args: DPOConfig) -> None:
-    """Refuse losses in which what two trajectories share would not cancel, so that leaving it out changes them.
-
-    Losses that divide by the length of a side, or that read a side alone, would be those of the ends of the
-    trajectories and not of the trajectories.
-    """
+    """Refuse losses of the sides' lengths or of one side: what two trajectories share would not cancel in them."""
     wrong = [f"loss_type={name!r}" for name in args.loss_type if name not in COMPARING]
     wrong += ["use_weighting=True"] if args.use_weighting else []
     wrong += [f"f_divergence_type={args.f_divergence_type!r}"] if args.f_divergence_type != "reverse_kl" else []
@@ -146,55 +148,25 @@ def check_shared_losses(args: DPOConfig) -> None:
         )
 
 
-def _distinct(leaves: Iterable[_Leaf]) -> list[_Leaf]:
-    found: dict[tuple[int, ...], _Leaf] = {}
-    for leaf in leaves:
-        found.setdefault(tuple(token for span in leaf.path for token in span.ids), leaf)
-    return list(found.values())
-
-
-def _in_order(good: list[_Leaf], bad: list[_Leaf], rng: random.Random) -> list[tuple[_Leaf, _Leaf, int]]:
-    """Return all candidates: those that share most tokens first, in random order among equals."""
-    found = [(chosen, rejected, chosen.shared(rejected)) for chosen in good for rejected in bad]
-    rng.shuffle(found)
-    return sorted(found, key=lambda one: -sum(len(span.ids) for span in one[0].path[: one[2]]))
-
-
 def _pair(task: str, chosen: _Leaf, rejected: _Leaf, shared: int) -> PreferencePair | None:
     """Return the pair; None if a side ends where the other goes on, so that it has nothing of the model, or folds."""
     sides = [leaf.path[shared:] for leaf in (chosen, rejected)]
     if any(span.kind == "fold" for side in sides for span in side):  # of such a side no one prompt is seen by all turns
         return None
-    ids_and_masks = [_ids_and_mask(side) for side in sides]
-    if not all(any(mask) for _, mask in ids_and_masks):
+    ids = [[token for span in side for token in span.ids] for side in sides]
+    masks = [[int(span.kind == "model") for span in side for _ in span.ids] for side in sides]
+    if not all(any(mask) for mask in masks):
         return None
-    prompt, common = _seen(chosen, shared)
-    rewards = chosen.reward, rejected.reward
-    return PreferencePair(task, prompt + common, len(common), *ids_and_masks[0], *ids_and_masks[1], *rewards)
-
-
-def _seen(leaf: _Leaf, shared: int) -> tuple[list[int], list[int]]:
-    """Return what the model sees after the first `shared` spans: a prompt, perhaps that of a fold, and the rest."""
-    prompt, common = leaf.prompt_ids, list[int]()
-    for span in leaf.path[:shared]:
+    # what the model sees where the two part: a prompt, perhaps that of a fold, and the rest
+    prompt, common = chosen.prompt_ids, list[int]()
+    for span in chosen.path[:shared]:
         prompt, common = (span.ids, []) if span.kind == "fold" else (prompt, common + span.ids)
-    return prompt, common
-
-
-def _ids_and_mask(spans: Sequence[Span]) -> tuple[list[int], list[int]]:
-    ids = [token for span in spans for token in span.ids]
-    return ids, [int(span.kind == "model") for span in spans for _ in span.ids]
+    rewards = chosen.reward, rejected.reward
+    return PreferencePair(task, prompt + common, len(common), ids[0], masks[0], ids[1], masks[1], *rewards)
 
 
 # Pairs in a JSONL file, one per line, and the count of what became of the tasks.
 
-PAIRED, ALL_RIGHT, ALL_WRONG, UNSCORED, UNFIT = OUTCOMES = (
-    "with pairs",
-    "all right",
-    "all wrong",
-    "nothing scored",
-    "right and wrong, but no pair that fits",
-)
 _NAMES = [entry.name for entry in fields(PreferencePair)]
 _LISTS = [name for name in _NAMES if name.endswith(("_ids", "_mask"))]
 
@@ -204,7 +176,7 @@ class PairData:
     """The pairs of a round, and what became of its tasks."""
 
     pairs: list[PreferencePair] = field(default_factory=list)  # the pairs
-    tasks: Counter[str] = field(default_factory=Counter)  # number of tasks by outcome, one of `OUTCOMES`
+    outcomes: Counter[str] = field(default_factory=Counter)  # number of tasks by outcome
     too_long: int = 0  # pairs that were dropped for their length
     trajectories: int = 0  # number of trajectories that have a reward
     right: int = 0  # number of those that could be chosen
@@ -221,48 +193,38 @@ class PairData:
         kept = [pair for pair in found if max_length is None or pair.tokens <= max_length]
         self.too_long += len(found) - len(kept)
         self.pairs += kept
-        self.tasks[_outcome(len(rewards), right, bool(kept))] += 1
+        mixed = "with pairs" if kept else "right and wrong, but no pair that fits"
+        one_kind = "nothing scored" if not rewards else "all wrong" if not right else "all right"
+        self.outcomes[mixed if 0 < right < len(rewards) else one_kind] += 1
 
     def facts(self) -> dict[str, Any]:
         """Return the counts as plain data."""
-        sides = [(pair.chosen_mask, pair.rejected_mask) for pair in self.pairs]
+        masks = [mask for pair in self.pairs for mask in (pair.chosen_mask, pair.rejected_mask)]
         return {
-            "tasks": sum(self.tasks.values()),
-            "outcomes": {name: self.tasks[name] for name in OUTCOMES if self.tasks[name]},
+            "tasks": self.outcomes.total(),
+            "outcomes": dict(self.outcomes),
             "trajectories": self.trajectories,
             "right": self.right,
             "pairs": len(self.pairs),
             "pairs_from_forks": sum(pair.shared > 0 for pair in self.pairs),
             "too_long": self.too_long,
-            "learnt_tokens": sum(sum(one) + sum(two) for one, two in sides),
-            "masked_tokens": sum(one.count(0) + two.count(0) for one, two in sides),
+            "learnt_tokens": sum(map(sum, masks)),
+            "masked_tokens": sum(mask.count(0) for mask in masks),
         }
 
     def words(self) -> str:
         """Return in one line what there is."""
-        facts = self.facts()
-        outcomes = ", ".join(f"{count} {name}" for name, count in facts["outcomes"].items()) or "no task"
+        outcomes = ", ".join(f"{count} {name}" for name, count in self.outcomes.items()) or "no task"
         dropped = f"; {self.too_long} pairs dropped as too long" if self.too_long else ""
-        forks = f" ({facts['pairs_from_forks']} from forks)" if facts["pairs_from_forks"] else ""
-        return f"{facts['pairs']} pairs{forks} of {facts['tasks']} tasks: {outcomes}{dropped}"
-
-
-def _outcome(scored: int, right: int, paired: bool) -> str:
-    if not scored:
-        return UNSCORED
-    if paired:
-        return PAIRED
-    return ALL_RIGHT if right == scored else ALL_WRONG if right == 0 else UNFIT
+        forked = sum(pair.shared > 0 for pair in self.pairs)
+        forks = f" ({forked} from forks)" if forked else ""
+        return f"{len(self.pairs)} pairs{forks} of {self.outcomes.total()} tasks: {outcomes}{dropped}"
 
 
 def write_pairs(path: str | Path, pairs: Iterable[PreferencePair]) -> None:
     """Write pairs; the file appears when it is complete."""
-    path = Path(path)
-    scratch = path.with_name(f"{path.name}.unfinished")
-    with scratch.open("w", encoding="utf-8") as file:
-        for pair in pairs:
-            file.write(json.dumps(asdict(pair), ensure_ascii=False, separators=(",", ":")) + "\n")
-    os.replace(scratch, path)
+    rows = (json.dumps(asdict(pair), ensure_ascii=False, separators=(",", ":")) for pair in pairs)
+    write_whole(Path(path), "".join(f"{row}\n" for row in rows))
 
 
 def read_pairs(path: str | Path) -> list[PreferencePair]:

@@ -17,22 +17,22 @@ import logging
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from transformers.integrations import is_deepspeed_zero3_enabled
+from trl import SFTConfig
 
 from arpo_env.protocols import make_protocol
 from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.make_env import known_id
 from arpo_trainer.sft.trace_data import TraceSettings
-from arpo_trainer.training.devices import process_count
+from arpo_trainer.training.config import ARPOConfig
+from arpo_trainer.training.devices import check_devices, lacks_bfloat16, process_count
 from arpo_trainer.validation import check_name, check_types, nearest_names
 from envs_registry.contamination import OVERLAP
 from envs_registry.datasets.rows import READERS
 from envs_registry.install_line import install_line
-
-if TYPE_CHECKING:
-    from trl import SFTConfig
-
-    from arpo_trainer.training.config import ARPOConfig
 
 logger = logging.getLogger(__name__)
 DTYPES = ("float32", "bfloat16", "auto")
@@ -159,18 +159,15 @@ class SFTArguments(WeightArguments, TraceSettings):
             other software that runs the model may need it.
         strict: whether a row that cannot be used is an error instead of being dropped and counted.
         rows_per_update: rows that an update sees, on any number of processes; None leaves TRL's settings.
-        share_beginnings: "auto" computes what the rows of a micro-batch share once, in one process on a CPU; false
-            computes each row in full.
     """
 
-    lowest: ClassVar[dict[str, float]] = {"max_per_task": 0, "limit": 0, "rows_per_update": 1}
+    lowest: ClassVar[dict[str, float]] = {"max_per_task": 0, "rows_per_update": 1}
 
     data: str | list[str] = field(default_factory=list)
     demonstrations: dict[str, Any] = field(default_factory=dict)
     end_token: bool = True
     strict: bool = False
     rows_per_update: int | None = None
-    share_beginnings: bool | str = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -180,12 +177,7 @@ class SFTArguments(WeightArguments, TraceSettings):
         make_protocol(self.protocol)
 
     def files(self) -> list[Path]:
-        """Return the files of `data`; those on the hub are downloaded.
-
-        Raises:
-            ValueError: there is no data.
-            FileNotFoundError: an entry is neither here nor on the hub; the error says which.
-        """
+        """Return the files of `data`; those on the hub are downloaded."""
         entries = [self.data] if isinstance(self.data, str) else self.data
         if not entries and not self.demonstrations:
             raise ValueError("no data: give files of traces with --data FILE ..., or `data` in the settings")
@@ -247,8 +239,6 @@ def divided(
 
 def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, Any]]:
     """Divide settings of `arpo train`; a batch in prompts becomes TRL's settings."""
-    from arpo_trainer.training.config import ARPOConfig
-
     run, values = divided(settings, RunArguments, ARPOConfig, "train")
     per_rollout = run.prompts_per_rollout or run.prompts_per_update
     if per_rollout is None:
@@ -279,8 +269,7 @@ def batch_settings(
         processes: processes on all machines.
 
     Raises:
-        ValueError: a number is below 1, or an update is not a whole number of micro-batches, or a rollout is not a
-            whole number of updates; the error lists numbers that fit.
+        ValueError: the batch cannot be divided so; the error lists numbers that fit.
     """
     for name, size in (("num_generations", num_generations), ("per_device_train_batch_size", micro_batch)):
         # these are settings of ARPOConfig, which has not checked them yet
@@ -293,25 +282,22 @@ def batch_settings(
         )
     rows = prompts_per_update * num_generations
     if rows % (micro_batch * processes):
+        if rows % processes:
+            # the largest number that divides the rows leaves the fewest GPUs idle
+            most = next(number for number in range(processes, 0, -1) if rows % number == 0)
+            cure = f"{processes} processes cannot share the rows evenly: start {most}, or change prompts_per_update"
+        else:
+            sizes = [size for size in range(1, max(micro_batch, 8) + 1) if rows // processes % size == 0]
+            fitting = ", ".join(map(str, sizes))
+            cure = f"With {processes} processes take per_device_train_batch_size {fitting}"
         raise ValueError(
             f"prompts_per_update ({prompts_per_update}) x num_generations ({num_generations}) = {rows} rows per update "
-            f"are not a multiple of per_device_train_batch_size ({micro_batch}) x processes ({processes}). "
-            + _sizes_that_fit(rows, micro_batch, processes)
+            f"are not a multiple of per_device_train_batch_size ({micro_batch}) x processes ({processes}). {cure}"
         )
     accumulation = rows // (micro_batch * processes)
     updates = prompts_per_rollout // prompts_per_update
     # TRL counts both in micro-batches of one process
     return {"gradient_accumulation_steps": accumulation, "steps_per_generation": accumulation * updates}
-
-
-def _sizes_that_fit(rows: int, micro_batch: int, processes: int) -> str:
-    if rows % processes:
-        # the largest number that divides the rows leaves the fewest GPUs idle
-        fitting = [number for number in range(processes, 0, -1) if rows % number == 0]
-        return f"{processes} processes cannot share the rows evenly: start {fitting[0]}, or change prompts_per_update"
-    share = rows // processes
-    fitting = [size for size in range(1, max(micro_batch, 8) + 1) if share % size == 0]
-    return f"With {processes} processes take per_device_train_batch_size {', '.join(map(str, fitting))}"
 
 
 def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
@@ -323,11 +309,6 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
         ModuleNotFoundError: the environment's module does not exist.
         FileNotFoundError: the model's folder is missing.
     """
-    import torch
-
-    from arpo_trainer.training.config import ARPOConfig
-    from arpo_trainer.training.devices import check_devices
-
     run, values = split_settings(settings)
     for env_id in (run.env, run.eval_env):
         if env_id is not None:
@@ -351,10 +332,6 @@ def configure(settings: dict[str, Any]) -> tuple[RunArguments, ARPOConfig]:
 
 def configure_sft(settings: dict[str, Any]) -> tuple[SFTArguments, SFTConfig]:
     """Return the checked `SFTArguments` and `SFTConfig` for settings by name; no model and no data is loaded."""
-    from trl import SFTConfig
-
-    from arpo_trainer.training.devices import check_devices
-
     run, values = split_rows_settings(settings, SFTArguments, SFTConfig, "sft")
     args = SFTConfig(**values)
     check_devices(args)
@@ -373,10 +350,6 @@ def split_rows_settings(
 
     Of TRL's defaults those are replaced that do not fit the command or this machine.
     """
-    import torch
-
-    from arpo_trainer.training.devices import lacks_bfloat16
-
     run, values = divided(settings, ours, theirs, command)
     values = {"report_to": [], "output_dir": f"runs/{command}", "max_length": None, "logging_steps": 1} | values
     if not torch.cuda.is_available() or lacks_bfloat16():
@@ -435,8 +408,6 @@ def save_adapters(trainer: Any, folder: Path) -> None:
     Merging changes the trainer's own model: it cannot be trained further. Sharded weights (FSDP, ZeRO-3) are not
     merged.
     """
-    from transformers.integrations import is_deepspeed_zero3_enabled
-
     trainer.save_model(str(folder / "adapter"))
     if trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled():
         logger.info("adapter: %s (sharded weights are not merged; see docs/how-to/recipes.md)", folder / "adapter")

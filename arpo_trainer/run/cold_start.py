@@ -1,16 +1,13 @@
 """The cold start: a short supervised training, so that a model that never saw the tags can use them.
 
 `demonstrated_traces` plays the real environment with scripted turns: one share of them calls the tool, the rest
-answer at once. They show the format, but not which of the two is better; that is left to RL. They are traces like any
-others (`arpo_trainer.sft`): `demonstrations` tokenises them as `arpo sft` does, and `cold_start` trains on them with
-the same trainer. All demonstrations begin with the same system prompt, which is computed once for a batch.
-`cold_started_model` does both once for each set of settings and keeps the model.
+answer at once. They show the format, but not which of the two is better; that is left to RL. `cold_start` trains on
+them as `arpo sft` does, and `cold_started_model` does both once for each set of settings and keeps the model.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import logging
@@ -22,29 +19,21 @@ from typing import Any, Protocol
 
 import torch
 from transformers import AutoModelForCausalLM
+from trl import SFTConfig
 
 from arpo_env import ArpoTags, ToolEnv
-from arpo_trainer.rollout.engine import on_every_rank, this_rank
+from arpo_trainer.rollout.engine import on_every_rank, rank_count, this_rank
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.arguments import RunArguments
 from arpo_trainer.run.launch import shards
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
-from arpo_trainer.sft.trace_data import IGNORED, Example, tokenised
+from arpo_trainer.sft.sft_trainer import make_trainer
+from arpo_trainer.sft.trace_data import Example, tokenised
 from arpo_trainer.training.config import ARPOConfig
 from envs_registry import TaskSource
 from sandbox.images.profiles import cache_directory
 
-__all__ = [
-    "IGNORED",
-    "Example",
-    "SolvableSource",
-    "check_solvable",
-    "cold_start",
-    "demonstrated_traces",
-    "demonstrations",
-]
-
-
+logger = logging.getLogger(__name__)
 # several wordings: the demonstrations teach the tags, and not one sentence by heart
 _PLANS = {
     "python": ("I will compute it.", "Let me use Python.", "I run some code.", "Python can do this."),
@@ -70,7 +59,7 @@ class SolvableSource(TaskSource, Protocol):
 def demonstrations(
     env: ToolEnv, source: SolvableSource, tokenizer: Any, count: int, tool_share: float = 0.5, seed: int = 0
 ) -> Iterable[Example]:
-    """Play tasks by script and yield training examples.
+    """Play tasks by script and yield training examples, as `arpo sft` makes them.
 
     Args:
         env: the environment to play in; tool results are real.
@@ -82,9 +71,6 @@ def demonstrations(
 
     Raises:
         ValueError: the source has no solutions, their tool is not in the environment, or the protocol has no tags.
-
-    Yields:
-        {"input_ids", "labels"}, both of shape (n,); labels are -100 outside the model's own turns.
     """
     renderer = Renderer(tokenizer, env.protocol)
     # a rollout stops at </answer>; other protocols end with the template's end token
@@ -167,26 +153,9 @@ def cold_start(
 ) -> None:
     """Fit the model, in place, to the labelled tokens of the examples that `demonstrations` made.
 
-    Args:
-        model: a causal language model.
-        tokenizer: its tokenizer.
-        examples: ids and labels.
-        folder: where transformers may write its logs.
-        epochs: passes over the examples.
-        batch_size: examples per step, over all processes (each process takes at least one).
-        learning_rate: initial learning rate of AdamW; it falls linearly to 0.
-        bf16: whether to compute in bfloat16; the weights keep their type.
-        seed: of the order.
-        packing: False computes each example in full; otherwise the shared part of a batch is computed once, where
-            `why_not_packable` and `why_not_proven` allow it.
-        callbacks: transformers callbacks.
+    `batch_size` examples make a step, over all processes (each takes at least one); the learning rate falls linearly to
+    0; `packing` is that of `ARPOConfig`; transformers may write its logs into `folder`.
     """
-    import torch
-    from trl import SFTConfig
-
-    from arpo_trainer.rollout.engine import rank_count
-    from arpo_trainer.sft.sft_trainer import make_trainer
-
     arguments = SFTConfig(
         output_dir=str(folder),
         num_train_epochs=epochs,
@@ -210,8 +179,6 @@ def cold_start(
 
 # Cold-started models in the cache: one for each set of settings, made at the first run and reused by later ones.
 
-logger = logging.getLogger(__name__)
-
 
 def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: str, tokenizer: Any) -> Path:
     """Return the folder of the cold-started model; all processes make it together if it is not in the cache."""
@@ -229,8 +196,14 @@ def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: 
             "DeepSpeed (for example with --accelerate-config ddp); later runs find the model in the cache"
         )
     logger.info("cold start: %d demonstrations, %d epochs", run.cold_start_examples, run.cold_start_epochs)
+    asked: Any = (env.tasks, tokenizer, run.cold_start_examples, run.cold_start_tool_share, seed)
+
+    def play() -> list[Example]:
+        with contextlib.closing(env):
+            return list(demonstrations(env, *asked))
+
     # only one process plays; the others receive the same examples
-    examples = on_every_rank(lambda: _all_demonstrations(run, env, tokenizer, seed) if this_rank() == 0 else [])[0]
+    examples = on_every_rank(lambda: play() if this_rank() == 0 else [])[0]
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     scratch = folder.with_suffix(".unfinished")
     how: dict[str, Any] = {"epochs": run.cold_start_epochs, "learning_rate": run.cold_start_learning_rate}
@@ -258,13 +231,10 @@ def cold_start_folder(
     packing: bool | str = "auto",
 ) -> Path:
     """Return the cache folder of the cold-started model for exactly these settings."""
-    cold = [entry.name for entry in dataclasses.fields(run) if entry.name.startswith("cold")]
-    names = ("env", "env_kwargs", *(name for name in cold if name != "cold_start_seed"))
-    # the seed is added as it is used, since `cold_start_seed` may be None
-    facts = {name: getattr(run, name) for name in names} | {"model": model, "prompt": prompt, "seed": seed}
-    facts |= {"bf16": bf16, "packing": packing}  # both change the last bits of the result
-    if protocol != "arpo-tags":  # a reference algorithm shows other results after the same prompt
-        facts["protocol"] = protocol
+    settings = {name: value for name, value in vars(run).items() if name.startswith(("env", "cold_start"))}
+    # the seed is added as it is used, since `cold_start_seed` may be None; the last two change the last bits
+    facts = {**settings, "model": model, "prompt": prompt, "protocol": protocol, "cold_start_seed": seed}
+    facts |= {"bf16": bf16, "packing": packing}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return cache_directory() / "cold-starts" / digest
 
@@ -275,9 +245,3 @@ def own_tasks(env: ToolEnv, count: int) -> str:
         return ""
     tasks: Any = env.tasks
     return json.dumps([(tasks.task(number).as_dict(), tasks.solution(number)) for number in range(count)])
-
-
-def _all_demonstrations(run: RunArguments, env: ToolEnv, tokenizer: Any, seed: int) -> list[Example]:
-    source: Any = env.tasks
-    with contextlib.closing(env):
-        return list(demonstrations(env, source, tokenizer, run.cold_start_examples, run.cold_start_tool_share, seed))

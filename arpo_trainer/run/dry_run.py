@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from transformers import AutoTokenizer
 
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
@@ -50,9 +51,7 @@ from sandbox.backends.http_backend import http_addresses, is_http_address
 class RunEnvironments:
     """Makes each environment of a run at its first use and keeps it; equal options share the loaded tasks.
 
-    Args:
-        run: the arguments of the run.
-        make: makes an environment from an id and options; `dry_run` gives one that works without the tasks.
+    A dry run gives a `make` that works without the tasks.
     """
 
     def __init__(self, run: RunArguments, make: Callable[[str, dict[str, Any]], ToolEnv] = make_env) -> None:
@@ -135,18 +134,10 @@ _SMALLER = {
 class PlannedRun:
     """What a dry run has found out."""
 
-    run: RunArguments  # the settings that are not of `ARPOConfig`
-    args: ARPOConfig  # the others
-    costs: Costs  # the estimate
+    run: RunArguments
+    args: ARPOConfig
+    costs: Costs
     missing: list[str]  # what the run would miss on this machine
-
-
-def dry_run(
-    settings: dict[str, Any], processes: int | None = None, launch_config: str | None = None
-) -> tuple[Costs, list[str]]:
-    """Return the estimated costs of a run, and what the run would miss on this machine; see `plan_run`."""
-    planned = plan_run(settings, processes, launch_config)
-    return planned.costs, planned.missing
 
 
 def plan_run(settings: dict[str, Any], processes: int | None = None, launch_config: str | None = None) -> PlannedRun:
@@ -168,13 +159,28 @@ def plan_run(settings: dict[str, Any], processes: int | None = None, launch_conf
     with planning(count):  # configurations are checked as if there were that many processes
         run, args = configure(settings)
         missing: list[str] = []
-        environments = _environments(run, missing)
+
+        def make(env_id: str, options: dict[str, Any]) -> ToolEnv:
+            try:
+                return make_env(env_id, options)
+            except (HubError, OSError) as error:
+                missing.append(f"tasks: {error}")
+                return UnloadedEnv(env_id, **options)
+
+        environments = RunEnvironments(run, make)
         missing += _missing(args, environments)
         # this machine's lack of a GPU decides for one process only; several, and vLLM, may be planned for another one
         on_cpu = bool(settings.get("use_cpu")) or (count == 1 and not args.use_vllm and not torch.cuda.is_available())
         costs = _estimate(run, args, environments, layout, on_cpu)
         # training and evaluation may lack the same
         return PlannedRun(run, args, costs, list(dict.fromkeys(missing)))
+
+
+class UnloadedEnv(ToolEnv):
+    """An environment whose tasks are not available: it has the tools and limits, but no task."""
+
+    def _load(self, **options: Any) -> Any:
+        return ListSource(())
 
 
 def log_estimate(run: RunArguments, args: ARPOConfig, environments: RunEnvironments) -> dict[str, Any]:
@@ -216,26 +222,6 @@ def check_memory(needs: MemoryNeeds, args: ARPOConfig, has: int, quantised: bool
         )
 
 
-class UnloadedEnv(ToolEnv):
-    """An environment whose tasks are not available: it has the tools and limits, but no task."""
-
-    def _load(self, **options: Any) -> Any:
-        return ListSource(())
-
-
-def _environments(run: RunArguments, missing: list[str]) -> RunEnvironments:
-    """Return the environments; one whose tasks are not available has none, and `missing` says so."""
-
-    def make(env_id: str, options: dict[str, Any]) -> ToolEnv:
-        try:
-            return make_env(env_id, options)
-        except (HubError, OSError) as error:
-            missing.append(f"tasks: {error}")
-            return UnloadedEnv(env_id, **options)
-
-    return RunEnvironments(run, make)
-
-
 def _missing(args: ARPOConfig, environments: RunEnvironments) -> list[str]:
     """Return what this machine lacks for the run, such as a key; wrong settings are raised."""
     missing = []
@@ -263,18 +249,8 @@ def _estimate(
     env = environments.train
     tasks = published_size(run.env, run.env_kwargs) if isinstance(env, UnloadedEnv) else training_tasks(env, args).size
     tokenizer, shape, notes = _tokenizer_and_shape(run, args)
-    return estimate(
-        run,
-        args,
-        env,
-        environments.held_out,
-        tasks,
-        tokenizer=tokenizer,
-        shape=shape,
-        layout=layout,
-        on_cpu=on_cpu,
-        notes=notes,
-    )
+    known = {"tokenizer": tokenizer, "shape": shape, "layout": layout, "on_cpu": on_cpu, "notes": notes}
+    return estimate(run, args, env, environments.held_out, tasks, **known)
 
 
 def published_size(env_id: str, options: dict[str, Any]) -> int | None:
@@ -291,50 +267,42 @@ def published_size(env_id: str, options: dict[str, Any]) -> int | None:
 
 def _tokenizer_and_shape(run: RunArguments, args: ARPOConfig) -> tuple[Any, ModelShape | None, tuple[str, ...]]:
     """Return the model's tokenizer and shape, and notes on what was not available."""
-    from transformers import AutoTokenizer
-
     if run.model == DEMO_MODEL and not has_demo_model():
         return None, None, ("memory and exact prompts: the demo model is downloaded at its first use",)
     revision = (args.model_init_kwargs or {}).get("revision", "main")
+    options = {"trust_remote_code": args.trust_remote_code, "revision": revision}
+    tokenizer, shape, notes = None, None, []
     try:
         path = resolve_model(run.model, revision)
     except FileNotFoundError as error:
         return None, None, (f"memory, disk and exact prompts: {error}",)
-    options = {"trust_remote_code": args.trust_remote_code, "revision": revision}
-    tokenizer, shape, notes = None, None, []
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
     except (OSError, ValueError) as error:
-        notes.append(f"exact prompts: no tokenizer of {run.model} ({_first_line(error)})")
+        notes.append(f"exact prompts: no tokenizer of {run.model} ({str(error).strip().splitlines()[0]})")
     try:
         shape = model_shape(path, lora_config(run), **options)
     except (OSError, ValueError) as error:
-        notes.append(f"memory and disk: no configuration of {run.model} ({_first_line(error)})")
+        notes.append(f"memory and disk: no configuration of {run.model} ({str(error).strip().splitlines()[0]})")
     if (args.model_init_kwargs or {}).get("quantization_config") or (shape and shape.quantised):
         notes.append("quantisation: weights are counted without it")
     return tokenizer, shape, tuple(notes)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 # Which processes run where, with the GPU, rollouts, vLLM and sandboxes of each. The hosts of SLURM or of another
 # scheduler are not asked: machines are numbered as `--machine-rank` numbers them.
 
 _THIS_MACHINE = ("localhost", "0.0.0.0", "::1")
-_PYTHON = "python"  # the tool that needs a sandbox
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the parts of a planned run are."""
+    """Where the parts of a planned run are: on so many machines, of which `address` is that of machine 0."""
 
-    planned: PlannedRun  # the run
-    machines: int = 1  # the number of machines
-    address: str | None = None  # that of machine 0, or None
-    # environment variables, which name sandboxes
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    planned: PlannedRun
+    machines: int = 1
+    address: str | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)  # which names sandboxes
 
     @property
     def processes(self) -> int:
@@ -361,20 +329,17 @@ class Placement:
                 f"a cold start with {layout.sharding}: it writes whole weights. Make it once with --accelerate-config "
                 "ddp and --set max_steps=1; it is kept"
             )
-        if args.use_vllm and args.vllm_mode == "colocate" and self.processes // self.machines:
-            size, each = args.vllm_tensor_parallel_size, self.processes // self.machines
-            if each % size:
-                refused.append(
-                    f"vllm_tensor_parallel_size={size}: an engine would span two machines of {each} processes; take a "
-                    "number that divides them"
-                )
+        size, each = args.vllm_tensor_parallel_size, self.processes // self.machines
+        if args.use_vllm and args.vllm_mode == "colocate" and each % size:
+            refused.append(
+                f"vllm_tensor_parallel_size={size}: an engine would span two machines of {each} processes; take a "
+                "number that divides them"
+            )
         return refused
 
     def _servers(self) -> list[str]:
         args = self.planned.args
-        if not args.use_vllm or args.vllm_mode != "server":
-            return []
-        return server_urls(args)
+        return server_urls(args) if args.use_vllm and args.vllm_mode == "server" else []
 
     def _training(self) -> Iterator[Line]:
         layout, each = self.planned.costs.layout, self.processes // self.machines
@@ -385,11 +350,8 @@ class Placement:
         first = f"machine 0 ({self.address})" if self.address else "machine 0"
         yield first, _span("process", 0, each), f"training, {device}; {how}"
         if self.machines > 1:
-            yield (
-                _span("machine", 1, self.machines - 1),
-                _span("process", each, self.processes - each),
-                f"training, {each} on each",
-            )
+            others = _span("machine", 1, self.machines - 1)
+            yield others, _span("process", each, self.processes - each), f"training, {each} on each"
 
     def _generation(self) -> Iterator[Line]:
         args, layout = self.planned.args, self.planned.costs.layout
@@ -402,10 +364,7 @@ class Placement:
             size = max(1, args.vllm_tensor_parallel_size)
             sleeps = "between rollouts it sleeps" if args.vllm_enable_sleep_mode else "all the time"
             share = f"{args.vllm_gpu_memory_utilization:.0%} of each of their GPUs, {sleeps}"
-            what = (
-                f"{self.processes // size} vLLM engine{'s' * (self.processes // size > 1)} of {_many(size, 'process')}"
-            )
-            yield "generation", what, share
+            yield "generation", f"{self.processes // size} vLLM engine(s) of {size} process(es)", share
         else:
             copied = layout.share("weights") < 1 or bool(args.max_staleness)
             copy = "with a whole copy of the weights in rollouts" if copied else "the model itself"
@@ -419,12 +378,11 @@ class Placement:
             count = f"{args.rollout_workers}" if args.rollout_workers else "one for each node:"
             where = f"{count} Ray actors, cluster {args.ray_address or 'RAY_ADDRESS, or of this machine'}"
         groups, size = -(-plan.prompts // players), plan.trajectories // plan.prompts
-        idle = max(0, players - plan.prompts)
-        words = f"; {_many(idle, one)} without a group wait{'s' * (idle == 1)}" if idle else ""
-        yield "rollouts", where, f"at most {groups} of {plan.prompts} groups of {size} in each{words}"
+        idle = f"; {players - plan.prompts} without a group" if players > plan.prompts else ""
+        yield "rollouts", where, f"at most {groups} of {plan.prompts} groups of {size} in each{idle}"
         most = min(groups * size, args.rollout_limits().get("trajectory", DEFAULT_TRAJECTORIES))
         yield "environments at once, at most", f"{most:,} in each", f"{min(most * players, plan.trajectories):,} in all"
-        if _PYTHON in self.planned.costs.episode.calls_of:
+        if "python" in self.planned.costs.episode.calls_of:
             yield "sandboxes", self._sandboxes(one), f"at most {most:,} sessions of each {one}"
 
     def _sandboxes(self, one: str) -> str:
@@ -441,17 +399,13 @@ class Placement:
         if needs is None:
             yield "memory of a process", "not estimated", "the model's configuration is not available"
             return
-        has = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else None
-        seen = f"; a GPU of this machine has {format_bytes(has)}" if has else ""
+        seen = ""
+        if torch.cuda.is_available():
+            seen = f"; a GPU of this machine has {format_bytes(torch.cuda.get_device_properties(0).total_memory)}"
         left_out = "; ".join(["without PyTorch and CUDA", *needs.elsewhere])
         yield "memory of a process", format_bytes(needs.peak), left_out + seen
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}{'es' if what.endswith('s') else 's'}"
-
-
 def _span(what: str, first: int, count: int) -> str:
-    if count == 1:
-        return f"{what} {first}"
-    return f"{what}{'es' if what.endswith('s') else 's'} {first} .. {first + count - 1}"
+    plural = f"{what}{'es' if what.endswith('s') else 's'}"
+    return f"{what} {first}" if count == 1 else f"{plural} {first} .. {first + count - 1}"

@@ -39,7 +39,7 @@ import torch
 import yaml
 
 from arpo_trainer.algorithms.registry import get_algorithm
-from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Costs, Line, cost_rows
+from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Line, cost_rows
 from arpo_trainer.costs.memory import model_shape
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.inference_tools import read_tools
@@ -53,11 +53,20 @@ from arpo_trainer.validation import check_name
 from envs_registry.datasets.hub import HubError
 from envs_registry.spec import UnknownEnvError
 
-# One stage of a pipeline: its settings, its command line, and the stamp that it leaves in its folder.
-
+logger = logging.getLogger(__name__)
 STAMP = "stage.json"
+STAGES = ("synth", "sft", "train", "dpo", "eval")
+ROUND = ("train", "dpo")  # stages that `rounds` repeats
+LAUNCH = ("accelerate_config", "num_processes")  # keys of a section that are flags of its command
+DPO_TASKS, TRL_SEED = 64, 42  # defaults of `DPOArguments.tasks` and of TRL's `seed`
 # tools at inference time: options of `arpo eval`
 WITH = ("with", "with_model", "with_url", "with_price", "refine_above")
+EVAL = ("environments", "tasks", "samples", "algorithm", "model", "output_dir", "settings", "env_settings", *WITH)
+PAPER_TOKENS = 4096  # tokens of one answer of the papers' evaluation, per call of the model
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
+Command = Callable[[list[str]], int]
+Plan = Callable[[Sequence[str]], Sequence[Any]]  # rows with env, options and tasks, as of a suite
+DryRun = Callable[[dict[str, Any], int | None, ComputeSpeed], tuple[list[Line], list[str]]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Stage:
 
     @property
     def stamp(self) -> dict[str, Any] | None:
-        """What the stage left behind: its settings and status; None if it has not begun."""
+        """What the stage left behind, its settings and status; None if it has not begun."""
         return _read(self.folder / STAMP)
 
     @property
@@ -124,7 +133,8 @@ class Stage:
         return [self.kind, "--config", str(file), "--resume", *self.flags]
 
     def _eval_command(self) -> list[str]:
-        if self._is_played():
+        # all episodes are played: if the command failed all the same, too many of them broke
+        if (_read(self.folder / "run.json") or {}).get("status") == "finished":
             moved = self.settings.get("with_url")
             return ["eval", "retry", str(self.folder), *(["--with-url", str(moved)] if moved else [])]
         given = self.settings
@@ -140,10 +150,6 @@ class Stage:
             if given.get(key):
                 line += [flag, *(f"{name}={json.dumps(value)}" for name, value in given[key].items())]
         return [*line, *(["--resume"] if (self.folder / "run.json").is_file() else [])]
-
-    def _is_played(self) -> bool:
-        """Return whether all episodes are played; if the command failed all the same, too many of them broke."""
-        return (_read(self.folder / "run.json") or {}).get("status") == "finished"
 
     def _plain(self) -> dict[str, Any]:
         # through JSON, so that it compares equal to what a stamp holds
@@ -161,17 +167,6 @@ def _read(path: Path) -> dict[str, Any] | None:
 def words(value: Any) -> list[str]:
     """Return a setting that is one value or a list as a list of words."""
     return [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
-
-
-logger = logging.getLogger(__name__)
-STAGES = ("synth", "sft", "train", "dpo", "eval")
-ROUND = ("train", "dpo")  # stages that `rounds` repeats
-LAUNCH = ("accelerate_config", "num_processes")  # keys of a section that are flags of its command
-DPO_TASKS, TRL_SEED = 64, 42  # defaults of `DPOArguments.tasks` and of TRL's `seed`
-AFTER = ("last", "each")
-EVAL = ("environments", "tasks", "samples", "algorithm", "model", "output_dir", "settings", "env_settings", *WITH)
-_PR_SET_PDEATHSIG = 1  # of prctl(2)
-Command = Callable[[list[str]], int]
 
 
 class StageError(RuntimeError):
@@ -204,17 +199,27 @@ class Pipeline:
             check_name("a pipeline's sections", name, STAGES)
         if not sections:
             raise ValueError(f"{config}: no stage; write a section synth, sft, train, dpo or eval")
-        _check_rounds(rounds, sections)
+        if type(rounds) is not int or rounds < 1:
+            raise ValueError(f"rounds must be a whole number of at least 1, got {rounds!r}")
+        if rounds > 1 and not set(ROUND) & set(sections):
+            raise ValueError(f"rounds: {rounds} repeats the sections train and dpo, and there is neither")
         each = _evaluates_each(sections)
+        repeated = [(kind, number) for number in range(1, rounds + 1) for kind in ROUND]
         made: list[Stage] = []
-        for kind, number in _order(sections, rounds):
-            name = f"{kind}-{number}" if number and rounds > 1 else kind
-            made.append(_stage(name, sections[kind], folder, made[-1] if made else None, tuple(flags), number or 1))
+        for kind, number in [("synth", 0), ("sft", 0), *repeated, ("eval", 0)]:
+            if kind in sections:
+                name = f"{kind}-{number}" if number and rounds > 1 else kind
+                before = made[-1] if made else None
+                made.append(_stage(name, sections[kind], folder, before, tuple(flags), number or 1))
         return cls(tuple(_with_evaluations(made, sections["eval"], folder) if each else made))
 
     def run(self, command: Command, begin: str | None = None) -> Path:
-        """Run the stages that are not done, and return the folder of the last one."""
-        kept = self._before(begin)
+        """Run the stages that are not done, or those from `begin` on, and return the folder of the last one."""
+        kept = self.stages
+        if begin is not None:
+            names = [stage.name for stage in self.stages]
+            check_name("--from", begin, names)
+            kept = self.stages[: names.index(begin)]
         for stage in kept:  # all are checked before anything runs or is put aside
             if stage.stamp is not None and (differences := stage.differences()):
                 raise ValueError(
@@ -238,30 +243,10 @@ class Pipeline:
             stage.write_stamp("done")
         return self.stages[-1].folder
 
-    def _before(self, begin: str | None) -> tuple[Stage, ...]:
-        if begin is None:
-            return self.stages
-        names = [stage.name for stage in self.stages]
-        check_name("--from", begin, names)
-        return self.stages[: names.index(begin)]
-
 
 def _put_aside(stages: Iterable[Stage]) -> None:
     for stage in reversed(list(stages)):  # the last first: a kill in between leaves nothing that seems to be done
         stage.put_aside()
-
-
-def _check_rounds(rounds: Any, sections: dict[str, Any]) -> None:
-    if type(rounds) is not int or rounds < 1:
-        raise ValueError(f"rounds must be a whole number of at least 1, got {rounds!r}")
-    if rounds > 1 and not set(ROUND) & set(sections):
-        raise ValueError(f"rounds: {rounds} repeats the sections train and dpo, and there is neither")
-
-
-def _order(sections: dict[str, Any], rounds: int) -> list[tuple[str, int]]:
-    """Return the stages in order, with the number of their round; 0 for those outside of rounds."""
-    repeated = [(kind, number + 1) for number in range(rounds) for kind in ROUND]
-    return [one for one in (("synth", 0), ("sft", 0), *repeated, ("eval", 0)) if one[0] in sections]
 
 
 def _evaluates_each(sections: dict[str, Any]) -> bool:
@@ -270,7 +255,7 @@ def _evaluates_each(sections: dict[str, Any]) -> bool:
     if not isinstance(section, dict) or "after" not in section:
         return False
     sections["eval"] = {name: value for name, value in section.items() if name != "after"}
-    check_name("the section eval's after", section["after"], AFTER)
+    check_name("the section eval's after", section["after"], ("last", "each"))
     if section["after"] == "each" and "model" in section:
         raise ValueError(f"after: each evaluates the stages' models: leave out model: {section['model']}")
     return bool(section["after"] == "each")
@@ -280,14 +265,14 @@ def _with_evaluations(made: Sequence[Stage], section: dict[str, Any], folder: Pa
     """Yield the stages with an evaluation before the first that trains and after each, in place of one at the end."""
     started = False
     for stage in made:
-        if stage.kind in ("synth", "eval"):
-            yield from [stage] if stage.kind == "synth" else []
-            continue
-        if not started and "model" in stage.settings:
-            yield _stage("eval-start", {**section, "model": stage.settings["model"]}, folder, None, ())
-        started = True
-        yield stage
-        yield _stage(f"eval-{stage.name}", section, folder, stage, ())
+        if stage.kind == "synth":
+            yield stage
+        elif stage.kind != "eval":
+            if not started and "model" in stage.settings:
+                yield _stage("eval-start", {**section, "model": stage.settings["model"]}, folder, None, ())
+            started = True
+            yield stage
+            yield _stage(f"eval-{stage.name}", section, folder, stage, ())
 
 
 def _stage(
@@ -307,11 +292,16 @@ def _stage(
     elif before is not None and (number > 1 or "model" not in section):
         settings["model"] = str(before.folder / "model")
     if kind == "eval":
-        return _eval_stage(name, settings)
-    return Stage(name, _of_round(kind, settings, number), flags or tuple(own))
+        _check_eval(settings)
+    elif kind == "dpo":  # later rounds see other tasks, and have no cold start of their own
+        tasks, first = settings.get("tasks", DPO_TASKS), settings.get("first_task", 0)
+        settings = {"no_pairs": "skip", **settings, "first_task": first + (number - 1) * tasks}
+    elif kind == "train" and number > 1:
+        settings |= {"seed": settings.get("seed", TRL_SEED) + number - 1, "cold_start_examples": 0}
+    return Stage(name, settings, () if kind == "eval" else flags or tuple(own))
 
 
-def _eval_stage(name: str, settings: dict[str, Any]) -> Stage:
+def _check_eval(settings: dict[str, Any]) -> None:
     for key in settings:
         check_name("the section eval's settings", key, EVAL)
     if "model" not in settings or not settings.get("environments"):
@@ -320,17 +310,6 @@ def _eval_stage(name: str, settings: dict[str, Any]) -> Stage:
         get_algorithm(settings["algorithm"])
     if not read_tools(",".join(words(settings.get("with") or []))) and (given := set(WITH[1:]) & set(settings)):
         raise ValueError(f"the section eval has {', '.join(sorted(given))} and no tools: name them, with: [debugger]")
-    return Stage(name, settings)
-
-
-def _of_round(kind: str, settings: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return the settings of a stage in a round: later rounds see other tasks, and have no cold start of their own."""
-    if kind == "dpo":
-        tasks, first = settings.get("tasks", DPO_TASKS), settings.get("first_task", 0)
-        return {"no_pairs": "skip", **settings, "first_task": first + (number - 1) * tasks}
-    if number == 1 or kind != "train":
-        return settings
-    return {**settings, "seed": settings.get("seed", TRL_SEED) + number - 1, "cold_start_examples": 0}
 
 
 def run_command(line: list[str]) -> int:
@@ -350,41 +329,33 @@ def _end_with_parent() -> None:
 # The dry run. A stage whose model is the output of an earlier one is estimated on the model that the earlier stage
 # starts from, which has the same shape.
 
-PAPER_TOKENS = 4096  # tokens of one answer of the papers' evaluation, per call of the model
-
-
-Plan = Callable[[Sequence[str]], Sequence[Any]]  # rows with env, options and tasks, as of a suite
-DryRun = Callable[[dict[str, Any], int | None, ComputeSpeed], tuple[list[Line], list[str]]]
-
 
 def pipeline_dry_run(
-    pipeline: Pipeline,
-    speed: ComputeSpeed,
-    processes: int | None,
-    plan: Plan,
-    dpo: DryRun,
+    pipeline: Pipeline, speed: ComputeSpeed, processes: int | None, plan: Plan, dpo: DryRun
 ) -> tuple[list[Line], list[str]]:
     """Return a table with a part for each stage, and what this machine lacks."""
     rows: list[Line] = []
     missing: list[str] = []
     model, folders = "", {str(stage.folder / "model") for stage in pipeline.stages}
+    made = {str(stage.folder / "sft.jsonl") for stage in pipeline.stages if stage.kind == "synth"}
     for stage in pipeline.stages:
         given = str(stage.settings.get("model") or "")
         model = model if given in folders else given
         settings = {**stage.settings, **({"model": model} if model else {})}
         rows.append((f"STAGE {stage.name}", stage.status, str(stage.folder)))
+        lacks: list[str] = []
         if stage.kind == "eval":
             part, lacks = _eval(settings, speed, plan)
-        elif stage.kind == "sft" and not _is_here(settings, pipeline):
-            part, lacks = [("ROWS", "not known", "the stage synth makes them")], []
-        elif stage.kind == "sft":
-            part, lacks = sft_dry_run(settings, processes, speed)
+        elif stage.kind == "synth":
+            part = [("samples, at most", _samples(settings), "of each environment and model")]
         elif stage.kind == "dpo":
             part, lacks = dpo(settings, processes, speed)
-        elif stage.kind == "synth":
-            part, lacks = [("samples, at most", _samples(settings), "of each environment and model")], []
-        else:
+        elif stage.kind == "train":
             part, lacks = _train(settings, speed, processes)
+        elif any(str(file) in made and not Path(file).is_file() for file in settings.get("data") or ()):
+            part = [("ROWS", "not known", "the stage synth makes them")]
+        else:
+            part, lacks = sft_dry_run(settings, processes, speed)
         rows += part
         missing += [f"{stage.name}: {lack}" for lack in lacks]
     return rows, missing
@@ -398,20 +369,10 @@ def _train(settings: dict[str, Any], speed: ComputeSpeed, processes: int | None)
     if costs.shape is None:
         return rows, missing
     on_cpu = not torch.cuda.is_available() and costs.layout.processes == 1
-    return [*rows, *speed.rows(_operations(costs), costs.layout.processes, on_cpu)], missing
-
-
-def _operations(costs: Costs) -> float:
-    """Return the operations of updates and rollouts; waiting for tools and for memory takes longer than is counted."""
-    parameters = costs.shape.parameters if costs.shape else 0
+    # waiting for tools and for memory takes longer than is counted
     seen = costs.sampled * (1 + costs.passes) + costs.groups * costs.prompts.mean
-    return parameters * (PASS_AND_BACK * costs.computed + PASS * seen)
-
-
-def _is_here(settings: Mapping[str, Any], pipeline: Pipeline) -> bool:
-    """Return whether the data of the stage sft do not wait for the stage synth."""
-    made = {str(stage.folder / "sft.jsonl") for stage in pipeline.stages if stage.name == "synth"}
-    return not any(str(file) in made and not Path(file).is_file() for file in settings.get("data") or ())
+    operations = costs.shape.parameters * (PASS_AND_BACK * costs.computed + PASS * seen)
+    return [*rows, *speed.rows(operations, costs.layout.processes, on_cpu)], missing
 
 
 def _samples(settings: Mapping[str, Any]) -> str:
@@ -423,10 +384,8 @@ def _samples(settings: Mapping[str, Any]) -> str:
 
 
 def _eval(settings: dict[str, Any], speed: ComputeSpeed, plan: Plan) -> Any:
-    names = settings["environments"]
-    missing: list[str] = []
     counted, unknown = 0, []
-    for played in plan([names] if isinstance(names, str) else [str(name) for name in names]):
+    for played in plan(words(settings["environments"])):
         tasks = _tasks(played, settings)
         counted += tasks or 0
         unknown += [] if tasks else [played.env]
@@ -436,15 +395,15 @@ def _eval(settings: dict[str, Any], speed: ComputeSpeed, plan: Plan) -> Any:
     left_out = f"; not counted: {', '.join(unknown)}" if unknown else ""
     rows: list[Line] = [("answers", f"{answers:,}" if counted else "not known", f"{samples} per task{left_out}")]
     if not counted:
-        return rows, missing
+        return rows, []
     rows.append(("tokens sampled, at most", f"{answers * room:,}", f"{room:,} per answer"))
     if not settings.get("model"):
-        return rows, missing
+        return rows, []
     try:
         shape = model_shape(resolve_model(str(settings["model"])))
     except (OSError, ValueError) as error:
         return rows, [f"configuration of {settings['model']}, so hours are left out ({str(error).splitlines()[0]})"]
-    return [*rows, *speed.rows(PASS * shape.parameters * answers * room, 1, not torch.cuda.is_available())], missing
+    return [*rows, *speed.rows(PASS * shape.parameters * answers * room, 1, not torch.cuda.is_available())], []
 
 
 def _tasks(played: Any, settings: dict[str, Any]) -> int | None:
@@ -458,5 +417,4 @@ def _tasks(played: Any, settings: dict[str, Any]) -> int | None:
         return None
     except (HubError, OSError, ValueError):  # its tasks are not here
         size = published_size(played.env, options)
-        return limit if size is None else min(size, limit or size)
     return limit if size is None else min(size, limit or size)

@@ -12,8 +12,7 @@ import contextlib
 import json
 import logging
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from arpo_trainer.costs.memory import ModelShape, model_shape
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.folder_lock import only_writer, refuse_earlier
 from arpo_trainer.make_env import make_env
-from arpo_trainer.report.run_data import recorded, write_facts
+from arpo_trainer.report.run_data import recorded, write_facts, write_whole
 from arpo_trainer.rollout.engine import on_every_rank, this_rank
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
 from arpo_trainer.run.arguments import (
@@ -65,10 +64,6 @@ class KeptRun:
         run: settings of ours.
         args: settings of TRL's.
         settings: all settings as they were given.
-
-    Attributes:
-        folder: the output folder.
-        facts: what the record says.
     """
 
     def __init__(self, command: str, run: WeightArguments, args: Any, settings: dict[str, Any]) -> None:
@@ -108,12 +103,7 @@ class KeptRun:
             write_facts(self.record, self.facts)
 
     def train(self, trainer: Any, curves: Mapping[str, str]) -> Path:
-        """Train, save the model, and return the folder.
-
-        Args:
-            trainer: of the rows.
-            curves: for each name in the record a quantity of the training log.
-        """
+        """Train, save the model, and return the folder; `curves` maps names of the record to those of TRL's log."""
         # asked before the record of the earlier run is overwritten
         checkpoint = trainer.checked_checkpoint(self.args.resume_from_checkpoint)
         with recorded(self.record, self.facts, keep=this_rank() == 0):
@@ -133,7 +123,6 @@ def sft(settings: dict[str, Any]) -> Path:
 
     Raises:
         ValueError: the settings cannot work, no row is left, or rows are dropped and `strict` is set.
-        FileNotFoundError: the model, the data or the checkpoint is missing.
         FileExistsError: a new run is to be written over the checkpoints of an earlier one.
         BlockingIOError: another process trains in the folder.
     """
@@ -155,8 +144,7 @@ def sft(settings: dict[str, Any]) -> Path:
             "tokens": sum(len(example["input_ids"]) for example in examples),
             "learnt_tokens": learnt_tokens(examples),
         }
-        options = kept.model_options() | {"share_beginnings": run.share_beginnings}
-        trainer = make_trainer(tokenizer=tokenizer, examples=examples, args=args, **options)
+        trainer = make_trainer(tokenizer=tokenizer, examples=examples, args=args, **kept.model_options())
         return kept.train(trainer, {"loss": "loss"})
 
 
@@ -182,12 +170,8 @@ def write_rows(run: SFTArguments, path: str | Path) -> TraceData:
     """Write the traces in the policy's protocol as JSONL messages, and return the count of rows."""
     data = read_trace_files(run.files(), run)
     data.require(run.strict)
-    scratch = Path(f"{path}.unfinished")
-    with scratch.open("w", encoding="utf-8") as file:
-        for trace in data.traces:
-            row = as_messages(trace, data.protocol, data.settings.schemas(trace))
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    os.replace(scratch, path)
+    rows = (as_messages(trace, data.protocol, data.settings.schemas(trace)) for trace in data.traces)
+    write_whole(Path(path), "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return data
 
 
@@ -218,55 +202,46 @@ def sft_dry_run(
     count = planned_processes(settings, processes)
     with planning(count):
         run, args = configure_sft(settings)
-    missing: list[str] = []
-    data, tokens, learnt = _rows_and_tokens(run, args, missing)
-    if data is None:
-        return [("ROWS", "not known", "the data is not here")], missing
-    if data.rows or not run.demonstrations:
-        data.require(run.strict)
-    played = int({**DEMONSTRATIONS, **run.demonstrations}["count"]) if run.demonstrations else 0
-    rows: list[Line] = [*data.table()]
-    if played:
-        rows.append(("demonstrations", f"{played:,}", "played when the run begins; their tokens are not counted"))
-    lines, epochs = _schedule(args, len(data.traces) + played, tokens, learnt, count)
-    hours, lacks = hours_of(run, args, count, speed, PASS_AND_BACK * tokens * epochs) if tokens else ([], [])
-    return [*rows, *lines, *hours], [*missing, *lacks]
-
-
-def _rows_and_tokens(run: SFTArguments, args: Any, missing: list[str]) -> tuple[TraceData | None, int, int]:
-    """Return the traces and the numbers of their tokens and of those that are learnt."""
     try:
         files = run.files()
     except FileNotFoundError as error:
-        missing.append(f"data: {error}")
-        return None, 0, 0
+        return [("ROWS", "not known", "the data is not here")], [f"data: {error}"]
+    missing: list[str] = []
     try:
         tokenizer = AutoTokenizer.from_pretrained(resolve_model(run.model), trust_remote_code=args.trust_remote_code)
         data, examples = prepare(run, args, tokenizer, play=False)
-        return data, sum(len(example["input_ids"]) for example in examples), learnt_tokens(examples)
-    except OSError as error:  # no tokenizer: four bytes count as one token
+        tokens, learnt = sum(len(example["input_ids"]) for example in examples), learnt_tokens(examples)
+    except OSError as error:
         missing.append(f"tokenizer of {run.model}, so tokens are guessed ({str(error).splitlines()[0]})")
-    data = read_trace_files(files, run)
+        data = read_trace_files(files, run)
+        tokens, learnt = _guessed_tokens(data)
+    if data.rows or not run.demonstrations:
+        data.require(run.strict)
+    lines: list[Line] = [*data.table()]
+    rows = len(data.traces)
+    if run.demonstrations:
+        played = int({**DEMONSTRATIONS, **run.demonstrations}["count"])
+        lines.append(("demonstrations", f"{played:,}", "played when the run begins; their tokens are not counted"))
+        rows += played
+    packed = math.ceil(tokens / args.max_length) if args.packing else rows
+    per_step = args.per_device_train_batch_size * args.gradient_accumulation_steps * count
+    steps, epochs = args.max_steps, args.max_steps * per_step / max(1, packed)
+    if steps <= 0:
+        epochs = float(args.num_train_epochs)
+        steps = math.ceil(math.ceil(packed / per_step) * epochs)
+    how = f"{per_step} {'packed rows' if args.packing else 'rows'} each, {count} process{'es' * (count > 1)}"
+    if tokens:
+        lines.append(("tokens", f"{tokens:,}", f"{tokens // rows:,} per row; {learnt:,} of them are learnt"))
+        lines.append(("tokens computed", f"{round(tokens * epochs):,}", f"{epochs:.3g} passes"))
+    lines.append(("optimizer steps", f"{steps:,}", how))
+    hours, lacks = hours_of(run, args, count, speed, PASS_AND_BACK * tokens * epochs) if tokens else ([], [])
+    return [*lines, *hours], [*missing, *lacks]
+
+
+def _guessed_tokens(data: TraceData) -> tuple[int, int]:
+    """Return the numbers of tokens and of learnt tokens without a tokenizer: four bytes count as one."""
     turns = [turn for trace in data.traces for turn in trace.turns]
     own = sum(len(turn.text.encode()) for turn in turns if isinstance(turn, ModelTurn))
     shown = sum(len(text.encode()) for turn in turns if not isinstance(turn, ModelTurn) for text in turn.texts)
     opening = sum(len(message["content"].encode()) for trace in data.traces for message in trace.messages)
-    return data, (own + shown + opening) // BYTES_A_TOKEN, own // BYTES_A_TOKEN
-
-
-def _schedule(args: Any, rows: int, tokens: int, learnt: int, processes: int) -> tuple[Sequence[Line], float]:
-    """Return the rows about steps and tokens, and the number of passes."""
-    packed = math.ceil(tokens / args.max_length) if args.packing else rows
-    per_step = args.per_device_train_batch_size * args.gradient_accumulation_steps * processes
-    if args.max_steps > 0:
-        steps, epochs = args.max_steps, args.max_steps * per_step / max(1, packed)
-    else:
-        epochs = float(args.num_train_epochs)
-        steps = math.ceil(math.ceil(packed / per_step) * epochs)
-    how = f"{per_step} {'packed rows' if args.packing else 'rows'} each, {processes} process{'es' * (processes > 1)}"
-    lines = [("optimizer steps", f"{steps:,}", how)]
-    if not tokens:
-        return lines, epochs
-    each = f"{tokens // rows:,} per row; {learnt:,} of them are learnt"
-    computed = ("tokens computed", f"{round(tokens * epochs):,}", f"{epochs:.3g} passes")
-    return [("tokens", f"{tokens:,}", each), computed, *lines], epochs
+    return (own + shown + opening) // BYTES_A_TOKEN, own // BYTES_A_TOKEN

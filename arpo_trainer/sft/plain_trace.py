@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from arpo_env.episode import FOLD
 from arpo_env.memory_folding import fold_schema
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import (
-    Action,
     Answer,
     Malformed,
     Nothing,
@@ -122,32 +121,16 @@ class Trace:
         return [*system, {"role": "user", "content": self.question}]
 
 
-def text_of(row: Mapping[str, Any], name: str) -> str:
-    """Return a text field of a row; "" if it is missing or null."""
-    value = row.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise DroppedRow("not a row", f"{name!r} holds {type(value).__name__}, not text")
-    return value
-
-
 # Tools that an episode finds on its way, read back from the documents that its results show, so that the calls that
 # follow can be checked as a rollout would check them; and the actions of the environment itself.
 
 SEARCH_SCHEMA: JsonSchema = function_schema(tool_search)
 
 
-def found_schemas(calls: Sequence[ToolCall], texts: Sequence[str]) -> list[JsonSchema]:
-    """Return the schemas of the tools that a turn's searches found; a document that cannot be read is left out."""
-    found = [text for call, text in zip(calls, texts, strict=False) if call.name == TOOL_SEARCH]
-    return [schema for text in found for schema in shown_schemas(text)]
-
-
 def shown_schemas(text: str) -> list[JsonSchema]:
-    """Return the schemas of the documents in the result of a search: a JSON list, and perhaps a note behind it."""
+    """Return the schemas of the documents in the result of a search; one that cannot be read is left out."""
     try:
-        rows, _ = json.JSONDecoder().raw_decode(text.strip())
+        rows, _ = json.JSONDecoder().raw_decode(text.strip())  # a note may follow
     except (ValueError, RecursionError):  # nothing was found, or the only document was too long
         return []
     schemas = []
@@ -168,11 +151,9 @@ def with_found(tools: Sequence[JsonSchema], found: Iterable[JsonSchema]) -> list
 
 
 def action_schemas(names: Iterable[str], text: str) -> tuple[JsonSchema, ...]:
-    """Return the schemas of the environment's own actions that an episode used: `tool_search` and `fold_thought`.
+    """Return the schemas of the environment's own actions among the called names: `tool_search` and `fold_thought`.
 
-    Args:
-        names: of the calls of the episode.
-        text: what the model wrote; it tells whether the policy wrote the memories of its folds, or another model.
+    What the model wrote tells whether the policy wrote the memories of its folds, or another model.
     """
     used = set(names)
     fold = [fold_schema(by_model='"episodic"' not in text)] if FOLD in used else []
@@ -187,8 +168,8 @@ def is_fold(action: object) -> bool:
 # Checks: tags, calls, results and the answer. The turns are parsed by the protocol that a rollout would parse them
 # by, so that nothing is taught that a rollout would refuse.
 
-STREAM_TAGS = ("tool_call", "tool_search", "fold_thought", "tool_call_result")
-"""Tags of the protocol "deepagent"."""
+_STREAM = "deepagent"  # one stream of reasoning, with JSON calls in tags
+_STREAM_TAGS = ("tool_call", "tool_search", "fold_thought", "tool_call_result")
 
 
 @dataclass(frozen=True)
@@ -196,8 +177,8 @@ class CheckedTurn:
     """A turn of the model that has been read."""
 
     lead: str  # the text before the calls or the answer
-    action: ToolCalls | Answer  # its calls or its answer
-    content: str = ""  # the text of the answer, as it is written; "" for calls
+    action: ToolCalls | Answer
+    content: str = ""  # the text of the answer, as it is written
     apart: bool = False  # whether the format holds the calls apart from the text
     tools: Sequence[JsonSchema] = ()  # schemas of the tools that could be called, those that were found before included
 
@@ -213,7 +194,8 @@ def checked_turns(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema])
         before = checked[-1] if checked else None
         if isinstance(turn, ToolResults):
             calls = _check_results(turn, before)
-            tools = with_found(tools, found_schemas(calls, turn.texts))
+            searched = [text for call, text in zip(calls, turn.texts, strict=False) if call.name == TOOL_SEARCH]
+            tools = with_found(tools, (schema for text in searched for schema in shown_schemas(text)))
             checked.append(turn)
             continue
         if isinstance(before, CheckedTurn):
@@ -246,10 +228,10 @@ def _read(turn: ModelTurn, protocol: Protocol, tools: Sequence[JsonSchema], last
     text = turn.text.strip()
     if turn.calls:
         _check_balance(text, ("think",), False)
-        return CheckedTurn(text, read_calls(turn.calls, tools), apart=True)
-    streamed = protocol.name == "deepagent"  # its calls count inside thoughts, too
+        return CheckedTurn(text, _calls_apart(turn.calls, tools), apart=True)
+    streamed = protocol.name == _STREAM  # its calls count inside thoughts, too
     tags = ("think",) if protocol.native else ("think", "answer", "result", *tool_names(tools))
-    tags = STREAM_TAGS if streamed else tags
+    tags = _STREAM_TAGS if streamed else tags
     _check_balance(text, tags, last)
     action = protocol.parse(text, tools)
     if isinstance(action, Malformed):
@@ -302,7 +284,7 @@ def _stream_parts(text: str, action: ToolCalls | Answer) -> tuple[str, str]:
         raise DroppedRow("result without call", "a result stands where nothing was called")
     if isinstance(action, Answer):
         return _native_parts(text, action)
-    closing = re.search(rf"</({'|'.join(STREAM_TAGS)})>", text)
+    closing = re.search(rf"</({'|'.join(_STREAM_TAGS)})>", text)
     if closing is None or closing.end() < len(text):
         raise DroppedRow("call without result", f"after the call the text goes on: {text[-80:]!r}")
     return text[: text.rfind(f"<{closing[1]}>")], ""
@@ -317,27 +299,21 @@ def _native_parts(text: str, action: ToolCalls | Answer) -> tuple[str, str]:
     return text[: next((place for place in places if place >= 0), visible)], ""
 
 
-def read_calls(calls: Sequence[tuple[str, Any]], tools: Sequence[JsonSchema]) -> ToolCalls:
+def _calls_apart(calls: Sequence[tuple[str, Any]], tools: Sequence[JsonSchema]) -> ToolCalls:
     """Return calls that a format holds apart from the text, checked against the tools."""
-    try:
-        return ToolCalls(tuple(checked_call(name, _arguments(given), tools) for name, given in calls))
-    except UnreadableCall as fault:
-        raise DroppedRow("call cannot be parsed", str(fault)) from fault
-
-
-def _arguments(given: Any) -> Any:
-    if isinstance(given, str):
+    checked = []
+    for name, given in calls:
         try:
-            return json.loads(given or "{}")
-        except ValueError as error:
-            raise UnreadableCall(f"the arguments are no JSON ({error})") from error
-    return {} if given is None else given
+            given = "{}" if given in (None, "") else given
+            arguments = json.loads(given) if isinstance(given, str) else given
+            checked.append(checked_call(name, arguments, tools))
+        except (UnreadableCall, ValueError) as fault:
+            raise DroppedRow("call cannot be parsed", str(fault)) from fault
+    return ToolCalls(tuple(checked))
 
 
 # Rewriting: tags become native tool calls, and native calls become tags. The rewritten turn is parsed again and must
 # have the same calls or the same answer; otherwise the row is dropped.
-
-_STREAM = "deepagent"  # one stream of reasoning, with JSON calls in tags
 
 
 def rewritten(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Trace:
@@ -347,91 +323,68 @@ def rewritten(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> 
     """
     source = make_protocol(trace.protocol) if trace.protocol else protocol
     turns = checked_turns(trace, source, tools)
-    same = trace.protocol in ("", protocol.name) or _alike(source, protocol)
+    # all protocols with tags have the same ones, but for the stream
+    tags = not (source.native or protocol.native) and (source.name == _STREAM) == (protocol.name == _STREAM)
+    same = trace.protocol in ("", protocol.name) or tags
     if same and not any(isinstance(turn, CheckedTurn) and turn.apart for turn in turns):
-        return _with_turns(trace, protocol, trace.turns, trace.ids is not None)
+        return replace(trace, protocol=protocol.name)
     written: list[Turn] = []
     for turn in turns:
         written.append(ModelTurn(_write(turn, protocol, tools)) if isinstance(turn, CheckedTurn) else turn)
-    return _with_turns(trace, protocol, tuple(written), False)
-
-
-def _alike(source: Protocol, protocol: Protocol) -> bool:
-    """Return whether both have tags, and those of the same kind."""
-    return not (source.native or protocol.native) and (source.name == _STREAM) == (protocol.name == _STREAM)
-
-
-def _with_turns(trace: Trace, protocol: Protocol, turns: tuple[Turn, ...], keep_ids: bool) -> Trace:
-    ids = trace.ids if keep_ids else None
-    return replace(trace, turns=turns, protocol=protocol.name, ids=ids)
+    return replace(trace, turns=tuple(written), protocol=protocol.name, ids=None)
 
 
 def _write(turn: CheckedTurn, protocol: Protocol, tools: Sequence[JsonSchema]) -> str:
-    action = turn.action
+    action, streamed = turn.action, protocol.name == _STREAM
     if isinstance(action, ToolCalls):
-        if protocol.native:
-            forms = [_native_calls(turn.lead, action, protocol)]
-        else:
-            forms = [(_stream_calls if protocol.name == _STREAM else _tag_calls)(turn.lead, action, tools)]
-    elif protocol.native or protocol.name == _STREAM:
+        forms = [(_native_calls if protocol.native else _tag_call)(turn.lead, action, protocol, tools)]
+    elif protocol.native or streamed:
         forms = [_joined(turn.lead, turn.content), _joined(turn.lead, f"\\boxed{{{action.value}}}")]
     else:
         forms = [f"{turn.lead}<answer>{turn.content}</answer>"]
     # with tags of their own, only the tools of the beginning can be called
-    callable_tools = turn.tools if protocol.native or protocol.name == _STREAM else tools
+    callable_tools = turn.tools if protocol.native or streamed else tools
     for text in forms:
-        if _same(protocol.parse(text, callable_tools), action):
+        read = protocol.parse(text, callable_tools)
+        if isinstance(action, Answer) and isinstance(read, Answer) and read.value == action.value:
+            return text
+        if isinstance(action, ToolCalls) and read == action:
             return text
     raise DroppedRow("other protocol", f"in {protocol.name} the turn would read otherwise: {forms[0][-200:]!r}")
-
-
-def _same(read: Action, meant: Action) -> bool:
-    if isinstance(meant, Answer):
-        return isinstance(read, Answer) and read.value == meant.value
-    return read == meant
 
 
 def _joined(lead: str, content: str) -> str:
     return f"{lead.rstrip()}\n\n{content}" if lead.strip() else content
 
 
-def _native_calls(lead: str, action: ToolCalls, protocol: Any) -> str:
+def _native_calls(lead: str, action: ToolCalls, protocol: Any, tools: Sequence[JsonSchema]) -> str:
     lead = lead.rstrip()
     if protocol.name != "hermes":
         text: str = protocol.write_calls(lead, [(call.name, call.arguments) for call in action.calls])
         return text
     # with the line breaks of the chat templates of Qwen and Hermes, which the models know
-    calls = [json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False) for call in action.calls]
-    return "\n".join([*([lead] if lead else []), *(f"<tool_call>\n{call}\n</tool_call>" for call in calls)])
+    calls = [f"<tool_call>\n{_as_json(call)}\n</tool_call>" for call in action.calls]
+    return "\n".join([*([lead] if lead else []), *calls])
 
 
-def _tag_calls(lead: str, action: ToolCalls, tools: Sequence[JsonSchema]) -> str:
-    call = _one_call(action)
-    if call.name not in tool_names(tools):
-        raise DroppedRow("other protocol", f"{call.name} was found on the way, and so it has no tags")
-    return f"{lead}<{call.name}>{_tag_content(call, tools)}</{call.name}>"
+def _as_json(call: ToolCall) -> str:
+    return json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
 
 
-def _stream_calls(lead: str, action: ToolCalls, tools: Sequence[JsonSchema]) -> str:
-    """Return a call in the protocol "deepagent": in tags of its own, or as JSON."""
-    call = _one_call(action)
-    if call.name in STREAM_TAGS:
-        return f"{lead}<{call.name}>{_tag_content(call, tools)}</{call.name}>"
-    written = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
-    return f"{lead}<tool_call>{written}</tool_call>"
-
-
-def _one_call(action: ToolCalls) -> ToolCall:
+def _tag_call(lead: str, action: ToolCalls, protocol: Protocol, tools: Sequence[JsonSchema]) -> str:
+    """Return a call in tags of its own; in the stream other calls are JSON."""
     if len(action.calls) > 1:
         raise DroppedRow("other protocol", "a turn with tags holds one call, and this one has several")
-    return action.calls[0]
-
-
-def _tag_content(call: ToolCall, tools: Sequence[JsonSchema]) -> str:
+    (call,) = action.calls
+    if protocol.name == _STREAM and call.name not in _STREAM_TAGS:
+        return f"{lead}<tool_call>{_as_json(call)}</tool_call>"
+    if protocol.name != _STREAM and call.name not in tool_names(tools):
+        raise DroppedRow("other protocol", f"{call.name} was found on the way, and so it has no tags")
     parameter = tag_parameter(find_tool(call.name, tools))
+    content = json.dumps(call.arguments, ensure_ascii=False)
     if parameter is not None and set(call.arguments) == {parameter}:
-        return str(call.arguments[parameter])
-    return json.dumps(call.arguments, ensure_ascii=False)
+        content = str(call.arguments[parameter])
+    return f"{lead}<{call.name}>{content}</{call.name}>"
 
 
 def as_messages(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> dict[str, Any]:
@@ -440,23 +393,20 @@ def as_messages(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -
     Calls of a native protocol are `tool_calls` with arguments as an object, as chat templates take them. With tags the
     whole episode is one message of the assistant.
     """
+    messages: list[dict[str, Any]] = [*trace.messages]
     if not protocol.native:
         pieces = [
             turn.text if isinstance(turn, ModelTurn) else protocol.render_result(turn.texts, tools)
             for turn in trace.turns
         ]
-        return {"messages": [*trace.messages, {"role": "assistant", "content": "".join(pieces)}]}
-    messages: list[dict[str, Any]] = [*trace.messages]
+        return {"messages": [*messages, {"role": "assistant", "content": "".join(pieces)}]}
     for turn, given in zip(checked_turns(trace, protocol, tools), trace.turns, strict=True):
         if isinstance(turn, ToolResults):
             messages += [{"role": "tool", "content": text} for text in turn.texts]
         elif isinstance(turn.action, ToolCalls):
-            calls = [_as_object(call) for call in turn.action.calls]
+            called = [{"name": call.name, "arguments": call.arguments} for call in turn.action.calls]
+            calls = [{"type": "function", "function": function} for function in called]
             messages.append({"role": "assistant", "content": turn.lead.strip(), "tool_calls": calls})
         else:
             messages.append({"role": "assistant", "content": given.text if isinstance(given, ModelTurn) else ""})
     return {"messages": messages, "tools": list(tools)}
-
-
-def _as_object(call: ToolCall) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}

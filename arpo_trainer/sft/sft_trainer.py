@@ -38,7 +38,12 @@ class TraceTrainer(ResumesOnRows, OneDevice, SFTTrainer):  # type: ignore[misc] 
         whole_rows = not (self.args.packing or self.args.padding_free)
         # `compute_loss` below is the plain likelihood only
         plain = getattr(self.args, "loss_type", "nll") in _PLAIN_LOSSES and not self.args.label_smoothing_factor
-        self.shares = share_beginnings is not False and whole_rows and plain and can_share(self.model)
+        # where packed rows are known to give the numbers of flat ones
+        alone = HAS_FUSED_HEAD and rank_count() == 1 and self.model.device.type in PROVEN_ON
+        self.shares = (
+            share_beginnings is not False and whole_rows and plain and alone
+            and not (why_not_packable(self.model) or why_not_proven(self.model))
+        )  # fmt: skip
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -51,12 +56,6 @@ class TraceTrainer(ResumesOnRows, OneDevice, SFTTrainer):  # type: ignore[misc] 
         scored = packed_logps(model, inputs["input_ids"], inputs["attention_mask"], labels.shape[1])
         learnt = scored.logps[labels != IGNORED]
         return -learnt.mean() if num_items_in_batch is None else -learnt.sum() / num_items_in_batch
-
-
-def can_share(model: Any) -> bool:
-    """Return whether packed rows of a model are known to give the numbers of flat ones here."""
-    alone = rank_count() == 1 and model.device.type in PROVEN_ON
-    return alone and HAS_FUSED_HEAD and not (why_not_packable(model) or why_not_proven(model))
 
 
 def make_trainer(
@@ -77,11 +76,8 @@ def make_trainer(
         examples: the output of `tokenised`, each no longer than `args.max_length`.
         args: the settings.
         peft_config: the configuration of the adapters, if only those are trained.
-        share_beginnings: see `TraceTrainer`.
+        share_beginnings: False computes each row of a micro-batch in full.
         callbacks: transformers callbacks.
-
-    Raises:
-        ValueError: an example is longer than `args.max_length`, which would cut its answer off.
     """
     longest = max(len(example["input_ids"]) for example in examples)
     if args.max_length is not None and longest > args.max_length:
@@ -99,17 +95,12 @@ def make_trainer(
         share_beginnings=share_beginnings,
     )
     _check_labels(trainer)
-    trainer.rows_digest = digest(examples)
-    return trainer
-
-
-def digest(examples: Sequence[Example]) -> str:
-    """Return a hash of ids and labels, in their order."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for example in examples:
         for name in ("input_ids", "labels"):
-            found.update(array("q", [len(example[name]), *example[name]]).tobytes())
-    return found.hexdigest()[:16]
+            digest.update(array("q", [len(example[name]), *example[name]]).tobytes())
+    trainer.rows_digest = digest.hexdigest()[:16]
+    return trainer
 
 
 def padded(rows: Sequence[Example]) -> dict[str, Any]:

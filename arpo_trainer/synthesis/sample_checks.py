@@ -1,11 +1,8 @@
-"""The quality of one sample: each check has a name, and the first one that fails drops the sample (a `DroppedSample`).
+"""What is kept of a synthesis: the quality of each sample, the class of each question, the rows of training files.
 
 Format is checked by the reader of `arpo sft` (`arpo_trainer.sft.plain_trace`), with the causes that it names: what it
-would refuse is not written. The others are Tool-Star's quality normalisation (sec. 3.2): budget of calls, repeated
-calls, code that runs.
-
-    checks = SampleChecks(settings, env.protocol, env.schemas, env.rewards.counts_format)
-    checks.trace(sample, messages)
+would refuse is not written. The other checks are Tool-Star's quality normalisation (arXiv 2505.16410, sec. 3.2): budget
+of calls, repeated calls, code that runs. The first one that fails drops the sample (a `DroppedSample`).
 """
 
 from __future__ import annotations
@@ -17,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from arpo_env.protocols.protocol import Protocol, ToolCalls
+from arpo_env import ToolEnv
+from arpo_env.protocols.protocol import Protocol, ToolCall, ToolCalls
 from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.evaluation.episode_store import EpisodeEntry, UnitRow
 from arpo_trainer.sft.plain_trace import CAUSES as FORMAT_CAUSES
@@ -25,15 +23,15 @@ from arpo_trainer.sft.plain_trace import (
     CheckedTurn,
     DroppedRow,
     ModelTurn,
-    ToolResults,
     Trace,
     as_messages,
     checked_turns,
     rewritten,
 )
-from arpo_trainer.sft.trace_formats import read_row, tree_traces
+from arpo_trainer.sft.trace_data import read_row, tree_traces
 from arpo_trainer.synthesis.synth_settings import DIRECT, SynthSettings, stage_of
 from arpo_trainer.tree import RolloutTree, Span
+from envs_registry import Task
 
 CAUSES = {
     "broken": "the sandbox, a service, the grader or the model failed, so the sample has no score",
@@ -105,104 +103,59 @@ def solved(entry: EpisodeEntry, min_score: float) -> bool:
     return entry.components.get("accuracy", entry.reward or 0.0) >= min_score
 
 
-def refuses(sample: Sample) -> bool:
-    """Return whether a sample declines to answer."""
-    return not sample.entry.answer and _REFUSAL.search(sample.text) is not None
+def sample_trace(sample: Sample, settings: SynthSettings, env: ToolEnv) -> Trace:
+    """Return a sample that passes all checks as a trace, with the prompt of the environment with tools."""
+    if sample.entry.reward is None:
+        raise DroppedSample("broken", sample.entry.error or "")
+    if not sample.entry.answer and _REFUSAL.search(sample.text):
+        raise DroppedSample("refusal", sample.text[:200])
+    (read,) = tree_traces(sample.tree)
+    messages = env.messages(Task.from_dict(sample.tree.task))
+    system, question = messages[0]["content"], messages[-1]["content"]
+    trace = replace(read, system=system, question=question, protocol=env.protocol.name)
+    turns = checked_turns(trace, env.protocol, env.schemas)
+    actions = [turn.action for turn in turns if isinstance(turn, CheckedTurn)]
+    calls = [call for action in actions if isinstance(action, ToolCalls) for call in action.calls]
+    # where the reward does not depend on the format, an answer without a thought is as good
+    if env.rewards.counts_format and not sample.entry.components.get("format", 1.0):
+        raise DroppedSample("not well formed", sample.text[:200])
+    for cause, detail in _faults(settings, sample, calls):
+        raise DroppedSample(cause, detail)
+    return trace
 
 
-@dataclass(frozen=True)
-class SampleChecks:
-    """Checks samples one by one."""
-
-    settings: SynthSettings  # the limits
-    protocol: Protocol  # of the environment with tools
-    schemas: Sequence[JsonSchema]  # of its tools
-    counts_format: bool = True  # whether the reward depends on the format; else an answer without a thought is as good
-
-    def trace(self, sample: Sample, messages: Sequence[dict[str, str]]) -> Trace:
-        """Return a sample that passes all checks as a trace."""
-        if sample.entry.reward is None:
-            raise DroppedSample("broken", sample.entry.error or "")
-        if refuses(sample):
-            raise DroppedSample("refusal", sample.text[:200])
-        (read,) = tree_traces(sample.tree)
-        system, user = messages[0]["content"], messages[-1]["content"]
-        trace = replace(read, system=system, question=user, protocol=self.protocol.name)
-        turns = checked_turns(trace, self.protocol, self.schemas)
-        calls = [turn.action for turn in turns if isinstance(turn, CheckedTurn) and isinstance(turn.action, ToolCalls)]
-        if self.counts_format and not sample.entry.components.get("format", 1.0):
-            raise DroppedSample("not well formed", sample.text[:200])
-        for check in _CHECKS:
-            check(self.settings, sample, [call for action in calls for call in action.calls])
-        return trace
-
-
-def _called(settings: SynthSettings, sample: Sample, calls: Sequence[Any]) -> None:
+def _faults(settings: SynthSettings, sample: Sample, calls: Sequence[ToolCall]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a sample that can be read: a key of `CAUSES`, and what was found."""
     if sample.stage != DIRECT and not calls:
-        raise DroppedSample("no call")
+        yield "no call", ""
     if len(calls) > settings.max_calls:
-        raise DroppedSample("too many calls", f"{len(calls)}, max_calls={settings.max_calls}")
-
-
-def _shown(settings: SynthSettings, sample: Sample, calls: Sequence[Any]) -> None:
-    results = [span for span in sample.path if span.kind == "environment"]
-    for span in results:
-        if span.tool is None or span.tool.get("status") == "refused":
-            raise DroppedSample("call was refused", span.text.strip()[:200])
-        if span.tool.get("withheld"):
-            raise DroppedSample("result left out")
-
-
-def _not_repeated(settings: SynthSettings, sample: Sample, calls: Sequence[Any]) -> None:
-    seen = Counter((call.name, repr(sorted(call.arguments.items()))) for call in calls)
-    for (name, arguments), count in seen.items():
-        if count > 1:
-            raise DroppedSample("repeated call", f"{name} {count} times with {arguments[:200]}")
-
-
-def _runs(settings: SynthSettings, sample: Sample, calls: Sequence[Any]) -> None:
+        yield "too many calls", f"{len(calls)}, max_calls={settings.max_calls}"
     results = [span.tool for span in sample.path if span.tool]
-    code = [tool for tool in results if "python" in tool["name"].split("+")]
-    if code and code[-1]["status"] != "ok":
-        raise DroppedSample("last code fails", code[-1]["status"])
+    for span in sample.path:
+        if span.kind == "environment" and (span.tool is None or span.tool.get("status") == "refused"):
+            yield "call was refused", span.text.strip()[:200]
+        if (span.tool or {}).get("withheld"):
+            yield "result left out", ""
+    for (name, arguments), count in Counter(
+        (call.name, repr(sorted(call.arguments.items()))) for call in calls
+    ).items():
+        if count > 1:
+            yield "repeated call", f"{name} {count} times with {arguments[:200]}"
+    code = [tool["status"] for tool in results if "python" in tool["name"].split("+")]
+    if code and code[-1] != "ok":
+        yield "last code fails", code[-1]
     failed = sum(tool["status"] != "ok" for tool in results)
     if failed > settings.max_failed:
-        raise DroppedSample("failed calls", f"{failed}, max_failed={settings.max_failed}")
-
-
-def _says_it_once(settings: SynthSettings, sample: Sample, calls: Sequence[Any]) -> None:
-    text, count = next(iter(Counter(_sentences(sample)).most_common(1)), ("", 0))
-    if count > _MOST_REPEATS:
-        raise DroppedSample("repeats itself", f"{count} times: {text[:200]}")
-
-
-def _sentences(sample: Sample) -> Iterator[str]:
-    for match in _SENTENCE.finditer(sample.text):
-        yield " ".join(match[0].split())
-
-
-def _short(settings: SynthSettings, sample: Sample, calls: Sequence[Any]) -> None:
+        yield "failed calls", f"{failed}, max_failed={settings.max_failed}"
+    sentences = Counter(" ".join(match[0].split()) for match in _SENTENCE.finditer(sample.text))
+    for text, count in sentences.most_common(1):
+        if count > _MOST_REPEATS:
+            yield "repeats itself", f"{count} times: {text[:200]}"
     length = sum(len(span.ids) for span in sample.path)
     if settings.max_tokens and length > settings.max_tokens:
-        raise DroppedSample("too long", f"{length:,} tokens, max_tokens={settings.max_tokens:,}")
-
-
-def _right(settings: SynthSettings, sample: Sample, calls: Sequence[Any]) -> None:
+        yield "too long", f"{length:,} tokens, max_tokens={settings.max_tokens:,}"
     if not solved(sample.entry, settings.min_score):
-        raise DroppedSample("wrong answer", f"{sample.entry.answer!r:.100}, expected {sample.row.answers[0]!r:.100}")
-
-
-Check = Callable[[SynthSettings, Sample, Sequence[Any]], None]
-_CHECKS: tuple[Check, ...] = (_called, _shown, _not_repeated, _runs, _says_it_once, _short, _right)
-
-
-def turn_texts(trace: Trace) -> list[tuple[str, ...]]:
-    """Return the texts of a trace's turns without the white space around them, for comparisons."""
-    return [
-        (turn.text.strip(),) if isinstance(turn, ModelTurn) else tuple(text.strip() for text in turn.texts)
-        for turn in trace.turns
-        if isinstance(turn, ModelTurn | ToolResults)
-    ]
+        yield "wrong answer", f"{sample.entry.answer!r:.100}, expected {sample.row.answers[0]!r:.100}"
 
 
 # Sorts questions by how often they are answered: without tools, with tools only, or not at all.
@@ -228,10 +181,6 @@ class Attempts:
 
     direct: list[EpisodeEntry] = field(default_factory=list)  # scored samples without tools
     tools: list[EpisodeEntry] = field(default_factory=list)  # scored samples with tools, those after hints included
-
-    def rates(self, min_score: float) -> tuple[float | None, float | None]:
-        """Return the shares of right answers without and with tools; None without a sample."""
-        return _rate(self.direct, min_score), _rate(self.tools, min_score)
 
 
 def attempts(rows: Iterable[UnitRow]) -> dict[Question, Attempts]:
@@ -282,12 +231,18 @@ def training_row(trace: Trace, form: str, protocol: Protocol, tools: Sequence[Js
         row["tools"] = list(tools) if form == "messages" else json.dumps([tool["function"] for tool in tools])
     try:
         (read,) = read_row(row)
-        same = turn_texts(rewritten(read, protocol, tools)) == turn_texts(trace)
+        same = _texts(rewritten(read, protocol, tools)) == _texts(trace)
     except DroppedRow as fault:
         raise DroppedSample("does not read back", str(fault)) from fault
     if not same or (read.system, read.question) != (trace.system, trace.question):
         raise DroppedSample("does not read back", "its turns differ")
     return row
+
+
+def _texts(trace: Trace) -> list[tuple[str, ...]]:
+    """Return the texts of the turns without the white space around them, for comparisons."""
+    texts = [(turn.text,) if isinstance(turn, ModelTurn) else turn.texts for turn in trace.turns]
+    return [tuple(text.strip() for text in turn) for turn in texts]
 
 
 def check_format(form: str, protocol: Protocol) -> None:
@@ -300,20 +255,19 @@ def check_format(form: str, protocol: Protocol) -> None:
 
 def dataset_info(name: str, file: str, form: str, protocol: Protocol) -> dict[str, Any]:
     """Return the entry of LLaMA-Factory's dataset_info.json for a file."""
-    if form == "alpaca":
-        columns = {"prompt": "instruction", "query": "input", "response": "output", "system": "system"}
-        return {name: {"file_name": file, "formatting": "alpaca", "columns": columns}}
     shown = {"tools": "tools"} if protocol.native else {}
-    if form == "sharegpt":
-        return {name: {"file_name": file, "formatting": "sharegpt", "columns": {
-            "messages": "conversations", "system": "system", **shown}}}  # fmt: skip
-    tags = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant",
-            "observation_tag": "tool", "system_tag": "system"}  # fmt: skip
-    # calls beside the text are OpenAI's form
-    formatting = "openai" if protocol.native else "sharegpt"
-    return {
-        name: {"file_name": file, "formatting": formatting, "columns": {"messages": "messages", **shown}, "tags": tags}
-    }
+    columns = {
+        "alpaca": {"prompt": "instruction", "query": "input", "response": "output", "system": "system"},
+        "sharegpt": {"messages": "conversations", "system": "system", **shown},
+        "messages": {"messages": "messages", **shown},
+    }[form]
+    info: dict[str, Any] = {"file_name": file, "formatting": form, "columns": columns}
+    if form == "messages":
+        # calls beside the text are OpenAI's form
+        info["formatting"] = "openai" if protocol.native else "sharegpt"
+        info["tags"] = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant",
+                        "observation_tag": "tool", "system_tag": "system"}  # fmt: skip
+    return {name: info}
 
 
 def hard_row(task: Mapping[str, Any], index: int) -> Row:
@@ -332,16 +286,15 @@ def hard_row(task: Mapping[str, Any], index: int) -> Row:
 
 
 def _sharegpt(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
+    turns = [{"from": "human", "value": trace.question}]
     if not protocol.native:
-        turns = [{"from": "gpt", "value": _one_text(trace, protocol, tools)}]
-    else:
-        turns = [
-            {"from": "gpt", "value": turn.text}
-            if isinstance(turn, ModelTurn)
-            else {"from": "observation", "value": _shown_row(turn)}
-            for turn in trace.turns
-        ]
-    return {"conversations": [{"from": "human", "value": trace.question}, *turns], "system": trace.system}
+        turns.append({"from": "gpt", "value": _one_text(trace, protocol, tools)})
+    for turn in trace.turns if protocol.native else ():
+        if isinstance(turn, ModelTurn):
+            turns.append({"from": "gpt", "value": turn.text})
+        else:  # LLaMA-Factory's templates write the outer tags
+            turns.append({"from": "observation", "value": "\n</tool_response>\n<tool_response>\n".join(turn.texts)})
+    return {"conversations": turns, "system": trace.system}
 
 
 def _alpaca(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
@@ -352,11 +305,6 @@ def _alpaca(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Ro
 def _one_text(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> str:
     text: str = as_messages(trace, protocol, tools)["messages"][-1]["content"]
     return text
-
-
-def _shown_row(results: ToolResults) -> str:
-    # LLaMA-Factory's templates write the outer tags
-    return "\n</tool_response>\n<tool_response>\n".join(results.texts)
 
 
 WRITERS: dict[str, Callable[[Trace, Protocol, Sequence[JsonSchema]], Row]] = {

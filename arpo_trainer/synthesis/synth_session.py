@@ -55,7 +55,7 @@ from arpo_trainer.report.run_data import read_facts, recorded, write_whole
 from arpo_trainer.rollout.engine import Engine, first_error
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import DroppedRow
-from arpo_trainer.sft.trace_formats import RejectionSampling
+from arpo_trainer.sft.trace_data import RejectionSampling
 from arpo_trainer.synthesis.sample_checks import (
     CAUSES,
     CLASSES,
@@ -63,13 +63,13 @@ from arpo_trainer.synthesis.sample_checks import (
     DroppedSample,
     Question,
     Sample,
-    SampleChecks,
     attempts,
     check_format,
     dataset_info,
     difficulty,
     hard_row,
     needs_tools,
+    sample_trace,
     solved,
     training_row,
 )
@@ -78,9 +78,8 @@ from arpo_trainer.synthesis.synth_settings import (
     STAGES,
     TIR,
     NoPlaceForHint,
-    Opener,
     SynthSettings,
-    stage_label,
+    opening,
     stage_of,
 )
 from envs_registry import Task
@@ -92,8 +91,13 @@ if TYPE_CHECKING:
     from arpo_trainer.ray_rollouts import RolloutWorkers
 
 
-# options of tools, which an environment without tools refuses
-_OF_TOOLS = ("tools", "tool_limits", "search")
+logger = logging.getLogger(__name__)
+SFT, HARD, REPORT, INFO = "sft.jsonl", "hard", "report.json", "dataset_info.json"
+Line = tuple[str, str, str]
+Progress = Callable[[UnitRow], object]
+_OF_TOOLS = ("tools", "tool_limits", "search")  # options that an environment without tools refuses
+_SEED_OF_STAGE = 1_000_003  # stages draw other random numbers
+_WIDTH = 60  # characters of an example in the table
 
 
 @dataclass
@@ -117,7 +121,7 @@ class QuestionSet:
         return self.planned.env
 
     def numbered(self) -> Iterator[tuple[int, Task]]:
-        """Yield the tasks with their numbers."""
+        """Yield the tasks that are taken with their numbers."""
         for number in filter(self.takes, range(self.planned.count)):
             yield number, self.env.tasks.task(number)
 
@@ -127,8 +131,7 @@ class QuestionSet:
 
     def stage(self, stage: str) -> PlannedEnv:
         """Return the environment as it is played in a stage, under the label of the stage."""
-        env = self.plain if stage == DIRECT else self.env
-        return replace(self.planned, label=stage_label(self.label, stage), env=env)
+        return replace(self.planned, label=f"{self.label}/{stage}", env=self.plain if stage == DIRECT else self.env)
 
 
 @contextlib.contextmanager
@@ -172,125 +175,23 @@ def find_contaminated(settings: SynthSettings, sets: list[QuestionSet]) -> dict[
     return counts
 
 
-# What is still to be sampled: without tools first, then with tools where this model did not answer without, then after
-# hints.
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SynthUnits:
-    """The units of one model."""
-
-    settings: SynthSettings  # what is sampled
-    sets: Sequence[QuestionSet]  # the questions
-    store: EpisodeStore  # what has been sampled
-    model: str  # label of the model
-    repeat_broken: bool = False  # whether samples that broke are played again
-
-    def direct(self) -> list[Unit]:
-        """Return the missing samples without tools."""
-        return [unit for one in self.sets for unit in self._missing(one, DIRECT, self.settings.direct)]
-
-    def tir(self) -> list[Unit]:
-        """Return the missing samples with tools; all without tools must have been played."""
-        units = []
-        for one in self.sets:
-            wanted = self._need_tools(one)
-            units += [unit for unit in self._missing(one, TIR, self.settings.tir) if unit.task.id in wanted]
-        return units
-
-    def hinted(self, renderers: Mapping[str, Renderer], room: int) -> tuple[list[Unit], dict[str, Counter[str]]]:
-        """Return the missing continuations after hints, and for each hint how many were placed and why others not."""
-        units: list[Unit] = []
-        counts: dict[str, Counter[str]] = {}
-        for hint in self.settings.hints:
-            counts[hint] = Counter()
-            for one in self.sets:
-                for row, task, index in self._plain_rows(one):
-                    cause, unit = self._hinted(hint, one, row, (task, index), renderers[one.label], room)
-                    counts[hint][cause] += 1
-                    units += [unit] if unit is not None else []
-        return units, counts
-
-    def _missing(self, one: QuestionSet, stage: str, samples: int) -> list[Unit]:
-        if not samples:
-            return []
-        planned, play = [one.stage(stage)], replace(self.settings.play, samples=samples)
-        found = missing_units(planned, self.model, play, self.store)
-        if self.repeat_broken:
-            found += missing_units(planned, self.model, play, self.store, repeat_broken=True)
-        return [unit for unit in found if unit.task.id not in one.contaminated and one.takes(unit.index)]
-
-    def _need_tools(self, one: QuestionSet) -> set[str]:
-        """Return the tasks that this model does not answer without tools."""
-        tried = attempts(row for row in self.store.rows.values() if row.model == self.model)
-        return {
-            task.id
-            for _, task in one.numbered()
-            if self.settings.all_questions or needs_tools(tried.get((one.label, task.id), Attempts()), self.settings)
-        }
-
-    def _plain_rows(self, one: QuestionSet) -> Iterator[tuple[UnitRow, Task, int]]:
-        wanted = self._need_tools(one) - one.contaminated
-        for index, task in one.numbered():
-            for sample in range(self.settings.direct if task.id in wanted else 0):
-                row = self.store.rows.get(UnitKey(self.model, stage_label(one.label, DIRECT), task.id, sample))
-                if row is not None and row.episodes[0].reward is not None:
-                    yield row, task, index
-
-    def _hinted(
-        self, hint: str, one: QuestionSet, row: UnitRow, place: tuple[Task, int], renderer: Renderer, room: int
-    ) -> tuple[str, Unit | None]:
-        """Return what became of a hint, and the unit if it is still to be played."""
-        task, index = place
-        key = UnitKey(self.model, stage_label(one.label, hint), task.id, row.sample)
-        stored = self.store.rows.get(key)
-        if stored is not None and not (self.repeat_broken and stored.broken):
-            return "placed", None
-        tree = EvalRun(self.store.folder, {}, [], []).tree(row)
-        spans = [span for span in tree.path(0) if span.kind == "model"]
-        if len(spans) != 1:
-            return "several turns", None
-        rng = random.Random(f"{self.settings.seed}/{key}")
-        try:
-            opener = Opener(renderer, one.env.schemas, task.language)
-            opening = opener.opening(hint, spans[0].ids, spans[0].entropies, row.episodes[0].answer, rng)
-        except NoPlaceForHint as fault:
-            return fault.cause, None
-        if len(opening) > room:
-            return "too long to continue", None
-        return "placed", Unit(key, task, index, tuple(opening))
-
-
-def add_counts(total: dict[str, Counter[str]], counts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add counts of hints to those of other models."""
-    for hint, found in counts.items():
-        total[hint].update(found)
-
-
 # What became of every question and sample. Each sample is kept or dropped for one cause, and each question has one
 # class, so that the counts add up.
-
-Line = tuple[str, str, str]
-_WIDTH = 60  # characters of an example in the table
 
 
 @dataclass
 class SynthReport:
     """The counts of a synthesis."""
 
-    questions: Counter[str] = field(default_factory=Counter)  # number of questions by class (`difficulty.CLASSES`)
+    questions: Counter[str] = field(default_factory=Counter)  # number of questions by class, a key of `CLASSES`
     played: Counter[str] = field(default_factory=Counter)  # samples by stage
     kept: Counter[str] = field(default_factory=Counter)  # kept samples by stage
-    # for each cause the dropped samples by stage
-    dropped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    # for each cause the first dropped sample, and what was found in it
-    examples: dict[str, str] = field(default_factory=dict)
+    dropped: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # by cause and stage
+    examples: dict[str, str] = field(default_factory=dict)  # for each cause the first dropped sample, and why
     # for each kind of hint how many were placed ("placed"), and why others were not
     hints: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    # right answers and scored samples, by stage
-    rates: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    scored: Counter[str] = field(default_factory=Counter)  # scored samples by stage
+    right: Counter[str] = field(default_factory=Counter)  # right ones
     # for each evaluation set how many questions are the same and how many are similar
     against: dict[str, dict[str, int]] = field(default_factory=dict)
     files: dict[str, int] = field(default_factory=dict)  # the files that were written, with the number of rows
@@ -356,13 +257,12 @@ class SynthReport:
         return [cause for cause in CAUSES if self.dropped.get(cause)]
 
     def _stage(self, stage: str) -> dict[str, Any]:
-        right, scored = self.rates[stage]
         dropped = {cause: self.dropped[cause][stage] for cause in self._causes() if self.dropped[cause][stage]}
-        counts = {"played": self.played[stage], "kept": self.kept[stage], "scored": scored, "right": right}
+        counts = {name: getattr(self, name)[stage] for name in ("played", "kept", "scored", "right")}
         return {**counts, "dropped": dropped}
 
     def _stage_text(self, stage: str) -> str:
-        right, scored = self.rates[stage]
+        right, scored = self.right[stage], self.scored[stage]
         share = f"{right / scored:.0%} of {scored:,} right" if scored else "none scored"
         return f"{self.kept[stage]:,} kept; {share}"
 
@@ -372,40 +272,36 @@ def _cut(text: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[:_WIDTH]} ..."
 
 
-@dataclass
-class Selection:
-    """What is written."""
-
-    report: SynthReport  # the counts
-    rows: list[dict[str, Any]] = field(default_factory=list)  # the rows of sft.jsonl
-    # for each environment the rows of its file of hard questions
-    hard: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+Rows = list[dict[str, Any]]
 
 
-def select(settings: SynthSettings, sets: Iterable[QuestionSet], run: EvalRun, report: SynthReport) -> Selection:
-    """Choose the rows from stored samples."""
-    selection = Selection(report)
+def select(
+    settings: SynthSettings, sets: Iterable[QuestionSet], run: EvalRun, report: SynthReport
+) -> tuple[Rows, dict[str, Rows]]:
+    """Choose from stored samples the rows of sft.jsonl, and for each environment those of its hard questions."""
+    chosen: Rows = []
+    hard: dict[str, Rows] = {}
     rows: dict[str, list[UnitRow]] = defaultdict(list)
     for row in run.rows:
-        rows[stage_of(row.env)[0]].append(row)
+        env, stage = stage_of(row.env)
+        rows[env].append(row)
         for entry in row.episodes:
-            report.rates[stage_of(row.env)[1]][0] += entry.reward is not None and solved(entry, settings.min_score)
-            report.rates[stage_of(row.env)[1]][1] += entry.reward is not None
+            report.right[stage] += entry.reward is not None and solved(entry, settings.min_score)
+            report.scored[stage] += entry.reward is not None
     for one in sets:
         classes = _classes(settings, one, rows[one.label])
         report.questions.update(classes.values())
-        checks = SampleChecks(settings, one.env.protocol, one.env.schemas, one.env.rewards.counts_format)
         sampling = RejectionSampling(float("-inf"), settings.max_per_task)
         for sample in _in_turn(rows[one.label], run):
             try:
-                selection.rows.append(_chosen(sample, classes, one, checks, sampling))
+                chosen.append(_chosen(sample, classes[one.label, sample.row.task], one, settings, sampling))
                 report.keep(sample)
             except DroppedRow as fault:
                 report.drop(sample, fault)
-        selection.hard[one.label] = [
+        hard[one.label] = [
             hard_row(task.as_dict(), index) for index, task in one.numbered() if classes[one.label, task.id] == "hard"
         ]
-    return selection
+    return chosen, hard
 
 
 def _classes(settings: SynthSettings, one: QuestionSet, rows: Iterable[UnitRow]) -> Mapping[Question, str]:
@@ -424,73 +320,118 @@ def _in_turn(rows: Iterable[UnitRow], run: EvalRun) -> Iterator[Sample]:
 
 
 def _chosen(
-    sample: Sample,
-    classes: Mapping[Question, str],
-    one: QuestionSet,
-    checks: SampleChecks,
-    sampling: RejectionSampling,
+    sample: Sample, kind: str, one: QuestionSet, settings: SynthSettings, sampling: RejectionSampling
 ) -> dict[str, Any]:
-    kind = classes[one.label, sample.row.task]
     if kind == "contaminated":
         raise DroppedSample("contaminated")
-    trace = checks.trace(sample, one.env.messages(Task.from_dict(sample.tree.task)))
+    trace = sample_trace(sample, settings, one.env)
     if kind == "hard":
         raise DroppedSample("hard question")
     if (kind == "direct") != (sample.stage == DIRECT):
         raise DroppedSample("needs no tools" if kind == "direct" else "needs tools")
     sampling.check(trace)
-    row = training_row(trace, checks.settings.format, one.env.protocol, one.env.schemas)
+    row = training_row(trace, settings.format, one.env.protocol, one.env.schemas)
     sampling.keep(trace)
     return {**row, "id": sample.row.task, "stage": sample.stage, "model": sample.row.model, "sample": sample.row.sample}
 
 
-# The files; each replaces the old one as a whole.
-
-SFT, HARD, REPORT, INFO = "sft.jsonl", "hard", "report.json", "dataset_info.json"
-
-
-def write_files(folder: Path, chosen: Selection, form: str, sets: Sequence[QuestionSet]) -> None:
-    """Write the training rows, the hard questions and the report; a file without rows is removed."""
-    files = {SFT: chosen.rows}
-    files |= {f"{HARD}/{label.replace('/', '-')}.jsonl": rows for label, rows in chosen.hard.items()}
-    for name, rows in files.items():
-        if rows:
-            _replace(folder / name, _lines(rows))
-            chosen.report.files[name] = len(rows)
+def write_files(
+    folder: Path, rows: Rows, hard: Mapping[str, Rows], report: SynthReport, form: str, sets: Sequence[QuestionSet]
+) -> None:
+    """Write the training rows, the hard questions and the report; each file replaces the old one as a whole."""
+    (folder / HARD).mkdir(exist_ok=True)
+    files = {SFT: rows} | {f"{HARD}/{label.replace('/', '-')}.jsonl": found for label, found in hard.items()}
+    for name, found in files.items():
+        if found:
+            write_whole(folder / name, "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in found))
+            report.files[name] = len(found)
         else:
             (folder / name).unlink(missing_ok=True)
     info = dataset_info(folder.resolve().name, SFT, form, sets[0].env.protocol)
-    _replace(folder / INFO, json.dumps(info, indent=2) + "\n")
-    _replace(folder / REPORT, json.dumps(chosen.report.as_dict(), indent=2, ensure_ascii=False) + "\n")
+    write_whole(folder / INFO, json.dumps(info, indent=2) + "\n")
+    write_whole(folder / REPORT, json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n")
 
 
-def _lines(rows: Iterable[dict[str, Any]]) -> str:
-    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-
-
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text)
-
-
-# One sitting. Models on servers and endpoints are asked at the same time, those in this process one after the other.
-
-_SEED_OF_STAGE = 1_000_003  # stages draw other random numbers
-Progress = Callable[[UnitRow], object]
+# One sitting. Models on servers and endpoints are asked at the same time, those in this process one after the other. Of
+# each model is sampled without tools first, then with tools where it did not answer without, then after hints.
 
 
 @dataclass
-class _SynthSitting:
-    """One call of `synthesise`: what it works on."""
+class _Sitting:
+    """One call of `synthesise`: what it works on, and what of it is still to be sampled."""
 
     settings: SynthSettings
-    sets: list[QuestionSet]
+    sets: Sequence[QuestionSet]
     store: EpisodeStore
     cache: Cache | None
     repeat_broken: bool
     progress: Progress | None
-    workers: RolloutWorkers | None = None
-    hints: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    workers: RolloutWorkers | None
+    hints: dict[str, Counter[str]]  # of the report
+
+    def missing(self, model: str, stage: str) -> list[Unit]:
+        """Return the missing samples of a model without or with tools; for the latter all others must be played."""
+        samples = self.settings.direct if stage == DIRECT else self.settings.tir
+        units: list[Unit] = []
+        for one in self.sets if samples else ():
+            planned, play = [one.stage(stage)], replace(self.settings.play, samples=samples)
+            found = missing_units(planned, model, play, self.store)
+            if self.repeat_broken:
+                found += missing_units(planned, model, play, self.store, repeat_broken=True)
+            wanted = self._need_tools(model, one) if stage == TIR else {unit.task.id for unit in found}
+            wanted -= one.contaminated
+            units += [unit for unit in found if unit.task.id in wanted and one.takes(unit.index)]
+        return units
+
+    def missing_after_hints(self, model: str, renderers: Mapping[str, Renderer], room: int) -> list[Unit]:
+        """Return the missing continuations after hints, and count the places that hints find."""
+        units: list[Unit] = []
+        for hint in self.settings.hints:
+            counts = self.hints[hint]
+            for one in self.sets:
+                for row, task, index in self._plain_rows(model, one):
+                    key = UnitKey(model, f"{one.label}/{hint}", task.id, row.sample)
+                    try:
+                        stored = self.store.rows.get(key)
+                        if stored is None or (self.repeat_broken and stored.broken):
+                            ids = self._opening(key, hint, one, row, task, renderers[one.label], room)
+                            units.append(Unit(key, task, index, tuple(ids)))
+                        cause = "placed"
+                    except NoPlaceForHint as fault:
+                        cause = fault.cause
+                    counts[cause] += 1
+        return units
+
+    def _opening(
+        self, key: UnitKey, hint: str, one: QuestionSet, row: UnitRow, task: Task, renderer: Renderer, room: int
+    ) -> list[int]:  # fmt: skip
+        tree = EvalRun(self.store.folder, {}, [], []).tree(row)
+        spans = [span for span in tree.path(0) if span.kind == "model"]
+        if len(spans) != 1:
+            raise NoPlaceForHint("several turns")
+        rng, answer = random.Random(f"{self.settings.seed}/{key}"), row.episodes[0].answer
+        sampled = spans[0].ids, spans[0].entropies
+        ids = opening(renderer, one.env.schemas, hint, *sampled, answer, rng, task.language)
+        if len(ids) > room:
+            raise NoPlaceForHint("too long to continue")
+        return ids
+
+    def _need_tools(self, model: str, one: QuestionSet) -> set[str]:
+        """Return the tasks that a model does not answer without tools."""
+        tried = attempts(row for row in self.store.rows.values() if row.model == model)
+        return {
+            task.id
+            for _, task in one.numbered()
+            if self.settings.all_questions or needs_tools(tried.get((one.label, task.id), Attempts()), self.settings)
+        }
+
+    def _plain_rows(self, model: str, one: QuestionSet) -> Iterator[tuple[UnitRow, Task, int]]:
+        wanted = self._need_tools(model, one) - one.contaminated
+        for index, task in one.numbered():
+            for sample in range(self.settings.direct if task.id in wanted else 0):
+                row = self.store.rows.get(UnitKey(model, f"{one.label}/{DIRECT}", task.id, sample))
+                if row is not None and row.episodes[0].reward is not None:
+                    yield row, task, index
 
 
 class NothingLeft(ValueError):
@@ -515,7 +456,7 @@ def synthesise(
     workers: RolloutWorkers | None = None,
     progress: Progress | None = None,
 ) -> SynthReport:
-    """Sample what is missing, and write the files.
+    """Sample what is missing, write the files, and return what became of all questions and samples.
 
     Args:
         settings: what is sampled, and what is kept.
@@ -527,9 +468,6 @@ def synthesise(
             samples, and another call with `resume` chooses the rows from all.
         workers: play on these; this process alone writes to the folder. The models have to be served.
         progress: called with each row after it was stored.
-
-    Returns:
-        What became of the questions and samples, those of earlier sittings included.
 
     Raises:
         FileExistsError: the folder holds samples and `resume` is not set, or something else.
@@ -561,13 +499,12 @@ def synthesise(
         samples = max(settings.direct, settings.tir)
         facts |= {"kind": SYNTH, "samples": samples, "synthesis": settings.as_dict()}
         sampled = replace(settings, limits=limits)
-        sitting = _SynthSitting(sampled, sets, store, cache, repeat_broken, progress, workers)
+        sitting = _Sitting(sampled, sets, store, cache, repeat_broken, progress, workers, report.hints)
         with recorded(folder / FACTS, facts):
             _play_models(sitting, models)
-            report.hints.update(sitting.hints)
-            chosen = select(settings, sets, EvalRun(folder, facts, list(store.rows.values()), []), report)
-            write_files(folder, chosen, settings.format, sets)
-    if not chosen.rows and shard is None:
+            rows, hard = select(settings, sets, EvalRun(folder, facts, list(store.rows.values()), []), report)
+            write_files(folder, rows, hard, report, settings.format, sets)
+    if not rows and shard is None:
         raise NothingLeft(report, folder)
     return report
 
@@ -578,7 +515,7 @@ def broken_samples(report: SynthReport) -> float:
     return dropped.total() / report.played.total() if report.played.total() else 0.0
 
 
-def _play_models(sitting: _SynthSitting, models: Sequence[EvalModel]) -> None:
+def _play_models(sitting: _Sitting, models: Sequence[EvalModel]) -> None:
     served = [model for model in models if model.kind in SERVED]
 
     async def all_served() -> None:
@@ -598,12 +535,11 @@ def _play_models(sitting: _SynthSitting, models: Sequence[EvalModel]) -> None:
             raise error from error.__cause__
 
 
-async def _play_model(sitting: _SynthSitting, model: EvalModel) -> None:
+async def _play_model(sitting: _Sitting, model: EvalModel) -> None:
     """Play the three rounds of a model; each depends on what the one before has stored."""
-    units = SynthUnits(sitting.settings, sitting.sets, sitting.store, model.label, sitting.repeat_broken)
     tokenizer = load_tokenizer(model)
     engines = _engines(sitting, model, tokenizer)
-    renderers = {one.label: engines[stage_label(one.label, TIR)].renderer for one in sitting.sets}
+    renderers = {one.label: engines[f"{one.label}/{TIR}"].renderer for one in sitting.sets}
     settings = sitting.settings
     room = min(engine.settings.max_completion_length for engine in engines.values()) // 2
     backend: list[Backend] = []
@@ -621,14 +557,12 @@ async def _play_model(sitting: _SynthSitting, model: EvalModel) -> None:
             runner = RayEvalRunner(backend[0], engines, sitting.store, *limits, workers=sitting.workers)
         await runner.play(missing)
 
-    await play(units.direct())
-    await play(units.tir())
-    hinted, counts = units.hinted(renderers, room)
-    add_counts(sitting.hints, counts)
-    await play(hinted)
+    await play(sitting.missing(model.label, DIRECT))
+    await play(sitting.missing(model.label, TIR))
+    await play(sitting.missing_after_hints(model.label, renderers, room))
 
 
-def _engines(sitting: _SynthSitting, model: EvalModel, tokenizer: Any) -> dict[str, Engine]:
+def _engines(sitting: _Sitting, model: EvalModel, tokenizer: Any) -> dict[str, Engine]:
     """Return an engine for each environment and stage, without a backend so far."""
     endpoint = model.kind == "endpoint"
     context = None if endpoint else context_length(model.model_id)

@@ -25,7 +25,7 @@ from arpo_trainer.validation import check_name, check_types
 # there, and the model continues behind the hint. Of the sampled tokens, those before the cut are kept as they are; only
 # the characters of a token that the cut divides, and the hint, are tokenised.
 #
-#     Opener(renderer, schemas).opening("reflect", generation.ids, generation.entropies, "42", random.Random(0))
+#     opening(renderer, schemas, "reflect", generation.ids, generation.entropies, "42", random.Random(0))
 
 _UNCERTAIN = re.compile(
     r"\b(?:wait|hmm+|maybe|perhaps|probably|possibly|presumably|alternatively|roughly|approximately|i think|i believe"
@@ -61,6 +61,7 @@ CAUSES = {
     "no answer to reflect on": "the sample gave no answer",
     "marks of tools in the text": "the sample writes calls or results, although it had no tools",
     "several turns": "the sample has more than one turn",
+    "too long to continue": "the opening leaves too little room",
 }
 _MOST_ANSWER = 200  # characters that are quoted
 _MOST_SENTENCES = 16  # whose entropies are compared, each of which decodes the turn some times
@@ -74,65 +75,59 @@ class NoPlaceForHint(ValueError):
         self.cause = cause
 
 
-@dataclass(frozen=True)
-class Opener:
-    """Makes the openings of continuations."""
+def opening(
+    renderer: Renderer,
+    schemas: Sequence[JsonSchema],
+    kind: str,
+    ids: Sequence[int],
+    entropies: Sequence[float],
+    answer: str | None,
+    rng: random.Random,
+    language: str = "en",
+) -> list[int]:
+    """Return the ids that a turn with tools begins with: the sample up to the cut, and the hint.
 
-    renderer: Renderer  # of the model, and of the protocol with tools
-    schemas: Sequence[JsonSchema]  # of the tools that the continuation has
-    language: str = "en"  # of the question: "en" or "zh"
+    Args:
+        renderer: of the model, and of the protocol with tools.
+        schemas: of the tools that the continuation has.
+        kind: a key of `HINTS`.
+        ids: ids of the turn without tools.
+        entropies: of these tokens, in nats; zeros where they are not known.
+        answer: the answer that the turn gave.
+        rng: chooses the wording, and the place where the entropies do not.
+        language: of the question: "en" or "zh".
+    """
+    turn, native, tools = SampledTurn(renderer, ids, entropies), renderer.protocol.native, tool_names(schemas)
+    place = -1 if native else turn.text.rfind("<answer>")
+    end = len(turn.text.rstrip()) if place < 0 else place  # where the answer begins, or the text ends
+    marks = "|".join(map(re.escape, (*tools, "answer", "result", "tool_call", "tool_response")))
+    if re.search(rf"</?(?:{marks})>", turn.text[:end]):
+        raise NoPlaceForHint("marks of tools in the text")
+    if kind == "verify":
+        end = _uncertain_end(turn, end, rng)
+    elif answer is None or not answer.strip():
+        raise NoPlaceForHint("no answer to reflect on")
+    kept, rest = turn.cut(end)
+    hint = _hint(kind, turn.text[:end], answer or "", tools, language, native, rng)
+    # `first` would take a thought that begins here for the one that a template has opened
+    return [*kept, *renderer.turn_ids(rest + hint, first=False)]
 
-    def opening(
-        self, kind: str, ids: Sequence[int], entropies: Sequence[float], answer: str | None, rng: random.Random
-    ) -> list[int]:
-        """Return the ids that a turn with tools begins with: the sample up to the cut, and the hint.
 
-        Args:
-            kind: a key of `HINTS`.
-            ids: ids of the turn without tools.
-            entropies: of these tokens, in nats; zeros where they are not known.
-            answer: the answer that the turn gave.
-            rng: chooses the wording, and the place where the entropies do not.
-        """
-        turn = SampledTurn(self.renderer, ids, entropies)
-        end = self._end(turn.text)
-        if self._marks(turn.text[:end]):
-            raise NoPlaceForHint("marks of tools in the text")
-        if kind == "verify":
-            cut = _uncertain_end(turn, end, rng)
-        elif answer is None or not answer.strip():
-            raise NoPlaceForHint("no answer to reflect on")
-        else:
-            cut = end
-        kept, rest = turn.cut(cut)
-        hint = self._hint(kind, turn.text[:cut], answer or "", rng)
-        # `first` would take a thought that begins here for the one that a template has opened
-        return [*kept, *self.renderer.turn_ids(rest + hint, first=False)]
-
-    def _end(self, text: str) -> int:
-        """Return where the answer begins in a text with tags, else where the text ends."""
-        place = -1 if self.renderer.protocol.native else text.rfind("<answer>")
-        return len(text.rstrip()) if place < 0 else place
-
-    def _marks(self, text: str) -> bool:
-        names = "|".join(map(re.escape, (*tool_names(self.schemas), "answer", "result", "tool_call", "tool_response")))
-        return re.search(rf"</?(?:{names})>", text) is not None
-
-    def _hint(self, kind: str, before: str, answer: str, rng: random.Random) -> str:
-        language = self.language if self.language in _TOOLS else "en"
-        words = _TOOLS[language]
-        named = [words.get(name, name) for name in tool_names(self.schemas)]
-        # an answer with tags would be read as one
-        quoted = (
-            answer if len(answer) <= _MOST_ANSWER and "<" not in answer else ("this" if language == "en" else "如此")
-        )
-        tools = (" or " if language == "en" else "或").join(named)
-        text = rng.choice(HINTS[kind][language]).format(tools=tools, answer=quoted)
-        text = text[0].upper() + text[1:]
-        space = "" if not before or before[-1].isspace() else " "
-        if before.rfind("<think>") > before.rfind("</think>"):
-            return f"{space}{text}</think>\n"
-        return f"{space}{text}\n" if self.renderer.protocol.native else f"{space}<think>{text}</think>\n"
+def _hint(
+    kind: str, before: str, answer: str, tools: Sequence[str], language: str, native: bool, rng: random.Random
+) -> str:  # fmt: skip
+    language = language if language in _TOOLS else "en"
+    english, words = language == "en", _TOOLS[language]
+    # an answer with tags would be read as one
+    quotable = len(answer) <= _MOST_ANSWER and "<" not in answer
+    quoted = answer if quotable else "this" if english else "如此"
+    named = (" or " if english else "或").join(words.get(name, name) for name in tools)
+    text = rng.choice(HINTS[kind][language]).format(tools=named, answer=quoted)
+    text = text[0].upper() + text[1:]
+    space = "" if not before or before[-1].isspace() else " "
+    if before.rfind("<think>") > before.rfind("</think>"):
+        return f"{space}{text}</think>\n"
+    return f"{space}{text}\n" if native else f"{space}<think>{text}</think>\n"
 
 
 class SampledTurn:
@@ -211,9 +206,6 @@ class SynthSettings(EvalSettings):
         max_per_task: maximum number of samples of a question that are kept.
         against: evaluation sets, as ENV, ENV:SPLIT or ENV:SPLIT=PATH; questions that are in them are left out.
         format: "sharegpt", "alpaca" or "messages".
-
-    Raises:
-        ValueError: a setting is unknown, has the wrong type, or cannot work.
     """
 
     direct: int = 2
@@ -264,25 +256,16 @@ class SynthSettings(EvalSettings):
             check_name("the settings of a synthesis", name, known)
         if not data.get("environments"):
             raise ValueError("name the environments whose questions are taken")
-        lists = ("environments", "hints", "against")
-        return cls(**{**data, **{name: _several(data[name]) for name in lists if name in data}})
+        lists = {name: data[name] for name in ("environments", "hints", "against") if name in data}
+        several = {name: (one,) if isinstance(one, str) else tuple(one or ()) for name, one in lists.items()}
+        return cls(**{**data, **several})
 
 
-def _several(value: Any) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value or ())
-
-
-# The stages of a synthesis: direct answers, samples with tools, and continuations after hints.
-#
-# The samples of a stage are stored under a label of their own, such as "GSM8K-v0/tir".
+# The stages of a synthesis: direct answers, samples with tools, and continuations after hints. The samples of a stage
+# are stored under a label of their own, such as "GSM8K-v0/tir".
 
 DIRECT, TIR = "direct", "tir"
 STAGES = (DIRECT, TIR, *HINTS)
-
-
-def stage_label(env: str, stage: str) -> str:
-    """Return the label under which the samples of a stage of an environment are stored."""
-    return f"{env}/{stage}"
 
 
 def stage_of(label: str) -> tuple[str, str]:

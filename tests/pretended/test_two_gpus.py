@@ -15,7 +15,7 @@ from trl import DPOConfig, SFTConfig
 from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.backends.base import Request
 from arpo_trainer.backends.sampling import Sampler
-from arpo_trainer.preference.pair_trainer import make_pair_trainer
+from arpo_trainer.preference.dpo_run import make_pair_trainer
 from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.sft.sft_trainer import make_trainer
 from benchmarks.laboratory.tiny_model import tiny_tokenizer

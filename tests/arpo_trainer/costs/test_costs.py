@@ -24,7 +24,7 @@ from arpo_trainer.costs.memory import (
     will_pack,
 )
 from arpo_trainer.run.arguments import RunArguments
-from arpo_trainer.run.dry_run import dry_run
+from arpo_trainer.run.dry_run import plan_run
 from arpo_trainer.run.launch import config_file
 from arpo_trainer.run.train import train
 from arpo_trainer.training.devices import planning
@@ -337,7 +337,7 @@ def small_run(tiny_policy: Path, folder: Path, **settings: Any) -> dict[str, Any
 
 def test_a_real_run_keeps_within_its_estimate(tiny_policy: Path, tmp_path: Path, isolation: str) -> None:
     settings = small_run(tiny_policy, tmp_path / "run")
-    planned, missing = dry_run(settings)
+    planned, missing = (plan := plan_run(settings)).costs, plan.missing
     assert not missing
     assert not (tmp_path / "run").exists()
     folder = train(settings)
@@ -375,7 +375,7 @@ def test_a_dry_run_loads_no_weights_and_prints_the_table(
 
 def test_a_model_that_cannot_be_had_is_left_out_by_name(tmp_path: Path) -> None:
     settings = small_run(Path("none"), tmp_path, model="nobody/no-such-model", eval_tasks=0)
-    costs, missing = dry_run(settings)
+    costs, missing = (plan := plan_run(settings)).costs, plan.missing
     assert costs.memory is None
     assert not costs.prompts.measured
     assert not missing
@@ -396,7 +396,7 @@ def test_a_missing_key_is_named_beside_the_report(
         eval_tasks=0,
         gradient_accumulation_steps=1,
     )
-    costs, missing = dry_run(settings)
+    costs, missing = (plan := plan_run(settings)).costs, plan.missing
     assert costs.searches > 0
     assert len(missing) == 1
     assert "SERPER_API_KEY" in missing[0]

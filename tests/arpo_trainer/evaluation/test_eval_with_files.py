@@ -15,7 +15,7 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run
 from arpo_trainer.evaluation.rescoring import stored_episodes
 from arpo_trainer.sft.plain_trace import DroppedRow
-from arpo_trainer.sft.trace_formats import RejectionSampling, tree_traces
+from arpo_trainer.sft.trace_data import RejectionSampling, tree_traces
 from arpo_trainer.views.terminal_view import conversation_lines
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_env.task_files.sample_files import FILES

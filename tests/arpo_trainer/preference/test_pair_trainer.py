@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from arpo_trainer.preference.dpo_run import configure_dpo
-from arpo_trainer.preference.pair_trainer import PairTrainer, make_pair_trainer
+from arpo_trainer.preference.dpo_run import PairTrainer, configure_dpo, make_pair_trainer
 from arpo_trainer.preference.pairs import PairSettings, PreferencePair, pairs_of_task
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.preference.made_trees import random_tree

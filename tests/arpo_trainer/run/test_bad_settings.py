@@ -134,7 +134,7 @@ def test_commands_look_at_the_devices_and_take_bfloat16_where_it_is(
     configured: Any, old_gpu: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[Any] = []
-    monkeypatch.setattr("arpo_trainer.training.devices.check_devices", looked.append)
+    monkeypatch.setattr(f"{configured.__module__}.check_devices", looked.append)
     args = configured({"use_cpu": True})[1]
     assert looked == [args]
     assert args.bf16 is False

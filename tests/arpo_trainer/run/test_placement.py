@@ -55,7 +55,7 @@ def test_processes_are_on_their_machines(tiny_policy: Path) -> None:
 def test_engines_and_sandboxes_are_named(tiny_policy: Path) -> None:
     environ = {"DOCKER_HOST": "ssh://n5,ssh://me:secret@n6"}
     shown = text(placed(tiny_policy, 8, environ=environ, vllm_tensor_parallel_size=2, **COLOCATE))
-    assert shown["generation"].startswith("4 vLLM engines of 2 processes | 30% of each of their GPUs")
+    assert shown["generation"].startswith("4 vLLM engine(s) of 2 process(es) | 30% of each of their GPUs")
     assert shown["sandboxes"].startswith("docker on ssh://n5, ssh://n6 |")
     assert text(placed(tiny_policy, environ={**environ, "ARPO_SANDBOX": "bubblewrap"}))["sandboxes"].startswith(
         "bubblewrap, on the machine"

@@ -16,7 +16,7 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.demo_model import check_model_folder
 from arpo_trainer.run.arguments import RunArguments
 from arpo_trainer.run.cold_start import cold_start_folder
-from arpo_trainer.run.dry_run import RunEnvironments, dry_run
+from arpo_trainer.run.dry_run import RunEnvironments, plan_run
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.run.train import TrainingRun, train
 from envs_registry.datasets.hub import offline
@@ -61,7 +61,7 @@ def test_without_a_network_nothing_is_tried_again(tmp_path: Path, monkeypatch: p
     offline.cache_clear()
     try:
         settings = read_settings("arpo-qwen2.5-3b-math-lora", [f"output_dir={tmp_path}", "use_vllm=false"])
-        costs, missing = dry_run(settings)
+        costs, missing = (plan := plan_run(settings)).costs, plan.missing
         said = [*costs.notes, *missing]
         with pytest.raises(FileNotFoundError) as refused:
             ARPOTrainer("owner/model", ToolEnv("arpo/Arithmetic-v0"), args=ARPOConfig(str(tmp_path), use_cpu=True))

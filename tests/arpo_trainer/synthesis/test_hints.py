@@ -14,7 +14,7 @@ from arpo_env.protocols.protocol import Answer, Nothing, ToolCalls
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.search_tool import SearchTool
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.synthesis.synth_settings import HINTS, NoPlaceForHint, Opener, SampledTurn
+from arpo_trainer.synthesis.synth_settings import HINTS, NoPlaceForHint, SampledTurn, opening
 from tests.arpo_trainer.rollout.test_rendering import OPENED, QWEN3, small_tokenizer, template
 
 TOOLS = [PythonTool.schema, SearchTool.schema]
@@ -34,8 +34,7 @@ def ids_of(renderer: Renderer, text: str) -> list[int]:
 
 def opened(renderer: Renderer, kind: str, text: str = ANSWERED, spread: Sequence[float] = (), seed: int = 0) -> str:
     ids = ids_of(renderer, text)
-    opener = Opener(renderer, TOOLS)
-    made = opener.opening(kind, ids, spread or [0.0] * len(ids), "36", random.Random(seed))
+    made = opening(renderer, TOOLS, kind, ids, spread or [0.0] * len(ids), "36", random.Random(seed))
     return renderer.turn_text(made, first=True)
 
 
@@ -95,7 +94,7 @@ def test_where_a_hint_has_no_place_the_cause_is_told(renderer: Renderer, text: s
 def test_hints_are_in_the_language_of_the_question(renderer: Renderer) -> None:
     ids = ids_of(renderer, "<think>也许是十二。</think><answer>\\boxed{12}</answer>")
     for kind in HINTS:
-        made = Opener(renderer, TOOLS, "zh").opening(kind, ids, [0.0] * len(ids), "12", random.Random(0))
+        made = opening(renderer, TOOLS, kind, ids, [0.0] * len(ids), "12", random.Random(0), "zh")
         assert "用Python或搜索" in renderer.turn_text(made, first=True)
 
 
@@ -112,7 +111,7 @@ def test_other_templates_and_protocols_take_hints_too(protocol: str, frame: str,
     answer = "\n\nIt is \\boxed{36}." if native else "<answer>\\boxed{36}</answer>"
     said = TEXT + answer if frame == "qwen3" else (TEXT + answer).removeprefix("<think>")  # the prompt opens it
     ids = ids_of(renderer, said + "<|im_end|>")
-    made = Opener(renderer, TOOLS).opening(kind, ids, [0.0] * len(ids), "36", random.Random(0))
+    made = opening(renderer, TOOLS, kind, ids, [0.0] * len(ids), "36", random.Random(0))
     text = renderer.turn_text(made, first=True)
     cut = next(n for n, (one, other) in enumerate(zip(made, ids, strict=False)) if one != other)
     assert tokenizer.decode(made[: cut - 1]) in said  # sampled tokens first, but for one that the cut divides

@@ -10,7 +10,7 @@ import trl
 from transformers import AutoTokenizer, PreTrainedModel
 
 from arpo_trainer import ARPOTrainer
-from arpo_trainer.preference.pair_trainer import make_pair_trainer
+from arpo_trainer.preference.dpo_run import make_pair_trainer
 from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.sft.sft_trainer import make_trainer
 from tests.arpo_trainer.byte_policy import write_byte_policy

@@ -24,7 +24,7 @@ from arpo_env.event_loop import run
 from arpo_trainer import ARPOTrainer
 from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structure, whole_weights
-from arpo_trainer.preference.pair_trainer import make_pair_trainer
+from arpo_trainer.preference.dpo_run import make_pair_trainer
 from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.rollout.engine import play_groups, this_rank
 from arpo_trainer.sft.sft_trainer import make_trainer
