@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from arpo_env.registration import EnvFactory
     from arpo_env.rewards import Rewards, RewardTerm, is_correct, paper_reward, reference_reward
     from arpo_env.search import Hit, SearchBackend, build_index, open_search, register_backend
-    from arpo_env.tools.calls import tool
     from arpo_env.tools.mcp_tools import mcp_tools
     from arpo_env.tools.python import PythonTool
     from arpo_env.tools.search_tool import SearchTool
-    from arpo_env.tools.tool import Tool, ToolResult
+    from arpo_env.tools.tool import Tool, ToolResult, tool
     from arpo_env.vector import ToolVectorEnv
 
 _HOMES = {
@@ -67,7 +66,7 @@ _HOMES = {
     "reference_reward": "rewards",
     "register_backend": "search",
     "register_protocol": "protocols",
-    "tool": "tools.calls",
+    "tool": "tools.tool",
 }
 
 __all__ = [

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from arpo_env.episode import FOLD, Budget, Call, Episode, Turn
 from arpo_env.memory_folding import Folding, asks_for_fold, memory_text, mentions_fold, undo_fold
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
-from arpo_env.tools.calls import call_tool
-from arpo_env.tools.tool import JsonSchema, Tool, ToolResult
+from arpo_env.tools.tool import JsonSchema, Tool, ToolResult, call_tool
 
 
 async def act(

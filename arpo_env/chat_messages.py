@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from arpo_env.episode import Turn
 from arpo_env.protocols.protocol import NativeProtocol, Protocol
-from arpo_env.tools.tool import JsonSchema
-from arpo_env.tools.toolbox import usable_schemas
+from arpo_env.tools.tool import JsonSchema, usable_schemas
 
 if TYPE_CHECKING:
     from arpo_env.env import ToolEnv

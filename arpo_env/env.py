@@ -41,6 +41,7 @@ from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.registration import EnvFactory
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
+from arpo_env.tools.tool import usable_tools
 from arpo_env.tools.toolbox import (
     Toolbox,
     ToolName,
@@ -49,7 +50,6 @@ from arpo_env.tools.toolbox import (
     fork_tools,
     reset_tools,
     seed_tools,
-    usable_tools,
 )
 from envs_registry import EnvSpec, Task, TaskSource, get_spec, load_source
 from envs_registry.nearest_name import nearest_hint

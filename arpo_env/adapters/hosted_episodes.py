@@ -26,9 +26,14 @@ from arpo_env.event_loop import run_on_loop
 from arpo_env.net import redact_urls
 from arpo_env.protocols.protocol import UnreadableCall, checked_call
 from arpo_env.registration import EnvFactory
-from arpo_env.tools.calls import INFRASTRUCTURE_ERRORS, call_tool
-from arpo_env.tools.tool import JsonSchema, function_schema
-from arpo_env.tools.toolbox import usable_schemas, usable_tools
+from arpo_env.tools.tool import (
+    INFRASTRUCTURE_ERRORS,
+    JsonSchema,
+    call_tool,
+    function_schema,
+    usable_schemas,
+    usable_tools,
+)
 from envs_registry import Task, TaskSource, get_spec
 from envs_registry.nearest_name import nearest_hint
 from sandbox.http.json_server import NO_PAGES, NO_TOKEN, check_token, listen, sends_token

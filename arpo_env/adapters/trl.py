@@ -30,8 +30,7 @@ from arpo_env.env import ToolEnv
 from arpo_env.event_loop import background_loop, run
 from arpo_env.protocols.protocol import Answer, Malformed, NativeProtocol, Nothing
 from arpo_env.registration import EnvFactory
-from arpo_env.tools.tool import JsonSchema
-from arpo_env.tools.toolbox import usable_schemas
+from arpo_env.tools.tool import JsonSchema, usable_schemas
 
 # TRL holds the conversation and calls methods for tools. What the model wrote besides its calls comes only with the
 # reward function, so the environment takes the calls while they happen, and all else at the end.

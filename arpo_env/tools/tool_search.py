@@ -29,8 +29,7 @@ from arpo_env.search.local_search import Passage
 from arpo_env.search.search_backend import SearchBackend
 from arpo_env.services import Services
 from arpo_env.text import Fence, cut_middle
-from arpo_env.tools.calls import as_result, invoke
-from arpo_env.tools.tool import JsonSchema, SharedTool, Tool, ToolResult, function_schema, shorten
+from arpo_env.tools.tool import JsonSchema, SharedTool, Tool, ToolResult, as_result, function_schema, invoke, shorten
 from envs_registry import TaskSource
 from envs_registry.datasets.tool_sets import rapid_function
 from envs_registry.nearest_name import nearest_hint

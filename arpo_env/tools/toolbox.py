@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.services import Services
 from arpo_env.tools.bifurcation_tool import BifurcationTool
-from arpo_env.tools.calls import tools_from_entry
 from arpo_env.tools.python import PythonTool
-from arpo_env.tools.tool import JsonSchema, Tool
+from arpo_env.tools.tool import Tool, tools_from_entry
 from envs_registry import EnvSpec, Task, TaskSource
 from envs_registry.nearest_name import nearest_hint
 from sandbox import Sandbox, default_sandbox
@@ -36,7 +35,7 @@ class Toolbox:
     Attributes:
         tools: "python", "search", "read_file" (the files of the task), "browse" (web pages by their links), "go" (of
             `arpo/Bifurcation-v0`), "tool_search" (finds further tools), "mcp:SERVER" (all tools of an MCP server, given
-            as a command line or a URL), typed functions, or factories of `Tool` objects (see `arpo_env.tools.calls`).
+            as a command line or a URL), typed functions, or factories of `Tool` objects (see `arpo_env.tools.tool`).
         timeout: time limit of one call in seconds; at least 60 for searches and MCP calls.
         sandbox: where Python runs: a sandbox, or settings of the process-wide one.
         services: search backend, page reader and cache.
@@ -184,17 +183,6 @@ async def reset_tools(tools: Iterable[Tool], task: Task) -> None:
     for tool in tools:
         tool.task = task
         await tool.reset(task.setup)
-
-
-def usable_tools(tools: Mapping[str, Tool]) -> dict[str, Tool]:
-    """Return the tools of an episode and those that they have found; a tool of the environment keeps its name."""
-    found = {name: tool for owner in tools.values() for name, tool in owner.found.items()}
-    return {**tools, **{name: tool for name, tool in found.items() if name not in tools}}
-
-
-def usable_schemas(tools: Mapping[str, Tool]) -> list[JsonSchema]:
-    """Return the schemas of `usable_tools`."""
-    return [tool.schema for tool in usable_tools(tools).values()]
 
 
 async def fork_tools(tools: Mapping[str, Tool], n: int) -> list[dict[str, Tool]]:

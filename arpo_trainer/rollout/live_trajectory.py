@@ -21,7 +21,7 @@ from typing import Any
 from arpo_env import ServiceError, ToolEnv
 from arpo_env.chat_messages import conversation
 from arpo_env.protocols.protocol import ToolCalls
-from arpo_env.tools.toolbox import usable_schemas, usable_tools
+from arpo_env.tools.tool import usable_schemas, usable_tools
 from arpo_trainer.backends.base import Generation
 from arpo_trainer.inference_tools import BACKTRACER
 from arpo_trainer.rollout.rendering import Renderer

@@ -19,7 +19,7 @@ from arpo_env import Tool, ToolEnv, ToolResult
 from arpo_env.cache import CacheError
 from arpo_env.protocols.protocol import ToolCalls
 from arpo_env.text import cut_middle
-from arpo_env.tools.calls import as_result, invoke
+from arpo_env.tools.tool import as_result, invoke
 from arpo_trainer.backends.base import Generation
 from arpo_trainer.inference_tools import (
     BACKTRACER,

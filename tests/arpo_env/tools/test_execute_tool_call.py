@@ -12,7 +12,7 @@ import pytest
 
 import arpo_env
 from arpo_env import ServiceError, Tool, ToolEnv
-from arpo_env.tools import calls as calling
+from arpo_env.tools import tool as calling
 from arpo_env.tools.tool import function_schema
 from envs_registry import Task
 from sandbox import SandboxError
