@@ -49,31 +49,17 @@ class ExtractionFailed(Exception):
 
 @dataclass(frozen=True)
 class Extract:
-    """A piece of a file as text.
+    """A piece of a file as text, and where to go on."""
 
-    Attributes:
-        label: what the file is, as in "PDF, 12 pages".
-        text: the piece.
-        part: page, slide or sheet at which to go on, or "".
-        line: line at which to go on, from 1; 0 at the end of the file.
-        note: what contradicts the name, or "".
-        picture: the picture as a data URL, or "".
-    """
-
-    label: str
+    label: str  # what the file is, as in "PDF, 12 pages"
     text: str
-    part: str
-    line: int
-    note: str
-    picture: str = ""
+    part: str  # page, slide or sheet, or ""
+    line: int  # from 1; 0 at the end of the file
+    picture: str = ""  # as a data URL
 
 
 def check_libraries() -> None:
-    """Check that the libraries are installed; nothing is imported.
-
-    Raises:
-        ModuleNotFoundError: a library is missing; says how to install it.
-    """
+    """Raise ModuleNotFoundError, with the cure, if a library is not installed; nothing is imported."""
     if lacking := [module for module in _LIBRARIES if importlib.util.find_spec(module) is None]:
         raise _missing(lacking[0])
 

@@ -19,7 +19,6 @@ import struct
 import sys
 import unicodedata
 import warnings
-import wave
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -31,7 +30,6 @@ from arpo_env.task_files.document import (
     Document,
     KeptLines,
     UnreadableFile,
-    contradiction,
     decoded,
     kind_of,
     view,
@@ -53,11 +51,7 @@ _LONGEST_GAP = 20  # empty cells in a row that are shown as such
 
 
 def pdf_document(data: bytes) -> Document:
-    """Return the pages of a PDF.
-
-    Raises:
-        UnreadableFile: it is locked with a password.
-    """
+    """Return the pages of a PDF."""
     from pypdf import PdfReader
 
     reader = PdfReader(io.BytesIO(data), strict=False)
@@ -209,11 +203,7 @@ def _lacks_values(data: bytes) -> bool:
 
 
 def _sheet_cell(cells: Sequence[Any]) -> str:
-    """Return a cell's value, or its formula where the file has no value, and its colour in brackets if it is filled.
-
-    Args:
-        cells: with the value, and with the formula if the workbook lacks values.
-    """
+    """Return a cell's value, else its formula (the second cell), and its colour in brackets if it is filled."""
     text, colour = _cell(next((cell.value for cell in cells if cell.value is not None), None)), _fill(cells[0])
     return f"{text} [{colour}]".lstrip() if colour else text
 
@@ -259,8 +249,8 @@ def _counted(number: int, unit: str) -> str:
     return f"{number} {unit}{'' if number == 1 else 's'}"
 
 
-# Of sounds only the facts are told (format, length), and of pictures, unless the model sees them: decoded, made smaller
-# and encoded anew. A model's server never gets the bytes of the file; what it would refuse is gone by then.
+# Of sounds only the format is told. Pictures that the model sees are decoded, made smaller and encoded anew: a model's
+# server never gets the bytes of the file, and what it would refuse is gone by then.
 
 LONGEST_SIDE = 2048  # pixels
 MOST_PICTURE_BYTES = 1 << 20  # of the encoded picture
@@ -271,14 +261,9 @@ _QUALITIES = (90, 75, 50)  # of JPEG
 
 
 def shown_picture(image: Image) -> tuple[str, str]:
-    """Return a picture as a data URL, and a line that says what the model gets.
+    """Return a picture (of an animation the first frame) as a data URL, and a line that says what the model gets.
 
-    Args:
-        image: the opened picture, not decoded yet; of an animation the first frame is taken.
-
-    Raises:
-        UnreadableFile: it has too many pixels.
-        Exception: it is broken; Pillow raises many types.
+    Pillow raises many types if it is broken.
     """
     if image.width * image.height > MOST_PIXELS:
         raise UnreadableFile(
@@ -345,9 +330,6 @@ MOST_BYTES = 64 << 20  # of a member of an archive
 DEEPEST = 3  # archives within each other
 _MOST_MEMBERS = 2000
 _LONGEST_NAME = 300  # characters
-_BITRATES = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)  # kbit/s, MPEG-1 layer 3
-_BITRATES_2 = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)  # MPEG-2 and 2.5
-_RATES = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}  # Hz, by version bits
 _TEXT_ONLY = "Tools answer with text only, so that {what} itself cannot be {done} here."
 
 
@@ -377,9 +359,6 @@ def zip_member(data: bytes, path: str) -> tuple[bytes, str]:
     """Return the content of the member with which a path begins, and the rest of the path (inside that archive).
 
     Nothing is written anywhere, so that names with ".." lead nowhere.
-
-    Raises:
-        UnreadableFile: there is no such member, or it is locked, too large or broken.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         member, rest = _find(archive, path)
@@ -394,25 +373,9 @@ def zip_member(data: bytes, path: str) -> tuple[bytes, str]:
         try:
             with archive.open(member) as file:
                 content = file.read(MOST_BYTES + 1)
-        except NotImplementedError as error:
-            raise UnreadableFile(f"{name} in the archive has a compression that is not read here") from error
-        except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-            raise UnreadableFile(f"{name} in the archive is broken") from error
         except Exception as error:  # zlib, bz2 and lzma have errors of their own
-            raise UnreadableFile(f"{name} in the archive cannot be unpacked") from error
+            raise UnreadableFile(f"{name} in the archive is broken, or has a compression that is not read") from error
     return content, rest
-
-
-def check_office_size(data: bytes) -> None:
-    """Refuse an Office file, which is an archive, whose unpacked members are too large.
-
-    Raises:
-        UnreadableFile: it is too large.
-    """
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        total = sum(member.file_size for member in archive.infolist())
-    if total > 4 * MOST_BYTES:
-        raise UnreadableFile(f"it is too large: {total:,} bytes unpacked, and at most {4 * MOST_BYTES:,} are read")
 
 
 def _find(archive: zipfile.ZipFile, path: str) -> tuple[zipfile.ZipInfo, str]:
@@ -462,42 +425,13 @@ def image_document(data: bytes, seen: bool = False) -> Document:
     return Document(facts, lambda _: lines, picture=picture)
 
 
-def wav_document(data: bytes) -> Document:
-    """Return channels, sample rate and length of a WAV file."""
-    try:
-        with wave.open(io.BytesIO(data)) as sound:
-            rate, count, channels = sound.getframerate(), sound.getnframes(), sound.getnchannels()
-    except (wave.Error, EOFError, ValueError, ZeroDivisionError) as error:
-        raise UnreadableFile("it is a WAV file that is broken or of an unknown coding") from error
-    facts = f"WAV audio, {count / max(1, rate):.1f} seconds, {rate} Hz, {channels} channel{'s' * (channels > 1)}"
-    return Document(facts, lambda _: [_TEXT_ONLY.format(what="the sound", done="heard")])
-
-
-def mp3_document(data: bytes) -> Document:
-    """Return sample rate, bit rate and estimated length of an MP3 file, from its first frame."""
-    start = 0
-    if data.startswith(b"ID3") and len(data) >= 10:  # the size has seven bits a byte
-        start = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(data[6:10], (21, 14, 7, 0), strict=True))
-    facts = next((facts for at in range(start, min(len(data) - 4, start + 8192)) if (facts := _frame(data, at))), None)
-    if facts is None:
-        raise UnreadableFile("it is an MP3 file that is broken or cut off: no sound in it was found")
-    bitrate, rate = facts
-    seconds = (len(data) - start) * 8 / (bitrate * 1000)
-    label = f"MP3 audio, about {seconds:.1f} seconds (if the bit rate is constant), {rate} Hz, {bitrate} kbit/s"
-    return Document(label, lambda _: [_TEXT_ONLY.format(what="the sound", done="heard")])
-
-
-def _frame(data: bytes, at: int) -> tuple[int, int] | None:
-    """Return bit rate in kbit/s and sample rate in Hz of an MPEG layer 3 frame at this place, or None."""
-    first, second, third = data[at : at + 3]
-    version, layer, bitrate, rate = second >> 3 & 3, second >> 1 & 3, third >> 4, third >> 2 & 3
-    if first != 0xFF or second >> 5 != 7 or version == 1 or layer != 1 or not 0 < bitrate < 15 or rate == 3:
-        return None
-    return (_BITRATES if version == 3 else _BITRATES_2)[bitrate], _RATES[version][rate]
+def sound_document(kind: str) -> Document:
+    """Return what a sound is."""
+    return Document(LABELS[kind], lambda _: [_TEXT_ONLY.format(what="the sound", done="heard")])
 
 
 # Jobs arrive as `arpo_env.worker_pool` sends them: JSON {path, inside, part, line, characters, seen}. A reply is JSON
-# {label, text, part, line, note, picture}, or {fault} for what the model reads, or {lacks} and {lost} for a library and
+# {label, text, part, line, picture}, or {fault} for what the model reads, or {lacks} and {lost} for a library and
 # a file that are not there.
 
 _READERS: dict[str, Callable[[bytes], Document]] = {
@@ -505,8 +439,6 @@ _READERS: dict[str, Callable[[bytes], Document]] = {
     "docx": word_document,
     "xlsx": sheet_document,
     "pptx": slide_document,
-    "mp3": mp3_document,
-    "wav": wav_document,
     "text": text_document,
 }
 
@@ -571,13 +503,14 @@ def _extract(name: str, data: bytes, job: dict[str, Any]) -> dict[str, Any]:
     shown = view(document, job["part"], job["line"], max(room - len(label), min(room, _LEAST_ROOM)))
     # PDFs may name halves of surrogate pairs as their letters, which no text for a model may hold.
     label, text = (each.encode("utf-8", "replace").decode() for each in (label, shown.text))
-    facts = {"note": contradiction(name, kind), "picture": document.picture}
-    return {"label": label, "text": text, "part": shown.part, "line": shown.line, **facts}
+    return {"label": label, "text": text, "part": shown.part, "line": shown.line, "picture": document.picture}
 
 
 def _document(kind: str, data: bytes, name: str) -> Document:
     if kind == "zip":
         return zip_document(data, name)
+    if kind in ("mp3", "wav"):
+        return sound_document(kind)
     if kind not in LABELS:
         raise UnreadableFile(
             f"its content cannot be read as text: {kind}, {len(data):,} bytes, begins {data[:16].hex(' ')}"
@@ -588,18 +521,16 @@ def _document(kind: str, data: bytes, name: str) -> Document:
 @functools.lru_cache(_KEPT_FILES)
 def _office_document(kind: str, data: bytes) -> Document:
     """Return an Office file; kept by its content, since a file may change between calls."""
-    check_office_size(data)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        total = sum(member.file_size for member in archive.infolist())
+    if total > 4 * MOST_BYTES:
+        raise UnreadableFile(f"it is too large: {total:,} bytes unpacked, and at most {4 * MOST_BYTES:,} are read")
     document = _READERS[kind](data)
     return replace(document, lines=KeptLines(document.lines, _KEPT_CHARACTERS))
 
 
 def main(seconds: float, memory: int) -> None:
-    """Serve jobs until standard input ends.
-
-    Args:
-        seconds: CPU time of one job, after which the kernel ends this process.
-        memory: maximum size of the address space in bytes.
-    """
+    """Serve jobs until standard input ends; a job may take so many CPU seconds, the process so many bytes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     for what, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):

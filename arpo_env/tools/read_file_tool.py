@@ -97,8 +97,7 @@ def _folded(name: str) -> str:
 
 
 def _shown(wanted: str, found: Extract) -> str:
-    note = f" ({found.note})" if found.note else ""
-    lines = [f"{wanted[:200]}: {found.label}{note}", found.text or "(no text)"]
+    lines = [f"{wanted[:200]}: {found.label}", found.text or "(no text)"]
     if found.line:
         arguments = {"file": wanted, **({"part": found.part} if found.part else {}), "line": found.line}
         lines.append(f"(continues; go on with {json.dumps(arguments, ensure_ascii=False)})")

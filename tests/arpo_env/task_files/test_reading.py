@@ -16,7 +16,6 @@ import pytest
 
 from arpo_env.errors import ServiceError
 from arpo_env.task_files import readers
-from arpo_env.task_files.document import contradiction
 from arpo_env.task_files.file_extractor import ExtractionFailed, FileExtractor
 from arpo_env.task_files.readers import extract
 from arpo_env.tools.read_file_tool import ReadFileTool
@@ -40,8 +39,8 @@ def fault(read: Any, content: bytes, name: str = "file", **arguments: Any) -> st
         ("letter.docx", "Word document", "# Report\nThe bridge was built in 1907.\nlength | 81 m"),
         ("talk.pptx", "2 slides", "--- slide 2 ---\nAnimal 2\na heron\nNotes: speak slowly"),
         ("photo.png", "PNG picture, 30 x 20 pixels, mode RGB", "cannot be seen here"),
-        ("sound.mp3", "MP3 audio, about 1.0 seconds (if the bit rate is constant), 44100 Hz, 128 kbit/s", "be heard"),
-        ("sound.wav", "WAV audio, 1.0 seconds, 8000 Hz, 1 channel", "cannot be heard"),
+        ("sound.mp3", "MP3 audio", "be heard"),
+        ("sound.wav", "WAV audio", "cannot be heard"),
         ("program.py", "text, 4 lines", "return n * 7"),
         ("notes.txt", "text, 1 line", "Der Schlüssel"),
         ("data.json", "text, 1 line", '"Cyx"'),
@@ -52,15 +51,12 @@ def test_each_type_is_read(read: Any, name: str, label: str, text: str) -> None:
     found = read(FILES[name], name)
     assert label in found.label
     assert text in found.text
-    assert (found.line, found.note) == (0, "")
+    assert found.line == 0
 
 
-def test_the_type_is_that_of_the_content_and_a_name_that_lies_is_noted(read: Any) -> None:
-    found = read(FILES["photo.png"], "report.pdf")
-    assert "PNG picture" in found.label
-    assert found.note == "the name ends in .pdf, but the content is: picture"
+def test_the_type_is_that_of_the_content(read: Any) -> None:
+    assert "PNG picture" in read(FILES["photo.png"], "report.pdf").label
     assert "Excel" in read(FILES["sales.xlsx"], "sales.txt").label
-    assert contradiction("a.xlsx", "xlsx") == contradiction("no ending", "pdf") == ""
 
 
 def test_reading_piece_by_piece_gives_every_line_once(read: Any) -> None:
@@ -157,9 +153,6 @@ def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path, monke
         (FILES["sales.xlsx"][:3000], "broken or cut off"),
         (FILES["letter.docx"][:-40], "broken or cut off"),
         (FILES["photo.png"][:20], "a picture that is broken"),
-        (b"\xff\xd8\xff\xe0" + b"x" * 50, "a picture that is broken"),
-        (FILES["sound.wav"][:20], "a WAV file that is broken"),
-        (b"ID3\x03\0\0\0\0\0\0" + bytes(500), "an MP3 file that is broken"),
         (sample_files.locked_pdf("pw"), "it is locked with a password"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600) + "EncryptedPackage".encode("utf-16-le"), "locked with"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "Office file of the old binary format"),
