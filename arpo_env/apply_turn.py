@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from arpo_env.episode import FOLD, Budget, Call, Episode, Turn
-from arpo_env.memory_folding import Folding, asks_for_fold, memory_text, mentions_fold, undo_fold
+from arpo_env.memory_folding import Folding, memory_text, mentions_fold, undo_fold
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
 from arpo_env.tools.tool import JsonSchema, Tool, ToolResult, call_tool
 
@@ -40,7 +40,9 @@ async def act(
         case Nothing():
             episode.outcome = "no answer"
         # before the tokens are counted: a fold makes room
-        case ToolCalls(calls=calls) if folding and asks_for_fold(calls) and len(episode.turns) < budget.turns:
+        case ToolCalls(calls=calls) if (
+            folding and any(call.name == FOLD for call in calls) and len(episode.turns) < budget.turns
+        ):
             texts = await folding.apply(calls, turn, episode)
             if turn.memory is not None and not budget.memory_fits(episode):
                 texts = [undo_fold(turn)]

@@ -17,37 +17,27 @@ _WORST_FIRST = ("timeout", "error", "ok", "refused")
 
 @dataclass
 class Call:
-    """One tool call.
-
-    Attributes:
-        name: name of the tool.
-        status: "ok", "error", "timeout" or "refused".
-        seconds: wall time of the call.
-        arguments: arguments of the call.
-        shared_state: shared state of the tool; see `Tool.shared_state`.
-    """
+    """One tool call."""
 
     name: str
-    status: str
-    seconds: float = 0.0
+    status: str  # "ok", "error", "timeout" or "refused"
+    seconds: float = 0.0  # wall time
     arguments: dict[str, Any] = field(default_factory=dict)
-    shared_state: str = ""
+    shared_state: str = ""  # of the tool, see `Tool.shared_state`
 
 
 @dataclass
 class Turn:
-    """One step: the model's text, its calls, and the text that the environment appended ("" after the last step).
-
-    `memory` is set if the step folded the history: the next one goes on from the question and this memory. `images` are
-    the pictures that came with the results, as data URLs.
-    """
+    """One step: the model's text, its calls, and the text that the environment appended ("" after the last step)."""
 
     text: str
     result: str = ""
     calls: list[Call] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
-    memory: dict[str, Any] | None = None
-    images: list[str] = field(default_factory=list)
+    memory: dict[str, Any] | None = (
+        None  # if the step folded the history: the next one goes on from question and memory
+    )
+    images: list[str] = field(default_factory=list)  # pictures that came with the results, as data URLs
 
     def content(self, text: str) -> str | list[dict[str, Any]]:
         """Return a text about the results as the content of a chat message: in OpenAI's parts if there are pictures."""
@@ -69,23 +59,14 @@ class Turn:
 
 @dataclass
 class Episode:
-    """The state of an episode.
-
-    Attributes:
-        task: the task.
-        turns: the turns so far.
-        malformed: number of turns that could not be parsed.
-        answer: the final answer, or None.
-        outcome: "" while the episode runs.
-        tokens_left: remaining token budget if a rollout engine counts tokens, else None.
-    """
+    """The state of an episode."""
 
     task: Task
     turns: list[Turn] = field(default_factory=list)
-    malformed: int = 0
+    malformed: int = 0  # number of turns that could not be parsed
     answer: str | None = None
-    outcome: Outcome = ""
-    tokens_left: int | None = None
+    outcome: Outcome = ""  # "" while the episode runs
+    tokens_left: int | None = None  # remaining token budget if a rollout engine counts tokens
 
     @property
     def tools_used(self) -> list[str]:
@@ -119,10 +100,9 @@ class Episode:
         return copy.deepcopy(self)
 
 
-# Limits of an episode: turns, tool calls in total and per tool, and tokens. Pure decisions without state.
-#
-# When a limit is reached, the model is told to answer in the place of the tool result; nothing is appended on its
-# behalf. A model that continues regardless is cut off, and the episode counts as truncated.
+# Limits of an episode: turns, tool calls in total and per tool, and tokens. When a limit is reached, the model is told
+# to answer in the place of the tool result; nothing is appended on its behalf. A model that continues regardless is cut
+# off, and the episode counts as truncated.
 
 NO_CALLS = "No tool calls are left. Answer now with what you have."
 NO_CALLS_OF = "No calls of {tool} are left. Use what you have, or answer."
@@ -135,28 +115,15 @@ BYTES_A_TOKEN = 4  # rough estimate for ordinary text; a rollout engine counts t
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits of an episode.
+    """The limits of an episode."""
 
-    Attributes:
-        turns: maximum number of model turns.
-        calls: maximum number of executed tool calls.
-        calls_of: maximum number of calls of single tools.
-        tokens: maximum number of tokens after the prompt, of model and environment together; None means no limit.
-        answer_tokens: the model is told to answer when fewer tokens than this are left.
-        folds: maximum number of folds of the history; 0 means that there are none.
-        fold_tokens: where a fold is possible, the model is told of it when fewer tokens than this are left.
-
-    Raises:
-        ValueError: a limit is below 1, or names an unknown tool.
-    """
-
-    turns: int
-    calls: int
-    calls_of: Mapping[str, int] = field(default_factory=dict)
-    tokens: int | None = None
-    answer_tokens: int = 32
-    folds: int = 0
-    fold_tokens: int = 256
+    turns: int  # of the model
+    calls: int  # that are executed
+    calls_of: Mapping[str, int] = field(default_factory=dict)  # of single tools
+    tokens: int | None = None  # after the prompt, of model and environment together; None means no limit
+    answer_tokens: int = 32  # the model is told to answer when fewer than this are left,
+    folds: int = 0  # of the history
+    fold_tokens: int = 256  # and of a fold that is possible when fewer than this are left
 
     def __post_init__(self) -> None:
         limits = {"max_turns": self.turns, "max_tool_calls": self.calls, "max_tokens": self.tokens}
@@ -178,11 +145,7 @@ class Budget:
         tokens: int | None = None,
         folds: int = 0,
     ) -> Budget:
-        """Return the limits of a spec, overridden by the given ones.
-
-        Raises:
-            ValueError: a limit is invalid, or names a tool that is not among `tools`.
-        """
+        """Return the limits of a spec, overridden by the given ones; a ValueError names a tool not among `tools`."""
         # A spec may limit tools that this environment leaves out; only names that the caller gave can be mistakes.
         unknown = ", ".join(sorted((calls_of or {}).keys() - set(tools)))
         if unknown:

@@ -18,16 +18,13 @@ from arpo_env.episode import FOLD, Call, Episode, Turn
 from arpo_env.protocols.protocol import ToolCall, UnreadableCall, read_object, tool_names
 from arpo_env.text import cut_middle, fenced_prompt
 from arpo_env.tools.tool import JsonSchema
-from envs_registry.nearest_name import nearest_hint
 
 if TYPE_CHECKING:
     from arpo_env.chat_model import ChatModel
 
 
-# The three memories of a fold: their JSON schemas, a check against them, and their text in a prompt.
-#
-# The schemas are those of DeepAgent (arXiv 2510.21618): episodic, working and tool memory. Every key is required and no
-# other is allowed. `success_rate` and `step` may be texts or numbers, since models write both.
+# The schemas of the three memories are DeepAgent's (arXiv 2510.21618). Every key is required and no other is allowed.
+# `success_rate` and `step` may be texts or numbers, since models write both.
 
 Memory = dict[str, Any]
 """The values of "episodic", "working" and "tool", each an object that fits its schema in `MEMORIES`."""
@@ -77,15 +74,12 @@ MEMORIES: dict[str, dict[str, Any]] = {
 
 
 def check_memory(value: Mapping[str, Any]) -> Memory:
-    """Return the three memories in the order of `MEMORIES`.
-
-    Args:
-        value: the three memories by name, as they were parsed from JSON.
+    """Return the three memories, as they were parsed from JSON, in the order of `MEMORIES`.
 
     Raises:
-        MemoryFormatError: it breaks the schema; names the place, what was found and what is valid.
+        MemoryFormatError: they break the schema; names the place, what was found and what is valid.
     """
-    _check(dict(value), {"type": "object", "properties": MEMORIES, "required": list(MEMORIES)}, "")
+    _check(dict(value), {"type": "object", "properties": MEMORIES}, "")
     return {name: value[name] for name in MEMORIES}
 
 
@@ -101,47 +95,27 @@ def outline(schema: Mapping[str, Any]) -> str:
         return f"[{outline(schema['items']) or '...'}]"
     if "properties" not in schema:
         return ""
-    return "{" + ", ".join(f"{key}{_with_colon(outline(inner))}" for key, inner in schema["properties"].items()) + "}"
-
-
-def _with_colon(text: str) -> str:
-    return f": {text}" if text else ""
+    inner = ((key, outline(schema)) for key, schema in schema["properties"].items())
+    return "{" + ", ".join(f"{key}: {text}" if text else key for key, text in inner) + "}"
 
 
 def _check(value: Any, schema: Mapping[str, Any], place: str) -> None:
     kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
     # bool is a subclass of int in Python
     if isinstance(value, bool) or not any(isinstance(value, _TYPES[kind]) for kind in kinds):
-        raise MemoryFormatError(f"{place} must be {_words(kinds)}, not {_short(value)}")
+        shown = json.dumps(value, ensure_ascii=False)[:_LONGEST_TEXT]
+        raise MemoryFormatError(f"{place} must be of the type {' or '.join(kinds)}, not {shown}")
     if isinstance(value, list):
         for number, item in enumerate(value):
             _check(item, schema["items"], f"{place}[{number}]")
     if isinstance(value, dict):
-        _check_keys(value, schema, place)
+        keys = schema["properties"].keys()
+        if value.keys() != keys:
+            others = [str(key)[:_LONGEST_TEXT] for key in value if key not in keys]
+            fault = f"has no key {others[0]!r}" if others else f"lacks {', '.join(keys - value.keys())}"
+            raise MemoryFormatError(f"{place or 'the memory'} {fault}; it takes {', '.join(keys)}")
         for key, inner in schema["properties"].items():
             _check(value[key], inner, f"{place}.{key}" if place else key)
-
-
-def _check_keys(value: dict[str, Any], schema: Mapping[str, Any], place: str) -> None:
-    known, place = schema["properties"], place or "the memory"
-    for key in value:
-        if key not in known:
-            shown = str(key)[:_LONGEST_TEXT]
-            hint = nearest_hint(shown, list(known), "; did you mean {!r}? It", "; it")
-            raise MemoryFormatError(f"{place} has no key {shown!r}{hint} takes {', '.join(known)}")
-    missing = [key for key in known if key not in value]
-    if missing:
-        raise MemoryFormatError(f"{place} lacks {', '.join(missing)}")
-
-
-def _words(kinds: list[str]) -> str:
-    articles = {"string": "a text", "number": "a number", "array": "a list", "object": "an object"}
-    return " or ".join(articles[kind] for kind in kinds)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
 # Another model may write the memories of a fold, as in DeepAgent (arXiv 2510.21618). What the policy wrote and read is
@@ -192,17 +166,11 @@ _PURPOSE = "replaces everything after the question by memories, from which you g
 
 @dataclass(frozen=True)
 class Folding:
-    """Folds in the episodes of an environment.
+    """Folds in the episodes of an environment."""
 
-    Attributes:
-        limit: maximum number of folds in an episode.
-        tools: schemas of the tools, without that of the fold.
-        chat: the model that writes the memories; None if the policy does.
-    """
-
-    limit: int
-    tools: Sequence[JsonSchema]
-    chat: ChatModel | None = None
+    limit: int  # maximum number of folds in an episode
+    tools: Sequence[JsonSchema]  # schemas of the tools, without that of the fold
+    chat: ChatModel | None = None  # the model that writes the memories; None if the policy does
 
     @property
     def schema(self) -> JsonSchema:
@@ -210,15 +178,7 @@ class Folding:
         return fold_schema(by_model=self.chat is not None)
 
     async def apply(self, calls: Sequence[ToolCall], turn: Turn, episode: Episode) -> list[str]:
-        """Carry out a turn that asks for a fold: set its memory, or return the texts that tell the model why not.
-
-        Args:
-            calls: of the turn; one of them at least asks for a fold.
-            turn: the last turn of the episode.
-            episode: the episode.
-
-        Returns:
-            One text per call; empty if the history was folded.
+        """Carry out a turn that asks for a fold: set its memory, or return one text per call that tells why not.
 
         Raises:
             ServiceError: the model that writes the memories failed.
@@ -264,11 +224,6 @@ def fold_schema(by_model: bool) -> JsonSchema:
     return _function(f"{_PURPOSE}: {fields}.", MEMORIES)
 
 
-def asks_for_fold(calls: Sequence[ToolCall]) -> bool:
-    """Return whether one of the calls asks for a fold."""
-    return any(call.name == FOLD for call in calls)
-
-
 def mentions_fold(text: str) -> bool:
     """Return whether a turn that cannot be read was meant as a fold: it has the tag or names the tool."""
     return f"</{FOLD}>" in text or f'"{FOLD}"' in text
@@ -298,11 +253,6 @@ def undo_fold(turn: Turn) -> str:
 
 def make_folding(limit: int, tools: Sequence[JsonSchema], chat: ChatModel | None) -> Folding | None:
     """Return the folding of an environment; None for a limit of 0.
-
-    Args:
-        limit: maximum number of folds in an episode.
-        tools: schemas of the tools.
-        chat: the model that writes the memories; None if the policy does.
 
     Raises:
         ValueError: a tool has the name of the action, or a model is given and no fold is allowed.

@@ -35,32 +35,23 @@ from envs_registry import Task
 from envs_registry.nearest_name import nearest_hint
 from envs_registry.spec import load_object
 
-# The published code's reward of a whole response text, including its bugs: `reference_reward`.
-#
-# ARPO, AEPO and Tool-Star share it. `arpo_env.rewards` has the rewards that judge an episode.
-
 MULTI_TOOL_BONUS = 0.1
 
 
 @dataclass(frozen=True)
 class ReferenceReward:
-    """The result of the published text reward.
-
-    Attributes:
-        score: the reward.
-        reason: the reason in one word (our names).
-        answer: the extracted answer, or "".
-        f1: token F1 of the answer.
-    """
+    """The result of the published text reward."""
 
     score: float
-    reason: str
-    answer: str = ""
-    f1: float = 0.0
+    reason: str  # in one word; the names are ours
+    answer: str = ""  # that was extracted
+    f1: float = 0.0  # of its tokens
 
 
 def reference_reward(text: str, golds: str | Sequence[str]) -> ReferenceReward:
     """Return the published reward of a whole response text including tool results, with the published bugs.
+
+    ARPO, AEPO and Tool-Star share it.
 
     Args:
         text: everything after the prompt.
@@ -144,17 +135,11 @@ class Grade:
 
 @dataclass(frozen=True)
 class RewardTerm:
-    """A named term of a reward.
+    """A named term of a reward."""
 
-    Attributes:
-        name: key in `components`.
-        function: computes the value of the finished episode; may be asynchronous.
-        weight: weight in the sum.
-    """
-
-    name: str
-    function: RewardFunction
-    weight: float = 1.0
+    name: str  # key in the components
+    function: RewardFunction  # value of the finished episode; may be asynchronous
+    weight: float = 1.0  # in the sum
 
 
 def paper_reward(accuracy: float, format_ok: bool, multi_tool: bool) -> float:
@@ -219,19 +204,17 @@ class Rewards:
         Raises:
             ValueError: a name is unknown or a weight is invalid.
         """
-        if isinstance(what, Rewards):
-            return what
-        if isinstance(what, Mapping) and "deepagent" in what:
-            if len(what) > 1:
-                others = ", ".join(name for name in what if name != "deepagent")
-                raise ValueError(f"reward deepagent is a whole reward: leave {others} out, or name terms only")
-            return deepagent_reward(what["deepagent"], own)
-        if what is None or what in ("paper", "tool-star"):
-            return PaperRewards()
-        if what == "deepagent":
-            return deepagent_reward(None, own)
-        if what == "reference":
-            return cls([RewardTerm("reference", _reference_term)])
+        match what:
+            case Rewards():
+                return what
+            case None | "paper" | "tool-star":
+                return PaperRewards()
+            case "deepagent":
+                return deepagent_reward(own)
+            case {"deepagent": settings, **others} if not others:
+                return deepagent_reward(own, **(settings or {}))
+            case "reference":
+                return cls([RewardTerm("reference", _reference_term)])
         # An empty dict is an error, since every reward would be 0.
         if isinstance(what, Mapping) and what:
             return cls([_term(name, weight) for name, weight in what.items()])
@@ -239,12 +222,7 @@ class Rewards:
         raise ValueError(f"reward must be {names} or a dict of weights, not {what!r}{nearest_hint(what, NAMES)}")
 
     async def __call__(self, episode: Episode, score: Score, format_ok: bool = True) -> Grade:
-        """Return the reward of a finished episode.
-
-        Args:
-            episode: the episode.
-            score: score of its answer.
-            format_ok: whether the episode follows the format and has an answer.
+        """Return the reward of a finished episode; `format_ok` says that it follows the format and has an answer.
 
         Raises:
             GradingError: a term did not return a finite number.
@@ -349,57 +327,43 @@ def executed_calls(episode: Episode) -> list[float]:
     return [fresh / count for fresh in found] if count else found
 
 
-def deepagent_reward(settings: Mapping[str, Any] | None, own: Any = None) -> DeepAgentRewards:
+def deepagent_reward(
+    own: Any, correct: Any = None, call_weight: float = 1.0, fold_weight: float = 1.0
+) -> DeepAgentRewards:
     """Return DeepAgent's reward from settings, such as those of a settings file.
 
     Args:
-        settings: `correct`, `call_weight` and `fold_weight`. `correct` says which calls are right: "gold" (those that
-            the environment's tasks name, the default where they do), "executed" (`executed_calls` of a right answer,
-            the default elsewhere), MODULE:NAME of a function of the episode that returns C of each call, or such a
-            function.
-        own: the reward of the environment; "gold" is its term `right_calls`, and a function `accuracy` is R_succ.
+        own: the reward of the environment; its term `right_calls` is "gold", and a function `accuracy` is R_succ.
+        correct: which calls are right: "gold" (those that the environment's tasks name, the default where they do),
+            "executed" (`executed_calls` of a right answer, the default elsewhere), MODULE:NAME of a function of the
+            episode that returns C of each call, or such a function.
+        call_weight: l1.
+        fold_weight: l2.
 
     Raises:
-        ValueError: a setting is unknown or has a wrong value, or the environment does not know which calls are right.
+        ValueError: a setting has a wrong value, or the environment does not know which calls are right.
     """
-    if settings is not None and not isinstance(settings, Mapping):
-        raise ValueError(f"reward deepagent takes settings such as {{correct: gold}}, not {settings!r}")
-    given = dict(settings or {})
-    weights = {name: given.pop(name, 1.0) for name in ("call_weight", "fold_weight")}
-    correct = given.pop("correct", "executed" if _own_function(own, "right_calls") is None else "gold")
-    if given:
-        name, known = next(iter(given)), ("correct", *weights)
-        raise ValueError(
-            f"reward deepagent has no setting {name!r}{nearest_hint(name, known)}; it has {', '.join(known)}"
-        )
-    for name, value in weights.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    for name, value in (("call_weight", call_weight), ("fold_weight", fold_weight)):
+        if not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"{name} of reward deepagent must be a finite number, got {value!r}")
-    return DeepAgentRewards(_call_check(correct, own), accuracy=_own_function(own, "accuracy"), **weights)
-
-
-def _call_check(correct: Any, own: Any) -> CallCheck | None:
-    if correct == "executed":
-        return None
-    if correct == "gold":
-        count = _own_function(own, "right_calls")
+    count = _own_function(own, "right_calls")
+    check: CallCheck | None = None
+    if correct == "gold" or (correct is None and count is not None):
         if count is None:
             raise ValueError(
                 "correct: gold needs an environment whose tasks say which calls are right, such as arpo/ToolWorld-v0, "
                 "arpo/TMDB-v0 or arpo/APIBank-v0, or stored episodes in which it counted them, with the component "
                 "right_calls; elsewhere give correct: executed, or MODULE:NAME of a function"
             )
-        return functools.partial(_counted, count)
-    if isinstance(correct, str):
-        correct = load_object(correct, "correct: executed, gold or MODULE:NAME, not")
-    if not callable(correct):
-        raise ValueError(f"correct of reward deepagent must be executed, gold or a function, got {correct!r}")
-    check: CallCheck = correct
-    return check
+        check = functools.partial(_counted, count)
+    elif correct not in (None, "executed"):
+        named = isinstance(correct, str)
+        check = load_object(correct, "correct: executed, gold or MODULE:NAME, not") if named else correct
+    return DeepAgentRewards(check, call_weight, fold_weight, accuracy=_own_function(own, "accuracy"))
 
 
 def _own_function(own: Any, name: str) -> Callable[[Episode], Any] | None:
-    """Return the function of a term of the environment's reward; None if it has none, or a weight alone."""
+    """Return the function of a term of the environment's reward; None if it has a weight alone, or no such term."""
     term = own.get(name) if isinstance(own, Mapping) else None
     return None if term is None or isinstance(term, int | float) else _term(name, term).function
 
@@ -410,10 +374,10 @@ def _counted(count: Callable[[Episode], float], episode: Episode) -> list[float]
 
 
 async def grade_episode(episode: Episode, well_formed: bool, grader: Grader, rewards: Rewards) -> Grade:
-    """Grade a finished episode.
+    """Grade a finished episode; a missing answer counts as wrong, in a bad format.
 
     Args:
-        episode: the episode with its task and answer; a missing answer counts as wrong, in a bad format.
+        episode: the episode with its task and answer.
         well_formed: whether the text follows the protocol.
         grader: grades the answer.
         rewards: computes the reward from the score.
@@ -453,23 +417,23 @@ def _reference_term(episode: Episode) -> float:
 
 def _term(name: str, weight: Any) -> RewardTerm:
     match weight:
-        case [str() as path, int() | float() as factor] if callable(function := load_object(path, f"reward {name}:")):
-            return RewardTerm(name, function, float(factor))
+        case [str() as path, int() | float() as factor]:
+            return RewardTerm(name, load_object(path, f"reward {name}:"), float(factor))
         case (function, int() | float() as factor) if callable(function):
             return RewardTerm(name, function, float(factor))
         case int() | float() if name in BUILT_IN:
             return RewardTerm(name, _reference_term if name == "reference" else _builtin, float(weight))
-        case int() | float():
-            cure = f"use {{{name!r}: (function, weight)}} for a term of your own"
-            hint = nearest_hint(name, BUILT_IN, "did you mean {!r}?", cure)
-            raise ValueError(f"unknown reward term {name!r}; available: {', '.join(BUILT_IN)}; {hint}")
-    raise ValueError(f"reward term {name!r} takes a weight or (function, weight), not {weight!r}")
+    hint = nearest_hint(name, BUILT_IN)
+    raise ValueError(
+        f"reward term {name!r} takes (function, weight), or as one of {', '.join(BUILT_IN)} a weight, not {weight!r}"
+        f"{hint}"
+    )
 
 
 def _component(name: str, components: Mapping[str, float], episode: Episode) -> float:
-    if name not in components and episode.answer is None:
-        return 0.0  # no answer, so nothing was graded
     if name not in components:
+        if episode.answer is None:
+            return 0.0  # nothing was graded
         raise ValueError(f"this grader has no component {name!r}; available: {', '.join(sorted(components))}")
     return components[name]
 

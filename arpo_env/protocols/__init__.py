@@ -19,8 +19,7 @@ from envs_registry.nearest_name import nearest_hint
 __all__ = ["PROTOCOLS", "make_protocol", "register_protocol"]
 
 PROTOCOLS = ("arpo-tags", "arpo-tags-reference", "deepagent", "hermes", "llama3", "websailor")
-_ALIASES = {"qwen2.5": "hermes", "qwen3": "hermes"}
-_ATTRIBUTES = ("name", "native", "system_prompt", "stop_strings", "parse", "defuse", "render_result", "well_formed")
+_MEMBERS = ("name", "native", "system_prompt", "stop_strings", "parse", "defuse", "render_result", "well_formed")
 _registered: dict[str, Callable[[], Protocol]] = {}
 
 
@@ -36,23 +35,17 @@ def register_protocol(name: str, make: Callable[[], Protocol], *, overwrite: boo
     Raises:
         ValueError: the name is taken, or the protocol lacks a required member.
     """
-    if not callable(make):
-        raise ValueError(
-            f"register_protocol takes the class of a protocol or a function that makes one, not {make!r:.80}"
-        )
     _check_members(make(), name)
     known = _registered.get(name)
     # of a script the module may differ: `__main__`, or its name where another process imports it
     same = known is None or getattr(known, "__qualname__", known) == getattr(make, "__qualname__", make)
-    if not overwrite and (name in PROTOCOLS or name in _ALIASES or not same):
+    if not overwrite and (name in PROTOCOLS or not same):
         raise ValueError(f"protocol {name!r} exists already; choose another name, or set overwrite=True to replace it")
     _registered[name] = make
 
 
 def make_protocol(name: str | Protocol) -> Protocol:
-    """Return the protocol of this name: one of `PROTOCOLS`, "qwen2.5" or "qwen3" for hermes, or a registered one.
-
-    A protocol object is returned unchanged.
+    """Return the protocol of this name: one of `PROTOCOLS`, or a registered one; a protocol is returned unchanged.
 
     Raises:
         ValueError: the name is unknown (the message suggests a similar one), or the object is not a protocol.
@@ -62,27 +55,20 @@ def make_protocol(name: str | Protocol) -> Protocol:
     from arpo_env.protocols.chat_template import Hermes, Llama3, WebSailor
     from arpo_env.protocols.deepagent import DeepAgentTags
 
-    if not isinstance(name, str) and any(hasattr(name, attribute) for attribute in _ATTRIBUTES):
-        return _check_members(name() if isinstance(name, type) else name, "protocol=")
     rows: tuple[type[Protocol], ...] = (ArpoTags, ArpoTagsReference, DeepAgentTags, Hermes, Llama3, WebSailor)
     made: dict[str, Callable[[], Protocol]] = {**{row.name: row for row in rows}, **_registered}
-    home = name if name in made else _ALIASES.get(str(name), name)
-    if not isinstance(home, str) or home not in made:
-        raise ValueError(_unknown(name))
-    return made[home]()
+    if isinstance(name, str):
+        if name not in made:
+            hint = nearest_hint(name.lower(), made, otherwise=".", likeness=0.4)
+            raise ValueError(f"unknown protocol {name!r}{hint} Available: {', '.join(made)}")
+        return made[name]()
+    return _check_members(name() if isinstance(name, type) else name, "protocol=")
 
 
 def _check_members(protocol: Protocol, name: str) -> Protocol:
-    lacking = [attribute for attribute in _ATTRIBUTES if not hasattr(protocol, attribute)]
-    if lacking:
+    if lacking := [member for member in _MEMBERS if not hasattr(protocol, member)]:
         raise ValueError(
             f"{name} is not a protocol: {type(protocol).__name__} lacks {', '.join(lacking)}; see arpo_env.Protocol, "
             "or derive from arpo_env.ArpoTags"
         )
     return protocol
-
-
-def _unknown(name: object) -> str:
-    names = [*PROTOCOLS, *sorted(_registered.keys() - set(PROTOCOLS)), *sorted(_ALIASES)]
-    hint = nearest_hint(str(name).lower(), names, otherwise=".", likeness=0.4)
-    return f"unknown protocol {name!r}{hint} Available: {', '.join(names)}"

@@ -69,9 +69,7 @@ class _ChatTemplate:
     def write_calls(self, text: str, calls: Sequence[tuple[Any, Any]]) -> str:
         """Return a turn with these calls, for a server that has parsed them out of the model's text.
 
-        Args:
-            text: the text before the calls; marks of calls in it are quotations.
-            calls: name and arguments of each; arguments as JSON text pass unchanged, valid or not.
+        Marks of calls in the text before them are quotations. Arguments as JSON text pass unchanged, valid or not.
         """
         name_key, arguments_key = self._keys[:2]
         for mark in filter(None, (self._opening, self._closing)):

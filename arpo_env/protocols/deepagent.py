@@ -41,34 +41,19 @@ _TAG_STARTS = re.compile(
 )
 _END_TOKENS = re.compile(r"(?:<\|im_end\|>|<\|eot_id\|>|<\|endoftext\|>)\Z")
 
-_WORDS: dict[Language, dict[str, str]] = {
-    "en": {
-        "intro": "Solve the task step by step. You can find tools and call them.",
-        "search": "Find tools with <tool_search> what the tool should do </tool_search>.",
-        "call": 'Call a tool with <tool_call>{"name": "...", "arguments": {...}}</tool_call>.',
-        "result": "What comes back stands in <tool_call_result> </tool_call_result>; never write that yourself.",
-        "tools": "These tools are there from the start:",
-        "pattern": "A solution looks like this: I need a tool for ... <tool_search> ... </tool_search> "
-        '<tool_call_result> [{"name": "...", "description": "...", "parameters": {...}}] </tool_call_result> Now I can '
-        'call it. <tool_call>{"name": "...", "arguments": {"...": "..."}}</tool_call> <tool_call_result> ... '
-        "</tool_call_result> I know enough: \\boxed{...}",
-        "box": "When you know enough, answer in \\boxed{} and stop.",
-        "joint": " ",
-    },
-    "zh": {
-        "intro": "请一步一步完成任务。你可以查找工具并调用它们。",
-        "search": "用 <tool_search> 工具应有的功能 </tool_search> 查找工具。",
-        "call": '用 <tool_call>{"name": "...", "arguments": {...}}</tool_call> 调用工具。',
-        "result": "返回的内容在 <tool_call_result> </tool_call_result> 之间，不要自己编写。",
-        "tools": "一开始就有以下工具：",
-        "pattern": "解答的样式如下：我需要一个……的工具。<tool_search> …… </tool_search> <tool_call_result> "
-        '[{"name": "...", "description": "...", "parameters": {...}}] </tool_call_result> 现在可以调用它。'
-        '<tool_call>{"name": "...", "arguments": {"...": "..."}}</tool_call> <tool_call_result> …… '
-        "</tool_call_result> 信息已足够：\\boxed{……}",
-        "box": "信息足够时，在 \\boxed{} 中作答并停止。",
-        "joint": "",
-    },
-}
+_INTRO = "Solve the task step by step. You can find tools and call them."
+_FIND = "Find tools with <tool_search> what the tool should do </tool_search>."
+_CALL = (
+    'Call a tool with <tool_call>{"name": "...", "arguments": {...}}</tool_call>. What comes back stands in '
+    "<tool_call_result> </tool_call_result>; never write that yourself."
+)
+_PATTERN = (
+    "A solution looks like this: I need a tool for ... <tool_search> ... </tool_search> "
+    '<tool_call_result> [{"name": "...", "description": "...", "parameters": {...}}] </tool_call_result> Now I can '
+    'call it. <tool_call>{"name": "...", "arguments": {"...": "..."}}</tool_call> <tool_call_result> ... '
+    "</tool_call_result> I know enough: \\boxed{...}"
+)
+_BOX = "When you know enough, answer in \\boxed{} and stop."
 
 
 class DeepAgentTags:
@@ -78,24 +63,15 @@ class DeepAgentTags:
     native = False
 
     def system_prompt(self, tools: Sequence[JsonSchema], language: Language = "en", style: Style = "short") -> str:
-        """Return the instructions, with the documents of the tools that are there from the start.
-
-        Raises:
-            ValueError: the language or the style is unknown.
-        """
+        """Return the instructions, in English only, with the documents of the tools that are there from the start."""
         check_wording(language, style)
-        words = _WORDS[language]
         given = [tool for tool in tools if tool["function"]["name"] != _SEARCH]
-        lines = [words["intro"]]
-        if len(given) < len(tools):
-            lines.append(words["search"])
-        if tools:
-            lines += [words["call"], words["result"]]
-        if tools and style == "paper":
-            lines.append(words["pattern"])
-        lines.append(words["box"])
+        lines = [_INTRO, _FIND] if len(given) < len(tools) else [_INTRO]
+        lines += [_CALL] if tools else []
+        lines += [_PATTERN] if tools and style == "paper" else []
         shown = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in given)
-        return words["joint"].join(lines) + (f"\n{words['tools']}\n{shown}" if given else "")
+        opening = " ".join([*lines, _BOX])
+        return f"{opening}\nThese tools are there from the start:\n{shown}" if given else opening
 
     def stop_strings(self, tools: Sequence[JsonSchema]) -> list[str]:
         """Return the closing tags of calls and searches."""
@@ -143,9 +119,7 @@ def _read(text: str, tools: Sequence[JsonSchema]) -> Action:
 def _answer(text: str) -> Action:
     """Return the last box after the thoughts, or of the whole text; else the text after the thoughts."""
     visible = text.rpartition("</think>")[2].strip()
-    box = last_boxed(visible)
-    if box is None:
-        box = last_boxed(text)
-    if box is not None:
-        return Answer(box, boxed=True)
+    for part in (visible, text):
+        if (box := last_boxed(part)) is not None:
+            return Answer(box, boxed=True)
     return Answer(visible, boxed=False) if visible and "<think>" not in visible else Nothing()

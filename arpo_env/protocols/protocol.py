@@ -152,14 +152,7 @@ class UnreadableCall(ValueError):
 
 
 def read_object(text: str, start: int) -> tuple[dict[str, Any], int]:
-    """Parse one JSON object that begins at `start`, after white space.
-
-    Returns:
-        The object, and the position after the object and the following white space.
-
-    Raises:
-        UnreadableCall: the text is not a JSON object.
-    """
+    """Return the JSON object that begins at `start` after white space, and the position after it and white space."""
     begin = _space_end(text, start)
     if text[begin : begin + 1] != "{":
         raise UnreadableCall(f"a call is a JSON object, this begins with {text[begin : begin + 20]!r}")
@@ -181,11 +174,7 @@ def read_object(text: str, start: int) -> tuple[dict[str, Any], int]:
 
 
 def checked_call(name: object, arguments: object, tools: Sequence[JsonSchema]) -> ToolCall:
-    """Return the call if the tool exists and accepts these arguments.
-
-    Raises:
-        UnreadableCall: the tool is unknown or an argument is wrong; the message names what was expected.
-    """
+    """Return the call if the tool exists and accepts these arguments; the error names what was expected."""
     schema = find_tool(name, tools)
     if not isinstance(arguments, dict):
         raise UnreadableCall(f"the arguments of {name} must be a JSON object, not {_kind(arguments)}")
@@ -208,11 +197,7 @@ def checked_call(name: object, arguments: object, tools: Sequence[JsonSchema]) -
 
 
 def object_call(value: dict[str, Any], tools: Sequence[JsonSchema], keys: Sequence[str]) -> ToolCall:
-    """Return the call that a JSON object holds; `keys` are those of name and arguments, and others that are ignored.
-
-    Raises:
-        UnreadableCall: it has other keys, or is no call of these tools.
-    """
+    """Return the call that a JSON object holds; `keys` are those of name and arguments, and others that are ignored."""
     name, arguments = keys[:2]
     if name not in value or not set(value) <= set(keys):
         found = ", ".join(repr(key[:_LONGEST_NAME]) for key in list(value)[:5]) or "none"
@@ -223,14 +208,7 @@ def object_call(value: dict[str, Any], tools: Sequence[JsonSchema], keys: Sequen
 def tagged_call(name: str, content: str, tools: Sequence[JsonSchema], optional: Sequence[str] = ()) -> ToolCall:
     """Return the call of a tool by a tag of its name: plain text for its first parameter, or a JSON object.
 
-    Args:
-        name: of the tool.
-        content: of the tag.
-        tools: the schemas.
-        optional: tools whose tag may be empty.
-
-    Raises:
-        UnreadableCall: there is no such tool, or it does not accept this.
+    The tags of the `optional` tools may be empty.
     """
     try:
         content.encode()
@@ -249,11 +227,7 @@ def tagged_call(name: str, content: str, tools: Sequence[JsonSchema], optional: 
 
 
 def find_tool(name: object, tools: Sequence[JsonSchema]) -> JsonSchema:
-    """Return the schema of a tool.
-
-    Raises:
-        UnreadableCall: there is no such tool; the message suggests a similar name.
-    """
+    """Return the schema of a tool; the error suggests a similar name."""
     names = tool_names(tools)
     if not isinstance(name, str):
         raise UnreadableCall(f"the name of a tool is a string, not {_kind(name)}; the tools are: {_listed(names)}")

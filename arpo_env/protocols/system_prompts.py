@@ -9,7 +9,6 @@ worked pattern with all tools, and the box around the answer. Tools are describe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from arpo_env.protocols.protocol import Language, Style, tag_parameter, tool_names
 from arpo_env.tools.tool import JsonSchema
@@ -118,11 +117,7 @@ _NATIVE: dict[Language, dict[str, str]] = {
 
 
 def tag_prompt(tools: Sequence[JsonSchema], language: Language, style: Style) -> str:
-    """Return the instructions of the tag protocol.
-
-    Raises:
-        ValueError: the language or style is unknown.
-    """
+    """Return the instructions of the tag protocol."""
     check_wording(language, style)
     words = (_SHORT if style == "short" else _PAPER)[language]
     calls = [_tool_line(tool, words) for tool in tools]
@@ -135,11 +130,7 @@ def tag_prompt(tools: Sequence[JsonSchema], language: Language, style: Style) ->
 
 
 def native_prompt(tools: Sequence[JsonSchema], language: Language, style: Style) -> str:
-    """Return the instructions for a protocol whose chat template shows the tools itself.
-
-    Raises:
-        ValueError: the language or style is unknown.
-    """
+    """Return the instructions for a protocol whose chat template shows the tools itself."""
     check_wording(language, style)
     words = _NATIVE[language]
     return words["joint"].join([words[style], *([words[f"tools_{style}"]] if tools else []), words["box"]])
@@ -162,27 +153,21 @@ def _tool_line(tool: JsonSchema, words: dict[str, str]) -> str:
     name = tool["function"]["name"]
     if name in ("python", "search"):
         return words[name]
-    description = tool["function"].get("description") or name
-    return words["other"].format(name=name, content=_contents(tool, words), description=description)
+    content, parameter, keys = _content(tool, words), tag_parameter(tool), _keys(tool)
+    if parameter is not None and len(keys) > 1:  # all accepted forms
+        content = words["either"].format(parameter=parameter, keys=", ".join(keys))
+    return words["other"].format(name=name, content=content, description=tool["function"].get("description") or name)
 
 
-def _contents(tool: JsonSchema, words: dict[str, str]) -> str:
-    """Return what may be written between the tags of a tool, in all accepted forms."""
-    parameter = tag_parameter(tool)
-    keys = list((tool["function"].get("parameters") or {}).get("properties") or {})
-    if parameter is None or len(keys) == 1:
-        return _content(tool, words)
-    return words["either"].format(parameter=parameter, keys=", ".join(keys))
+def _keys(tool: JsonSchema) -> list[str]:
+    return list((tool["function"].get("parameters") or {}).get("properties") or {})
 
 
 def _content(tool: JsonSchema, words: dict[str, str]) -> str:
-    name, parameter = tool["function"]["name"], tag_parameter(tool)
-    if f"{name}_content" in words:
-        return words[f"{name}_content"]
-    if parameter is not None:
-        return parameter
-    properties: dict[str, Any] = (tool["function"].get("parameters") or {}).get("properties") or {}
-    return words["json"].format(keys=", ".join(properties)) if properties else words["none"]
+    """Return what may be written between the tags of a tool."""
+    keys, usual = _keys(tool), tag_parameter(tool)
+    usual = usual or (words["json"].format(keys=", ".join(keys)) if keys else words["none"])
+    return words.get(f"{tool['function']['name']}_content", usual)
 
 
 def _pattern(tools: Sequence[JsonSchema], words: dict[str, str]) -> str:

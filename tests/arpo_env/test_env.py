@@ -173,7 +173,7 @@ def test_calls_out_of_order_say_so(env: ToolEnv) -> None:
         ({"language": "de"}, "unknown language 'de'; available: en, zh"),
         ({"tool_limits": {"python": 2.5}}, "whole number of at least 1, got 2.5"),
         ({"tool_timeout": "3"}, "tool_timeout must be a positive finite number, got '3'"),
-        ({"protocol": 5}, "unknown protocol 5. Available"),
+        ({"protocol": "hermse"}, "unknown protocol 'hermse'; did you mean 'hermes'"),
         ({"scorer": 5}, "unknown grader 5"),
         ({"cache_mode": "replay"}, "needs cache="),
         ({"reward": "reference", "protocol": "hermes"}, "published reward reads tags"),

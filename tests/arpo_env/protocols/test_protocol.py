@@ -33,7 +33,6 @@ def test_last_boxed(text: str, box: str | None) -> None:
 
 def test_a_protocol_is_made_by_its_name() -> None:
     assert [make_protocol(name).name for name in PROTOCOLS] == list(PROTOCOLS)
-    assert make_protocol("qwen2.5").name == make_protocol("qwen3").name == "hermes"
 
 
 class Loud(ArpoTags):
@@ -70,25 +69,16 @@ def test_a_protocol_is_registered_once() -> None:
 
     for _ in range(2):
         register_protocol("twice", again())
-    for name in ("twice", "hermes", "qwen3"):
+    for name in ("twice", "hermes"):
         with pytest.raises(ValueError, match=r"exists already.*overwrite=True"):
             register_protocol(name, Quiet)
     register_protocol("hermes", Quiet, overwrite=True)
-    assert isinstance(make_protocol("qwen3"), Quiet)
+    assert isinstance(make_protocol("hermes"), Quiet)
 
 
-@pytest.mark.usefixtures("own_names")
-@pytest.mark.parametrize(
-    ("made", "words"),
-    [
-        (object, "is not a protocol: object lacks name, native"),
-        ("tags", "takes the class"),
-        (Loud("a"), "takes the class"),
-    ],
-)
-def test_what_is_no_protocol_is_refused(made: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        register_protocol("mine", made)
+def test_what_is_no_protocol_is_refused() -> None:
+    with pytest.raises(ValueError, match="is not a protocol: object lacks name, native"):
+        register_protocol("mine", object)  # type: ignore[arg-type]
 
 
 def fold_thought(focus: str = "") -> str:

@@ -192,7 +192,7 @@ def test_llamas_call_mark_is_read_from_ids() -> None:
 
 
 def test_arguments_of_the_template_are_kept() -> None:
-    renderer = Renderer(small_tokenizer(QWEN3, template("qwen3")), make_protocol("qwen3"), {"enable_thinking": False})
+    renderer = Renderer(small_tokenizer(QWEN3, template("qwen3")), make_protocol("hermes"), {"enable_thinking": False})
     for ids in (renderer.prompt_ids(MESSAGES, BOTH), renderer.result_ids(["2"], True)):
         assert renderer.tokenizer.decode(ids).endswith("<think>\n\n</think>\n\n")
 
