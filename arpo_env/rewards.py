@@ -211,8 +211,9 @@ class Rewards:
                 return PaperRewards()
             case "deepagent":
                 return deepagent_reward(own)
-            case {"deepagent": settings, **others} if not others:
-                return deepagent_reward(own, **(settings or {}))
+            case {"deepagent": given, **others} if not others:
+                settings: Any = given or {}
+                return deepagent_reward(own, **settings)
             case "reference":
                 return cls([RewardTerm("reference", _reference_term)])
         # An empty dict is an error, since every reward would be 0.
