@@ -199,7 +199,6 @@ class SandboxOptions:
     runtime: str | None = None
     host: str | None = None
     containers: int = 4
-    loopback: bool = False
     command: tuple[str, ...] | None = None
     start_wait: float = 300.0
     token: str = field(default="", repr=False)
@@ -220,8 +219,6 @@ class SandboxOptions:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise ValueError(f"{name}={value!r}; it has to be a name, or None")
-        if not isinstance(self.loopback, bool):
-            raise TypeError(f"loopback={self.loopback!r}; it has to be True or False")
         if self.profile not in PROFILES:
             raise ValueError(f"there is no profile {self.profile!r}; choose one of {', '.join(PROFILES)}")
         if self.packages and self.image is not None:

@@ -46,7 +46,6 @@ class PoolOptions(TypedDict, total=False):
     hosts: Sequence[str] | None
     recycle_after: int
     wait: float
-    loopback: bool
     command: Sequence[str] | str | None
     start_wait: float
     token: str | None
@@ -80,9 +79,6 @@ class Sandbox:
               is closed.
             - wait: seconds that a request waits for a free slot before it fails with `SandboxFull` (600); longer while
               a container is being started.
-            - loopback: whether the code may open TCP and UDP sockets (False). They reach every session of the same
-              container, but no network, and no limit counts the kernel memory of their buffers: use `sessions=1` with
-              code that is not trusted. (unsafe_local: such sockets are always allowed, and reach the network.)
             - command: for the backend "command": a list of words, or a text that is split as a shell does
               it.
             - start_wait: seconds that a command may take until the server behind it answers (300).

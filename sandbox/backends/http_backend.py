@@ -544,7 +544,7 @@ def start_http(options: SandboxOptions) -> HttpStream:
         SandboxUnavailable: there is no sandbox server at the address, it refuses the token, or has no working sandbox
             or not the profile or the packages.
     """
-    for option in ("image", "runtime", "loopback"):
+    for option in ("image", "runtime"):
         if getattr(options, option):
             raise ValueError(f"{option}={getattr(options, option)!r} cannot be chosen by a client of a sandbox server")
     calls = HttpCalls(options.host or "", options.token)

@@ -199,7 +199,6 @@ def server_config(
         "harden": root is not None,
         "packages": packages,
         "preload": list(preload),
-        "loopback": options.loopback,
         "shared_files": SHARED_FILES,
     }
 

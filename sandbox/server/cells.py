@@ -373,23 +373,13 @@ def _share_memory_in_files(directory: Callable[[], str]) -> None:
     plain = mmap.mmap
 
     class SharedMapping(plain):  # type: ignore[valid-type, misc]
-        def __new__(
-            cls,
-            fileno: int,
-            length: int,
-            flags: int = mmap.MAP_SHARED,
-            prot: int = mmap.PROT_READ | mmap.PROT_WRITE,
-            access: int = mmap.ACCESS_DEFAULT,
-            offset: int = 0,
-            **options: Any,
-        ) -> SharedMapping:
-            private = access == mmap.ACCESS_COPY or (access == mmap.ACCESS_DEFAULT and not flags & mmap.MAP_SHARED)
-            if fileno != -1 or private or length <= 0:
-                return plain.__new__(cls, fileno, length, flags, prot, access, offset, **options)
-            file = _file_of_zeros(directory(), offset + length)
+        def __new__(cls, fileno: int, length: int, *flags: int, **options: int) -> SharedMapping:
+            # one with flags or access of its own is left to the kernel, which has private ones
+            if fileno != -1 or flags or options or length <= 0:
+                return plain.__new__(cls, fileno, length, *flags, **options)
+            file = _file_of_zeros(directory(), length)
             try:
-                flags &= ~mmap.MAP_ANONYMOUS
-                return plain.__new__(cls, file, length, flags, prot, access, offset, **options)
+                return plain.__new__(cls, file, length)
             finally:
                 os.close(file)
 

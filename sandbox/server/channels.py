@@ -27,7 +27,6 @@ from sandbox.server.wire import Frames, WireError, pack
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _LONGEST_WAIT = 3600.0
-_MOST_FAILURES = 1000  # after so many exceptions there must be a fault that repeats itself
 _MANY_CANCELLED = 256
 
 
@@ -56,7 +55,6 @@ class EventLoop:
         self._timers: list[Timer] = []  # a heap
         self._cancelled = 0
         self._stopped = False
-        self._failures = 0
 
     def run(self) -> None:
         """Serve until `stop` is called."""
@@ -116,9 +114,6 @@ class EventLoop:
             callback()
         except Exception:
             traceback.print_exc()
-            self._failures += 1
-            if self._failures > _MOST_FAILURES:
-                raise
 
 
 # The client: requests in on descriptor 0, replies out on 1. The loop ends when the client closes the stream or dies.
@@ -352,8 +347,7 @@ class Slot:
         self.members: set[SessionHandle] = set()
         self.leftovers: list[str] = []  # directories of members that are gone
         self.sweeping = False
-        self.swept = False  # a process has begun to empty it
-        self.tries = 0  # how often that was done in vain
+        self.deadline = 0.0  # if it is not clean by then, it is not used again
 
 
 class SessionHandle:
@@ -490,8 +484,6 @@ class SessionHandle:
 
 # The zygotes, which fork sessions, empty slots, and report the ends of their sessions.
 
-_AT_ONCE = 8  # sessions that are being forked
-_MOST_STARTS = 5  # in a row, without a zygote that was ready
 _RETRY_SECONDS = 0.05
 _LONG_TEXT = 1 << 18
 # puts large blocks of memory into huge pages, which makes forking them cheap; sessions do not see the variable
@@ -510,8 +502,8 @@ _ENVIRONMENT = {
 class ZygoteClient:
     """The supervisor's side of one zygote, which imports the modules of `preload`.
 
-    It calls back with the zygote's facts each time that it is ready, and with pid and wait status when a child of the
-    zygote has ended.
+    It calls back with the zygote's facts when it is ready, and with pid and wait status when a child of the zygote has
+    ended.
     """
 
     def __init__(
@@ -529,23 +521,11 @@ class ZygoteClient:
         self._frames = Frames()
         self._ready = False
         self._waiting: deque[SessionHandle] = deque()
-        self._under_way: set[SessionHandle] = set()
-        self._starts = 0
         self.pid = 0
 
     def start(self) -> None:
-        """Start the zygote; called again when it has died."""
-        self._starts += 1
-        if self._starts > _MOST_STARTS:
-            sys.stderr.write(f"the zygote died {_MOST_STARTS} times in a row; Python cannot run in this sandbox\n")
-            self._loop.stop()
-            return
-        if self._control is not None:
-            self._receive()  # what the old one has still sent
-            self._loop.unwatch(self._control.fileno())
-            self._control.close()
+        """Start the zygote."""
         self._control, theirs = socket.socketpair()
-        self._frames, self._ready = Frames(), False
         environment = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT, **_HUGE_PAGES}
         if self._config["packages"]:
             environment["PYTHONPATH"] = self._config["packages"]
@@ -560,7 +540,7 @@ class ZygoteClient:
         )
         theirs.close()
         config = json.dumps({**self._config, "role": "zygote", "preload": self._preload}).encode()
-        with contextlib.suppress(OSError):  # it has died at once; its exit is noticed, and it is started again
+        with contextlib.suppress(OSError):  # it has died at once, which its exit tells
             self._control.sendall(b"%016d" % len(self._script) + self._script + b"%016d" % len(config) + config)
         self._control.setblocking(False)
         self._loop.watch(self._control.fileno(), self._receive)
@@ -577,7 +557,7 @@ class ZygoteClient:
             return
         for kind, number, payload in self._frames.feed(data):
             if kind == wire.HELLO:
-                self._ready, self._starts = True, 0
+                self._ready = True
                 self._on_ready(json.loads(payload))
                 self._advance()
             elif kind == wire.DIED:
@@ -605,42 +585,33 @@ class ZygoteClient:
         self._waiting.append(handle)
         self._advance()
 
-    def settled(self, handle: SessionHandle) -> None:
-        """Note that a session has started, or never will."""
-        self._under_way.discard(handle)
-        self._advance()
-
     def _advance(self) -> None:
-        while self._ready and self._waiting and len(self._under_way) < _AT_ONCE:
+        while self._ready and self._waiting:
             handle = self._waiting[0]
-            slot = handle.slot
-            if slot is None:  # it has been given up meanwhile
-                self._waiting.popleft()
-                continue
-            order = {"uid": slot.uid, "slot": slot.path, "directory": handle.directory}
-            if not self._send(wire.SPAWN, json.dumps(order).encode(), handle.given):
-                return  # the zygote is dead; the next one takes over the queue
+            if handle.slot is not None:  # else it has been given up meanwhile
+                order = {"uid": handle.slot.uid, "slot": handle.slot.path, "directory": handle.directory}
+                if not self._send(wire.SPAWN, json.dumps(order).encode(), handle.given):
+                    self._loop.call_in(_RETRY_SECONDS, self._advance)
+                    return
+                handle.release()
             self._waiting.popleft()
-            self._under_way.add(handle)
-            handle.release()
 
     def _send(self, kind: int, payload: bytes, fds: tuple[int, ...]) -> bool:
+        """Send an order; returns False if the zygote is busy."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
         try:
             if self._control is not None and self._ready:
                 self._control.sendmsg([pack(kind, 0, payload)], rights)
                 return True
-        except BlockingIOError:  # it is busy
-            self._loop.call_in(_RETRY_SECONDS, self._advance)
         except OSError:
-            self._ready = False
+            return False
         return False
 
 
 class Zygotes:
     """The two zygotes: `full` has imported the profile's packages, `lean` nothing. They may be the same.
 
-    `on_ready` is called once, with the facts that the full one has measured.
+    `on_ready` is called with the facts that the full one has measured.
     """
 
     def __init__(
@@ -652,7 +623,6 @@ class Zygotes:
         on_exit: Callable[[int, int], None],
     ) -> None:
         self._on_ready = on_ready
-        self._introduced = False
         self._packages = re.compile("")
         preload = config["preload"]
         self.full = ZygoteClient(config, script, preload, loop, self._full_is_ready, on_exit)
@@ -662,10 +632,6 @@ class Zygotes:
         """Start the zygotes."""
         for zygote in {self.full, self.lean}:
             zygote.start()
-
-    def with_pid(self, pid: int) -> ZygoteClient | None:
-        """Return the zygote that is this process, if one is."""
-        return next((zygote for zygote in (self.full, self.lean) if zygote.pid == pid), None)
 
     @property
     def pids(self) -> tuple[int, int]:
@@ -683,7 +649,5 @@ class Zygotes:
         return self.full if named else self.lean
 
     def _full_is_ready(self, facts: dict[str, Any]) -> None:
-        if not self._introduced:  # it may be started again
-            self._introduced = True
-            self._packages = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in facts.pop("packages")))
-            self._on_ready(facts)
+        self._packages = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in facts.pop("packages")))
+        self._on_ready(facts)

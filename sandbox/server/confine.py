@@ -122,7 +122,7 @@ def enter_branch() -> None:
 # that are not on the list fail with EPERM. Sockets other than Unix ones fail with EAFNOSUPPORT: AF_VSOCK would reach
 # the hypervisor of a virtual machine, past every network namespace, and the buffers of Internet sockets are memory that
 # no limit counts. clone3 fails with ENOSYS, so that the C library uses clone, whose flags a filter can see. Calls of
-# another architecture kill the process. TCP and UDP over loopback are allowed on request.
+# another architecture kill the process.
 #
 # Shared memory without a file is refused: its pages stay in memory when no process maps them any more, so that nobody
 # can tell whose they are. `python_environment` makes `mmap.mmap(-1, n)` a file of the session instead. So are calls
@@ -134,7 +134,6 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
-_KIND = 0xF  # mask for the type of a socket; the rest are flags
 _NAMESPACES = 0x7E020000 | 0x8000  # flags of clone: new namespaces, and CLONE_PARENT, which makes a sibling
 _CLONE_FILES, _CLONE_THREAD, _CLOSE_RANGE_UNSHARE = 0x400, 0x10000, 2
 _MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x01, 0x20, 0x40000
@@ -214,28 +213,27 @@ _SOCKET_OPTIONS = (  # of SOL_SOCKET: kernel memory that no limit counts, and pr
 # F_OFD_SETLK and SETLKW, whose holder /proc/locks does not name; F_SETLEASE, F_NOTIFY
 _FILE_COMMANDS = (37, 38, 1024, 1026)
 _PIPE_SIZE, _LARGEST_PIPE = 1031, 1 << 16
-_TCP = (socket.SOCK_STREAM, socket.IPPROTO_TCP)
-_UDP = (socket.SOCK_DGRAM, socket.IPPROTO_UDP)
-_TCP_ULP = 31
 _libc.prctl.argtypes = (ctypes.c_int, *4 * (ctypes.c_ulong,))
 
 
-def filter_here(loopback: bool = False) -> bytes:
-    """Return the filter's program for this machine; empty where its calls are not known. `loopback`: TCP and UDP."""
+def filter_here() -> bytes:
+    """Return the filter's program for this machine; empty where its calls are not known."""
     machine = os.uname().machine
     if machine not in _AUDIT or struct.calcsize("P") != 8:
         return b""
     calls = allowed_calls(machine)
     refuse = _step(_RETURN, _ERRNO | errno.EPERM)
+    only_unix = [_step(_EQUAL, socket.AF_UNIX, 1, 0), _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT)]
     checks = {
         "mmap": (3, _mappings()),  # the most frequent first
         "fcntl": (1, _file_commands()),
         "clone": (0, _flags_of_clone()),
         "clone3": (0, [_step(_RETURN, _ERRNO | errno.ENOSYS)]),
         "close_range": (2, [_step(_ANY_BIT, _CLOSE_RANGE_UNSHARE, 0, 1), refuse]),
-        "socket": (0, _socket_families(loopback)),
-        "socketpair": (0, _socket_families(False)),
-        "setsockopt": (1, _options()),
+        "socket": (0, only_unix),
+        "socketpair": (0, only_unix),
+        # of TCP too, whose upper layer protocols are modules of the kernel
+        "setsockopt": (1, [_step(_EQUAL, socket.SOL_SOCKET, 1, 0), refuse, _argument(2), *_unless(_SOCKET_OPTIONS)]),
         "prctl": (0, [*_only(_PROCESS_OPTIONS), refuse]),
         "setrlimit": (0, _unless((resource.RLIMIT_CORE,))),
         "prlimit64": (0, [_step(_EQUAL, 0, 1, 0), refuse, *_core_limit()]),
@@ -278,27 +276,6 @@ def _flags_of_clone() -> list[bytes]:
     refuse = _step(_RETURN, _ERRNO | errno.EPERM)
     threads = [_step(_AND, _CLONE_FILES | _CLONE_THREAD), _step(_EQUAL, _CLONE_THREAD, 0, 1), refuse]
     return [_step(_ANY_BIT, _NAMESPACES, 0, 1), refuse, *threads]
-
-
-def _socket_families(internet: bool) -> list[bytes]:
-    """Refuse sockets other than Unix ones and, with `internet`, TCP and UDP ones."""
-    allow, refuse = _step(_RETURN, _ALLOW), _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT)
-    unix = [_step(_EQUAL, socket.AF_UNIX, 0, 1), allow]
-    if not internet:
-        return [*unix, refuse]
-    checks = [*unix, _step(_EQUAL, socket.AF_INET, 2, 0), _step(_EQUAL, socket.AF_INET6, 1, 0), refuse]
-    for kind, protocol in (_TCP, _UDP):
-        body = [_argument(2), _step(_EQUAL, 0, 1, 0), _step(_EQUAL, protocol, 0, 1), allow, refuse]
-        checks += [_argument(1), _step(_AND, _KIND), _step(_EQUAL, kind, 0, len(body)), *body]
-    return [*checks, refuse]
-
-
-def _options() -> list[bytes]:
-    """Refuse some socket options, and TCP's upper layer protocols, which are modules of the kernel."""
-    layers = [_argument(2), _step(_EQUAL, _TCP_ULP, 0, 1), _step(_RETURN, _ERRNO | errno.EPERM)]
-    layers = [_step(_EQUAL, socket.IPPROTO_TCP, 0, len(layers)), *layers]
-    body = [_argument(2), *_unless(_SOCKET_OPTIONS)]
-    return [*layers, _argument(1), _step(_EQUAL, socket.SOL_SOCKET, 0, len(body)), *body]
 
 
 def _file_commands() -> list[bytes]:
@@ -525,7 +502,7 @@ class Confinement:
         self._limits = config["limits"]
         self._own_users = bool(config["first_uid"])
         self._landlock = bool(config["harden"] and abi())
-        self._filter = filter_here(config["loopback"]) if config["harden"] else b""
+        self._filter = filter_here() if config["harden"] else b""
         self._layers = 0
         self._ruleset = -1
 

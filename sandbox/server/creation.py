@@ -13,7 +13,6 @@ import signal
 from sandbox.server import wire
 from sandbox.server.channels import ClientRequest, Message, SessionHandle
 from sandbox.server.processes import (
-    TICKS,
     children,
     kill_tree,
     kill_trees,
@@ -27,8 +26,7 @@ from sandbox.server.sessions import Sessions
 from sandbox.server.wire import FAULT, INDEX, LOSSES, Frames, WireError
 
 _OPEN_SECONDS = 30.0  # the first session of a machine that is busy may have to wait
-_FORK_SECONDS = 2.0  # without a report of the session or of a copy: a fork takes some 10 ms, and code can prolong it
-_MOST_DELAYS = 14  # of that time, for processes that wait for a processor
+_FORK_SECONDS = 5.0  # without a report of the session or of a copy: a fork takes some 10 ms, and code can prolong it
 _RETURN_SECONDS = 0.5  # for a session whose copies were given up, to go on without them
 _MOST_ATTEMPTS = 3
 _LONGEST_PAYLOAD = 256
@@ -45,8 +43,6 @@ class Creation:
         self.losses: dict[str, int] = {}  # what the fork could not copy
         self.workers: set[int] = set()  # processes of the parent that were stopped for the fork
         self.refused = False  # the parent has not even begun to fork
-        self.delays = 0  # how often its time was prolonged
-        self.cpu = 0  # of the parent before the fork, in clock ticks
         self.error = ""  # why the creation fails; empty while it does not
 
 
@@ -110,7 +106,6 @@ class Creations:
             return False
         handle.attempts += 1
         self._sessions.close_channels(handle)
-        handle.spawner.settled(handle)
         self._slots.move(handle)  # the process may have left files under the old name
         try:
             handle.open_channels()
@@ -128,10 +123,6 @@ class Creations:
 
     def _time_out(self, creation: Creation, seconds: float) -> None:
         parent = creation.parent
-        if parent and creation.delays < _MOST_DELAYS and self._waits_for_processor(creation, parent):
-            creation.delays += 1
-            self._start_clock(creation)
-            return
         creation.error = creation.error or f"it was not done after {seconds:.0f} s"
         copies = [handle for handle in creation.waiting if handle is not parent]
         if parent in creation.waiting and not copies:
@@ -143,16 +134,6 @@ class Creations:
             self.failed(handle, creation.error)
         if parent in creation.waiting:
             self._kill_leftovers(creation)  # it waits for its copies, of which one may have stopped itself
-
-    def _waits_for_processor(self, creation: Creation, parent: SessionHandle) -> bool:
-        """Return whether a process of a fork would go on but for a busy machine, and has not had its time yet."""
-        for pid in (parent.pid, *children(parent.pid), *self._sessions.unknown_children()):
-            stat = stat_of(pid)
-            # code at a fork may calculate without end: half of the time is far more than a fork needs
-            used = stat.ticks - (creation.cpu if pid == parent.pid else 0) if stat else 0
-            if stat and stat.state in "RD" and used < _FORK_SECONDS / 2 * TICKS and user_of(pid) == user_of(parent.pid):
-                return True
-        return False
 
     def arrived(self, handle: SessionHandle, message: Message, directory: bytes) -> None:
         """Note that a session of a zygote is ready.
@@ -166,8 +147,6 @@ class Creations:
 
     def _enrol(self, handle: SessionHandle, creation: Creation, pid: int) -> None:
         """Note the process of a session that was checked."""
-        # taken before `_settle`, which drops such statuses when nothing else is being created
-        status = self._sessions.exited.pop(pid, None)
         handle.pid = pid
         handle.inherited = sizes_of(pid)["RssAnon"] if creation.parent else 0
         self._sessions.by_pid[pid] = handle
@@ -176,8 +155,9 @@ class Creations:
         if handle.closing:  # the client has closed it before it existed
             kill_tree(pid)
         self._settle(handle, creation)
-        if status is not None and stat_of(pid) is None:  # it ended before its READY was read
-            self._sessions.child_exited(pid, status)
+        if stat_of(pid) is None and not handle.lost:  # it ended before its READY was read
+            self._sessions.by_pid.pop(pid, None)
+            self._sessions.on_exit(handle, None)
 
     def _check(self, handle: SessionHandle, message: Message, parent: int) -> None:
         """Raise WireError if the sender cannot be a session that is expected, and note its parent."""
@@ -206,8 +186,7 @@ class Creations:
     def _settle(self, handle: SessionHandle, creation: Creation) -> None:
         """Note that a session has reported; when all have, answer the client."""
         self._under_way.pop(handle, None)
-        self._sessions.settled(handle)
-        handle.spawner.settled(handle)
+        self._sessions.creating.discard(handle)
         creation.waiting.discard(handle)
         if not creation.waiting:
             self._complete(creation)
@@ -259,7 +238,6 @@ class Creations:
         creation.workers = stop_trees(lambda: children(parent.pid))
         stat = stat_of(parent.pid)
         threads = stat.threads - 1 if stat else 0
-        creation.cpu = stat.ticks if stat else 0
         alive = [stat for stat in map(stat_of, creation.workers) if stat and stat.state != "Z"]
         creation.losses = {"threads": threads, "processes": len(alive)}
         if threads:

@@ -150,10 +150,9 @@ class MemoryAccounting:
 
     def _initial_sizes(self, zygote: int) -> _Sizes:
         """Return what every session of a zygote begins with: the sizes of the zygote."""
-        # a zygote that was started again has another process id, so it is measured anew
-        if not self._zygotes.get(zygote, {}).get("RssAnon"):
-            self._zygotes = {pid: sizes_of(pid) for pid in self._zygote_pids()}
-        return self._zygotes.get(zygote, {})
+        if zygote not in self._zygotes:
+            self._zygotes[zygote] = sizes_of(zygote)
+        return self._zygotes[zygote]
 
     def zygote_memory(self) -> int:
         """Return the bytes of anonymous memory of the zygotes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -156,10 +157,8 @@ def stop_trees(roots: Callable[[], list[int]]) -> set[int]:
 
 def send_signal(pid: int, number: int) -> None:
     """Send a signal; does nothing for a process that is gone or cannot be signalled."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def out_of_memory_kills(root: str = "/sys/fs/cgroup") -> int:
@@ -244,11 +243,9 @@ def _descriptors_at(place: str) -> int:
 
 def set_oom_preference(pid: int, most: bool) -> None:
     """Have the kernel kill a session's process first when memory runs out (`most`), or like any other session's."""
-    try:
-        with open(f"/proc/{pid}/oom_score_adj", "w") as file:
-            file.write("1000" if most else "500")
-    except OSError:  # it is gone, or has started another program, whose value cannot be changed
-        return
+    # it may be gone, or have started another program, whose value cannot be changed
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
+        file.write("1000" if most else "500")
 
 
 # Removes directories made by untrusted code.
@@ -262,33 +259,51 @@ _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def remove_tree(root: str) -> None:
     """Remove a directory with everything in it, or whatever else has its name; what cannot be removed is left."""
-    parent, name = os.path.split(root)
     try:
-        place = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
+        os.unlink(root)
+    except IsADirectoryError:
+        with contextlib.suppress(OSError):
+            _empty(root)
+            os.rmdir(root)
+    except OSError:  # it is not there
         return
-    try:
-        _remove(place, name)
-    except OSError:
-        return
-    finally:
-        os.close(place)
 
 
-def _remove(place: int, name: str) -> None:
+def _empty(path: str) -> None:
+    root = _enter(path, None)
     try:
-        root = _enter(place, name)
-    except NotADirectoryError:
-        os.unlink(name, dir_fd=place)
-        return
-    try:
-        _empty(root)
+        while names := os.listdir(root):  # again in each round, since subdirectories are moved up to here
+            for name in names:
+                if not _unlinked(name, root):
+                    _take_apart(name, root)
     finally:
         os.close(root)
-    os.rmdir(name, dir_fd=place)
 
 
-def _enter(place: int, name: str) -> int:
+def _take_apart(name: str, root: int) -> None:
+    """Remove a directory of the root, and move its own directories to the root."""
+    place = _enter(name, root)
+    try:
+        for inner in os.listdir(place):
+            if not _unlinked(inner, place):
+                # gives it permissions: to move a directory, the kernel demands write access to it, since ".." changes
+                os.close(_enter(inner, place))
+                os.rename(inner, os.urandom(16).hex(), src_dir_fd=place, dst_dir_fd=root)
+    finally:
+        os.close(place)
+    os.rmdir(name, dir_fd=root)
+
+
+def _unlinked(name: str, place: int) -> bool:
+    """Remove what is no directory; returns whether it was none."""
+    try:
+        os.unlink(name, dir_fd=place)
+    except IsADirectoryError:
+        return False
+    return True
+
+
+def _enter(name: str, place: int | None) -> int:
     """Open a directory, also one without permissions; NotADirectoryError for all else, links to one included."""
     path = os.open(name, _PLACE, dir_fd=place)
     try:
@@ -297,53 +312,3 @@ def _enter(place: int, name: str) -> int:
         return os.open(f"/proc/self/fd/{path}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     finally:
         os.close(path)
-
-
-def _empty(root: int) -> None:
-    """Empty a directory, one subdirectory at a time."""
-    moved = _take_apart(root, root, 0)
-    while True:
-        # listed again in each round, since emptying a directory moves its subdirectories up to here
-        inner = [name for name in os.listdir(root) if name.startswith(_MOVED)]
-        if not inner:
-            return
-        for name in inner:
-            directory = _enter(root, name)
-            try:
-                moved = _take_apart(root, directory, moved)
-            finally:
-                os.close(directory)
-            os.rmdir(name, dir_fd=root)
-
-
-_MOVED = ".removed-"
-
-
-def _take_apart(root: int, directory: int, moved: int) -> int:
-    """Remove the files of a directory and move its subdirectories to the root, under new names."""
-    for name in os.listdir(directory):
-        if directory == root and name.startswith(_MOVED) and _is_directory(root, name):
-            continue
-        if not _is_directory(directory, name):
-            os.unlink(name, dir_fd=directory)
-            continue
-        # gives it permissions: to move a directory, the kernel demands write access to it, since ".." changes
-        os.close(_enter(directory, name))
-        moved += 1
-        # the code may have used such names itself
-        while _exists(root, f"{_MOVED}{moved}"):
-            moved += 1
-        os.rename(name, f"{_MOVED}{moved}", src_dir_fd=directory, dst_dir_fd=root)
-    return moved
-
-
-def _is_directory(place: int, name: str) -> bool:
-    return (os.stat(name, dir_fd=place, follow_symlinks=False).st_mode & 0o170000) == 0o040000
-
-
-def _exists(place: int, name: str) -> bool:
-    try:
-        os.stat(name, dir_fd=place, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True

@@ -21,7 +21,7 @@ from sandbox.server.channels import ClientRequest, Message, SessionHandle
 from sandbox.server.creation import Creations
 from sandbox.server.limits import restore_priority
 from sandbox.server.processes import alive, out_of_memory_kills, send_signal
-from sandbox.server.sessions import LONGEST_END, Sessions
+from sandbox.server.sessions import Sessions
 from sandbox.server.wire import FILE_REPLY, FILE_REQUEST, OUTCOME, WireError
 
 _FILE_SECONDS = 30.0
@@ -363,14 +363,12 @@ class Requests:
             if not self._creations.try_again(handle):
                 self._creations.failed(handle, "the new process ended before it was ready")
         else:
-            self._loop.call_in(_CLOSED_CHANNEL_SECONDS, lambda: self._after_end(handle, last=False))
+            self._loop.call_in(_CLOSED_CHANNEL_SECONDS, lambda: self._after_end(handle))
 
-    def _after_end(self, handle: SessionHandle, last: bool) -> None:
+    def _after_end(self, handle: SessionHandle) -> None:
         """Kill a session that lives on without its channel; if its process is ending, its exit says more."""
-        if last or alive(handle.pid):
+        if alive(handle.pid):
             self._sessions.kill(handle, "killed", "the code has closed the interpreter's control channel")
-        else:
-            self._loop.call_in(LONGEST_END, lambda: self._after_end(handle, last=True))
 
     def _on_exit(self, handle: SessionHandle, status: int | None) -> None:
         """Answer for a session whose process has ended; `status` is as waitpid reports it, None if unknown."""

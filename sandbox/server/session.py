@@ -456,9 +456,8 @@ def _replace_by_fork(session: Session) -> None:
 
 def _forget_tracker() -> None:
     """Have multiprocessing start a new resource tracker without a warning, since a fork ends the present one."""
-    module = sys.modules.get("multiprocessing.resource_tracker")
     with contextlib.suppress(Exception):  # not imported, or changed by the code
-        tracker = module._resource_tracker  # type: ignore[union-attr]
+        tracker = sys.modules["multiprocessing.resource_tracker"]._resource_tracker
         if tracker._fd is not None:
             os.close(tracker._fd)
             tracker._fd = tracker._pid = None
@@ -625,28 +624,25 @@ class Zygote:
         if kind == wire.SPAWN and len(fds) == 3:
             _start(self._config, self._confinement, order, fds)
         elif kind == wire.SWEEP and len(fds) == 1:
-            self._sweep(order, fds[0])
+            self._sweep(order)
         for fd in fds:
             os.close(fd)
 
-    def _sweep(self, order: dict[str, Any], done: int) -> None:
-        """Fork a process that removes directories as the user they belong to.
-
-        It reports its beginning with a byte on the descriptor, and its end by closing it.
-        """
+    def _sweep(self, order: dict[str, Any]) -> None:
+        """Fork a process that removes directories as the user they belong to, and closes the descriptor at its end."""
         try:
             child = os.fork()
         except OSError:
-            return  # the supervisor sees that no process has begun, and asks again
+            return  # the supervisor sees that nothing has been removed, and asks again
         if child:
             return
         try:
-            os.write(done, b"!")
             directories = order["directories"]
             if order["kill"]:  # listed while still root, since the user cannot list these
                 directories += [os.path.join(order["slot"], name) for name in os.listdir(order["slot"])]
                 directories += [entry.path for entry in os.scandir("/dev/shm") if _owner(entry) == order["uid"]]
-            confine.drop_to(order["uid"])
+            if order["uid"]:
+                confine.drop_to(order["uid"])
             confine.hide_memory()
             if order["kill"]:
                 confine.end_all_of_this_user()

@@ -9,11 +9,10 @@ certainly orphans. Younger ones are left alone until those sessions have reporte
 from __future__ import annotations
 
 import os
-import queue
 import secrets
 import signal
 import socket
-import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -43,8 +42,6 @@ class Sessions:
         self.by_key: dict[int, SessionHandle] = {}
         self.by_pid: dict[int, SessionHandle] = {}
         self.creating: set[SessionHandle] = set()  # their processes may exist and are not known yet
-        # wait statuses of unknown children that have ended meanwhile: one may turn out to be such a session
-        self.exited: dict[int, int] = {}
         self.slots = Slots(config, self)
         self._sweep_planned = False
 
@@ -58,20 +55,11 @@ class Sessions:
         handle.created_after = processes.now_in_ticks()
         self.creating.add(handle)
 
-    def settled(self, handle: SessionHandle) -> None:
-        """Note that a session has started, or never will."""
-        self.creating.discard(handle)
-        # nobody will ask for these any more, and their numbers may be given to other processes
-        if not self.creating:
-            self.exited.clear()
-
     def child_exited(self, pid: int, status: int) -> None:
         """Note the end of a process."""
         handle = self.by_pid.pop(pid, None)
         if handle is not None:
             self.on_exit(handle, status)
-        elif self.creating:
-            self.exited[pid] = status  # its READY may be read later than its end
 
     def unknown_children(self) -> list[int]:
         """Return children that belong to no session: orphans, and sessions that have not reported yet."""
@@ -184,11 +172,10 @@ class Sessions:
 # Slots for groups of sessions: a user and a directory each.
 #
 # A group is a session with all its forks. It keeps its slot until its last member is gone. Then everything that still
-# runs as that user is killed and the directory is emptied, and the slot is used again only when it was seen to be
-# empty. Where the supervisor cannot change users, there is one user for all, and Landlock confines each group to its
-# directory; where nothing is isolated, all groups share one directory as well.
+# runs as that user is killed and the directory is emptied, by a process of that user that the lean zygote forks, and
+# the slot is used again only when it was seen to be empty. Where the supervisor cannot change users, there is one user
+# for all, and Landlock confines each group to its directory; where nothing is isolated, all groups share one directory.
 
-_MOST_TRIES = 3
 _AT_ONCE = 32
 _LONGEST_SWEEP = 60.0
 _RETRY_SECONDS = 0.2
@@ -211,11 +198,6 @@ class Slots:
         self.retired = 0  # slots that could not be emptied and are not used again
         self._free = deque(Slot(path, uid) for path, uid in places)
         self._waiting: deque[tuple[SessionHandle, Callable[[], None]]] = deque()
-        # Removes directories of the supervisor's user in a thread, so that the event loop need not wait. Those of other
-        # users are removed by processes of theirs; see `ZygoteClient.sweep`.
-        self._to_remove: queue.SimpleQueue[str] | None = None if first else queue.SimpleQueue()
-        if self._to_remove is not None:
-            threading.Thread(target=_remove_all, args=(self._to_remove,), daemon=True).start()
 
     @property
     def free(self) -> int:
@@ -243,10 +225,7 @@ class Slots:
 
     def move(self, handle: SessionHandle) -> None:
         """Give a session another directory in the same slot."""
-        if self._to_remove is not None:
-            self._to_remove.put(handle.directory)
-        else:
-            handle.home.leftovers.append(handle.directory)
+        handle.home.leftovers.append(handle.directory)
         handle.directory = os.path.join(handle.home.path, secrets.token_hex(16))
 
     def leave(self, handle: SessionHandle) -> None:
@@ -256,10 +235,8 @@ class Slots:
         if slot is None:
             return
         slot.members.discard(handle)
-        slot.tries = 0  # what has changed may make the next sweep succeed
-        if self._to_remove is not None:
-            self._to_remove.put(handle.directory)
-        elif not _removed(handle.directory):
+        slot.deadline = time.monotonic() + _LONGEST_SWEEP
+        if not _removed(handle.directory):
             slot.leftovers.append(handle.directory)
         self._tidy(slot)
 
@@ -267,38 +244,22 @@ class Slots:
         """Sweep a slot, or give it back, as far as it needs either."""
         if slot.sweeping:
             return
-        if slot.members:
-            if slot.leftovers:
-                self._sweep(slot, kill=False)
-        elif not slot.uid:
-            self._give_back(slot)
-        elif slot.leftovers or self._sessions.unknown_children() or not _is_clean(slot):
-            self._sweep(slot, kill=True)  # an unknown child may be of this user
-        else:
+        empty = not slot.members
+        # an unknown child may be of this user
+        if slot.leftovers or (empty and slot.uid and (self._sessions.unknown_children() or not _is_clean(slot))):
+            self._sweep(slot, kill=empty and slot.uid > 0)
+        elif empty:
             self._give_back(slot)
 
     def _sweep(self, slot: Slot, kill: bool) -> None:
-        slot.sweeping, slot.swept = True, False
+        slot.sweeping = True
         done = self._sessions.zygotes.lean.sweep(slot, slot.leftovers[:_AT_ONCE], kill)
-        if done is None:  # the zygote is busy, or is being started again
+        if done is None:  # the zygote is busy
             self._loop.call_in(_RETRY_SECONDS, lambda: self._swept(slot, None))
             return
-        last = len(slot.leftovers) <= _AT_ONCE  # only a sweep of everything counts as a try
-        self._loop.watch(done.fileno(), lambda: self._on_progress(slot, done, last))
+        self._loop.watch(done.fileno(), lambda: self._swept(slot, done))
         # a socket that is closed has the number -1: that sweep has ended in time
         self._loop.call_in(_LONGEST_SWEEP, lambda: self._swept(slot, done) if done.fileno() >= 0 else None)
-
-    def _on_progress(self, slot: Slot, done: socket.socket, last: bool) -> None:
-        """Note that a process has begun to sweep, or has ended. If none could be forked, try again later."""
-        if done.recv(1):
-            slot.swept = True
-            slot.tries += last
-        elif slot.swept:
-            self._swept(slot, done)
-        else:
-            self._loop.unwatch(done.fileno())
-            done.close()
-            self._loop.call_in(_RETRY_SECONDS, lambda: self._swept(slot, None))
 
     def _swept(self, slot: Slot, done: socket.socket | None) -> None:
         if done is not None:
@@ -308,25 +269,21 @@ class Slots:
         slot.leftovers = [directory for directory in slot.leftovers if not _removed(directory)]
         if not slot.members and not slot.leftovers and _is_clean(slot):
             self._give_back(slot)
-        elif slot.tries < _MOST_TRIES:
-            self._tidy(slot)
+        elif time.monotonic() < slot.deadline:  # later, since there may have been no process left for a sweep
+            self._loop.call_in(_RETRY_SECONDS, lambda: self._tidy(slot))
         elif not slot.members:  # better one slot less than a group that finds what another has left
             self.retired += 1
             self.usable -= 1
 
     def _give_back(self, slot: Slot) -> None:
-        slot.tries = 0
         self._free.append(slot)
         self._advance()
 
 
-def _remove_all(directories: queue.SimpleQueue[str]) -> None:
-    while True:
-        processes.remove_tree(directories.get())
-
-
 def _is_clean(slot: Slot) -> bool:
     """Whether a slot is empty, and its user has nothing in /dev/shm; what can be removed from there is removed."""
+    if not slot.uid:
+        return True
     # cheap for a directory that is a file system of its own, which counts its inodes
     empty = used_inodes(slot.path) == 1 or not os.listdir(slot.path)
     return not _shared_memory_of(slot.uid) and empty

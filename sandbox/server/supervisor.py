@@ -108,14 +108,10 @@ class Supervisor:
                 break
             if pid == 0:
                 break
-            zygote = self._zygotes.with_pid(pid)
-            if zygote is None:
-                self._session_exited(pid, status)
-                continue
-            # its sessions end with it, since they die with their parent
-            for handle in self._sessions.by_key.values():
-                handle.bystander |= handle.parent == pid
-            zygote.start()
+            if pid in self._zygotes.pids:  # its sessions end with it, so a new container is no worse
+                sys.stderr.write("the zygote has ended\n")
+                self._loop.stop()
+            self._session_exited(pid, status)
 
     def _session_exited(self, pid: int, status: int) -> None:
         self._sessions.child_exited(pid, status)

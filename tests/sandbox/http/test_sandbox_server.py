@@ -270,7 +270,6 @@ def test_a_server_without_a_working_sandbox_says_why() -> None:
     ("options", "kind", "message"),
     [
         ({"image": "python:3.12"}, ValueError, "image='python:3.12' cannot be chosen by a client"),
-        ({"loopback": True}, ValueError, "loopback=True cannot"),
         ({"profile": "data"}, SandboxUnavailable, "start it with --profile data"),
         ({"packages": ["rich"]}, SandboxUnavailable, "start it with --packages rich"),
     ],

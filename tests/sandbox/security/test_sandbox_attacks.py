@@ -213,8 +213,8 @@ def test_many_bombs_at_once(fortress: Fortress) -> None:
 
 
 @pytest.mark.docker
-def test_forks_that_hang_are_given_up_after_two_seconds() -> None:
-    """All of them at once, after two seconds. A session whose copies alone hang goes on without them."""
+def test_forks_that_hang_are_given_up() -> None:
+    """All of them at once, after five seconds. A session whose copies alone hang goes on without them."""
     fortress = Fortress(_opened("docker"), CLIENT_SECRET)
     with fortress.sandbox, contextlib.ExitStack() as stack:
         attack = Attack("", "", "")
@@ -222,7 +222,7 @@ def test_forks_that_hang_are_given_up_after_two_seconds() -> None:
         for session, hook in zip(sessions, HANGS, strict=True):
             session.run(hook)
         with ThreadPoolExecutor(len(HANGS)) as pool:
-            for done in [pool.submit(fortress.check_fork, session, 2, 5) for session in sessions]:
+            for done in [pool.submit(fortress.check_fork, session, 2, 9) for session in sessions]:
                 done.result()
         for session, hook in zip(sessions, HANGS, strict=True):
             if "after_in_child" in hook:

@@ -34,25 +34,10 @@ def tried(function, *arguments):
 """
 
 
-@pytest.fixture(scope="module")
-def opened() -> Iterator[dict[tuple[str, bool], Sandbox]]:
-    with ExitStack() as stack:
-        yield _Opened(stack)
-
-
-class _Opened(dict[tuple[str, bool], Sandbox]):
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-
-    def __missing__(self, key: tuple[str, bool]) -> Sandbox:
-        sandbox = open_or_skip(key[0], LIMITS, containers=1, sessions=8, loopback=key[1])
-        self[key] = self._stack.enter_context(sandbox)
-        return sandbox
-
-
-@pytest.fixture(params=BACKENDS)
-def sandbox(request: pytest.FixtureRequest, opened: dict[tuple[str, bool], Sandbox]) -> Sandbox:
-    return opened[request.param, False]
+@pytest.fixture(scope="module", params=BACKENDS)
+def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    with open_or_skip(request.param, LIMITS, containers=1, sessions=8) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture
@@ -62,44 +47,10 @@ def with_users(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-@pytest.fixture(params=BACKENDS)
-def with_loopback(request: pytest.FixtureRequest, opened: dict[tuple[str, bool], Sandbox]) -> Sandbox:
-    return opened[request.param, True]
-
-
 def said(sandbox: Sandbox, code: str) -> str:
     execution = sandbox.run_sync(TRIES + code)
     assert execution.status == "ok", execution.text
     return execution.stdout.strip()
-
-
-SOCKETS = """
-for family in (socket.AF_INET, socket.AF_INET6):
-    for kind, protocol in {0}:
-        print(family, kind, protocol, tried(socket.socket, family, kind, protocol))
-    print(tried(socket.socketpair, family, socket.SOCK_STREAM))
-"""
-ODD = [(1, 262), (1, 132), (1, 17), (2, 136), (2, 1), (2, 58), (2, 6), (3, 6), (3, 255), (5, 132)]
-COMMON = [(1, 0), (1, 6), (2, 0), (2, 17), (1 | 0o2004000, 0)]
-
-
-def test_with_loopback_only_tcp_and_udp_are_there(with_loopback: Sandbox) -> None:
-    common = said(with_loopback, SOCKETS.format(COMMON)).splitlines()
-    assert [line.split()[-1] for line in common] == [*["done"] * len(COMMON), "EAFNOSUPPORT"] * 2
-    odd = {line.split()[-1] for line in said(with_loopback, SOCKETS.format(ODD)).splitlines()}
-    assert odd == {"EAFNOSUPPORT"}
-
-
-def test_loopback_works_and_leads_nowhere(with_loopback: Sandbox) -> None:
-    code = """
-with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
-    client.sendall(b"hello")
-    print(server.accept()[0].recv(5))
-    print(tried(client.setsockopt, socket.SOL_TCP, 31, b"tls"), tried(client.setsockopt, socket.SOL_TCP, 1, 1))
-for address in ("1.1.1.1", "169.254.169.254", "172.17.0.1", "10.0.2.2"):
-    print(tried(socket.create_connection, (address, 80), 1))
-"""
-    assert said(with_loopback, code).split() == ["b'hello'", "EPERM", "done", *["ENETUNREACH"] * 4]
 
 
 def test_options_of_sockets_that_take_memory_of_the_kernel_are_refused(sandbox: Sandbox) -> None:

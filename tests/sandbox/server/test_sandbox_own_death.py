@@ -6,12 +6,10 @@ import asyncio
 import errno
 import os
 import re
-import signal
 import time
 from typing import Any
 
 import pytest
-from sandbox_under_test import open_or_skip
 
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.tool import ToolResult
@@ -74,16 +72,6 @@ def test_all_cells_that_wait_for_a_session_that_ends_have_a_result(sandbox: Sand
 
     executions = asyncio.run(several())
     assert [execution.status for execution in executions] == ["ok", "killed", "killed", "killed"]
-
-
-def test_a_session_that_ends_with_the_zygote_is_lost() -> None:
-    with open_or_skip("unsafe_local") as sandbox, sandbox.interpreter_sync("x = 1") as python:
-        (copy,) = python.fork()
-        os.kill(int(str(python.run("import os; os.getppid()").value)), signal.SIGKILL)
-        time.sleep(0.5)
-        with pytest.raises(SessionLost, match="the session has ended"):
-            python.run("x")
-        assert copy.run("x").value == "1"
 
 
 @pytest.mark.parametrize(
