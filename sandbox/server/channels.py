@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sandbox.server import wire
+from sandbox.server.processes import sizes_of
 from sandbox.server.wire import Frames, WireError, pack
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -521,7 +522,13 @@ class ZygoteClient:
         self._frames = Frames()
         self._ready = False
         self._waiting: deque[SessionHandle] = deque()
+        self._sizes: dict[str, int] = {}
         self.pid = 0
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of memory that its sessions begin with; asked for once it has forked one."""
+        self._sizes = self._sizes or sizes_of(self.pid)
+        return self._sizes
 
     def start(self) -> None:
         """Start the zygote."""

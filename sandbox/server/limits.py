@@ -1,9 +1,7 @@
 """Keeps what all sessions share from running out: memory, /dev/shm, the CPU, file locks. Runs in the supervisor.
 
 The kernel would end a process when memory is gone, and might choose an innocent one. So the supervisor ends the session
-that uses most before. In a container, the memory in use is read from its control group. Elsewhere it is the sum over
-processes and directories, in which shared pages of forks count once for each. No session is ended for memory that
-cannot be attributed to its group.
+that uses most before; none is ended for memory that cannot be attributed to its group.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sandbox.server.channels import SessionHandle, Slot
@@ -33,10 +31,8 @@ from sandbox.server.processes import (
 )
 from sandbox.server.sessions import Sessions
 
-# What the container's control group counts, versions 1 and 2. The files that are read twenty times a second stay open,
-# so that a reading takes a few microseconds.
-
-# in pairs: the name in version 2 of control groups, then in version 1; `_KERNEL` is of version 1 only
+# What the container's control group counts. In pairs: the name in version 2 of control groups, then in version 1;
+# `_KERNEL` is of version 1 only.
 _USAGE = ("memory.current", "memory/memory.usage_in_bytes")
 _STAT = ("memory.stat", "memory/memory.stat")
 _KERNEL = ("memory/memory.kmem.usage_in_bytes", "memory/memory.kmem.tcp.usage_in_bytes")
@@ -50,56 +46,37 @@ class CgroupUsage:
     """What a container uses. Where the control group is not the sandbox's `own`, everything is 0."""
 
     def __init__(self, own: bool, root: str = "/sys/fs/cgroup") -> None:
-        self._files = {name: _opened(os.path.join(root, name)) if own else -1 for name in (*_USAGE, *_CPU)}
         self._root = root
-        self._usage = next((name for name in _USAGE if self._files[name] >= 0), "")
-        self._cpu = next((name for name in _CPU if self._files[name] >= 0), "")
-        self._stat = _STAT[_USAGE.index(self._usage)] if self._usage else ""
-        self.counts_memory = bool(self._usage)
-        self.counts_cpu = bool(self._cpu)
+        there = [name for name in (*_USAGE, *_CPU) if own and os.path.exists(os.path.join(root, name))]
+        self._usage = next((name for name in _USAGE if name in there), "")
+        self._cpu = next((name for name in _CPU if name in there), "")
+        self.counts_memory, self.counts_cpu = bool(self._usage), bool(self._cpu)
 
     def used(self) -> int:
         """Return the bytes of memory in use, including cached files."""
-        return first_number(self._read(self._usage)) if self._usage else 0
+        return first_number(self._read(self._usage))
 
     def parts(self) -> dict[str, int]:
-        """Return what the memory is used for, in bytes.
-
-        "caches" are cached files, "programs" the memory of processes and what is in tmpfs, "kernel" what the kernel
-        keeps for them: buffers, tables, stacks, inodes.
-        """
-        fields = _fields(text_of(os.path.join(self._root, self._stat))) if self._stat else {}
-        total = "total_" if "total_inactive_file" in fields else ""  # version 1: includes child groups
-        names = next((names for names in _PROGRAMS if total + names[0] in fields), ())
+        """Return what the memory is used for, in bytes: by programs (with tmpfs), by the kernel for them, by caches."""
+        version = _USAGE.index(self._usage) if self._usage else 0
+        fields = _fields(self._read(_STAT[version] if self._usage else ""))
+        total = "total_" if version else ""  # includes child groups
         kernel = fields.get("kernel", sum(fields.get(name, 0) for name in _KERNEL_FIELDS))
-        # version 1 counts this memory in files of their own
-        if self._stat == _STAT[1]:
-            kernel = sum(first_number(text_of(os.path.join(self._root, name))) for name in _KERNEL)
+        if version:
+            kernel = sum(first_number(self._read(name)) for name in _KERNEL)
         return {
             "caches": sum(fields.get(total + name, 0) for name in _CACHES),
-            "programs": sum(fields.get(total + name, 0) for name in names),
+            "programs": sum(fields.get(total + name, 0) for name in _PROGRAMS[version]),
             "kernel": kernel,
         }
 
     def cpu(self) -> float:
         """Return the seconds of CPU time so far."""
-        if not self._cpu:
-            return 0.0
         text = self._read(self._cpu)
         return first_number(text) / 1e9 if self._cpu == _CPU[1] else _fields(text).get("usage_usec", 0) / 1e6
 
     def _read(self, name: str) -> str:
-        try:
-            return os.pread(self._files[name], 1 << 12, 0).decode("ascii", "replace")
-        except OSError:
-            return ""
-
-
-def _opened(path: str) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return -1
+        return text_of(os.path.join(self._root, name)) if name else ""
 
 
 def _fields(text: str) -> dict[str, int]:
@@ -124,96 +101,59 @@ _SOCKETS_OF_A_SESSION = 2  # its control channel
 _PROCESS_BYTES = 16 << 20  # of 65,530 mappings, the most of a process
 _THREAD_BYTES = 128 << 10  # stack and entries in the kernel's tables
 _IDLE_DESCRIPTORS, _IDLE_FAULTS = 8, 2500  # of a session that has done nothing
-_Sizes = Mapping[str, int]
 
 
 class GroupMemory:
-    """Bytes that a group of sessions holds.
-
-    Args:
-        sure: what is certainly its own.
-        pages: what it may hold at most in pages that it shares with others, or that its forks share.
-        kernel: what the kernel may keep for it at most.
-        idle: what its sessions cost if they do nothing; it is not charged.
-    """
+    """Bytes that a group of sessions holds."""
 
     def __init__(self, sure: int = 0, pages: int = 0, kernel: int = 0, idle: int = 0) -> None:
-        self.sure, self.pages, self.kernel, self.idle = sure, pages, kernel, idle
+        self.sure = sure  # certainly its own
+        self.pages = pages  # the most that it may hold in pages that it shares with others, or that its forks share
+        self.kernel = kernel  # the most that the kernel may keep for it
+        self.idle = idle  # what its sessions cost if they do nothing, which is not charged
 
 
-class MemoryAccounting:
-    """Adds up processes, directories and shared memory by group; `zygote_pids` returns the zygotes."""
-
-    def __init__(self, zygote_pids: Callable[[], tuple[int, ...]]) -> None:
-        self._zygote_pids = zygote_pids
-        self._zygotes: dict[int, _Sizes] = {}
-
-    def _initial_sizes(self, zygote: int) -> _Sizes:
-        """Return what every session of a zygote begins with: the sizes of the zygote."""
-        if zygote not in self._zygotes:
-            self._zygotes[zygote] = sizes_of(zygote)
-        return self._zygotes[zygote]
-
-    def zygote_memory(self) -> int:
-        """Return the bytes of anonymous memory of the zygotes."""
-        return sum(self._initial_sizes(pid).get("RssAnon", 0) for pid in set(self._zygote_pids()))
-
-    def measure(self, groups: Sequence[Sequence[SessionHandle]]) -> list[GroupMemory]:
-        """Return what each of some groups, or parts of groups, holds."""
-        processes = all_processes()
-        sessions = {handle.pid: (number, handle) for number, group in enumerate(groups) for handle in group}
-        roots = roots_of(processes, sessions)
-        sizes = {pid: sizes_of(pid) for pid in roots}
-        held = [GroupMemory() for _ in groups]
-        written, mapped = [0] * len(groups), [0] * len(groups)
-        for pid, root in roots.items():
-            number, handle = sessions[root]
-            # anonymous memory that came with the fork is not the process's own until it is written to
-            before = handle.inherited if pid == root else sizes.get(processes[pid].parent, {}).get("RssAnon", 0)
-            initial = self._initial_sizes(handle.spawner.pid)
-            written[number] += self._add(held[number], processes[pid], sizes[pid], initial, before, pid == root)
-            mapped[number] += sizes[pid]["RssShmem"]
-            idle = _IDLE_DESCRIPTORS if pid == root else 0
-            held[number].kernel += _DESCRIPTOR_BYTES * max(0, descriptors_of(pid) - idle)
-        shared = _shared_memory_by_user()
-        for number, group in enumerate(held):
-            # a shared page becomes a process's own only by a page fault: faults bound what it may hold of them
-            group.pages = min(group.pages, max(0, written[number])) + mapped[number]
-            slot = groups[number][0].home
-            # only such a slot is a file system of its own; elsewhere the files of groups cannot be told apart
-            if slot.uid:
-                status = os.statvfs(slot.path)
-                group.sure += (status.f_blocks - status.f_bfree) * status.f_frsize + shared.get(slot.uid, (0, 0))[0]
-                group.sure += (status.f_files - status.f_ffree) * _INODE_BYTES
-        return held
-
-    def _add(
-        self, group: GroupMemory, process: Process, sizes: _Sizes, initial: _Sizes, before: int, is_session: bool
-    ) -> int:
-        """Add a process, which shared `before` bytes with the one it was forked from, and `initial` with the zygote.
-
-        Returns:
-            Bytes of pages that it may have written to besides: writing to a shared page takes a page fault.
-        """
-        sure = max(0, sizes["RssAnon"] - max(initial.get("RssAnon", 0), before))
+def measure(groups: Sequence[Sequence[SessionHandle]]) -> list[GroupMemory]:
+    """Return what each of some groups, or parts of groups, holds."""
+    processes = all_processes()
+    sessions = {handle.pid: (number, handle) for number, group in enumerate(groups) for handle in group}
+    roots = roots_of(processes, sessions)
+    sizes = {pid: sizes_of(pid) for pid in roots}
+    held = [GroupMemory() for _ in groups]
+    written, mapped = [0] * len(groups), [0] * len(groups)
+    for pid, root in roots.items():
+        number, handle = sessions[root]
+        group, process, is_session = held[number], processes[pid], pid == root
+        size, initial = sizes[pid], handle.spawner.sizes()
+        # anonymous memory that came with the fork is not the process's own until it is written to
+        before = handle.inherited if is_session else sizes.get(process.parent, initial)["RssAnon"]
+        sure = max(0, size["RssAnon"] - max(initial["RssAnon"], before))
         idle = min(process.faults, _IDLE_FAULTS) * _PAGE if is_session else 0
-        group.sure += sure + max(0, sizes["VmPTE"] - initial.get("VmPTE", 0))
+        group.sure += sure + max(0, size["VmPTE"] - initial["VmPTE"])
         group.idle += idle
-        group.pages += sizes["RssAnon"] - sure
+        group.pages += size["RssAnon"] - sure
         group.kernel += _THREAD_BYTES * (process.threads - is_session) + _PROCESS_BYTES * (not is_session)
-        return process.faults * _PAGE - idle - sure
+        group.kernel += _DESCRIPTOR_BYTES * max(0, descriptors_of(pid) - _IDLE_DESCRIPTORS * is_session)
+        written[number] += process.faults * _PAGE - idle - sure
+        mapped[number] += size["RssShmem"]
+    shared = _shared_memory_by_user()
+    for number, group in enumerate(held):
+        # a shared page becomes a process's own only by a page fault: faults bound what it may hold of them
+        group.pages = min(group.pages, max(0, written[number])) + mapped[number]
+        slot = groups[number][0].home
+        # only such a slot is a file system of its own; elsewhere the files of groups cannot be told apart
+        if slot.uid:
+            status = os.statvfs(slot.path)
+            group.sure += (status.f_blocks - status.f_bfree) * status.f_frsize + shared.get(slot.uid, (0, 0))[0]
+            group.sure += (status.f_files - status.f_ffree) * _INODE_BYTES
+    return held
 
 
 def charge(held: Sequence[GroupMemory], pages: int, kernel: int) -> tuple[list[int], int]:
     """Divide memory that no group certainly holds among the groups that may hold it, in proportion.
 
-    Args:
-        held: by each group.
-        pages: bytes in use by programs, less what is certainly a group's.
-        kernel: the same for what the kernel keeps.
-
-    Returns:
-        Bytes for each group, and the bytes that no group can hold.
+    `pages` are bytes in use by programs, less what is certainly a group's; `kernel` is the same for what the kernel
+    keeps. Returns the bytes for each group, and those that no group can hold.
     """
     shares = [one.sure for one in held]
     left = 0
@@ -283,7 +223,6 @@ class MemoryWatchdog:
     ) -> None:
         self.limit = limit
         self._usage, self._sessions, self._loop, self._other_checks = usage, sessions, sessions.loop, other_checks
-        self._accounting = MemoryAccounting(lambda: sessions.zygotes.pids)
         self._last = self._available = 0
         self._patience = self._calm = self._not_before = self._latest = self._checked = 0.0
         self._ended: tuple[SessionHandle, Slot] | None = None
@@ -317,19 +256,23 @@ class MemoryWatchdog:
         rise = (used - self._last) / max(now - self._checked, _RISING_INTERVAL)
         rising = bool(used > _WATCH_FROM * self.limit and rise > _FAST_RISE * self.limit)
         self._last, self._checked = used, now
-        if used > _END_AT * self.limit and not (self._still_ending() or self._ended_by_others()):
+        if used > _END_AT * self.limit and not self._still_ending():
             self._end_the_largest()
         elif rising or (self._marked and used < _WATCH_FROM * self.limit):
             self._mark_the_largest(rising)
         return rising
 
     def _still_ending(self) -> bool:
-        """Whether the session ended last may still hold its memory, which the kernel takes a moment to release.
+        """Whether a session that has ended may still hold its memory, which the kernel takes a moment to release.
 
         It may until its slot is swept and no unknown child is left, and for 0.3 s (`_CALM`) after that; for 3 s
         (`_PATIENCE`) in all.
         """
-        now = time.monotonic()
+        now, known = time.monotonic(), self._ended and self._ended[0]
+        for handle in self._sessions.by_key.values():
+            # one that the kernel or its own code has ended
+            if handle is not known and handle.slot and handle.pid and not alive(handle.pid):
+                self._ended, self._patience = (handle, handle.home), now + _PATIENCE
         if self._ended is None or now > self._patience:
             return False
         handle, slot = self._ended
@@ -337,28 +280,14 @@ class MemoryWatchdog:
             self._calm = now + _CALM
         return now < self._calm
 
-    def _ended_by_others(self) -> bool:
-        """Whether a session that the kernel or its own code has ended may still hold its memory."""
-        for handle in self._sessions.by_key.values():
-            if not handle.slot or (self._ended and handle is self._ended[0]):
-                continue
-            # after its end: until its slot is swept; before it is reported: while the kernel takes the process down
-            if handle.home.sweeping if handle.lost else handle.pid and not alive(handle.pid):
-                self._ended, self._patience = (handle, handle.home), time.monotonic() + _PATIENCE
-                return True
-        return False
-
     def used(self) -> int:
         """Return the bytes in use."""
         if not self._usage.counts_memory:
-            held = self._accounting.measure(self._groups())
-            return sum(one.sure + one.pages for one in held) + self._in_sockets()
+            held = measure(self._groups())
+            return sum(one.sure + one.pages for one in held) + _held_by_sockets(len(self._sessions.by_key), self.limit)
         used = self._usage.used()
         # cached files are subtracted only when it matters, since that takes another reading
         return used if used <= _END_AT * self.limit else used - self._usage.parts()["caches"]
-
-    def _in_sockets(self) -> int:
-        return _held_by_sockets(len(self._sessions.by_key), self.limit)
 
     def _groups(self) -> list[list[SessionHandle]]:
         """Return the sessions that live, by group."""
@@ -395,7 +324,7 @@ class MemoryWatchdog:
             f"the session was ended because the sandbox was running out of memory ({self.limit >> 20} MB for all "
             f"sessions) and it held the most, with its forks ({most >> 20} MB)"
         )
-        parts = self._accounting.measure([[handle] for handle in group])
+        parts = measure([[handle] for handle in group])
         sizes = [one.sure + one.pages + one.kernel for one in parts]
         largest = group[sizes.index(max(sizes))]
         self._ended, self._patience = (largest, largest.home), now + _PATIENCE
@@ -405,7 +334,7 @@ class MemoryWatchdog:
         """Return the group that holds most, and its bytes; none if more is of unknown owners, or it holds little."""
         if not groups:
             return [], 0
-        held = self._accounting.measure(groups)
+        held = measure(groups)
         shares, unknown = charge(held, *self._in_doubt(held))
         most = max(shares)
         return (groups[shares.index(most)] if most >= max(_LEAST_SHARE * self.limit, unknown) else []), most
@@ -413,9 +342,11 @@ class MemoryWatchdog:
     def _in_doubt(self, held: list[GroupMemory]) -> tuple[int, int]:
         """Return the bytes of programs and of the kernel that are not known to be a group's or the server's own."""
         if not self._usage.counts_memory:
-            return sum(one.pages for one in held), self._in_sockets()
+            return sum(one.pages for one in held), _held_by_sockets(len(self._sessions.by_key), self.limit)
         parts = self._usage.parts()
-        known = sizes_of(os.getpid())["RssAnon"] + self._accounting.zygote_memory()
+        known = sizes_of(os.getpid())["RssAnon"] + sum(
+            sizes_of(pid)["RssAnon"] for pid in set(self._sessions.zygotes.pids)
+        )
         known += sum(one.sure + one.idle for one in held)
         return parts["programs"] - known, parts["kernel"]
 
@@ -584,7 +515,6 @@ def _others_running() -> bool:
 _LOCKS = "/proc/locks"
 _MOST_LOCKS = 1000  # for each user; a connection of sqlite3 takes four at most
 _LOCK_INTERVAL = 0.2  # seconds between readings
-_PART = 1 << 16
 _TOO_MANY = (
     f"the session was ended because its group held more than {_MOST_LOCKS} file locks, which take memory of the "
     "kernel, and it held the most of them"
@@ -605,13 +535,15 @@ class FileLockLimit:
         """Act on what was counted, and have the locks counted again."""
         found, self._found = self._found, {}
         self._wanted.set()
-        held: dict[SessionHandle, int] = {}
+        if not found:
+            return
+        by_pid, held = self._sessions.by_pid, dict[int, int]()
+        roots = roots_of(all_processes(), by_pid)
         for pid, locks in found.items():
-            handle = self._session_of(pid)
-            if handle is not None:  # orphans are killed anyway
-                held[handle] = held.get(handle, 0) + locks
+            if pid in roots:  # orphans are killed anyway
+                held[roots[pid]] = held.get(roots[pid], 0) + locks
         if held:
-            self._sessions.kill(max(held, key=lambda one: held[one]), "memory_limit", _TOO_MANY)
+            self._sessions.kill(by_pid[max(held, key=lambda pid: held[pid])], "memory_limit", _TOO_MANY)
 
     def _work(self) -> None:
         while True:
@@ -622,36 +554,18 @@ class FileLockLimit:
                 self._found = too_many_locks()
             time.sleep(max(_LOCK_INTERVAL, _REST * (time.monotonic() - begun)))
 
-    def _session_of(self, pid: int) -> SessionHandle | None:
-        """Return the session that a process belongs to; None for orphans, and for processes that are gone."""
-        while pid > 1:  # up the tree; orphans end at the supervisor, process 1
-            handle = self._sessions.by_pid.get(pid)
-            if handle is not None:
-                return handle
-            stat = stat_of(pid)
-            pid = stat.parent if stat else 0
-        return None
-
 
 def too_many_locks() -> dict[int, int]:
     """Return how many locks each process of the first user that holds too many holds; counting stops there."""
     held: dict[int, dict[int, int]] = {}
     users: dict[int, int] = {}
-    for pid in _holders():
-        if pid not in users:
-            users[pid] = user_of(pid)
-        of_user = held.setdefault(users[pid], {})
-        of_user[pid] = of_user.get(pid, 0) + 1
-        if users[pid] >= 0 and sum(of_user.values()) > _MOST_LOCKS:
-            return of_user
+    with open(_LOCKS, "rb") as file:
+        for line in file:
+            pid = int(line.replace(b"-> ", b"").split()[4])  # it holds the lock, or waits for it
+            if pid not in users:
+                users[pid] = user_of(pid)
+            of_user = held.setdefault(users[pid], {})
+            of_user[pid] = of_user.get(pid, 0) + 1
+            if users[pid] >= 0 and sum(of_user.values()) > _MOST_LOCKS:
+                return of_user
     return {}
-
-
-def _holders() -> Iterator[int]:
-    """Yield the process that holds, or waits for, each lock; the kernel lists those of this container only."""
-    rest = b""
-    with contextlib.suppress(OSError), open(_LOCKS, "rb", buffering=0) as file:
-        for part in iter(lambda: file.read(_PART), b""):
-            *lines, rest = (rest + part).split(b"\n")
-            for line in lines:
-                yield int(line.replace(b"-> ", b"").split()[4])

@@ -33,7 +33,6 @@ _ALLOWED_ERRORS = frozenset(
     )
 )
 """Errors that reading and writing files can have. A session may report any number; others become EIO."""
-_EARLY_SECONDS = 1.0
 _REPEAT_SECONDS = 0.05
 _NOT_BEGUN = "Interrupted: stopped on request, before it began"
 _KEPT, _ENDED, _ONCE = "; variables are kept", "; it could not be interrupted, the session was ended", ""
@@ -145,22 +144,13 @@ class Requests:
 
     def _pass_on(self, handle: SessionHandle, request: ClientRequest) -> None:
         fields = request.fields
-        path = fields["path"].encode("utf-8", "surrogatepass")
-        if request.kind == wire.READ:
-            kind, payload = wire.LOAD, FILE_REQUEST.pack(fields["offset"], fields["length"]) + path
-        elif request.kind == wire.LIST:
-            kind, payload = wire.LOOK, path
-        else:
-            # a zero ends the path, since no path contains one
-            data = base64.b64decode(fields["data"])
-            kind, payload = wire.STORE, FILE_REQUEST.pack(fields["offset"], 0) + path + b"\0" + data
-        self._sessions.send(handle, kind, request.number, payload)
-        request.timer = self._loop.call_in(_FILE_SECONDS, lambda: self._file_time_out(handle, request))
-
-    def _file_time_out(self, handle: SessionHandle, request: ClientRequest) -> None:
-        if handle.current is request:
-            why = f"a file was not read or written within {_FILE_SECONDS:.0f} s"
-            self._sessions.kill(handle, "timeout", why)
+        path, data = fields["path"].encode("utf-8", "surrogatepass"), b""
+        if request.kind == wire.WRITE:  # a zero ends the path, since no path contains one
+            data = b"\0" + base64.b64decode(fields["data"])
+        head = FILE_REQUEST.pack(request.kind, fields.get("offset", 0), fields.get("length", 0))
+        self._sessions.send(handle, wire.FILE, request.number, head + path + data)
+        why = f"a file was not read or written within {_FILE_SECONDS:.0f} s"
+        request.timer = self._loop.call_in(_FILE_SECONDS, lambda: self._sessions.kill(handle, "timeout", why))
 
     def _finish_file(self, handle: SessionHandle, request: ClientRequest, payload: bytes) -> None:
         """Answer for a piece; `payload` is that of FILED."""
@@ -169,14 +159,11 @@ class Requests:
         self._loop.cancel(request.timer)
         code, size = FILE_REPLY.unpack_from(payload)
         data = payload[FILE_REPLY.size :]
+        answer: dict[str, Any] = {"data": base64.b64encode(data).decode(), "size": size}
         if code:
             # an arbitrary number could pass for an error that callers handle in a special way
-            code = code if code in _ALLOWED_ERRORS else errno.EIO
-            self._answer(handle, request, {"errno": code}, False)
-        elif request.kind in (wire.READ, wire.LIST):
-            self._answer(handle, request, {"data": base64.b64encode(data).decode(), "size": size}, True)
-        else:
-            self._answer(handle, request, {}, True)
+            answer = {"errno": code if code in _ALLOWED_ERRORS else errno.EIO}
+        self._answer(handle, request, {} if request.kind == wire.WRITE and not code else answer, not code)
         handle.current = None
         self._advance(handle)
 
@@ -189,7 +176,7 @@ class Requests:
             self._loop.watch(fd, self._output_reader(handle, request, fd))
         kind = wire.SETUP if request.fields["setup"] else wire.CELL
         self._sessions.send(handle, kind, request.number, request.fields["code"].encode("utf-8", "surrogatepass"))
-        request.timer = self._loop.call_in(request.fields["timeout"], lambda: self._time_out(handle, request))
+        request.timer = self._loop.call_in(request.fields["timeout"], lambda: self._stop(handle, request, "timeout"))
 
     def _output_reader(self, handle: SessionHandle, request: ClientRequest, fd: int) -> Callable[[], None]:
         def read() -> None:
@@ -200,10 +187,6 @@ class Requests:
 
         return read
 
-    def _time_out(self, handle: SessionHandle, request: ClientRequest) -> None:
-        if handle.current is request:
-            self._stop(handle, request, "timeout")
-
     def _stop(self, handle: SessionHandle, request: ClientRequest, cause: str) -> None:
         """Interrupt a cell, and kill the session if that does not help."""
         if request.stopped:
@@ -211,27 +194,19 @@ class Requests:
         request.stopped = cause
         _signal_group(handle.pid, signal.SIGINT)  # subprocesses too, as Ctrl-C in a terminal
         self._loop.cancel(request.timer)
-        request.timer = self._loop.call_in(self._limits["grace"], lambda: self._end_after_grace(handle, request))
-        if time.monotonic() - request.started < _EARLY_SECONDS:
-            self._loop.call_in(_REPEAT_SECONDS, lambda: self._signal_again(handle, request))
+        why = self._reason(request, _ENDED)
+        request.timer = self._loop.call_in(self._limits["grace"], lambda: self._sessions.kill(handle, cause, why))
+        self._loop.call_in(_REPEAT_SECONDS, lambda: self._signal_again(handle, request))
 
     def _signal_again(self, handle: SessionHandle, request: ClientRequest) -> None:
-        """Repeat an early interrupt, since the session ignores signals until it has begun the cell.
-
-        The session raises only one KeyboardInterrupt per cell.
-        """
+        """Repeat an interrupt, which a session ignores before it has begun its cell; it interrupts a cell only once."""
         if handle.current is request and not handle.cause:
             send_signal(handle.pid, signal.SIGINT)
             self._loop.call_in(_REPEAT_SECONDS, lambda: self._signal_again(handle, request))
 
-    def _end_after_grace(self, handle: SessionHandle, request: ClientRequest) -> None:
-        if handle.current is request:
-            self._sessions.kill(handle, request.stopped, self._reason(request, _ENDED))
-
     def _interrupt(self, handle: SessionHandle | None, request: ClientRequest) -> None:
         """Stop the cell that the client names, or the one that runs (None); answers whether there was one."""
-        name = request.fields["cell"]
-        found = False
+        name, found = request.fields["cell"], False
         if handle is not None and not (handle.lost or handle.cause or handle.closing):
             found = self._stop_current(handle, name) or self._drop_waiting(handle, name)
         self._client.reply(request.number, {"interrupted": found})

@@ -20,7 +20,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from sandbox.server import confine, fork, wire
 from sandbox.server.cells import (
@@ -146,12 +146,8 @@ class Session:
                     _fork_session(self, number, payload)
                 elif kind == wire.GIVE:
                     self.take_outputs(fds)
-                elif kind == wire.LOAD:
-                    self.channel.send(wire.FILED, number, load(payload, WORK_FD))
-                elif kind == wire.STORE:
-                    self.channel.send(wire.FILED, number, store(payload, WORK_FD))
-                elif kind == wire.LOOK:
-                    self.channel.send(wire.FILED, number, look(payload, WORK_FD))
+                elif kind == wire.FILE:
+                    self.channel.send(wire.FILED, number, answer_file(payload, WORK_FD))
             except KeyboardInterrupt:  # the signal came a moment after the cell had ended
                 continue
 
@@ -249,95 +245,52 @@ def _start(config: dict[str, Any], confinement: Confinement, order: dict[str, An
 # paths start at the session's directory, whatever the code's working directory is.
 
 
-def load(payload: bytes, directory: int) -> bytes:
-    """Return the reply to a LOAD: a piece of a file."""
-    offset, length = FILE_REQUEST.unpack_from(payload)
+def answer_file(payload: bytes, directory: int) -> bytes:
+    """Read or write a piece of a file, or list a directory; returns the reply to a FILE."""
+    operation, offset, length = FILE_REQUEST.unpack_from(payload)
     path = payload[FILE_REQUEST.size :]
     try:
-        file = _open_regular(path, os.O_RDONLY | os.O_NONBLOCK, directory)
-        try:
-            size = os.fstat(file).st_size
-            return FILE_REPLY.pack(0, size) + os.pread(file, min(length, LARGEST_PIECE), offset)
-        finally:
-            os.close(file)
-    except (OSError, ValueError, OverflowError) as error:
-        return _refusal(error)
-
-
-def store(payload: bytes, directory: int) -> bytes:
-    """Write a piece of a file, and create its directories; returns the reply to a STORE."""
-    offset, _ = FILE_REQUEST.unpack_from(payload)
-    path, _, data = payload[FILE_REQUEST.size :].partition(b"\0")
-    try:
+        if operation == wire.LIST:
+            return FILE_REPLY.pack(0, 0) + _entries(path, directory)
+        if operation == wire.READ:
+            with _regular(path, os.O_RDONLY, directory) as file:
+                size = os.fstat(file.fileno()).st_size
+                return FILE_REPLY.pack(0, size) + os.pread(file.fileno(), min(length, LARGEST_PIECE), offset)
+        path, _, data = path.partition(b"\0")
         if offset == 0:
-            _make_directories(os.path.dirname(path), directory)
-        truncate = os.O_TRUNC if offset == 0 else 0
-        file = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | truncate, directory)
-        try:
-            view = memoryview(data)
-            while view:
-                written = os.pwrite(file, view, offset)
-                view, offset = view[written:], offset + written
-        finally:
-            os.close(file)
+            with contextlib.suppress(FileExistsError):  # it is a file, which opening tells
+                os.makedirs(os.path.join(b"/proc/self/fd/%d" % directory, os.path.dirname(path)), 0o755, exist_ok=True)
+        with _regular(path, os.O_WRONLY | os.O_CREAT | (0 if offset else os.O_TRUNC), directory) as file:
+            file.seek(offset)
+            file.write(data)
+        return FILE_REPLY.pack(0, 0)
     except (OSError, ValueError, OverflowError) as error:
-        return _refusal(error)
-    return FILE_REPLY.pack(0, 0)
+        return FILE_REPLY.pack(getattr(error, "errno", None) or errno.EINVAL, 0)
 
 
-def look(path: bytes, directory: int) -> bytes:
-    """Return the reply to a LOOK: the entries of a directory."""
+def _entries(path: bytes, directory: int) -> bytes:
+    place, data = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory), bytearray()
     try:
-        place = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            return FILE_REPLY.pack(0, 0) + _entries(place)
-        finally:
-            os.close(place)
-    except (OSError, ValueError) as error:
-        return _refusal(error)
-
-
-def _entries(place: int) -> bytes:
-    data = bytearray()
-    with os.scandir(place) as entries:
-        for entry in entries:
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # removed meanwhile
-                continue
-            name = os.fsencode(entry.name)
-            if len(data) + ENTRY.size + len(name) > LARGEST_PIECE:
-                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-            data += ENTRY.pack(status.st_size, stat.S_ISDIR(status.st_mode), len(name)) + name
+        with os.scandir(place) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    status, name = entry.stat(follow_symlinks=False), os.fsencode(entry.name)
+                    data += ENTRY.pack(status.st_size, stat.S_ISDIR(status.st_mode), len(name)) + name
+                if len(data) > LARGEST_PIECE:
+                    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    finally:
+        os.close(place)
     return bytes(data)
 
 
-def _open_regular(path: bytes, flags: int, directory: int) -> int:
-    file = os.open(path, flags | os.O_CLOEXEC, 0o644, dir_fd=directory)
+def _regular(path: bytes, flags: int, directory: int) -> BinaryIO:
+    file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=directory)
     mode = os.fstat(file).st_mode
     if not stat.S_ISREG(mode):
         os.close(file)
         code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
         raise OSError(code, os.strerror(code))
-    return file
-
-
-def _make_directories(path: bytes, directory: int) -> None:
-    parts = path.split(b"/")
-    for end in range(1, len(parts) + 1):
-        parent = b"/".join(parts[:end])
-        if parent:
-            try:
-                os.mkdir(parent, 0o755, dir_fd=directory)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                if error.errno not in (errno.EACCES, errno.EROFS, errno.EISDIR):
-                    raise  # the directory may exist and be unreadable; opening the file will tell
-
-
-def _refusal(error: Exception) -> bytes:
-    return FILE_REPLY.pack(getattr(error, "errno", None) or errno.EINVAL, 0)
+    return open(file, "wb" if flags & os.O_WRONLY else "rb")
 
 
 # Forks of a session; `fork` has what a forked process needs besides.

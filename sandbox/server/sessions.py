@@ -177,7 +177,7 @@ class Sessions:
 # for all, and Landlock confines each group to its directory; where nothing is isolated, all groups share one directory.
 
 _AT_ONCE = 32
-_LONGEST_SWEEP = 60.0
+_LONGEST_SWEEP, _LONGEST_WAIT = 20.0, 60.0
 _RETRY_SECONDS = 0.2
 
 
@@ -235,7 +235,7 @@ class Slots:
         if slot is None:
             return
         slot.members.discard(handle)
-        slot.deadline = time.monotonic() + _LONGEST_SWEEP
+        slot.deadline = time.monotonic() + _LONGEST_WAIT
         if not _removed(handle.directory):
             slot.leftovers.append(handle.directory)
         self._tidy(slot)
@@ -255,25 +255,30 @@ class Slots:
         slot.sweeping = True
         done = self._sessions.zygotes.lean.sweep(slot, slot.leftovers[:_AT_ONCE], kill)
         if done is None:  # the zygote is busy
-            self._loop.call_in(_RETRY_SECONDS, lambda: self._swept(slot, None))
+            self._loop.call_in(_RETRY_SECONDS, lambda: self._sweep_again(slot))
             return
         self._loop.watch(done.fileno(), lambda: self._swept(slot, done))
         # a socket that is closed has the number -1: that sweep has ended in time
         self._loop.call_in(_LONGEST_SWEEP, lambda: self._swept(slot, done) if done.fileno() >= 0 else None)
 
-    def _swept(self, slot: Slot, done: socket.socket | None) -> None:
-        if done is not None:
-            self._loop.unwatch(done.fileno())
-            done.close()
-        slot.sweeping = False
+    def _swept(self, slot: Slot, done: socket.socket) -> None:
+        self._loop.unwatch(done.fileno())
+        done.close()
         slot.leftovers = [directory for directory in slot.leftovers if not _removed(directory)]
-        if not slot.members and not slot.leftovers and _is_clean(slot):
+        unclean = slot.leftovers or not (slot.members or _is_clean(slot))
+        if unclean and time.monotonic() < slot.deadline:  # later, since no process may have been left for a sweep
+            self._loop.call_in(_RETRY_SECONDS, lambda: self._sweep_again(slot))
+            return
+        slot.sweeping = False
+        if not slot.members and not unclean:
             self._give_back(slot)
-        elif time.monotonic() < slot.deadline:  # later, since there may have been no process left for a sweep
-            self._loop.call_in(_RETRY_SECONDS, lambda: self._tidy(slot))
         elif not slot.members:  # better one slot less than a group that finds what another has left
             self.retired += 1
             self.usable -= 1
+
+    def _sweep_again(self, slot: Slot) -> None:
+        slot.sweeping = False
+        self._tidy(slot)
 
     def _give_back(self, slot: Slot) -> None:
         self._free.append(slot)

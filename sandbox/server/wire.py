@@ -22,7 +22,7 @@ MAX_FRAME = 64 << 20
 OPEN, RUN, FORK, CLOSE, PING, READ, WRITE, INTERRUPT, LIST, RUN_ONCE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 HELLO, REPLY = 16, 17
 # supervisor to zygote and sessions, and back
-SPAWN, CELL, BRANCH, LOAD, STORE, SWEEP, SETUP, GIVE, LOOK = 32, 33, 34, 35, 36, 37, 38, 39, 40
+SPAWN, CELL, BRANCH, FILE, SWEEP, SETUP, GIVE = 32, 33, 34, 35, 37, 38, 39
 READY, DONE, BRANCHED, UNABLE, FILED, DIED = 48, 49, 50, 51, 52, 53
 
 OUTCOME = struct.Struct(">BBII")
@@ -35,12 +35,12 @@ PICTURE = struct.Struct(">I")
 MOST_PICTURES, PICTURE_BYTES = 8, 1 << 20
 """How many pictures of a cell are kept, and their total size in bytes."""
 
-FILE_REQUEST = struct.Struct(">QI")
-"""Payload of LOAD and STORE: offset, and bytes wanted; then the path and, for STORE, a zero and the data."""
+FILE_REQUEST = struct.Struct(">BQI")
+"""Payload of FILE: READ, WRITE or LIST, offset, bytes wanted; then the path and, for WRITE, a zero and the data."""
 FILE_REPLY = struct.Struct(">IQ")
 """Payload of FILED: errno or 0, and the size of the file; then the data."""
 ENTRY = struct.Struct(">Q?H")
-"""One directory entry in the data of FILED after a LOOK: size, is it a directory, length of the name; then the name."""
+"""One directory entry in the data of FILED after a LIST: size, is it a directory, length of the name; then the name."""
 LARGEST_PIECE = 1 << 20
 
 ENDED = struct.Struct(">i")

@@ -147,9 +147,7 @@ FORGE = """
 import sys
 frame = sys._getframe()
 while frame:
-    for name in ("look", "load", "store"):
-        if name in frame.f_globals:
-            frame.f_globals[name] = forged
+    if "answer_file" in frame.f_globals: frame.f_globals["answer_file"] = forged
     frame = frame.f_back
 """
 FORGERIES: list[tuple[str, Callable[[SyncInterpreter], object]]] = [

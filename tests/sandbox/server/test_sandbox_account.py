@@ -17,7 +17,7 @@ from sandbox import Limits
 from sandbox.backends.docker import most_processes
 from sandbox.options import SandboxOptions, unenforced_limits
 from sandbox.server.channels import SessionHandle, Slot
-from sandbox.server.limits import CgroupUsage, GroupMemory, MemoryAccounting, charge
+from sandbox.server.limits import CgroupUsage, GroupMemory, charge, measure
 from sandbox.server.processes import Process, out_of_memory_kills, roots_of
 
 MB = 1 << 20
@@ -114,12 +114,11 @@ def test_files_in_shared_memory_are_charged_to_their_user() -> None:
     nobody: Any = None
     handle = SessionHandle(1, {"output_bytes": 1}, nobody)
     handle.pid, handle.slot = -1, Slot("/proc", user)  # no process, no files in its directory
-    accounting = MemoryAccounting(lambda: ())
-    before = accounting.measure([[handle]])[0].sure
+    before = measure([[handle]])[0].sure
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
         os.write(file.fileno(), bytes(MB))
         os.chown(file.fileno(), user, -1)
-        assert accounting.measure([[handle]])[0].sure == before + MB
+        assert measure([[handle]])[0].sure == before + MB
 
 
 def test_processes_are_found_below_their_roots() -> None:
