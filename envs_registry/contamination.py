@@ -37,17 +37,11 @@ Pair = tuple[Task, Task]
 
 @dataclass(frozen=True)
 class Overlap:
-    """The tasks that a training and an evaluation source have in common.
+    """The tasks that a training and an evaluation source have in common."""
 
-    Attributes:
-        exact: pairs of a training and an evaluation task with the same question.
-        near: pairs with similar questions.
-        evaluated: number of evaluation tasks.
-    """
-
-    exact: tuple[Pair, ...]
-    near: tuple[Pair, ...]
-    evaluated: int
+    exact: tuple[Pair, ...]  # a training and an evaluation task with the same question
+    near: tuple[Pair, ...]  # with similar questions
+    evaluated: int  # number of evaluation tasks
 
     @property
     def count(self) -> int:
@@ -78,11 +72,7 @@ def _means_something(letter: str) -> bool:
 
 
 def overlap(train_source: TaskSource, eval_source: TaskSource) -> Overlap:
-    """Compare two finite sources.
-
-    Raises:
-        ValueError: one of the sources is endless.
-    """
+    """Compare two finite sources."""
     evaluation = list(_tasks(eval_source))
     # Both tables are indexed by content, so that the tasks are not compared pair by pair.
     same, grams = defaultdict(list), defaultdict(set)
@@ -108,11 +98,7 @@ def overlap(train_source: TaskSource, eval_source: TaskSource) -> Overlap:
 
 
 def without(source: TaskSource, found: Overlap) -> ListSource:
-    """Return the training source without the overlapping tasks, exact and near.
-
-    Raises:
-        ValueError: the source is endless, or no task is left.
-    """
+    """Return the training source without the overlapping tasks, exact and near."""
     ids = {task.id for task, _ in (*found.exact, *found.near)}
     left = [task for task in _tasks(source) if task.id not in ids]
     if not left:

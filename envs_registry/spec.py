@@ -50,14 +50,9 @@ def import_module(module: str) -> None:
 
 
 def load_object(text: str, where: str) -> Any:
-    """Return the object that MODULE:NAME names.
+    """Return the object that MODULE:NAME names, such as "my_graders:lenient".
 
-    Args:
-        text: such as "my_graders:lenient".
-        where: the setting that holds it, for messages.
-
-    Raises:
-        ValueError: the form is another one, or there is no such module or name.
+    A ValueError names the setting `where` the text stands: it has another form, or there is no such module or name.
     """
     module, _, name = text.partition(":")
     if not module or not name:
@@ -187,12 +182,12 @@ def get_spec(env_id: str) -> EnvSpec:
     known = resolve_id(env_id)
     if known in _SPECS:
         return _SPECS[known]
-    folded = {key.lower(): key for key in _SPECS}
-    short = {key.split("/")[-1].rsplit("-v", 1)[0].lower(): key for key in _SPECS}
     wanted = known.lower()
+    folded = {key.lower(): key for key in _SPECS}
+    short = {key.split("/")[-1].rsplit("-v", 1)[0]: key for key in folded}
     # The whole id finds misspellings; the bare name also finds other namespaces and versions.
     near = [folded[key] for key in difflib.get_close_matches(wanted, folded, n=3, cutoff=0.5)]
-    near += [short[key] for key in difflib.get_close_matches(wanted.split("/")[-1].rsplit("-v", 1)[0], short, n=3)]
+    near += [folded[short[key]] for key in difflib.get_close_matches(wanted.split("/")[-1].rsplit("-v", 1)[0], short)]
     names = list(dict.fromkeys(near)) or sorted(_SPECS)
     module = env_id.removesuffix(known).removesuffix(":")
     cure = (

@@ -40,8 +40,8 @@ class Task:
         start_url: address of the web page at which the tool `browse` starts, or "".
 
     Raises:
-        ValueError: the question or an answer is blank, `answers` or `files` is not a tuple, two files have the same
-            name, a name has control characters, or the kind is unknown.
+        ValueError: the question or an answer is blank, `answers` is not a tuple, two files have the same name, a name
+            has control characters, or the kind is unknown.
     """
 
     id: str
@@ -80,8 +80,6 @@ class Task:
         return tuple(PurePath(file).name for file in self.files)
 
     def _check_files(self) -> None:
-        if not isinstance(self.files, tuple) or not all(isinstance(file, str) and file for file in self.files):
-            raise ValueError(f"task {self.id!r}: files is a tuple of paths, as in ('a.xlsx',); got {self.files!r:.80}")
         if any(unicodedata.category(character) in ("Cc", "Cs") for name in self.file_names for character in name):
             raise ValueError(
                 f"task {self.id!r}: the name of a file has to be plain text on one line, not {self.file_names!r:.200}"
@@ -108,8 +106,10 @@ def _is_named(name: str, question: str) -> bool:
 _LEAST = 4  # letters and digits; shorter answers ("5", "yes", "B") occur in any code by chance
 # Long enough to be distinctive, but they occur in ordinary code as well.
 _COMMON = frozenset({"true", "false", "none", "zero", "null"})
+# a line that gives a value to something named like an answer: answer = 5, {"gold": "B"}, f(expected=4), def solution()
 _TELLING = re.compile(
-    r"(?:^|_)(?:answers?|golds?|golden|solutions?|expected|truth|correct|secret|hidden)(?:_|$)", re.IGNORECASE
+    r"(?<![^\W_])(?:answers?|golds?|golden|solutions?|expected|truth|correct|secret|hidden)(?:_\w*)?['\"]?\]?\s*[:=(]",
+    re.IGNORECASE,
 )
 
 
@@ -117,8 +117,8 @@ def check_setup(task: Task) -> None:
     """Raise if the setup of a task contains one of its answers.
 
     An answer of at least four letters or digits must not occur there, neither as a number of the same value, nor as
-    whole words of a string, nor as a name. Shorter ones are rejected only as the value of something that is named like
-    an answer (`answer = 5`, `{"gold": "B"}`, `def solution()`). Comments never reach the interpreter.
+    whole words of a string, nor as a name. Shorter ones are rejected only in a line that gives a value to something
+    named like an answer (`answer = 5`, `{"gold": "B"}`). Comments never reach the interpreter.
 
     Raises:
         ValueError: the setup contains an answer; the message names the answer, the line and the cure.
@@ -138,8 +138,8 @@ def shown_answer(setup: str, answers: tuple[str, ...]) -> tuple[str, int] | None
         tree = ast.parse(setup)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None  # the sandbox reports the syntax error
-    literals = list(_literals(tree))
-    named = [literal for node in ast.walk(tree) if _is_telling(node) for literal in _literals(node)]
+    literals, lines = list(_literals(tree)), setup.split("\n")
+    named = [(value, line) for value, line in literals if _TELLING.search(lines[line - 1])]
     for answer in answers:
         letters = "".join(_words(answer))
         for value, line in literals if len(letters) >= _LEAST and letters not in _COMMON else named:
@@ -165,24 +165,6 @@ def _literals(tree: ast.AST) -> Iterator[tuple[object, int]]:
                 yield name, line
             case ast.Attribute(attr=name) | ast.keyword(arg=str() as name):
                 yield name, line
-
-
-def _is_telling(node: ast.AST) -> bool:
-    """Return whether a node assigns a value to something that is named like an answer."""
-    match node:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.keyword(arg=str() as name):
-            return bool(_TELLING.search(name))
-        case ast.Assign(targets=parts) | ast.Dict(keys=parts):
-            places: list[ast.AST | None] = [*parts]
-        case ast.AnnAssign(target=place) | ast.AugAssign(target=place) | ast.NamedExpr(target=place):
-            places = [place]
-        case _:
-            return False
-    inner = [each for place in places if place is not None for each in ast.walk(place)]
-    # A subscript names its target by a string, as in facts["answer"] = 5.
-    names = [getattr(each, "id", getattr(each, "attr", "")) for each in inner]
-    names += [str(each.value) for each in inner if isinstance(each, ast.Constant)]
-    return any(_TELLING.search(name) for name in names)
 
 
 def _holds(value: object, answer: str) -> bool:

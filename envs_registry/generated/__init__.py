@@ -27,11 +27,7 @@ def in_split(text: str, split: str) -> bool:
 
 
 def levels_of(name: str, level: int | str, known: Collection[int]) -> list[int]:
-    """Return the levels that "mixed", one of them, or several as in "2,3" mean.
-
-    Raises:
-        ValueError: the generator has no such level.
-    """
+    """Return the levels that "mixed", one of them, or several as in "2,3" mean."""
     if level == "mixed":
         return list(known)
     parts = [part.strip() for part in str(level).split(",")]

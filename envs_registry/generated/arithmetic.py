@@ -48,9 +48,6 @@ class ArithmeticSource:
         level: 1 to 6, or "mixed" for all of them in turn; several as in "2,3,4".
         seed: another seed is another supply.
         notes: of the trails of level 6 that name the next variable, 1 to 7; a trail takes two calls more.
-
-    Raises:
-        ValueError: no such split or level, or `notes` is out of range.
     """
 
     size = None

@@ -20,16 +20,14 @@ from envs_registry.nearest_name import nearest_hint
 from envs_registry.sources import UnknownOptionError, register_source
 from envs_registry.task import Task
 
-# The worlds of `arpo/Bifurcation-v0`: corridors of doors with a few decisions, after controlled bifurcation tasks.
+# A world is a row of rooms, after controlled bifurcation tasks. A *routine* room has one open door, which its
+# description names. A *decision* room has several open doors, of which one is right. Behind the last room is a key, and
+# the key is the answer of the task; after a wrong door where it matters, another key is there. The survey of credit
+# assignment (arXiv 2604.09459) asks for tasks of this kind: where the decisions are, how many there are and what they
+# are worth is known, so that the value of every state can be computed.
 #
-# A world is a row of rooms. A *routine* room has one open door, which its description names. A *decision* room has
-# several open doors, of which one is right. Behind the last room is a key, and the key is the answer of the task. After
-# a wrong door where it matters, another key is there. The survey of credit assignment (arXiv 2604.09459) asks for tasks
-# of this kind: where the decisions are, how many there are and what they are worth is known, so that the value of every
-# state can be computed.
-#
-# This module is pure: `DoorWorld.enter` maps a state, a door and a random generator to the next state and a text, and
-# `DoorWorld.outcomes` lists all that may come of it.
+# `DoorWorld.enter` maps a state, a door and a random generator to the next state and a text, and `DoorWorld.outcomes`
+# lists all that may come of it.
 
 DOORS = tuple("abcdefghijklmnopqrstuvwx")
 CUES = ("red", "blue", "green", "gold", "grey", "pink", "brown", "black")
@@ -88,10 +86,9 @@ class WorldSettings:
         ranges |= {"routine": (0, 40), "uneven": (0, 10), "critical": (0, self.decisions)}
         ranges |= {"noise": (0.0, 1.0), "slip": (0.0, 1.0)}
         for name, (low, high) in ranges.items():
-            _check_range(name, getattr(self, name), low, high)
-        for name in ("shared_doors", "dense"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} must be true or false, not {getattr(self, name)!r}")
+            value, whole = getattr(self, name), isinstance(high, int)
+            if not isinstance(value, int if whole else (int, float)) or not low <= value <= high:
+                raise ValueError(f"{name} must be a {'whole ' * whole}number between {low} and {high}, got {value!r}")
         if not self.shared_doors and self.decisions * self.choices > len(DOORS):
             raise ValueError(
                 f"{self.decisions} decisions of {self.choices} choices need more than {len(DOORS)} doors; lower one of "
@@ -121,45 +118,26 @@ def knob_names() -> list[str]:
 
 @dataclass(frozen=True)
 class Room:
-    """One room.
+    """One room."""
 
-    Attributes:
-        doors: the open doors.
-        right: the right one; "" if it does not matter which one is taken.
-        cue: shown in the room; "" in a routine room.
-        details: further words of its description.
-    """
-
-    doors: str
-    right: str = ""
-    cue: str = ""
-    details: tuple[str, ...] = ()
+    doors: str  # that are open
+    right: str = ""  # the right one; "" if it does not matter which one is taken
+    cue: str = ""  # shown in the room; "" in a routine room
+    details: tuple[str, ...] = ()  # further words of its description
 
 
 @dataclass(frozen=True)
 class State:
-    """Where an episode stands.
+    """Where an episode stands."""
 
-    Attributes:
-        room: number of the room, from 0; the number of rooms once the key was found.
-        right: number of decisions that matter and were right.
-        cue: cue shown in this room, after noise.
-    """
-
-    room: int = 0
-    right: int = 0
-    cue: str = ""
+    room: int = 0  # its number; the number of rooms once the key was found
+    right: int = 0  # number of decisions that matter and were right
+    cue: str = ""  # shown in this room, after noise
 
 
 @dataclass(frozen=True)
 class DoorWorld:
-    """One task's rooms and keys.
-
-    Attributes:
-        settings: the knobs.
-        rooms: in order.
-        keys: the key behind the last room, by the number of right decisions; the last one is the answer.
-    """
+    """One task's rooms in order, and its keys by the number of right decisions; the last key is the answer."""
 
     settings: WorldSettings
     rooms: tuple[Room, ...]
@@ -172,7 +150,7 @@ class DoorWorld:
 
     def enter(self, state: State, door: str, rng: random.Random) -> tuple[State, str]:
         """Return the state behind a door, and what is seen there; a door that is not open leads nowhere."""
-        if state.room == len(self.rooms) or len(door) != 1 or door not in self.rooms[state.room].doors:
+        if not self._is_open(state, door):
             return state, NO_DOOR
         room = self.rooms[state.room]
         if len(room.doors) > 1 and rng.random() < self.settings.slip:
@@ -181,7 +159,7 @@ class DoorWorld:
 
     def outcomes(self, state: State, door: str) -> list[tuple[float, State, str]]:
         """Return everything that `enter` may return: (probability, state, what is seen); probabilities add up to 1."""
-        if state.room == len(self.rooms) or len(door) != 1 or door not in self.rooms[state.room].doors:
+        if not self._is_open(state, door):
             return [(1.0, state, NO_DOOR)]
         doors, slip = self.rooms[state.room].doors, self.settings.slip
         cues = self._shown_cues(state.room + 1)
@@ -193,6 +171,9 @@ class DoorWorld:
                 after = self._behind(state, taken, cue)
                 found[after] = found.get(after, 0.0) + share * shown
         return [(probability, *after) for after, probability in found.items()]
+
+    def _is_open(self, state: State, door: str) -> bool:
+        return state.room < len(self.rooms) and len(door) == 1 and door in self.rooms[state.room].doors
 
     def _behind(self, state: State, door: str, cue: str) -> tuple[State, str]:
         """Return where a door leads when nothing slips any more and the next room shows `cue`."""
@@ -237,13 +218,7 @@ class DoorWorld:
 
 
 def make_world(settings: WorldSettings, seed: int, name: str) -> DoorWorld:
-    """Return the world of a task.
-
-    Args:
-        settings: the knobs.
-        seed: of the family: which door a cue means.
-        name: of the task within the family.
-    """
+    """Return the world of a task by its name in the family; `seed` is of the family: which door a cue means."""
     rng = random.Random(f"bifurcation/{seed}/{name}")
     rule = random.Random(f"bifurcation/{seed}/{settings.choices}/{settings.cues}")
     first = [0 if settings.shared_doors else number * settings.choices for number in range(settings.decisions)]
@@ -280,11 +255,7 @@ def _order(settings: WorldSettings) -> list[int | None]:
 
 @functools.lru_cache(maxsize=1024)
 def world_of(setup: str) -> DoorWorld:
-    """Return the world that a task's `setup` describes; the setup does not hold the key.
-
-    Raises:
-        ValueError: the setup is not that of such a task.
-    """
+    """Return the world that a task's `setup` describes; the setup does not hold the key."""
     try:
         facts: dict[str, Any] = json.loads(setup)
         return make_world(WorldSettings(**facts["bifurcation"]), facts["seed"], facts["name"])
@@ -295,14 +266,6 @@ def world_of(setup: str) -> DoorWorld:
 def key_quality(episode: Any) -> float:
     """Return the reward of an episode of `arpo/Bifurcation-v0`: what its answer is worth in the world of its task."""
     return world_of(episode.task.setup).reward(episode.answer)
-
-
-def _check_range(name: str, value: float, low: float, high: float) -> None:
-    whole = isinstance(high, int)
-    # bool is an int in Python, but `true` for a number is a mistake
-    fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if not fits or not low <= value <= high:
-        raise ValueError(f"{name} must be a {'whole ' * whole}number between {low} and {high}, got {value!r}")
 
 
 LEVELS: dict[str, WorldSettings] = {
@@ -321,9 +284,6 @@ class BifurcationSource:
         level: one of `LEVELS`.
         seed: of the family of worlds.
         knobs: fields of `WorldSettings` that replace those of the level.
-
-    Raises:
-        ValueError: there is no such split, level or knob, or a knob is out of range.
     """
 
     size = None
@@ -360,13 +320,4 @@ class BifurcationSource:
         return tuple(room.right or room.doors[0] for room in self.world(index).rooms)
 
 
-def load(
-    *, split: str = "train", data: str | None = None, level: str = "short", seed: int = 0, **knobs: Any
-) -> BifurcationSource:
-    """Return the generated tasks. `data` raises an error, since there is no file to read."""
-    if data is not None:
-        raise ValueError("Bifurcation is generated and takes no `data`; use `level`, `seed`, `split` and the knobs")
-    return BifurcationSource(split, level, seed, **knobs)
-
-
-register_source("bifurcation", load)
+register_source("bifurcation", BifurcationSource)

@@ -18,10 +18,9 @@ import bisect
 import functools
 import itertools
 import random
-import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +29,10 @@ from envs_registry.generated import check_split, in_split, levels_of
 from envs_registry.sources import register_source
 from envs_registry.task import Task
 
-# Invented names for the MultiHop world: words out of syllables in four styles, and a pattern for each kind of thing.
-#
-# Names and aliases consist of letters and spaces and are unique. Surnames and first words are shared on purpose, so
-# that similar names exist. Each name contains an invented word; worlds with even seeds and worlds with odd seeds use
-# different words. Any resemblance to real names is coincidental.
+# Invented names: words out of syllables in four styles, and a pattern for each kind of thing. Names and aliases consist
+# of letters and spaces and are unique. Surnames and first words are shared on purpose, so that similar names exist.
+# Each name contains an invented word; worlds with even seeds and worlds with odd seeds use different words. Any
+# resemblance to real names is coincidental.
 
 # beginnings, two parts of the middle, ends
 _STYLES = tuple(
@@ -83,13 +81,7 @@ _ALIAS_SHARE = 0.4  # of entities with at least one alias; a quarter of those ha
 
 
 class NameMaker:
-    """Generates unique names.
-
-    Args:
-        rng: where the names come from.
-        size: how many things will be named; fewer shared words for a smaller world.
-        half: 0 or 1, which half of all words to use.
-    """
+    """Generates unique names out of one `half` (0 or 1) of all words, for about `size` things."""
 
     def __init__(self, rng: random.Random, size: int, half: int) -> None:
         self._rng, self._half = rng, half
@@ -148,50 +140,31 @@ def _unseen(seen: set[str], make: Callable[[], str]) -> str:
             return text
 
 
-# The kinds and relations of the MultiHop world with their wording: one table without behaviour.
-#
-# A relation maps an entity to exactly one other entity (a person, a town, ...) or to a year. In the table " | "
-# separates variants of a text; {s} is the subject and {o} the object.
+# Kinds and relations with their wording. A relation maps an entity to exactly one other entity (a person, a town, ...)
+# or to a year. In the table " | " separates variants of a text; {s} is the subject and {o} the object.
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation of one kind of thing.
+    """A relation of one kind of thing."""
 
-    Attributes:
-        target: kind of the object; "" for a year.
-        nouns: the object, as in "the mayor of {s}"; the subject comes last, so that they can be nested.
-        clause: the subject, as in "which {clause}".
-        sentences: how a passage states it.
-        gap: the object is at least so many years older than the subject; None for any age.
-    """
-
-    target: str
-    nouns: tuple[str, ...]
-    clause: str
-    sentences: tuple[str, ...]
-    gap: int | None = None
+    target: str  # kind of the object; "" for a year
+    nouns: tuple[str, ...]  # the object, as in "the mayor of {s}"; the subject comes last, so that they can be nested
+    clause: str  # the subject, as in "which {clause}"
+    sentences: tuple[str, ...]  # how a passage states it
+    gap: int | None = None  # the object is at least so many years older than the subject; None for any age
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of thing.
+    """A kind of thing."""
 
-    Attributes:
-        noun: "town".
-        share: of a world's passages, in percent.
-        years: first and last year that begins one.
-        began: "founded", "born".
-        relations: by name; "year" is among them.
-        fillers: sentences that state no relation; {s} is the thing, {m} another one of its kind.
-    """
-
-    noun: str
-    share: int
-    years: tuple[int, int]
-    began: str
-    relations: dict[str, Relation]
-    fillers: tuple[str, ...]
+    noun: str  # "town"
+    share: int  # of a world's passages, in percent
+    years: tuple[int, int]  # first and last year that begins one
+    began: str  # "founded", "born"
+    relations: dict[str, Relation]  # by name; "year" is among them
+    fillers: tuple[str, ...]  # sentences that state no relation; {s} is the thing, {m} another one of its kind
 
 
 # A kind: name, noun, share of a world's passages in percent, what begins it, and the first and last year; fillers; and
@@ -321,19 +294,12 @@ _ALIAS_MENTIONS = 0.15  # share of mentions of other entities by an alias
 
 @dataclass(frozen=True)
 class Entity:
-    """An entity of the world. The passage about it has the same id.
+    """An entity of the world. The passage about it has the same id."""
 
-    Attributes:
-        id: "town-12".
-        kind: "town".
-        names: the proper name, then the aliases.
-        year: the year in which it began.
-    """
-
-    id: str
-    kind: str
-    names: tuple[str, ...]
-    year: int
+    id: str  # "town-12"
+    kind: str  # "town"
+    names: tuple[str, ...]  # the proper name, then the aliases
+    year: int  # in which it began
 
     @property
     def name(self) -> str:
@@ -343,36 +309,22 @@ class Entity:
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact, stated by the passage about its subject.
+    """One fact, stated by the passage about its subject."""
 
-    Attributes:
-        subject: an entity's id.
-        relation: its name in the table of relations.
-        object: an entity's id, or a year.
-        mention: how the passage writes the object.
-    """
-
-    subject: str
-    relation: str
-    object: str
-    mention: str
+    subject: str  # an entity's id
+    relation: str  # its name in the table of relations
+    object: str  # an entity's id, or a year
+    mention: str  # how the passage writes the object
 
 
 @dataclass(frozen=True)
 class World:
-    """All entities and facts.
-
-    Attributes:
-        seed: of the world.
-        size: passages.
-        entities: by id.
-        facts: by subject and relation.
-    """
+    """All entities and facts."""
 
     seed: int
-    size: int
-    entities: dict[str, Entity]
-    facts: dict[tuple[str, str], Fact]
+    size: int  # passages
+    entities: dict[str, Entity]  # by id
+    facts: dict[tuple[str, str], Fact]  # by subject and relation
 
     @functools.cached_property
     def things(self) -> list[Entity]:
@@ -393,25 +345,10 @@ class World:
         return {key: tuple(ids) for key, ids in found.items()}
 
 
-def check_size(size: int) -> None:
-    """Check the number of passages.
-
-    Raises:
-        ValueError: too few, or too many.
-    """
-    if not MIN_SIZE <= size <= MAX_SIZE:
-        raise ValueError(f"a MultiHop world has {MIN_SIZE:,} to {MAX_SIZE:,} passages, got world_size={size}")
-
-
 # The splits and levels of a seed share one world; the limit bounds the memory.
 @functools.lru_cache(4)
 def make_world(seed: int, size: int) -> World:
-    """Return the world of a seed, for `size` passages.
-
-    Raises:
-        ValueError: a size that is too small or too large.
-    """
-    check_size(size)
+    """Return the world of a seed, for `size` passages."""
     rng = random.Random(f"multihop/world/{seed}/{size}")
     names = NameMaker(rng, size, seed % 2)
     entities = {}
@@ -420,16 +357,13 @@ def make_world(seed: int, size: int) -> World:
         for number in range(max(3, size * description.share // 100)):
             entity = Entity(f"{kind}-{number}", kind, names.names(kind), rng.randint(*description.years))
             entities[entity.id] = entity
-    return World(seed, size, entities, _facts(rng, entities))
-
-
-def _facts(rng: random.Random, entities: dict[str, Entity]) -> dict[tuple[str, str], Fact]:
     by_kind = _by_kind(entities.values())
-    facts = {}
-    for entity in entities.values():
-        for name, relation in KINDS[entity.kind].relations.items():
-            facts[entity.id, name] = _fact(rng, entity, name, relation, by_kind)
-    return facts
+    facts = {
+        (entity.id, name): _fact(rng, entity, name, relation, by_kind)
+        for entity in entities.values()
+        for name, relation in KINDS[entity.kind].relations.items()
+    }
+    return World(seed, size, entities, facts)
 
 
 def _fact(rng: random.Random, subject: Entity, name: str, relation: Relation, by_kind: dict[str, list[Entity]]) -> Fact:
@@ -726,10 +660,8 @@ for _subject, _about in KINDS.items():
             _LEADING_TO.setdefault(_link.target, []).append((_subject, _name))
 
 
-# The MultiHop corpus: one passage per entity of a world, and chronicles as distractors.
-#
-# A passage gives the names of its subject and all facts about it, in varying order and wording. A chronicle mentions
-# several entities but no fact that a question asks for; it only shares words with relevant passages.
+# The corpus: one passage per entity of a world, with its names and all facts about it in varying order and wording, and
+# chronicles as distractors, which mention entities but no fact that a question asks for.
 
 _WORK = ("novelist", "engineer", "navigator", "lawyer", "painter", "merchant", "composer", "gardener", "printer")
 _NAMED = 0.3  # share of sentences that name the subject
@@ -744,16 +676,10 @@ _PASSING = (
 
 @dataclass(frozen=True)
 class Passage:
-    """One text of the corpus.
+    """One text of the corpus, of 3 to 6 sentences."""
 
-    Attributes:
-        id: that of the entity it is about, or "chronicle-3".
-        title: the entity's proper name, or the chronicle's.
-        text: 3 to 6 sentences.
-    """
-
-    id: str
-    title: str
+    id: str  # that of the entity it is about, or "chronicle-3"
+    title: str  # the entity's proper name, or the chronicle's
     text: str
 
 
@@ -811,24 +737,15 @@ def _capital(text: str) -> str:
 WORLD_SIZE = 3000  # passages
 DIFFERENT = 10_000  # distinct questions per number of hops, counted from the first
 _MOST_DRAWS = 50  # consecutive repeated draws after which the questions of a small world count as exhausted
-_TITLE_WORDS_LEFT_OUT = frozenset({"the", "of", "for", "near", "in", "by", "a", "and"})
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The evidence for an answer.
+    """The evidence for an answer."""
 
-    Attributes:
-        passages: ids of the gold passages without repetition, in the order of the hops.
-        facts: the fact of each hop; it is stated in the passage whose id is the fact's subject.
-        form: the content of the question, independent of its wording.
-        distractors: ids of other passages whose title shares a word with a gold passage.
-    """
-
-    passages: tuple[str, ...]
-    facts: tuple[Fact, ...]
-    form: Form
-    distractors: tuple[str, ...]
+    passages: tuple[str, ...]  # ids of the gold passages without repetition, in the order of the hops
+    facts: tuple[Fact, ...]  # of each hop; it is stated in the passage whose id is the fact's subject
+    form: Form  # the content of the question, independent of its wording
 
 
 class MultiHopSource:
@@ -851,7 +768,8 @@ class MultiHopSource:
         self, split: str = "train", level: int | str = "mixed", seed: int = 0, world_size: int = WORLD_SIZE
     ) -> None:
         check_split("MultiHop", split)
-        check_size(world_size)
+        if not MIN_SIZE <= world_size <= MAX_SIZE:
+            raise ValueError(f"a MultiHop world has {MIN_SIZE:,} to {MAX_SIZE:,} passages, got world_size={world_size}")
         self.split, self.seed, self.world_size = split, seed, world_size
         self.levels = levels_of("MultiHop", level, HOPS)
         self._drafts: dict[int, list[Draft]] = defaultdict(list)  # number of hops -> questions in order
@@ -871,7 +789,7 @@ class MultiHopSource:
     def task(self, index: int) -> Task:
         """Return task number `index`."""
         hops, number = self._place(index)
-        draft = self._draft(index)
+        draft = self._draft(hops, number)
         entity = self.world.entities.get(draft.answer)
         name = f"multihop-{self.split}-{self.seed}-{self.world_size}-{hops}-{number}"
         answers = entity.names if entity else (draft.answer,)
@@ -879,26 +797,23 @@ class MultiHopSource:
 
     def proof(self, index: int) -> Proof:
         """Return the gold passages and facts of task number `index`."""
-        draft = self._draft(index)
+        draft = self._draft(*self._place(index))
         facts = tuple(hop.fact for hop in draft.hops)
-        gold = tuple(dict.fromkeys(fact.subject for fact in facts))
-        near = {other: None for passage in gold for other in self._alike(passage) if other not in gold}
-        return Proof(gold, facts, draft.form, tuple(near))
+        return Proof(tuple(dict.fromkeys(fact.subject for fact in facts)), facts, draft.form)
 
     def solution(self, index: int) -> tuple[str, ...]:
         """Return search queries that solve task number `index`, one per hop.
 
         Each query uses only the question and the passages found by earlier queries.
         """
-        return tuple(hop.query for hop in self._draft(index).hops)
+        return tuple(hop.query for hop in self._draft(*self._place(index)).hops)
 
     def _place(self, index: int) -> tuple[int, int]:
         """Return a task's number of hops and its number among those tasks, which does not depend on `level`."""
         number, place = divmod(index, len(self.levels))
         return self.levels[place], number
 
-    def _draft(self, index: int) -> Draft:
-        hops, number = self._place(index)
+    def _draft(self, hops: int, number: int) -> Draft:
         drafts = self._drafts[hops]
         # In order from the first, since whether a question is new depends on all that were drawn before.
         while len(drafts) <= number < DIFFERENT and hops not in self._exhausted:
@@ -922,22 +837,6 @@ class MultiHopSource:
             draft = draw(self.world, hops, rng)
             if draft is not None and in_split(_asked(draft.form), self.split):
                 yield draft
-
-    def _alike(self, passage: str) -> list[str]:
-        words = _words(self.world.entities[passage].name)
-        return [other for word in words for other in self._by_word[word]]
-
-    @functools.cached_property
-    def _by_word(self) -> Mapping[str, list[str]]:
-        found = defaultdict(list)
-        for passage in self.passages:
-            for word in _words(passage.title):
-                found[word].append(passage.id)
-        return found
-
-
-def _words(title: str) -> list[str]:
-    return [word for word in re.findall(r"\w+", title.lower()) if word not in _TITLE_WORDS_LEFT_OUT]
 
 
 def _asked(form: Form) -> str:

@@ -22,11 +22,9 @@ from envs_registry.generated import check_split
 from envs_registry.sources import register_source
 from envs_registry.task import Task
 
-# The words of `arpo/ToolWorld-v0`: 50 kinds of places, and 25 facts that a tool can tell about a place.
-#
-# Every fact has a description, for the documents of tools, and two phrases, for questions. A phrase shares some words
-# with the description and none with the name of the tool. Half of the time a question calls a place by its second noun,
-# which stands in the documents once.
+# The words: 50 kinds of places, and 25 facts that a tool can tell about a place. Every fact has a description, for the
+# documents of tools, and two phrases, for questions. A phrase shares some words with the description and none with the
+# name of the tool. Half of the time a question calls a place by its second noun, which stands in the documents once.
 
 SEASONS = ("spring", "summer", "autumn", "winter")
 
@@ -48,21 +46,13 @@ PLACES: tuple[tuple[str, str], ...] = tuple(
 
 @dataclass(frozen=True)
 class PlaceFact:
-    """One fact about a place, which one tool of each kind of place tells.
+    """One fact about a place, which one tool of each kind of place tells."""
 
-    Attributes:
-        name: the last part of the tool's name.
-        description: for its document; `{noun}` is the kind of place, `{target}` the kind of the place that is told.
-        phrases: for questions; `{it}` is the place, `{season}` a season.
-        low: smallest value of a number; 0 for a fact that names another place.
-        high: greatest value.
-    """
-
-    name: str
-    description: str
-    phrases: tuple[str, str]
-    low: int = 0
-    high: int = 0
+    name: str  # the last part of the tool's name
+    description: str  # {noun} is the kind of place, {target} the kind of the place that is told
+    phrases: tuple[str, str]  # for questions; {it} is the place, {season} a season
+    low: int = 0  # smallest value of a number; 0 for a fact that names another place
+    high: int = 0  # greatest value
 
     @property
     def is_link(self) -> bool:
@@ -216,15 +206,9 @@ LINKS = tuple(number for number, fact in enumerate(FACTS) if fact.is_link)
 NUMBERS = tuple(number for number, fact in enumerate(FACTS) if not fact.is_link)
 
 
-# The world of `arpo/ToolWorld-v0`: named places of 50 kinds, and the tools that tell facts about them.
-#
-#     world = tool_world(seed=0)
-#     world.documents[0]                          # {"name", "description", "parameters"} of one of 1,250 tools
-#     world.call("vestora_headcount", {"bakery": "Ostrand Mira"})
-#
-# Everything follows from the seed: the places' names, what the tools are called (an invented word for each kind of
-# place, so that no name says which kind it is), which kind of place a link leads to, and all values. Nothing is stored
-# but the names, so a world is made in milliseconds.
+# The world: named places of 50 kinds, and the tools that tell facts about them. Everything follows from the seed: the
+# places' names, what the tools are called (an invented word for each kind of place, so that no name says which kind it
+# is), which kind of place a link leads to, and all values. Nothing is stored but the names.
 
 PLACES_OF_A_KIND = 24
 _STARTS = ("Ar", "Bel", "Cor", "Dor", "El", "Far", "Gal", "Hol", "Ist", "Jor", "Kel", "Lor", "Mar", "Nor", "Os", "Pel")
@@ -234,19 +218,12 @@ _ENDS = ("dan", "fell", "gar", "heim", "lund", "mere", "nor", "rath", "sted", "t
 
 @dataclass(frozen=True)
 class WorldTool:
-    """One tool: the fact that it tells about places of a kind.
+    """One tool: the fact that it tells about places of a kind."""
 
-    Attributes:
-        name: name for calls.
-        kind: number of the kind of place, in `PLACES`.
-        fact: number of the fact, in `FACTS`.
-        target: number of the kind of place that a link leads to; the own kind for numbers.
-    """
-
-    name: str
-    kind: int
-    fact: int
-    target: int
+    name: str  # for calls
+    kind: int  # number of the kind of place, in `PLACES`
+    fact: int  # number of the fact, in `FACTS`
+    target: int  # number of the kind of place that a link leads to; the own kind for numbers
 
     @property
     def told(self) -> PlaceFact:
@@ -268,11 +245,7 @@ class WorldTool:
 
 
 class ToolWorld:
-    """One world.
-
-    Args:
-        seed: of the world.
-    """
+    """The world of a seed."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -298,11 +271,7 @@ class ToolWorld:
         return self.tools[kind * len(FACTS) + fact]
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return what a tool says.
-
-        Raises:
-            ValueError: there is no such tool or place, or an argument is missing; the message is for the model.
-        """
+        """Return what a tool says; a ValueError, for the model, if a tool, a place or an argument is not there."""
         tool = self._by_name.get(name)
         if tool is None:
             raise ValueError(f"there is no tool {name!r}")
@@ -362,19 +331,12 @@ _SETUP = re.compile(r'"toolworld-s(-?\d+)-(train|test)-l(\d)-n(\d+)"')
 
 @dataclass(frozen=True)
 class ToolStep:
-    """One call that the question needs.
+    """One call that the question needs."""
 
-    Attributes:
-        query: what a tool is searched for, in the words of the question, without the name of the place.
-        tool: name of the tool.
-        arguments: arguments of the call.
-        result: what it says.
-    """
-
-    query: str
+    query: str  # what a tool is searched for, in the words of the question, without the name of the place
     tool: str
     arguments: dict[str, str]
-    result: str
+    result: str  # what the tool says
 
 
 @dataclass
@@ -386,13 +348,9 @@ class _Draft:
     steps: list[ToolStep] = field(default_factory=list)
 
     def ask(self, kind: int, place: int, fact: int, subject: str = "") -> tuple[str, str]:
-        """Add a step; return the phrase for the question, and what the tool says.
+        """Add a step: a fact about a place of a kind; return the phrase for the question, and what the tool says.
 
-        Args:
-            kind: of the place.
-            place: its number.
-            fact: what is asked.
-            subject: how the question speaks of the place; "" uses its name.
+        The question speaks of the place as of its `subject`, or by its name.
         """
         tool = self.world.tool(kind, fact)
         noun = self.rng.choice(PLACES[kind])
@@ -419,16 +377,7 @@ class _Draft:
 
 
 class ToolWorldSource:
-    """The questions of one split and level.
-
-    Args:
-        split: "train" or "test".
-        level: one of `LEVELS`, the number of tools that a question takes.
-        seed: of the world.
-
-    Raises:
-        ValueError: there is no such split or level, or the seed is no whole number.
-    """
+    """The questions of one split and level (the number of tools that a question takes), about the world of a seed."""
 
     size = None
     solution_protocol = "deepagent"
@@ -437,8 +386,6 @@ class ToolWorldSource:
         check_split("ToolWorld", split)
         if str(level) not in LEVELS:
             raise ValueError(f"ToolWorld has the levels {', '.join(LEVELS)}; not {level!r}")
-        if type(seed) is not int:
-            raise ValueError(f"seed of ToolWorld must be a whole number, not {seed!r}")
         self.split, self.level, self.seed = split, str(level), seed
 
     @property
@@ -514,11 +461,7 @@ def _sum(draft: _Draft, kind: int, place: int) -> tuple[str, str]:
 
 @functools.lru_cache(maxsize=4096)
 def steps_of(setup: str) -> tuple[ToolStep, ...]:
-    """Return the calls that answer a task, from its `setup`.
-
-    Raises:
-        ValueError: the task is not one of this environment.
-    """
+    """Return the calls that answer a task of this environment, from its `setup`."""
     match = _SETUP.fullmatch(setup)
     if match is None:
         raise ValueError("the reward term `right_calls` is for tasks of arpo/ToolWorld-v0 only")
@@ -537,11 +480,4 @@ def _plain(arguments: Mapping[str, Any]) -> dict[str, str]:
     return {name: plain_text(value) for name, value in arguments.items()}
 
 
-def load(*, split: str = "train", data: str | None = None, level: str = "3", seed: int = 0) -> ToolWorldSource:
-    """Return the generated tasks. `data` raises an error, since there is no file to read."""
-    if data is not None:
-        raise ValueError("ToolWorld is generated and takes no `data`; use `level`, `seed` and `split`")
-    return ToolWorldSource(split, level, seed)
-
-
-register_source("toolworld", load)
+register_source("toolworld", ToolWorldSource)

@@ -139,13 +139,11 @@ def test_splits_differ_and_share_what_can_be_learned(options: dict[str, Any], se
     [
         ({}, 1 / 9),
         ({"routine": 3, "layout": "spread"}, 1 / 9),
-        ({"decisions": 1, "choices": 8}, 1 / 8),
         ({"decisions": 3, "critical": 2}, 1 / 3),
         ({"dead_ends": "shown"}, 1 / 9),
         ({"dead_ends": "forgiving"}, 1.0),
         ({"slip": 0.5}, 1 / 9),
         ({"dense": True}, 1 / 3),
-        ({"rule": "fixed"}, 1 / 9),
     ],
 )
 def test_chance_succeeds_as_often_as_the_knobs_say(options: dict[str, Any], expected: float) -> None:
@@ -195,14 +193,12 @@ def test_rules_differ_in_what_can_be_learned(rule: str, doors: int) -> None:
     ("options", "words"),
     [
         ({"choices": 9}, "choices must be a whole number between 2 and 8, got 9"),
-        ({"decisions": 2.5}, "decisions must be a whole number between 1 and 12, got 2.5"),
         ({"noise": 1.5}, r"noise must be a number between 0.0 and 1.0"),
         ({"slip": "much"}, r"slip must be a number between 0.0 and 1.0, got 'much'"),
-        ({"dense": "yes"}, "dense must be true or false, not 'yes'"),
         ({"level": "shrt"}, "the levels short, long-critical, long-many, stochastic; not 'shrt'; did you mean 'short'"),
         ({"layout": "sprad"}, "not 'sprad'; did you mean 'spread'"),
         ({"split": "dev"}, "the splits train and test, not 'dev'"),
-        ({"data": "x.json"}, "is generated and takes no `data`"),
+        ({"data": "x.json"}, "bifurcation has no option 'data'"),
     ],
 )
 def test_bad_knobs_name_what_is_valid(options: dict[str, Any], words: str) -> None:
