@@ -3,15 +3,14 @@
     cache = Cache("run.sqlite")                      # looks up, else calls and records
     cache = Cache("run.sqlite", mode="replay")       # looks up, else fails: no network, no cost
 
-Failures are not served again, except that a replay repeats pages that could not be read (`Cache.note`). A replay
-ignores the age of records. Do not send secrets through it: requests are stored in plain text.
+Failures are not served again, except that a replay repeats those that were part of a run. It ignores the age of
+records. Do not send secrets through it: requests are stored in plain text.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import dataclasses
 import hashlib
 import json
 import os
@@ -22,7 +21,7 @@ import time
 import warnings
 import weakref
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, field
@@ -31,21 +30,17 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from arpo_env.errors import ServiceError
-from arpo_env.text import normalise_unicode
 from envs_registry.nearest_name import nearest_hint
 
 T = TypeVar("T")
 KINDS = ("search", "page", "summary", "judge", "chat", "mcp", "generation", "embedding")
 MODES = ("live", "record", "replay")
 STATUSES = ("found", "nothing")
-NEGATIVE_SECONDS = 3600.0
+NOTHING_SECONDS = 3600.0  # for which an answer without results is served
 SERVER = "server"  # field of a request: the address that answered
 _DIGESTS = ("prompt", "history")  # fields of requests that are hashes, not shown in errors
 _FIRST = ("query", "url", "tool", "question")  # fields that errors show first
 _LONGEST = 200  # characters of a field that an error shows
-
-_PREFIX = re.compile(r"(?:search query: ?)+")  # from the example in the published prompt; policies copy it
-_QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "「": "」", "『": "』"}
 
 
 class CacheError(ServiceError):
@@ -75,8 +70,7 @@ def _readable(request: Any) -> str:
     if not isinstance(request, Mapping):
         return repr(request)[:_LONGEST]
     names = sorted((name for name in request if name not in _DIGESTS), key=lambda name: (name not in _FIRST, name))
-    shown = {name: repr(request[name]) for name in names}
-    return ", ".join(f"{name} {text[:_LONGEST]}{'...' * (len(text) > _LONGEST)}" for name, text in shown.items())
+    return ", ".join(f"{name} {request[name]!r:.{_LONGEST}}" for name in names)
 
 
 @dataclass(frozen=True)
@@ -111,27 +105,18 @@ class Cache:
         path: path of the file; created at first use, except in replay mode. While it is written, FILE-wal beside it is
             part of it, so copy a cache only after `close`, or export it.
         mode: "live" (neither reads nor writes), "record" or "replay".
-        ttl: lifetime in seconds per kind of record; None means unlimited. "negative" applies to answers without
-            results. Defaults: unlimited, and one hour for "negative".
-
-    Raises:
-        ValueError: `mode` or a kind in `ttl` is unknown.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], mode: str = "record", ttl: Mapping[str, float | None] | None = None
-    ) -> None:
-        _one_of(mode, MODES, "mode")
-        for kind in ttl or {}:
-            _one_of(kind, (*KINDS, "negative"), "kind in ttl:")
+    def __init__(self, path: str | os.PathLike[str], mode: str = "record") -> None:
+        if mode not in MODES:
+            raise ValueError(f"unknown mode {mode!r}; available: {', '.join(MODES)}{nearest_hint(mode, MODES)}")
         self.path, self.mode = Path(path), mode
-        self.ttl: dict[str, float | None] = {"negative": NEGATIVE_SECONDS, **(ttl or {})}
         self.store = Store(self.path, read_only=mode == "replay")
         self._held: dict[str, str] = {}  # kind -> what the file has of it
         self._flights: SingleFlight[Record] = SingleFlight()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Cache, (self.path, self.mode, self.ttl)
+        return Cache, (self.path, self.mode)
 
     async def through(
         self,
@@ -141,7 +126,7 @@ class Cache:
         request: Any,
         call: Callable[[], Awaitable[Any]],
         *,
-        negative: Callable[[Any], bool] | None = None,
+        lifetime: Callable[[Any], float | None] = lambda value: None,
         always: bool = False,
     ) -> Any:
         """Return the recorded answer, or else call `call` and record what it returns.
@@ -155,7 +140,8 @@ class Cache:
             version: version of the adapter or prompt; answers of other versions are ignored.
             request: JSON of everything that decides the answer.
             call: returns the answer as JSON.
-            negative: returns whether an answer has no results and is therefore kept for a short time only.
+            lifetime: returns for how many seconds an answer is served; None is forever. A failure that is part of the
+                run has 0: only replays repeat it, and it never replaces an answer.
             always: in record mode, always call, since calls may have side effects; the last answer is kept.
 
         Raises:
@@ -163,16 +149,14 @@ class Cache:
             CacheError: the file cannot be used.
             Exception: raised by `call`; never recorded.
         """
-        _one_of(kind, KINDS, "kind")
         if self.mode == "live":
             return await call()
         asked = Record(kind, provider, str(version), canonical(request), b"", 0.0)
 
         async def call_and_record() -> Record:
             value = await call()
-            nothing = negative is not None and negative(value)
-            record = self.record(kind, provider, version, request, value, nothing=nothing)
-            await asyncio.to_thread(self.store.put, [record])
+            record = self.record(kind, provider, version, request, value, lifetime(value))
+            await asyncio.to_thread(self.store.put, [record], record.expires != record.created)
             return record
 
         if always and self.mode == "record":
@@ -208,53 +192,18 @@ class Cache:
                 stacklevel=3,
             )
 
-    async def note(self, kind: str, provider: str, version: object, request: Any, value: Any) -> None:
-        """Record a failure that is part of the run, so that a replay repeats it. Record mode never answers from it.
-
-        It never replaces an answer, and the first answer replaces it. Other modes ignore it.
-        """
-        if self.mode == "record":
-            record = self.record(kind, provider, version, request, value, nothing=True)
-            expired = dataclasses.replace(record, expires=record.created)
-            await asyncio.to_thread(self.store.put, [expired], replace=False)
-
     def record(
-        self, kind: str, provider: str, version: object, request: Any, value: Any, *, nothing: bool = False
+        self, kind: str, provider: str, version: object, request: Any, value: Any, seconds: float | None = None
     ) -> Record:
         """Create a record with the current time, for `store.put`."""
-        lifetimes = [self.ttl.get(kind), self.ttl["negative"] if nothing else None]
-        seconds = min((each for each in lifetimes if each is not None), default=None)
         now = time.time()
         packed = zlib.compress(json.dumps(value, allow_nan=False).encode())
-        expires = None if seconds is None else now + seconds
-        status = "nothing" if nothing else "found"
+        expires, status = (None, "found") if seconds is None else (now + seconds, "nothing")
         return Record(kind, provider, str(version), canonical(request), packed, now, expires, status)
 
     def close(self) -> None:
         """Close the file; may be called twice, and the next use opens it again."""
         self.store.close()
-
-
-def normalise_query(text: str) -> str:
-    """Return the normal form of a query; equal normal forms share a record.
-
-    Width, case and white space are normalised; quotes around the whole query and a leading "search query:" are removed.
-    Punctuation is kept: "C++ history" is not "C history", and 3.14 is not 314. Applying it twice changes nothing.
-    """
-    query = normalise_unicode(text)
-    while True:  # prefixes and quotes may be nested: "search query: 'search query: x'"
-        match = _PREFIX.match(query)
-        inner = query[match.end() :].strip() if match else query
-        if len(inner) > 1 and _QUOTES.get(inner[0]) == inner[-1] and not set(inner[1:-1]) & {inner[0], inner[-1]}:
-            inner = inner[1:-1].strip()
-        if inner == query:
-            return query
-        query = inner
-
-
-def _one_of(given: str, known: Sequence[str], what: str) -> None:
-    if given not in known:
-        raise ValueError(f"unknown {what} {given!r}; available: {', '.join(known)}{nearest_hint(given, known)}")
 
 
 @dataclass(eq=False)
@@ -601,12 +550,7 @@ def _explained(error: sqlite3.Error, path: Path) -> CacheError:
     if any(word in text for word in ("malformed", "no such table", "no such column")):
         return CacheError(f"{path} is damaged or not a cache ({text}). {_CURE.format(path=path)}")
     if "disk is full" in text:
-        return CacheError(
-            f"{path} cannot grow because the disk is full. Free some space, or continue with a copy of it and of "
-            f"{path.name}-wal on another disk; no record has been lost"
-        )
-    if "locked" in text:
-        return CacheError(f"{path} was locked by other processes for more than {_BUSY_SECONDS:g} s")
+        return CacheError(f"{path} cannot grow because the disk is full. Free some space; no record has been lost")
     if any(word in text for word in _FORBIDDEN):
         return CacheError(f'{path} cannot be written ({text}); choose another file, or use mode="replay"')
     return CacheError(f"{path}: {text}")
@@ -653,12 +597,7 @@ def _record(line: bytes, place: str) -> Record:
         packed = zlib.compress(json.dumps(fields.pop("value")).encode())
         record = Record(**fields | {"request": canonical(fields["request"]), "value": packed})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(
-            f"{place}: not a cache record ({error!r}); write such files with `arpo cache export`"
-        ) from error
-    good = {"kind": record.kind in KINDS, "status": record.status in STATUSES}
-    for name, kind in (("provider", str), ("version", str), ("created", int | float), ("expires", int | float | None)):
-        good[name] = isinstance(getattr(record, name), kind)
-    if wrong := next((name for name, fine in good.items() if not fine), ""):
-        raise ValueError(f"{place}: {wrong} cannot be {getattr(record, wrong)!r:.80}")
+        raise ValueError(f"{place}: not a cache record ({error!r}); write it with `arpo cache export`") from error
+    if record.kind not in KINDS or record.status not in STATUSES:
+        raise ValueError(f"{place}: not a cache record ({record.kind!r:.80}, {record.status!r:.80})")
     return record

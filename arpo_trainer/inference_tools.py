@@ -263,14 +263,15 @@ class RecordedHelper:
         asked = Spent()
 
         async def ask() -> dict[str, Any]:
-            reply = await self.helper.complete(messages, seed, schema, asked)
-            return {"reply": reply, "spent": dict(asked)}
+            try:
+                return {"reply": await self.helper.complete(messages, seed, schema, asked), "spent": dict(asked)}
+            except HelperFailed as error:
+                return {"failed": str(error), "spent": dict(asked)}
 
-        try:
-            found = await self.cache.through("chat", self.name, _VERSION, request, ask)
-        except HelperFailed as error:
-            found = {"failed": str(error), "spent": dict(asked)}
-            await self.cache.note("chat", self.name, _VERSION, request, found)
+        # a failure is only for replays
+        found = await self.cache.through(
+            "chat", self.name, _VERSION, request, ask, lifetime=lambda found: 0.0 if "failed" in found else None
+        )
         if spent is not None:
             spent.update(found.get("spent", {}))  # older recordings do not have it
         if "failed" in found:

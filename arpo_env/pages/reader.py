@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from arpo_env.cache import Cache
+from arpo_env.cache import NOTHING_SECONDS, Cache
 from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run_on_loop
 from arpo_env.net import Http, RateLimited, RateLimiter, Reply, without_login
@@ -586,13 +586,8 @@ class CachedPages:
         address = url.strip().partition("#")[0]
         request = {"url": address, "parameters": self.reader.parameters}
         what = ("page", self.reader.name, self.reader.version, request)
-        try:
-            found = await self.cache.through(*what, lambda: self._read(address), negative=_failed)
-        except PageError as error:
-            # A replay has to fail here as well, or its episode would go another way.
-            await self.cache.note(*what, {"reason": error.reason})
-            raise
-        if _failed(found):
+        found = await self.cache.through(*what, lambda: self._read(address), lifetime=_lifetime)
+        if "reason" in found:
             raise PageError(url, found["reason"])
         return Page.from_dict(found)
 
@@ -600,14 +595,15 @@ class CachedPages:
         try:
             return (await self.reader.read(url)).as_dict()
         except PageError as error:
-            if _LASTING.search(error.reason):
-                return {"reason": error.reason}
-            raise
+            return {"reason": error.reason}
 
     async def close(self) -> None:
         """Close the reader."""
         await self.reader.close()
 
 
-def _failed(value: dict[str, Any]) -> bool:
-    return "reason" in value
+def _lifetime(found: dict[str, Any]) -> float | None:
+    if "reason" not in found:
+        return None
+    # A replay has to fail here as well, or its episode would go another way.
+    return NOTHING_SECONDS if _LASTING.search(found["reason"]) else 0.0

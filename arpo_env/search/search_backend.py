@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arpo_env.cache import Cache, Record, normalise_query
+from arpo_env.cache import NOTHING_SECONDS, Cache, Record
 from arpo_env.errors import ServiceError
+from arpo_env.text import normalise_unicode
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,32 @@ class SearchBackend(ABC):
 
     async def close(self) -> None:  # noqa: B027  (most backends hold no resources)
         """Release connections and files; may be called twice."""
+
+
+_PREFIX = re.compile(r"(?:\s*search\s+query\s*[:：]\s*)+", re.IGNORECASE)
+_QUOTES = ('""', "''", "``", "“”", "‘’", "«»", "「」", "『』", "《》")
+
+
+def bare_query(text: str) -> str:
+    """Return a query without "search query:", which policies copy from the published prompt, and quotes around it."""
+    text = text.strip()
+    while True:  # they may be nested: "search query: 'search query: x'"
+        match = _PREFIX.match(text)
+        inner = text[match.end() :].strip() if match else text
+        if len(inner) > 1 and inner[0] + inner[-1] in _QUOTES and not set(inner[1:-1]) & {inner[0], inner[-1]}:
+            inner = inner[1:-1].strip()
+        if inner == text:
+            return text
+        text = inner
+
+
+def normalise_query(text: str) -> str:
+    """Return the normal form of a query; equal normal forms share a record.
+
+    Width, case and white space are normalised. Punctuation is kept: "C++ history" is not "C history", and 3.14 is not
+    314. Applying it twice changes nothing.
+    """
+    return bare_query(normalise_unicode(text))
 
 
 # Searches that are recorded and replayed: `CachedSearch` wraps any backend, `RecordedSearch` stands in for one.
@@ -137,7 +164,7 @@ class CachedSearch(SearchBackend):
             self.version,
             search_request(normal, asked, self.parameters),
             lambda: self._ask(query, k),
-            negative=lambda hits: not hits,  # "nothing found" is kept for a shorter time
+            lifetime=lambda hits: None if hits else NOTHING_SECONDS,
         )
         # A recording may hold more hits than are asked for now.
         return [Hit.from_dict(hit) for hit in found[:k]]
@@ -226,7 +253,7 @@ def _hits(text: str) -> list[Hit]:
 
 def _permanent(cache: Cache, provider: str, request: dict[str, Any], hits: list[dict[str, Any]]) -> Record:
     # The recorded service cannot be asked again, so that even "nothing found" must not expire.
-    return replace(cache.record("search", provider, 1, request, hits, nothing=not hits), expires=None)
+    return replace(cache.record("search", provider, 1, request, hits), status="found" if hits else "nothing")
 
 
 # List prices of web searches, with their source and the month in which they were read.

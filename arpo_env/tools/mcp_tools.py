@@ -5,8 +5,7 @@
 
 All episodes of a process share one connection per server. It lives on the background event loop and is closed at exit
 or by `close_connections`. The server has one state for all episodes, which is neither reset nor forked with an episode.
-
-With a cache, tool lists and answers are recorded, and replayed without a connection; see `mcp_record`.
+With a cache, tool lists and answers are recorded; a replay opens no connection and does not need the `mcp` package.
 """
 
 from __future__ import annotations
@@ -21,11 +20,10 @@ import re
 import shlex
 import tempfile
 import time
-import urllib.parse
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from arpo_env import event_loop
@@ -33,81 +31,22 @@ from arpo_env.cache import Cache, canonical
 from arpo_env.errors import ServiceError
 from arpo_env.net import canonical_address, redact_logs, strip_credentials
 from arpo_env.services import current_record
-from arpo_env.tools.tool import JsonSchema, SharedTool, Status, Tool, ToolResult, shorten
+from arpo_env.tools.tool import SharedTool, Tool, ToolResult, shorten
 from envs_registry.install_line import install_line
 from envs_registry.nearest_name import nearest_hint
 
 if TYPE_CHECKING:
     import mcp
 
-    from arpo_env.cache import Cache
-
-
-# The name of an MCP server in a cache: its command line or URL, environment variables and headers, without secrets.
-#
-# A value is redacted if its name says that it is secret (`--api-key VALUE`, `?token=VALUE`, a variable
-# `SERVICE_PASSWORD`, a header `Authorization`), if it is the login part of a URL, or if it looks like the key of a
-# known service. A secret without a name cannot be recognised; give such a server a name of your own with
-# `mcp_tools(..., record_as=...)`.
-
-_HIDDEN = "***"
-_SECRET_NAME = re.compile(
-    r"(?:key|token|secret|password|passwd|pwd|passphrase|auth|authorization|bearer|credential|cookie|signature|jwt)s?\Z",
+_MAX_CHARACTERS = 8000  # longer results are shortened in the middle
+# Secrets of a command line or address: what a secret's name stands before, the login of an address, keys of known
+# services. A secret without a name cannot be recognised; such a server gets a name by `mcp_tools(..., record_as=...)`.
+_SECRET_NAME = r"(?:key|token|secret|password|passwd|pwd|passphrase|auth|authorization|bearer|credential|cookie|jwt)s?"
+_SECRET = re.compile(
+    rf"(?P<name>(?:--?[\w.-]*{_SECRET_NAME}\s+(?!-)|[\w.-]*{_SECRET_NAME}(?:=|:\s*(?:Bearer\s)?)))[^&\s'\"]+"
+    r"|(?<=://)[^/@\s]+(?=@)|\b(?:sk|pk|rk|hf|gh[a-z]|github_pat|glpat|xox[a-z]|AKIA|AIza|tvly)[-_]?[\w-]{16,}",
     re.IGNORECASE,
 )
-_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-_KNOWN_KEY = re.compile(r"\b(?:sk|pk|rk|hf|gh[a-z]|github_pat|glpat|xox[a-z]|AKIA|AIza|tvly)[-_]?[\w-]{16,}")
-_NAMED = re.compile(r"(--?)?([\w.-]+)([=:]\s*)(.*)", re.DOTALL)
-
-
-def identity(
-    command: Sequence[str], url: str, variables: Iterable[tuple[str, str]], headers: Iterable[tuple[str, str]]
-) -> str:
-    """Return the name of a server that is started by a command or reached at a URL."""
-    shown = [f"{name}={shlex.quote(_redact(value))}" for name, value in variables if not _is_secret(name)]
-    if command:
-        return " ".join([*shown, shlex.join(_redact_command(command))])
-    return " ".join(
-        [_redact_url(url), *(f"{name}: {_redact(value)}" for name, value in headers if not _is_secret(name))]
-    )
-
-
-def _is_secret(name: str) -> bool:
-    return _SECRET_NAME.search(name) is not None
-
-
-def _redact(text: str) -> str:
-    return _KNOWN_KEY.sub(_HIDDEN, _LOGIN.sub(_HIDDEN, text))
-
-
-def _redact_command(command: Sequence[str]) -> list[str]:
-    words: list[str] = []
-    for number, word in enumerate(command):
-        before = command[number - 1] if number else ""
-        named = _NAMED.fullmatch(word)
-        # `--api-key VALUE`: the name is in the word before the value
-        if before.startswith("-") and _is_secret(before) and not word.startswith("-"):
-            words.append(_HIDDEN)
-        elif named and _is_secret(named[2]):  # `TOKEN=VALUE` or `--token=VALUE`
-            words.append(f"{named[1] or ''}{named[2]}{named[3]}{_HIDDEN}")
-        elif "://" in word:
-            words.append(_redact(_without_secret_fields(word)))
-        else:
-            words.append(_redact(word))
-    return words
-
-
-def _redact_url(url: str) -> str:
-    try:
-        return _redact(canonical_address(_without_secret_fields(url.partition("#")[0])))
-    except ValueError:  # invalid port; the error is raised when connecting
-        return _redact(url.partition("?")[0])
-
-
-def _without_secret_fields(url: str) -> str:
-    address, mark, query = url.partition("?")
-    fields = [field for field in query.split("&") if not _is_secret(urllib.parse.unquote(field.partition("=")[0]))]
-    return address.rstrip("/") + (mark + "&".join(fields) if fields and query else "")
 
 
 # Connections to MCP servers: one per server and process, opened at first use and closed at exit.
@@ -134,22 +73,20 @@ class McpServer:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
-        return f"MCP server {strip_credentials(self.url) if self.url else identity(self.command, '', (), ())}"
+        return f"MCP server {strip_credentials(self.url) if self.url else _without_secrets(self.command)}"
 
     @property
     def identity(self) -> str:
         """Name of the server in a cache, without secrets."""
-        return identity(self.command, self.url, self.env, self.headers)
+        given = [f"{name}={value}" for name, value in (*self.env, *self.headers)]
+        public = [pair for pair in given if not re.search(rf"{_SECRET_NAME}\Z", pair.partition("=")[0], re.IGNORECASE)]
+        return _without_secrets([*public, *(self.command or [canonical_address(self.url.partition("#")[0])])])
 
     @classmethod
     def parse(cls, text: str, env: Mapping[str, str], headers: Mapping[str, str]) -> McpServer:
         """Parse a command line or a URL."""
         if text.lower().startswith(("http://", "https://")):
-            if env:
-                raise ValueError(f"{strip_credentials(text)} is a URL, which takes `headers`, not `env`")
             return cls(url=text, headers=tuple(sorted(headers.items())))
-        if headers:
-            raise ValueError(f"{text!r} is a command, which takes `env`, not `headers`; a URL begins with http")
         try:
             command = shlex.split(text)
         except ValueError as error:
@@ -181,6 +118,10 @@ class McpServer:
             Client(streamable_http_client(self.url, http_client=http)) as client,
         ):
             yield client
+
+
+def _without_secrets(words: Sequence[str]) -> str:
+    return _SECRET.sub(lambda found: f"{found['name'] or ''}***", " ".join(words))
 
 
 class McpConnection:
@@ -260,26 +201,19 @@ class McpConnection:
 
     def _result(self, asked: asyncio.Future[Any]) -> Any:
         import mcp
+        from mcp.types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, CallToolResult, TextContent
 
         try:
             return asked.result()
         except mcp.MCPError as error:
-            return self._handle_mcp_error(error)
-        except Exception as error:  # as above; also a result that violates the tool's output schema
+            if error.code == INVALID_PARAMS:  # a mistake of the model, not an infrastructure failure
+                return CallToolResult(content=[TextContent(type="text", text=error.message)], is_error=True)
+            if error.code in (CONNECTION_CLOSED, INVALID_REQUEST):  # the latter when the session has expired
+                self._closing.set()
+                raise ConnectionLost(str(self._server), f"the connection was lost ({error.message})") from error
+            raise ServiceError(str(self._server), f"error {error.code}: {error.message}") from error
+        except Exception as error:  # of the transport, or a result that violates the tool's output schema
             raise ServiceError(str(self._server), f"{type(error).__name__}: {error}") from error
-
-    def _handle_mcp_error(self, error: mcp.MCPError) -> Any:
-        from mcp.types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, CallToolResult, TextContent
-
-        if error.code == INVALID_PARAMS:  # a mistake of the model, not an infrastructure failure
-            return CallToolResult(content=[TextContent(type="text", text=error.message)], is_error=True)
-        if error.code in (
-            CONNECTION_CLOSED,
-            INVALID_REQUEST,
-        ):  # servers send INVALID_REQUEST when the session has expired
-            self._closing.set()
-            raise ConnectionLost(str(self._server), f"the connection was lost ({error.message})") from error
-        raise ServiceError(str(self._server), f"error {error.code}: {error.message}") from error
 
     def _connection_error(self, error: Exception, errors: IO[str]) -> Exception:
         if isinstance(error, RuntimeError) and "pip install" in str(error):
@@ -295,9 +229,8 @@ class McpConnection:
         return failed
 
 
-_connections: dict[
-    tuple[int, McpServer], McpConnection
-] = {}  # keyed by process id, since a forked child cannot use its parent's connections
+# keyed by process id, since a forked child cannot use its parent's connections
+_connections: dict[tuple[int, McpServer], McpConnection] = {}
 
 
 async def connection(server: McpServer) -> McpConnection:
@@ -320,104 +253,52 @@ def _close_at_exit() -> None:
     atexit.register(lambda: event_loop.run(close_all()))
 
 
-# Records and replays an MCP server: the list of its tools and the answers of its calls.
+# The record of a server: the list of its tools and the answers of its calls.
 #
-# A replay starts no process, opens no connection, and does not need the `mcp` package.
-#
-# The cache key of a call depends on the server. If calls do not depend on each other (`stateless`), the key is the tool
-# and its arguments. Otherwise the key also contains all earlier calls of the episode to this server, in order, so that
-# branches of an episode have different keys after their first different call. In record mode, every call to a stateful
-# server is executed even if it is already recorded, because the call may change the state of the server.
+# If calls do not depend on each other (`stateless`), the key of a call is the tool and its arguments. Otherwise it also
+# contains all earlier calls of the episode to this server, in order, so that branches of an episode have different keys
+# after their first different call. In record mode, every call to a stateful server is executed even if it is already
+# recorded, because the call may change the state of the server.
 
 VERSION = 1  # format of the requests below; part of the cache key
-KIND = "mcp"
+Row = dict[str, Any]  # {"name", "description", "parameters"} of a tool, or {"text", "status"} of an answer
 
 
 @dataclass(frozen=True)
-class RemoteTool:
-    """A tool as listed by its server."""
-
-    name: str
-    description: str
-    parameters: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class McpAnswer:
-    """The result of a call: the text for the model and the status."""
-
-    text: str
-    status: Status
-
-
-class _Failed(Exception):
-    """Carries the answer of a failed stateless call past the cache, so that it is not stored as a success."""
-
-    def __init__(self, answer: McpAnswer) -> None:
-        super().__init__(answer.text)
-        self.answer = answer
-
-
 class ServerRecord:
-    """The recorded tools and answers of one server."""
+    """The recorded tools and answers of one server; without a cache every call goes through."""
 
-    def __init__(self, server: str, cache: Cache | None) -> None:
-        self.server = server
-        self.cache = None if cache is None or cache.mode == "live" else cache
+    server: str
+    cache: Cache | None
 
     @property
     def replayed(self) -> bool:
         """Whether all answers come from the cache."""
         return self.cache is not None and self.cache.mode == "replay"
 
-    async def tools(self, ask: Callable[[], Awaitable[list[RemoteTool]]]) -> list[RemoteTool]:
+    async def tools(self, ask: Callable[[], Awaitable[list[Row]]]) -> Any:
         """Return the tools of the server. Record mode always asks the server and keeps the latest list."""
-        if self.cache is None:
-            return await ask()
-
-        async def rows() -> list[dict[str, Any]]:
-            return [asdict(tool) for tool in await ask()]
-
-        listed = await self.cache.through(KIND, self.server, VERSION, {"list": "tools"}, rows, always=True)
-        return [RemoteTool(**row) for row in listed]
+        return await self._through({"list": "tools"}, ask, always=True)
 
     async def call(
         self,
         tool: str,
         arguments: dict[str, Any],
-        ask: Callable[[], Awaitable[McpAnswer]],
+        ask: Callable[[], Awaitable[Row]],
         history: Sequence[tuple[str, dict[str, Any]]] | None,
-    ) -> McpAnswer:
-        """Return the answer of a tool."""
-        if self.cache is None:
-            return await ask()
+    ) -> Any:
+        """Return the answer of a tool; `history` are the calls before it, None for a stateless server."""
         request: dict[str, Any] = {"tool": tool, "arguments": arguments}
-        if history is None:
-            return await self._call_stateless(request, ask)
+        if history is None:  # errors and time-outs are asked for again, and are for replays only
+            return await self._through(request, ask, lifetime=lambda answer: None if answer["status"] == "ok" else 0.0)
         # A hash keeps keys short, since every call of an episode repeats its whole history.
         digest = hashlib.sha256(canonical([list(call) for call in history]).encode()).hexdigest()
-        request |= {"calls before": len(history), "history": digest}
+        return await self._through({**request, "calls before": len(history), "history": digest}, ask, always=True)
 
-        async def row() -> dict[str, Any]:
-            return asdict(await ask())
-
-        return McpAnswer(**await self.cache.through(KIND, self.server, VERSION, request, row, always=True))
-
-    async def _call_stateless(self, request: dict[str, Any], ask: Callable[[], Awaitable[McpAnswer]]) -> McpAnswer:
-        """Return the answer of a stateless call. Errors and time-outs are stored for replays only."""
-        assert self.cache is not None
-
-        async def row() -> dict[str, Any]:
-            answer = await ask()
-            if answer.status != "ok":
-                raise _Failed(answer)
-            return asdict(answer)
-
-        try:
-            return McpAnswer(**await self.cache.through(KIND, self.server, VERSION, request, row))
-        except _Failed as failure:
-            await self.cache.note(KIND, self.server, VERSION, request, asdict(failure.answer))
-            return failure.answer
+    async def _through(self, request: dict[str, Any], ask: Callable[[], Awaitable[Any]], **how: Any) -> Any:
+        if self.cache is None:
+            return await ask()
+        return await self.cache.through("mcp", self.server, VERSION, request, ask, **how)
 
 
 RESERVED = ("reset", "step", "state", "close")  # methods of an environment
@@ -428,31 +309,21 @@ class McpTool(SharedTool):
 
     Args:
         server: the server.
-        tool: the tool as listed by the server.
+        tool: the tool as listed by the server: {"name", "description", "parameters"}.
         record: cache of the server's answers.
         name: name under which the model calls the tool.
         timeout: time limit of one call in seconds.
         stateless: calls do not depend on each other, so a call that lost its connection is repeated once on a new one.
-        max_characters: longer results are shortened in the middle.
     """
 
     voids = keeps_time = True
 
     def __init__(
-        self,
-        server: McpServer,
-        tool: RemoteTool,
-        record: ServerRecord,
-        name: str,
-        timeout: float = 60.0,
-        stateless: bool = False,
-        max_characters: int = 8000,
+        self, server: McpServer, tool: Row, record: ServerRecord, name: str, timeout: float, stateless: bool
     ) -> None:
-        self.name = name
-        self.schema = _schema(tool, name)
-        self._server, self._remote, self._record = server, tool.name, record
-        self._timeout, self._stateless, self._max_characters = timeout, stateless, max_characters
-        self._called = False
+        self.name, self.schema = name, {"type": "function", "function": {**tool, "name": name}}
+        self._server, self._remote, self._record = server, str(tool["name"]), record
+        self._timeout, self._stateless, self._called = timeout, stateless, False
         self.repeatable = stateless or record.replayed
         self.shared_state = "" if stateless else f"MCP server {record.server}"
 
@@ -466,7 +337,7 @@ class McpTool(SharedTool):
         started = time.perf_counter()
         self._called = True
         answer = await self._record.call(self._remote, arguments, lambda: self._ask(arguments), self._history())
-        return ToolResult(shorten(answer.text, self._max_characters), answer.status, time.perf_counter() - started)
+        return ToolResult(shorten(answer["text"], _MAX_CHARACTERS), answer["status"], time.perf_counter() - started)
 
     def _history(self) -> list[tuple[str, dict[str, Any]]] | None:
         """Return the earlier calls of the episode on which this call may depend."""
@@ -474,7 +345,7 @@ class McpTool(SharedTool):
             return None
         return [(call.name, call.arguments) for call in self.earlier_calls if call.shared_state == self.shared_state]
 
-    async def _ask(self, arguments: dict[str, Any]) -> McpAnswer:
+    async def _ask(self, arguments: dict[str, Any]) -> Row:
         try:
             result = await event_loop.run_on_loop(self._call(arguments))
         except ConnectionLost:
@@ -482,7 +353,7 @@ class McpTool(SharedTool):
             if not self._stateless:
                 raise
             result = await event_loop.run_on_loop(self._call(arguments))
-        return _read(result) if result else McpAnswer(f"(no answer within {self._timeout:g} s)", "timeout")
+        return _read(result) if result else {"text": f"(no answer within {self._timeout:g} s)", "status": "timeout"}
 
     async def _call(self, arguments: dict[str, Any]) -> mcp.types.CallToolResult | None:
         link = await connection(self._server)
@@ -510,7 +381,6 @@ def mcp_tools(
     prefix: str = "",
     timeout: float = 60.0,
     stateless: bool = False,
-    max_characters: int = 8000,
     env: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     cache: Cache | None = None,
@@ -524,7 +394,6 @@ def mcp_tools(
         prefix: prepended to each name, for example `time_`.
         timeout: time limit of one call in seconds.
         stateless: calls do not depend on each other; see `McpTool`.
-        max_characters: longer results are shortened in the middle.
         env: additional environment variables of the command; it inherits only PATH, HOME and a few more.
         headers: HTTP headers of requests to a URL.
         cache: where tool lists and answers are recorded; defaults to the cache of the environment that uses the tools.
@@ -533,25 +402,27 @@ def mcp_tools(
 
     Raises:
         CacheMiss: the cache is in replay mode and the tools of the server were not recorded.
-        ValueError: a name is reserved, duplicated or unknown, or an option belongs to the other kind of server.
+        ValueError: a name is reserved, duplicated or unknown.
         ServiceError: the server could not be started or reached.
         RuntimeError: the `mcp` package is not installed.
     """
     where = McpServer.parse(server, env or {}, headers or {})
     record = ServerRecord(record_as or where.identity, cache or current_record())
     listed = _list_tools(where, record)
-    wanted = list(listed) if allow is None else [_check_listed(name, listed) for name in allow]
-    names = {name: _callable_name(prefix + name) for name in wanted}
-    for name, ours in names.items():
+    names: dict[str, str] = {}
+    for name in listed if allow is None else allow:
+        if name not in listed:
+            hint = nearest_hint(name, listed, " Did you mean {!r}?", likeness=0.4)
+            raise ValueError(f"the server has no tool {name!r}; available: {', '.join(sorted(listed))}.{hint}")
+        ours = re.sub(r"[^A-Za-z0-9_-]", "_", prefix + name)  # chat templates accept no other characters
         if ours in RESERVED:
             raise ValueError(
                 f"the tool name {ours!r} is reserved; set a prefix such as prefix='mcp_', or exclude it by `allow`"
             )
-        if list(names.values()).count(ours) > 1:
+        if ours in names.values():
             raise ValueError(f"two tools of {where} would be named {ours!r}; exclude {name!r} or the other by `allow`")
-    return [
-        McpTool(where, listed[name], record, ours, timeout, stateless, max_characters) for name, ours in names.items()
-    ]
+        names[name] = ours
+    return [McpTool(where, listed[name], record, ours, timeout, stateless) for name, ours in names.items()]
 
 
 def close_connections() -> None:
@@ -560,10 +431,10 @@ def close_connections() -> None:
     _known_tools.clear()
 
 
-_known_tools: dict[tuple[Any, ...], dict[str, RemoteTool]] = {}
+_known_tools: dict[tuple[Any, ...], dict[str, Row]] = {}
 
 
-def _list_tools(server: McpServer, record: ServerRecord) -> dict[str, RemoteTool]:
+def _list_tools(server: McpServer, record: ServerRecord) -> dict[str, Row]:
     """Return the tools of a server, listed once per process.
 
     Later episodes may be created on the background loop, where blocking on that loop would deadlock.
@@ -573,33 +444,19 @@ def _list_tools(server: McpServer, record: ServerRecord) -> dict[str, RemoteTool
     key = (os.getpid(), server, *kept)
     if key not in _known_tools:
         listed = event_loop.run(record.tools(lambda: _ask_for_tools(server)))
-        _known_tools[key] = {tool.name: tool for tool in listed}
+        _known_tools[key] = {tool["name"]: tool for tool in listed}
     return _known_tools[key]
 
 
-async def _ask_for_tools(server: McpServer) -> list[RemoteTool]:
+async def _ask_for_tools(server: McpServer) -> list[Row]:
     tools = await (await connection(server)).tools()
-    return [RemoteTool(tool.name, (tool.description or "").strip(), tool.input_schema) for tool in tools]
+    return [
+        {"name": tool.name, "description": (tool.description or "").strip(), "parameters": tool.input_schema}
+        for tool in tools
+    ]
 
 
-def _check_listed(name: str, listed: Mapping[str, Any]) -> str:
-    if name not in listed:
-        hint = nearest_hint(name, listed, " Did you mean {!r}?", likeness=0.4)
-        raise ValueError(f"the server has no tool {name!r}; available: {', '.join(sorted(listed))}.{hint}")
-    return name
-
-
-def _callable_name(name: str) -> str:
-    """Replace characters that chat templates do not accept in function names."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)
-
-
-def _schema(tool: RemoteTool, name: str) -> JsonSchema:
-    function = {"name": name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}
-
-
-def _read(result: mcp.types.CallToolResult) -> McpAnswer:
+def _read(result: mcp.types.CallToolResult) -> Row:
     parts = []
     for block in result.content:
         if block.type == "text":
@@ -610,4 +467,4 @@ def _read(result: mcp.types.CallToolResult) -> McpAnswer:
             parts.append(f"({block.type} left out)")
     if not parts and result.structured_content is not None:
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
-    return McpAnswer("\n".join(parts) or "(no output)", "error" if result.is_error else "ok")
+    return {"text": "\n".join(parts) or "(no output)", "status": "error" if result.is_error else "ok"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arpo_env.cache import normalise_query
+from arpo_env.search.search_backend import normalise_query
 from arpo_env.text import normalise_unicode
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from arpo_env.cache import Cache, CacheMiss, normalise_query
+from arpo_env.cache import NOTHING_SECONDS, Cache, CacheMiss
 from arpo_env.net import ServiceError
-from arpo_env.search.search_backend import CachedSearch, Hit, RecordedSearch, SearchBackend
+from arpo_env.search.search_backend import CachedSearch, Hit, RecordedSearch, SearchBackend, normalise_query
 
 
 class Counted:
@@ -103,24 +103,25 @@ def test_failures_are_never_stored(file: Path) -> None:
     assert ask(cache, Counted("now")) == "now"
 
 
-def test_an_answer_expires_after_the_time_of_its_kind(file: Path) -> None:
-    cache, call = Cache(file, ttl={"page": 0.2}), Counted()
-    for kind in ("page", "search", "page", "search"):
-        ask(cache, call, kind=kind)
+def test_an_answer_expires_after_its_time_and_a_failure_never_replaces_one(file: Path) -> None:
+    cache, call = Cache(file), Counted()
+    for seconds in (0.2, None, 0.2):
+        ask(cache, call, query=str(seconds), lifetime=lambda value, seconds=seconds: seconds)
     assert call.calls == 2
     time.sleep(0.25)
-    assert ask(Cache(file, mode="replay"), Counted(), kind="page") == "answer"  # however old
-    for kind in ("page", "search"):
-        ask(cache, call, kind=kind)
-    assert call.calls == 3
+    assert ask(Cache(file, mode="replay"), Counted(), query="0.2") == "answer"  # however old
+    assert ask(cache, Counted("failed"), query="0.2", lifetime=lambda value: 0.0) == "failed"
+    assert ask(Cache(file, mode="replay"), Counted(), query="0.2") == "answer"
+    assert ask(cache, call, query="None") == "answer"
+    assert call.calls == 2
 
 
 def test_what_found_nothing_is_kept_for_an_hour(file: Path) -> None:
-    cache = Cache(file)
-    ask(cache, Counted([]), negative=lambda value: not value)
-    ask(cache, Counted([1]), query="other", negative=lambda value: not value)
+    search = CachedSearch(Library(), cache := Cache(file))
+    for query in ("nothing", "one"):
+        asyncio.run(search.search(query, 5))
     ages = sorted((r.status, r.expires and round(r.expires - r.created)) for r in cache.store.records())
-    assert ages == [("found", None), ("nothing", 3600)]
+    assert ages == [("found", None), ("nothing", NOTHING_SECONDS)]
 
 
 def test_a_value_that_is_no_json_is_refused(file: Path) -> None:
@@ -136,13 +137,9 @@ def test_any_text_survives(file: Path) -> None:
     assert ask(Cache(file), Counted(text), query=text) == ask(Cache(file), Counted(), query=text) == text
 
 
-def test_unknown_modes_and_kinds_are_named_with_the_nearest(file: Path) -> None:
+def test_an_unknown_mode_is_named_with_the_nearest(file: Path) -> None:
     with pytest.raises(ValueError, match="did you mean 'replay'"):
         Cache(file, mode="replya")
-    with pytest.raises(ValueError, match="did you mean 'search'"):
-        Cache(file, ttl={"serach": 1})
-    with pytest.raises(ValueError, match="did you mean 'page'"):
-        ask(Cache(file), Counted(), kind="pages")
 
 
 # one call for many
@@ -248,8 +245,8 @@ def test_a_cache_goes_on_in_a_child_process(file: Path, method: str) -> None:
 
 
 def test_a_cache_can_be_pickled(file: Path) -> None:
-    copy = pickle.loads(pickle.dumps(Cache(file, mode="replay", ttl={"page": 5})))
-    assert (copy.path, copy.mode, copy.ttl["page"]) == (file, "replay", 5)
+    copy = pickle.loads(pickle.dumps(Cache(file, mode="replay")))
+    assert (copy.path, copy.mode) == (file, "replay")
 
 
 # search

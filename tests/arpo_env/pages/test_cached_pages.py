@@ -85,13 +85,3 @@ def test_a_passing_fault_is_asked_for_again_and_a_replay_repeats_it(file: Path, 
     assert asyncio.run(replay.read("u")).title == "A title"
     with pytest.raises(CacheMiss, match=r"no page of shelf .* for url 'other'"):
         asyncio.run(replay.read("other"))
-
-
-def test_a_passing_fault_puts_nothing_in_the_place_of_a_page(file: Path) -> None:
-    shelf = Shelf()
-    pages = CachedPages(shelf, Cache(file, ttl={"page": 0.0}))
-    asyncio.run(pages.read("u"))
-    shelf.faults = {"u": "the site failed (status 503)"}
-    with pytest.raises(PageError):
-        asyncio.run(pages.read("u"))
-    assert asyncio.run(CachedPages(shelf, Cache(file, mode="replay")).read("u")).title == "A title"

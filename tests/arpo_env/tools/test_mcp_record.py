@@ -178,7 +178,7 @@ def test_an_http_server_is_replayed_without_a_connection(tmp_path: Path) -> None
         process.kill()
         process.wait()
         close_connections()
-    again = f"HTTP://me:hunter2@127.0.0.1:{port}/mcp?api_key=hunter2"
+    again = f"HTTP://me:hunter2@127.0.0.1:{port}/mcp"
     replay = Cache(tmp_path / "c.sqlite", mode="replay")
     (tool,) = mcp_tools(again, allow=["add"], headers={"Authorization": "hunter2"}, cache=replay)
     assert call(tool, a=1, b=2) == ("3", "ok")
@@ -191,17 +191,17 @@ def test_an_http_server_is_replayed_without_a_connection(tmp_path: Path) -> None
     ("server", "env", "headers", "name"),
     [
         ("npx -y srv", {}, {}, "npx -y srv"),
-        ("srv --api-key hunter2 --port 1", {}, {}, "srv --api-key '***' --port 1"),
-        ("srv --api-key=hunter2 API_TOKEN=hunter2", {}, {}, "srv '--api-key=***' 'API_TOKEN=***'"),
-        ("srv --header 'Authorization: Bearer hunter2'", {}, {}, "srv --header 'Authorization: ***'"),
-        ("srv postgres://me:hunter2@host/db", {}, {}, "srv 'postgres://***@host/db'"),
-        ("srv https://h/x?token=hunter2&a=1", {}, {}, "srv 'https://h/x?a=1'"),
-        ("srv sk-hunter2hunter2hunter2", {}, {}, "srv '***'"),
+        ("srv --api-key hunter2 --port 1", {}, {}, "srv --api-key *** --port 1"),
+        ("srv --api-key=hunter2 API_TOKEN=hunter2", {}, {}, "srv --api-key=*** API_TOKEN=***"),
+        ("srv --header 'Authorization: Bearer hunter2'", {}, {}, "srv --header Authorization: Bearer ***"),
+        ("srv postgres://me:hunter2@host/db", {}, {}, "srv postgres://***@host/db"),
+        ("srv https://h/x?token=hunter2&a=1", {}, {}, "srv https://h/x?token=***&a=1"),
+        ("srv sk-hunter2hunter2hunter2", {}, {}, "srv ***"),
         ("srv --keyword cats --verbose", {}, {}, "srv --keyword cats --verbose"),
-        ("srv", {"TZ": "UTC", "MY_API_KEY": "hunter2", "DB": "pg://a:hunter2@h"}, {}, "DB='pg://***@h' TZ=UTC srv"),
-        ("HTTPS://me:hunter2@Host.org:443/mcp/", {}, {}, "https://host.org/mcp"),
-        ("https://h/mcp?apiKey=hunter2&profile=b#x", {}, {}, "https://h/mcp?profile=b"),
-        ("https://h:8/mcp", {}, {"Authorization": "hunter2", "X-Team": "a"}, "https://h:8/mcp X-Team: a"),
+        ("srv", {"TZ": "UTC", "MY_API_KEY": "hunter2", "DB": "pg://a:hunter2@h"}, {}, "DB=pg://***@h TZ=UTC srv"),
+        ("HTTPS://me:hunter2@Host.org:443/mcp", {}, {}, "https://host.org/mcp"),
+        ("https://h/mcp?apiKey=hunter2&profile=b#x", {}, {}, "https://h/mcp?apiKey=***&profile=b"),
+        ("https://h:8/mcp", {}, {"Authorization": "hunter2", "X-Team": "a"}, "X-Team=a https://h:8/mcp"),
         ("http://[::1]:80/mcp", {}, {"Cookie": "hunter2", "X-Api-Key": "hunter2"}, "http://[::1]/mcp"),
     ],
 )

@@ -148,19 +148,6 @@ def test_a_server_that_cannot_start_says_what_it_wrote() -> None:
         mcp_tools(shlex.join([sys.executable, "-c", "import nowhere"]))
 
 
-@pytest.mark.parametrize(
-    ("server", "options", "told"),
-    [
-        ("", {}, "command line"),
-        ("http://127.0.0.1:1/mcp", {"env": {"KEY": "x"}}, "`headers`, not `env`"),
-        (COMMAND, {"headers": {"Authorization": "x"}}, "`env`, not `headers`"),
-    ],
-)
-def test_what_does_not_fit_the_kind_of_server_is_refused(server: str, options: dict[str, object], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        mcp_tools(server, **options)  # type: ignore[arg-type]
-
-
 def test_a_command_gets_the_variables_it_is_given_and_not_all_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARPO_SECRET", "ours")
     reader = tool(COMMAND, "variable", env={"GIVEN": "yes"})

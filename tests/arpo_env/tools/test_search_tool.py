@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-import arpo_env.pages
 from arpo_env import Hit, SearchBackend, SearchTool
 from arpo_env.net import ServiceError
-from arpo_env.tools.search_tool import NOTHING, clean_query, render
+from arpo_env.pages import PageError
+from arpo_env.search.search_backend import bare_query
+from arpo_env.tools.search_tool import NOTHING, render
 from arpo_env.tools.tool import ToolResult
 
 
@@ -78,7 +79,7 @@ def test_nothing_found_is_said() -> None:
     ],
 )
 def test_what_models_put_around_a_query_is_taken_off(text: str, query: str) -> None:
-    assert clean_query(text) == query
+    assert bare_query(text) == query
 
 
 @pytest.mark.parametrize("query", ["", "  ", '""', "search query:", "???", "x" * 2001])
@@ -121,10 +122,6 @@ class ReadPage:
     text: str
 
 
-class PageFault(Exception):
-    """Stands for PageError where pages can not be read."""
-
-
 class Pages:
     """A reader that knows the odd pages, and how many it reads at once."""
 
@@ -140,7 +137,7 @@ class Pages:
         await asyncio.sleep(0.01 + self._delay)
         self.at_once -= 1
         if int(url[-1]) % 2 == 0:
-            raise PageFault(url)
+            raise PageError(url, "gone")
         return ReadPage(url, "", f"The whole page of {url}. " * 50)
 
 
@@ -153,27 +150,16 @@ class Notes:
         return "What the pages say."
 
 
-@pytest.fixture
-def _pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    def passage(text: str, snippet: str, characters: int = 3000) -> str:
-        return "x" * 2 * characters + f"[around {snippet}] {text[:20]}"
-
-    monkeypatch.setattr(arpo_env.pages, "PageError", PageFault, raising=False)
-    monkeypatch.setattr(arpo_env.pages, "passage", passage, raising=False)
-
-
-@pytest.mark.usefixtures("_pages")
 def test_the_first_pages_are_read_at_once_and_a_bad_one_loses_only_itself() -> None:
     reader = Pages()
     text = ask(SearchTool(Answers(*HITS), reader=reader, pages=4), "x").text
     assert reader.read_ones == [hit.url for hit in HITS[:4]]
     assert reader.most == 4
-    assert "[around Snippet 1.] The whole page of ht" in text
+    assert "The whole page of https://example.org/1" in text
     assert "\nSnippet 2." in text
     assert "\nSnippet 7." in text
 
 
-@pytest.mark.usefixtures("_pages")
 def test_a_summariser_gets_query_context_and_pages() -> None:
     notes = Notes()
     tool = SearchTool(Answers(*HITS), reader=Pages(), summariser=notes)
