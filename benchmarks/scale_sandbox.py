@@ -48,7 +48,7 @@ class SimulatedContainer:
     def __init__(self, pool: Pool, host: Host, slots: int) -> None:
         self.pool, self.host, self.slots, self.state = pool, host, slots, "starting"
         self.groups: set[SessionGroup] = set()
-        self.served = self.missed_pings = self.bloated_pings = 0
+        self.served = self.missed_pings = 0
 
     @property
     def free(self) -> int:
@@ -69,7 +69,7 @@ class SimulatedContainer:
 def sandbox_pool(slots: int) -> Pool:
     """Return a sandbox's pool whose containers are simulated, with up to 64 slots each."""
     each = min(slots, 64)
-    options = SandboxOptions(sessions=each, backend="unsafe_local", containers=-(-slots // each), recycle_after=10**9)
+    options = SandboxOptions(sessions=each, backend="unsafe_local", containers=-(-slots // each))
     pool = Pool(options, [Host(None)])
     pool.backend = "unsafe_local"  # of it no isolation is demanded
     monitor: Any = object()

@@ -24,7 +24,7 @@ from typing import Any
 import docker
 
 sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
-from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
+from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter, pool
 
 RESULTS = Path(__file__).parent / "results"
 HOSTILE = (
@@ -116,7 +116,7 @@ def settle(sandbox: Sandbox) -> dict[str, Any]:
     """Wait until the container has come to rest, and return its condition."""
     condition: dict[str, Any] = {}
     for _ in range(100):
-        condition = sandbox.condition()[0]
+        condition = sandbox._pool.ping()[0].result(30)
         if condition["sessions"] == 0 and condition["free"] == condition["slots"]:
             break
         time.sleep(0.1)
@@ -125,9 +125,10 @@ def settle(sandbox: Sandbox) -> dict[str, Any]:
 
 def soak(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run it and return what was found."""
+    pool.RECYCLE_AFTER = 10**9
     limits = Limits(memory="4g", session_memory=512 << 20, grace=0.5, processes=64)
     client = docker.from_env()
-    with Sandbox.open_sync("docker", limits, containers=1, sessions=128, recycle_after=10**9) as sandbox:
+    with Sandbox.open_sync("docker", limits, containers=1, sessions=128) as sandbox:
         warm = Soak(sandbox, 10 * arguments.sessions, arguments.hostile)
         _all_at_once(warm, arguments.sessions)
         containers = {one.id for one in client.containers.list(filters={"label": "arpo.sandbox=1"})}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import importlib.util
-import logging
 import os
 import select
-import shlex
 import shutil
 import socket
 import subprocess
@@ -16,25 +14,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from sandbox.errors import SandboxError, SandboxUnavailable
-from sandbox.options import unenforced_limits
+from sandbox.options import UNENFORCED, unenforced_limits
 
-State = Literal["ok", "missing", "no_engine", "not_running", "not_permitted", "too_old"]
-OLDEST_API = (1, 40)
-"""The API of Docker Engine 19.03."""
 _DAEMON_PLACES = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 """Where the daemon may be, apart from an ordinary user's PATH."""
-_WORDS = {
-    "missing": "is not installed",
-    "no_engine": "has no engine here, only its command line",
-    "not_running": "does not answer",
-    "not_permitted": "refuses this user",
-    "too_old": "is too old",
-}
+_WORDS = {"missing": "is not installed", "not_running": "does not answer", "not_permitted": "refuses this user"}
 
 
 @dataclass(frozen=True)
@@ -42,13 +30,12 @@ class DockerDiagnosis:
     """Whether Docker can be used.
 
     Attributes:
-        state: "ok", or the problem: "missing" (nothing is installed), "no_engine" (only the command line is installed),
-            "not_running", "not_permitted", "too_old".
+        state: "ok", or the problem: "missing", "not_running" or "not_permitted".
         detail: what was found.
         cure: the command that fixes it; empty if the state is "ok".
     """
 
-    state: State
+    state: Literal["ok", "missing", "not_running", "not_permitted"]
     detail: str
     cure: str = ""
 
@@ -67,12 +54,9 @@ def check_docker(host: str | None = None) -> DockerDiagnosis:
     import docker.errors
 
     try:
-        client = connect(host, timeout=5)
-        with contextlib.closing(client):
-            return _judge(client.version())
-    except docker.errors.InvalidVersion as error:
-        return _too_old(_first_line(error))
-    except (docker.errors.DockerException, OSError) as error:
+        with contextlib.closing(connect(host, timeout=5)) as client:
+            return DockerDiagnosis("ok", f"engine {client.version().get('Version', 'of unknown version')}")
+    except (docker.errors.DockerException, SandboxUnavailable, OSError) as error:
         return _explain(error, host or os.environ.get("DOCKER_HOST", ""))
 
 
@@ -80,75 +64,46 @@ def connect(host: str | None = None, timeout: float = 60) -> Any:
     """Return a client of an engine.
 
     Args:
-        host: "unix:///path", "tcp://name:port" (TLS by DOCKER_TLS_VERIFY and DOCKER_CERT_PATH) or "ssh://name"
-            (needs paramiko); None uses what DOCKER_HOST names, or the engine on this machine.
+        host: "unix:///path", "tcp://name:port" (TLS by DOCKER_TLS_VERIFY and DOCKER_CERT_PATH) or "ssh://user@name",
+            which opens a tunnel with the `ssh` program; None uses what DOCKER_HOST names, or this machine's engine.
         timeout: seconds an answer may take.
 
     Raises:
         docker.errors.DockerException: it does not answer.
+        SandboxUnavailable: ssh has failed.
     """
     import docker
-    import docker.errors
 
-    environment = {**os.environ, "DOCKER_HOST": host} if host else dict(os.environ)
-    if environment.get("DOCKER_HOST", "").startswith("ssh://") and importlib.util.find_spec("paramiko") is None:
-        raise docker.errors.DockerException(
-            "ssh needs paramiko: pip install 'docker[ssh]'; or forward the socket yourself "
-            "(ssh -nNTL /tmp/box.sock:/var/run/docker.sock box) and name unix:///tmp/box.sock"
-        )
+    name = host or os.environ.get("DOCKER_HOST", "")
+    address = _tunnel_to(name) if name.startswith("ssh://") else name
+    environment = {**os.environ, "DOCKER_HOST": address} if address else dict(os.environ)
     return docker.from_env(timeout=int(timeout), environment=environment)
 
 
-def _judge(version: dict[str, Any]) -> DockerDiagnosis:
-    engine, api = version.get("Version", "of unknown version"), version.get("ApiVersion", "0.0")
-    # compared as numbers: as texts, 1.9 would be newer than 1.40
-    if tuple(int(part) for part in api.split(".")) < OLDEST_API:
-        return _too_old(f"engine {engine} has API {api}; 1.{OLDEST_API[1]} is needed")
-    return DockerDiagnosis("ok", f"engine {engine}")
-
-
-def _too_old(detail: str) -> DockerDiagnosis:
-    return DockerDiagnosis("too_old", detail, "upgrade it to Docker Engine 19.03 or newer")
-
-
 def _explain(error: BaseException, host: str) -> DockerDiagnosis:
-    # before the others: the engine may well run, and starting it would not help
-    if isinstance(error, PermissionError) or "Permission denied" in str(error):
-        where, cure = host or "/var/run/docker.sock", "sudo usermod -aG docker $USER, then log in again"
-        return DockerDiagnosis("not_permitted", f"no permission for {where}", cure)
-    detail = f"{host}: {_first_line(error)}" if host else _first_line(error)
+    words = str(error).partition("\n")[0][:200]
+    detail = f"{host}: {words}" if host else words
     # another machine: what is installed on this one says nothing about it
     if host and not host.startswith("unix://"):
         cure = f"start the engine there, or name another host; to test: docker -H {host} version"
         return DockerDiagnosis("not_running", detail, cure)
-    if _has_daemon():
+    # before the others: the engine may well run, and starting it would not help
+    if isinstance(error, PermissionError) or "Permission denied" in str(error):
+        where, cure = host or "/var/run/docker.sock", "sudo usermod -aG docker $USER, then log in again"
+        return DockerDiagnosis("not_permitted", f"no permission for {where}", cure)
+    if shutil.which("dockerd") or shutil.which("dockerd", path=os.pathsep.join(_DAEMON_PLACES)):
         return DockerDiagnosis("not_running", detail, "sudo systemctl start docker (without systemd: sudo dockerd &)")
-    if shutil.which("docker"):
-        cure = "sudo apt-get install docker.io, or start Docker Desktop, or set DOCKER_HOST to an engine elsewhere"
-        return DockerDiagnosis("no_engine", f"there is a docker command, but no dockerd; {detail}", cure)
-    return DockerDiagnosis("missing", "neither docker nor dockerd is on PATH", "sudo apt-get install docker.io")
+    cure = "sudo apt-get install docker.io, or start Docker Desktop, or set DOCKER_HOST to an engine elsewhere"
+    return DockerDiagnosis("missing", f"there is no dockerd; {detail}", cure)
 
 
-def _has_daemon() -> bool:
-    return bool(shutil.which("dockerd") or shutil.which("dockerd", path=os.pathsep.join(_DAEMON_PLACES)))
+# An engine is named as in DOCKER_HOST: unix:///var/run/docker.sock, tcp://host:2376, ssh://user@host:22, which may be
+# followed by the path of the engine's socket.
 
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0][:200]
-
-
-# An engine is named as in DOCKER_HOST: unix:///var/run/docker.sock, tcp://host:2376 (TLS by DOCKER_TLS_VERIFY and
-# DOCKER_CERT_PATH), ssh://user@host:22, followed by the path of the engine's socket where it is not the usual one. For
-# ssh:// a tunnel is opened with the `ssh` program, its configuration and its agent; the environment variable ARPO_SSH
-# replaces the command, such as ARPO_SSH="ssh -F my_config".
-
-SSH_VARIABLE = "ARPO_SSH"
 _SOCKET = "/var/run/docker.sock"
-_PREFIX = "arpo-ssh-"
 _READY = b"ready\n"
 _OPEN_SECONDS = 30.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
-_log = logging.getLogger(__name__)
 
 
 class Host:
@@ -164,24 +119,6 @@ class Host:
         self.fault = ""
         self.closed_until = 0.0
         self._delay = _FIRST_DELAY
-        self._tunnel: Tunnel | None = None
-        self._lock = threading.Lock()
-
-    def address(self) -> str | None:
-        """Return what the Docker SDK connects to; opens a tunnel if one is needed and not open.
-
-        Raises:
-            SandboxUnavailable: the tunnel cannot be opened.
-        """
-        if self.name is None or not self.name.startswith("ssh://"):
-            return self.name
-        with self._lock:
-            # under the lock, since two containers that start at once would each open a tunnel
-            if self._tunnel is None or not self._tunnel.alive():
-                if self._tunnel is not None:
-                    self._tunnel.close()
-                self._tunnel = Tunnel(self.name)
-            return self._tunnel.address
 
     def failed(self, fault: str) -> None:
         """Do not try the engine for a while, longer each time."""
@@ -192,13 +129,6 @@ class Host:
     def worked(self) -> None:
         """Forget earlier failures."""
         self.fault, self.closed_until, self._delay = "", 0.0, _FIRST_DELAY
-
-    def close(self) -> None:
-        """Close the tunnel."""
-        with self._lock:
-            tunnel, self._tunnel = self._tunnel, None
-            if tunnel is not None:
-                tunnel.close()
 
     def __str__(self) -> str:
         return self.name or os.environ.get("DOCKER_HOST") or "this machine"
@@ -214,8 +144,7 @@ def hosts_of(names: Sequence[str] | None) -> list[Host]:
         raise ValueError(f"hosts={names!r}; it has to be a list, such as [{names!r}]")
     if names is None:
         given = os.environ.get("DOCKER_HOST", "")
-        # one engine is left to the Docker SDK, which reads its variables itself; for ssh:// it would need paramiko
-        if "," not in given and not given.startswith("ssh://"):
+        if "," not in given:  # one engine is left to the Docker SDK, which reads its variables itself
             return [Host(None)]
         names = [name.strip() for name in given.split(",") if name.strip()]
     if not names:
@@ -239,103 +168,86 @@ def _check(name: str) -> None:
         )
 
 
-class Tunnel:
+class _Tunnel:
     """A local socket that leads to the remote engine's socket, held open by an `ssh` process.
 
     The process waits for the end of its standard input, which comes when this program ends, however it ends.
-
-    Raises:
-        SandboxUnavailable: ssh has failed; the message has its own words.
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        _remove_stale()
-        self._directory = tempfile.mkdtemp(prefix=_PREFIX)
+        self._directory = tempfile.mkdtemp(prefix="arpo-ssh-")
         self.address = f"unix://{self._directory}/docker.sock"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        parts = urlsplit(name)
+        # no questions to a user, no connection that another program owns, and an end if the tunnel cannot be made
+        command = ["ssh", "-T", "-o", "ExitOnForwardFailure=yes", "-o", "BatchMode=yes", "-o", "ControlPath=none"]
+        command += ["-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15"]
+        command += ["-p", str(parts.port)] if parts.port else []
+        command += ["-l", parts.username] if parts.username else []
+        command += ["-L", f"{self._directory}/docker.sock:{parts.path.rstrip('/') or _SOCKET}", "--"]
         try:
-            self._process = subprocess.Popen(
-                self._command(),
+            self.process = subprocess.Popen(
+                [*command, parts.hostname or "", "echo ready; exec cat > /dev/null"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 start_new_session=True,  # Ctrl-C is for us: the containers are closed through the tunnel
             )
         except OSError as error:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._log.close()
             raise SandboxUnavailable(f"{name}: ssh does not start ({error}); install openssh-client") from error
         if not self._ready():
-            words = self._last_words()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(1)
+            self._log.seek(0)
+            words = self._log.read()[-2000:].decode("utf-8", "replace").strip()
             self.close()
-            raise SandboxUnavailable(f"{name}: no tunnel: {words}")
-
-    def _command(self) -> list[str]:
-        parts = urlsplit(self._name)
-        # no questions to a user, no connection that another program owns, and an end if the tunnel cannot be made
-        options = ["-T", "-o", "ExitOnForwardFailure=yes", "-o", "BatchMode=yes", "-o", "ControlPath=none"]
-        options += ["-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15"]
-        if parts.port:
-            options += ["-p", str(parts.port)]
-        if parts.username:
-            options += ["-l", parts.username]
-        forward = ["-L", f"{self._directory}/docker.sock:{parts.path.rstrip('/') or _SOCKET}"]
-        there = "echo ready; exec cat > /dev/null"
-        program = shlex.split(os.environ.get(SSH_VARIABLE) or "ssh")
-        return [*program, *options, *forward, "--", parts.hostname or "", there]
+            raise SandboxUnavailable(f"{name}: no tunnel: {words or f'not ready within {_OPEN_SECONDS:.0f} s'}")
 
     def _ready(self) -> bool:
         """Wait until the remote command runs, which is after the tunnel has been set up."""
-        out = self._process.stdout
-        if out is None:
-            return False
-        seen = b""
-        deadline = time.monotonic() + _OPEN_SECONDS
-        while _READY not in seen:  # a login script may have printed something before
+        seen, deadline = b"", time.monotonic() + _OPEN_SECONDS
+        while self.process.stdout and _READY not in seen:  # a login script may have printed something before
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([out], [], [], left)[0]:
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
                 return False
-            data = os.read(out.fileno(), 4096)
+            data = os.read(self.process.stdout.fileno(), 4096)
             if not data:
                 return False
             seen += data
         return True
 
-    def _last_words(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)
-        self._log.seek(0)
-        words = self._log.read()[-2000:].decode("utf-8", "replace").strip()
-        return words or f"ssh has printed nothing within {_OPEN_SECONDS:.0f} s"
-
-    def alive(self) -> bool:
-        """Whether the `ssh` process still runs."""
-        return self._process.poll() is None
-
     def close(self) -> None:
         """End the `ssh` process and remove the socket."""
-        self._process.terminate()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self.process.kill()
+        self.process.communicate()  # waits, and closes the pipes
         self._log.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def _remove_stale() -> None:
-    """Remove the sockets of programs that were killed: those that nobody listens on any more."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/docker.sock"):
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as trial:
-            try:
-                trial.connect(str(path))
-            except ConnectionRefusedError:
-                shutil.rmtree(path.parent, ignore_errors=True)
+_tunnels: dict[tuple[int, str], _Tunnel] = {}  # by process, since a forked one must not end those of its parent
+_tunnels_lock = threading.Lock()
+
+
+def _tunnel_to(name: str) -> str:
+    """Return the address of a tunnel to an engine, which is opened if it is not open; raises SandboxUnavailable."""
+    with _tunnels_lock:
+        key = (os.getpid(), name)
+        found = _tunnels.get(key)
+        if found is None or found.process.poll() is not None:
+            if found is not None:
+                found.close()
+                del _tunnels[key]
+            found = _tunnels[key] = _Tunnel(name)
+        return found.address
+
+
+def _close_tunnels() -> None:
+    for (pid, _), tunnel in _tunnels.items():
+        if pid == os.getpid():
+            tunnel.close()
+
+
+atexit.register(_close_tunnels)
 
 
 # What sandboxes have on engines. A container ends by itself with its client. One is left over only if it was created
@@ -357,7 +269,6 @@ class ContainerInfo:
         state: as the engine reports it, such as "running" or "created".
         age: seconds since it was created.
         image: the image it was created from.
-        memory: bytes it uses; 0 where the engine does not report them.
         client: process that opened it; 0 if unknown.
         client_host: machine of that process.
         orphan: its client is gone. The client can be looked up on its own machine only; on other machines, only a
@@ -369,7 +280,6 @@ class ContainerInfo:
     state: str
     age: float
     image: str
-    memory: int
     client: int
     client_host: str
     orphan: bool
@@ -417,13 +327,11 @@ def describe_unenforced_limits(backend: str, host: str | None = None) -> list[st
     """
     if backend == "command":
         return []
-    if backend != "docker":
-        return list(unenforced_limits(backend).values())
-    found: list[str] = []
-    for one in _hosts(host):
+    names: list[str] = [] if backend == "docker" else unenforced_limits(None)
+    for one in _hosts(host) if backend == "docker" else ():
         with _client(one) as client:
-            found += unenforced_limits(backend, client.info()).values()
-    return list(dict.fromkeys(found))
+            names += unenforced_limits(client.info())
+    return [UNENFORCED[name] for name in dict.fromkeys(names)]
 
 
 def _hosts(name: str | None) -> list[Host]:
@@ -435,58 +343,38 @@ def _client(host: Host) -> Iterator[Any]:
     import docker.errors
 
     try:
-        with contextlib.closing(connect(host.address())) as client:
+        with contextlib.closing(connect(host.name)) as client:
             yield client
     except (docker.errors.DockerException, OSError) as error:
         raise SandboxUnavailable(f"the Docker engine of {host} does not answer: {error}") from error
-    finally:
-        host.close()
 
 
 def _containers_of(host: Host) -> list[ContainerInfo]:
     with _client(host) as client:
         # `all`: also those that do not run
         found = client.api.containers(all=True, filters={"label": f"{_LABEL}=1"})
-        return [_info(client, host, one) for one in sorted(found, key=lambda one: one["Created"])]
+        return [_info(host, one) for one in sorted(found, key=lambda one: one["Created"])]
 
 
-def _info(client: Any, host: Host, found: dict[str, Any]) -> ContainerInfo:
+def _info(host: Host, found: dict[str, Any]) -> ContainerInfo:
     labels = found["Labels"]
     age = max(0.0, time.time() - found["Created"])
     pid, machine = int(labels.get(f"{_LABEL}.client", 0)), labels.get(f"{_LABEL}.client_host", "")
     # its client may be about to start a container that is younger
     never_started = found["State"] == "created" and age > _STARTING
-    client_gone = machine == socket.gethostname() and not client_is_alive(pid, found["Created"])
-    memory = _memory(client, found["Id"]) if found["State"] == "running" else 0
+    client_gone = machine == socket.gethostname() and not _is_alive(pid)
     orphan = never_started or client_gone
-    return ContainerInfo(
-        host.name or "", found["Id"][:12], found["State"], age, found["Image"], memory, pid, machine, orphan
-    )
+    return ContainerInfo(host.name or "", found["Id"][:12], found["State"], age, found["Image"], pid, machine, orphan)
 
 
-def client_is_alive(pid: int, before: float) -> bool:
-    """Whether a process exists that was started before a time; a later one only has the same number."""
+def _is_alive(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            ticks = int(file.read().rpartition(")")[2].split()[19])
-        with open("/proc/uptime") as file:
-            booted = time.time() - float(file.read().split()[0])
-    except FileNotFoundError:
-        return not os.path.exists("/proc/uptime")  # macOS has no /proc at all; where there is one, the process is gone
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # 2 s for rounding: the engine reports whole seconds, and the clocks are read one after the other
-    return booted + ticks / os.sysconf("SC_CLK_TCK") <= before + 2
-
-
-def _memory(client: Any, container: str) -> int:
-    import docker.errors
-
-    with contextlib.suppress(docker.errors.DockerException, OSError):
-        # `one_shot`: otherwise the engine waits for a second reading, to compute the use of the CPU
-        usage = client.api.stats(container, stream=False, one_shot=True).get("memory_stats", {})
-        return int(usage.get("usage", 0))
-    return 0
+    except PermissionError:  # of another user
+        pass
+    return True
 
 
 def _remove(remove: Any, name: str) -> bool:

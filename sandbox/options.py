@@ -10,26 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# How much a sandbox and each of its sessions may use, and which limits a backend cannot enforce.
-#
-# Every limit is enforced by the kernel or by the supervisor. Exceptions are documented at the field, and reported at
-# run time by a warning and in `Sandbox.isolation`.
-
 _LEAST_MEMORY = 64 << 20
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_REASONS = {
-    "cpus": "Limits.cpus is not enforced: {backend} has no CPU controller; cells share the CPUs of the whole machine",
-    "memory": "Limits.memory is enforced by the watchdog alone: the engine's kernel has no memory controller",
-    "pids": "the processes of a container are not limited, only those of each group: the engine's kernel has no pids "
-    "controller",
-}
-_MISSING = {
-    "cpus": "Limits.cpus is not enforced: the container's control group does not limit its CPUs to that",
-    "memory": "Limits.memory is enforced by the watchdog alone: the container has no control group with a memory limit",
-    "pids": "the container's processes are not limited, only those of each group, where groups have their own users",
+UNENFORCED = {
+    "cpus": "Limits.cpus is not enforced: there is no CPU controller here; cells share the CPUs of the whole machine",
+    "memory": "Limits.memory is enforced by the watchdog alone: there is no control group with a memory limit",
+    "pids": "the processes of a container are not limited, only those of each group, where groups have their own users",
     "disk": "Limits.disk is not enforced: the groups of sessions share one file system, whose size limits all together",
     "network": "the container has a network; the refusal of sockets, and the network's own rules, keep code from it",
 }
+"""Limits that some place cannot enforce, and what that means; `Sandbox.isolation` has their names."""
 _CONTROLLERS = {"cpus": ("CpuCfsPeriod", "CpuCfsQuota"), "memory": ("MemoryLimit",), "pids": ("PidsLimit",)}
 # shared by all containers of this program, so that each limit is warned of once
 _warned: set[str] = set()
@@ -104,41 +94,22 @@ def parse_size(size: str | int) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def unenforced_limits(backend: str, info: Mapping[str, Any] | None = None) -> dict[str, str]:
-    """Return which limits cannot be enforced ("cpus", "memory", "pids"), and why.
-
-    Args:
-        backend: "docker", "bubblewrap" or "unsafe_local".
-        info: what a Docker engine reports about itself.
-    """
+def unenforced_limits(info: Mapping[str, Any] | None) -> list[str]:
+    """Return the names of the limits that a Docker engine which reports this, or without one this machine, lacks."""
     if info is None:
-        missing = ["cpus"]
-    else:
-        # only an explicit False counts: engines that do not report a field may well have the controller
-        missing = [name for name, fields in _CONTROLLERS.items() if any(info.get(field) is False for field in fields)]
-    where = "the engine's kernel" if info is not None else backend
-    return {name: _REASONS[name].format(backend=where) for name in missing}
+        return ["cpus"]
+    # only an explicit False counts: engines that do not report a field may well have the controller
+    return [name for name, fields in _CONTROLLERS.items() if any(info.get(field) is False for field in fields)]
 
 
-def warn_of_unenforced_limits(backend: str, limits: Limits, info: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Warn once of each limit that was asked for and cannot be enforced; return their names."""
-    reasons = unenforced_limits(backend, info)
-    if limits.cpus is None:
-        reasons.pop("cpus", None)
-    _warn_once(reasons.values())
-    return tuple(reasons)
-
-
-def warn_of_missing_limits(names: Iterable[str]) -> None:
-    """Warn once of each of these limits, which a server has not found in its container."""
-    _warn_once(_MISSING[name] for name in names if name in _MISSING)
-
-
-def _warn_once(reasons: Iterable[str]) -> None:
-    for reason in reasons:
-        if reason not in _warned:
-            _warned.add(reason)
-            warnings.warn(reason, RuntimeWarning, stacklevel=3)
+def warn_of_unenforced_limits(names: Iterable[str], limits: Limits) -> tuple[str, ...]:
+    """Warn once of each of these limits that was asked for; return their names."""
+    found = tuple(name for name in names if name != "cpus" or limits.cpus is not None)
+    for name in found:
+        if name not in _warned:
+            _warned.add(name)
+            warnings.warn(UNENFORCED[name], RuntimeWarning, stacklevel=3)
+    return found
 
 
 PROFILES = ("minimal", "math", "data")
@@ -205,20 +176,14 @@ class SandboxOptions:
     wait: float = 600.0
     packages: tuple[str, ...] = ()
     backend: str = "auto"
-    recycle_after: int = 10_000
 
     def __post_init__(self) -> None:
-        for name, most in (("sessions", 128), ("containers", math.inf), ("recycle_after", math.inf)):
+        for name, most in (("sessions", 128), ("containers", math.inf)):
             _check_number(name, getattr(self, name), 1, most, whole=True)
         for name in ("start_wait", "wait"):
             _check_number(name, getattr(self, name), 1e-3)
         if not isinstance(self.limits, Limits):
             raise TypeError(f"limits={self.limits!r}; write Limits(...)")
-        # an empty text would be taken for None in some places, and for a name in others
-        for name in ("image", "runtime", "host"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, str) or not value):
-                raise ValueError(f"{name}={value!r}; it has to be a name, or None")
         if self.profile not in PROFILES:
             raise ValueError(f"there is no profile {self.profile!r}; choose one of {', '.join(PROFILES)}")
         if self.packages and self.image is not None:

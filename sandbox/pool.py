@@ -28,15 +28,15 @@ from sandbox.backends import PythonExiting, Stream, start_thread
 from sandbox.backends.registry import choose, start
 from sandbox.docker_engine import Host
 from sandbox.errors import BY_NAME, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
-from sandbox.options import SandboxOptions, warn_of_missing_limits
+from sandbox.options import SandboxOptions, warn_of_unenforced_limits
 from sandbox.server.wire import CLOSE, HELLO, INTERRUPT, OPEN, PING, REPLY, Frames, WireError, pack
 
 PING_INTERVAL = 5.0
 PING_TIMEOUT = 30.0
+RECYCLE_AFTER = 10_000
+"""A container that has held this many groups is replaced once the last of them is closed."""
 _TICK_INTERVAL = 0.1  # while requests wait
 _KILL_SECONDS, _END_SECONDS = 5.0, 10.0
-_IDLE_FRACTION = 8  # a container is judged by its memory while at most 1/8 of its slots are held
-_BLOATED_PINGS = 3  # in a row, since one cell may need much memory for a moment
 _CLOSED = "this sandbox is closed; open another"
 _log = logging.getLogger(__name__)
 Action = Callable[[], object]
@@ -190,7 +190,6 @@ class Container:
         groups: those that hold a slot.
         slots: how many groups it can hold now; `capacity` is how many it could when it opened.
         served: how many groups have held a slot so far.
-        bloated_pings: pings in a row that found too much memory in use.
         missed_pings: rounds of the monitor since the server last answered. Rounds and not seconds, since this program
             may have been suspended.
     """
@@ -201,7 +200,7 @@ class Container:
         self.state: Literal["starting", "open", "draining", "ended"] = "starting"
         self.connection: Connection | None = None
         self.groups: set[SessionGroup] = set()
-        self.served = self.missed_pings = self.bloated_pings = 0
+        self.served = self.missed_pings = 0
         self.thread: threading.Thread | None = None
         self._pool = pool
 
@@ -573,16 +572,12 @@ class Pool:
         usable = [host for host in self.hosts if host.closed_until <= now and id(host) not in tried]
         return min(usable, key=lambda host: sum(one.host is host for one in live), default=None)
 
-    def _wears_out(self, container: Container, memory: int = 0, limit: int = 0) -> bool:
-        """Start to drain a container that has served enough groups, lost its slots, or leaks memory.
+    def _wears_out(self, container: Container) -> bool:
+        """Start to drain a container that has served enough groups, or has lost its slots.
 
-        Only one container is drained at a time, unless it has no usable slot. Memory is judged while few groups are
-        open, since many could well be using it.
+        Only one container is drained at a time, unless it has no usable slot.
         """
-        few = len(container.groups) <= container.slots // _IDLE_FRACTION
-        if limit:
-            container.bloated_pings = container.bloated_pings + 1 if few and limit < 2 * memory else 0
-        worn = container.served >= self.options.recycle_after or container.bloated_pings >= _BLOATED_PINGS
+        worn = container.served >= RECYCLE_AFTER
         alone = not any(one.state == "draining" for one in self.containers)
         degraded = 2 * container.slots < container.capacity
         if container.state != "open" or not (container.slots <= 0 or ((worn or degraded) and alone)):
@@ -644,7 +639,7 @@ class Pool:
             chosen = len(self.hosts) > 1 or self.hosts[0].name is not None
             engine = "http" if self.options.backend == "http" else "docker"
             self.backend = engine if chosen else choose(self.options.backend)
-        return start(self.backend, replace(self.options, host=host.address()))
+        return start(self.backend, replace(self.options, host=host.name))
 
     def on_open(self, container: Container, facts: dict[str, Any]) -> None:
         """Use a container that has started, unless its isolation is not what the backend must provide."""
@@ -652,7 +647,7 @@ class Pool:
             self.on_start_failure(container, SandboxError(f"the sandbox ({self.backend}) is not isolated: {fault}"))
             container.give_up("it is not isolated")
             return
-        warn_of_missing_limits(facts.get("unenforced", ()))
+        warn_of_unenforced_limits(facts.get("unenforced", ()), self.options.limits)
         with self.lock:
             if container.state != "starting":
                 return
@@ -691,7 +686,7 @@ class Pool:
         with self.lock:
             container.missed_pings = 0
             container.slots = min(reply["slots"], container.capacity)
-            self.counts["recycled"] += self._wears_out(container, reply["memory"], reply["memory_limit"])
+            self.counts["recycled"] += self._wears_out(container)
             actions = self._dispatch()
         _run(actions)
 
@@ -793,8 +788,6 @@ class Pool:
         deadline = time.monotonic() + _END_SECONDS  # for all together
         for container in containers:
             container.join(max(0.0, deadline - time.monotonic()))
-        for host in self.hosts:
-            host.close()
         if self._monitor is not None and self._monitor is not threading.current_thread():
             self._monitor.join(_END_SECONDS)
 

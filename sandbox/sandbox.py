@@ -28,7 +28,6 @@ from sandbox.options import Limits, SandboxOptions, command_words, package_names
 from sandbox.pool import Pool, Steps, finish, finish_async
 
 BACKEND_VARIABLE = "ARPO_SANDBOX"
-_ANSWER_SECONDS = 30.0
 # weak, so that a forgotten sandbox is collected, and closed by its finalizer
 _open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 _default_lock = threading.Lock()
@@ -44,7 +43,6 @@ class PoolOptions(TypedDict, total=False):
     profile: str
     runtime: str | None
     hosts: Sequence[str] | None
-    recycle_after: int
     wait: float
     command: Sequence[str] | str | None
     start_wait: float
@@ -75,8 +73,6 @@ class Sandbox:
             - runtime: what Docker runs the containers with, such as "runsc"; None is the engine's default.
             - hosts: the Docker engines to spread the containers over: unix://, tcp:// and ssh://; None uses those of
               DOCKER_HOST, which may list several, separated by commas.
-            - recycle_after: a container that has served this many sessions (10,000) is replaced once the last of them
-              is closed.
             - wait: seconds that a request waits for a free slot before it fails with `SandboxFull` (600); longer while
               a container is being started.
             - command: for the backend "command": a list of words, or a text that is split as a shell does
@@ -204,19 +200,6 @@ class Sandbox:
         containers "replaced" after they died and "recycled" because they were worn out.
         """
         return self._pool.stats()
-
-    def condition(self) -> list[dict[str, Any]]:
-        """Ask each running container for its state; takes a moment.
-
-        Returns:
-            For each container: bytes of "memory" in use and "memory_limit" (0: none), number of "processes", live
-            "sessions", usable "slots", "free" slots, and "retired" slots, which could not be cleaned.
-
-        Raises:
-            SandboxError: a container does not answer.
-        """
-        self._pool.check_process()
-        return [future.result(_ANSWER_SECONDS) for future in self._pool.ping()]
 
     async def close(self) -> None:
         """End all sessions and containers; may be called twice."""

@@ -85,11 +85,10 @@ def ps(*, docker_host: DockerHost = None) -> None:
     """List the containers of all sandboxes."""
     from sandbox.docker_engine import containers
 
-    rows: list[Sequence[str]] = [("CONTAINER", "STATE", "AGE", "MEMORY", "CLIENT", "IMAGE", "HOST")]
+    rows: list[Sequence[str]] = [("CONTAINER", "STATE", "AGE", "CLIENT", "IMAGE", "HOST")]
     for one in containers(docker_host):
         client = f"{one.client} on {one.client_host or '?'}{' (gone)' if one.orphan else ''}"
-        memory = f"{one.memory / (1 << 20):.0f} MiB" if one.memory else "-"
-        rows.append((one.id, one.state, _span(one.age), memory, client, one.image, one.host or "-"))
+        rows.append((one.id, one.state, _span(one.age), client, one.image, one.host or "-"))
     write_table(rows)
 
 

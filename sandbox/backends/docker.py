@@ -26,7 +26,7 @@ from sandbox.backends.processes import SHARED_FILES, random_uids, server_config,
 from sandbox.docker_engine import connect
 from sandbox.errors import SandboxError
 from sandbox.images.build import build_image, preload_of, require_image
-from sandbox.options import SandboxOptions, parse_size, warn_of_unenforced_limits
+from sandbox.options import SandboxOptions, parse_size, unenforced_limits, warn_of_unenforced_limits
 from sandbox.server.bundle import BOOTSTRAP, greeting
 
 _PIECE = 1 << 16
@@ -203,7 +203,7 @@ def start_docker(options: SandboxOptions) -> DockerStream:
         require_image(client, image)
         info = client.info()
         first = _first_uid(info)
-        unenforced = warn_of_unenforced_limits("docker", options.limits, info)
+        unenforced = warn_of_unenforced_limits(unenforced_limits(info), options.limits)
         container = client.api.create_container(
             image,
             ["python3", "-I", "-c", BOOTSTRAP],

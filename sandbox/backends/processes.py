@@ -30,7 +30,7 @@ from typing import Any
 from sandbox.backends import START_SECONDS
 from sandbox.errors import SandboxError, SandboxUnavailable
 from sandbox.images.profiles import packages_directory, preload
-from sandbox.options import SandboxOptions, command_words, parse_size, warn_of_unenforced_limits
+from sandbox.options import SandboxOptions, command_words, parse_size, unenforced_limits, warn_of_unenforced_limits
 from sandbox.server.bundle import BOOTSTRAP, greeting
 
 _CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -161,45 +161,33 @@ def base_python() -> str:
     return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
 
 
-def server_config(
-    options: SandboxOptions,
-    root: str | None,
-    *,
-    first_uid: int = 0,
-    chown: bool = False,
-    own_user: bool = False,
-    own_account: bool = False,
-    fit: bool = False,
-    packages: str = "",
-    preload: Sequence[str] = (),
-) -> dict[str, Any]:
+def server_config(options: SandboxOptions, root: str | None, **facts: Any) -> dict[str, Any]:
     """Return the configuration for a server.
 
     Args:
         options: of the server.
         root: where the sessions' directories go; None lets it choose a place, and means that nothing is isolated.
-        first_uid: the user of the first group, others follow; 0 when all run as the server's user.
-        chown: the server has to give the slots to their users itself.
-        own_user: no other processes count as its user's, so that their number can be limited.
-        own_account: the control group that it is in is its own.
-        fit: the container was made by another program: the server finds out which users, slots and limits it has.
-        packages: a directory of packages for the code, as the server sees it.
-        preload: modules for the zygote to import.
+        facts: what else differs from backend to backend:
+
+            - first_uid: the user of the first group, others follow; 0 when all run as the server's user.
+            - chown: the server has to give the slots to their users itself.
+            - own_user: no other processes count as its user's, so that their number can be limited.
+            - own_account: the control group that it is in is its own.
+            - fit: the container was made by another program: the server finds out which users, slots and limits it has.
+            - packages: a directory of packages for the code, as the server sees it.
+            - preload: modules for the zygote to import.
     """
+    defaults = {"first_uid": 0, "chown": False, "own_user": False, "own_account": False, "fit": False, "packages": ""}
     return {
         "limits": asdict(options.limits),
         "memory": 0 if root is None else parse_size(options.limits.memory),
         "root": root,
         "sessions": options.sessions,
-        "first_uid": first_uid,
-        "chown": chown,
-        "own_user": own_user,
-        "own_account": own_account,
-        "fit": fit,
         "harden": root is not None,
-        "packages": packages,
-        "preload": list(preload),
+        "preload": preload(options.profile),
         "shared_files": SHARED_FILES,
+        **defaults,
+        **facts,
     }
 
 
@@ -207,8 +195,8 @@ def start_local(options: SandboxOptions) -> ProcessStream:
     """Start the server without any isolation."""
     command = [base_python(), "-I", "-c", BOOTSTRAP]
     packages = packages_directory(options.software)
-    config = server_config(options, None, packages=str(packages or ""), preload=preload(options.profile))
-    return ProcessStream(command, "none", config, warn_of_unenforced_limits("unsafe_local", options.limits))
+    config = server_config(options, None, packages=str(packages or ""))
+    return ProcessStream(command, "none", config, warn_of_unenforced_limits(unenforced_limits(None), options.limits))
 
 
 # The backend "bubblewrap": the server in namespaces of its own, without any daemon.
@@ -264,10 +252,11 @@ def start_bubblewrap(options: SandboxOptions) -> ProcessStream:
         chown=bool(first),
         own_user=not first and _counts_by_namespace(),
         packages=_PACKAGES if packages else "",
-        preload=preload(options.profile),
     )
     command = [*_bubblewrap_command(options, packages), base_python(), "-I", "-c", BOOTSTRAP]
-    return ProcessStream(command, "bubblewrap", config, warn_of_unenforced_limits("bubblewrap", options.limits))
+    return ProcessStream(
+        command, "bubblewrap", config, warn_of_unenforced_limits(unenforced_limits(None), options.limits)
+    )
 
 
 def _counts_by_namespace() -> bool:
@@ -443,6 +432,6 @@ def start_command(options: SandboxOptions) -> CommandStream:
             'the sandbox backend "command" needs a command, such as command="docker run -i --rm --network none '
             f'--read-only --tmpfs {ROOT}:exec IMAGE", or the same in {COMMAND_VARIABLE}'
         )
-    config = server_config(options, ROOT, first_uid=random_uids(), fit=True, preload=preload(options.profile))
+    config = server_config(options, ROOT, first_uid=random_uids(), fit=True)
     label = f"command({PurePath(words[0]).name})"
     return CommandStream(with_server(words, server_words(options.start_wait)), label, config, options.start_wait)

@@ -121,8 +121,8 @@ def test_what_the_command_prints_before_the_server_is_skipped() -> None:
 def test_the_smaller_limit_of_memory_holds() -> None:
     with open_or_skip("command", LIMITS, containers=1, sessions=4) as sandbox:
         assert "no(" not in sandbox.isolation
-        assert sandbox.condition()[0]["memory_limit"] == 4 << 30
+        assert sandbox._pool.ping()[0].result(30)["memory_limit"] == 4 << 30
     smaller = [word.replace("--memory=4294967296", "--memory=1g") for word in command_for(LIMITS, 4)]
     smaller = [word.replace("--memory-swap=4294967296", "--memory-swap=1g") for word in smaller]
     with Sandbox.open_sync("command", LIMITS, command=smaller, sessions=4) as sandbox:
-        assert sandbox.condition()[0]["memory_limit"] == 1 << 30
+        assert sandbox._pool.ping()[0].result(30)["memory_limit"] == 1 << 30

@@ -69,7 +69,6 @@ def test_a_container_in_use_is_listed_and_no_orphan(mine: Sandbox) -> None:
     (info,) = [one for one in admin.containers() if id_of(mine).startswith(one.id)]
     assert info.client == os.getpid()
     assert (info.state, info.orphan, info.host) == ("running", False, "")
-    assert info.memory > 1 << 20
     assert 0 <= info.age < 60
     assert info.image
 
@@ -81,12 +80,6 @@ def test_what_a_dead_client_left_is_removed_and_nothing_else(mine: Sandbox, left
     assert left_over not in {one.id for one in admin.containers()}
     assert our_ids() == before
     assert mine.run_sync("6 * 7").value == "42"
-
-
-def test_a_process_that_only_got_the_same_number_is_no_client(engine: Any, mine: Sandbox) -> None:
-    assert admin.client_is_alive(os.getpid(), before=2**33)
-    assert not admin.client_is_alive(os.getpid(), before=0)
-    assert not admin.client_is_alive(a_dead_pid(), before=2**33)
 
 
 def test_a_client_on_another_machine_is_left_alone(engine: Any, mine: Sandbox) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import socket
 import threading
@@ -43,7 +42,6 @@ def install(path: Path, name: str) -> None:
     [
         ("", "missing", "sudo apt-get install docker.io"),
         ("dockerd", "not_running", "systemctl start docker"),
-        ("docker", "no_engine", "apt-get install docker.io"),
     ],
 )
 def test_what_is_installed_says_what_to_do(tools: Path, installed: str, state: str, cure: str) -> None:
@@ -53,13 +51,6 @@ def test_what_is_installed_says_what_to_do(tools: Path, installed: str, state: s
     assert diagnosis.state == state
     assert cure in diagnosis.cure
     assert cure in str(diagnosis)
-
-
-def test_a_daemon_that_is_not_on_the_path_of_this_user_is_seen(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tools, "dockerd")
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(docker_check, "_DAEMON_PLACES", (str(tools),))
-    assert check_docker().state == "not_running"
 
 
 def test_a_socket_where_nobody_answers_is_not_running(tools: Path, tmp_path: Path) -> None:
@@ -90,13 +81,6 @@ def test_an_engine_elsewhere_that_does_not_answer_is_named(tools: Path, monkeypa
     assert host in diagnosis.detail
 
 
-@pytest.mark.skipif(importlib.util.find_spec("paramiko") is not None, reason="ssh can be used here")
-def test_an_engine_behind_ssh_names_what_it_needs(tools: Path) -> None:
-    diagnosis = check_docker("ssh://box")
-    assert diagnosis.state == "not_running"
-    assert "docker[ssh]" in diagnosis.detail
-
-
 @contextmanager
 def engine(path: Path, version: str, api: str) -> Iterator[str]:
     """An engine that knows nothing but its version; yields its address."""
@@ -119,23 +103,9 @@ def engine(path: Path, version: str, api: str) -> Iterator[str]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def test_an_engine_that_answers_is_ok(tools: Path, tmp_path: Path) -> None:
-    with engine(tmp_path / "docker.sock", "99.1", "1.41"):
-        assert str(check_docker()) == "Docker answers (engine 99.1)"
-
-
 def test_an_engine_is_named_by_an_argument_rather_than_by_the_environment(tools: Path, tmp_path: Path) -> None:
     with engine(tmp_path / "docker.sock", "1", "1.41"), engine(tmp_path / "other.sock", "2", "1.41") as other:
         assert (check_docker().detail, check_docker(other).detail) == ("engine 1", "engine 2")
-
-
-@pytest.mark.parametrize(("version", "api"), [("18.09", "1.39"), ("1.8", "1.20")])
-def test_an_engine_that_is_too_old_is_named_with_its_api(tools: Path, tmp_path: Path, version: str, api: str) -> None:
-    with engine(tmp_path / "docker.sock", version, api):
-        diagnosis = check_docker()
-    assert diagnosis.state == "too_old"
-    assert "19.03" in diagnosis.cure
-    assert api == "1.20" or (version in diagnosis.detail and api in diagnosis.detail)
 
 
 def test_auto_names_every_fault_with_its_cure_and_never_takes_unsafe_local(tools: Path) -> None:

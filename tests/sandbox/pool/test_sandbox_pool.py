@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sandbox_under_test import LIMITS, fastest
 
-from sandbox import Sandbox, SandboxError, SandboxFull, SandboxUnavailable, SessionLost, SyncInterpreter
+from sandbox import Sandbox, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox import pool as pool_module
 
 pytestmark = pytest.mark.filterwarnings("ignore:sandbox backend 'unsafe_local':RuntimeWarning")
@@ -47,20 +47,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "PING_TIMEOUT", 1.0)
 
 
-def test_the_third_waits_until_one_of_two_is_closed() -> None:
-    with pool(containers=1, sessions=2) as sandbox:
-        first, second = sandbox.interpreter_sync(), sandbox.interpreter_sync("x = 2")
-        third: list[SyncInterpreter] = []
-        waiter = threading.Thread(target=lambda: third.append(sandbox.interpreter_sync("x = 3")))
-        waiter.start()
-        wait_for(lambda: sandbox.stats()["waiting"] == 1)
-        waiter.join(0.2)
-        assert waiter.is_alive()
-        first.close()
-        waiter.join(10)
-        assert (second.run("x").value, third[0].run("x").value) == ("2", "3")
-
-
 def test_those_who_wait_are_served_in_their_order() -> None:
     served: list[int] = []
 
@@ -84,22 +70,6 @@ def test_those_who_wait_are_served_in_their_order() -> None:
         for thread in threads:
             thread.join(20)
     assert served == list(range(12))
-
-
-def test_who_has_waited_too_long_is_told_what_to_change() -> None:
-    with pool(containers=1, sessions=2, wait=0.3) as sandbox:
-        held = [sandbox.interpreter_sync() for _ in range(2)]
-        started = time.monotonic()
-        with pytest.raises(
-            SandboxFull, match=r"2 are open .* 1 of 1 containers with 2 slots each.*containers= or sessions="
-        ):
-            sandbox.interpreter_sync()
-        with pytest.raises(SandboxFull):
-            asyncio.run(sandbox.interpreter())
-        assert 0.5 < time.monotonic() - started < 3
-        held[0].close()
-        sandbox.interpreter_sync().close()
-        assert sandbox.stats()["waiting"] == 0
 
 
 def test_waiting_for_a_start_is_not_waiting_for_a_slot() -> None:
@@ -150,17 +120,24 @@ def test_ctrl_c_ends_the_waiting_and_takes_nothing() -> None:
 
 
 def test_forks_need_no_slot_and_a_family_keeps_its_own_to_the_last() -> None:
-    with pool(containers=1, sessions=1, wait=0.2) as sandbox:
+    with pool(containers=1, sessions=1, wait=0.3) as sandbox:
         python = sandbox.interpreter_sync("x = 1")
         copies = python.fork(3)
         (grandchild,) = copies[0].fork()
         for member in (python, *copies):
             member.close()
-        with pytest.raises(SandboxFull):
+        started = time.monotonic()
+        with pytest.raises(
+            SandboxFull, match=r"1 are open .* 1 of 1 containers with 1 slots each.*containers= or sessions="
+        ):
             sandbox.interpreter_sync()
+        with pytest.raises(SandboxFull):
+            asyncio.run(sandbox.interpreter())
+        assert 0.5 < time.monotonic() - started < 3
         assert grandchild.run("x").value == "1"
         grandchild.close()
         sandbox.interpreter_sync().close()
+        assert sandbox.stats()["waiting"] == 0
 
 
 def test_another_container_is_started_when_the_first_is_full() -> None:
@@ -202,8 +179,9 @@ def test_starting_does_not_block_the_event_loop() -> None:
     assert longest < max(0.1, took / 2)
 
 
-def test_a_worn_container_is_drained_and_replaced() -> None:
-    with pool(containers=1, sessions=4, recycle_after=3) as sandbox:
+def test_a_worn_container_is_drained_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "RECYCLE_AFTER", 3)
+    with pool(containers=1, sessions=4) as sandbox:
         kept = sandbox.interpreter_sync("x = 'kept'")
         for _ in range(2):
             sandbox.interpreter_sync().close()
@@ -216,22 +194,10 @@ def test_a_worn_container_is_drained_and_replaced() -> None:
         assert sandbox.stats()["lost"] == 0
 
 
-def test_a_container_that_keeps_memory_is_drained() -> None:
-    with pool(containers=1, sessions=16) as sandbox:
-        python = sandbox.interpreter_sync("x = 1")
-        (container,) = sandbox._pool.containers
-        sandbox._pool.on_ping_reply(container, {"slots": 16, "memory": 400, "memory_limit": 1000})
-        assert sandbox.stats()["recycled"] == 0
-        for _ in range(3):
-            sandbox._pool.on_ping_reply(container, {"slots": 16, "memory": 600, "memory_limit": 1000})
-        assert sandbox.stats()["recycled"] == 1
-        assert python.run("x").value == "1"
-
-
 def test_a_container_without_usable_slots_is_replaced() -> None:
     with pool(containers=1, sessions=2) as sandbox:
         (container,) = sandbox._pool.containers
-        sandbox._pool.on_ping_reply(container, {"slots": 0, "memory": 1, "memory_limit": 1000})
+        sandbox._pool.on_ping_reply(container, {"slots": 0})
         with sandbox.interpreter_sync("x = 1") as python:
             assert python.run("x").value == "1"
         assert sandbox._pool.containers[0] is not container
@@ -379,15 +345,6 @@ def _server_of(sandbox: Sandbox) -> int:
     (container,) = sandbox._pool.containers
     assert container.connection is not None
     return int(container.connection.stream._process.pid)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"containers": 0}, {"sessions": 0}, {"sessions": 1000}, {"wait": 0}, {"recycle_after": 0}, {"profile": "all"}],
-)
-def test_plans_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        Sandbox("unsafe_local", **options)
 
 
 def own_containers(besides: Sequence[Any] = ()) -> list[Any]:
