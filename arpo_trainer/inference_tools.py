@@ -24,12 +24,6 @@ from arpo_env.text import cut_middle, fenced_prompt
 from arpo_trainer.backends.base import Backend, Request
 from arpo_trainer.validation import check_name, check_types
 
-# `InferenceSettings`: which tools help at inference time, how often, and by which model.
-#
-#     InferenceSettings(debugger=1, backtracer=1)
-#     InferenceSettings.of({"debugger": 2, "model": "gpt-4.1-mini", "url": "https://host/v1"})
-#     read_tools("debugger,backtracer=2")                          # {"debugger": 1, "backtracer": 2}
-#
 # The tools are those of Tool-Star (arXiv 2505.16410, sec. 2.1): each is used at most once in a sample there.
 
 DEBUGGER, BACKTRACER, REFINER = TOOLS = ("debugger", "backtracer", "refiner")
@@ -39,31 +33,16 @@ PUBLISHED_LENGTH = 8192  # tokens from which the published code refines a sequen
 
 @dataclass(frozen=True)
 class InferenceSettings:
-    """What helps a policy while it is evaluated.
+    """What helps a policy while it is evaluated, how often in a sample, and by which model."""
 
-    Attributes:
-        debugger: maximum number of times in a sample that a model corrects failed code; 0 means never.
-        backtracer: maximum number of times in a sample that a turn whose code failed is generated again.
-        refiner: maximum number of times in a sample that a model shortens long thoughts.
-        model: name of the helping model at an OpenAI-compatible server; "" is the policy itself.
-        url: address of the server; None means OPENAI_BASE_URL.
-        refine_above: tokens after the prompt from which the thoughts are shortened before the next turn.
-        helper_tokens: maximum number of tokens in a reply of the helping model.
-        price: of that model, in US dollars for a million tokens: {"input", "output", "cached"}; None if not known. The
-            policy has its own.
-
-    Raises:
-        ValueError: a number is below its lowest value, or there is an address or a price without a model.
-    """
-
-    debugger: int = 0
-    backtracer: int = 0
-    refiner: int = 0
-    model: str = ""
-    url: str | None = None
-    refine_above: int = PUBLISHED_LENGTH
-    helper_tokens: int = 4096
-    price: dict[str, float] | None = None
+    debugger: int = 0  # a model corrects failed code
+    backtracer: int = 0  # a turn whose code failed is generated again
+    refiner: int = 0  # a model shortens long thoughts
+    model: str = ""  # the helping model at an OpenAI-compatible server; "" is the policy itself
+    url: str | None = None  # of the server; None means OPENAI_BASE_URL
+    refine_above: int = PUBLISHED_LENGTH  # tokens after the prompt from which thoughts are shortened
+    helper_tokens: int = 4096  # maximum number of tokens in a reply of the helping model
+    price: dict[str, float] | None = None  # of that model, in US dollars for a million tokens, by `PRICES`
 
     def __post_init__(self) -> None:
         check_types(self, self.__annotations__)
@@ -84,46 +63,23 @@ class InferenceSettings:
         return used.count(tool) < most
 
     def check(self, temperature: float) -> None:
-        """Refuse rollouts in which these tools cannot work.
-
-        Args:
-            temperature: of the policy.
-
-        Raises:
-            ValueError: names what to change.
-        """
+        """Refuse a temperature of the policy at which these tools cannot work."""
         if self.backtracer and temperature == 0:
             raise ValueError(
                 "the backtracer generates a turn again, and at temperature 0 it would be the same turn: set a "
                 "temperature above 0, or leave the backtracer out"
             )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields that differ from their defaults as plain data."""
-        return {
-            entry.name: getattr(self, entry.name)
-            for entry in dataclasses.fields(self)
-            if getattr(self, entry.name) != entry.default
-        }
-
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> InferenceSettings:
-        """Read what `as_dict` wrote.
-
-        Raises:
-            ValueError: a name is unknown; names the nearest one.
-        """
+        """Make the settings from their names and values; an unknown name is refused with the nearest one."""
         for name in data:
             check_name("inference_tools", name, [entry.name for entry in dataclasses.fields(cls)])
         return cls(**data)
 
 
 def read_tools(text: str) -> dict[str, int]:
-    """Return tool -> most uses in a sample, from "debugger,backtracer=2".
-
-    Raises:
-        ValueError: a tool is unknown, named twice, or has no whole number of at least 1.
-    """
+    """Return tool -> most uses in a sample, from "debugger,backtracer=2"; ValueError if it cannot be read."""
     found: dict[str, int] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, given, count = part.partition("=")
@@ -170,15 +126,10 @@ class Helper(Protocol):
 
 @dataclass(frozen=True)
 class ChatHelper:
-    """A chat model at an OpenAI-compatible server.
-
-    Attributes:
-        chat: the client.
-        max_tokens: maximum number of tokens in a reply.
-    """
+    """A chat model at an OpenAI-compatible server."""
 
     chat: ChatModel
-    max_tokens: int = 4096
+    max_tokens: int = 4096  # of a reply
 
     @property
     def name(self) -> str:
@@ -197,19 +148,12 @@ class ChatHelper:
 
 @dataclass(frozen=True)
 class PolicyHelper:
-    """The policy as its own helper: it is asked in a conversation of its own, greedily.
-
-    Attributes:
-        backend: generates the reply.
-        tokenizer: decodes it.
-        render: returns the prompt ids of messages.
-        max_tokens: maximum number of tokens in a reply.
-    """
+    """The policy as its own helper: it is asked in a conversation of its own, greedily."""
 
     backend: Backend
     tokenizer: Any
-    render: Callable[[Messages], list[int]]
-    max_tokens: int = 4096
+    render: Callable[[Messages], list[int]]  # prompt ids of messages
+    max_tokens: int = 4096  # of a reply
     name: str = "policy"
 
     async def complete(
@@ -235,12 +179,7 @@ class PolicyHelper:
 
 @dataclass(frozen=True)
 class RecordedHelper:
-    """A helper whose replies and failures are kept in a cache file.
-
-    Attributes:
-        helper: is asked what is not recorded; never in a replay.
-        cache: the file and its mode.
-    """
+    """A helper whose replies and failures are kept in a cache file; in a replay it is never asked."""
 
     helper: Helper
     cache: Cache
@@ -253,12 +192,7 @@ class RecordedHelper:
     async def complete(
         self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
     ) -> str:
-        """Reply from the file or from the helper; see `Helper.complete`.
-
-        Raises:
-            CacheMiss: it is a replay, and this was not recorded.
-            HelperFailed: also where that was recorded.
-        """
+        """Reply from the file or from the helper; a failure that was recorded is raised again."""
         request = {"messages": [dict(message) for message in messages], "seed": seed, "schema": schema}
         asked = Spent()
 
@@ -281,12 +215,7 @@ class RecordedHelper:
 
 @dataclass(frozen=True)
 class CountedHelper:
-    """A helper whose tokens are counted, whatever becomes of its replies.
-
-    Attributes:
-        helper: is asked.
-        spent: what its requests have used.
-    """
+    """A helper whose tokens are counted in `spent`, whatever becomes of its replies."""
 
     helper: Helper
     spent: Spent = field(default_factory=Spent)
@@ -305,17 +234,11 @@ class CountedHelper:
 
 @dataclass(frozen=True)
 class InferenceTools:
-    """Tools at inference time, as an engine takes them.
-
-    Attributes:
-        settings: which, and how often.
-        helper: the model that helps; None is the policy itself.
-        cache: records and replays what the helper says.
-    """
+    """Tools at inference time, as an engine takes them."""
 
     settings: InferenceSettings
-    helper: Helper | None = None
-    cache: Cache | None = None
+    helper: Helper | None = None  # None is the policy itself
+    cache: Cache | None = None  # records and replays what the helper says
 
     def with_helper(self, policy: Helper) -> InferenceTools:
         """Return the tools with the helper that is asked: the policy where none was given, through the cache."""
@@ -326,8 +249,6 @@ class InferenceTools:
 
 
 # The chain refiner: asks a model to shorten the thoughts of an over-long chain.
-#
-#     texts = await shortened_turns(helper, question, [("<think>long</think><python>1</python>", "1"), ...], seed=0)
 #
 # Only what stands between `<think>` and `</think>` is rewritten. Calls, answers, tags and results are not: the
 # published code had a model rewrite prompt and response as one text, and lost the chat template.
@@ -361,16 +282,13 @@ _SHORTENED = 'Reply with JSON alone: {"thoughts": [{"number": 1, "text": "the sh
 
 
 async def shortened_turns(helper: Helper, question: str, turns: Sequence[tuple[str, str]], seed: int) -> list[str]:
-    """Return the turns with shorter thoughts.
+    """Return the texts of some turns with shorter thoughts; what the model left out, or did not shorten, is as it was.
 
     Args:
         helper: the model that is asked.
         question: of the task.
         turns: the text of each turn of the policy, and of its result.
         seed: of the sample.
-
-    Returns:
-        One text for each turn; a thought that the model left out, or did not shorten, is as it was.
 
     Raises:
         HelperFailed: there is no thought, no reply, or none of its thoughts is shorter.
@@ -385,11 +303,7 @@ async def shortened_turns(helper: Helper, question: str, turns: Sequence[tuple[s
 
 
 def read_thoughts(reply: str) -> dict[int, str]:
-    """Return number -> thought of a reply.
-
-    Raises:
-        HelperFailed: the reply has no such JSON.
-    """
+    """Return number -> thought of a reply; HelperFailed if it has no such JSON."""
     try:
         data = json.loads(reply[reply.index("{") : reply.rindex("}") + 1])
         return {int(entry["number"]): entry["text"] for entry in data["thoughts"] if isinstance(entry["text"], str)}
@@ -398,15 +312,7 @@ def read_thoughts(reply: str) -> dict[int, str]:
 
 
 def with_thoughts(texts: Sequence[str], thoughts: Mapping[int, str]) -> list[str]:
-    """Return texts with some of their thoughts replaced by shorter ones.
-
-    Args:
-        texts: of the turns.
-        thoughts: number of a thought, counted from 1 over all turns -> its new text.
-
-    Raises:
-        HelperFailed: no thought became shorter.
-    """
+    """Return texts with their thoughts, counted from 1 over all of them, replaced by the shorter ones in `thoughts`."""
     number, found = 0, []
 
     def replaced(match: re.Match[str]) -> str:
@@ -434,12 +340,8 @@ def _steps(turns: Sequence[tuple[str, str]]) -> Iterator[dict[str, Any]]:
             yield {"number": number, "thought": match[0], "then": cut_middle(after, _CONTEXT)}
 
 
-# The code debugger: asks a model to correct code that failed.
-#
-# code = await corrected_code(helper, "print(a)", "NameError: name 'a' is not defined", seed=0)
-#
-# What is done with the code is decided in `rollout.turn_tools`: it runs in the session as it was before the failed
-# code.
+# The code debugger: asks a model to correct code that failed. What is done with the code is decided in
+# `rollout.turn_tools`: it runs in the session as it was before the failed code.
 
 LONGEST_CODE = 20_000  # characters of a correction
 _CORRECT = (
@@ -453,13 +355,7 @@ _BLOCK = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", r
 
 
 async def corrected_code(helper: Helper, code: str, error: str, seed: int) -> str:
-    """Return code that may replace code that failed.
-
-    Args:
-        helper: the model that is asked.
-        code: what failed.
-        error: what the policy would have been shown.
-        seed: of the sample.
+    """Return code that may replace `code`, which failed with `error` as the policy would have been shown it.
 
     Raises:
         HelperFailed: there is no reply, or it is not Python, too long, or the code that failed.
@@ -469,11 +365,7 @@ async def corrected_code(helper: Helper, code: str, error: str, seed: int) -> st
 
 
 def read_code(reply: str, failed: str) -> str:
-    """Return the code of a reply: its last block that is Python, else the whole reply.
-
-    Raises:
-        HelperFailed: nothing of it is Python, it is too long, or it is the code that failed.
-    """
+    """Return the code of a reply: its last block that is Python, else the whole reply."""
     if len(reply) > LONGEST_CODE:
         raise HelperFailed(f"the reply has {len(reply)} characters, more than {LONGEST_CODE}")
     blocks: list[str] = _BLOCK.findall(reply) or [reply]
@@ -494,19 +386,8 @@ def _is_python(text: str) -> bool:
         return False
 
 
-# Opens the tools of an evaluation: `open_inference_tools(settings, cache)`.
-
-
 def open_inference_tools(settings: InferenceSettings, cache: Cache | None = None) -> InferenceTools | None:
-    """Return the tools with their helping model; None where all are off.
-
-    Args:
-        settings: which tools, and which model helps.
-        cache: records and replays what the model says.
-
-    Raises:
-        ValueError: the address of the model is not valid.
-    """
+    """Return the tools with their helping model, through a cache if there is one; None where all are off."""
     if not settings:
         return None
     if not settings.model:

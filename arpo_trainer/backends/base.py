@@ -169,12 +169,7 @@ class Backend(Protocol):
 
 
 def check_request(request: Request) -> None:
-    """Refuse a request that no backend can generate.
-
-    Raises:
-        ValueError: it has fewer than two ids of context, no room for a token, an empty stop string, a temperature
-            that is negative or not finite, or a sampling filter out of its range.
-    """
+    """Refuse a request that no backend can generate (ValueError)."""
     if len(request.ids) < 2 or request.max_tokens < 1:
         raise ValueError(
             f"need 2 or more context ids and max_tokens >= 1, got {len(request.ids)} and {request.max_tokens}"
@@ -188,11 +183,7 @@ def check_request(request: Request) -> None:
 
 
 def check_filters(top_p: float, top_k: int, min_p: float, repetition_penalty: float) -> None:
-    """Refuse values of sampling filters that mean nothing.
-
-    Raises:
-        ValueError: a value is out of its range.
-    """
+    """Refuse values of sampling filters that mean nothing (ValueError)."""
     if not (0 < top_p <= 1 and top_k >= 0 and 0 <= min_p <= 1 and 0 < repetition_penalty < math.inf):
         raise ValueError(
             "need 0 < top_p <= 1, top_k >= 0 (0: off), 0 <= min_p <= 1 and repetition_penalty > 0, got "

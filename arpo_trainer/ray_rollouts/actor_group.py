@@ -30,23 +30,11 @@ class RayClusterError(RuntimeError):
     """Raised when a Ray cluster cannot be used; the message says what to do."""
 
 
-def connect(address: str | None, workers: int, cpus: float, options: Mapping[str, Any] | None = None) -> bool:
-    """Connect this process to Ray, unless it is connected.
-
-    Args:
-        address: "auto", or "HOST:PORT" of the cluster's head as in `ray start --address`; None takes the variable
-            RAY_ADDRESS, or else starts a cluster on this machine, which ends with this process.
-        workers: number of workers, for a cluster of its own.
-        cpus: that a worker asks for.
-        options: more arguments of `ray.init`.
+def connect(address: str | None, workers: int, cpus: float) -> bool:
+    """Connect this process to Ray, unless it is connected; see `RolloutWorkers`.
 
     Returns:
         Whether this call has connected, so that `ray.shutdown` is the caller's task.
-
-    Raises:
-        ModuleNotFoundError: Ray is not installed.
-        ValueError: the address is none.
-        RayClusterError: nothing answers there, or the cluster has another version of Ray or Python.
     """
     require("ray")
     import ray
@@ -54,28 +42,23 @@ def connect(address: str | None, workers: int, cpus: float, options: Mapping[str
     if ray.is_initialized():
         return False
     address = address or os.environ.get("RAY_ADDRESS") or None
-    given = {"include_dashboard": False, "log_to_driver": False, "logging_level": "WARNING", **(options or {})}
+    given: dict[str, Any] = {"log_to_driver": False, "logging_level": "WARNING"}
     if address is None:
         # usage statistics are sent over the network; a cluster that others run has its own setting
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # without "local" Ray joins a cluster that `ray start` has begun on this machine
-        given = {"address": "local", "num_cpus": max(os.cpu_count() or 1, round(workers * cpus + 0.5)), **given}
+        given |= {"address": "local", "num_cpus": max(os.cpu_count() or 1, round(workers * cpus + 0.5))}
+        given["include_dashboard"] = False
     else:
         check_address(address)
-        # these are about a cluster that is started here
-        given = {"address": address, **{name: value for name, value in given.items() if name != "include_dashboard"}}
+        given["address"] = address
     with _named_faults(address):
         ray.init(**given)
     return True
 
 
 def check_address(address: str) -> None:
-    """Refuse an address where nothing listens.
-
-    Raises:
-        ValueError: it is no address of a Ray cluster.
-        RayClusterError: nothing answers there.
-    """
+    """Refuse an address that is none (ValueError), or where nothing listens (RayClusterError)."""
     if address.startswith("ray://"):
         raise ValueError(
             f"{address!r} is the address of a Ray client server, which a trainer cannot use: run `ray start "
@@ -127,7 +110,6 @@ def cluster_cpus() -> tuple[float, float]:
 logger = logging.getLogger(__name__)
 _CALLS = 10_000  # calls that an actor takes at once; how many groups it plays is decided elsewhere
 _FINISH_SECONDS = 30.0
-_START_TRIES = 4  # actors that may fail to start, of all together
 _SHARED_VARIABLES = ("HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM")
 
 
@@ -137,34 +119,19 @@ class RolloutWorkerError(RuntimeError):
 
 @dataclass(eq=False)
 class ActorHandle:
-    """An actor of the group.
+    """An actor of the group."""
 
-    Attributes:
-        number: its place in the group, which its replacement takes over.
-        actor: Ray's handle.
-        name: number, node and process; the number alone until it runs.
-        ready: whether it has run.
-    """
+    number: int  # its place in the group, which its replacement takes over
+    actor: Any  # Ray's handle
+    name: str = ""  # number, node and process; the number alone until it runs
+    ready: bool = False  # whether it has run
 
-    number: int
-    actor: Any
-    name: str = ""
-    ready: bool = False
+    def __str__(self) -> str:
+        return self.name
 
 
 class ActorGroup:
-    """Rollout actors; this process has to be connected to Ray.
-
-    Args:
-        count: number of actors.
-        cpus: that each asks for.
-        resources: custom resources that each asks for.
-        start_timeout: most seconds until an actor runs.
-        silence: seconds without an answer after which an actor counts as lost.
-
-    Raises:
-        RolloutWorkerError: not all could be started; none is left running then.
-    """
+    """Rollout actors; this process has to be connected to Ray. The arguments are those of `RolloutWorkers`."""
 
     def __init__(
         self, count: int, cpus: float, resources: Mapping[str, float], start_timeout: float, silence: float
@@ -280,7 +247,7 @@ class ActorGroup:
         waiting = {member.actor.where.remote(): member for member in map(self.start, range(self.count))}
         if (needed := self.count * self.cpus) > cluster_cpus()[0]:
             logger.warning("%d rollout workers need %g CPUs. %s", self.count, needed, self.room())
-        ends, tries = time.monotonic() + self.start_timeout, _START_TRIES
+        ends = time.monotonic() + self.start_timeout
         while waiting:
             done, _ = self._ray.wait(list(waiting), timeout=max(0.0, ends - time.monotonic()))
             if not done:
@@ -289,12 +256,10 @@ class ActorGroup:
             try:
                 member.name, member.ready = str(self._ray.get(done[0])), True
             except self._ray.exceptions.RayError as error:
-                # Ray may have chosen a node that died a moment ago, and does not know yet
-                tries -= 1
-                if not tries:
-                    raise _unstarted(member, error) from error
-                member = self.restart(member)
-                waiting[member.actor.where.remote()] = member
+                raise RolloutWorkerError(
+                    f"rollout worker {member.number} could not start: {last_line(error)}. Every node needs this "
+                    f"package with the extra `ray`, in the same version as here: {install_line('ray')}"
+                ) from error
 
     def _unscheduled(self, waiting: int) -> RolloutWorkerError:
         return RolloutWorkerError(
@@ -319,20 +284,8 @@ class ActorGroup:
             return  # it is gone; the calls that wait for it say so
 
 
-def _unstarted(member: ActorHandle, error: Exception) -> RolloutWorkerError:
-    return RolloutWorkerError(
-        f"rollout worker {member.number} could not start: {last_line(error)}. Every node needs this package with the "
-        f"extra `ray`, in the same version as here: {install_line('ray')}"
-    )
-
-
 def rank_of(number: int, environ: Mapping[str, str]) -> int:
-    """Return the rank of an actor among those of all training processes, by which it chooses its first server.
-
-    Args:
-        number: of the actor in its group.
-        environ: variables of the process that the group belongs to.
-    """
+    """Return the rank of an actor among those of all training processes, by which it chooses its first server."""
     return number * int(environ.get("WORLD_SIZE") or 1) + int(environ.get("RANK") or 0)
 
 

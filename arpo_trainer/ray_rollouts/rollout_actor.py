@@ -26,57 +26,36 @@ if TYPE_CHECKING:
     from arpo_trainer.tree import RolloutTree
     from envs_registry import Task
 
-_PARTS_KEPT = 4  # training, evaluation, and what comes after a change of either
+PARTS_KEPT = 4  # training, evaluation, and what comes after a change of either
 
 
 class GroupJob(NamedTuple):
-    """A group to play.
-
-    Attributes:
-        task: its task.
-        step: part of its seed.
-        group: its number, part of its seed.
-        env: which of the environments of the rollout is played.
-        opening: token ids that the first turn of each root begins with; see `Group`.
-    """
+    """A group to play."""
 
     task: Task
-    step: int
-    group: int
-    env: int = 0
-    opening: tuple[int, ...] = ()
+    step: int  # part of its seed
+    group: int  # its number, part of its seed
+    env: int = 0  # which of the environments of the rollout is played
+    opening: tuple[int, ...] = ()  # token ids that the first turn of each root begins with; see `Group`
 
 
 @dataclass(frozen=True)
 class PlayedGroup:
-    """What an actor hands back.
-
-    Attributes:
-        tree: of the group.
-        failure: why the model failed, so that the unfinished trajectories count as failed; None if it did not.
-    """
+    """What an actor hands back."""
 
     tree: RolloutTree
-    failure: GenerationError | None = None
+    failure: GenerationError | None = None  # of the model, so that the unfinished trajectories count as failed
 
 
 @dataclass(frozen=True)
 class EngineParts:
-    """What engines are made of and stays the same from rollout to rollout; it travels to an actor once.
+    """What engines are made of and stays the same from rollout to rollout; it travels to an actor once."""
 
-    Attributes:
-        backend: generates; it has to pickle, and to work from other machines.
-        tokenizer: of the model.
-        envs: the environments to play; an actor gets its own with the same settings.
-        chat_template_kwargs: arguments for the chat template.
-        inference: tools at inference time; an actor asks the helping model itself, with the key that it has.
-    """
-
-    backend: Backend
+    backend: Backend  # has to pickle, and to work from other machines
     tokenizer: Any
-    envs: tuple[ToolEnv, ...]
+    envs: tuple[ToolEnv, ...]  # an actor gets its own with the same settings
     chat_template_kwargs: dict[str, Any]
-    inference: InferenceSettings | None = None
+    inference: InferenceSettings | None = None  # an actor asks the helping model itself, with the key that it has
 
     def same_as(self, other: EngineParts) -> bool:
         """Return whether the other has the same objects, so that it need not be sent again."""
@@ -87,21 +66,13 @@ class EngineParts:
 
 @dataclass(frozen=True)
 class RemoteRollout:
-    """A rollout, as an actor needs to know it.
+    """A rollout, as an actor needs to know it."""
 
-    Attributes:
-        name: unique among the rollouts of the driver.
-        key: of the parts; equal keys are equal parts.
-        parts: the reference to the pickled `EngineParts`, in a list: Ray would fetch a bare one for every call.
-        settings: how trees are grown in each environment.
-        limits: most operations of one kind at once, in each actor, over all environments.
-    """
-
-    name: str
-    key: int
-    parts: list[Any]
-    settings: tuple[RolloutSettings, ...]
-    limits: dict[str, int]
+    name: str  # unique among the rollouts of the driver
+    key: int  # of the parts; equal keys are equal parts
+    parts: list[Any]  # the reference to the pickled `EngineParts`, in a list: Ray would fetch a bare one for every call
+    settings: tuple[RolloutSettings, ...]  # how trees are grown in each environment
+    limits: dict[str, int]  # most operations of one kind at once, in each actor, over all environments
 
 
 @dataclass
@@ -140,12 +111,7 @@ class RolloutActor:
         await run_on_loop(asyncio.sleep(0))
 
     async def prepare(self, rollout: RemoteRollout) -> str:
-        """Get ready for a rollout, and return what separates its code from this node ("" without Python).
-
-        Raises:
-            SandboxUnavailable: the environment runs code, and no sandbox works here.
-            Exception: whatever making the environment or the backend raises here.
-        """
+        """Get ready for a rollout, and return what separates its code from this node ("" without Python)."""
         return await run_on_loop(self._prepare(rollout))
 
     async def play(self, rollout: RemoteRollout, job: GroupJob) -> PlayedGroup:
@@ -168,7 +134,7 @@ class RolloutActor:
         return await asyncio.to_thread(lambda: ", ".join(dict.fromkeys(tool.sandbox.isolation for tool in python)))
 
     async def _fetch(self, rollout: RemoteRollout) -> EngineParts:
-        while len(self._parts) > _PARTS_KEPT:
+        while len(self._parts) > PARTS_KEPT:
             del self._parts[next(iter(self._parts))]
         # imports, and an environment that loads its tasks, take seconds in which pings have to be answered
         return await asyncio.to_thread(_unpickled, await rollout.parts[0])
@@ -226,10 +192,7 @@ class RolloutActor:
         others = [one.result() for one in self._sessions.values() if one.done() and not one.exception()]
         if all(one.backend is not session.backend for one in others):  # another rollout may still generate
             await session.backend.end()
-        return (
-            session.backend.time.seconds - session.before,
-            session.contexts[0].tool_time.seconds,
-        )
+        return session.backend.time.seconds - session.before, session.contexts[0].tool_time.seconds
 
     async def _once(self, made: dict[Any, asyncio.Future[Any]], key: Any, make: Callable[[], Awaitable[Any]]) -> Any:
         """Return what `make` returned for this key; groups that come together wait for the first of them."""

@@ -13,10 +13,10 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from arpo_trainer.ray_rollouts.actor_group import ActorGroup, ActorHandle, RolloutWorkerError, connect, last_line
-from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob, PlayedGroup, RemoteRollout
+from arpo_trainer.ray_rollouts.rollout_actor import PARTS_KEPT, EngineParts, GroupJob, PlayedGroup, RemoteRollout
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES
 from arpo_trainer.rollout.settings import RolloutSettings
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # whatever plays a job and raises `WorkerLost` when it is gone.
 
 T = TypeVar("T")
-W = TypeVar("W", bound="JobWorker")
+W = TypeVar("W")
 logger = logging.getLogger(__name__)
 
 
@@ -44,12 +44,6 @@ class WorkerLost(Exception):
 
 class WorkersGone(RuntimeError):
     """Raised when jobs are left and no worker is."""
-
-
-class JobWorker(Protocol):
-    """What a job is given to."""
-
-    name: str
 
 
 class JobDispatch(Generic[W, T]):
@@ -74,37 +68,31 @@ class JobDispatch(Generic[W, T]):
         take: Callable[[int, T], object],
         losses: int = 2,
     ) -> None:
-        if at_once < 1:
-            raise ValueError(f"a worker needs at least one job at a time, got {at_once}")
         self._open = list(range(jobs))  # a heap: lost jobs, which are the oldest, go first
         self._left, self._at_once, self._most_losses = jobs, at_once, losses
         self._work, self._replace, self._take = work, replace, take
         self._load: Counter[W] = Counter()
         self._workers: list[W] = []
         self._playing: dict[asyncio.Task[T], tuple[W, int]] = {}
-        self._coming: set[asyncio.Task[W | None]] = set()
+        self._coming: set[asyncio.Future[W | None]] = set()
         self._losses: Counter[int] = Counter()
         self.replayed = 0
 
     async def run(self, workers: Sequence[W], coming: Sequence[Awaitable[W | None]] = ()) -> None:
-        """Return when every job is done.
-
-        Args:
-            workers: those that are ready.
-            coming: others that will be.
+        """Return when every job is done, by workers that are ready and others that are `coming`.
 
         Raises:
             WorkersGone: no worker is left, and none is coming.
             RuntimeError: a job was lost with too many workers.
         """
         self._workers = list(workers)
-        self._coming = {asyncio.ensure_future(self._arrival(one)) for one in coming}
+        self._coming = {asyncio.ensure_future(one) for one in coming}
         try:
             while self._left:
                 self._hand_out()
                 if not self._playing and not self._coming:
                     raise WorkersGone(f"{self._left} groups are left, and no rollout worker is")
-                waiting: set[asyncio.Future[object]] = {*self._playing, *self._coming}  # type: ignore[arg-type]
+                waiting: set[asyncio.Future[Any]] = {*self._playing, *self._coming}
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 self._greet()
                 self._collect()
@@ -149,30 +137,18 @@ class JobDispatch(Generic[W, T]):
         self.replayed += 1
         # all jobs of a worker fail with it; the first one says goodbye
         if worker in self._workers:
-            logger.warning("rollout worker %s is lost (%s); its groups are played again", worker.name, lost)
+            logger.warning("rollout worker %s is lost (%s); its groups are played again", worker, lost)
             self._workers.remove(worker)
-            self._coming.add(asyncio.ensure_future(self._arrival(self._replace(worker))))
-
-    async def _arrival(self, coming: Awaitable[W | None]) -> W | None:
-        return await coming
-
-
-_PARTS_KEPT = 4
+            self._coming.add(asyncio.ensure_future(self._replace(worker)))
 
 
 @dataclass(frozen=True)
 class PlayedJobs:
-    """What a rollout took.
+    """What a rollout took."""
 
-    Attributes:
-        replayed: groups that were played again because their worker was lost.
-        generate_seconds: during which a worker generated; the mean of the workers.
-        tool_seconds: during which a worker's environments were busy; the mean of the workers.
-    """
-
-    replayed: int
-    generate_seconds: float
-    tool_seconds: float
+    replayed: int  # groups that were played again because their worker was lost
+    generate_seconds: float  # during which a worker generated; the mean of the workers
+    tool_seconds: float  # during which a worker's environments were busy; the mean of the workers
 
 
 class RolloutWorkers:
@@ -189,7 +165,6 @@ class RolloutWorkers:
         start_timeout: most seconds until an actor runs.
         silence: seconds without an answer after which an actor counts as lost.
         sharers: processes that each start actors of their own; with a count of 0 they divide the nodes.
-        ray_options: more arguments of `ray.init`.
 
     Attributes:
         playing: number of groups that are being played.
@@ -212,10 +187,8 @@ class RolloutWorkers:
         start_timeout: float = 300.0,
         silence: float = 120.0,
         sharers: int = 1,
-        ray_options: Mapping[str, Any] | None = None,
     ) -> None:
-        _check_numbers(count, cpus, groups_at_once, start_timeout, silence)
-        self._connected = connect(address, count, cpus, ray_options)
+        self._connected = connect(address, count, cpus)
         import ray
 
         self._ray, self.groups_at_once, self.playing = ray, groups_at_once, 0
@@ -314,7 +287,7 @@ class RolloutWorkers:
             if known.same_as(parts):
                 return RemoteRollout(name, key, [reference], settings, limits)
         key, reference = int(name), self._ray.put(_pickled(parts))
-        self._sent = [*self._sent[1 - _PARTS_KEPT :], (parts, key, reference)]
+        self._sent = [*self._sent[1 - PARTS_KEPT :], (parts, key, reference)]
         return RemoteRollout(name, key, [reference], settings, limits)
 
     def _at_once(self, jobs: int, settings: Sequence[RolloutSettings], limits: Mapping[str, int]) -> int:
@@ -337,20 +310,6 @@ class RolloutWorkers:
             raise WorkerLost(last_line(error)) from error
         finally:
             self.playing -= 1
-
-
-def _check_numbers(count: int, cpus: float, at_once: int | None, start_timeout: float, silence: float) -> None:
-    lowest = {
-        "count, of rollout workers,": (count, 0),
-        "cpus": (cpus, 0),
-        "groups_at_once": (1 if at_once is None else at_once, 1),
-    }
-    for name, (value, low) in lowest.items():
-        if value < low:
-            raise ValueError(f"{name} must be at least {low}, got {value}")
-    for name, seconds in (("start_timeout", start_timeout), ("silence", silence)):
-        if seconds <= 0:
-            raise ValueError(f"{name} must be above 0, got {seconds}")
 
 
 def _pickled(parts: EngineParts) -> bytes:

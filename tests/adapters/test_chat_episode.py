@@ -99,7 +99,3 @@ def test_a_call_in_the_text_beside_structured_calls_is_a_quotation(isolation: st
 )
 def test_a_stop_string_that_a_server_cut_off_is_put_back(text: str, closed: str) -> None:
     assert close_tag(text, ["</python>", "</answer>"]) == closed
-
-
-def play_for_benchmark(script: Script, episodes: int) -> list[float | None]:
-    return asyncio.run(through_messages(script))

@@ -154,20 +154,3 @@ def test_a_broken_sandbox_is_raised(isolation: str) -> None:
                 env.close()
                 with pytest.raises(FAULTS):  # a new episode fails as well, and gives no reward either
                     python(reset(env), "x")
-
-
-def test_mistakes_are_named() -> None:
-    with pytest.raises(KeyError, match="Arithmetic"):
-        adapter.register("arpo:x", "arpo/Aritmetic-v0")
-    adapter.register("arpo:x", "arpo/Arithmetic-v0")
-    with pytest.raises(ValueError, match="already registered"):
-        adapter.register("arpo:x", "arpo/Arithmetic-v0")
-    with pytest.raises(ValueError, match="level"):
-        gem.make("arpo:x", levl=3)
-
-
-def play_for_benchmark(script: Script, episodes: int) -> list[float]:
-    """Play the first episodes of a script in one environment of GEM."""
-    ENV_REGISTRY.pop("arpo:scripted", None)
-    rewards = Player(Script(script.factory, episodes), 1, parallel=False).rewards()
-    return [rewards[number] for number in range(episodes)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,34 +64,15 @@ def scores(log: Any, name: str = "reward") -> list[float]:
     return [sample.scores[name].value for sample in samples]
 
 
-@pytest.fixture
-def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Counts the episodes that were started and the environments that were closed."""
-    counts = {"started": 0, "closed": 0}
-    reset, close = ToolEnv.areset, ToolEnv.aclose
-
-    async def areset(self: ToolEnv, **options: Any) -> Any:
-        counts["started"] += 1
-        return await reset(self, **options)
-
-    async def aclose(self: ToolEnv) -> None:
-        await close(self)
-        counts["closed"] += 1
-
-    monkeypatch.setattr(ToolEnv, "areset", areset)
-    monkeypatch.setattr(ToolEnv, "aclose", aclose)
-    return counts
-
-
 @pytest.mark.parametrize("protocol", ["arpo-tags", "hermes"])
 @pytest.mark.parametrize("env_id", sets())
 def test_rewards_are_those_of_the_environment(
-    env_id: str, protocol: str, isolation: str, tmp_path: Path, counts: dict[str, int]
+    env_id: str, protocol: str, isolation: str, tmp_path: Path, open_episodes: Any
 ) -> None:
     script = script_for(env_id, protocol)
     log = evaluate(script, tmp_path)
     assert log.status == "success"
-    assert counts == {"started": script.episodes, "closed": script.episodes}
+    assert open_episodes.started == open_episodes.closed == script.episodes
     assert adapter._episodes == {}
     native = native_rewards(script)
     assert scores(log) == native
@@ -121,12 +101,6 @@ def test_calls_are_seen_in_the_log(isolation: str, tmp_path: Path) -> None:
     assert all(tools == [] and "</python>" in stop for tools, stop in tagged.asked)
 
 
-def test_64_episodes_at_once(isolation: str, tmp_path: Path) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes"), 64)
-    log = evaluate(script, tmp_path, max_samples=64, max_connections=64)
-    assert scores(log) == native_rewards(script)
-
-
 def test_a_broken_sandbox_is_an_error_and_no_score(tmp_path: Path) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 18)
     native = native_rewards(script)
@@ -150,17 +124,8 @@ def test_a_broken_sandbox_is_an_error_and_no_score(tmp_path: Path) -> None:
         assert evaluate(script, tmp_path, options={"sandbox": factory.options["sandbox"]}).status == "error"
 
 
-def test_no_score_for_failed_samples_even_if_they_are_to_be_scored(tmp_path: Path) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 2)
-    with breaking_sandbox() as (factory, end):
-        end()
-        options = {"sandbox": factory.options["sandbox"]}
-        log = evaluate(script, tmp_path, options=options, fail_on_error=False, score_on_error=True)
-    assert all(sample.error and not sample.scores for sample in log.samples)
-
-
 def test_a_failed_sample_is_played_again(
-    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: dict[str, int]
+    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_episodes: Any
 ) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
     native = native_rewards(script)
@@ -176,7 +141,7 @@ def test_a_failed_sample_is_played_again(
     assert log.status == "success"
     assert scores(log) == native
     assert sum(len(sample.error_retries or ()) for sample in log.samples) == 1
-    assert counts == {"started": 3 + 4, "closed": 3 + 4}
+    assert open_episodes.started == open_episodes.closed == 3 + 4
     assert adapter._episodes == {}
 
 
@@ -228,9 +193,3 @@ def test_the_command_line_with_a_server(isolation: str, tmp_path: Path) -> None:
     assert log.eval.task_args["env"] == "arpo/Arithmetic-v0"
     assert scores(log) == native_rewards(script)
     assert all([tool["function"]["name"] for tool in request["tools"]] == ["python"] for request in requests)
-
-
-def play_for_benchmark(script: Script, episodes: int) -> list[float]:
-    """Play Arithmetic episodes by Inspect's `eval`, and return their rewards."""
-    with tempfile.TemporaryDirectory() as folder:
-        return scores(evaluate(script, Path(folder), limit=episodes))

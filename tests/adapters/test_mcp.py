@@ -109,17 +109,6 @@ def test_rewards_are_those_of_the_environment(env_id: str, place: str, isolation
     assert {1.0, 0.0, -1.0} <= set(rewards)
 
 
-def test_64_episodes_at_once_do_not_see_each_other(isolation: str) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes"), 64)
-
-    async def play_all(url: str) -> list[float | None]:
-        async with connected(f"{url}/mcp") as client:
-            return await asyncio.gather(*(play(client, script, number) for number in range(64)))
-
-    with hosted(script.factory) as (url, _):
-        assert asyncio.run(play_all(url)) == native_rewards(script)
-
-
 def test_the_library_s_own_tools_use_it(isolation: str) -> None:
     """An episode of the server is a tool of another environment, and keeps its variables from call to call."""
     try:
@@ -158,7 +147,7 @@ def test_a_broken_sandbox_is_an_error_of_the_protocol_and_never_a_result() -> No
             return alone
 
     try:
-        with breaking_sandbox() as (factory, end), hosted(factory, idle_seconds=5) as (url, episodes):
+        with breaking_sandbox() as (factory, end), hosted(factory, idle_seconds=2) as (url, episodes):
             handle = asyncio.run(break_it(url, end))
             [python] = mcp_tools(f"{url}/mcp/{handle}")
             with pytest.raises(FAULTS, match="the environment failed"):  # so the sample is void here as well
@@ -170,20 +159,20 @@ def test_a_broken_sandbox_is_an_error_of_the_protocol_and_never_a_result() -> No
 
 def test_abandoned_episodes_are_closed_after_a_while() -> None:
     async def abandon(url: str, first: int) -> None:
-        """Open 25 episodes, use each, and leave without a word."""
+        """Open 5 episodes, use each, and leave without a word."""
         async with connected(f"{url}/mcp") as client:
-            for number in range(first, first + 25):
+            for number in range(first, first + 5):
                 handle = await begin(client, index=number)
                 result = await client.call_tool("python", {"episode": handle, "code": f"{number} + 1"})
                 assert text_of(result) == str(number + 1)
 
     async def abandon_many(url: str) -> None:
-        await asyncio.gather(*(abandon(url, 25 * number) for number in range(8)))
+        await asyncio.gather(*(abandon(url, 5 * number) for number in range(4)))
 
-    with own_sandbox() as (sandbox, factory), hosted(factory, max_episodes=200, idle_seconds=5) as (url, episodes):
+    with own_sandbox() as (sandbox, factory), hosted(factory, max_episodes=20, idle_seconds=2) as (url, episodes):
         asyncio.run(abandon_many(url))
         wait_for(lambda: len(episodes) == 0 and sandbox.stats()["sessions"] == 0)
-        assert sandbox.stats()["opened"] >= 200
+        assert sandbox.stats()["opened"] >= 20
         assert httpx2.get(f"{url}/health").json() == {"status": "ok", "episodes": 0}
 
 
@@ -213,10 +202,8 @@ def arithmetic() -> Iterator[str]:
     [
         ("python", {"code": "1"}, "name the episode"),
         ("python", {"code": "1", "episode": "guessed"}, "there is no episode 'guessed'"),
-        ("python", {"code": "1", "episode": "stdio"}, "there is no episode 'stdio'"),
         ("start_episode", {"index": "3"}, "whole numbers"),
         ("start_episode", {"index": -1}, "there is no task -1"),
-        ("start_episode", {"seed": -1}, "0 or more"),
         ("start_episode", {"idx": 1}, "takes index and seed"),
         ("end_episode", {"episode": "guessed"}, "there is no episode"),
     ],
@@ -286,9 +273,7 @@ def test_more_episodes_than_there_is_room_for_are_refused() -> None:
         ("/mcp", {"Authorization": "Bearer secreT"}, "{}", 401),
         ("/mcp", {"Authorization": "Bearer secret", "Origin": "http://evil.example"}, "{}", 403),
         ("/mcp", {"Authorization": "Bearer secret"}, "no json", 400),
-        ("/mcp", {"Authorization": "Bearer secret"}, "[]", 400),
         ("/mcp/guessed", {"Authorization": "Bearer secret"}, "{}", 404),
-        ("/elsewhere", {"Authorization": "Bearer secret"}, "{}", 404),
     ],
 )
 def test_status_codes(path: str, headers: dict[str, str], body: str, status: int, guarded: str) -> None:
@@ -302,15 +287,6 @@ def guarded() -> Iterator[str]:
         yield url
 
 
-def test_the_token_opens_the_server(guarded: str) -> None:
-    async def list_tools() -> int:
-        async with connected(f"{guarded}/mcp", Authorization="Bearer secret") as client:
-            return len((await client.list_tools()).tools)
-
-    assert asyncio.run(list_tools()) == 5
-
-
-BENCHMARK_PROTOCOL = "hermes"
 SERVE = [sys.executable, "-m", "arpo_trainer.cli", "serve", "mcp", "arpo/Arithmetic-v0"]
 VARIABLES = {"ARPO_SANDBOX": "unsafe_local"}
 
@@ -335,23 +311,3 @@ def test_over_standard_input_and_output_there_is_one_episode() -> None:
             return (await client.call_tool("episode_reward", {})).structured_content
 
     assert asyncio.run(use()) == {"done": True, "reward": 1.0}
-
-
-def test_a_tool_under_a_name_of_the_server_is_refused() -> None:
-    def answer(text: str) -> str:
-        """Answer."""
-        return text
-
-    with pytest.raises(ValueError, match="answer"):
-        HostedEpisodes(EnvFactory("arpo/Arithmetic-v0", tools=[answer]))
-
-
-def play_for_benchmark(script: Script, episodes: int) -> list[float]:
-    """Play episodes one after another, by handles over one connection; the script has to be in native calls."""
-
-    async def play_one_by_one(url: str) -> list[Any]:
-        async with connected(f"{url}/mcp") as client:
-            return [await play(client, script, number) for number in range(episodes)]
-
-    with hosted(script.factory) as (url, _):
-        return asyncio.run(play_one_by_one(url))

@@ -211,7 +211,6 @@ def test_openrlhf_loads_a_file_that_imports_the_class(tmp_path: Path) -> None:
     ("label", "why"),
     [
         ("42", "arpo data export"),
-        ("[", "arpo data export"),
         ("{}", "arpo data export"),
         ('{"env_id": "arpo/Arithmetic-v0", "options": "{}", "index": 0, "id": "other"}', "has changed"),
     ],
@@ -219,22 +218,3 @@ def test_openrlhf_loads_a_file_that_imports_the_class(tmp_path: Path) -> None:
 def test_labels_that_name_no_task_are_refused(label: str, why: str, tokenizer: Any) -> None:
     with pytest.raises(ValueError, match=why):
         asyncio.run(adapter.AgentExecutor().execute("p", label, SimpleNamespace(), 10, tokenizer, None))
-
-
-def play_for_benchmark(script: Script, episodes: int) -> list[float]:
-    """Play the first episodes of a script through OpenRLHF's executor, one after another."""
-    alphabet = {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    made = Tokenizer(models.BPE(alphabet, []))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(tokenizer_object=made, chat_template=TEMPLATE)
-    engine, executor = Engine(script, fast), adapter.AgentExecutor()
-    params = SimpleNamespace(max_tokens=None, logprobs=None)
-
-    async def play() -> list[float]:
-        rows = rows_of(script, fast)[:episodes]
-        return [
-            (await executor.execute(row["input"], row["label"], params, 100_000, fast, engine))["reward"]
-            for row in rows
-        ]
-
-    return asyncio.run(play())

@@ -171,15 +171,3 @@ async def lightning_plays(address: str, tasks: list[dict[str, Any]]) -> tuple[li
         await running
         events = [(await api.get(f"/api/rollouts/{each}/events?format=triplet")).json() for each in identities]
     return states, events
-
-
-def play_for_benchmark(script: Script, episodes: int) -> list[float]:
-    """Play the first episodes of a script by the agent of AReaL."""
-    agent = run_recipe("AReaL")["ArpoAgent"]()
-
-    async def play(address: str) -> list[float]:
-        given = list(task_rows(script.factory, "jsonl", episodes))
-        return [await agent.run(row, base_url=address, api_key="k") for row in given]
-
-    with chat_server(scripted(script)) as server:
-        return asyncio.run(play(server.address))

@@ -121,37 +121,3 @@ def test_an_episode_that_skyrl_breaks_off_counts_as_truncated(isolation: str) ->
     assert env.get_metrics() == {"turns": 1.0, "tool_calls": 1.0, "answered": 0.0, "truncated": 1.0}
     env.close()
     env.close()
-
-
-def test_a_turn_that_was_cut_off_is_not_executed(isolation: str) -> None:
-    [row] = rows_of(EnvFactory("arpo/Arithmetic-v0", level=2), 1)
-    env = skyrl_gym.make("arpo", extras=row)
-    env.init(row["prompt"])
-    output = env.step("<think>a</think><python>print(1) # and so")
-    assert output["metadata"] == {"outcome": "no answer", "tool_calls": 0}
-    assert output["reward"] <= 0
-    env.close()
-
-
-@pytest.mark.parametrize(
-    ("extras", "why"),
-    [
-        ({}, "arpo data export"),
-        ({"extra_info": {"env_id": "arpo/Arithmetic-v0", "options": "{}", "index": 0, "id": "other"}}, "has changed"),
-        ({"extra_info": {"env_id": "arpo/Arithmetic-v0", "options": '{"levl": 1}', "index": 0, "id": "a"}}, "level"),
-    ],
-)
-def test_rows_that_name_no_task_are_refused(extras: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        skyrl_gym.make("arpo", extras=extras)
-
-
-def play_for_benchmark(script: Script, episodes: int) -> list[float]:
-    """Play the first episodes of a script as SkyRL does, one after another."""
-    generator = Generator(script, workers=1)
-
-    async def play() -> list[float]:
-        return [await generator.agent_loop(dict(row)) for row in rows_of(script.factory, episodes)]
-
-    skyrl_gym.registry.get("arpo") or adapter.register("arpo")
-    return asyncio.run(play())

@@ -161,16 +161,6 @@ def test_environments_with_different_tools_share_a_run(isolation: str, tmp_path:
     assert {tool.__name__ for tool in trainer._env_tools["calculate"]} == {"python"}
 
 
-def test_64_trajectories_at_once_and_nothing_stays_open(isolation: str, tmp_path: Path) -> None:
-    with own_sandbox() as sandbox:
-        script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes", sandbox=sandbox), 32)
-        trainer, seen = make_trainer(trl_spec(limited(script)), tmp_path, script, per_device_train_batch_size=64)
-        trainer.train()
-        assert len({id(each) for each in trainer.environments}) == 64
-        assert sandbox.stats()["sessions"] == 0
-        assert seen == twice(script)
-
-
 def test_a_broken_sandbox_is_never_a_reward(tmp_path: Path) -> None:
     """It breaks after the first calls of the second step; at the third there is no reward at all."""
     with breaking_sandbox() as (factory, end):
@@ -408,17 +398,3 @@ def test_bad_input_names_the_cure() -> None:
     row = {"env_id": "arpo/Arithmetic-v0", "options": "{}", "index": None, "id": None}  # as in joined data sets
     with pytest.raises(ValueError, match=r"does not name its task \(index, id missing\)"):
         trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory().reset(**row)
-
-
-BENCHMARK_PROTOCOL = "hermes"
-
-
-def play_for_benchmark(script: Script, episodes: int) -> list[float | None]:
-    """Play episodes at once through TRL's generation, tool loop and rewards, without the step that learns."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        trainer, seen = make_trainer(trl_spec(limited(script)), Path(folder), script)
-        rows = [row for row in trainer.train_dataset.select(range(episodes // 2)) for _ in range(2)]
-        trainer._generate_and_score_completions(rows)
-    return [reward for pair in seen.values() for reward in pair]

@@ -6,7 +6,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -55,33 +54,14 @@ def written(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in next(folder.rglob("traces.jsonl")).read_text().splitlines()]
 
 
-@pytest.fixture
-def closed(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Counts the episodes that were started and the environments that were closed."""
-    counts = {"started": 0, "closed": 0}
-    reset, close = ToolEnv.areset, ToolEnv.aclose
-
-    async def areset(self: ToolEnv, **options: Any) -> Any:
-        counts["started"] += 1
-        return await reset(self, **options)
-
-    async def aclose(self: ToolEnv) -> None:
-        await close(self)
-        counts["closed"] += 1
-
-    monkeypatch.setattr(ToolEnv, "areset", areset)
-    monkeypatch.setattr(ToolEnv, "aclose", aclose)
-    return counts
-
-
 @pytest.mark.parametrize("protocol", ["arpo-tags", "hermes"])
 @pytest.mark.parametrize("env_id", sets())
 def test_rewards_are_those_of_the_environment(
-    env_id: str, protocol: str, isolation: str, tmp_path: Path, closed: dict[str, int]
+    env_id: str, protocol: str, isolation: str, tmp_path: Path, open_episodes: Any
 ) -> None:
     script = script_for(env_id, protocol)
     episodes = evaluate(script, tmp_path)
-    assert closed == {"started": script.episodes, "closed": script.episodes}
+    assert open_episodes.started == open_episodes.closed == script.episodes
     assert [episode.traces[0].reward for episode in episodes] == native_rewards(script)
     assert all(episode.ok for episode in episodes)
     truncated = [episode.traces[0].metrics["truncated"] for episode in episodes]
@@ -100,13 +80,6 @@ def test_the_model_gets_tools_and_stop_strings(isolation: str, tmp_path: Path) -
         expected = {"stop": env.protocol.stop_strings(env.schemas), "tools": env.schemas}[given]
         assert [request.get(given) for request in requests] == [expected] * len(requests)
         assert not any({"stop", "tools"} - {given} & request.keys() for request in requests)
-
-
-def test_64_episodes_at_once(isolation: str, tmp_path: Path, closed: dict[str, int]) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 64)
-    episodes = evaluate(script, tmp_path, max_concurrent=64)
-    assert [episode.traces[0].reward for episode in episodes] == native_rewards(script)
-    assert closed == {"started": 128, "closed": 128}  # those of native_rewards too
 
 
 def test_a_broken_sandbox_is_an_error_and_no_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +113,7 @@ def test_a_broken_sandbox_is_an_error_and_no_reward(tmp_path: Path, monkeypatch:
 
 
 def test_a_failed_episode_is_played_again(
-    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: dict[str, int]
+    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_episodes: Any
 ) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
     native = native_rewards(script)
@@ -156,7 +129,7 @@ def test_a_failed_episode_is_played_again(
     assert all(episode.ok for episode in episodes)
     assert [episode.traces[0].reward for episode in episodes] == native
     assert sorted(len(episode.errors) > 0 for episode in episodes) == [False, False, True]  # the history is kept
-    assert closed == {"started": 3 + 4, "closed": 3 + 4}
+    assert open_episodes.started == open_episodes.closed == 3 + 4
 
 
 def test_a_limit_of_verifiers_truncates_the_episode(isolation: str, tmp_path: Path) -> None:
@@ -235,10 +208,3 @@ def test_the_command_line(isolation: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     scores = [trace["rewards"]["reward"]["score"] for episode in written(tmp_path) for trace in episode["traces"]]
     assert sorted(scores) == sorted(native_rewards(script))
-
-
-def play_for_benchmark(script: Script, episodes: int) -> list[float]:
-    """Play Arithmetic episodes by `vf-eval`'s loop, and return their rewards."""
-    with tempfile.TemporaryDirectory() as folder:
-        played = evaluate(script, Path(folder), select={"limit": episodes})
-    return [episode.traces[0].reward for episode in played]

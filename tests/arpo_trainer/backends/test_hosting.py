@@ -91,19 +91,12 @@ def test_weights_are_pushed_once_a_step() -> None:
     assert host.vllm_generation.llm.log == ["sync", "reset", "reset", "sync", "reset"]
 
 
-def test_weights_are_pushed_for_every_rollout_outside_of_training() -> None:
+@pytest.mark.parametrize(("training", "log"), [(False, ["sync", "reset"]), (True, ["reset"])])
+def test_weights_of_this_step_are_pushed_again_outside_of_training_only(training: bool, log: list[str]) -> None:
     host = trainer()
-    host.is_in_train, host._last_loaded_step = False, 0
+    host.is_in_train, host._last_loaded_step = training, 0
     rollout(trainer_backend(host))
-    assert host.vllm_generation.llm.log == ["sync", "reset"]
-
-
-def test_weights_that_trl_has_pushed_are_not_pushed_again() -> None:
-    host = trainer()
-    backend = trainer_backend(host)
-    host._last_loaded_step = 0
-    rollout(backend)
-    assert host.vllm_generation.llm.log == ["reset"]
+    assert host.vllm_generation.llm.log == log
 
 
 def test_a_sleeping_engine_is_woken_and_put_to_sleep_once_a_rollout() -> None:

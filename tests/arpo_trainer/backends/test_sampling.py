@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 import weakref
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from arpo_trainer.algorithms.branching import ESTIMATORS, estimated_entropy
 from arpo_trainer.backends.sampling import Chances, Drawn, Sampler
 
 
@@ -112,3 +114,9 @@ def test_rounding_in_the_model_changes_hardly_any_token() -> None:
     rounded = logits + 1e-3 * torch.randn(20_000, generator=torch.Generator().manual_seed(2))
     changed = [one.token != other.token for one, other in zip(draw(logits, 1, 400), draw(rounded, 1, 400), strict=True)]
     assert sum(changed) <= 3  # inverting the distribution function changes 20
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS[1:])
+def test_tokens_that_cannot_be_add_nothing_to_an_estimate(estimator: str) -> None:
+    half = math.log(0.5)
+    assert estimated_entropy([half, half, -math.inf], half, estimator) == pytest.approx(math.log(2))

@@ -37,7 +37,8 @@ def test_backends_travel_without_connections_and_trainer(monkeypatch: pytest.Mon
     asked = EndpointBackend("m", "http://c:3/v1", "key", tokenizer=tokenizer, extra={"n": 1})
     far = pickle.loads(pickle.dumps(asked))
     assert isinstance(far, EndpointBackend)
-    assert (far.model, far.extra, far._http._headers) == ("m", {"n": 1}, {"Authorization": "Bearer key"})
+    assert far._endpoint._headers == {"Authorization": "Bearer key"}
+    assert (far._endpoint._fields["model"], far._endpoint._extra) == ("m", {"n": 1})
 
 
 def test_a_step_on_workers_is_a_step_of_one_process(nodes: Any, tmp_path: Path) -> None:

@@ -15,16 +15,17 @@ from tests.arpo_trainer.ray_rollouts.policies import Caller
 
 def main(folder: str) -> None:
     """Say the address, the worker and that it plays; then play on."""
+    import ray
+
     tokenizer = small_tokenizer()
-    with RolloutWorkers(1, ray_options={"_temp_dir": folder, "object_store_memory": 100_000_000}) as workers:
+    ray.init("local", include_dashboard=False, log_to_driver=False, _temp_dir=folder, object_store_memory=100_000_000)
+    with RolloutWorkers(1) as workers:
         env = ToolEnv("arpo/Arithmetic-v0")
         engine = RayEngine(Caller(tokenizer, 0.3, 64), tokenizer, env, tree_settings(), workers=workers)
 
         def say(text: Any) -> None:
             sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
-
-        import ray
 
         say(ray.get_runtime_context().gcs_address)
         for name in workers.nodes():
