@@ -16,45 +16,24 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 logger = logging.getLogger(__name__)
-EXTRAS: dict[str, dict[str, str]] = {  # extra -> {name for pip: imported module}
-    "train": {
-        "torch": "torch",
-        "transformers": "transformers",
-        "trl": "trl",
-        "accelerate": "accelerate",
-        "datasets": "datasets",
-        "psutil": "psutil",
-        "tqdm": "tqdm",
-        "rich": "rich",
-        "httpx2": "httpx2",
-    },
-    "lora": {"peft": "peft"},
-    "vllm": {"vllm": "vllm"},
-    "ray": {"ray": "ray"},
-    "demo": {"gguf": "gguf"},
-    "data": {"datasets": "datasets"},
-    "search": {
-        "httpx2": "httpx2",
-        "beautifulsoup4": "bs4",
-        "lxml": "lxml",
-        "trafilatura": "trafilatura",
-        "lxml_html_clean": "lxml_html_clean",
-        "pypdf": "pypdf",
-        "protego": "protego",
-    },
-    "math": {"mpmath": "mpmath"},
-    "mcp": {"mcp": "mcp"},
-    "plot": {"matplotlib": "matplotlib"},
-    "serve": {"uvicorn": "uvicorn", "starlette": "starlette"},
-    "files": {
-        "pypdf": "pypdf",
-        "cryptography": "cryptography",
-        "openpyxl": "openpyxl",
-        "python-docx": "docx",
-        "python-pptx": "pptx",
-        "pillow": "PIL",
-    },
+# name for pip -> imported module, where they differ
+_MODULES = {"beautifulsoup4": "bs4", "python-docx": "docx", "python-pptx": "pptx", "pillow": "PIL"}
+_LIBRARIES = {
+    "train": "torch transformers trl accelerate datasets psutil tqdm rich httpx2",
+    "lora": "peft",
+    "vllm": "vllm",
+    "ray": "ray",
+    "demo": "gguf",
+    "data": "datasets",
+    "search": "httpx2 beautifulsoup4 lxml trafilatura lxml_html_clean pypdf protego",
+    "math": "mpmath",
+    "mcp": "mcp",
+    "plot": "matplotlib",
+    "serve": "uvicorn starlette",
+    "files": "pypdf cryptography openpyxl python-docx python-pptx pillow",
 }
+EXTRAS = {extra: {name: _MODULES.get(name, name) for name in names.split()} for extra, names in _LIBRARIES.items()}
+"""Extra -> {name for pip: imported module}."""
 
 
 def require(extra: str) -> None:

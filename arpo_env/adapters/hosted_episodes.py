@@ -1,39 +1,24 @@
-"""`HostedEpisodes`: the episodes of an MCP server, each under a handle, and what its tools do. It does not import MCP.
+"""What the servers of episodes share: an episode that a client plays, the tasks by split and number, who may call.
 
-Tools of the environment are called in an episode. Besides them there are `start_episode`, `answer`, `end_episode` and,
-if the operator allows it, `episode_reward`. An episode without a task has the tools alone: no limits and no reward.
+with bind(host, port, token) as listener:
+serve(TokenGuard(app, token), listener)
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeVar
 
-from gymnasium.error import ResetNeeded
-
 from arpo_env.adapters import FAULTS
-from arpo_env.adapters.chat_episode import ChatEpisode, check_one_conversation
+from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.chat_messages import Message
 from arpo_env.env import ToolEnv
-from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run_on_loop
 from arpo_env.net import redact_urls
-from arpo_env.protocols.protocol import UnreadableCall, checked_call
 from arpo_env.registration import EnvFactory
-from arpo_env.tools.tool import (
-    INFRASTRUCTURE_ERRORS,
-    JsonSchema,
-    call_tool,
-    function_schema,
-    usable_schemas,
-    usable_tools,
-)
 from envs_registry import Task, TaskSource, get_spec
 from envs_registry.nearest_name import nearest_hint
 from sandbox.http.json_server import NO_PAGES, NO_TOKEN, check_token, listen, sends_token
@@ -204,196 +189,6 @@ class SplitTasks:
         source: TaskSource = EnvFactory(self._factory.id, **options)().tasks
         return source
 
-
-NATIVE = "hermes"
-
-
-@dataclass(frozen=True)
-class ToolReply:
-    """What a tool returns: its text, the same as data where there is some, and whether the call was wrong."""
-
-    text: str
-    is_error: bool = False
-    data: dict[str, Any] | None = None
-
-
-class HostedEpisodes:
-    """The running episodes of a server.
-
-    Args:
-        factory: the environment.
-        max_episodes: maximum number of episodes at the same time.
-        idle_seconds: after this time without a call an episode is closed and forgotten.
-        show_reward: whether clients may read rewards.
-
-    Raises:
-        ValueError: the environment has a tool under a name that the server needs, or its reward reads tags.
-    """
-
-    def __init__(
-        self, factory: EnvFactory, max_episodes: int = 64, idle_seconds: float = 600.0, show_reward: bool = False
-    ) -> None:
-        self.id, self._factory = factory.id, factory
-        self._max_episodes, self._idle_seconds, self.show_reward = max_episodes, idle_seconds, show_reward
-        env = factory()
-        # structured calls, whatever format the environment's own policy writes
-        self._root = env if env.protocol.native else env.with_protocol(NATIVE)
-        check_one_conversation(self._root)
-        self.schemas: list[JsonSchema] = self._root.schemas
-        taken = {each["function"]["name"] for each in (START, ANSWER, REWARD, END)} & {*env.tools}
-        if taken:
-            raise ValueError(f"the server has a tool {', '.join(taken)} of its own; rename that of the environment")
-        self._tasks = SplitTasks(factory)
-        self._running: dict[str, ServedEpisode] = {}
-
-    def __len__(self) -> int:
-        self._forget_closed()
-        return len(self._running)
-
-    def has(self, handle: str) -> bool:
-        """Return whether an episode runs under this handle."""
-        self._forget_closed()
-        return handle in self._running
-
-    def has_task(self, handle: str) -> bool:
-        """Return whether an episode can be answered."""
-        return self.has(handle) and self._running[handle].has_task
-
-    async def start(self, index: int | None = None, seed: int | None = None, handle: str = "") -> ToolReply:
-        """Start an episode, and return its handle and opening messages.
-
-        Args:
-            index: number of the task.
-            seed: chooses a task, if there is no number. Without both, the episode has the tools alone.
-            handle: the handle; by default a new one that cannot be guessed.
-        """
-        self._forget_closed()
-        if seed is not None and seed < 0:
-            return ToolReply(f"the seed has to be 0 or more, not {seed}", True)
-        if len(self._running) >= self._max_episodes and handle not in self._running:
-            return ToolReply(f"{self._max_episodes} episodes are running, which is the most: end one, or wait", True)
-        try:
-            task = None if index is None else self._tasks.task(index)
-        except IndexError as error:
-            return ToolReply(str(error), True)
-        await self.end(handle)
-        served = ServedEpisode(self._root.spawn(), self._idle_seconds, has_task=index is not None or seed is not None)
-        handle = handle or secrets.token_urlsafe(16)
-        self._running[handle] = served  # at once, so that the number of episodes is right
-        try:
-            messages = await served.start(task=task, seed=seed)
-        except BaseException:
-            await self.end(handle)
-            raise
-        data = {"episode": handle, "messages": messages}
-        return ToolReply(json.dumps(data, ensure_ascii=False), data=data)
-
-    async def end(self, handle: str) -> ToolReply:
-        """Close an episode."""
-        served = self._running.pop(handle, None)
-        if served is None:
-            return self._unknown(handle)
-        await served.close()
-        return ToolReply("The episode was closed.")
-
-    async def call(self, handle: str, name: str, arguments: Mapping[str, Any]) -> ToolReply:
-        """Call a tool of the environment, or `answer` or `episode_reward`, in an episode.
-
-        Raises:
-            EpisodeVoid: the environment failed, or the episode was closed meanwhile.
-        """
-        if not self.has(handle):
-            return self._unknown(handle)
-        served = self._running[handle]
-        if name == "episode_reward" and self.show_reward:
-            return await served.use(_reward)
-        call = _answer if name == "answer" else _call_in_task if served.has_task else _call_alone
-        if name == "answer" and not served.has_task:
-            return ToolReply("this episode has no task to answer: it was started without index and seed", True)
-        try:
-            return await served.use(lambda episode: call(episode, name, arguments))
-        except ResetNeeded:
-            return ToolReply("the episode has ended; start another one", True)
-
-    async def close(self) -> None:
-        """Close all episodes."""
-        for handle in list(self._running):
-            await self.end(handle)
-
-    def _unknown(self, handle: str) -> ToolReply:
-        why = f"it was ended, or closed after {self._idle_seconds:g} s without a call"
-        return ToolReply(f"there is no episode {handle[:64]!r} ({why}); start another", True)
-
-    def _forget_closed(self) -> None:
-        self._running = {handle: served for handle, served in self._running.items() if served.open}
-
-
-async def _answer(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> ToolReply:
-    given = arguments.get("answer")
-    if set(arguments) != {"answer"} or not isinstance(given, str):
-        return ToolReply("answer takes one argument, answer, a string", True)
-    await episode.reply(given if "\\boxed" in given else f"\\boxed{{{given}}}")
-    return ToolReply("The answer was taken. The episode has ended.")
-
-
-async def _call_in_task(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> ToolReply:
-    text = await episode.call(name, arguments)
-    calls = episode.env.episode.turns[-1].calls
-    return ToolReply(text, not calls or calls[-1].status != "ok")
-
-
-async def _call_alone(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> ToolReply:
-    env = episode.env
-    try:
-        call = checked_call(name, dict(arguments), usable_schemas(env.tools))
-    except UnreadableCall as error:
-        return ToolReply(f"Error: {error}.", True)
-    try:
-        result = await call_tool(usable_tools(env.tools)[call.name], call.arguments, env._toolbox.timeout)
-    except INFRASTRUCTURE_ERRORS:
-        raise
-    except Exception as error:  # a tool whose failures void the sample
-        raise ServiceError(name, f"{type(error).__name__}: {error}") from error
-    return ToolReply(result.text, result.status != "ok")
-
-
-async def _reward(episode: ChatEpisode) -> ToolReply:
-    data = {"done": episode.done, "reward": episode.reward}
-    return ToolReply(json.dumps(data), data=data)
-
-
-def start_episode(index: int | None = None, seed: int | None = None) -> None:
-    """Start an episode; without index and seed, one that has the tools alone.
-
-    Args:
-        index: number of the task.
-        seed: chooses a task, if there is no number.
-    """
-
-
-def answer(answer: str) -> None:
-    """Give the final answer to the task, which ends the episode.
-
-    Args:
-        answer: the answer, without explanation.
-    """
-
-
-def episode_reward() -> None:
-    """Return whether the episode has ended, and its reward."""
-
-
-def end_episode() -> None:
-    """Close the episode; call it when the episode is not needed any more."""
-
-
-START, ANSWER, REWARD, END = (function_schema(each) for each in (start_episode, answer, episode_reward, end_episode))
-
-
-# Serves an ASGI application with uvicorn, under the rules on tokens that all servers of this library share.
-#
-# with bind(host, port) as listener:
-#     serve(TokenGuard(app, token), listener)
 
 TOKEN_VARIABLE = "ARPO_SERVE_TOKEN"
 IDLE_SECONDS = 600.0

@@ -409,8 +409,8 @@ def mcp(
     show_reward: Annotated[Flag, Parameter(help="let clients read the reward of an episode")] = False,
 ) -> None:
     """Serve the tools of an environment to MCP clients."""
-    from arpo_env.adapters.hosted_episodes import HostedEpisodes, bind
-    from arpo_env.adapters.mcp_server import make_app, serve_stdio
+    from arpo_env.adapters.hosted_episodes import bind
+    from arpo_env.adapters.mcp_server import HostedEpisodes, make_app, serve_stdio
 
     if not http and (token or (host, port) != (_LOOPBACK, _MCP_PORT)):
         raise ValueError("--host, --port and --token are for HTTP: add --http")

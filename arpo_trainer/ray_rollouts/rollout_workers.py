@@ -98,8 +98,9 @@ class JobDispatch(Generic[W, T]):
                 self._collect()
         finally:
             # also when it failed or was cancelled: nobody plays on for a run that is over
-            for task in (*self._playing, *self._coming):
-                task.cancel()
+            for left in [*self._playing], [*self._coming]:
+                for task in left:
+                    task.cancel()
             await asyncio.gather(*self._playing, *self._coming, return_exceptions=True)
 
     def _hand_out(self) -> None:

@@ -19,8 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters import FAULTS
-from arpo_env.adapters.hosted_episodes import HostedEpisodes
-from arpo_env.adapters.mcp_server import make_app
+from arpo_env.adapters.mcp_server import HostedEpisodes, make_app
 from arpo_env.tools.mcp_tools import close_connections, mcp_tools
 from sandbox import Sandbox
 

@@ -12,7 +12,7 @@ import pytest
 import arpo_env
 from arpo_env import EnvFactory, Rewards
 from arpo_env.adapters.chat_episode import ChatEpisode
-from arpo_env.adapters.hosted_episodes import HostedEpisodes
+from arpo_env.adapters.mcp_server import HostedEpisodes
 from arpo_env.adapters.task_rows import task_rows
 from arpo_trainer import tree_svg
 from arpo_trainer.cli.arpo_command import main
