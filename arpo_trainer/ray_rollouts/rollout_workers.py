@@ -98,10 +98,10 @@ class JobDispatch(Generic[W, T]):
                 self._collect()
         finally:
             # also when it failed or was cancelled: nobody plays on for a run that is over
-            for left in [*self._playing], [*self._coming]:
-                for task in left:
-                    task.cancel()
-            await asyncio.gather(*self._playing, *self._coming, return_exceptions=True)
+            left: list[asyncio.Future[Any]] = [*self._playing, *self._coming]
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     def _hand_out(self) -> None:
         while self._open and (free := [one for one in self._workers if self._load[one] < self._at_once]):
