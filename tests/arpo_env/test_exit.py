@@ -5,31 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 ENV = """
 import arpo_env, gymnasium as gym
 env = gym.make("arpo/Arithmetic-v0", level=3)
 env.reset(seed=0)
 env.step("<think>I look.</think><python>x = 1</python>")
-"""
-CASES = {
-    "forked and left open": "twin = env.fork()",
-    "a symbolic check": """
-import asyncio
+twin = env.fork()  # left open
+import asyncio, tempfile
 from arpo_env.grading.check_pool import shared_pool
 assert asyncio.run(shared_pool().check("x + 1", "1 + x"))
-""",
-    "a recording": """
-import tempfile
 search = gym.make("arpo/MultiHop-v0", cache=tempfile.mkdtemp() + "/run.sqlite")
 search.reset(seed=0)
 search.step("<think>I look.</think><search>people</search>")
-""",
-}
+"""
 
 
-@pytest.mark.parametrize("rest", CASES.values(), ids=CASES)
-def test_a_script_ends_quietly(isolation: str, rest: str) -> None:
-    done = subprocess.run([sys.executable, "-c", ENV + rest], capture_output=True, text=True, check=False, timeout=120)
+def test_a_script_ends_quietly(isolation: str) -> None:
+    done = subprocess.run([sys.executable, "-c", ENV], capture_output=True, text=True, check=False, timeout=120)
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)

@@ -43,7 +43,7 @@ TASKS = 20  # of the corpus
 Outcome = tuple[Task, str, float, dict[str, Any]]
 
 
-@pytest.fixture(params=SETS, ids=[path.rpartition("/")[2] for _, path, *_ in SETS])
+@pytest.fixture(scope="module", params=SETS, ids=[path.rpartition("/")[2] for _, path, *_ in SETS])
 def gold_set(request: pytest.FixtureRequest, shared: Path) -> tuple[ToolEnv, int]:
     """The environment of a file, and the number of gold answers in it."""
     name, path, split, golds = request.param

@@ -10,7 +10,7 @@ import pytest
 
 from arpo_env.episode import FOLD, Call, Episode, Turn
 from arpo_env.grading import Grader, GradingError, Score, make_grader
-from arpo_env.rewards import DeepAgentRewards, Grade, Rewards, grade_episode, paper_reward, reference_reward
+from arpo_env.rewards import DeepAgentRewards, Grade, Rewards, grade_episode, reference_reward
 from envs_registry import Task
 
 MATH = Task("t", "q", ("1204",), kind="math")
@@ -23,14 +23,6 @@ def episode(answer: str | None = "1204", *turns: Turn) -> Episode:
 
 def graded(finished: Episode, what: Any = "paper", well_formed: bool = True) -> Grade:
     return asyncio.run(grade_episode(finished, well_formed, make_grader(), Rewards.of(what)))
-
-
-@pytest.mark.parametrize(
-    ("accuracy", "format_ok", "multi", "reward"),
-    [(1, True, False, 1.0), (1, True, True, 1.1), (0, True, True, 0.0), (1, False, True, -1.0), (0.5, True, True, 0.6)],
-)
-def test_hierarchy(accuracy: float, format_ok: bool, multi: bool, reward: float) -> None:
-    assert paper_reward(accuracy, format_ok, multi) == pytest.approx(reward)
 
 
 def test_a_right_answer_in_a_bad_format_is_still_counted_as_right() -> None:

@@ -21,9 +21,6 @@ def test_normalising_a_query_again_changes_nothing(text: str) -> None:
     assert normalise_query(normalise_query(text)) == normalise_query(text)
 
 
-def test_width_and_case_are_levelled() -> None:
+def test_width_case_and_composition_are_levelled() -> None:
     assert normalise_unicode("  ＡＢＣ １２３\u3000Straße ") == "abc 123 strasse"
-
-
-def test_composed_and_decomposed_letters_are_equal() -> None:
     assert normalise_unicode("Ame\u0301lie ｶﾞ") == normalise_unicode("Amélie ガ")

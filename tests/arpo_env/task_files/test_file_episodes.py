@@ -1,9 +1,8 @@
-"""Episodes with attached files: GAIA-like tasks of each type, forks, vector environments and factories."""
+"""Episodes with attached files: GAIA-like tasks of each type, and forks."""
 
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,21 +113,6 @@ def test_tasks_without_files_have_none(env: Any) -> None:
     env.reset(options={"index": len(SOLVED)})
     assert "Error: no file is attached" in env.step(read("rows.csv"))[0]
     assert "\n[]\n" in env.step(python("import os; os.listdir()"))[0]
-
-
-def test_vector_environments_and_factories_have_the_files(gaia: Path, isolation: str) -> None:
-    envs = gym.make_vec("arpo/GAIA-v0", num_envs=2, data=str(gaia), files=True)
-    tasks = [envs.envs[0].tasks.task(number) for number in (1, 2)]  # type: ignore[attr-defined]
-    envs.reset(seed=0, options={"tasks": tasks})
-    results = envs.step([read("sales.xlsx"), python("print(open('rows.csv').read())")])[0]
-    assert "Rome | 25" in results[0]
-    assert "Bob,44" in results[1]
-    factory = pickle.loads(pickle.dumps(envs.envs[0].factory))  # type: ignore[attr-defined]
-    envs.close()
-    made = factory()
-    made.reset(options={"index": 1})
-    assert "Rome | 25" in made.step(read("sales.xlsx"))[0]
-    made.close()
 
 
 def test_own_tasks_carry_files_too(tmp_path: Path, isolation: str, own_names: None) -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import http.server
 import json
 import os
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -58,16 +54,12 @@ def test_sample_rows_become_tasks(data_set: DataSet, tmp_path: Path) -> None:
     ("name", "answers", "kinds"),
     [
         ("AIME24", ["007"] * 3, {"math"}),
-        ("AIME25", ["11", "12", "13"], {"math"}),
         ("MATH", ["\\frac{12}{2}"] * 3, {"math"}),
         ("GSM8K", ["1000", "2000", "3000"], {"math"}),
         ("2Wiki", ["New Ford"] * 3, {"qa"}),
-        ("Bamboogle", ["a name"] * 3, {"qa"}),
-        ("GAIA", ["17"] * 3, {"qa"}),
         ("HLE", ["the zorb", "the zorb", "B"], {"qa", "mcq"}),
         ("xBench", ["100米", "200米", "300米"], {"qa"}),
         ("Reasoning10K", ["40", "Ada Nowhere", "Ada Nowhere"], {"math", "qa"}),
-        ("DeepSearch1K", ["Ada Nowhere"] * 3, {"qa"}),
     ],
 )
 def test_answers_and_kinds(name: str, answers: list[str], kinds: set[str], tmp_path: Path) -> None:
@@ -281,37 +273,14 @@ def test_without_the_hub_a_set_says_how_to_give_a_file(name: str, datasets: Any)
     assert bool(BY_NAME[name].gated) == ("HF_TOKEN" in str(caught.value))
 
 
-class Gate(http.server.BaseHTTPRequestHandler):
-    """A hub on which everything is gated."""
+def test_a_gated_set_names_the_page_and_the_token(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.errors import GatedRepoError
 
-    def do_GET(self) -> None:
-        self.send_response(401)
-        self.send_header("X-Error-Code", "GatedRepo")
-        self.send_header("X-Error-Message", "Access to this dataset is restricted.")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
+    def refuse(*_: Any, **__: Any) -> None:
+        # `datasets` raises an error of its own around that of the hub client
+        raise RuntimeError("cannot be loaded") from GatedRepoError("restricted", response=Mock())
 
-    do_HEAD = do_GET
-
-    def log_message(self, *arguments: Any) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture
-def gated_hub() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Gate)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-
-
-def test_a_gated_set_names_the_page_and_the_token(gated_hub: str, tmp_path: Path) -> None:
-    pytest.importorskip("datasets")
-    code = "from envs_registry import load_source\ntry: load_source('gaia')\nexcept RuntimeError as e: print(e)"
-    environment = {**os.environ, "HF_ENDPOINT": gated_hub, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path)}
-    environment.pop("HF_TOKEN", None)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout.startswith(
-        "gaia-benchmark/GAIA is gated: accept its terms at https://huggingface.co/datasets/gaia-benchmark/GAIA, "
-        "then set HF_TOKEN"
-    ), done.stdout + done.stderr
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    page = "https://huggingface.co/datasets/gaia-benchmark/GAIA"
+    with pytest.raises(HubError, match=f"GAIA is gated: accept its terms at {page}, then set HF_TOKEN"):
+        load(BY_NAME["GAIA"])

@@ -73,14 +73,10 @@ def test_known_contamination(files: Path) -> None:
     counts = {
         (name, against): overlap(source, source_of(against)).count
         for name, source, against in (
-            ("train_10k", reasoning, "hotpotqa"),
             ("train_10k", reasoning, "simpleqa"),
             ("hard_search_1k", search, "hotpotqa"),
-            ("hard_search_1k", search, "simpleqa"),
-            ("valid", valid, "aime24"),
             ("valid", valid, "math500"),
-            ("valid", valid, "bamboogle"),
             ("valid", valid, "musique"),
         )
     }
-    assert list(counts.values()) == [5, 14, 15, 24, 30, 30, 20, 1]
+    assert list(counts.values()) == [14, 15, 30, 1]
