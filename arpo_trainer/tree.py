@@ -151,7 +151,6 @@ class Span:
         decision: of an environment span: the branching decision taken after it.
         interventions: what tools at inference time did here: {"tool", "outcome", "detail"}, with "outcome" "worked",
             "failed", "abandoned" (no trajectory passes any more) or "rewritten" (a turn of a chain that was shortened).
-        answer_logprob: mean log pi of the gold answer's tokens after this span, where `answer_scores` measured it.
     """
 
     index: int
@@ -165,7 +164,6 @@ class Span:
     tool: dict[str, Any] | None = None
     decision: Decision | None = None
     interventions: list[dict[str, Any]] | None = None
-    answer_logprob: float | None = None
 
     def mark(self, tool: str, outcome: str, detail: str = "") -> None:
         """Note what a tool at inference time did here."""
@@ -251,7 +249,6 @@ class RolloutTree:
         task: the task as plain data (id, question, answers, level, ...).
         meta: seed, step, group, algorithm and the like, as plain data.
         timeline: what each trajectory did and waited for, and when; it does not count for equality.
-        answer_logprob: as that of a span, after the prompt.
     """
 
     prompt_ids: list[int]
@@ -262,7 +259,6 @@ class RolloutTree:
     meta: dict[str, Any] = field(default_factory=dict)
     # runs that play the same trees still differ in their times
     timeline: list[Event] = field(default_factory=list, compare=False)
-    answer_logprob: float | None = None
 
     def add_span(self, parent: int | None, kind: Kind, ids: list[int], **fields: Any) -> Span:
         """Append a span after `parent` (None: after the prompt) and return it.
@@ -401,7 +397,7 @@ class RolloutTree:
         spans = [_entry(span) for span in self.spans]
         parts = {"spans": spans, "trajectories": list(map(vars, self.trajectories))}
         data = {**vars(self), **parts, "timeline": list(map(vars, self.timeline))}
-        return json.dumps(_written(data), ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, line: str) -> RolloutTree:
@@ -414,12 +410,10 @@ class RolloutTree:
 
 
 def _entry(span: Span) -> dict[str, Any]:
-    return _written({**vars(span), "decision": span.decision and span.decision.as_dict()})
-
-
-def _written(entry: dict[str, Any]) -> dict[str, Any]:
-    rare = ("interventions", "answer_logprob")  # most runs have neither
-    return {name: value for name, value in entry.items() if value is not None or name not in rare}
+    entry = {**vars(span), "decision": span.decision and span.decision.as_dict()}
+    if span.interventions is None:  # most runs have none
+        del entry["interventions"]
+    return entry
 
 
 def _span(entry: dict[str, Any]) -> Span:

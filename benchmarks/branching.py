@@ -82,7 +82,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "aepo on the budget of arpo": {"algorithm": "aepo", "budget": "arpo"},
     "random": {"algorithm": "random"},
     "tree-grpo": {"algorithm": "tree-grpo"},
-    "spread": {"algorithm": "spread"},
+    "spread": {"algorithm": "benchmarks.laboratory.paper_rows:spread"},
 }
 
 

@@ -45,8 +45,8 @@ FAULTS = [
     Fault("deviation", "if population else statistics.stdev", "if population else statistics.pstdev", ALGORITHMS),
     Fault("leave-one-out", "n / (n - 1) if n > 1 else 1.0", "1.0", ALGORITHMS),
     Fault("whiten-tokens", "reward * n for reward, n in rewards", "reward for reward, n in rewards", ALGORITHMS),
-    Fault("turn-entropy", "(usual if entropy is None else entropy) - max(", "0 * usual - max(", ALGORITHMS),
-    Fault("spo-copies", "Credit(shared(spo), once)", "Credit(shared(spo))", f"{ALGORITHMS} {TRAINING}"),
+    Fault("fork-pseudo", "mean(others + pseudo) if others", "mean(others) if others", ALGORITHMS),
+    Fault("dedup-copies", "(shared(span_advantages), once)", "(shared(span_advantages))", f"{ALGORITHMS} {TRAINING}"),
     Fault("weight-scale", "return copied / weighed if weighed else 1.0", "return 1.0", f"{ALGORITHMS} {TRAINING}"),
     Fault("entropy-factor", "1 + weight * z.clamp(-limit, limit)", "1 + weight * z", f"{ALGORITHMS} {TRAINING}"),
     Fault(

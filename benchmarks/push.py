@@ -28,9 +28,11 @@ from typing import Any
 if str(Path(__file__).resolve().parent) in sys.path:  # its sandbox.py would pass for the package
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import benchmarks.laboratory.paper_rows  # noqa: F401  (registers rows)
 from arpo_env import ToolEnv
 from arpo_trainer import Engine, RolloutSettings, RolloutTree, token_advantages
 from arpo_trainer.algorithms.advantages import batch_advantages
+from arpo_trainer.algorithms.credit import CREDITS
 from arpo_trainer.algorithms.registry import ALGORITHMS, Algorithm
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.tree import Stopwatch
@@ -120,7 +122,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    usual = [name for name, row in ALGORITHMS.items() if row.attribution not in ("igpo", "a2tgpo")]
+    usual = [name for name, row in ALGORITHMS.items() if not CREDITS[row.attribution].prepare]
     usual += [f"random-{name}=random:attribution={name}" for name in ("hard", "turn", "dedup")]
     usual += [f"{name}-fork={name}:attribution=fork" for name in ("arpo", "arpo-ranked", "spread")]
     parser.add_argument("rows", nargs="*", default=usual, metavar="ROW")

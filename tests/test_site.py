@@ -23,6 +23,7 @@ from arpo_trainer.algorithms.losses import LOSSES
 from arpo_trainer.algorithms.registry import ALGORITHMS, BUDGETS
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.rollout.settings import TreeSettings
+from benchmarks.laboratory.paper_rows import PAPER_ALGORITHMS, PAPER_BRANCHES, PAPER_CREDITS
 from envs_registry import all_specs
 from scripts.site.api import PACKAGES
 from scripts.site.assemble import assemble
@@ -82,6 +83,7 @@ def test_each_family_has_a_page_with_an_example_turn(source: Path) -> None:
         assert ("## Columns of the data" in page) is (family != "generated")
 
 
+PAPER = {*PAPER_ALGORITHMS, *PAPER_BRANCHES, *PAPER_CREDITS}
 TABLES = {
     "algorithm": ALGORITHMS,
     "budget": BUDGETS,
@@ -99,7 +101,8 @@ def test_every_row_of_the_algorithms_is_listed(source: Path, setting: str) -> No
     )
     assert tables
     for rows in tables:
-        assert set(re.findall(r"^\| `([^`]+)` \|", rows, re.MULTILINE)) == set(TABLES[setting])
+        # another test of this process may have registered the laboratory's
+        assert set(re.findall(r"^\| `([^`]+)` \|", rows, re.MULTILINE)) - PAPER == set(TABLES[setting]) - PAPER
 
 
 def test_every_setting_is_listed(source: Path) -> None:

@@ -7,15 +7,10 @@ A method is a row of `BRANCHES`; a new one needs a function and a row, and nothi
 | arpo | alpha + beta dH > tau | ARPO eq. 4-5 |
 | aepo | (alpha + beta dH)(1 - penalty l) > tau, l high-entropy steps of the chain in a row | AEPO, branch penalty |
 | arpo-ranked | the highest dH, once all roots have ended; points with next to no entropy left are skipped | ours |
-| arpo-turn-end | as arpo, dH measured at the turn before the result | ablation |
-| treepo | at every point of every path, in rounds, while the budget lasts | TreePO (2508.17445) |
 | random | a coin says so, with probability alpha | ablation |
 | arpo-reference | clip(U - beta dH, 0, 1) <= alpha | the published code of ARPO |
 | aepo-reference | clip((U + beta dH) max(0, 1 - penalty c), 0, 1) >= alpha, c of the prompt | that of AEPO |
 | tree-grpo | at points drawn at random once all planned trajectories have ended | Tree-GRPO (2509.21240) |
-| spread | the same, evenly: few branches at a point, and a quota of every root | ours |
-| vine | as random, at points of roots alone | VinePPO (2410.01679), SPO (2505.23564) |
-| treerl, at2po | where `surprise` or `turn_entropy` is highest, once all paths have ended | see there |
 
 Entropies are on the scale of `entropy_level`, in the reference rows on that of `segment_entropy`.
 """
@@ -23,7 +18,6 @@ Entropies are on the scale of `entropy_level`, in the reference rows on that of 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
@@ -134,7 +128,7 @@ RankFunction = Callable[[Sequence[Decision], BranchSettings], list[float]]
 
 ROSE = "entropy rose"
 DRAWN, NOT_DRAWN = "drawn", "not drawn"
-RANKED, EVERY_POINT = "chosen by rank", "every point branches"
+RANKED = "chosen by rank"
 NO_DOUBT = "next to no entropy left"
 NO_DOUBT_LEVEL = 0.02  # 0.012 nats per token: two samples of 20 tokens are equal with a probability of about 0.8
 
@@ -147,18 +141,15 @@ class BranchMethod:
         score: returns a point with its score (`Decision.scored`).
         published: whether measure, order and top-up are those of the published engine: a turn is measured by the sum of
             its entropies, against the first turn of the same path; points are decided in the order of rounds and
-            trajectory numbers; missing trajectories are added one per round, and may branch.
+            trajectory numbers; missing trajectories are added one per round, and may branch. The turn *before* the
+            result is measured, not the one after it.
         best: whether points wait until all paths have ended, and those with the highest scores get the budget.
         penalised: whether c counts the rounds in which the prompt got a new trajectory.
         quota: whether, without a `branch_quota`, a root and its descendants get at most ceil((M - N) / N) branches.
-        rank: with `best`, scores the points that wait, in place of `score`, which only says whether a point waits.
-            The highest gets one branch and the function is asked again, until the budget is spent.
+        rank: with `best`, scores the points that wait, in place of `score`, which only says whether a point waits. The
+            highest gets one branch and the function is asked again, until the budget is spent.
         rounds: with `best`, in how many rounds the budget is spent; the points of a round's branches wait for the next.
         roots_only: whether branches never branch again.
-        turn_end: whether the turn *before* the result is measured; otherwise it is the one after it.
-
-    Raises:
-        ValueError: `rank` or `rounds` without `best`.
     """
 
     score: BranchFunction
@@ -169,11 +160,6 @@ class BranchMethod:
     rank: RankFunction | None = None
     rounds: int = 1
     roots_only: bool = False
-    turn_end: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.best and (self.rank is not None or self.rounds != 1):
-            raise ValueError("rank and rounds need best=True: only points that wait can be ranked")
 
 
 # Rules that decide at once.
@@ -210,26 +196,7 @@ def _by_entropy(point: Decision, settings: BranchSettings, penalty: float) -> De
     return point.scored(value, tau, value > tau, ROSE if rose else "")
 
 
-def _every_point(point: Decision, settings: BranchSettings) -> Decision:
-    """Branch everywhere.
-
-    TreePO (2508.17445; `generate_sequences_tree_deepth_first_vanilla_mode` of its code): after each segment every path
-    that goes on continues in d = 2 copies (`branch_width`), as far as the width allows. Left out: segments of a fixed
-    number of tokens (a segment is a turn), the random width of the first split, early stops, and the fallback to
-    random segments of finished paths; these places become fresh roots. Here no point has more than d - 1 branches, and
-    where the budget is short the points of a round are served in the drawn order.
-    """
-    return point.scored(1.0, 0.0, True, EVERY_POINT)
-
-
 def _random(point: Decision, settings: BranchSettings) -> Decision:
-    """Toss a coin.
-
-    The row `vine` tosses it at points of roots alone: VinePPO (2410.01679, sec. 4) takes K extra rollouts at every
-    state of a trajectory, and SPO-chain (2505.23564) at the ends of its segments. Here K is at most `branch_width` - 1,
-    and the coin and the group's budget decide which states get any. A choice of states once the paths have ended would
-    bias V: paths that went on have more of them.
-    """
     # true with probability alpha, and written so that high scores branch, as with the rules that use entropy
     return _drawn(point, point.uniform, 1.0 - settings.branch_alpha, point.uniform >= 1.0 - settings.branch_alpha)
 
@@ -255,11 +222,8 @@ def _clip(value: float) -> float:
     return min(1.0, max(0.0, value))
 
 
-# Rules that wait until all paths have ended. Papers without tools fork at any token; the engine forks live
-# environments, after tool results only, so that their score of a token becomes a score of the turn that follows the
-# result. No row looks at rewards: a path stays in the group, so that a choice by its own result would bias the
-# gradient. Rows that look at the turn after the point (`surprise`, `turn_entropy`) do the same through the action,
-# where it tells the outcome.
+# Rules that wait until all paths have ended. None looks at rewards: a path stays in the group, so that a choice by its
+# own result would bias the gradient.
 
 
 def _tree_grpo(point: Decision, settings: BranchSettings) -> Decision:
@@ -276,54 +240,12 @@ def _arpo_ranked(point: Decision, settings: BranchSettings) -> Decision:
     return scored if scored.branch else replace(scored, branch=True, reason=RANKED)
 
 
-def _ranked(point: Decision, settings: BranchSettings) -> Decision:
-    return point.scored(0.0, 0.0, True, RANKED)  # every point is a candidate of the row's `rank`
-
-
-def evenly(points: Sequence[Decision], settings: BranchSettings) -> list[float]:
-    """Spread branches over the points: those with the fewest branches first, among equals by lot."""
-    return [point.uniform - point.branches for point in points]
-
-
-def surprise(points: Sequence[Decision], settings: BranchSettings) -> list[float]:
-    """Rank by the least likely token of the next turn.
-
-    TreeRL (2506.11902, EPTree): of all tokens of a tree the N with the highest H(y_t) = -log pi(y_t | y_<t) are forked,
-    T times each. A point's score is the maximum of that over the turn that follows it; T is `branch_width` - 1, and the
-    quota of a root stands for N per tree. Left out: forks inside a turn, the masks for tokens near the end, and the
-    several iterations.
-    """
-    return [max((-value for value in _next_turn(point)), default=0.0) for point in points]
-
-
-def turn_entropy(points: Sequence[Decision], settings: BranchSettings) -> list[float]:
-    """Rank by the entropy of the next turn, less a deduction for each branch that is there.
-
-    AT2PO (2601.04767, entropy-guided tree expansion): H(n) = 1/|y| sum_t -log pi(y_t) of a turn's node n; in each round
-    the K nodes with the highest H(n) - alpha b, b the branches that are there, get a sister each. In the published code
-    alpha is 0.05 (`branch_penalty`) and there are two rounds. Left out: sisters of the first turn, which would be fresh
-    roots, and more branches in the second round where the first has made some.
-    """
-    levels = [statistics.fmean([-value for value in turn]) if (turn := _next_turn(point)) else 0.0 for point in points]
-    return [level - settings.branch_penalty * point.branches for level, point in zip(levels, points, strict=True)]
-
-
-def _next_turn(point: Decision) -> tuple[float, ...]:
-    return point.later[0] if point.later else ()
-
-
 BRANCHES: dict[str, BranchMethod] = {
     "arpo": BranchMethod(_arpo),
     "aepo": BranchMethod(_aepo, quota=False),  # its penalty is its quota, and one of its own would leave it nothing
     "arpo-ranked": BranchMethod(_arpo_ranked, best=True),
     "random": BranchMethod(_random),
-    "arpo-reference": BranchMethod(_arpo_reference, published=True, quota=False, turn_end=True),
-    "aepo-reference": BranchMethod(_aepo_reference, published=True, penalised=True, quota=False, turn_end=True),
+    "arpo-reference": BranchMethod(_arpo_reference, published=True, quota=False),
+    "aepo-reference": BranchMethod(_aepo_reference, published=True, penalised=True, quota=False),
     "tree-grpo": BranchMethod(_tree_grpo, best=True, quota=False),
-    "spread": BranchMethod(_tree_grpo, best=True, rank=evenly),
-    "vine": BranchMethod(_random, roots_only=True),
-    "treerl": BranchMethod(_ranked, best=True, rank=surprise),
-    "at2po": BranchMethod(_ranked, best=True, quota=False, rank=turn_entropy, rounds=2),
-    "treepo": BranchMethod(_every_point, quota=False),
-    "arpo-turn-end": BranchMethod(_arpo, turn_end=True),
 }

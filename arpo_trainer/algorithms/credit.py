@@ -9,33 +9,22 @@ functions give a span one number for all trajectories through it: write them so,
 | hard | the mean over the d trajectories through it | 1 | ARPO, sec. 3.2 |
 | dedup | that mean | 1/d | ours |
 | turn | the value backed up turn by turn, each next turn counting the same | 1 | ours |
-| at2po | the same, the next turns weighted by exp(H) / sum exp(H), A_n = V_n | 1 | AT2PO (2601.04767), its code |
 | fork | V minus a baseline of the sisters | visits/d | ours, `fork_advantages` |
-| treerl | (V - V(root) + V - V(step before)) / sqrt(d) | 1 | TreeRL (2506.11902), eq. 2-4 |
-| treepo | R minus the mean of the group means along the path | 1 | TreePO (2508.17445), eq. 5 |
-| spo | V at the segment's end minus V at its start | 1/d | SPO (2505.23564), eq. 2 |
-| vineppo | the same, V from the branches alone | 1, branches 0 | VinePPO (2410.01679), sec. 4 |
-| rtmc | Q - V of equal states in all trajectories | 1 | RTMC (2604.11037), eq. 11 |
-| igpo | sum of the normalised gains and the reward still to come | 1 | IGPO (2510.14967) |
-| a2tgpo | the trajectory's own, plus gains normalised at the same turn | 1 | A2TGPO (2605.06200), its code |
 
 Summed over copies, soft and hard give the same gradient as long as nothing is clipped. Where the number of leaves below
-a choice depends on the choice, rows whose copies weigh 1 push on choices that are worth nothing; "fork", "spo" and
-"vineppo" do not (see `fork_advantages`). Returns of 0 or 1 in the papers are advantages here, which are the same up to
-a constant and a scale; differences of values lose the constant, and `advantage: grpo-no-std` keeps the scale. Nodes of
-the papers lie between two forks; here that is a segment of turns and results.
+a choice depends on the choice, rows whose copies weigh 1 push on choices that are worth nothing; "fork" does not.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-import statistics
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from arpo_trainer.algorithms.advantages import EPSILON, Rewards, group_advantages
+from arpo_trainer.algorithms.advantages import Rewards, group_advantages
 from arpo_trainer.tree import RolloutTree, Span
 from arpo_trainer.validation import look_up
 
@@ -57,13 +46,13 @@ class Credit:
             trajectory. What it returns for invalid trajectories is ignored.
         weights: how much each copy of a span counts in the sum over all rows; None where every copy counts 1. Losses
             that divide by the number of copied tokens are scaled by `weight_scale`.
-        needs_answers: whether `values` reads the probability of the gold answer (`answer_gains`), which takes forward
-            passes of the policy before credit is given.
+        prepare: called with the trainer and the trees of each training rollout, on every process, before `values`: it
+            may measure what `values` needs, and keep it in `tree.meta`. Evaluations give "soft" credit then.
     """
 
     values: CreditFunction
     weights: Weights | None = None
-    needs_answers: bool = False
+    prepare: Callable[[Any, Sequence[RolloutTree]], None] | None = None
 
 
 def on_paths(tree: RolloutTree, by_span: Sequence[float]) -> PathValues:
@@ -105,92 +94,47 @@ def span_advantages(tree: RolloutTree, advantages: Sequence[float]) -> list[floa
     return [mean([advantages[number] for number in through]) for through in valid_leaves(tree)]
 
 
-def turn_values(tree: RolloutTree, advantages: Sequence[float], by_entropy: bool = False) -> list[float]:
+def turn_values(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
     """Return V of each span: the advantage of its trajectory at a leaf, elsewhere the mean over what comes next.
 
     Args:
         tree: with G trajectories.
         advantages: of each trajectory, shape (G,).
-        by_entropy: weigh the next turns by exp(H) / sum exp(H), with their entropy H estimated as the mean of minus
-            log pi over their tokens (AT2PO; the form is that of its published code, `child_softmax`), instead of
-            equally. A trajectory that ends where others go on has no next turn; its H is the mean of theirs.
 
     Returns:
         Shape (spans,); 0 where no valid trajectory passes.
     """
     values = [0.0] * len(tree.spans)
-    following: list[list[tuple[float | None, float]]] = [[] for _ in tree.spans]
+    following: list[list[float]] = [[] for _ in tree.spans]
     for trajectory, advantage in zip(tree.trajectories, advantages, strict=True):
         if trajectory.valid:
-            following[trajectory.leaf].append((None, advantage))  # no next turn, so no entropy
+            following[trajectory.leaf].append(advantage)
     for span in reversed(tree.spans):  # children come after their parents
         if following[span.index]:
-            values[span.index] = _weighted_mean(following[span.index])
+            values[span.index] = mean(following[span.index])
             if span.parent is not None:
-                # results have no log-probabilities, and so no entropy
-                entropy = -math.fsum(span.logprobs) / len(span.logprobs) if by_entropy and span.logprobs else None
-                following[span.parent].append((entropy, values[span.index]))
+                following[span.parent].append(values[span.index])
     return values
 
 
-@dataclass
-class Forks:
-    """Where the valid trajectories of a tree part.
+def sisters(tree: RolloutTree) -> dict[State, tuple[list[int], list[int]]]:
+    """Return what follows each state: spans with a valid trajectory, and the valid trajectories that end there.
 
-    What follows a state are *sisters*: the spans below it through which a valid trajectory passes, and the valid
-    trajectories that end there. A trajectory that goes on past a fork is a sister of the branches that leave there.
-
-    Attributes:
-        spans: the spans that follow a state.
-        ends: the valid trajectories that end at a state.
+    A trajectory that goes on past a fork is a sister of the branches that leave there.
     """
-
-    spans: dict[State, list[int]] = field(default_factory=dict)
-    ends: dict[State, list[int]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, tree: RolloutTree) -> Forks:
-        """Return the forks of a tree."""
-        forks = cls()
-        for span, through in zip(tree.spans, valid_leaves(tree), strict=True):
-            if through:
-                forks.spans.setdefault(span.parent, []).append(span.index)
-        for number, trajectory in enumerate(tree.trajectories):
-            if trajectory.valid:
-                forks.ends.setdefault(trajectory.leaf, []).append(number)
-        return forks
-
-    def count(self, state: State) -> int:
-        """Return the number of sisters that follow a state."""
-        return len(self.spans.get(state, ())) + len(self.ends.get(state, ()))
-
-    def following(
-        self, state: State, values: Sequence[float], advantages: Sequence[float], apart: int | None = None
-    ) -> list[float]:
-        """Return the values of the sisters that follow a state; the span `apart` is left out."""
-        below = [values[index] for index in self.spans.get(state, ()) if index != apart]
-        return below + [advantages[number] for number in self.ends.get(state, ())]
-
-    def segment_starts(self, tree: RolloutTree) -> list[int]:
-        """Return for each span the first span of its segment: the spans in a row between two forks."""
-        starts: list[int] = []
-        for span in tree.spans:  # parents come first
-            continues = span.parent is not None and self.count(span.parent) == 1
-            starts.append(starts[span.parent] if continues and span.parent is not None else span.index)
-        return starts
+    found: dict[State, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for span, through in zip(tree.spans, valid_leaves(tree), strict=True):
+        if through:
+            found[span.parent][0].append(span.index)
+    for number, trajectory in enumerate(tree.trajectories):
+        if trajectory.valid:
+            found[trajectory.leaf][1].append(number)
+    return found
 
 
 def mean(values: Sequence[float]) -> float:
     """Return the mean; 0 without values."""
     return math.fsum(values) / len(values) if values else 0.0
-
-
-def _weighted_mean(pairs: Sequence[tuple[float | None, float]]) -> float:
-    """Return the mean of values, weighted by the softmax of their entropies."""
-    known = [entropy for entropy, _ in pairs if entropy is not None]
-    usual = mean(known)
-    weights = [math.exp((usual if entropy is None else entropy) - max(known, default=0.0)) for entropy, _ in pairs]
-    return math.fsum(w * value for w, (_, value) in zip(weights, pairs, strict=True)) / math.fsum(weights)
 
 
 def fork_advantages(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
@@ -216,7 +160,7 @@ def fork_advantages(tree: RolloutTree, advantages: Sequence[float]) -> list[floa
 
     Two conditions, which the row of the registry keeps. Whether a point is forked must depend on what was known there,
     not on what follows: an entropy measured after the point (`arpo`, `arpo-ranked`) violates this, and so does a
-    placement once all paths have ended (`spread`), since a path that went on has more points to share its branches.
+    placement once all paths have ended (`tree-grpo`), since a path that went on has more points to share its branches.
     And advantages divided by the deviation of the group share a random factor; `grpo-no-std` has none.
 
     Args:
@@ -226,11 +170,12 @@ def fork_advantages(tree: RolloutTree, advantages: Sequence[float]) -> list[floa
     Returns:
         Shape (spans,); 0 where no valid trajectory passes, or where there is nothing to compare with.
     """
-    values, forks = turn_values(tree, advantages), Forks.of(tree)
+    values, following = turn_values(tree, advantages), sisters(tree)
     baselines: list[float | None] = []
     for span in tree.spans:  # parents come first
         above = None if span.parent is None else baselines[span.parent]
-        others = forks.following(span.parent, values, advantages, apart=span.index)
+        spans, ends = following[span.parent]
+        others = [values[index] for index in spans if index != span.index] + [advantages[number] for number in ends]
         pseudo = [] if above is None else [above]
         baselines.append(mean(others + pseudo) if others else above)
     reached = valid_leaves(tree)
@@ -246,331 +191,13 @@ def visit_weights(tree: RolloutTree) -> PathValues:
     w is the product of 1 / (number of sisters) over the forks above, and 1 for roots: with it, everything that follows
     a state counts as much as one visit of that state.
     """
-    forks = Forks.of(tree)
+    following = sisters(tree)
     totals: list[float] = []
     for span in tree.spans:
-        totals.append(1.0 if span.parent is None else totals[span.parent] / max(1, forks.count(span.parent)))
+        count = max(1, sum(map(len, following[span.parent])))
+        totals.append(1.0 if span.parent is None else totals[span.parent] / count)
     copies = valid_leaves(tree)
     return on_paths(tree, [total / max(1, len(through)) for total, through in zip(totals, copies, strict=True)])
-
-
-# credit of published methods over trees
-
-
-def treerl(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
-    """Return TreeRL's reward of each step: global plus local advantage, over the root of its leaves.
-
-    TreeRL (arXiv 2506.11902), eq. 2-4 and the downweighting behind them:
-
-        GA(s) = V(s) - V(root),  LA(s) = V(s) - V(p(s)),  R(s) = (GA(s) + LA(s)) / sqrt(|L(s)|)
-
-    V(s) is the mean over the leaves L(s) below s, p(s) the step before. Left out: the published code also adds V(s)
-    itself, subtracts the mean over all tokens of the batch, and takes leave-one-out rewards. Without branches, R is
-    twice the reward minus the mean.
-    """
-    values, leaves = span_advantages(tree, advantages), valid_leaves(tree)
-    root = mean([own for own, trajectory in zip(advantages, tree.trajectories, strict=True) if trajectory.valid])
-    rewards = [
-        ((value - root) + (value - before)) / math.sqrt(len(through)) if through else 0.0
-        for value, before, through in zip(values, _values_before(tree, values, root), leaves, strict=True)
-    ]
-    return rewards
-
-
-def spo(tree: RolloutTree, advantages: Sequence[float]) -> list[float]:
-    """Return V at the end of each segment minus V at its start (SPO-tree).
-
-    SPO (arXiv 2505.23564), eq. 2 and sec. 5, V from the leaves to the root:
-
-        A(seg k) = V(s_{t_{k+1}}) - V(s_{t_k});  V(n) = mean of V over the children of n,  A(n) = V(n) - V(Pa(n))
-
-    A node is trained on once, so the row weighs its copies with `once`. Left out: the variant divided by the deviation
-    of the siblings, the mask of tokens with a high probability, and the replay buffer. Its segments have a fixed number
-    of tokens; here they lie between forks. Without branches, A is the reward minus the mean.
-    """
-    values, leaves = turn_values(tree, advantages), valid_leaves(tree)
-    root = mean(Forks.of(tree).following(None, values, advantages))
-    before = _values_before(tree, values, root)
-    return [value - start if through else 0.0 for value, start, through in zip(values, before, leaves, strict=True)]
-
-
-def _values_before(tree: RolloutTree, values: Sequence[float], root: float) -> list[float]:
-    """Return for each span the value of the state in which its segment starts."""
-    parents = [tree.spans[start].parent for start in Forks.of(tree).segment_starts(tree)]
-    return [root if above is None else values[above] for above in parents]
-
-
-def treepo(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
-    """Return TreePO's advantage of each trajectory, the same for all of its tokens.
-
-    TreePO (arXiv 2508.17445), eq. 4-5, with G_1 > G_2 > ... the trajectories that share the steps of trajectory i:
-
-        A_i = sum_j A_ij / (|J| std),  A_ij = R_i - mean(R of G_j)
-
-    G_1 is the whole group. As in the published code, a group of the trajectory alone does not count. Left out: the
-    deviation over the batch (`advantage` has one of the group) and the rejection of prompts without signal, which have
-    advantage 0 here anyway.
-    """
-    leaves = valid_leaves(tree)
-    everyone = [number for number, trajectory in enumerate(tree.trajectories) if trajectory.valid]
-    result = []
-    for number, own in enumerate(advantages):
-        path, groups = tree.path(number), [everyone]
-        for span in path:
-            if 1 < len(leaves[span.index]) < len(groups[-1]):
-                groups.append(leaves[span.index])
-        baseline = mean([mean([advantages[member] for member in group]) for group in groups])
-        result.append([own - baseline] * len(path))
-    return result
-
-
-def vineppo(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
-    """Return the change of a Monte Carlo value over each segment of an initial trajectory; 0 for branches.
-
-    VinePPO (arXiv 2410.01679), sec. 4, with K auxiliary rollouts from a state, which are not trained on:
-
-        V(s_t) = 1/K sum_k R(rollout k from s_t),  A(s_t, a_t) = r_t + V(s_{t+1}) - V(s_t)
-
-    The auxiliary rollouts of a state are the branches that leave it, without the trajectory itself; a branch with
-    branches of its own counts with their mean. At the prompt they are the other roots. A state without branches has no
-    value, so a segment reaches from one fork to the next; the last one ends with the trajectory's own advantage.
-    Without other roots the first segment gets 0. Left out: the discount (1 in the paper) and a fixed K at every step.
-    Without branches, A is the reward minus the mean of the others (RLOO).
-    """
-    values, forks = turn_values(tree, advantages), Forks.of(tree)
-    rows = []
-    for number, own in enumerate(advantages):
-        path = [span.index for span in tree.path(number)]
-        if not (_initial(tree, number) and tree.trajectories[number].valid):
-            rows.append([0.0] * len(path))
-            continue
-        # the value before each span, None where no branch leaves, and that at the end
-        known: list[float | None] = []
-        for state, following in zip([None, *path[:-1]], path, strict=True):
-            others = forks.following(state, values, advantages, apart=following)
-            known.append(mean(others) if others else None)
-        rows.append(_changes([*known, own]))
-    return rows
-
-
-def initial_only(tree: RolloutTree) -> PathValues:
-    """Return weights of 1 for trajectories that started at the prompt and 0 for branches."""
-    return [[float(_initial(tree, number))] * len(tree.path(number)) for number in range(len(tree.trajectories))]
-
-
-def _initial(tree: RolloutTree, number: int) -> bool:
-    return tree.trajectories[number].origin != "branch"
-
-
-def _changes(known: Sequence[float | None]) -> list[float]:
-    """Return for each step the change from the last known value before it to the next known value after it."""
-    changes: list[float] = []
-    before = known[0]
-    for step in range(len(known) - 1):
-        before = before if known[step] is None else known[step]
-        after = next(value for value in known[step + 1 :] if value is not None)
-        changes.append(0.0 if before is None else after - before)
-    return changes
-
-
-PRIOR = 2.0
-"""Pseudo-visits of a state with the mean of the group (RTMC, eq. 11)."""
-
-Pair = tuple[frozenset[Hashable], Hashable]
-
-
-def rtmc(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
-    """Return Q of each step minus the smoothed V of the state before it; equal states match, shared prefix or not.
-
-    RTMC (arXiv 2604.11037; eq. 11 is V'), over the rollouts of a group, each counted at its first visit of (s, a):
-
-        Q(s, a) = 1 / N(s, a) sum of R_i over the rollouts i that take a in s,  N(s) = sum_a N(s, a)
-        V(s) = 1 / N(s) sum_a N(s, a) Q(s, a),  V'(s) = (N(s) V(s) + n V_0) / (N(s) + n),  A = Q(s, a) - V'(s)
-
-    with n = 2 and V_0 the mean of the group. The paper compares signatures made for the tools of coding agents. Here an
-    action is the turn without its thoughts, that is, a call with its arguments, and the last one is the answer. A state
-    is the set of the calls so far with their results, in any order. Left out: the discount of 0.99 per step, which is
-    not invariant to a constant in the rewards, and the division by the deviation of A. A prefix that branches share is
-    visited by each of them. Without branches and with one turn, A is the reward minus the mean.
-    """
-    walks = [_pairs(tree, number) for number in range(len(tree.trajectories))]
-    valid = [number for number, trajectory in enumerate(tree.trajectories) if trajectory.valid]
-    returns: dict[Pair, list[float]] = {}
-    for number in valid:
-        for pair in set(walks[number]):  # a pair that is visited again counts once
-            returns.setdefault(pair, []).append(advantages[number])
-    prior = mean([advantages[number] for number in valid])
-    visits: dict[frozenset[Hashable], list[float]] = {}
-    for (state, _), found in returns.items():
-        visits.setdefault(state, []).extend(found)
-    smoothed = {s: (len(found) * mean(found) + PRIOR * prior) / (len(found) + PRIOR) for s, found in visits.items()}
-    credit = {pair: mean(found) - smoothed[pair[0]] for pair, found in returns.items()}
-    return [[credit.get(pair, 0.0) for pair in walk] for walk in walks]
-
-
-def _pairs(tree: RolloutTree, number: int) -> list[Pair]:
-    """Return for each span of a path the state before its step and the action of that step.
-
-    A step is what the model writes up to a result, with the result.
-    """
-    trajectory = tree.trajectories[number]
-    # an answer that nobody has read is like no other
-    last: Hashable = ("end", trajectory.leaf) if trajectory.answer is None else ("answer", trajectory.answer)
-    pairs: list[Pair] = []
-    state: frozenset[Hashable] = frozenset()
-    length, written = 0, ""
-    for span in tree.path(number):
-        length += 1
-        if span.kind == "model":
-            written += span.text
-            continue
-        tool = (span.tool or {}).get("name")
-        action: Hashable = (tool, written.rpartition("</think>")[2].strip())
-        pairs += [(state, action)] * length
-        # a fold leaves nothing of what was seen but its memories
-        state = (frozenset() if span.kind == "fold" else state) | {(action, tuple(span.ids))}
-        length, written = 0, ""
-    return pairs + [(state, last)] * length
-
-
-# Credit by what a turn tells about the answer: IGPO and A2TGPO, for trajectories without a tree. A state is worth the
-# policy's probability of the gold answer a = (a_1, ..., a_L), if it answered there and then:
-#
-#     p(state) = exp(1/L sum_j log pi(a_j | state, answer format, a_<j))
-#
-# Every turn but the last one earns the change of p from its start to its end, its *gain*, and the last one earns the
-# reward. `training.answer_scores` measures log p and keeps it in the tree. A turn that d trajectories share counts d
-# times. Neither paper could be read as a whole: what is here follows the abstracts, accounts of the papers, and
-# published code (GuoqingWang1/IGPO; a copy of A2TGPO's, CuSO4-Chen/A-TGPO).
-
-GAIN_WEIGHT = 0.3
-"""alpha of A2TGPO, as in the script of its published code (`IGPO_ADV_RESCALE_ALPHA`)."""
-VARIANCE_FLOOR = 1e-8
-"""Added to variances in both published codes: gains that differ by rounding are not scaled up."""
-
-
-def turn_ends(tree: RolloutTree, number: int) -> list[int]:
-    """Return the places on a trajectory's path at which its turns end; the last one is the end of the path."""
-    path = tree.path(number)
-    inner = [place for place in range(len(path) - 1) if path[place].kind != "model" and path[place + 1].kind == "model"]
-    return [*inner, len(path) - 1]
-
-
-def answer_states(tree: RolloutTree) -> list[State]:
-    """Return the states in which credit needs the gold answer's probability: the prompt, and what turns start from."""
-    found: dict[State, None] = {None: None}
-    for number, trajectory in enumerate(tree.trajectories):
-        if trajectory.valid:
-            path = tree.path(number)
-            found |= dict.fromkeys(path[place].index for place in turn_ends(tree, number)[:-1])
-    return list(found)
-
-
-def answer_logprob(tree: RolloutTree, state: State) -> float | None:
-    """Return the mean log-probability of the gold answer's tokens in a state, in nats; None if it was not measured."""
-    return tree.answer_logprob if state is None else tree.spans[state].answer_logprob
-
-
-def check_answer_scores(tree: RolloutTree, attribution: str) -> None:
-    """Refuse a tree whose states have not been measured.
-
-    Raises:
-        ValueError: names the attribution, a state, and what measures it.
-    """
-    missing = [state for state in answer_states(tree) if answer_logprob(tree, state) is None]
-    if missing:
-        where = "the prompt" if missing[0] is None else f"span {missing[0]}"
-        raise ValueError(
-            f"attribution {attribution!r} needs the probability of the gold answer after every turn, and {where} of "
-            "this tree has none: ARPOTrainer measures it, and training.answer_scores.score_answers does in a tree that "
-            "was rolled out without it"
-        )
-
-
-def answer_gains(tree: RolloutTree, number: int) -> list[float]:
-    """Return the gains of a trajectory's turns, all but the last one: p(end) - p(start), each in [-1, 1].
-
-    Raises:
-        ValueError: a state was not measured.
-    """
-    path = tree.path(number)
-    worth = []
-    for state in (None, *(path[place].index for place in turn_ends(tree, number)[:-1])):
-        if (found := answer_logprob(tree, state)) is None:
-            raise ValueError(f"state {state} has no probability of the gold answer; see training.answer_scores")
-        worth.append(math.exp(found))
-    return [after - before for before, after in itertools.pairwise(worth)]
-
-
-def igpo(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
-    """Return the sum of what a turn and those after it earn, normalised over all turns of the group.
-
-    IGPO (arXiv 2510.14967), its turn-level rewards and advantages:
-
-        r_t = p(o_<=t) - p(o_<=t-1) for t < T,  r_T = R
-        A_t = sum_{k>=t} gamma^(k-t) (r_k - mean) / std, mean and std over all r of all trajectories of the group
-
-    gamma is 1, as in the published code, and `advantages` are not used: rewards are compared with gains, before any
-    normalisation. In a group whose trajectories score the same the gains still tell turns apart. So does their number:
-    the common mean is subtracted once for every turn that is still to come.
-
-    Left out: its published code can also take differences of log p, and normalise gains and rewards apart; it does not
-    count gains of exactly 0; and it closes a thought with a sentence of its own before the answer.
-    """
-    earned = [
-        [*answer_gains(tree, number), trajectory.reward] if trajectory.reward is not None else []
-        for number, trajectory in enumerate(tree.trajectories)
-    ]
-    normal = iter(_normalised([each for row in earned for each in row]))
-    rows = [[next(normal) for _ in row] for row in earned]
-    sums = [[math.fsum(row[turn:]) for turn in range(len(row))] for row in rows]
-    return [_on_path(tree, number, row) for number, row in enumerate(sums)]
-
-
-def a2tgpo(tree: RolloutTree, advantages: Sequence[float]) -> PathValues:
-    """Return the trajectory's advantage, plus gains compared at the same turn and accumulated at constant variance.
-
-    A2TGPO (arXiv 2605.06200), turn-group normalisation and variance-rescaled discounted accumulation:
-
-        z_t = (g_t - mean) / std, over the t-th gains of the group
-        A_t = A_R + alpha / sqrt(n_t) sum_{k>=t} gamma^(k-t) z_k, n_t the number of terms;  A_T = A_R
-
-    A_R is the trajectory's advantage; the paper's divides by the population deviation (`grpo-population`). alpha is 0.3
-    and gamma 1, as in its script. A turn index that only one trajectory reaches is compared with nothing: z = 0.
-
-    Left out: the adaptive clip, which belongs to the loss (it multiplies the bounds of a turn's ratio by
-    1 + 0.3 (2 sigmoid(z_t) - 1)). In the code that was read g is a difference of log p instead of p, and the first
-    turn has none, because p is first measured after it; here g is what the abstract says, from the prompt on.
-    """
-    gains = [answer_gains(tree, n) if one.valid else [] for n, one in enumerate(tree.trajectories)]
-    compared: list[list[float]] = [[] for _ in gains]
-    for turn in range(max(map(len, gains), default=0)):
-        there = [number for number, row in enumerate(gains) if len(row) > turn]
-        for number, value in zip(there, _normalised([gains[number][turn] for number in there]), strict=True):
-            compared[number].append(value)
-    rows = []
-    for number, (own, row) in enumerate(zip(advantages, compared, strict=True)):
-        sums = [math.fsum(row[turn:]) / math.sqrt(len(row) - turn) for turn in range(len(row))]
-        turns = [*(own + GAIN_WEIGHT * each for each in sums), own]
-        rows.append(_on_path(tree, number, turns if tree.trajectories[number].valid else []))
-    return rows
-
-
-def _normalised(values: Sequence[float]) -> list[float]:
-    """Return values minus their mean, over their population deviation; 0 where there is nothing to compare with."""
-    if len(set(values)) < 2:
-        return [0.0] * len(values)
-    centre = statistics.fmean(values)
-    deviation = math.sqrt(statistics.pvariance(values, centre) + VARIANCE_FLOOR) + EPSILON
-    return [(value - centre) / deviation for value in values]
-
-
-def _on_path(tree: RolloutTree, number: int, turns: Sequence[float]) -> list[float]:
-    """Return for each span of a path the number of its turn; 0 without numbers."""
-    starts = [0, *(place + 1 for place in turn_ends(tree, number))]
-    if not turns:
-        return [0.0] * starts[-1]
-    return [value for turn, value in enumerate(turns) for _ in range(starts[turn], starts[turn + 1])]
 
 
 CREDITS: dict[str, Credit] = {
@@ -578,15 +205,7 @@ CREDITS: dict[str, Credit] = {
     "hard": Credit(shared(span_advantages)),
     "dedup": Credit(shared(span_advantages), once),
     "turn": Credit(shared(turn_values)),
-    "at2po": Credit(shared(lambda tree, advantages: turn_values(tree, advantages, by_entropy=True))),
     "fork": Credit(shared(fork_advantages), visit_weights),
-    "treerl": Credit(shared(treerl)),
-    "treepo": Credit(treepo),
-    "spo": Credit(shared(spo), once),
-    "vineppo": Credit(vineppo, initial_only),
-    "rtmc": Credit(rtmc),
-    "igpo": Credit(igpo, needs_answers=True),
-    "a2tgpo": Credit(a2tgpo, needs_answers=True),
 }
 
 
@@ -602,15 +221,12 @@ def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution
         G lists, each as long as its trajectory's row; 0 in the rows of invalid trajectories.
 
     Raises:
-        ValueError: the attribution is unknown (suggests the nearest), there is not one advantage per trajectory, the
-            row needs the probability of the gold answer and the tree has none, or the row's function does not return
-            one number per span of each path.
+        ValueError: the attribution is unknown (suggests the nearest), there is not one advantage per trajectory, or the
+            row's function does not return one number per span of each path.
     """
     row = look_up("attribution", attribution, CREDITS)
     if len(advantages) != len(tree.trajectories):
         raise ValueError(f"got {len(advantages)} advantages for {len(tree.trajectories)} trajectories")
-    if row.needs_answers:
-        check_answer_scores(tree, attribution)
     values, paths = row.values(tree, advantages), [tree.path(number) for number in range(len(tree.trajectories))]
     if [len(own) for own in values] != list(map(len, paths)):
         raise ValueError(
@@ -632,7 +248,7 @@ def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution
 def learned_trajectories(tree: RolloutTree, attribution: str) -> list[bool]:
     """Return for each trajectory whether it is learned from: it is valid, and some copy of a span weighs something.
 
-    "vineppo" learns nothing from branches. What is not learned from must not count in what a loss divides by.
+    What is not learned from must not count in what a loss divides by.
     """
     weights = look_up("attribution", attribution, CREDITS).weights
     weighed = weights(tree) if weights else None
@@ -697,20 +313,6 @@ def fold_preference(direct: float, folded: float) -> float:
     return (direct - folded) / (direct + folded)
 
 
-def action_reward(
-    correct: Sequence[float], preference: float = 0.0, call_weight: float = 1.0, fold_weight: float = 1.0
-) -> float:
-    """Return R_action = l1 * sum_t C(call_t) + l2 * S_pref of one trajectory.
-
-    Args:
-        correct: C of each call: 1 if it was correct, 0 if not.
-        preference: S_pref; 0 where nothing was folded.
-        call_weight: l1.
-        fold_weight: l2.
-    """
-    return call_weight * sum(correct) + fold_weight * preference
-
-
 def fold_preferences(tree: RolloutTree) -> list[float]:
     """Return S_pref of each trajectory of a group, by its length in tokens; 0 for one that did not fold.
 
@@ -730,7 +332,7 @@ def fold_preferences(tree: RolloutTree) -> list[float]:
 
 
 def action_rewards(tree: RolloutTree, fold_weight: float = 1.0) -> list[float | None]:
-    """Return R_action of each trajectory: the component `action` or else `right_calls`, plus S_pref.
+    """Return R_action = sum C(call) + l2 S_pref of each trajectory: the component `action`, else `right_calls`, for C.
 
     S_pref is the component `fold_preference` where a reward has it, else that of `fold_preferences`.
 
@@ -758,8 +360,7 @@ def action_rewards(tree: RolloutTree, fold_weight: float = 1.0) -> list[float | 
                 f"{{'accuracy': 1.0, '{RIGHT_CALLS}': (function_of_the_episode, 0.0)}}; arpo/ToolWorld-v0 has it"
             )
         else:
-            preference = parts.get(FOLD_PREFERENCE, preferences[number])
-            found.append(action_reward([right], preference, fold_weight=fold_weight))
+            found.append(right + fold_weight * parts.get(FOLD_PREFERENCE, preferences[number]))
     return found
 
 
@@ -793,23 +394,6 @@ def action_advantages(
         flags = [flag for span in tree.path(number) for flag in marks[span.index]]
         rows.append([flag * value for flag, value in zip(flags, row, strict=True)])
     return rows
-
-
-def toolpo_advantages(
-    tree: RolloutTree, success: Rewards, actions: Rewards, marks: Sequence[Sequence[int]], attribution: str = "soft"
-) -> list[list[float]]:
-    """Return A_succ + M A_action for every token of every trajectory.
-
-    Args:
-        tree: with G trajectories.
-        success: R_succ of each, shape (G,); None for an invalid one.
-        actions: as for `action_advantages`, like the others.
-        marks: M.
-        attribution: how both are spread over the tree; "soft" is that of the paper, which has no tree.
-    """
-    extra = action_advantages(tree, actions, marks, attribution)
-    base = token_advantages(tree, group_advantages(success, "none"), attribution)
-    return [[a + b for a, b in zip(own, more, strict=True)] for own, more in zip(base, extra, strict=True)]
 
 
 def call_marks(tree: RolloutTree, decode: Callable[[Sequence[int]], str], opening: Sequence[str]) -> list[list[int]]:

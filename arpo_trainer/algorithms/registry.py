@@ -205,17 +205,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     "arpo-reference": Algorithm("arpo", "arpo-reference", loss="clipped-reference"),
     # their entropy factor was never switched on
     "aepo-reference": Algorithm("arpo", "aepo-reference", loss="aepo-reference"),
-    "spread": Algorithm("arpo", "spread"),
     # a coin places their forks, and no deviation divides: `fork_advantages` says why anything else would push
     "fork": Algorithm("arpo", "random", advantage="grpo-no-std", attribution="fork"),
-    "at2po": Algorithm("arpo", "at2po", loss="gspo-turn", attribution="at2po"),
-    "treerl": Algorithm("arpo", "treerl", attribution="treerl"),
-    "treepo": Algorithm("arpo", "treepo", attribution="treepo"),
-    "rtmc": Algorithm("grpo", None, attribution="rtmc"),  # states that independent trajectories share are its tree
-    "igpo": Algorithm("grpo", None, attribution="igpo"),
-    "a2tgpo": Algorithm("grpo", None, advantage="grpo-population", loss="gspo-turn", attribution="a2tgpo"),
-    "vineppo": Algorithm("arpo", "vine", advantage="grpo-no-std", attribution="vineppo"),
-    "spo": Algorithm("arpo", "vine", advantage="grpo-no-std", attribution="spo"),
     "toolpo": Algorithm("grpo", None, advantage="grpo-no-std", action_weight=1.0),
 }
 

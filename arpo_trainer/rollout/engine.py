@@ -2,7 +2,7 @@
 
 Every trajectory of every group is a coroutine (see `group`). The backend batches whatever is ready, and tools run
 meanwhile. The tree of a group depends on its seed, its step and its number, and not on timing: each request has its own
-seed, and branches are settled in an order that timing does not change (see `branch_budget`).
+seed, and branches are settled in an order that timing does not change (see `branch_scheduler`).
 
 With several processes (ranks) each group is played whole by one of them (group g of n on rank g * P // n of P), and all
 ranks get its tree. TRL splits rows over ranks without regard to groups, so a group may begin on one rank and end on the

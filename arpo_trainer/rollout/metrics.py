@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from arpo_env.episode import FOLD
-from arpo_trainer.algorithms.credit import answer_gains
 from arpo_trainer.tree import Event, RolloutTree, Trajectory
 
 WAITS = ("start", "settle")  # kinds of events that are only waiting
@@ -178,8 +177,6 @@ below a branch. Only forks whose branches all have a value; absent without such 
         | `invalid`, `invalid/CAUSE` | trajectories that could not be scored, in all and by cause |
         | `folds`, `folds_failed` | mean number of folds along a trajectory, and attempts whose memory could not be \
 used; absent where nothing was tried |
-        | `answer_gain` | mean rise of the gold answer's probability per turn (`igpo`, `a2tgpo`); absent where \
-it was not measured |
         | `tokens_unique`, `tokens_copied` | tokens after the prompt: shared ones once, and with all copies |
         | `tokens_generated` | tokens that the model generated, shared ones once |
         | `tool_calls/NAME` | calls of a tool that ran; a call shared by branches is one |
@@ -208,7 +205,6 @@ behind the limit of a tool (`tool`), for earlier branch requests (`settle`), and
         **_branching(trees, trajectories),
         **_invalid(trajectories),
         **_folds(trees, trajectories),
-        **_gains(trees),
         "withheld": sum(bool(span.tool and span.tool.get("withheld")) for tree in trees for span in tree.spans),
         # timelines also know calls whose results were never appended
         **({**_tools(use), **_timing(trees, use)} if use.trajectories else {}),
@@ -369,18 +365,6 @@ def _folds(trees: Sequence[RolloutTree], trajectories: Sequence[Trajectory]) -> 
     made = sum(tree.folds(number) for tree in trees for number in range(len(tree.trajectories)))
     failed = sum(span.kind != "fold" and span.is_result for span in calls)
     return {"folds": made / len(trajectories), "folds_failed": failed}
-
-
-def _gains(trees: Sequence[RolloutTree]) -> dict[str, float]:
-    measured = [tree for tree in trees if tree.answer_logprob is not None]
-    gains = [
-        gain
-        for tree in measured
-        for number, trajectory in enumerate(tree.trajectories)
-        if trajectory.valid
-        for gain in answer_gains(tree, number)
-    ]
-    return {"answer_gain": _mean(gains)} if measured else {}
 
 
 def _tools(use: TimeUse) -> dict[str, float]:

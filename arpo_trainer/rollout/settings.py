@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from arpo_trainer.algorithms.branching import BranchSettings
 from arpo_trainer.algorithms.registry import Algorithm, get_algorithm, split_budget
 from arpo_trainer.backends.base import check_filters
-from arpo_trainer.validation import check_name, check_types
+from arpo_trainer.validation import check_types
 
 _LOWEST = {"branch_width": 1, "entropy_window": 1, "max_turn_length": 1, "max_completion_length": 1, "temperature": 0,
            "branch_penalty": 0, "branch_quota": 0, "retries": 0, "turn_timeout": 0.001}  # fmt: skip
@@ -24,8 +24,7 @@ class TreeSettings(BranchSettings):
             "help": "How trajectories are rolled out and learned from, such as arpo, aepo or grpo. 'arpo' grows trees "
             "(branches after tool results), 'aepo' balances roots and branches by entropy and keeps gradients that the "
             "clip would drop, 'grpo' starts all at the prompt; also 'dapo', 'reinforce++', 'arpo-ranked', 'random', "
-            "'tree-grpo', 'arpo-reference', 'aepo-reference', 'spread', 'fork', 'at2po', 'treerl', 'treepo', 'rtmc', "
-            "'vineppo', 'spo', 'igpo', 'a2tgpo', 'toolpo'; or 'MODULE:NAME', one of your own."
+            "'tree-grpo', 'arpo-reference', 'aepo-reference', 'fork', 'toolpo'; or 'MODULE:NAME', one of your own."
         },
     )
     budget: str | None = field(
@@ -35,8 +34,8 @@ class TreeSettings(BranchSettings):
     branch: str | None = field(
         default=None,
         metadata={
-            "help": "In place of the algorithm's: 'arpo', 'aepo', 'arpo-ranked', 'arpo-turn-end', 'random', "
-            "'tree-grpo', 'spread', 'vine', 'treerl', 'at2po', 'treepo', or a '-reference' method."
+            "help": "In place of the algorithm's: 'arpo', 'aepo', 'arpo-ranked', 'random', 'tree-grpo', or a "
+            "'-reference' method."
         },
     )
     initial_rollouts: int | None = field(
@@ -51,13 +50,6 @@ class TreeSettings(BranchSettings):
         metadata={
             "help": "Maximum number of branches of one root and all its descendants. Default: ceil((M - N) / N), and "
             "no quota in 'tree-grpo', the '-reference' algorithms and some others (see Algorithms). 0 means no quota."
-        },
-    )
-    branch_baseline: str = field(
-        default="root",
-        metadata={
-            "help": "What the rise of entropy is measured against: 'root' is the first turn of the tree, 'previous' "
-            "the turn before on the same path."
         },
     )
     budget_beta: float = field(default=0.5, metadata={"help": "AEPO's budget: weight of the entropy difference."})
@@ -133,14 +125,11 @@ class RolloutSettings(TreeSettings):
         if not 0 <= self.max_invalid <= 1:
             raise ValueError(f"max_invalid is a share of the trajectories, from 0 to 1; got {self.max_invalid}")
         check_filters(self.top_p, self.top_k, self.min_p or 0.0, self.repetition_penalty)
-        check_name("branch_baseline", self.branch_baseline, ("root", "previous"))
-        published = self.parts.method is not None and self.parts.method.published
-        for name, unlike in (("branch_quota", self.branch_quota), ("branch_baseline", self.branch_baseline != "root")):
-            if published and unlike:
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} does not go with branch {self.parts.branch!r}, which does as the "
-                    f"published code does. Leave {name} out, or use a branch method that is not a '-reference'"
-                )
+        if self.branch_quota and self.parts.method is not None and self.parts.method.published:
+            raise ValueError(
+                f"branch_quota={self.branch_quota} does not go with branch {self.parts.branch!r}, which does as the "
+                "published code does. Leave branch_quota out, or use a branch method that is not a '-reference'"
+            )
 
     @property
     def filters(self) -> dict[str, float]:

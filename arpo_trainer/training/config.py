@@ -82,25 +82,6 @@ def most_tokens(args: Any, tokens: int | None) -> int:
     return int(args.max_completion_length if tokens is None else min(args.max_completion_length, tokens))
 
 
-def needs_answers(args: Any) -> bool:
-    """Return whether the credit of an `ARPOConfig` needs the probability of the gold answer."""
-    return CREDITS[args.attribution].needs_answers
-
-
-def check_action_credit(args: Any) -> None:
-    """Refuse ToolPO's action advantage with credit that reads rewards and gains itself, which calls do not have.
-
-    Raises:
-        ValueError: names the settings.
-    """
-    _refuse(
-        args.action_weight and needs_answers(args),
-        f"action_weight={args.action_weight} with attribution={args.attribution!r}: the action advantage is spread "
-        "by the same attribution, which would add the gains of turns to it. Set action_weight=0, or "
-        "attribution='soft'",
-    )
-
-
 def warn_of_dropout(model: Any, args: Any) -> None:
     """Warn if activations are dropped at random where ratios are compared: log pi and log pi_old see different ones."""
     compares = ratio_moves(args) or args.use_vllm or args.max_staleness
@@ -242,8 +223,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         metadata={
             "help": "In place of the algorithm's. 'soft': each copy of a shared token has the advantage of its "
             "trajectory; 'hard': their mean; 'dedup': a shared token counts once; 'turn': values backed up turn by "
-            "turn; 'at2po': by entropy; 'fork': against sister branches; or the rule of a paper: 'treerl', 'treepo', "
-            "'spo', 'vineppo', 'rtmc', 'igpo', 'a2tgpo' (gold answers)."
+            "turn; 'fork': against sister branches."
         },
     )
     advantage: str | None = field(

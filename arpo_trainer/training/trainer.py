@@ -19,6 +19,7 @@ import torch
 from arpo_env import ToolEnv
 from arpo_trainer.algorithms.advantages import Scale, batch_advantages, has_signal
 from arpo_trainer.algorithms.credit import (
+    CREDITS,
     action_advantages,
     action_rewards,
     call_marks,
@@ -33,15 +34,7 @@ from arpo_trainer.rollout.engine import Engine, gather, group_tasks
 from arpo_trainer.rollout.live_trajectory import check_limits
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.rollout.rendering import as_published, check_tokenizer
-from arpo_trainer.training.answer_scores import answer_format, score_answers, trainer_logps
-from arpo_trainer.training.config import (
-    ARPOConfig,
-    check_action_credit,
-    check_vllm_length,
-    needs_answers,
-    on_workers,
-    warn_of_dropout,
-)
+from arpo_trainer.training.config import ARPOConfig, check_vllm_length, on_workers, warn_of_dropout
 from arpo_trainer.training.evaluation import EvaluatesOnTasks, evaluation_tasks
 from arpo_trainer.training.overlap_trainer import OverlappingTrainer
 from arpo_trainer.training.packed_trainer import FoldingGRPOTrainer
@@ -96,8 +89,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         TypeError: `tools`, `rollout_func` or `environment_factory` is given, which the environment has; or `env`,
             `args` or `train_dataset` is nothing of the above.
         ValueError: the backend cannot serve the settings (see `trainer_backend`), the tokenizer cannot be used (see
-            `check_tokenizer`), credit needs gold answers and cannot have them (see `answer_format`), or both `eval_env`
-            and `eval_dataset` are given, or an evaluation task is trained on.
+            `check_tokenizer`), both `eval_env` and `eval_dataset` are given, or an evaluation task is trained on.
     """
 
     def __init__(
@@ -123,8 +115,6 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         env, eval_env = (one and as_published(one, settings.parts) for one in (env, eval_env))
         check_limits(args.rollout_limits(), list(env.tools))
         check_vllm_length(args, env.budget.tokens)
-        check_action_credit(args)
-        self._answers = answer_format(env.protocol, env.schemas) if needs_answers(args) else None
         # TRL itself normalises over the whole batch or over several rewards: its advantages are taken as they are then
         as_trl = args.scale_rewards == "batch" or args.multi_objective_aggregation != "sum_then_normalize"
         self._scale: Scale | None = None if as_trl else args.scale_rewards
@@ -140,7 +130,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
             args.metric_for_best_model = "arpo/accuracy"
         self._no_signal, self._reward_check = NoSignalWarning(), RewardCheck()
         self._env_rewards = reward_funcs is None
-        self._token_loss = args.token_loss()
+        self._token_loss, self._prepare = args.token_loss(), CREDITS[args.attribution].prepare
         if isinstance(model, str | Path):
             with args.main_process_first():
                 model = resolve_model(model, (args.model_init_kwargs or {}).get("revision", "main"))
@@ -208,8 +198,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         # several rollouts of one step number their groups on, or equal tasks would be played with equal seeds
         first = self.number_groups(len(tasks)) if training else 0
         taken = self.take_rollout(engine, tasks, self.state.global_step + 1, first)
-        if training and self._answers:
-            score_answers(taken.trees, tokenizer_of(self), self._answers, partial(trainer_logps, self))
+        if training and self._prepare:
+            self._prepare(self, taken.trees)
         self.rollout_batch, self.rolled_out = RolloutBatch(**vars(taken)), True
         if training:
             self.tell("on_rollout", taken.trees)
@@ -260,12 +250,12 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         """Return the advantages of the tokens of this process, (B, T), from TRL's, (B,)."""
         groups = self._group_advantages(centred)
         own, scored = self._own_rows, self.rollout_batch.scored_trees()
-        # no update reads the advantages of an evaluation, for which gold answers are not scored
-        known = self.model.training or not self._answers
+        # no update reads the advantages of an evaluation, for which nothing is prepared
+        known = self.model.training or not self._prepare
         credit = self.credit if known else partial(token_advantages, attribution="soft")
         rows = [row for tree, group in zip(scored, groups, strict=True) for row in credit(tree, group)]
-        if self.model.training:  # ToolPO has a signal where only the calls differ, and gains have one of their own
-            self._no_signal.update(rows if self.args.action_weight or self._answers else groups)
+        if self.model.training:  # ToolPO has a signal where only the calls differ
+            self._no_signal.update(rows if self.args.action_weight or self._prepare else groups)
         like = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
         result = pad_rows(rows[own.start : own.stop], like)
         # these losses divide by a number of tokens in which every copy counts 1

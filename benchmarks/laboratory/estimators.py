@@ -23,13 +23,13 @@ from typing import Any
 import numpy
 import torch
 
+from arpo_trainer.algorithms.credit import CREDITS
 from arpo_trainer.backends.in_process import transformers_backend
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.metrics import fork_contrasts
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.training.answer_scores import answer_format, plain_logps, score_answers
-from arpo_trainer.training.config import ARPOConfig, needs_answers
+from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.tree import RolloutTree
 from arpo_trainer.validation import check_name
 from benchmarks.laboratory.credit_errors import CreditSample, Floats, credit_errors, jackknife
@@ -37,6 +37,7 @@ from benchmarks.laboratory.exact_values import ExactValues, exact_values
 from benchmarks.laboratory.grid_run import AlgorithmChoice
 from benchmarks.laboratory.lab_policy import PolicySettings, lab_policy, world_env
 from benchmarks.laboratory.logit_table import LogitTable, batch_cosines, cosine, last_seen, squared_mean
+from benchmarks.laboratory.paper_rows import answer_format, plain_logps, score_answers
 from benchmarks.laboratory.training_run import SETTINGS, RunSpec, run_config, tree_costs
 from benchmarks.laboratory.true_credit import GivenCredit, TrueCredit, given_credit, true_credit
 from benchmarks.laboratory.turn_policy import ModelTurns
@@ -154,7 +155,7 @@ def judge_estimators(study: EstimatorStudy) -> dict[str, Any]:
         settings = config.rollout_settings()
         if settings not in grown:
             grown[settings] = grow(study, ground, settings)
-        if needs_answers(config):
+        if CREDITS[config.attribution or ""].prepare:
             _score_answers(ground, grown[settings].trees, float(config.temperature))
         judged[method.label] = _judge(study, ground, grown[settings], config)
     _compare_directions(study, ground, judged)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import benchmarks.laboratory.paper_rows  # noqa: F401  (registers rows)
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.run.recipes import parse_assignments
 from arpo_trainer.validation import check_name

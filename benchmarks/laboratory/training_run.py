@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
+import benchmarks.laboratory.paper_rows  # noqa: F401  (registers rows)
 from arpo_trainer.backends.in_process import transformers_backend
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.metrics import mean_of_samples

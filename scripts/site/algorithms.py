@@ -49,13 +49,9 @@ def _algorithms() -> str:
 
 
 def _branches() -> str:
-    header = ("`branch`", "points wait until all paths have ended", "rounds", "default quota of a root")
-    flags = ("branches branch again", "published engine")
-    rows = [
-        (code(name), _YES[row.best], str(row.rounds), _YES[row.quota], _YES[not row.roots_only], _YES[row.published])
-        for name, row in BRANCHES.items()
-    ]
-    return table((*header, *flags), rows)
+    header = ("`branch`", "points wait until all paths have ended", "default quota of a root", "published engine")
+    rows = [(code(name), _YES[row.best], _YES[row.quota], _YES[row.published]) for name, row in BRANCHES.items()]
+    return table(header, rows)
 
 
 def _losses() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,21 +86,6 @@ def test_soft_and_hard_are_the_same_and_trees_are_grown_once(ground: Any, monkey
     soft, hard = (methods[label]["reward"]["turn"] for label in ("soft", "hard"))
     assert [pair[0] for pair in soft.values()] == pytest.approx([pair[0] for pair in hard.values()], abs=1e-4)
     assert methods["soft"]["trees"]["forks_per_group"][0] > 1
-
-
-def test_gold_answers_are_scored_where_credit_needs_them(ground: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the policy of the study, here a model of nothing, at the temperature of the rollout."""
-    ground.model, temperatures, scored = tiny_model().eval(), set[float](), estimators.plain_logps
-
-    def recorded(*given: Any, temperature: float, **more: Any) -> Any:
-        temperatures.add(temperature)
-        return scored(*given, temperature=temperature, **more)
-
-    monkeypatch.setattr(estimators, "plain_logps", recorded)
-    rows = (AlgorithmChoice(name, name) for name in ("igpo", "a2tgpo"))
-    for judged in judge_estimators(study(*rows, groups=2, settings={"temperature": 0.7}))["methods"].values():
-        assert all(math.isfinite(value) for value in judged["published"]["turn"]["rank"])
-    assert temperatures == {0.7}
 
 
 def test_the_same_seed_gives_the_same_numbers(ground: Any) -> None:

@@ -17,7 +17,6 @@ CASES: dict[str, dict[str, Any]] = {
     "packed": {"packing": True},
     "checkpointing": {"packing": True, "gradient_checkpointing": True},
     "reference": {"packing": False, "beta": 0.04, "algorithm": "aepo", "num_iterations": 2, "learning_rate": 1e-4},
-    "gold answers": {"packing": True, "attribution": "igpo"},
     "lora": {"packing": True, "lora": True, "gradient_checkpointing": True},
     "overlap": {"packing": False, "max_staleness": 1, "max_steps": 4},
     "bf16 weights": {"packing": True, "lora": True, "dtype": "bfloat16", "max_steps": 1},

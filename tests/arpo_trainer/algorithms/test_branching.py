@@ -16,6 +16,7 @@ from arpo_trainer.algorithms.branching import (
     ENTROPY_UNIT,
     NO_DOUBT,
     NO_DOUBT_LEVEL,
+    RANKED,
     REFERENCE_VOCABULARY,
     entropy_level,
     segment_entropy,
@@ -79,6 +80,8 @@ def test_the_ranked_row_skips_what_is_settled() -> None:
     settled = BRANCHES["arpo-ranked"].score(Decision(NO_DOUBT_LEVEL / 2, NO_DOUBT_LEVEL / 2), settings)
     assert (settled.branch, settled.reason) == (False, NO_DOUBT)
     assert BRANCHES["arpo-ranked"].score(Decision(NO_DOUBT_LEVEL * 2, NO_DOUBT_LEVEL * 2), settings).branch
+    fell = BRANCHES["arpo-ranked"].score(Decision(0.5, -0.5), settings)  # the rank decides, not the threshold
+    assert (fell.branch, fell.reason, fell.score) == (True, RANKED, 0.4)
     assert BRANCHES["arpo"].score(Decision(NO_DOUBT_LEVEL / 2, NO_DOUBT_LEVEL / 2), settings).branch
 
 

@@ -15,13 +15,11 @@ from arpo_env import ToolEnv
 from arpo_trainer import RolloutTree
 from arpo_trainer.algorithms.credit import (
     action_advantages,
-    action_reward,
     action_rewards,
     call_marks,
     fold_preference,
     fold_preferences,
     success_rewards,
-    toolpo_advantages,
 )
 from arpo_trainer.tree import Trajectory
 from tests.arpo_trainer.test_tree import small_tree
@@ -56,31 +54,19 @@ def test_a_call_without_a_known_tag_is_the_whole_turn() -> None:
     assert call_marks(called([5, 6, 7]), decode, ["<search>"])[0] == [1, 1, 1]
 
 
-def test_the_action_s_advantage_goes_to_marked_tokens_only_and_neither_is_scaled() -> None:
+def test_the_action_s_advantage_follows_the_attribution_on_marked_tokens_only_and_is_not_scaled() -> None:
     tree = small_tree()
     marks = [[int(span.index == 0)] * len(span.ids) for span in tree.spans]
-    rows = toolpo_advantages(tree, [1.0, 0.0, None], [2.0, -1.0, None], marks)
-    assert rows[0] == [0.5 + 1.5] * 2 + [0.5] * 7
-    assert rows[1] == [-0.5 - 1.5] * 2 + [-0.5] * 4
-    assert rows[2] == [0.0, 0.0]
-
-
-def test_both_parts_follow_the_attribution() -> None:
-    tree = small_tree()
-    marks = [[1] * len(span.ids) for span in tree.spans]
-    rows = toolpo_advantages(tree, [1.0, 0.0, None], [2.0, -1.0, None], marks, "hard")
+    rows = action_advantages(tree, [2.0, -1.0, None], marks)
+    assert rows == [[1.5] * 2 + [0.0] * 7, [-1.5] * 2 + [0.0] * 4, [0.0, 0.0]]
+    rows = action_advantages(tree, [2.0, -1.0, None], [[1] * len(span.ids) for span in tree.spans], "hard")
     assert rows[0][:5] == rows[1][:5] == [0.0] * 5
-    assert rows[1][5:] == [-2.0]
-
-
-def test_the_action_s_reward() -> None:
-    assert action_reward([1, 0, 1], fold_preference(3.0, 1.0)) == 2.5
-    assert action_reward([1, 1], 0.5, call_weight=0.5, fold_weight=2.0) == 2.0
+    assert rows[1][5:] == [-1.5]
 
 
 def test_marks_and_lengths_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"one list per span \(7\)"):
-        toolpo_advantages(small_tree(), [1.0, 0.0, None], [0.0, 0.0, None], [[1]] * 7)
+        action_advantages(small_tree(), [0.0, 0.0, None], [[1]] * 7)
     with pytest.raises(ValueError, match="not both 0"):
         fold_preference(0, 0)
 
@@ -94,8 +80,8 @@ def test_the_trainer_of_the_documents_gives_calls_a_credit_of_their_own(
     [code] = [snippet for snippet in snippets if "class ToolPOTrainer" in snippet]  # the others register rows
     exec(code, document)
 
-    class ToolPO(Watched):
-        credit = document["ToolPOTrainer"].credit
+    class ToolPO(document["ToolPOTrainer"], Watched):  # type: ignore[misc,name-defined]
+        """The trainer of the page, which keeps its batches."""
 
     trainer = ToolPO(
         tiny_model,

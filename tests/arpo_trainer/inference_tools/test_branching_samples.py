@@ -32,7 +32,7 @@ def grown(algorithm: str, tokenizer: Any, pace: int) -> tuple[list[RolloutTree],
     return play(env, policy, helper, TASKS, TOOLS_ONCE, algorithm=algorithm, **size), policy
 
 
-@pytest.mark.parametrize("algorithm", ["arpo", "aepo", "treerl"])
+@pytest.mark.parametrize("algorithm", ["arpo", "aepo", "benchmarks.laboratory.paper_rows:treerl"])
 def test_a_tree_stays_one(algorithm: str, tokenizer: Any) -> None:
     trees, policy = grown(algorithm, tokenizer, pace=1)
     env, used, shared = toy_env(), Counter[str](), 0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from arpo_trainer.rollout.branch_budget import BranchBudget, BranchRequest
+from arpo_trainer.rollout.branch_scheduler import BranchBudget, BranchRequest
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.algorithms.branching import ENTROPY_UNIT, EVERY_POINT
+from arpo_trainer.algorithms.branching import ENTROPY_UNIT
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.branch_scheduler import BranchScheduler
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.tree import SPENT, RolloutTree, Stopwatch
+from benchmarks.laboratory.paper_rows import EVERY_POINT
 from tests.arpo_trainer.rollout.test_rollouts import make_env
 
 Turn = tuple[str, float]  # its text, and H of each of its tokens

@@ -193,7 +193,7 @@ def test_adapters_are_saved_alone_and_merged(folder: Path, isolation: str, tmp_p
 
 
 def test_another_algorithm_brings_its_own_credit() -> None:
-    """`--set algorithm=igpo` would be GRPO under a recipe that names an attribution."""
+    """`--set algorithm=fork` would be GRPO under a recipe that names an attribution."""
     assert [name for name in NAMES if "attribution" in read_settings(name)] == []
 
 

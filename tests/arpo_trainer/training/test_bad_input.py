@@ -66,10 +66,8 @@ def test_settings_that_mean_nothing_are_refused(tmp_path: Path, settings: dict[s
 @pytest.mark.parametrize(
     ("settings", "loss_type"),
     [
-        ({"algorithm": "at2po"}, "grpo"),
-        ({"algorithm": "a2tgpo"}, "grpo"),
-        ({"policy_loss": "gspo"}, "grpo"),
-        ({"algorithm": "at2po", "loss_type": "dapo"}, "dapo"),
+        ({"policy_loss": "gspo-turn"}, "grpo"),
+        ({"policy_loss": "gspo", "loss_type": "dapo"}, "dapo"),
         ({"algorithm": "arpo"}, "dapo"),
     ],
 )
@@ -109,7 +107,7 @@ def test_tokens_are_corrected_one_by_one_unless_something_else_is_said(
         {"importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
         {"delta": 3.0},
         {"algorithm": "aepo", "beta": 0.01},
-        {"algorithm": "at2po", "beta": 0.01},
+        {"policy_loss": "gspo-turn", "beta": 0.01},
         {"scale_rewards": False},
         {"branch_alpha": 1, "max_invalid": 1, "max_turn_length": None},
     ],
