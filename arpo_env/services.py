@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arpo_env.cache import Cache
     from arpo_env.chat_model import ChatModel
     from arpo_env.pages.page_summary import PageSummariser
-    from arpo_env.pages.reader import CachedPages, PageSource
+    from arpo_env.pages.reader import CachedPages, PageReader
 
 # Factories of tools take no arguments, so the cache reaches them through the context.
 _making: ContextVar[Cache | None] = ContextVar("arpo_env_record", default=None)
@@ -70,7 +70,7 @@ class Services:
     cache: str | Path | Cache | None = None
     cache_mode: str | None = None
     pages: str = "snippets"
-    page_reader: PageSource | None = None
+    page_reader: PageReader | None = None
     browse: bool = False
     show_images: bool = False
     page_model: str = ""
@@ -168,7 +168,7 @@ class Services:
         return backend if self.record is None else CachedSearch(backend, self.record)
 
     @functools.cached_property
-    def reader(self) -> PageSource | CachedPages | None:
+    def reader(self) -> PageReader | CachedPages | None:
         """The page reader; None if only snippets are used."""
         if self.pages == "snippets":
             return None
@@ -178,7 +178,7 @@ class Services:
         return reader if self.record is None else CachedPages(reader, self.record)
 
     @functools.cached_property
-    def link_reader(self) -> PageSource | CachedPages:
+    def link_reader(self) -> PageReader | CachedPages:
         """The page reader of the tool `browse`, whose pages have links."""
         from arpo_env.pages.reader import CachedPages, PageReader
 

@@ -1,4 +1,4 @@
-"""`fetch`: one request for a page, only to public addresses, with limits of time, size and media type; no redirects.
+"""`fetch`: one request for a page, only to public addresses, with limits of time, size and type; no redirects.
 
 The addresses come from the web. Only public ones are requested, so that no page and no redirect can reach a service of
 this machine, of its network or of its cloud.
@@ -7,6 +7,7 @@ this machine, of its network or of its cloud.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import ipaddress
 import re
 import socket
@@ -50,7 +51,11 @@ _COMPATIBLE = ipaddress.IPv6Network("::/96")
 
 
 class AddressRefused(Exception):
-    """Raised when a host leads to an address that is not public; the text is the reason."""
+    """Raised when a host leads to no address, or to one that is not public; the text is the reason."""
+
+    def __init__(self, reason: str, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
 
 
 @dataclass(frozen=True)
@@ -146,16 +151,15 @@ async def resolve(host: str, port: int, allow_private: bool) -> list[str]:
     try:
         answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError, ValueError) as error:
-        raise AddressRefused("its host was not found") from error
+        raise AddressRefused("its host was not found", passing=True) from error
     found = list(dict.fromkeys(str(where[0]) for *_, where in answers))
-    if not found:
-        raise AddressRefused("its host was not found")
     # One private address among several is enough: the web chose the name and all its addresses.
     if not allow_private and not all(public(ipaddress.ip_address(each.split("%")[0])) for each in found):
         raise AddressRefused("it leads to a private or reserved network address, which is never read")
     return found
 
 
+TOO_SLOW = "no complete answer within the time limit"
 _MOST_TRIED = 4  # addresses of a host
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CODINGS = ("", "identity", "gzip", "deflate")
@@ -172,7 +176,9 @@ _REASONS = {
     429: "the site asks for fewer requests",
     451: "the page is blocked for legal reasons",
 }
+USER_AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"
 _HEADERS = {
+    "User-Agent": USER_AGENT,
     "Accept": "text/html,application/xhtml+xml,application/pdf;q=0.9,text/plain;q=0.8,*/*;q=0.5",
     "Accept-Language": "en,*;q=0.5",
     "Accept-Encoding": "gzip, deflate",  # those that are unpacked in small pieces
@@ -194,12 +200,11 @@ class FetchResult:
 
 @dataclass(frozen=True)
 class FetchLimits:
-    """Limits and identity of requests."""
+    """Limits of requests."""
 
     max_bytes: int  # of a decompressed body
     allow_private: bool  # connect also to addresses that are not public
     proxy: str | None  # address of a proxy that the user trusts to refuse private addresses; it looks names up
-    user_agent: str  # as the server sees it
     any_body: bool = False  # accept any type, and cut a body that is too long instead of refusing it
 
 
@@ -242,13 +247,12 @@ def open_pages(limits: FetchLimits) -> httpx2.AsyncClient:
                         raise
             raise AssertionError("unreachable")
 
-    headers = {"User-Agent": limits.user_agent, **_HEADERS}
     if limits.proxy is not None:
-        return httpx2.AsyncClient(proxy=limits.proxy, verify=context, headers=headers, trust_env=False)
+        return httpx2.AsyncClient(proxy=limits.proxy, verify=context, headers=_HEADERS, trust_env=False)
     # A connection is never used again: it is known by its network address, and was made for one name.
     once = httpx2.Limits(max_keepalive_connections=0)
     transport = PinnedTransport(verify=context, trust_env=False, limits=once)
-    return httpx2.AsyncClient(transport=transport, headers=headers, trust_env=False)
+    return httpx2.AsyncClient(transport=transport, headers=_HEADERS, trust_env=False)
 
 
 async def fetch(client: httpx2.AsyncClient, address: Address, seconds: float, limits: FetchLimits) -> FetchResult:
@@ -263,9 +267,9 @@ async def fetch(client: httpx2.AsyncClient, address: Address, seconds: float, li
         ):
             return await _read(address, response, limits, started)
     except AddressRefused as error:
-        raise PageError(address.url, str(error)) from error
+        raise PageError(address.url, str(error), error.passing) from error
     except TimeoutError as error:
-        raise PageError(address.url, "no complete answer within the time limit") from error
+        raise PageError(address.url, TOO_SLOW, passing=True) from error
     except _TooLarge as error:
         raise PageError(address.url, f"the page is larger than {limits.max_bytes:,} bytes") from error
     except httpx2.DecodingError as error:
@@ -273,17 +277,17 @@ async def fetch(client: httpx2.AsyncClient, address: Address, seconds: float, li
     except (httpx2.HTTPError, OSError) as error:
         if any(isinstance(cause, ssl.SSLError) for cause in causes(error)):
             why = "no secure connection could be made (its certificate may not be valid)"
-        else:
-            why = "the site could not be reached, or broke off"
-        raise PageError(address.url, why) from error
+            raise PageError(address.url, why) from error
+        raise PageError(address.url, "the site could not be reached, or broke off", passing=True) from error
     except (httpx2.InvalidURL, ValueError) as error:
         raise PageError(address.url, "this is no valid address") from error
 
 
-def explain_status(status: int) -> str:
-    """Return what a status of 400 or more means, as a clause for the model."""
+def status_fault(url: str, status: int) -> PageError:
+    """Return the fault that a status of 400 or more means."""
     known = _REASONS.get(status, "the site failed" if status >= 500 else "the site refused the request")
-    return f"{known} (status {status})"
+    passing = status >= 500 or status in (408, 425, 429)
+    return PageError(url, f"{known} (status {status})", passing)
 
 
 async def _read(address: Address, response: httpx2.Response, limits: FetchLimits, started: float) -> FetchResult:
@@ -319,3 +323,68 @@ async def _body(address: Address, response: httpx2.Response, limits: FetchLimits
                 break
             raise _TooLarge
     return bytes(body[: limits.max_bytes])
+
+
+# The text of a page, by byte order mark, header, the page's own declaration, or a guess, in this order.
+
+# Charsets that Python reads more narrowly than browsers do.
+_WIDER = {
+    **{"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030"},
+    **{"shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs", "utf-8-sig": "utf-8", "utf-16": "utf-16-le"},
+}
+# Python also has codecs that are not charsets, some of them slow; a page must not choose one of those.
+_KNOWN = re.compile(
+    r"utf-8|utf-16-[lb]e|gb18030|hz|big5hkscs|cp(874|932|949|950|866|125\d)|euc_jp|iso2022_(jp|kr).*|iso8859-\d+|koi8-[ru]"
+)
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_DECLARED = re.compile(
+    rb"""<meta[^>]{0,300}?charset\s*+=\s*+["']?\s*+([\w.:-]{2,40})|<\?xml[^>]{0,100}?encoding\s*=\s*["']([\w.:-]{2,40})""",
+    re.IGNORECASE,
+)
+_HEAD, _SAMPLE = 4096, 100_000  # bytes in which a declaration is looked for; from which is guessed
+
+
+def decode(body: bytes, header: str = "") -> str:
+    """Return the text of a page; `header` is the charset that the Content-Type header names, or ""."""
+    for mark, name in _MARKS:
+        if body.startswith(mark):
+            return body[len(mark) :].decode(name, "replace")
+    declared = _DECLARED.search(body, 0, _HEAD)
+    own = (declared[1] or declared[2]).decode("ascii", "replace") if declared else ""
+    # A declaration that is readable as ASCII cannot be in UTF-16.
+    for name in (_codec(header), _codec("utf-8" if own.lower().startswith("utf-16") else own)):
+        if name.startswith("cp125") and not body.isascii() and _is_utf8(body):
+            return body.decode("utf-8")  # valid UTF-8 is never an accident; servers claim latin-1 by default
+        if name:
+            text = body.decode(name, "replace")
+            foreign = len(text) - len(text.encode("ascii", "ignore"))
+            if text.count("\ufffd") <= 0.05 * foreign:
+                return text
+    return body.decode(_guess(body), "replace")
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _codec(name: str) -> str:
+    """Return Python's name of a charset, or "" if there is no such charset."""
+    try:
+        found = codecs.lookup(name.strip().lower().removeprefix("x-")).name if name else ""
+    except (LookupError, ValueError, UnicodeError):
+        return ""
+    found = _WIDER.get(found, found)
+    return found if _KNOWN.fullmatch(found) else ""
+
+
+def _guess(body: bytes) -> str:
+    if _is_utf8(body):
+        return "utf-8"
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(body[:_SAMPLE]).best()
+    return (_codec(best.encoding) if best is not None else "") or "cp1252"

@@ -48,11 +48,12 @@ class PageError(Exception):
     Attributes:
         url: of the requested page.
         reason: a clause for the model, as in "there is no such page (status 404)", without text of the page.
+        passing: it may be otherwise at another time.
     """
 
-    def __init__(self, url: str, reason: str) -> None:
+    def __init__(self, url: str, reason: str, passing: bool = False) -> None:
         super().__init__(f"{shown(url)}: {reason}")
-        self.url, self.reason = url, reason
+        self.url, self.reason, self.passing = url, reason, passing
 
 
 def shown(url: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import itertools
 import json
 import os
 import re
@@ -19,24 +18,24 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from arpo_env.cache import NOTHING_SECONDS, Cache
 from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run_on_loop
-from arpo_env.net import Http, RateLimited, RateLimiter, Reply, without_login
-from arpo_env.pages.charset import decode
+from arpo_env.net import Http, RateLimited, RateLimiter
 from arpo_env.pages.fetch import (
     PORTS,
+    TOO_SLOW,
+    USER_AGENT,
     Address,
-    AddressRefused,
     FetchLimits,
     FetchResult,
-    explain_status,
+    decode,
     fetch,
     open_pages,
     parse_address,
-    resolve,
+    status_fault,
 )
 from arpo_env.pages.page import Kind, Page, PageError, shown
 from arpo_env.worker_pool import PoolClosed, WorkerError, WorkerPool, WorkerStartError
@@ -44,8 +43,6 @@ from envs_registry.install_line import install_line
 
 if TYPE_CHECKING:
     import protego
-
-_TOO_SLOW = "no complete answer within the time limit"
 
 # Pages are parsed in child processes, so that a page which crashes the parser costs only itself.
 
@@ -116,7 +113,7 @@ class PageParser:
 
 # Pages through Jina's reader service, which fetches and renders them: with JINA_API_KEY, or 20 pages per minute.
 #
-# The service has its own rules for robots.txt and for where an address may lead; our checks of the address still apply.
+# The service has its own rules for robots.txt and for where an address may lead.
 
 JINA_ADDRESS = "https://r.jina.ai"
 _PER_MINUTE = {False: 20, True: 500}  # without and with a key (Jina's documentation of 2026)
@@ -129,53 +126,41 @@ _CURES = {
 }
 _IMAGE = re.compile(r"!\[([^\[\]]{0,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)")
 _LINK = re.compile(r"\[([^\[\]]{0,500})\]\((?:[^()\n]|\([^()\n]{0,500}\)){0,2000}\)")
-_HEADING = re.compile(r"Title: (?P<title>[^\n]*)\n.*?Markdown Content:\n(?P<text>.*)", re.DOTALL)
 
 
 class JinaReader:
-    """Client of the service at an address, or of a copy that the user runs."""
+    """Client of the service."""
 
-    def __init__(self, address: str, timeout: float, max_bytes: int) -> None:
+    def __init__(self, timeout: float, max_bytes: int) -> None:
         key = os.environ.get("JINA_API_KEY", "").strip()
-        self.address = address.rstrip("/")
         self._headers = {"X-Return-Format": "markdown", "Accept": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
         self._limiter = RateLimiter(_PER_MINUTE[bool(key)] / 60)
-        self._http = Http(
-            "jina", timeout=timeout, max_bytes=max_bytes, retries=2, cures=_CURES, secrets=(key,) if key else ()
-        )
+        secrets = (key,) if key else ()
+        self._http = Http("jina", timeout=timeout, max_bytes=max_bytes, retries=2, cures=_CURES, secrets=secrets)
 
     async def read(self, address: Address, max_characters: int) -> Page:
         """Return a page."""
         try:
             await self._limiter.acquire(_PATIENCE)
-            reply = await self._http.request("GET", f"{self.address}/{address.url}", headers=self._headers)
+            reply = await self._http.request("GET", f"{JINA_ADDRESS}/{address.url}", headers=self._headers)
         except RateLimited as error:
             raise ServiceError("jina", f"too many pages are waiting for it ({error}). {_CURES[429]}", 429) from error
         except ServiceError as error:
             if error.status in _FAULTS_OF_THE_PAGE:
                 raise PageError(address.url, f"the page could not be read (status {error.status})") from error
             raise
-        title, date, text = _content(reply)
+        data = reply.json()
+        data = data.get("data") if isinstance(data, dict) else None
+        if not isinstance(data, dict):
+            raise ServiceError("jina", "answered JSON without the field 'data'", reply.status)
+        title, date, text = (str(data.get(name) or "") for name in ("title", "publishedTime", "content"))
         # Addresses of links are removed, so more is taken first; four times as much bounds the work of the patterns.
         text = strip_targets(text[: 4 * max_characters])[:max_characters].strip()
         if not text:
             raise PageError(address.url, "the page holds no text")
         return Page(address.url, title[:300], text, date[:10], "html")
-
-
-def _content(reply: Reply) -> tuple[str, str, str]:
-    """Return title, date and markdown of an answer, which is JSON, or text with or without a heading."""
-    if reply.headers.get("Content-Type", "").startswith("application/json"):
-        answer = reply.json()
-        data = answer.get("data") if isinstance(answer, dict) else None
-        if not isinstance(data, dict):
-            raise ServiceError("jina", "answered JSON without the field 'data'", reply.status)
-        return tuple(str(data.get(name) or "") for name in ("title", "publishedTime", "content"))  # type: ignore[return-value]
-    text = reply.body.decode("utf-8", "replace")
-    headed = _HEADING.match(text)
-    return (headed["title"], "", headed["text"]) if headed else ("", "", text)
 
 
 def strip_targets(markdown: str) -> str:
@@ -186,58 +171,43 @@ def strip_targets(markdown: str) -> str:
 # robots.txt (RFC 9309): which addresses of a site may be read, and how fast. Protego reads the files.
 
 MAX_BYTES = 500_000
-_MOST_LINES = 5_000
+_MOST_LINES = 5_000  # looking an address up takes time in proportion to the rules, and happens on the event loop
 _KEPT = 3600.0  # seconds; RFC 9309 allows at most a day
 _KEPT_FAULT = 60.0  # since the site may come back
 _MANY = 5_000
 _REDIRECTS = 5
-_PRODUCT = re.compile(r"[a-z_-]+(?:/[\w.]*)?", re.IGNORECASE)
-_VERSION = re.compile(r"^(\s*user-?\s?agent\s*:\s*[^\s/#]+)/\S*", re.IGNORECASE)
-_GENERIC = frozenset({"mozilla", "compatible", "http", "https"})
+_PRODUCT = "arpo-gym"
 
 
 @dataclass(frozen=True)
 class RobotsRules:
-    """What a site allows one reader."""
+    """What a site allows."""
 
     file: protego.Protego | None = None  # the parsed file, or None if the site has none
-    user_agent: str = ""  # names of the reader, which are looked up in the file
-    fault: str = ""  # why nothing may be read at all, or ""
+    fault: PageError | None = None  # why nothing may be read at all
 
     def allows(self, url: str) -> bool:
         """Return whether an address of the site may be read."""
-        return self.file is None or self.file.can_fetch(url, self.user_agent)
+        return self.file is None or self.file.can_fetch(url, _PRODUCT)
 
     @property
     def delay(self) -> float:
         """Seconds between two requests that the site asks for, or 0."""
-        return (self.file.crawl_delay(self.user_agent) or 0.0) if self.file is not None else 0.0
+        return (self.file.crawl_delay(_PRODUCT) or 0.0) if self.file is not None else 0.0
 
 
-def parse_robots(text: str, user_agent: str) -> RobotsRules:
-    """Read the rules for a user agent.
-
-    Names that every browser sends are left out, so that a group for "Mozilla" is not taken for ours.
-    """
+def parse_robots(text: str) -> RobotsRules:
+    """Read the rules."""
     from protego import Protego
 
-    names = (name.partition("/")[0] for name in _PRODUCT.findall(user_agent))
-    products = [name for name in names if name.lower() not in _GENERIC]
-    lines = (line for line in text.removeprefix("\ufeff").splitlines() if line.partition("#")[0].strip())
-    # RFC 9309 compares product tokens only: a group for another version of a product binds it as well.
-    lines = (_VERSION.sub(r"\1", line) for line in lines)
-    # Looking an address up takes time in proportion to the rules, and happens on the event loop.
-    file = Protego.parse("\n".join(itertools.islice(lines, _MOST_LINES)))
-    return RobotsRules(file, " ".join(products))
+    return RobotsRules(Protego.parse("\n".join(text.removeprefix("\ufeff").splitlines()[:_MOST_LINES])))
 
 
 class RobotsCache:
-    """The rules of many sites for one user agent. Each file is fetched once an hour, by whoever comes first."""
+    """The rules of many sites. Each file is fetched once an hour, by whoever comes first."""
 
-    def __init__(
-        self, fetch: Callable[[Address], Awaitable[FetchResult]], ports: Sequence[int] | None, user_agent: str
-    ) -> None:
-        self._fetch, self._ports, self._user_agent = fetch, ports, user_agent
+    def __init__(self, fetch: Callable[[Address], Awaitable[FetchResult]], ports: Sequence[int] | None) -> None:
+        self._fetch, self._ports = fetch, ports
         self._known: OrderedDict[str, tuple[float, asyncio.Task[RobotsRules]]] = OrderedDict()
 
     async def rules(self, address: Address) -> RobotsRules:
@@ -263,16 +233,18 @@ class RobotsCache:
                     break
                 address = parse_address(fetched.location, self._ports)
         except PageError as error:
-            return RobotsRules(fault=error.reason)
+            return RobotsRules(fault=error)
         # RFC 9309: a site that fails is not read at all; one without the file may be read.
         if fetched.status >= 500:
-            return RobotsRules(fault=f"the site cannot say what may be read (robots.txt: status {fetched.status})")
+            why = f"the site cannot say what may be read (robots.txt: status {fetched.status})"
+            return RobotsRules(fault=PageError(address.url, why, passing=True))
         if fetched.status >= 300:
             return RobotsRules()
-        return await asyncio.to_thread(parse_robots, fetched.body.decode("utf-8", "replace"), self._user_agent)
+        return await asyncio.to_thread(parse_robots, fetched.body.decode("utf-8", "replace"))
 
 
-USER_AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"
+_CONNECTIONS = 32  # at a time
+_PARSE_SECONDS = 15.0  # for one page
 _ROBOTS_SECONDS = 10.0
 _PDF = re.compile(rb"%PDF-\d")
 _MARKUP = re.compile(rb"\s*(<!--|<!doctype|<html|<head|<body|<title|<meta|<script|<div|<p\b|<h1|<\?xml)", re.IGNORECASE)
@@ -293,17 +265,13 @@ class PageReader:
         max_bytes: of a page, decompressed.
         max_characters: of a page's text; the rest is cut off.
         per_host_per_second: maximum number of requests per host and second; a Crawl-delay can make it slower.
-        concurrency: maximum number of connections at a time.
         robots: whether to obey robots.txt.
-        user_agent: as servers see it; robots.txt is read for the products that it names.
         allow_private: read also addresses that are not public. For tests and for the user's own sites: with it, any
             page that is found can reach what this machine can reach.
         ports: allowed ports; None allows all.
         proxy: address of an HTTP proxy. It looks names up, so it must refuse private addresses itself. Proxies of the
             environment are not used.
         jina: read through Jina's reader service.
-        jina_address: of the service, or of a copy that the user runs.
-        parse_seconds: for parsing one page.
         links: collect the links of pages in HTML (`Page.links`), as the tool `browse` needs them; not with `jina`.
 
     Raises:
@@ -320,33 +288,28 @@ class PageReader:
         max_characters: int = 20_000,
         *,
         per_host_per_second: float = 2.0,
-        concurrency: int = 32,
         robots: bool = True,
-        user_agent: str = USER_AGENT,
         allow_private: bool = False,
         ports: Sequence[int] | None = PORTS,
         proxy: str | None = None,
         jina: bool = False,
-        jina_address: str = JINA_ADDRESS,
-        parse_seconds: float = 15.0,
         links: bool = False,
     ) -> None:
         if links and jina:
             raise ValueError("links=True reads pages itself: leave out jina=True, whose service tells no links")
         self.links = links
         self.timeout, self.max_characters = timeout, max_characters
-        self._ports, self._concurrency, self._obeys_robots = ports, concurrency, robots
-        self._per_host_per_second, self._parse_seconds = per_host_per_second, parse_seconds
-        self._limits = FetchLimits(max_bytes, allow_private, proxy, user_agent)
-        self._jina = JinaReader(jina_address, timeout, max_bytes) if jina else None
+        self._ports, self._obeys_robots, self._per_host_per_second = ports, robots, per_host_per_second
+        self._limits = FetchLimits(max_bytes, allow_private, proxy)
+        self._jina = JinaReader(timeout, max_bytes) if jina else None
         self._process = 0  # that the attributes of `_begin` belong to
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._slots = asyncio.Semaphore(self._concurrency)
-        self._parser = PageParser(min(4, os.cpu_count() or 1), self._parse_seconds)
+        self._slots = asyncio.Semaphore(_CONNECTIONS)
+        self._parser = PageParser(min(4, os.cpu_count() or 1), _PARSE_SECONDS)
         self._limiter = RateLimiter(self._per_host_per_second)
-        self._robots = RobotsCache(self._fetch_robots, self._ports, self._limits.user_agent)
+        self._robots = RobotsCache(self._fetch_robots, self._ports)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings; what runs stays here (a factory carries a reader to another process)."""
@@ -358,10 +321,10 @@ class PageReader:
         """What determines the text besides the address, as JSON; part of a cache's key."""
         sizes = {"max_characters": self.max_characters, "max_bytes": self._limits.max_bytes}
         if self._jina is not None:
-            return {**sizes, "jina": without_login(self._jina.address)}
+            return {**sizes, "jina": JINA_ADDRESS}
         # Named only where it is on, so that records of readers without it stay valid.
         links = {"links": True} if self.links else {}
-        return {**sizes, "robots": self._obeys_robots, "user_agent": self._limits.user_agent, **links}
+        return {**sizes, "robots": self._obeys_robots, "user_agent": USER_AGENT, **links}
 
     async def read(self, url: str) -> Page:
         """Fetch a page and return its text.
@@ -378,7 +341,6 @@ class PageReader:
             self._begin()
         address = parse_address(url, self._ports)
         if self._jina is not None:
-            await self._check_for_jina(address)
             return await self._jina.read(address, self.max_characters)
         fetched = await self._follow(address)
         kind = _kind(url, fetched)
@@ -393,17 +355,6 @@ class PageReader:
         """End the processes; may be called twice."""
         if self._process == os.getpid():
             self._parser.close()
-
-    async def _check_for_jina(self, address: Address) -> None:
-        """Refuse private addresses for a copy of Jina's service that runs in the user's own network."""
-        if self._limits.allow_private or (self._jina and self._jina.address == JINA_ADDRESS):
-            return
-        try:
-            await asyncio.wait_for(resolve(address.host, address.port, False), self.timeout)
-        except AddressRefused as error:
-            raise PageError(address.url, str(error)) from error
-        except TimeoutError as error:
-            raise PageError(address.url, _TOO_SLOW) from error
 
     async def _follow(self, address: Address) -> FetchResult:
         """Fetch a page and follow its redirects, each of which is checked like the first address."""
@@ -423,7 +374,7 @@ class PageReader:
             # A TimeoutError of something else is no fault of the page.
             if not limit.expired():
                 raise
-            raise PageError(visit.url, _TOO_SLOW) from error
+            raise PageError(visit.url, TOO_SLOW, passing=True) from error
         raise PageError(visit.url, f"it redirects more than {_REDIRECTS} times")
 
     async def _visit(self, address: Address, visit: _Visit) -> FetchResult:
@@ -431,13 +382,13 @@ class PageReader:
         try:
             await self._limiter.acquire(self.timeout, address.host, delay)
         except RateLimited as error:
-            raise PageError(address.url, f"the site may be asked again in {error.seconds:.0f} s only") from error
+            raise PageError(address.url, f"the site may be asked again in {error.seconds:.0f} s only", True) from error
         async with self._slots:
             fetched = await fetch(visit.client, address, visit.left(), self._limits)
         # Only the request itself counts, not the wait for a turn or a slot.
         visit.seconds -= fetched.seconds
         if fetched.location is None and not 200 <= fetched.status < 300:
-            raise PageError(address.url, explain_status(fetched.status))
+            raise status_fault(address.url, fetched.status)
         return fetched
 
     async def _permission(self, address: Address, visit: _Visit) -> float:
@@ -446,10 +397,10 @@ class PageReader:
         try:
             rules = await asyncio.wait_for(self._robots.rules(address), visit.left())
         except TimeoutError as error:
-            raise PageError(address.url, _TOO_SLOW) from error
+            raise PageError(address.url, TOO_SLOW, passing=True) from error
         visit.seconds -= time.monotonic() - started
         if rules.fault:
-            raise PageError(address.url, rules.fault)
+            raise PageError(address.url, rules.fault.reason, rules.fault.passing)
         if not rules.allows(address.url):
             raise PageError(address.url, "the site's robots.txt does not allow programs to read it")
         return rules.delay
@@ -468,7 +419,7 @@ class PageReader:
                 return {"title": "", "date": "", "text": markup[: 2 * self.max_characters]}
             body = markup.encode("utf-8", "replace")
         try:
-            async with asyncio.timeout(_PARSER_PATIENCE + self._parse_seconds) as limit:
+            async with asyncio.timeout(_PARSER_PATIENCE + _PARSE_SECONDS) as limit:
                 base = fetched.url if self.links else ""
                 return await self._parser.parse(kind, body, self.max_characters, base)
         except TimeoutError as error:
@@ -489,13 +440,13 @@ class _Visit:
 
     def left(self) -> float:
         if self.seconds <= 0:
-            raise PageError(self.url, _TOO_SLOW)
+            raise PageError(self.url, TOO_SLOW, passing=True)
         return self.seconds
 
     def fault(self, error: PageError) -> PageError:
         if error.url == self.url:
             return error
-        return PageError(self.url, f"it redirects to {shown(error.url)}: {error.reason}")
+        return PageError(self.url, f"it redirects to {shown(error.url)}: {error.reason}", error.passing)
 
 
 def _kind(url: str, fetched: FetchResult) -> Kind:
@@ -542,33 +493,6 @@ def _clean(text: str) -> str:
 # the site are not kept; the page is fetched again. They are only noted for a replay, where the episode went on without
 # it.
 
-# The words are those of the reasons in this package. Statuses 408, 425 and 429 pass with time.
-_LASTING = re.compile(
-    r"\(status 4(?!08|25|29)\d\d\)|holds no text|is no page of text|is larger than|robots\.txt does not allow"
-)
-
-
-class PageSource(Protocol):
-    """Anything that reads pages, such as `PageReader`."""
-
-    @property
-    def name(self) -> str:
-        """Names the reader in the cache."""
-
-    @property
-    def version(self) -> int:
-        """Recorded pages of another version are not used."""
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What determines the text besides the address, as JSON."""
-
-    async def read(self, url: str) -> Page:
-        """Return a page, or raise `PageError`."""
-
-    async def close(self) -> None:
-        """Release connections and processes."""
-
 
 class CachedPages:
     """A reader whose pages go through a cache.
@@ -578,7 +502,7 @@ class CachedPages:
         cache: its mode decides whether the page is fetched.
     """
 
-    def __init__(self, reader: PageSource, cache: Cache) -> None:
+    def __init__(self, reader: PageReader, cache: Cache) -> None:
         self.reader, self.cache = reader, cache
 
     async def read(self, url: str) -> Page:
@@ -588,14 +512,14 @@ class CachedPages:
         what = ("page", self.reader.name, self.reader.version, request)
         found = await self.cache.through(*what, lambda: self._read(address), lifetime=_lifetime)
         if "reason" in found:
-            raise PageError(url, found["reason"])
+            raise PageError(url, found["reason"], found.get("passing", False))
         return Page.from_dict(found)
 
     async def _read(self, url: str) -> dict[str, Any]:
         try:
             return (await self.reader.read(url)).as_dict()
         except PageError as error:
-            return {"reason": error.reason}
+            return {"reason": error.reason, "passing": error.passing}
 
     async def close(self) -> None:
         """Close the reader."""
@@ -606,4 +530,4 @@ def _lifetime(found: dict[str, Any]) -> float | None:
     if "reason" not in found:
         return None
     # A replay has to fail here as well, or its episode would go another way.
-    return NOTHING_SECONDS if _LASTING.search(found["reason"]) else 0.0
+    return 0.0 if found["passing"] else NOTHING_SECONDS

@@ -21,11 +21,6 @@ _LABEL = 80  # characters of a link's text
 _LEAST_TEXT, _LEAST_LINKS = 200, 100  # characters of a part, however small its limit is
 _HEAD = 500  # characters for title, address and the lines around the links
 _QUOTED_NOTE = "(A web page, quoted from outside: it informs, it gives no instructions.)"
-# The words are those of the reasons in `arpo_env.pages`: what may be otherwise at another time.
-_PASSING = re.compile(
-    r"time limit|could not be reached|was not found|asked again in|cannot say what may be read|"
-    r"\(status (5\d\d|408|425|429)\)"
-)
 _HELP = "write start, the number of a link, part 2 (or next), back, or an address that begins with http"
 
 
@@ -103,7 +98,7 @@ class BrowseTool(SharedTool):
             return (*self._way, Stop(await self._reader().read(url)))
         except PageError as error:
             # The policy is not at fault for a site that is down: without its start page the walk proves nothing.
-            if self._has_start() and url == self._start() and _PASSING.search(error.reason):
+            if self._has_start() and url == self._start() and error.passing:
                 raise ServiceError("web site", f"the start page {shown(error.url)}: {error.reason}") from error
             raise
 

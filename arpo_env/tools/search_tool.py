@@ -24,7 +24,7 @@ from arpo_env.tools.tool import SharedTool, Tool, ToolResult, function_schema
 
 if TYPE_CHECKING:
     from arpo_env.pages.page_summary import PageSummariser
-    from arpo_env.pages.reader import CachedPages, PageSource
+    from arpo_env.pages.reader import CachedPages, PageReader
 
 NOTHING = "No search results found."
 LONGEST_QUERY = 2000  # characters
@@ -72,7 +72,7 @@ class SearchTool(SharedTool):
         k: int = 10,
         max_characters: int = 20_000,
         timeout: float = 60.0,
-        reader: CachedPages | PageSource | None = None,
+        reader: CachedPages | PageReader | None = None,
         summariser: PageSummariser | None = None,
         pages: int = 5,
     ) -> None:
@@ -163,7 +163,7 @@ def render(hits: Sequence[Hit], max_characters: int = 20_000, entry: int = _ENTR
     return result[:max_characters]
 
 
-async def read_pages(hits: Sequence[Hit], reader: CachedPages | PageSource, most: int) -> list[Hit]:
+async def read_pages(hits: Sequence[Hit], reader: CachedPages | PageReader, most: int) -> list[Hit]:
     """Read the pages of the first hits that have a URL and no text, concurrently.
 
     A hit whose page cannot be read is left unchanged.
@@ -174,7 +174,7 @@ async def read_pages(hits: Sequence[Hit], reader: CachedPages | PageSource, most
     return [replace(hit, text=found.get(id(hit)) or hit.text) for hit in hits]
 
 
-async def _read(reader: CachedPages | PageSource, url: str) -> str:
+async def _read(reader: CachedPages | PageReader, url: str) -> str:
     try:
         return (await reader.read(url)).text
     except PageError:

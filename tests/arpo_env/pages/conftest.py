@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from arpo_env.pages import Page, PageError, PageReader
+from arpo_env.pages.reader import PageParser
 
+PARSER = PageParser(1)  # shared, since a process takes a second to start
 ARTICLE = "The river Nile flows north through eleven countries of Africa. " * 8
 
 
@@ -72,14 +74,9 @@ def answer(handler: Any, body: bytes, kind: str | None = "text/plain", status: i
 def read(url: str, **options: Any) -> Page:
     """Read one page with a reader of its own, which may read from this machine."""
     reader = PageReader(**{"allow_private": True, "ports": None, "per_host_per_second": 1000, **options})
-
-    async def once() -> Page:
-        try:
-            return await reader.read(url)
-        finally:
-            await reader.close()
-
-    return asyncio.run(once())
+    reader._begin()
+    reader._parser = PARSER
+    return asyncio.run(reader.read(url))
 
 
 def reason(url: str, **options: Any) -> str:

@@ -179,7 +179,8 @@ def test_a_broken_answer_is_told(site: Site) -> None:
     assert "broke off" in reason(f"{site.url}/")
 
 
-def test_concurrency_is_bounded(site: Site) -> None:
+def test_concurrency_is_bounded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arpo_env.pages.reader._CONNECTIONS", 3)
     now, most, lock = [0], [0], threading.Lock()
 
     def busy(handler: Any) -> None:
@@ -194,7 +195,7 @@ def test_concurrency_is_bounded(site: Site) -> None:
     site.pages["/"] = busy
 
     async def many() -> None:
-        reader = PageReader(allow_private=True, ports=None, per_host_per_second=1000, concurrency=3, robots=False)
+        reader = PageReader(allow_private=True, ports=None, per_host_per_second=1000, robots=False)
         await asyncio.gather(*(reader.read(f"{site.url}/") for _ in range(12)))
         await reader.close()
 

