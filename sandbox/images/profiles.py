@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,38 +38,27 @@ _PRELOAD: dict[str, tuple[str, ...]] = {
     "math": ("numpy", "sympy"),
     "data": ("numpy", "sympy", "pandas"),
 }
-_WHERE = "import os, pip; print(os.path.dirname(os.path.dirname(pip.__file__)))"
 
 
 @contextmanager
 def pip_environment() -> Iterator[dict[str, str]]:
     """Yield environment variables with which `sys.executable -P -m pip` works.
 
-    Uses the first that exists: pip of this environment, the wheel of pip that `ensurepip` has, pip of the Python that
-    this environment was made from, or pip as uv downloads it, into a temporary folder.
+    In an environment without pip, such as one of uv, that is the wheel of pip that `ensurepip` has.
 
     Raises:
-        SandboxError: none of them exists.
+        SandboxError: there is neither.
     """
     if importlib.util.find_spec("pip"):
         yield dict(os.environ)
-    elif path := _bundled_wheel() or _pip_of_base():
-        yield _with_path(path)
-    elif uv := _uv():
-        with tempfile.TemporaryDirectory(prefix="arpo-pip-") as folder:
-            _fetch(uv, folder)
-            yield _with_path(folder)
+    elif wheel := _bundled_wheel():
+        others = os.environ.get("PYTHONPATH")
+        yield {**os.environ, "PYTHONPATH": f"{wheel}{os.pathsep}{others}" if others else wheel}
     else:
         raise SandboxError(
-            f"there is no pip for {sys.executable}: not in its environment, not in the Python that it was made from "
-            "(ensurepip), and there is no uv. To fix it: uv pip install pip, or install python3-pip with the package "
-            "manager of the system"
+            f"there is no pip for {sys.executable}, and no ensurepip. To fix it: uv pip install pip, or install "
+            "python3-pip or python3-venv with the package manager of the system"
         )
-
-
-def _with_path(path: str) -> dict[str, str]:
-    others = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{others}" if others else path}
 
 
 def _bundled_wheel() -> str | None:
@@ -79,33 +68,6 @@ def _bundled_wheel() -> str | None:
     if kept := sysconfig.get_config_var("WHEEL_PKG_DIR"):
         folders.append(Path(kept))
     return next((str(wheel) for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))), None)
-
-
-def _pip_of_base() -> str | None:
-    """Return the folder with pip of the Python that this environment was made from."""
-    python = getattr(sys, "_base_executable", sys.executable)
-    # without a virtual environment, the base is this Python, which has no pip
-    if sys.prefix == sys.base_prefix or not os.path.exists(python):
-        return None
-    # isolated, so that neither PYTHONPATH nor the working directory can answer for that Python
-    found = subprocess.run([python, "-I", "-c", _WHERE], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or None
-
-
-def _uv() -> str | None:
-    beside = Path(sys.executable).with_name("uv")
-    # uv sets this variable for the programs that it runs
-    return os.environ.get("UV") or shutil.which("uv") or (str(beside) if beside.exists() else None)
-
-
-def _fetch(uv: str, folder: str) -> None:
-    command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", folder, "pip"]
-    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if result.returncode:
-        raise SandboxError(
-            f"there is no pip for {sys.executable}, and uv cannot fetch it ({result.stderr.strip()[-600:]}). "
-            "To fix it: make sure that uv reaches an index (UV_DEFAULT_INDEX)"
-        )
 
 
 def cache_directory() -> Path:
@@ -231,17 +193,16 @@ def _install(profile: str, target: Path) -> None:
         _run_pip(profile, [sys.executable, "-P", str(_PREPARE), *arguments])
 
 
-def download_wheels(
-    profile: str, target: Path, version: tuple[int, int], platforms: Sequence[str], with_pip: bool
-) -> None:
+def download_wheels(profile: str, target: Path, version: str, machine: str, libc: str, pip: str = "") -> None:
     """Download the wheels of a profile for another Python, with this machine's pip and its configuration.
 
     Args:
         profile: one with packages.
         target: an existing directory, which has the requirements in `profile_label(profile)`.txt.
-        version: of that Python, such as (3, 12).
-        platforms: tags that it accepts, such as "manylinux_2_28_x86_64".
-        with_pip: download pip itself as well.
+        version: of that Python, such as "3.12".
+        machine: such as "x86_64".
+        libc: "glibc", of 2.28 or newer, or another, which is taken for musl.
+        pip: whether it has pip; otherwise the wheel of pip is downloaded, too.
 
     Raises:
         SandboxError: pip cannot download them, or there are none for that Python.
@@ -249,9 +210,12 @@ def download_wheels(
     command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     # no package's own code runs, as a source build would
     command += ["--only-binary", ":all:", "--dest", str(target)]
-    command += ["--python-version", f"{version[0]}.{version[1]}"]
-    command += [argument for tag in platforms for argument in ("--platform", tag)]
-    _run_pip(profile, [*command, *(["pip"] if with_pip else []), "-r", str(target / f"{profile_label(profile)}.txt")])
+    command += ["--python-version", version]
+    # a wheel for an older glibc works with a newer one, and pip takes only the tags that are named
+    glibc = [f"manylinux_2_{minor}" for minor in range(17, 29)]
+    tags = glibc if libc == "glibc" else ["musllinux_1_1", "musllinux_1_2"]
+    command += [argument for tag in tags for argument in ("--platform", f"{tag}_{machine}")]
+    _run_pip(profile, [*command, *([] if pip else ["pip"]), "-r", str(target / f"{profile_label(profile)}.txt")])
 
 
 def _run_pip(profile: str, command: list[str]) -> None:

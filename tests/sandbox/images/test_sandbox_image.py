@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ensurepip
 import importlib.util
 import json
 import os
@@ -109,15 +110,6 @@ def base(client: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def fresh_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
-
-
-def test_the_tag_is_made_from_the_recipe_and_the_image_only_once(client: Any) -> None:
-    tag = build_image()
-    made = client.api.inspect_image(tag)["Id"]
-    assert (tag, made) == (build_image(), client.api.inspect_image(tag)["Id"])
-    name, _, digest = tag.partition(":")
-    assert name == "arpo-sandbox"
-    assert len(digest) == 12
 
 
 def test_modules_with_shared_libraries_work(python: SyncInterpreter) -> None:
@@ -259,10 +251,7 @@ def test_an_image_on_a_base_has_the_profile_and_is_root_for_the_supervisor(clien
     assert (many, from_source, flags) == (True, [], [1])
     assert place.startswith("/opt/arpo/packages")
     assert "PIP_ARGS" not in str(client.api.history(tag))
-
-
-def test_a_session_on_a_base_has_its_own_directory_as_work_and_tmp(client: Any, base: str) -> None:
-    with Sandbox.open_sync("docker", image=build_image(base)) as opened, opened.interpreter_sync() as python:
+    with Sandbox.open_sync("docker", image=tag) as opened, opened.interpreter_sync() as python:
         assert python.run("import os; os.getcwd()").value == "'/work'"
         (copy,) = python.fork()
         assert copy.run("import tempfile; tempfile.gettempdir()").value == "'/work'"
@@ -281,51 +270,21 @@ def test_the_python_of_a_distribution_can_be_copied_too(client: Any) -> None:
     assert run_in(client, tag.strip(), "import sympy; print(sympy.factorint(12)[2])") == 2
 
 
-def test_a_base_needs_no_pip(client: Any) -> None:
-    tag = build_image(build_image(profile="minimal"))
-    assert run_in(client, tag, "import sympy; print(sympy.factorint(12)[2])") == 2
-
-
-def test_a_base_can_be_named_by_the_environment(client: Any, base: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARPO_SANDBOX_BASE_IMAGE", base)
-    assert build_image() == build_image(base) != base
-
-
 def test_a_base_that_can_not_be_had_is_an_error_of_the_machinery(client: Any) -> None:
-    with pytest.raises(SandboxError, match=r"no-such-image.*docker load"):
+    with pytest.raises(SandboxError, match="no-such-image"):
         build_image("localhost:1/no-such-image:none")
 
 
 def test_a_base_without_python_is_refused(empty: str) -> None:
-    with pytest.raises(SandboxError, match=r"has no python3 of version 3\.9 or newer.*python:3\.12-slim"):
+    with pytest.raises(SandboxError, match=r"has no python3.*python:3\.12-slim"):
         build_image(empty)
-
-
-@pytest.mark.parametrize(
-    ("version", "profile", "words"),
-    [("3, 8", "minimal", r"no python3 of version 3\.9.*its Python is 3\.8"), ("3, 10", "math", r"needs Python 3\.11")],
-)
-def test_a_base_with_an_old_python_is_refused(
-    client: Any, tmp_path: Path, version: str, profile: str, words: str
-) -> None:
-    script = f'#!/bin/sh\necho \'[[{version}], "x86_64", ["glibc", "2.31"], true]\'\n'
-    name = f"arpo-sandbox-test:python{version.replace(', ', '.')}"
-    derive(
-        client,
-        tmp_path,
-        name,
-        build_image(profile="minimal"),
-        "COPY python /usr/bin/python3",
-        "ENV PATH=/usr/bin",
-        python=script,
-    )
-    with pytest.raises(SandboxError, match=words):
-        build_image(name, profile)
 
 
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pip finds: two packages, of which the first needs the second."""
+    """What pip finds: itself, and two packages, of which the first needs the second."""
+    (pip,) = Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")
+    shutil.copy(pip, tmp_path)
     for name, needs in (("arpo_first", "Requires-Dist: arpo-second\n"), ("arpo_second", "")):
         with zipfile.ZipFile(tmp_path / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
             about = f"{name}-1.0.dist-info"
@@ -337,12 +296,13 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"PIP_{name}", value)
 
 
-@pytest.mark.parametrize("where", ["docker", "unsafe_local", "docker on a base"])
+@pytest.mark.parametrize("where", ["docker", "unsafe_local", "docker on a base", "docker on a base without pip"])
 def test_packages_are_added_to_the_profile_with_what_they_need(
     where: str, wheels: None, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if where == "docker on a base":
-        monkeypatch.setenv("ARPO_SANDBOX_BASE_IMAGE", base)
+    if "on a base" in where:
+        without = build_image(profile="minimal") if "without" in where else base
+        monkeypatch.setenv("ARPO_SANDBOX_BASE_IMAGE", without)
     settings = {"backend": where.split()[0], "profile": "minimal", "packages": ["arpo-first == 1.0"], "sessions": 2}
     with default_sandbox(settings) as opened:
         assert default_sandbox({**settings}) is opened
