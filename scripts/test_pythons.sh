@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PYTHONS=${PYTHONS:-3.11 3.12 3.13}
-QUICK=(tests/test_layers.py tests/test_paths.py tests/envs_registry tests/arpo_env
+QUICK=(tests/test_layers.py tests/envs_registry tests/arpo_env
     tests/sandbox/test_sandbox_{session,fresh,parts}.py tests/sandbox/pool/test_sandbox_{exit,lifetime,pool}.py
     tests/sandbox/files/test_sandbox_files.py tests/sandbox/server/test_sandbox_fork.py)
 # of the packages that the tests use, those that are PyTorch, need it, or check types

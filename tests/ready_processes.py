@@ -15,7 +15,7 @@ import sys
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-_LIBRARIES = ["arpo_trainer.run.train", "arpo_trainer.evaluation.run_evaluation", "transformers.models.llama", "peft"]
+_LIBRARIES = ["arpo_trainer.run.train", "arpo_trainer.evaluation.eval_session", "transformers.models.llama", "peft"]
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(_LIBRARIES)
 

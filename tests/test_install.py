@@ -43,14 +43,6 @@ def test_an_extra_is_installed_from_where_the_package_came(
     assert install_line("lora,vllm") == line
 
 
-def test_in_a_folder_on_the_path_the_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(name: str) -> None:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr("importlib.metadata.distribution", none)
-    assert install_line("train") == f"pip install '{ROOT}[train]'"
-
-
 def test_all_texts_name_the_place_that_the_package_is_installed_from() -> None:
     """Pages by `SOURCE`, code by `install_line`; the page "Install" also names a repository and a folder of wheels."""
     texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]

@@ -16,7 +16,6 @@ import pytest
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).resolve().parents[1]
-FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
 PICTURE = ROOT / "docs/images/rollout-tree.svg"
 SVG = "{http://www.w3.org/2000/svg}"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -29,14 +28,6 @@ def version() -> str:
 
 def read(name: str) -> Any:
     return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
-
-
-def test_the_citation_has_what_its_format_requires() -> None:
-    citation = read("CITATION.cff")
-    assert citation["cff-version"] == "1.2.0"
-    assert all(citation[key] for key in ("message", "title", "authors"))
-    assert citation["version"] == version()
-    assert all(set(author) <= {"name", "given-names", "family-names"} for author in citation["authors"])
 
 
 def test_the_citation_names_the_four_papers() -> None:
@@ -63,43 +54,6 @@ def test_the_workflow_runs_the_steps_of_continuous_integration() -> None:
     [job] = read(".github/workflows/ci.yml")["jobs"].values()
     assert sorted(job["strategy"]["matrix"]["step"]) == sorted(step.replace("_", "-") for step in steps)
     assert [step["run"] for step in job["steps"] if ".ci/run" in step.get("run", "")] == [".ci/run ${{ matrix.step }}"]
-
-
-def test_an_unknown_step_is_refused_before_any_step_runs() -> None:
-    done = subprocess.run([ROOT / ".ci/run", "check", "chekc"], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "no step 'chekc'" in done.stderr
-    assert "hidden-tools" in done.stderr
-
-
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.stem)
-def test_issue_forms_have_what_github_requires(form: Path) -> None:
-    form_data = read(str(form.relative_to(ROOT)))
-    assert form_data["name"]
-    assert form_data["description"]
-    fields = [field for field in form_data["body"] if field["type"] != "markdown"]
-    assert fields
-    assert len({field["id"] for field in fields}) == len(fields)
-    assert all(field["attributes"]["label"] for field in fields)
-
-
-def test_the_hooks_are_local_and_run_what_is_there() -> None:
-    repositories = read(".pre-commit-config.yaml")["repos"]
-    assert {repository["repo"] for repository in repositories} == {"local"}
-    for hook in repositories[0]["hooks"]:
-        assert hook["language"] == "system"
-        for word in hook["entry"].split():
-            assert not word.startswith("scripts/") or (ROOT / word).is_file()
-
-
-def test_data_files_that_cannot_be_parsed_are_named(tmp_path: Path) -> None:
-    texts = {"good.yaml": "a: 1", "bad.yaml": "a: [1", "bad.toml": "a = ", "bad.json": "{", "other.txt": "{"}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text)
-    command = [sys.executable, ROOT / "scripts/check_data_files.py", *(tmp_path / name for name in texts)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 1
-    assert re.findall(r"(\w+\.\w+): ", done.stderr) == ["bad.yaml", "bad.toml", "bad.json"]
 
 
 def test_the_readme_is_short_and_begins_with_the_picture() -> None:

@@ -65,14 +65,6 @@ def test_what_keeps_killing_workers_makes_a_check_invalid_never_a_zero(pool: Che
     assert check(pool, r"\sqrt{12}", r"2\sqrt{3}")
 
 
-def test_a_worker_that_died_while_idle_is_replaced(pool: CheckPool) -> None:
-    check(pool, r"\sqrt{12}", r"2\sqrt{3}")
-    for pid in pool.pids:
-        os.kill(pid, signal.SIGKILL)
-    time.sleep(0.2)
-    assert check(pool, r"\sqrt{12}", r"2\sqrt{3}")
-
-
 def test_sixty_four_threads_with_poison_among_them(pool: CheckPool) -> None:
     def one(number: int) -> object:
         if number % 64 == 5:

@@ -203,10 +203,6 @@ def test_auto_goes_by_the_kind_of_task() -> None:
         assert asyncio.run(grader.grade(answer, Task("t", "q", ("B",), "mcq"))).value == value
 
 
-def test_multihop_pays_exact_match() -> None:
-    assert get_spec("arpo/MultiHop-v0").scorer == "em"
-
-
 def test_an_unknown_grader_names_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean 'math'"):
         make_grader("maths")

@@ -49,17 +49,6 @@ def test_pairs_are_rows_of_the_trees_and_no_trajectory_is_in_two() -> None:
     assert forks > 50
 
 
-def test_the_prompt_of_a_forked_pair_ends_where_the_two_part() -> None:
-    for seed in range(100):
-        tree = random_tree(random.Random(seed), 6)
-        for one in pairs_of_task("t", [tree], PairSettings(pair_kind="fork")):
-            assert one.shared > 0
-            assert len(one.prompt_ids) == len(tree.prompt_ids) + one.shared
-            starts = [span for span in tree.spans if span.kind == "environment"]
-            shared = [tree.prompt_ids + [t for s in tree.path_to(span.index) for t in s.ids] for span in starts]
-            assert one.prompt_ids in shared
-
-
 def test_the_sides_of_a_pair_are_what_the_model_saw_after_a_fold() -> None:
     folded = 0
     for seed in range(200):

@@ -54,13 +54,6 @@ def test_what_cannot_be_demonstrated_is_refused(options: dict[str, Any], words: 
         next(iter(demonstrations(env, source, tokenizer, 1)))
 
 
-def test_the_share_of_tool_calls_is_kept(env: ToolEnv, tokenizer: Any) -> None:
-    source: Any = env.tasks
-    examples = list(demonstrations(env, source, tokenizer, 40, tool_share=0.25, seed=1))
-    with_tool = sum("<result>\n" in tokenizer.decode(example["input_ids"]) for example in examples)
-    assert 4 <= with_tool <= 16
-
-
 def test_packed_demonstrations_teach_what_flat_ones_do(tokenizer: Any, tmp_path: Path) -> None:
     shared = list(range(40, 70))
     examples = [

@@ -192,11 +192,6 @@ def test_adapters_are_saved_alone_and_merged(folder: Path, isolation: str, tmp_p
     assert len(AutoTokenizer.from_pretrained(tmp_path / "model")) == base.config.vocab_size
 
 
-def test_another_algorithm_brings_its_own_credit() -> None:
-    """`--set algorithm=fork` would be GRPO under a recipe that names an attribution."""
-    assert [name for name in NAMES if "attribution" in read_settings(name)] == []
-
-
 def test_the_papers_batch_in_trl_s_terms() -> None:
     eight = batch_settings(128, 16, num_generations=16, micro_batch=2, processes=8)
     assert eight == {"gradient_accumulation_steps": 16, "steps_per_generation": 128}

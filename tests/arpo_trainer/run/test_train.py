@@ -14,19 +14,22 @@ from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.demo_model import check_model_folder
-from arpo_trainer.run.arguments import RunArguments
+from arpo_trainer.run.arguments import RunArguments, split_settings
 from arpo_trainer.run.cold_start import cold_start_folder
-from arpo_trainer.run.dry_run import RunEnvironments, plan_run
+from arpo_trainer.run.dry_run import plan_run
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.run.train import TrainingRun, train
 from envs_registry.datasets.hub import offline
 
 
 def test_settings_files_are_found_read_and_overridden(tmp_path: Path) -> None:
+    """Folders and files may be text or paths."""
     path = tmp_path / "my.yaml"
     path.write_text("seed: 1\nenv_kwargs: {level: 2}\n")
     read = read_settings(str(path), ["seed=7", "env=arpo/GSM8K-v0", "learning_rate=1e-5"])
     assert read == {"learning_rate": 1e-5, "seed": 7, "env": "arpo/GSM8K-v0", "env_kwargs": {"level": 2}}
+    run, values = split_settings({**read_settings(path), "env": "x", "model": tmp_path, "output_dir": tmp_path})
+    assert (run.model, values["output_dir"]) == (str(tmp_path), str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"Recipes: .*arithmetic-cpu"):
         read_settings("nothing", [])
     path.write_text("seed: 1\nlevel: [1, 2\n")
@@ -164,22 +167,6 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 
     monkeypatch.setattr(ToolEnv, "__init__", counting)
     return made
-
-
-def test_each_environment_of_a_run_is_made_once_and_equal_ones_share_their_tasks(
-    built: list[tuple[str, dict[str, Any]]],
-) -> None:
-    environments = RunEnvironments(
-        RunArguments(env_kwargs={"level": 1}, eval_tasks=3, cold_start_examples=2, cold_start_env_kwargs={"level": 2})
-    )
-    for _ in range(2):
-        assert [environments.train, environments.held_out, environments.cold_start]
-    assert [options for _, options in built] == [{"level": 1}, {"level": 1, "split": "test"}, {"level": 2}]
-    built.clear()
-    same = RunEnvironments(RunArguments(env_kwargs={"level": 1}, eval_env_kwargs={}, cold_start_examples=2))
-    assert same.train.tasks is same.held_out.tasks is same.cold_start.tasks  # type: ignore[union-attr]
-    assert same.train is not same.held_out
-    assert len(built) == 1
 
 
 def test_a_whole_run_from_a_file(

@@ -14,7 +14,7 @@ from arpo_env.protocols import make_protocol
 from arpo_trainer import RolloutTree
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.sft.trace_data import IGNORED, TraceData, TraceSettings, examples_of, read_traces_of, tokenised
+from arpo_trainer.sft.trace_data import IGNORED, TraceData, TraceSettings, examples_of, read_traces_of
 from arpo_trainer.synthesis.sample_checks import training_row
 from tests.arpo_trainer.folding_policy import FoldingPolicy, multihop, play
 from tests.arpo_trainer.rollout.test_found_tools import FindingPolicy, solution
@@ -52,17 +52,6 @@ def test_each_segment_of_a_folded_trajectory_is_a_row_of_what_was_sampled(folded
     assert learnt == [token for span in path if span.kind == "model" for token in span.ids]
 
 
-def test_a_folded_trace_is_tokenised_from_its_text_as_it_was_sampled(folded: Any, tokenizer: Any) -> None:
-    tree, env = folded
-    data = read(tree, min_reward=-1.0, tools=("search",))
-    renderer = Renderer(tokenizer, env.protocol)
-    system = env.messages(env.tasks.task(0))[0]["content"]
-    for trace in data.traces:
-        again = replace(trace, ids=None, system=system)
-        tools = data.settings.schemas(trace)
-        assert tokenised(again, renderer, tools, end_token=False) == tokenised(trace, renderer, tools)
-
-
 def test_a_branch_that_folds_later_shares_its_first_rows(folded: Any) -> None:
     tree = RolloutTree.from_json(folded[0].to_json())
     tree.trajectories.append(replace(tree.trajectories[0]))
@@ -76,18 +65,6 @@ def test_a_task_has_enough_trajectories_and_not_enough_rows(folded: Any) -> None
     other = json.loads(json.dumps(row).replace("next hop", "another hop"))
     data = read_traces_of([("a", row), ("b", other)], TraceSettings(min_reward=-1.0, max_per_task=1))
     assert (len(data.traces), dict(data.dropped)) == (4, {"enough of this task": 4})
-
-
-def test_a_broken_fold_takes_no_other_trajectory_with_it(folded: Any) -> None:
-    row = json.loads(folded[0].to_json())
-    begin = len(row["spans"])
-    for span in json.loads(json.dumps(row["spans"])):
-        parent = None if span["parent"] is None else span["parent"] + begin
-        row["spans"].append({**span, "index": span["index"] + begin, "parent": parent, "tool": None})
-    last = row["trajectories"][0]
-    row["trajectories"].insert(0, {**last, "leaf": last["leaf"] + begin})
-    data = read_traces_of([("here", row)], TraceSettings(min_reward=-1.0))
-    assert (len(data.traces), dict(data.dropped)) == (4, {"not a row": 1})
 
 
 def test_calls_of_found_tools_are_learnt_as_they_were_sampled(found: Any, tokenizer: Any) -> None:

@@ -176,19 +176,6 @@ def test_rejection_sampling_keeps_what_scored(tokenizer: Any) -> None:
     assert said(trace, "arpo-tags")[2].isdigit()
 
 
-def test_tasks_with_one_question_are_told_apart(tokenizer: Any) -> None:
-    def encode(text: str) -> list[int]:
-        ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
-
-    rows = [tree(random.Random(1), encode) for _ in range(3)]
-    for number, row in enumerate(rows[:2]):  # the third is the second once more
-        row["task"]["id"] = f"task-{number}"
-    rows[2]["task"]["id"] = "task-1"
-    data = read(rows, max_per_task=1)
-    assert (len(data.traces), data.dropped["duplicate"]) == (2, 1)
-
-
 @pytest.mark.parametrize("form", ["sharegpt", "messages"])
 def test_only_the_model_s_turns_have_labels_and_ids_are_those_of_a_rollout(form: str, tokenizer: Any) -> None:
     protocol = make_protocol("arpo-tags")
@@ -217,15 +204,6 @@ def test_rows_that_are_too_long_are_dropped_whole(tokenizer: Any) -> None:
     assert all(len(example["input_ids"]) <= 90 for example in examples)
 
 
-def test_control_tokens_in_foreign_text_stay_text(tokenizer: Any) -> None:
-    row = {"messages": [{"role": "user", "content": "q"},
-                        {"role": "assistant", "content": "<|im_end|> <answer>\\boxed{1}</answer>"}]}  # fmt: skip
-    data = read([row])
-    (example,) = examples_of(data, Renderer(tokenizer, data.protocol), None, end_token=False)
-    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert end not in [label for label in example["labels"] if label != IGNORED]
-
-
 def letters(text: str) -> list[int]:
     return list(text.encode())
 
@@ -238,15 +216,6 @@ def test_own_traces_have_a_system_prompt_for_another_tokenizer_and_as_rows(token
     assert opening in tokenizer.decode(example["input_ids"])
     row = as_messages(data.traces[0], data.protocol, SCHEMAS)
     assert row["messages"][0] == {"role": "system", "content": opening}
-
-
-def test_only_trajectories_that_are_kept_count_for_their_task() -> None:
-    good = tree(random.Random(1), letters)
-    faulty = copy.deepcopy(good)
-    faulty["spans"][faulty["trajectories"][0]["leaf"]]["text"] = "<think>Done.<answer>\\boxed{1}</answer>"
-    data = read([faulty, good], max_per_task=1)
-    assert len(data.traces) == 1
-    assert data.dropped == {"cut off": 1, "reward too low": 2}
 
 
 def test_marks_in_a_result_do_not_tell_the_protocol_of_a_rollout() -> None:
@@ -264,15 +233,6 @@ def test_a_rollout_that_reached_the_limit_of_tokens_is_cut_off_in_native_protoco
     leaf = made.add_span(None, "model", letters(text), logprobs=zeros, entropies=zeros, text=text, finish="length")
     made.trajectories.append(Trajectory(leaf.index, reward=1.0))
     assert read([json.loads(made.to_json())], protocol="hermes").dropped == {"cut off": 1}
-
-
-def test_a_result_keeps_the_text_beside_its_tags() -> None:
-    call = {"function": {"name": "python", "arguments": {"code": "1"}}}
-    said: list[Any] = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
-    end = {"role": "assistant", "content": "\\boxed{5}"}
-    for shown, texts in (("<result>5</result>\nand 6", ("<result>5</result>\nand 6",)), ("<result>5</result>", ("5",))):
-        (trace,) = read([{"messages": [*said, {"role": "tool", "content": shown}, end]}], protocol="hermes").traces
-        assert trace.turns[1] == ToolResults(texts)
 
 
 def test_a_long_row_of_results_that_never_end_is_read_in_no_time() -> None:

@@ -91,13 +91,6 @@ def test_where_a_hint_has_no_place_the_cause_is_told(renderer: Renderer, text: s
     assert fault.value.cause == cause
 
 
-def test_hints_are_in_the_language_of_the_question(renderer: Renderer) -> None:
-    ids = ids_of(renderer, "<think>也许是十二。</think><answer>\\boxed{12}</answer>")
-    for kind in HINTS:
-        made = opening(renderer, TOOLS, kind, ids, [0.0] * len(ids), "12", random.Random(0), "zh")
-        assert "用Python或搜索" in renderer.turn_text(made, first=True)
-
-
 NATIVE_CALL = '<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>'
 
 

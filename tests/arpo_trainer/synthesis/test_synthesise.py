@@ -110,16 +110,16 @@ def test_the_shards_are_the_whole(
 ) -> None:
     folder = tmp_path / "whole"  # a name is in dataset_info.json
     with chat_server(Teacher(questions())) as server:
-        for index in range(3):
-            asked = command(folder, *at(server.address, model_folder), "--shard", f"{index}/3")
+        for index in range(2):
+            asked = command(folder, *at(server.address, model_folder), "--shard", f"{index}/2")
             assert main(asked) == 0
-    shard = folder / "shard-1-of-3"
+    shard = folder / "shard-1-of-2"
     facts = json.loads((shard / "run.json").read_text())
     (shard / "run.json").write_text(json.dumps({**facts, "status": "interrupted"}))
     assert main(["eval", "merge", str(folder)]) == 1
     assert "lacks samples, since it is not finished" in capsys.readouterr().err
     assert main(["synth", "--resume", "--output", str(shard)]) == 0  # it goes on as the shard it is
-    assert len(list(rows_of(shard / "episodes.jsonl"))) < len(list(rows_of(made / "episodes.jsonl"))) / 2
+    assert len(list(rows_of(shard / "episodes.jsonl"))) < len(list(rows_of(made / "episodes.jsonl")))
     assert main(["eval", "merge", str(folder)]) == 0
     assert "arpo synth --resume --output" in capsys.readouterr().out
     assert main(["synth", "--resume", "--output", str(folder)]) == 0  # the teacher is gone, and is not asked
@@ -142,14 +142,6 @@ def test_limits_may_change_without_sampling_again(made: Path, tmp_path: Path) ->
     assert (info["formatting"], info["file_name"]) == ("alpaca", "sft.jsonl")
 
 
-def test_other_sampling_is_refused(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = copied(made, tmp_path)
-    assert main(["synth", "--resume", "--output", str(folder), "--temperature", "0.1"]) == 1
-    assert "the run has other settings: rollout" in capsys.readouterr().err
-    assert main(command(folder, "--model", "m", "--endpoint", "http://h/v1", "--endpoint-model", "teacher")) == 1
-    assert "add --resume to go on" in capsys.readouterr().err
-
-
 def test_questions_of_evaluation_sets_are_left_out(made: Path, tmp_path: Path) -> None:
     folder, held_out = copied(made, tmp_path), tmp_path / "held-out.jsonl"
     text = next(iter(questions()))
@@ -161,12 +153,11 @@ def test_questions_of_evaluation_sets_are_left_out(made: Path, tmp_path: Path) -
     assert text not in (folder / "sft.jsonl").read_text()
 
 
-@pytest.mark.parametrize("way", ["refusing"])
 def test_a_teacher_of_no_use_is_an_error_that_says_why(
-    way: str, model_folder: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
+    model_folder: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = dict(list(questions().items())[:2])
-    with chat_server(Teacher(known, dict.fromkeys(known, way))) as server:
+    with chat_server(Teacher(known, dict.fromkeys(known, "refusing"))) as server:
         assert main(command(tmp_path / "x", *at(server.address, model_folder), "other", "--tasks", "2")) == 1
     assert {body["model"] for body in server.bodies} == {"teacher", "other"}  # both are sampled
     told, found = capsys.readouterr(), report(tmp_path / "x")

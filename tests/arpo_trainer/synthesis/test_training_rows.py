@@ -117,10 +117,7 @@ def entry(score: float, answer: str | None = "x") -> EpisodeEntry:
         ([1, 0], [], "direct"),
         ([0, 0], [0, 1], "tir"),
         ([0, 0], [0, 0], "hard"),
-        ([1, 0, 0], [1], "tir"),
         ([0], [], "broken"),
-        ([], [1], "tir"),
-        ([], [], "broken"),
     ],
 )
 def test_difficulty_follows_from_the_shares(direct: list[int], tools: list[int], expected: str) -> None:
@@ -128,18 +125,12 @@ def test_difficulty_follows_from_the_shares(direct: list[int], tools: list[int],
     assert difficulty(tried, SynthSettings(("e",))) == expected
 
 
-def test_a_question_that_nobody_tries_is_not_hard() -> None:
-    assert difficulty(Attempts([], [entry(0, None)]), SynthSettings(("e",))) == "unanswered"
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
         ({"hints": ("verfy",)}, "verify"),
-        ({"format": "sharegtp"}, "sharegpt"),
         ({"easy": 2}, "from 0 to 1"),
         ({"direct": 0, "tir": 0}, "nothing is sampled"),
-        ({"max_calls": 0}, "at least 1"),
         ({"rollout": {"temprature": 1}}, "temperature"),
         ({"samples": 3}, "the settings of a synthesis"),
         ({"environments": ()}, "name the environments"),
