@@ -225,9 +225,6 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         Args:
             seed: seed of the environment's random generator, which chooses the task, and of tools with noise.
             options: `{"task": Task}` or `{"index": int}` selects the task directly.
-
-        Raises:
-            ValueError: an option is unknown, or the task's setup contains its answer.
         """
         return run(self.areset(seed=seed, options=options))
 
@@ -331,11 +328,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         return fresh
 
     def with_protocol(self, name: str) -> ToolEnv:
-        """Return a new environment with the same settings but another protocol; call `reset` before use.
-
-        Raises:
-            ValueError: the protocol is unknown or not compatible with the tools or the reward.
-        """
+        """Return a new environment with the same settings but another protocol; call `reset` before use."""
         fresh = self.spawn()
         fresh.protocol = make_protocol(name)
         args, options = self._given
@@ -416,11 +409,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
 
     @property
     def episode(self) -> Episode:
-        """The running or last episode.
-
-        Raises:
-            ResetNeeded: `reset` was not called yet.
-        """
+        """The running or last episode; ResetNeeded is raised before the first."""
         if self._episode is None:
             raise ResetNeeded("call reset() first: there is no episode yet")
         return self._episode
@@ -436,13 +425,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         return default_sandbox(self._toolbox.sandbox)
 
     def check(self) -> None:
-        """Check early that search, page and file reading, and grading are configured and installed.
-
-        Raises:
-            ValueError: no judge model is configured.
-            RuntimeError: no search backend is configured.
-            ModuleNotFoundError: the libraries for reading pages or files are not installed.
-        """
+        """Raise early if search, page and file reading, or grading are not configured or not installed."""
         _ = self.grader
         self._toolbox.check()
 
@@ -455,11 +438,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         return make_grader(self._scorer, **(judge if self._scorer == "judge" else {}))
 
     async def atruncate(self, action: str = "") -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """End the running episode because the context is full, and return the same values as `step`.
-
-        Args:
-            action: the part of a turn that was cut off, if any.
-        """
+        """End the running episode, whose context is full, after part of a turn; return the same values as `step`."""
         episode = self._running()
         # At least one turn, since the infos describe the last one.
         if action or not episode.turns:

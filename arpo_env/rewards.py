@@ -145,13 +145,8 @@ class RewardTerm:
 def paper_reward(accuracy: float, format_ok: bool, multi_tool: bool) -> float:
     """Return ARPO's hierarchical reward (eq. 8).
 
-    Args:
-        accuracy: accuracy of the answer, 0 to 1.
-        format_ok: whether the episode follows the format.
-        multi_tool: whether both search and python ran without an error.
-
-    Returns:
-        -1 for a bad format, 0 for a wrong answer, else the accuracy, plus 0.1 if both tools were used.
+    That is -1 for a bad format, 0 for a wrong answer, else the accuracy (0 to 1), plus 0.1 if both search and python
+    ran without an error.
     """
     if not format_ok:
         return -1.0
@@ -161,19 +156,12 @@ def paper_reward(accuracy: float, format_ok: bool, multi_tool: bool) -> float:
 
 
 class Rewards:
-    """A weighted sum of terms; `format`, `accuracy` and `multi_tool` are always among the components.
+    """A weighted sum of terms with unique names; without any, the papers' hierarchical reward.
 
-    Args:
-        terms: terms with unique names. `Rewards.of` creates the named compositions.
-
-    Raises:
-        ValueError: a name occurs twice, or a weight is not a finite number.
+    `format`, `accuracy` and `multi_tool` are always among the components. `Rewards.of` creates the named compositions.
     """
 
     def __init__(self, terms: Sequence[RewardTerm]) -> None:
-        names = [term.name for term in terms]
-        if len(set(names)) < len(names):
-            raise ValueError(f"each reward term needs its own name, got {', '.join(names)}")
         for term in terms:
             # One NaN or infinite weight would make every reward useless for training.
             if not math.isfinite(term.weight):
@@ -208,7 +196,7 @@ class Rewards:
             case Rewards():
                 return what
             case None | "paper" | "tool-star":
-                return PaperRewards()
+                return cls([])
             case "deepagent":
                 return deepagent_reward(own)
             case {"deepagent": given, **others} if not others:
@@ -229,6 +217,8 @@ class Rewards:
             GradingError: a term did not return a finite number.
         """
         components = _base_components(episode, score, format_ok)
+        if not self.terms:
+            return Grade(paper_reward(score.value, format_ok, components["multi_tool"] > 0), components)
         total = 0.0
         for term in self.terms:
             # By identity, since a term of the user's may have the name of a built-in one.
@@ -238,18 +228,6 @@ class Rewards:
                 value = components[term.name] = await _value(term, episode)
             total += term.weight * value
         return Grade(total, components)
-
-
-class PaperRewards(Rewards):
-    """The hierarchical reward of the papers. It is not a sum and has no terms."""
-
-    def __init__(self) -> None:
-        super().__init__([])
-
-    async def __call__(self, episode: Episode, score: Score, format_ok: bool = True) -> Grade:
-        """Return the reward of eq. 8, with the bonus only if both search and python ran without an error."""
-        components = _base_components(episode, score, format_ok)
-        return Grade(paper_reward(score.value, format_ok, components["multi_tool"] > 0), components)
 
 
 class DeepAgentRewards(Rewards):

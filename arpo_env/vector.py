@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -31,6 +30,7 @@ Step = tuple[str, float, bool, bool, dict[str, Any]]
 Texts = tuple[str, ...]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Batch = tuple[Texts, np.ndarray[Any, np.dtype[np.float64]], Flags, Flags, dict[str, Any]]
+_FAILED = ("", float("nan"), False, True)  # observation, reward, terminated, truncated
 
 
 class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
@@ -43,9 +43,6 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
             last step does, and the infos contain `final_obs` and `final_info`), or DISABLED (you call `reset` with a
             `reset_mask`).
         options: options of `ToolEnv`.
-
-    Raises:
-        ValueError: `num_envs` is below 1; also all errors of `ToolEnv`.
     """
 
     def __init__(
@@ -56,8 +53,6 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         **options: Any,
     ) -> None:
-        if num_envs < 1:
-            raise ValueError(f"num_envs must be at least 1, got {num_envs}")
         first = ToolEnv(env_id, **options)
         self.envs = [first, *(first.spawn() for _ in range(num_envs - 1))]
         self.num_envs = num_envs
@@ -101,14 +96,14 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
         for env, one in zip(self.envs, each, strict=True):
             check_reset_options(one, env.tasks)
         infos: dict[str, Any] = {}
-        chosen = [i for i in range(self.num_envs) if mask[i]]
+        chosen = np.flatnonzero(mask).tolist()
         started = run(_all(_started(self.envs[i], seed=seeds[i], options=each[i]) for i in chosen))
         self._begun = True
-        for i, start in zip(chosen, started, strict=True):
-            self._texts[i], self._waiting[i] = start.text, start.error is not None
-            infos = self._add_info(infos, start.info, i)
-        if self._waiting.all() and started and started[0].error is not None:
-            raise started[0].error
+        for i, (text, info, error) in zip(chosen, started, strict=True):
+            self._texts[i], self._waiting[i] = text, error is not None
+            infos = self._add_info(infos, info, i)
+        if self._waiting.all() and started and started[0][2] is not None:
+            raise started[0][2]
         return tuple(self._texts), infos
 
     def step(self, actions: Sequence[str]) -> Batch:
@@ -148,20 +143,21 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
         run(_all(env.aclose() for env in self.envs))
 
     async def _one(self, i: int, action: str) -> Step:
-        env = self.envs[i]
         if self._waiting[i]:
-            start = await _started(env)
-            self._waiting[i] = start.error is not None
-            return (*_FAILED, start.info) if start.error else (start.text, 0.0, False, False, start.info)
-        step = await _contained(env, action)
+            return await self._anew(i)
+        step = await _contained(self.envs[i], action)
         over = step[2] or step[3]
         if not over or self.autoreset_mode is not AutoresetMode.SAME_STEP:
             self._waiting[i] = over
             return step
-        start = await _started(env)
-        self._waiting[i] = start.error is not None
         # Reward and flags belong to the episode that ended, text and info to the new one.
-        return start.text, *step[1:4], {**start.info, "final_obs": step[0], "final_info": step[4]}
+        text, _, _, _, info = await self._anew(i)
+        return text, *step[1:4], {**info, "final_obs": step[0], "final_info": step[4]}
+
+    async def _anew(self, i: int) -> Step:
+        text, info, error = await _started(self.envs[i])
+        self._waiting[i] = error is not None
+        return (*_FAILED, info) if error else (text, 0.0, False, False, info)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -180,23 +176,14 @@ class ToolVectorEnv(VectorEnv[Texts, Sequence[str], np.ndarray[Any, Any]]):
         return mask
 
 
-@dataclass(frozen=True)
-class _Start:
-    """The result of a reset: question and info, or the error, which is also in the info."""
-
-    text: str
-    info: dict[str, Any]
-    error: Exception | None = None
-
-
-async def _started(env: ToolEnv, **options: Any) -> _Start:
-    """Reset one episode; an infrastructure failure affects only this episode."""
+async def _started(env: ToolEnv, **options: Any) -> tuple[str, dict[str, Any], Exception | None]:
+    """Reset one episode; an infrastructure failure affects only this episode, and is returned."""
     try:
-        return _Start(*await env.areset(**options))
+        return *await env.areset(**options), None
     except gymnasium.error.Error:
         raise  # the caller's mistake, such as a seed below 0
     except Exception as error:  # any failure of the infrastructure behind a tool
-        return _Start("", _failure(error), error)
+        return "", _failure(error), error
 
 
 async def _contained(env: ToolEnv, action: str) -> Step:
@@ -207,9 +194,6 @@ async def _contained(env: ToolEnv, action: str) -> Step:
         raise  # the caller's mistake
     except Exception as error:  # any failure behind a tool or grader voids only this sample
         return *_FAILED, _failure(error)
-
-
-_FAILED = ("", float("nan"), False, True)  # observation, reward, terminated, truncated
 
 
 def _failure(error: Exception) -> dict[str, Any]:

@@ -75,11 +75,7 @@ class LimitedSource:
 
 
 class UnknownOptionError(ValueError):
-    """Raised for an option that a task source does not have.
-
-    Attributes:
-        option: the name of the unknown option.
-    """
+    """Raised for an `option` that a task source does not have."""
 
     def __init__(self, source: str, option: str, options: Iterable[str]) -> None:
         names = list(options)
@@ -108,11 +104,7 @@ def has_source(name: str) -> bool:
 
 
 def is_generated(name: str) -> bool:
-    """Return whether a source generates its tasks from a seed, without an end.
-
-    Raises:
-        KeyError: there is no such source.
-    """
+    """Return whether a source generates its tasks from a seed, without an end."""
     # Read from the signature, since nothing is loaded yet that could tell its size.
     return "seed" in inspect.signature(_loader(name)).parameters
 
@@ -192,13 +184,7 @@ OF_ENDLESS = 1000  # tasks of an endless source that are taken
 def named_source(text: str, use: Literal["train", "held out"]) -> tuple[str, TaskSource]:
     """Return the name and the tasks of [MODULE:]ENV[:SPLIT][=PATH]; of an endless source the first ones.
 
-    Args:
-        text: what is named.
-        use: without a split, "train" takes the first split, and "held out" the first one that is not for training.
-
-    Raises:
-        UnknownEnvError: there is no such environment.
-        ValueError: it has no such split, or the file cannot be read.
+    Without a split, "train" takes the first split, and "held out" the first one that is not for training.
     """
     where, _, path = text.partition("=")
     env_id, _, split = where.partition(":")

@@ -23,9 +23,6 @@ def resolve_id(env_id: str) -> str:
 
     The module is searched for on Python's path, and then in the current folder, which is not on the path of a console
     script such as `arpo`.
-
-    Raises:
-        ModuleNotFoundError: the module was not found; the message says where it was searched for.
     """
     module, colon, known = env_id.partition(":")
     if colon:
@@ -175,9 +172,7 @@ def has_spec(env_id: str) -> bool:
 def get_spec(env_id: str) -> EnvSpec:
     """Return the spec of an id, which may begin with the module that registers it, as in "my_envs:mine/Task-v0".
 
-    Raises:
-        UnknownEnvError: the id is not registered; the message names the nearest ids.
-        ModuleNotFoundError: the module was not found; the message says where it was searched for.
+    The UnknownEnvError of an id that is not registered names the nearest ids.
     """
     known = resolve_id(env_id)
     if known in _SPECS:

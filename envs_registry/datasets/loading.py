@@ -152,63 +152,34 @@ class Play:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set.
+    """One data set. Columns are tried in the order in which they are listed; "info.level" is a field of a column."""
 
-    Columns are listed in the order in which they are tried; "info.level" is a field of a column.
-
-    Attributes:
-        name: name of the environment; in lower case the name of the task source.
-        description: one line for tables.
-        hub: id on the Hugging Face hub.
-        splits: pairs of our name and the hub's name, or names as in "validation|test"; the first is the default.
-        size: rows per split, for tables.
-        licence: licence of the data.
-        play: tools, scorer and limits.
-        gated: URL of the page where the terms are accepted, or "".
-        configs: configurations on the hub, read one after the other; "" is the default configuration.
-        question: columns that may hold the question.
-        answers: columns that may hold accepted answers; all columns that a row has are combined.
-        row_id: column with the row's id; the row's number is used if it is missing.
-        level: column with the difficulty, or "".
-        levels: values of the level column, in lower case and without the word "level".
-        category: column with the subject or type of question, or "".
-        kind: how answers are compared, if there is no `kind_column`.
-        kind_column: column with the kind, or "".
-        kinds: pairs of a value of `kind_column` and the kind that it means.
-        steps: changes to a row before it is converted.
-        filters: options that are off by default, each with the step that drops rows while the option is off.
-        reads: further columns that the steps need.
-        files: columns with the path of an attached file, or a list of them, relative to the folder of the data file or
-            of the set. The first column that names something is used. If there is an option `files`, they are loaded
-            only while it is on.
-        start_url: column with the page at which the tool `browse` starts, or "".
-        drops: faulty rows that are dropped without an error: "no answer", "cut-off answer", "duplicate question".
-    """
-
-    name: str
-    description: str
-    hub: str
-    splits: tuple[tuple[str, str], ...]
-    size: str
+    name: str  # of the environment; in lower case the name of the task source
+    description: str  # one line for tables
+    hub: str  # id on the Hugging Face hub
+    splits: tuple[tuple[str, str], ...]  # our name and the hub's, or several as in "validation|test"; default first
+    size: str  # rows per split, for tables
     licence: str
     play: Play
-    gated: str = ""
-    configs: tuple[str, ...] = ("",)
-    question: tuple[str, ...] = ("question", "problem")
-    answers: tuple[str, ...] = ("answer", "golden_answers", "answer_aliases", "answers")
-    row_id: str = "id"
-    level: str = ""
-    levels: tuple[str, ...] = ()
-    category: str = ""
-    kind: Kind = "qa"
+    gated: str = ""  # URL of the page where the terms are accepted
+    configs: tuple[str, ...] = ("",)  # on the hub, read one after the other; "" is the default configuration
+    question: tuple[str, ...] = ("question", "problem")  # columns
+    answers: tuple[str, ...] = ("answer", "golden_answers", "answer_aliases", "answers")  # all that a row has count
+    row_id: str = "id"  # column; the row's number is used if it is missing
+    level: str = ""  # column with the difficulty
+    levels: tuple[str, ...] = ()  # its values, in lower case and without the word "level"
+    category: str = ""  # column with the subject or type of question
+    kind: Kind = "qa"  # how answers are compared, if there is no `kind_column`
     kind_column: str = ""
-    kinds: tuple[tuple[str, Kind], ...] = ()
-    steps: tuple[Step, ...] = ()
-    filters: tuple[tuple[str, Step], ...] = ()
-    reads: tuple[str, ...] = ()
-    drops: tuple[str, ...] = ()
+    kinds: tuple[tuple[str, Kind], ...] = ()  # value of that column, and the kind that it means
+    steps: tuple[Step, ...] = ()  # changes to a row before it is converted
+    filters: tuple[tuple[str, Step], ...] = ()  # options, each with the step that drops rows while the option is off
+    reads: tuple[str, ...] = ()  # further columns that the steps need
+    drops: tuple[str, ...] = ()  # without an error: "no answer", "cut-off answer", "duplicate question"
+    # Columns with the path of an attached file, or a list of them, relative to the folder of the data file or of the
+    # set; the first that names something is used. If there is an option `files`, they are loaded only while it is on.
     files: tuple[str, ...] = ()
-    start_url: str = ""
+    start_url: str = ""  # column with the page at which the tool `browse` starts
 
     @property
     def source(self) -> str:
@@ -276,21 +247,13 @@ def _is_inside(name: str) -> bool:
 
 @dataclass(frozen=True)
 class DataSetSource(ListSource):
-    """The tasks of a data set.
+    """The tasks of a data set, and where they are from."""
 
-    Attributes:
-        origin: the local path, or the id on the hub.
-        split: name of the split.
-        revision: commit of the hub's repository that the rows are of; "" where it is not known, as of local files.
-        rows: number of rows that were read.
-        repairs: count of each kind of repaired fault, and of dropped rows ("left out: ...").
-    """
-
-    origin: str = ""
+    origin: str = ""  # the local path, or the id on the hub
     split: str = ""
-    revision: str = ""
-    rows: int = 0
-    repairs: dict[str, int] = field(default_factory=dict)
+    revision: str = ""  # commit of the hub's repository; "" where it is not known, as of local files
+    rows: int = 0  # number of rows that were read
+    repairs: dict[str, int] = field(default_factory=dict)  # count of each repaired fault, and of "left out: ..."
 
 
 DATA_SETS: dict[str, DataSet] = {}  # by the name of their source

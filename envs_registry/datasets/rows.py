@@ -27,12 +27,7 @@ class DataFileError(ValueError):
 
 
 def read_rows(path: str | Path) -> Rows:
-    """Return the rows of a .jsonl, .json, .csv or .parquet file, each with its place in the file.
-
-    Raises:
-        FileNotFoundError: the file does not exist.
-        DataFileError: the file is empty, broken, or of an unsupported type.
-    """
+    """Return the rows of a .jsonl, .json, .csv or .parquet file, each with its place in the file."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise FileNotFoundError(f"data file {str(path)!r} does not exist; give a .jsonl, .json, .csv or .parquet file")
@@ -140,14 +135,9 @@ _BEGINNINGS = {"validation": ("valid", "dev")}  # accepted beginnings of file na
 
 
 def place_of(source: str, data: str | Path | None) -> Path | None:
-    """Return the file or folder of a set: what the caller gave, else that of the set's name in `ARPO_DATA`, else None.
-
-    Raises:
-        FileNotFoundError: there is no such file or folder.
-        ValueError: `data` is blank, which happens with an unset shell variable.
-    """
+    """Return the file or folder of a set: what the caller gave, else that of its name in `ARPO_DATA`, else None."""
     if data is not None:
-        if not str(data).strip():
+        if not str(data).strip():  # which happens with an unset shell variable
             raise ValueError("data is blank; name a file or a folder, or leave it out")
         place = Path(data).expanduser()
         if not place.exists():
