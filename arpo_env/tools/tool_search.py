@@ -32,7 +32,6 @@ from arpo_env.text import Fence, cut_middle
 from arpo_env.tools.tool import JsonSchema, SharedTool, Tool, ToolResult, as_result, function_schema, invoke, shorten
 from envs_registry import TaskSource
 from envs_registry.datasets.tool_sets import rapid_function
-from envs_registry.nearest_name import nearest_hint
 from envs_registry.sources import LimitedSource
 from sandbox import Sandbox, default_sandbox
 
@@ -49,7 +48,6 @@ logger = logging.getLogger(__name__)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
 _SHOWN = 3  # faults that a warning names
-_DEEPEST = 50  # levels of a schema; JSON encoders give up at some hundreds
 
 
 @dataclass(frozen=True)
@@ -80,42 +78,28 @@ class ToolDocument:
         return " ".join(filter(None, [self.title, self.category, self.description, *parameters]))
 
 
-@dataclass(frozen=True)
-class DocumentFault:
-    """A document that could not be read."""
-
-    where: str  # its place: "line 12", "document 12"
-    name: str  # its name, as far as it can be told, or ""
-    reason: str  # what is wrong
-
-    def __str__(self) -> str:
-        return f"{self.where}{f' ({self.name})' if self.name else ''}: {self.reason}"
-
-
-def read_documents(
-    source: str | Path | Iterable[Any], warn: bool = True
-) -> tuple[list[ToolDocument], list[DocumentFault]]:
+def read_documents(source: str | Path | Iterable[Any], warn: bool = True) -> tuple[list[ToolDocument], list[str]]:
     """Return the documents of a file or a collection, and the faults of those that cannot be read.
 
     Args:
-        source: a file of JSON (a list, or an object of lists) or JSON Lines, or the documents themselves as data.
+        source: a file of JSON (a list) or JSON Lines, or the documents themselves as data.
         warn: log how many documents have faults, and the first of them.
     """
-    rows = _file_rows(Path(source)) if isinstance(source, str | Path) else _numbered(source, "document")
+    rows = _file_rows(Path(source)) if isinstance(source, str | Path) else source
     documents: dict[str, ToolDocument] = {}
-    faults: list[DocumentFault] = []
-    for where, row in rows:
+    faults: list[str] = []
+    for number, row in enumerate(rows, 1):
         try:
-            document = as_document(row)
+            document = as_document(json.loads(row) if isinstance(row, str) else row)
             if document.name in documents:
-                raise ValueError(f"there is another tool named {document.name!r}")
+                raise ValueError("there is another tool of that name")
             documents[document.name] = document
-        except ValueError as error:
-            faults.append(DocumentFault(where, _name_of(row), str(error)))
+        except (ValueError, RecursionError) as error:
+            faults.append(f"document {number} ({_name_of(row)[:80]!r}): {error}")
+    shown = "; ".join(faults[:_SHOWN])
     if not documents:
-        raise ValueError(f"no tool document can be read: {'; '.join(map(str, faults[:_SHOWN])) or 'there is none'}")
+        raise ValueError(f"no tool document can be read: {shown or 'there is none'}")
     if faults and warn:
-        shown = "; ".join(map(str, faults[:_SHOWN]))
         logger.warning("%d of %d tool documents are left out: %s", len(faults), len(documents) + len(faults), shown)
     return list(documents.values()), faults
 
@@ -124,8 +108,6 @@ def as_document(row: Any) -> ToolDocument:
     """Return the document of a row in any of the formats."""
     if isinstance(row, ToolDocument):
         return row
-    if isinstance(row, ValueError):
-        raise row
     if not isinstance(row, Mapping):
         raise ValueError(f"a tool document is an object, not {type(row).__name__}")
     if "api_name" in row:
@@ -137,7 +119,11 @@ def as_document(row: Any) -> ToolDocument:
     given: Any = next((function[key] for key in ("parameters", "inputSchema") if function.get(key) is not None), {})
     parameters = _checked_parameters(given)
     document = ToolDocument(name, _text(function, "description"), parameters, _text(row, "category"))
-    _check_json([parameters, document.text])
+    # One document that cannot be shown as JSON would fail every search that finds it.
+    try:
+        json.dumps([parameters, document.text], ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"it cannot be written as JSON: {error}") from None
     return document
 
 
@@ -148,11 +134,7 @@ def _checked_parameters(given: Any) -> dict[str, Any]:
     properties, required = given.get("properties") or {}, given.get("required") or []
     if given.get("type", "object") != "object" or not isinstance(properties, Mapping):
         raise ValueError("its parameters are a JSON schema of type 'object' with 'properties'")
-    if not all(isinstance(name, str) for name in properties):
-        raise ValueError("the names of its parameters are not all text")
-    if not isinstance(required, list | tuple) or not all(
-        isinstance(name, str) and name in properties for name in required
-    ):
+    if not isinstance(required, list | tuple) or not all(name in list(properties) for name in required):
         raise ValueError("'required' names parameters that are not in 'properties'")
     for name, schema in properties.items():
         kinds = schema.get("type", "string") if isinstance(schema, Mapping) else None
@@ -162,52 +144,18 @@ def _checked_parameters(given: Any) -> dict[str, Any]:
     return {**given, "type": "object", "properties": dict(properties), "required": list(required)}
 
 
-def _check_json(value: Any) -> None:
-    """Refuse what cannot be shown as JSON, as one such document would fail every search that finds it."""
-    _check_depth(value, _DEEPEST)
-    try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        raise ValueError("it holds half of a surrogate pair") from None
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"it cannot be written as JSON: {error}") from None
-
-
-def _check_depth(value: Any, room: int) -> None:
-    if not room:
-        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    for one in inner:
-        _check_depth(one, room - 1)
-
-
-def _file_rows(path: Path) -> Iterable[tuple[str, Any]]:
+def _file_rows(path: Path) -> Iterable[Any]:
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError):
-        return [(f"line {number}", _row(line)) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    if isinstance(whole, Mapping) and "name" not in whole and any(isinstance(one, list) for one in whole.values()):
-        whole = [row for rows in whole.values() if isinstance(rows, list) for row in rows]
-    return _numbered(whole if isinstance(whole, list) else [whole], "document")
-
-
-def _row(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return ValueError(f"it is not JSON: {error}")
-
-
-def _numbered(rows: Iterable[Any], what: str) -> Iterable[tuple[str, Any]]:
-    return ((f"{what} {number}", row) for number, row in enumerate(rows, 1))
+        return [line for line in text.splitlines() if line.strip()]
+    return whole if isinstance(whole, list) else [whole]
 
 
 def _name_of(row: Any) -> str:
-    if not isinstance(row, Mapping):
-        return ""
-    inner = row.get("function")
-    return (_text(row, "name") or _text(row, "api_name") or (_text(inner, "name") if inner else ""))[:80]
+    inner = row.get("function", row) if isinstance(row, Mapping) else {}
+    return _text(inner, "name") or _text(row, "api_name")
 
 
 def _text(row: Any, key: str) -> str:
@@ -283,24 +231,6 @@ class ToolRegistry:
 
         return cls(rows, run)
 
-    def __len__(self) -> int:
-        return len(self._documents)
-
-    @property
-    def documents(self) -> Sequence[ToolDocument]:
-        """All documents, in order."""
-        return list(self._documents.values())
-
-    def document(self, name: str) -> ToolDocument:
-        """Return the document of a tool.
-
-        Raises:
-            KeyError: there is no such tool; the message suggests a similar name.
-        """
-        if name not in self._documents:
-            raise KeyError(f"no tool {name!r}{nearest_hint(name, list(self._documents), otherwise='')}")
-        return self._documents[name]
-
     async def find(self, query: str, k: int) -> list[ToolDocument]:
         """Return at most k documents, best first.
 
@@ -341,6 +271,7 @@ def _bm25(documents: Sequence[ToolDocument]) -> SearchBackend:
 # as those of branches that saw the same, get the same reply.
 
 _STEPS, _STEP_CHARACTERS = 10, 2_000
+_CONDENSED_TOKENS = 4096
 _CHARACTERS = 100_000  # of the result; more is cut in the middle
 _PROMPT = """\
 An agent called a tool. The result is too long for the agent, so you condense it. Work out from the agent's last steps \
@@ -365,30 +296,27 @@ Write the condensed result and nothing else."""
 class ResultCondenser:
     """Condenses results with a chat model. Many episodes may share it."""
 
-    def __init__(self, chat: ChatModel, limit: int, max_tokens: int = 4096) -> None:
-        self.chat, self.limit, self.max_tokens = chat, limit, max_tokens
+    def __init__(self, chat: ChatModel, limit: int) -> None:
+        self.chat, self.limit = chat, limit
 
     async def condense(self, name: str, arguments: Mapping[str, object], steps: Sequence[str], text: str) -> str:
         """Return a result as the agent is shown it; one that is not too long stays as it is."""
         if len(text) <= self.limit:
             return text
-        prompt = self._prompt(name, arguments, steps, text)
-        reply = await self.chat.complete([{"role": "user", "content": prompt}], max_tokens=self.max_tokens)
-        note = f"(condensed by another model from {len(text):,} characters)"
-        return f"{cut_middle(reply, self.limit)}\n{note}"
-
-    def _prompt(self, name: str, arguments: Mapping[str, object], steps: Sequence[str], text: str) -> str:
         last = "\n\n".join(cut_middle(step.strip(), _STEP_CHARACTERS) for step in steps[-_STEPS:]) or "-"
         call = json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False, sort_keys=True, default=str)
         result = cut_middle(text, _CHARACTERS)
         fence = Fence([last, call, result])
-        return _PROMPT.format(
+        prompt = _PROMPT.format(
             limit=self.limit,
             rule=fence.rule,
             steps=fence.around(last),
             call=fence.around(call),
             result=fence.around(result),
         )
+        reply = await self.chat.complete([{"role": "user", "content": prompt}], max_tokens=_CONDENSED_TOKENS)
+        note = f"(condensed by another model from {len(text):,} characters)"
+        return f"{cut_middle(reply, self.limit)}\n{note}"
 
 
 NAME = "tool_search"
@@ -579,25 +507,16 @@ print(_value if isinstance(_value, str) else _json.dumps(_value, ensure_ascii=Fa
 """
 
 
-class SandboxedTools:
-    """Runs the functions of tools."""
-
-    def __init__(
-        self,
-        code: Callable[[str], tuple[tuple[str, ...], str]],
-        sandbox: Sandbox | Mapping[str, Any] | None = None,
-        timeout: float = 10.0,
-    ) -> None:
-        self._code, self._sandbox, self._timeout = code, sandbox, timeout
-
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return what the function of a tool returns."""
-        sources, function = self._code(name)
+def _sandboxed(code: Callable[[str], tuple[tuple[str, ...], str]], sandbox: Any, timeout: float) -> Run:
+    async def run(name: str, arguments: Mapping[str, Any]) -> str:
+        sources, function = code(name)
         program = _PROGRAM.format(sources=list(sources), function=function, arguments=json.dumps(dict(arguments)))
-        done = await default_sandbox(self._sandbox).run(program, self._timeout)
+        done = await default_sandbox(sandbox).run(program, timeout)
         if done.status != "ok":
             raise ValueError((done.error or done.status).strip().splitlines()[-1])
         return done.stdout.strip() or "(no output)"
+
+    return run
 
 
 # Tools that a model plays: it reads the document and the arguments of a call, and answers as the API would.
@@ -605,6 +524,7 @@ class SandboxedTools:
 # DeepAgent trains with simulated APIs, since real ones cost money, change and break. A chat model with a cache records
 # its answers, so that a run can be replayed without it; equal calls then get equal answers.
 
+_SIMULATION_TOKENS = 1024
 _LONGEST_DOCUMENT = 12_000  # characters of a document or of arguments that the model is shown
 _SIMULATION = """\
 You stand in for an API. Read its document and the arguments of a call, and write what the API would return: one \
@@ -620,23 +540,18 @@ Arguments of the call:
 {arguments}"""
 
 
-class SimulatedTools:
-    """Answers the calls of tools by a model."""
+def _simulated(chat: ChatModel, documents: Sequence[ToolDocument]) -> Run:
+    schemas = {document.name: document.schema["function"] for document in documents}
 
-    def __init__(self, chat: ChatModel, documents: Sequence[ToolDocument], max_tokens: int = 1024) -> None:
-        self._chat, self._max_tokens = chat, max_tokens
-        self._documents = {document.name: document for document in documents}
-
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Return what the model answers for the tool."""
-        if name not in self._documents:
-            raise ValueError(f"there is no tool {name!r}")
-        document = json.dumps(self._documents[name].schema["function"], ensure_ascii=False, sort_keys=True)
+    async def run(name: str, arguments: Mapping[str, Any]) -> str:
+        document = json.dumps(schemas[name], ensure_ascii=False, sort_keys=True)
         given = json.dumps(dict(arguments), ensure_ascii=False, sort_keys=True)
         fence = Fence([document, given])
         shown = [fence.around(cut_middle(text, _LONGEST_DOCUMENT)) for text in (document, given)]
         prompt = _SIMULATION.format(rule=fence.rule, document=shown[0], arguments=shown[1])
-        return await self._chat.complete([{"role": "user", "content": prompt}], max_tokens=self._max_tokens)
+        return await chat.complete([{"role": "user", "content": prompt}], max_tokens=_SIMULATION_TOKENS)
+
+    return run
 
 
 _NO_TOOLS = (
@@ -670,20 +585,16 @@ def open_registry(
     given, world = services.tool_documents, source.tasks if isinstance(source, LimitedSource) else source
     if isinstance(given, ToolRegistry):
         return given
+    rows, run, code = given, None, None
     if given is None:
-        rows = getattr(world, "tool_documents", None)
+        rows, run, code = (getattr(world, name, None) for name in ("tool_documents", "call_tool", "tool_code"))
         if rows is None:
             raise ValueError(_NO_TOOLS)
-    else:
-        rows = given if not isinstance(given, str) else Path(given)
     documents, faults = read_documents(rows)
-    run: Run | None = getattr(world, "call_tool", None) if given is None else None
-    code = getattr(world, "tool_code", None) if given is None else None
-    chat = services.chat("tool_model")
-    if chat is not None:
-        run = SimulatedTools(chat, documents).call
+    if chat := services.chat("tool_model"):
+        run = _simulated(chat, documents)
     elif code is not None:
-        run = SandboxedTools(code, sandbox, timeout).call
+        run = _sandboxed(code, sandbox, timeout)
     if run is None:
         raise ValueError(_NO_RUN)
     # a simulation changes nothing outside; the tools of a source are worlds in memory

@@ -23,10 +23,6 @@ RAPID = {  # the fields of ToolBench's documents
 }
 
 
-def _nested(levels: int) -> dict[str, Any]:
-    return {"type": "object", "properties": {"x": _nested(levels - 1)}} if levels else {"type": "string"}
-
-
 BAD: list[Any] = [
     "text",
     None,
@@ -47,9 +43,7 @@ BAD: list[Any] = [
     {"api_name": "a", "required_parameters": 5},
     {"name": "a", "parameters": {"properties": {"city": {"type": "string"}}, "required": [["city"]]}},
     {"name": "a", "parameters": {"properties": {"city": {"type": "string"}}, "required": "city"}},
-    {"name": "a", "parameters": {"properties": {5: {"type": "string"}}}},
     {"name": "a", "parameters": {"properties": {"city": {"type": "string", "default": {1, 2}}}}},
-    {"name": "a", "parameters": {"properties": {"city": {"type": "object", "properties": _nested(300)}}}},
     {"name": "a", "description": "half of a pair: \ud800"},
 ]
 
@@ -75,23 +69,22 @@ def test_every_format_is_read(row: dict[str, Any], name: str) -> None:
 def test_a_document_that_cannot_be_read_is_named_and_left_out(row: Any, caplog: pytest.LogCaptureFixture) -> None:
     documents, faults = read_documents([GOOD, row])
     assert [one.name for one in documents] == ["get_weather"]
-    assert [fault.where for fault in faults] == ["document 2"]
+    assert [fault.partition(" (")[0] for fault in faults] == ["document 2"]
     assert "1 of 2 tool documents are left out: document 2" in caplog.text
 
 
 def test_of_two_tools_with_one_name_the_first_stays() -> None:
     documents, faults = read_documents([GOOD, {**GOOD, "description": "Other."}])
     assert documents[0].description == GOOD["description"]
-    assert "another tool named 'get_weather'" in str(faults[0])
+    assert "document 2 ('get_weather'): there is another tool" in faults[0]
 
 
-@pytest.mark.parametrize("layout", ["lines", "list", "groups"])
+@pytest.mark.parametrize("layout", ["lines", "list"])
 def test_files_are_read_with_their_faults(tmp_path: Path, layout: str) -> None:
     file, rows = tmp_path / "tools", [GOOD, {"name": "two words"}, {**GOOD, "name": "b"}]
     written = {
         "lines": "\n".join([json.dumps(rows[0]), "{broken", *map(json.dumps, rows[1:])]),
         "list": json.dumps([rows[0], None, *rows[1:]]),
-        "groups": json.dumps({"one": [rows[0], 5], "two": rows[1:]}),
     }
     file.write_text(written[layout], encoding="utf-8")
     documents, faults = read_documents(file)

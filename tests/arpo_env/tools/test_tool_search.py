@@ -135,7 +135,8 @@ def test_the_faults_of_a_file_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "tools.json"
     file.write_text(json.dumps([{"name": "good", "description": "It."}, {"name": "two words"}]))
     services = Services(tool_documents=str(file), tool_model="m", model_url="http://127.0.0.1:1/v1")
-    assert [fault.name for fault in open_registry(services, load_source("arithmetic")).faults] == ["two words"]
+    [fault] = open_registry(services, load_source("arithmetic")).faults
+    assert "'two words'" in fault
 
 
 def test_arguments_may_have_the_names_of_python_s_own() -> None:
