@@ -47,8 +47,8 @@ class Timer:
 class EventLoop:
     """Calls back when descriptors are ready and when timers are due.
 
-    Nearly all timers are cancelled, since a cell ends long before its limit. A cancelled timer releases its callback at
-    once and stays in the heap, which is rebuilt when most of it is cancelled timers.
+    Nearly all timers are cancelled, since a cell ends long before its limit. A cancelled one stays in the heap, which
+    is rebuilt when most of it is such timers.
     """
 
     def __init__(self) -> None:
@@ -124,9 +124,7 @@ class ClientRequest:
     """What the client asks: kind, number and the fields of the JSON payload."""
 
     def __init__(self, kind: int, number: int, fields: dict[str, Any], step: int = 0) -> None:
-        self.kind = kind
-        self.number = number
-        self.fields = fields
+        self.kind, self.number, self.fields = kind, number, fields
         self.step = step  # of the steps of a RUN_ONCE before its code, from 1: answered only if they fail; else 0
         self.started = 0.0  # when its session began with it, on the monotonic clock
         self.timer: Timer | None = None
@@ -137,18 +135,14 @@ class ClientStream:
     """Reads requests, with each of which `on_request` is called, and writes replies."""
 
     def __init__(self, loop: EventLoop, on_request: Callable[[ClientRequest], None]) -> None:
-        self._loop = loop
-        self._on_request = on_request
-        self._incoming = Frames()
-        self._outgoing = bytearray()
+        self._loop, self._on_request = loop, on_request
+        self._incoming, self._outgoing = Frames(), bytearray()
         # kept: a buffer of this size that is made for each reading is a mapping of its own, which takes 0.04 ms
         self._space = memoryview(bytearray(1 << 18))
 
-    def open(self) -> None:
-        """Start to read."""
         for fd in (0, 1):
             os.set_blocking(fd, False)
-        self._loop.watch(0, self._read)
+        loop.watch(0, self._read)
 
     def _read(self) -> None:
         try:
@@ -202,8 +196,7 @@ class OutputCapture:
 
     def __init__(self, keep: int) -> None:
         self._half = max(1, keep // 2)
-        self._head = bytearray()
-        self._tail = bytearray()
+        self._head, self._tail = bytearray(), bytearray()
         self.total = 0
 
     def add(self, data: bytes) -> None:
@@ -263,11 +256,7 @@ class ControlSocket:
         return self._socket.fileno()
 
     def send(self, kind: int, number: int, payload: bytes, fds: tuple[int, ...] = ()) -> None:
-        """Send a frame; what does not fit is kept for `flush`.
-
-        Raises:
-            OSError: the session has closed its end, or there is no place for descriptors.
-        """
+        """Send a frame; what does not fit is kept for `flush`. OSError: the session has closed its end, or is full."""
         data = pack(kind, number, payload)
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
@@ -302,11 +291,7 @@ class ControlSocket:
         return Message(data, pid, uid, fds) if data else None
 
     def ignore(self, data: bytes) -> None:
-        """Drop bytes of another process, which can have the descriptor only from the session itself.
-
-        Raises:
-            WireError: there are too many of them.
-        """
+        """Drop bytes of another process, which has the descriptor from the session; WireError if they are many."""
         self._ignored += len(data)
         if self._ignored > _MOST_IGNORED:
             raise WireError("frames of other processes")
@@ -323,15 +308,13 @@ def _adopted(fd: int, pid: int) -> socket.socket:
     except OSError:
         os.close(fd)
         raise
-    try:
-        kind = (control.family, control.type)
-        maker = _CREDENTIALS.unpack(control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
-        # gVisor reports the supervisor itself
-        if kind != (socket.AF_UNIX, socket.SOCK_STREAM) or maker not in (pid, os.getpid()):
-            raise OSError("not a control socket of this process")
-    except OSError:
+    maker = 0
+    if (control.family, control.type) == (socket.AF_UNIX, socket.SOCK_STREAM):
+        peer = control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        maker = _CREDENTIALS.unpack(peer)[0]
+    if maker not in (pid, os.getpid()):  # gVisor reports the supervisor itself
         control.close()
-        raise
+        raise OSError("not a control socket of this process")
     return control
 
 
@@ -343,8 +326,7 @@ class Slot:
     """A user and a directory for one group of sessions. The directory is the supervisor's; sessions cannot list it."""
 
     def __init__(self, path: str, uid: int) -> None:
-        self.path = path
-        self.uid = uid  # 0: the supervisor's own
+        self.path, self.uid = path, uid  # 0: the supervisor's own
         self.members: set[SessionHandle] = set()
         self.leftovers: list[str] = []  # directories of members that are gone
         self.sweeping = False
@@ -355,20 +337,16 @@ class SessionHandle:
     """One session; `key` is the client's, and `spawner` forks it, unless another session does."""
 
     def __init__(self, key: int, limits: dict[str, Any], spawner: ZygoteClient) -> None:
-        self.key = key
-        self.spawner = spawner
+        self.key, self.spawner = key, spawner
         self.slot: Slot | None = None
         self.directory = ""
-        self.pid = 0  # until it is known
-        self.parent = 0
+        self.pid = self.parent = 0  # until they are known
         self.created_after = 0  # clock ticks; its process starts no earlier
         self.attempts = 0
         self.idle = False  # its process may have idle priority
         self.inherited = 0  # bytes of memory that it shared, when it began, with the session it was forked from
         self.blamed = -math.inf  # when its group was last found to hold most of a memory that was running out
-        # It ends through nothing that its code has done: its zygote has ended first, or the kernel has taken it for the
-        # memory of others.
-        self.bystander = False
+        self.bystander = False  # the kernel has taken it for the memory of others
         self.lost = ""  # why there is no process any more
         self.ended: tuple[str, str] | None = None  # outcome of later cells, once the code has ended its own session
         self.cause = ""  # status of the cell because of which the supervisor has killed it; `why` says it in words
@@ -399,11 +377,7 @@ class SessionHandle:
         self.directory = os.path.join(self.home.path, text)
 
     def open_channels(self) -> None:
-        """Make a control socket and the pipes of stdout and stderr, for a session that the zygote is about to fork.
-
-        Raises:
-            OSError: no descriptors are left.
-        """
+        """Make a control socket and pipes for a session that the zygote is about to fork; OSError: none are left."""
         ours, theirs = socket.socketpair()
         self._use(ours)
         self.given = (theirs.detach(), *self._open_outputs())
@@ -411,8 +385,7 @@ class SessionHandle:
     def adopt(self, fd: int, pid: int) -> None:
         """Use a control socket that a process has made for itself, and send it new pipes for stdout and stderr.
 
-        Raises:
-            OSError: it is not such a socket, or another process has made it.
+        OSError: it is not such a socket, another process has made it, or no descriptors are left.
         """
         control = _adopted(fd, pid)
         self.drain()  # what was written before the fork is shown with the next cell
@@ -503,8 +476,7 @@ _ENVIRONMENT = {
 class ZygoteClient:
     """The supervisor's side of one zygote, which imports the modules of `preload`.
 
-    It calls back with the zygote's facts when it is ready, and with pid and wait status when a child of the zygote has
-    ended.
+    `on_ready` is called with the zygote's facts, and `on_exit` with pid and wait status of each child that has ended.
     """
 
     def __init__(
@@ -573,19 +545,18 @@ class ZygoteClient:
     def sweep(self, slot: Slot, directories: list[str], kill: bool) -> socket.socket | None:
         """Have directories removed by a process of the slot's user; `kill` also ends and removes all else of that user.
 
-        Returns:
-            A socket that reaches its end when that is done; None if it cannot be done now.
+        Returns a socket that reaches its end when that is done; None if it cannot be done now.
         """
         try:
             ours, theirs = socket.socketpair()
         except OSError:  # no descriptors are left
             return None
-        order = json.dumps({"uid": slot.uid, "slot": slot.path, "directories": directories, "kill": kill}).encode()
+        order = {"uid": slot.uid, "slot": slot.path, "directories": directories, "kill": kill}
         with theirs:
-            if not self._send(wire.SWEEP, order, (theirs.fileno(),)):
-                ours.close()
-                return None
-        return ours
+            if self._send(wire.SWEEP, order, (theirs.fileno(),)):
+                return ours
+        ours.close()
+        return None
 
     def open(self, handle: SessionHandle) -> None:
         """Have a session forked for this handle; its READY, or the end of its channel, is the answer."""
@@ -597,29 +568,24 @@ class ZygoteClient:
             handle = self._waiting[0]
             if handle.slot is not None:  # else it has been given up meanwhile
                 order = {"uid": handle.slot.uid, "slot": handle.slot.path, "directory": handle.directory}
-                if not self._send(wire.SPAWN, json.dumps(order).encode(), handle.given):
+                if not self._send(wire.SPAWN, order, handle.given):
                     self._loop.call_in(_RETRY_SECONDS, self._advance)
                     return
                 handle.release()
             self._waiting.popleft()
 
-    def _send(self, kind: int, payload: bytes, fds: tuple[int, ...]) -> bool:
-        """Send an order; returns False if the zygote is busy."""
+    def _send(self, kind: int, order: dict[str, Any], fds: tuple[int, ...]) -> bool:
+        """Send an order; returns False if the zygote is busy, or not ready."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-        try:
+        with contextlib.suppress(OSError):
             if self._control is not None and self._ready:
-                self._control.sendmsg([pack(kind, 0, payload)], rights)
+                self._control.sendmsg([pack(kind, 0, json.dumps(order).encode())], rights)
                 return True
-        except OSError:
-            return False
         return False
 
 
 class Zygotes:
-    """The two zygotes: `full` has imported the profile's packages, `lean` nothing. They may be the same.
-
-    `on_ready` is called with the facts that the full one has measured.
-    """
+    """The two zygotes: `full` has imported the profile's packages, `lean` nothing. They may be the same."""
 
     def __init__(
         self,
@@ -648,8 +614,7 @@ class Zygotes:
     def for_texts(self, texts: list[str]) -> ZygoteClient:
         """Return what forks the session for a fresh run of these texts: the lean zygote if they name no package.
 
-        Forking the lean one takes half the time. Code that imports a package without naming it gets it nevertheless,
-        after the time that the import takes.
+        Forking that one takes half the time. Code that imports a package without naming it gets it nevertheless.
         """
         # a long text goes to the full zygote unread, since the search would take longer than the fork
         named = any(len(text) > _LONG_TEXT or self._packages.search(text) for text in texts)

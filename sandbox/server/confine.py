@@ -62,9 +62,9 @@ def separates_branches() -> bool:
     return abi() >= 6
 
 
-def _ruleset(access: int, scopes: int) -> int:
+def _ruleset(access: int) -> int:
     # older versions know only the first field, and refuse a longer struct
-    attributes = struct.pack("=QQQ", access, 0, scopes)[: 24 if abi() >= 6 else 8]
+    attributes = struct.pack("=QQQ", access, 0, _SCOPES)[: 24 if separates_branches() else 8]
     return _call(_CREATE, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
 
 
@@ -72,7 +72,7 @@ def _ruleset(access: int, scopes: int) -> int:
 def ruleset_for(slot: str) -> int:
     """Return a descriptor of the rules for sessions in a slot; created once for each slot."""
     everything = _ALL_OF_ABI[min(abi(), len(_ALL_OF_ABI) - 1)]
-    ruleset = _ruleset(everything, _SCOPES if separates_branches() else 0)
+    ruleset = _ruleset(everything)
     rules = {"/": _READ_DIR, **dict.fromkeys(_readable(slot), _READ)}
     rules.update(dict.fromkeys(_DEVICES, _READ_FILE | _WRITE))
     rules.update({_ZEROS: _READ_FILE, "/dev/shm": everything & ~_MAKE_DIR, slot: everything})
@@ -105,9 +105,8 @@ def restrict(ruleset: int) -> None:
     _call(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
 
 
-def enter_branch() -> None:
-    """Enter a new domain within the present one; processes outside it cannot be signalled any more."""
-    ruleset = _ruleset(_REFER, _SCOPES)  # every domain denies it where no rule allows it
+def _enter_branch() -> None:
+    ruleset = _ruleset(_REFER)  # every domain denies it where no rule allows it
     try:
         _allow(ruleset, "/", _REFER)
         restrict(ruleset)
@@ -133,6 +132,17 @@ _NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+
+
+def _step(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, operand)
+
+
+def _error(number: int) -> bytes:
+    return _step(_RETURN, _ERRNO | number)
+
+
+_REFUSE = _error(errno.EPERM)
 _X32 = 0x40000000
 _NAMESPACES = 0x7E020000 | 0x8000  # flags of clone: new namespaces, and CLONE_PARENT, which makes a sibling
 _CLONE_FILES, _CLONE_THREAD, _CLOSE_RANGE_UNSHARE = 0x400, 0x10000, 2
@@ -222,27 +232,28 @@ def filter_here() -> bytes:
     if machine not in _AUDIT or struct.calcsize("P") != 8:
         return b""
     calls = allowed_calls(machine)
-    refuse = _step(_RETURN, _ERRNO | errno.EPERM)
-    only_unix = [_step(_EQUAL, socket.AF_UNIX, 1, 0), _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT)]
-    checks = {
+    only_unix = [_step(_EQUAL, socket.AF_UNIX, 1, 0), _error(errno.EAFNOSUPPORT)]
+    other_zero = [_step(_EQUAL, 0, 1, 0), _REFUSE]
+    # by call: which argument is looked at, and the steps that refuse some of its values
+    checks: dict[str, tuple[int, list[bytes]]] = {
         "mmap": (3, _mappings()),  # the most frequent first
         "fcntl": (1, _file_commands()),
         "clone": (0, _flags_of_clone()),
-        "clone3": (0, [_step(_RETURN, _ERRNO | errno.ENOSYS)]),
-        "close_range": (2, [_step(_ANY_BIT, _CLOSE_RANGE_UNSHARE, 0, 1), refuse]),
+        "clone3": (0, [_error(errno.ENOSYS)]),
+        "close_range": (2, [_step(_ANY_BIT, _CLOSE_RANGE_UNSHARE, 0, 1), _REFUSE]),
         "socket": (0, only_unix),
         "socketpair": (0, only_unix),
-        # of TCP too, whose upper layer protocols are modules of the kernel
-        "setsockopt": (1, [_step(_EQUAL, socket.SOL_SOCKET, 1, 0), refuse, _argument(2), *_unless(_SOCKET_OPTIONS)]),
-        "prctl": (0, [*_only(_PROCESS_OPTIONS), refuse]),
+        "setsockopt": (1, [_step(_EQUAL, socket.SOL_SOCKET, 1, 0), _REFUSE, _argument(2), *_unless(_SOCKET_OPTIONS)]),
+        "prctl": (0, [*_only(_PROCESS_OPTIONS), _REFUSE]),
         "setrlimit": (0, _unless((resource.RLIMIT_CORE,))),
-        "prlimit64": (0, [_step(_EQUAL, 0, 1, 0), refuse, *_core_limit()]),
-        **{name: (place, [_step(_EQUAL, 0, 1, 0), refuse]) for name, place in _OWN_ONLY.items()},
+        "prlimit64": (0, [*other_zero, *_core_limit()]),
+        **{name: (place, other_zero) for name, place in _OWN_ONLY.items()},
     }
     program = [_step(_LOAD, _ARCHITECTURE), _step(_EQUAL, _AUDIT[machine], 1, 0), _step(_RETURN, _KILL)]
-    program += [_step(_LOAD, _NUMBER), _step(_AT_LEAST, _X32, 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
+    program += [_step(_LOAD, _NUMBER), _step(_AT_LEAST, _X32, 0, 1), _error(errno.ENOSYS)]
     for name, (place, steps) in checks.items():
-        program += _checked(calls[name], place, steps)
+        body = [_argument(place), *steps, _step(_RETURN, _ALLOW)]
+        program += [_step(_EQUAL, calls[name], 0, len(body)), *body]
     return b"".join([*program, *_by_number(set(calls.values()))])
 
 
@@ -266,28 +277,26 @@ def _by_number(allowed: Container[int]) -> list[bytes]:
 
 def _mappings() -> list[bytes]:
     """Refuse shared memory without a file, and pages of the machine's pool of huge ones, which no limit counts."""
-    none = [_step(_ANY_BIT, _MAP_HUGETLB, 0, 1), _step(_RETURN, _ERRNO | errno.ENOMEM)]
     both = _MAP_SHARED | _MAP_ANONYMOUS
-    return [*none, _step(_AND, both), _step(_EQUAL, both, 0, 1), _step(_RETURN, _ERRNO | errno.EPERM)]
+    huge = [_step(_ANY_BIT, _MAP_HUGETLB, 0, 1), _error(errno.ENOMEM)]
+    return [*huge, _step(_AND, both), _step(_EQUAL, both, 0, 1), _REFUSE]
 
 
 def _flags_of_clone() -> list[bytes]:
     """Refuse new namespaces, siblings, and threads with descriptors of their own."""
-    refuse = _step(_RETURN, _ERRNO | errno.EPERM)
-    threads = [_step(_AND, _CLONE_FILES | _CLONE_THREAD), _step(_EQUAL, _CLONE_THREAD, 0, 1), refuse]
-    return [_step(_ANY_BIT, _NAMESPACES, 0, 1), refuse, *threads]
+    threads = [_step(_AND, _CLONE_FILES | _CLONE_THREAD), _step(_EQUAL, _CLONE_THREAD, 0, 1), _REFUSE]
+    return [_step(_ANY_BIT, _NAMESPACES, 0, 1), _REFUSE, *threads]
 
 
 def _file_commands() -> list[bytes]:
     """Refuse commands of fcntl beyond descriptors and POSIX locks, and pipes above the default size."""
-    size = [_argument(2), _step(_AT_LEAST, _LARGEST_PIPE + 1, 0, 1), _step(_RETURN, _ERRNO | errno.EPERM)]
+    size = [_argument(2), _step(_AT_LEAST, _LARGEST_PIPE + 1, 0, 1), _REFUSE]
     return [*_unless(_FILE_COMMANDS), _step(_EQUAL, _PIPE_SIZE, 0, len(size)), *size]
 
 
 def _core_limit() -> list[bytes]:
     """Refuse a new limit on core files: at 0 instead of 1, a core_pattern that is a pipe would get them."""
-    refuse = _step(_RETURN, _ERRNO | errno.EPERM)
-    new = [step for half in (0, 4) for step in (_argument(2, half), _step(_EQUAL, 0, 1, 0), refuse)]
+    new = [step for half in (0, 4) for step in (_argument(2, half), _step(_EQUAL, 0, 1, 0), _REFUSE)]
     return [_argument(1), _step(_EQUAL, resource.RLIMIT_CORE, 0, len(new)), *new]
 
 
@@ -297,24 +306,12 @@ def _only(values: Sequence[int]) -> list[bytes]:
 
 
 def _unless(values: Sequence[int]) -> list[bytes]:
-    """Refuse these values and allow others."""
-    last = len(values) - 1
-    checks = [_step(_EQUAL, value, last - i, int(i == last)) for i, value in enumerate(values)]
-    return [*checks, _step(_RETURN, _ERRNO | errno.EPERM)]
-
-
-def _checked(call: int, place: int, checks: list[bytes]) -> list[bytes]:
-    """Check a call by the lower half of one of its arguments; it is allowed unless a check refuses it."""
-    body = [_argument(place), *checks, _step(_RETURN, _ALLOW)]
-    return [_step(_EQUAL, call, 0, len(body)), *body]
+    """Refuse these values; what follows decides on others."""
+    return [step for value in values for step in (_step(_EQUAL, value, 0, 1), _REFUSE)]
 
 
 def _argument(place: int, offset: int = 0) -> bytes:
     return _step(_LOAD, _ARGUMENTS + 8 * place + offset)
-
-
-def _step(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
-    return struct.pack("=HBBI", code, if_true, if_false, operand)
 
 
 def install(program: bytes) -> None:
@@ -361,11 +358,9 @@ def die_with_parent() -> None:
 
 def prefer_for_oom() -> None:
     """Have the kernel kill this process, and what it forks, before the server's own when memory runs out."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")  # 1000 is for the group that the watchdog finds to hold most
-    except OSError:
-        return  # /proc is read-only in some containers; the kernel then chooses by itself
+    # /proc is read-only in some containers; the kernel then chooses by itself
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("500")  # 1000 is for the group that the watchdog finds to hold most
 
 
 def collapse_heap() -> None:
@@ -381,19 +376,13 @@ def collapse_heap() -> None:
 
 
 def hide_processes() -> None:
-    """Hide processes in /proc from users who may not inspect them, except from the group of this process.
-
-    This needs the capability to mount; without it they stay visible.
-    """
+    """Hide processes in /proc from users who may not inspect them, where the capability to mount allows that."""
     options = f"hidepid=2,gid={os.getgid()}".encode()
     _libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(_REMOUNT), options)
 
 
 def shorten_backlogs() -> None:
-    """Let 16 connections wait at a socket, whatever `listen` asks for: they hold memory, and no descriptor shows them.
-
-    The network namespace has to be the sandbox's own.
-    """
+    """Let 16 connections wait at a socket at most: they hold memory, and no descriptor shows them."""
     with contextlib.suppress(OSError), open("/proc/sys/net/core/somaxconn", "w") as file:
         file.write("16")
 
@@ -418,32 +407,24 @@ def limit_processes(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
-def limit_time(seconds: int) -> None:
-    """Limit the CPU time of this process; what it forks starts at zero."""
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+def _limit(kind: int, most: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
 
 
 def dump_no_core() -> None:
     """Prevent core files of this process and of what it starts, and programs of a core_pattern."""
-    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    most = _NO_CORE if hard == resource.RLIM_INFINITY else min(_NO_CORE, hard)
-    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+    _limit(resource.RLIMIT_CORE, _NO_CORE)
 
 
 def limit_process(limits: Mapping[str, int]) -> None:
     """Set the limits of a session's process; whatever it starts inherits them."""
-    wanted = {
-        resource.RLIMIT_DATA: limits["session_memory"],
-        resource.RLIMIT_AS: limits["session_memory"] + (1 << 30),
-        resource.RLIMIT_FSIZE: limits["file_size"],
-        resource.RLIMIT_NOFILE: limits["open_files"],
-        resource.RLIMIT_CORE: _NO_CORE,
-    }
-    for kind, value in wanted.items():
-        hard = resource.getrlimit(kind)[1]
-        if hard != resource.RLIM_INFINITY:
-            value = min(value, hard)
-        resource.setrlimit(kind, (value, value))
+    _limit(resource.RLIMIT_DATA, limits["session_memory"])
+    _limit(resource.RLIMIT_AS, limits["session_memory"] + (1 << 30))
+    _limit(resource.RLIMIT_FSIZE, limits["file_size"])
+    _limit(resource.RLIMIT_NOFILE, limits["open_files"])
+    dump_no_core()
 
 
 def raise_file_limit() -> None:
@@ -528,7 +509,7 @@ class Confinement:
     def close_off(self) -> None:
         """Set the remaining limits and enter the Landlock domain; no code can undo that."""
         os.nice(_NICE)  # the supervisor and the client come first
-        limit_time(self._limits["cpu_seconds"])
+        resource.setrlimit(resource.RLIMIT_CPU, (self._limits["cpu_seconds"],) * 2)  # what it forks starts at zero
         if self._own_users:
             limit_processes(self._limits["processes"])
         if self._landlock:
@@ -543,7 +524,7 @@ class Confinement:
     def enter_branch(self) -> None:
         """In a fork: make its origin and its siblings unreachable for signals."""
         if self._branches:
-            enter_branch()
+            _enter_branch()
             self._layers += 1
 
     def leave_branches(self) -> None:
@@ -586,7 +567,5 @@ def _makes_internet_sockets() -> bool:
 
 def end_all_of_this_user() -> None:
     """Kill every other process of this user, at once, so that none escapes by forking."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(-1, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return

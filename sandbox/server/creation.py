@@ -136,11 +136,7 @@ class Creations:
             self._kill_leftovers(creation)  # it waits for its copies, of which one may have stopped itself
 
     def arrived(self, handle: SessionHandle, message: Message, directory: bytes) -> None:
-        """Note that a session of a zygote is ready.
-
-        Raises:
-            WireError: the sender cannot be this session, or the directory's name is malformed.
-        """
+        """Note that a session of a zygote is ready; WireError: it cannot be this session, or names no directory."""
         handle.rename(directory)
         self._check(handle, message, handle.spawner.pid)
         self._enrol(handle, self._under_way[handle], message.pid)
@@ -222,11 +218,7 @@ class Creations:
         self._client.fail(creation.request.number, kind, message)
 
     def fork(self, parent: SessionHandle, request: ClientRequest) -> None:
-        """Have a session fork itself.
-
-        Raises:
-            OSError: the session has closed its channel.
-        """
+        """Have a session fork itself; OSError: it has closed its channel."""
         creation = self._under_way[parent] = Creation(request, parent)
         seed = request.fields.get("reseed")
         for key in request.fields["children"]:
@@ -250,11 +242,7 @@ class Creations:
     def on_foreign_message(self, parent: SessionHandle, message: Message) -> bool:
         """Take a message of another process on a session's channel: of a copy, or of what replaces the session.
 
-        Returns:
-            Whether the process is one of these.
-
-        Raises:
-            WireError: the process has replaced the session, and its message is malformed.
+        Returns whether it is one of these. WireError: it has replaced the session, and its message is malformed.
         """
         creation = self._under_way.get(parent)
         if creation is None or creation.parent is not parent:
@@ -315,11 +303,7 @@ class Creations:
         self.on_parent(parent, wire.BRANCHED, payload, message)
 
     def on_parent(self, parent: SessionHandle, kind: int, payload: bytes, message: Message) -> None:
-        """Take the parent's report: that it has done its part of the fork, or could not.
-
-        Raises:
-            WireError: the report is malformed.
-        """
+        """Take the parent's report: that it has done its part of the fork, or could not; WireError: it is malformed."""
         creation = self._under_way.get(parent)
         if creation is None:
             raise WireError("a reply to no fork")
@@ -363,10 +347,7 @@ class Creations:
             self._settle_parent(parent, creation, creation.error)
 
     def _kill_leftovers(self, creation: Creation) -> None:
-        """Kill what the sessions of a fork have started, before or during it, and what is not a session itself.
-
-        A session that did not begin to fork keeps its workers.
-        """
+        """Kill what the sessions of a fork have started; one that did not begin to fork keeps its workers."""
         handles = [*creation.handles]
         if creation.parent is not None and not creation.refused:
             handles.append(creation.parent)

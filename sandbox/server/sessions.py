@@ -29,12 +29,10 @@ LONGEST_END = 5.0
 class Sessions:
     """The sessions by the client's key and by process."""
 
-    on_message: Callable[[SessionHandle], None]
-    """Called when a session has sent something, or its channel has ended. This and the next two are of `Requests`."""
-    on_exit: Callable[[SessionHandle, int | None], None]
-    """Called with a session and its wait status when its process has ended; None if the status is not known."""
-    advance: Callable[[SessionHandle], None]
-    """Starts the next request of a session, if the session is free."""
+    # set by `Requests`
+    on_message: Callable[[SessionHandle], None]  # a session has sent something, or its channel has ended
+    on_exit: Callable[[SessionHandle, int | None], None]  # with the wait status; None if that is not known
+    advance: Callable[[SessionHandle], None]  # starts the next request of a session, if it is free
 
     def __init__(self, config: dict[str, Any], loop: EventLoop, client: ClientStream, zygotes: Zygotes) -> None:
         self.limits: dict[str, Any] = config["limits"]
@@ -97,11 +95,7 @@ class Sessions:
         self.loop.watch(handle.channel.fileno(), lambda: self.on_message(handle))
 
     def send(self, handle: SessionHandle, kind: int, number: int, payload: bytes) -> None:
-        """Send a frame; what does not fit is sent when the session reads on.
-
-        Raises:
-            OSError: the session has closed its end.
-        """
+        """Send a frame; what does not fit is sent when the session reads on. OSError: it has closed its end."""
         handle.channel.send(kind, number, payload)
         if not handle.channel.flush():
             self.loop.watch(handle.channel.fileno(), lambda: self._send_rest(handle), READ | WRITE)
@@ -125,13 +119,7 @@ class Sessions:
         handle.close_channels()
 
     def kill(self, handle: SessionHandle, cause: str, why: str) -> None:
-        """Kill a session; its open requests are answered when its process has ended.
-
-        Args:
-            handle: the session.
-            cause: the status of the current cell.
-            why: the reason, as text.
-        """
+        """Kill a session; when its process has ended, its requests are answered, a cell with status `cause`."""
         # the first cause counts: what comes later is mostly its consequence
         if handle.cause or handle.lost:
             return

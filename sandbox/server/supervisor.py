@@ -3,9 +3,6 @@
 It never runs the user's code. One event loop serves the client (frames on descriptors 0 and 1), the zygotes, every
 session, timers and exits of children. When descriptor 0 ends, because the client closed it or died, the supervisor
 kills everything and ends, and the container with it.
-
-The server uses nothing but the standard library. The client sends its source at the start (see `server.bundle`), so any
-image with Python 3.9 or later will do.
 """
 
 from __future__ import annotations
@@ -33,16 +30,11 @@ _CAPABILITIES = _KILL_SETGID_SETUID | 1 << 23  # to kill, and to set group, user
 
 
 class Supervisor:
-    """Connects the parts of the server.
-
-    Args:
-        config: what the client sent: limits, the root of the session directories, an optional uid.
-        script: the server's own source, for the zygotes.
-    """
+    """Connects the parts of the server; `config` is what the client sent, `script` the server's own source."""
 
     def __init__(self, config: dict[str, Any], script: bytes) -> None:
-        self._config = config
-        self._loop = EventLoop()
+        self._config, self._loop = config, EventLoop()
+        self._watch_children()  # first: a zygote may end at once, and without the handler its exit would go unnoticed
         self._client = ClientStream(self._loop, self._take)
         self._zygotes = Zygotes(config, script, self._loop, self._send_hello, self._session_exited)
         self._sessions = Sessions(config, self._loop, self._client, self._zygotes)
@@ -60,9 +52,6 @@ class Supervisor:
 
     def serve(self) -> None:
         """Start the zygotes, then serve until the client is gone."""
-        # first: a zygote may end at once, and without the handler its exit would go unnoticed
-        self._watch_children()
-        self._client.open()
         self._zygotes.start()
         self._loop.run()
         self._end()
@@ -188,10 +177,7 @@ def _fit_to_container(config: dict[str, Any]) -> None:
     """Complete a configuration, whose "first_uid" is a proposal, with what the container has.
 
     Sets "first_uid", "root", "memory", "own_account", and "unenforced": the names of limits that nothing keeps.
-
-    Raises:
-        _UnfitContainerError: sessions have no place to write to.
-        OSError: the place cannot be prepared.
+    _UnfitContainerError or OSError: sessions have no place to write to, or it cannot be prepared.
     """
     enough = os.geteuid() == 0 and confine.capabilities() & _KILL_SETGID_SETUID == _KILL_SETGID_SETUID
     config["first_uid"] = _users_here(config["first_uid"], config["sessions"]) if enough else 0
@@ -201,15 +187,14 @@ def _fit_to_container(config: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):  # whoever owns it; where it is not ours, its names can be listed
         os.chmod(SHARED_MEMORY, 0o1733)
     config["unenforced"] = [*_unkept_limits(config), *([] if quotas else ["disk"])]
-    if set(confine.surroundings()["interfaces"]) - {
-        "lo"
-    }:  # seccomp refuses sockets to them, and nothing else here does
+    # seccomp refuses sockets to other interfaces, and nothing else here does
+    if set(confine.surroundings()["interfaces"]) - {"lo"}:
         config["unenforced"].append("network")
 
 
 def _users_here(first: int, number: int) -> int:
     """Return the first of `number` users in a row that exist here: `first` if it does; 0 if there are too few."""
-    ranges = [_largest_range(f"/proc/self/{name}") for name in ("uid_map", "gid_map")]
+    ranges = [_largest_range(text_of(f"/proc/self/{name}")) for name in ("uid_map", "gid_map")]
     begin, end = max(one[0] for one in ranges), min(one[1] for one in ranges)
     if begin <= first and first + number <= end:
         return first
@@ -217,11 +202,9 @@ def _users_here(first: int, number: int) -> int:
     return begin + first % (end - begin - number) if end - begin > number else 0
 
 
-def _largest_range(path: str) -> tuple[int, int]:
+def _largest_range(users: str) -> tuple[int, int]:
     """Return the begin and the end of the largest range of numbers in a map of a user namespace."""
-    with open(path) as file:
-        lines = [[int(word) for word in line.split()] for line in file]
-    inside, _, count = max(lines, key=lambda line: line[2])
+    inside, _, count = max((list(map(int, line.split())) for line in users.splitlines()), key=lambda line: line[2])
     return inside, inside + count
 
 

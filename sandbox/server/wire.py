@@ -172,10 +172,9 @@ class Channel:
         self._socket.sendall(pack(kind, number, payload))
 
     def move(self, kind: int, number: int, payload: bytes) -> None:
-        """Send a short frame with one end of a new control socket; the other end replaces the present socket.
+        """Send a short frame with one end of a new control socket, whose other end replaces the present one.
 
-        Raises:
-            OSError: no descriptors are left; nothing was sent.
+        OSError: no descriptors are left, and nothing was sent.
         """
         ours, theirs = socketpair()
         rights = array.array("i", (theirs.fileno(),))
