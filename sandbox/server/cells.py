@@ -15,7 +15,6 @@ import marshal
 import mmap
 import os
 import posix
-import struct
 import subprocess
 import sys
 import traceback
@@ -106,12 +105,8 @@ class Outcome(NamedTuple):
 def run_cell(source: str, name: str, namespace: dict[str, Any], keep: int, own: tuple[str, ...]) -> Outcome:
     """Run a cell; whatever it raises ends up in the outcome.
 
-    Args:
-        source: the code.
-        name: its name in tracebacks, such as "<cell 3>".
-        namespace: the variables, kept from cell to cell.
-        keep: the maximum number of characters of value and error.
-        own: prefixes of the names of the user's own files; tracebacks leave out frames of other files.
+    `name` is its name in tracebacks, `keep` the maximum number of characters of value and error. Tracebacks leave out
+    frames of files whose names do not begin with one of `own`.
     """
     # tracebacks show the source lines of cells
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
@@ -218,18 +213,18 @@ def restore_input() -> None:
 # kept, since the user's code may replace the names in `os`
 _fork, _pid, _leave = os.fork, os.getpid, os._exit
 NAME = "<setup>"
-_HEADER = struct.Struct(">?Q")
+_COMPILED = b"+"
 _MOST_OF_AN_ERROR = 1 << 16
 
 
 def run_setup(channel: Channel, length: int, namespace: dict[str, Any], own: tuple[str, ...]) -> Outcome:
     """Run the setup whose text is the next payload of the channel; the value of a last expression is not reported."""
-    compiled, data = _compiled_apart(channel, length)
-    if not compiled:
-        return Outcome("error", None, data.decode("utf-8", "replace"))
+    data = _compiled_apart(channel, length)
+    if data[:1] != _COMPILED:
+        return Outcome("error", None, data[1:].decode("utf-8", "replace") or "the setup was not compiled")
     try:
-        code = marshal.loads(data)
-        data[:] = bytes(len(data))  # the code holds constants of the setup
+        code = marshal.loads(data[1:])
+        del data  # it holds constants of the setup
         exec(code, namespace)
     except SystemExit as stop:
         return Outcome("exit", None, f"SystemExit: {stop.code!r}"[:_MOST_OF_AN_ERROR])
@@ -238,49 +233,31 @@ def run_setup(channel: Channel, length: int, namespace: dict[str, Any], own: tup
     return Outcome("ok")
 
 
-def _compiled_apart(channel: Channel, length: int) -> tuple[bool, bytearray]:
-    """Compile the text in a child; returns whether that worked, and the code or the error."""
+def _compiled_apart(channel: Channel, length: int) -> bytes:
+    """Compile the text in a child; returns `_COMPILED` and the code, or another byte and the error."""
     reading, writing = os.pipe()
     child = _fork()
     if child == 0:
         try:
             os.close(reading)
-            _send(writing, *_compiled(channel.receive_payload(length, [])))
+            with open(writing, "wb") as pipe:
+                pipe.write(_compiled(channel.receive_payload(length, [])))
         finally:
             _leave(0)
     os.close(writing)
     try:
-        header = _exactly(reading, _HEADER.size)
-        compiled, size = _HEADER.unpack(header)
-        return compiled, _exactly(reading, size)
+        with open(reading, "rb") as pipe:
+            return pipe.read()
     finally:
-        os.close(reading)
         os.waitpid(child, 0)
 
 
-def _compiled(text: bytes) -> tuple[bool, bytes]:
+def _compiled(text: bytes) -> bytes:
     try:
-        return True, marshal.dumps(compile(text.decode("utf-8", "surrogatepass"), NAME, "exec", dont_inherit=True))
+        code = compile(text.decode("utf-8", "surrogatepass"), NAME, "exec", dont_inherit=True)
+        return _COMPILED + marshal.dumps(code)
     except BaseException as error:  # a syntax error, or code that is nested too deeply
-        return False, shorten(describe(error, (NAME,)), _MOST_OF_AN_ERROR)[0].encode("utf-8", "backslashreplace")
-
-
-def _send(fd: int, compiled: bool, data: bytes) -> None:
-    left = memoryview(_HEADER.pack(compiled, len(data)) + data)
-    while left:
-        left = left[os.write(fd, left) :]
-
-
-def _exactly(fd: int, size: int) -> bytearray:
-    """Read this many bytes into one buffer, which can be overwritten later."""
-    data = bytearray(size)
-    left = memoryview(data)
-    while left:
-        count = os.readv(fd, [left])
-        if count == 0:
-            raise EOFError("the process that compiles the setup has ended")
-        left = left[count:]
-    return data
+        return b"!" + shorten(describe(error, (NAME,)), _MOST_OF_AN_ERROR)[0].encode("utf-8", "backslashreplace")
 
 
 # What sessions find in their interpreter: variables, standard streams, /work, an empty `__main__`.

@@ -314,30 +314,31 @@ def _argument(place: int, offset: int = 0) -> bytes:
     return _step(_LOAD, _ARGUMENTS + 8 * place + offset)
 
 
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+def _prctl(option: int, value: int, argument: int = 0) -> None:
+    _check(_libc.prctl(option, value, argument, 0, 0), f"prctl({option}, {value})")
+
+
 def install(program: bytes) -> None:
     """Apply a filter to this process and to what it starts; this cannot be undone."""
     buffer = ctypes.create_string_buffer(program, len(program))
     described = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     place = ctypes.create_string_buffer(described, len(described))
-    if _libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "no_new_privs")
-    if _libc.prctl(_SET_SECCOMP, _FILTER, ctypes.addressof(place), 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"seccomp: {os.strerror(ctypes.get_errno())}")
+    _prctl(_NO_NEW_PRIVS, 1)
+    _prctl(_SET_SECCOMP, _FILTER, ctypes.addressof(place))
 
 
 # Linux calls that the server needs and the standard library lacks.
 
 _PDEATHSIG, _DUMPABLE, _CHILD_SUBREAPER = 1, 4, 36
 _CAPABILITIES_V3 = 0x20080522
-_GET_NO_NEW_PRIVS = 39
 _COLLAPSE, _HUGE = 25, 2 << 20
 _NO_CORE = 1  # byte; with 0 the kernel would still start the program of a core_pattern that is a pipe, as root
 _REMOUNT = 32 | 2 | 4 | 8  # MS_REMOUNT, NOSUID, NODEV, NOEXEC
-
-
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
 
 
 def hide_memory() -> None:
@@ -398,8 +399,7 @@ def keep_capabilities(mask: int) -> None:
     mask &= capabilities()
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
     sets = (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)
-    if _libc.capset(header, sets) != 0:
-        raise OSError(ctypes.get_errno(), "capset")
+    _check(_libc.capset(header, sets), "capset")
 
 
 def limit_processes(most: int) -> None:
@@ -446,7 +446,7 @@ def process_facts() -> dict[str, object]:
     return {
         "uid": os.getuid(),
         "capabilities": int(status["CapEff"], 16) | int(status["CapPrm"], 16),
-        "no_new_privileges": _libc.prctl(_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1,
+        "no_new_privileges": _libc.prctl(39, 0, 0, 0, 0) == 1,
         "seccomp": int(status.get("Seccomp", "0")),
     }
 

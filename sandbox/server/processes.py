@@ -39,31 +39,17 @@ def used_inodes(path: str) -> int:
 
 def children(pid: int) -> list[int]:
     """Return the direct children of a process, including zombies; none if it is gone."""
+    found: list[int] = []
     try:
-        return [child for thread in os.listdir(f"/proc/{pid}/task") for child in _children_of(pid, thread)]
-    except FileNotFoundError:
-        return _children_by_scan(pid) if os.path.exists(f"/proc/{pid}") else []
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", errors="replace") as file:
+                found += map(int, file.read().split())
+    except FileNotFoundError:  # it is gone, or the kernel has no such file
+        if os.path.exists(f"/proc/{pid}"):
+            return [child for child, process in all_processes().items() if process.parent == pid]
     except (ProcessLookupError, PermissionError):
         return []
-
-
-def own_children() -> list[int]:
-    """Return the direct children of this process, which has only one thread."""
-    pid = os.getpid()
-    try:
-        return _children_of(pid, str(pid))
-    except FileNotFoundError:
-        return _children_by_scan(pid)
-
-
-def _children_of(pid: int, thread: str) -> list[int]:
-    with open(f"/proc/{pid}/task/{thread}/children", errors="replace") as file:
-        return list(map(int, file.read().split()))
-
-
-def _children_by_scan(pid: int) -> list[int]:
-    """Find children on kernels without /proc/PID/task/TID/children."""
-    return [child for child, process in all_processes().items() if process.parent == pid]
+    return found
 
 
 class Process(NamedTuple):

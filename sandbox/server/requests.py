@@ -25,13 +25,11 @@ from sandbox.server.sessions import Sessions
 from sandbox.server.wire import FILE_REPLY, FILE_REQUEST, OUTCOME, WireError
 
 _FILE_SECONDS = 30.0
-_ALLOWED_ERRORS = frozenset(
-    (
-        *(errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.EMFILE),
-        *(errno.ENAMETOOLONG, errno.ENFILE, errno.ENOENT, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.ENOTEMPTY),
-        *(errno.ENXIO, errno.EPERM, errno.EROFS, errno.ETXTBSY),
-    )
-)
+_ERRORS = """
+EACCES EDQUOT EEXIST EFBIG EINVAL EISDIR ELOOP EMFILE ENAMETOOLONG ENFILE ENOENT ENOMEM ENOSPC ENOTDIR ENOTEMPTY ENXIO
+EPERM EROFS ETXTBSY
+"""
+_ALLOWED_ERRORS = frozenset(getattr(errno, name) for name in _ERRORS.split())
 """Errors that reading and writing files can have. A session may report any number; others become EIO."""
 _REPEAT_SECONDS = 0.05
 _NOT_BEGUN = "Interrupted: stopped on request, before it began"
@@ -208,24 +206,17 @@ class Requests:
         """Stop the cell that the client names, or the one that runs (None); answers whether there was one."""
         name, found = request.fields["cell"], False
         if handle is not None and not (handle.lost or handle.cause or handle.closing):
-            found = self._stop_current(handle, name) or self._drop_waiting(handle, name)
+            cells = [cell for cell in (handle.current, *handle.queue) if cell and cell.kind == wire.RUN]
+            for cell in cells:
+                if cell is handle.current and not cell.fields["setup"] and name in (None, cell.fields.get("cell")):
+                    found = True
+                    self._stop(handle, cell, "interrupted")
+                elif cell is not handle.current and name is not None and name == cell.fields.get("cell"):
+                    found = True
+                    # it is answered out of turn, since the cell that runs may take long
+                    handle.queue.remove(cell)
+                    self._answer(handle, cell, {**_killed("interrupted", _NOT_BEGUN), "alive": True}, False)
         self._client.reply(request.number, {"interrupted": found})
-
-    def _stop_current(self, handle: SessionHandle, name: int | None) -> bool:
-        cell = handle.current
-        if cell is None or cell.kind != wire.RUN or cell.fields["setup"] or name not in (None, cell.fields.get("cell")):
-            return False
-        self._stop(handle, cell, "interrupted")
-        return True
-
-    def _drop_waiting(self, handle: SessionHandle, name: int | None) -> bool:
-        for cell in handle.queue:
-            if cell.kind == wire.RUN and name is not None and cell.fields.get("cell") == name:
-                # it is answered out of turn, since the cell that runs may take long
-                handle.queue.remove(cell)
-                self._answer(handle, cell, {**_killed("interrupted", _NOT_BEGUN), "alive": True}, False)
-                return True
-        return False
 
     def _finish_cell(self, handle: SessionHandle, request: ClientRequest, payload: bytes) -> None:
         """Answer for a cell that has ended; `payload` is that of DONE."""

@@ -20,7 +20,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from sandbox.server import confine, fork, wire
 from sandbox.server.cells import (
@@ -302,16 +302,6 @@ def _regular(path: bytes, flags: int, directory: int) -> BinaryIO:
 # process takes its place: a thread would stay outside the Landlock domain that the original enters.
 
 
-class _Origin(NamedTuple):
-    """What copies have to know about the session they are forked from."""
-
-    number: int
-    seed: str
-    files: list[fork.OpenFile]
-    numbers: Any
-    threads: bool
-
-
 def _fork_session(session: Session, number: int, payload: bytes) -> None:
     """Make one copy for each directory named in the payload; returns in every copy, and in the original.
 
@@ -322,8 +312,7 @@ def _fork_session(session: Session, number: int, payload: bytes) -> None:
     try:
         session.confinement.check_depth()
         losses = LOSSES.pack(fork.count_writable(), fork.count_channels({session.channel.fileno()}, session.outputs))
-        origin = _Origin(number, seed, fork.open_files(), fork.random_state(), bool(threads))
-        waiting = os.pipe()
+        files, numbers, waiting = fork.open_files(), fork.random_state(), os.pipe()
     except (OSError, MemoryError) as error:
         session.channel.send(wire.UNABLE, number, _fault(error))
         return
@@ -331,7 +320,22 @@ def _fork_session(session: Session, number: int, payload: bytes) -> None:
     try:
         between, made = _forked_away(len(directories))
         if between:
-            _become_copy(session, origin, between, made, directories[made], waiting)
+            prefix = INDEX.pack(made)
+            try:
+                session.become_session(between)
+                _become_copy(session, directories[made], files, waiting, bool(threads))
+                fork.restore(numbers)
+                if seed:
+                    fork.reseed(f"{seed}-{made}")
+                session.channel.move(wire.READY, number, prefix + session.hide_directory())
+            except BaseException as error:  # an incomplete copy must not go on
+                with contextlib.suppress(OSError):
+                    session.channel.send(wire.UNABLE, number, prefix + _fault(error))
+                    os.write(waiting[1], b"!")
+                _leave(wire.GAVE_UP)
+            os.write(waiting[1], b"!")
+            for fd in waiting:
+                os.close(fd)
             return
         if made < len(directories):
             code = errno.EAGAIN
@@ -349,38 +353,23 @@ def _fork_session(session: Session, number: int, payload: bytes) -> None:
 
 
 def _become_copy(
-    session: Session, origin: _Origin, between: int, index: int, directory: str, waiting: tuple[int, int]
+    session: Session, directory: str, files: list[fork.OpenFile], waiting: tuple[int, int], threads: bool
 ) -> None:
-    """Make a copy of this process, which has been forked from the original by the process `between`."""
-    prefix = INDEX.pack(index)
-    try:
-        session.become_session(between)
-        session.confinement.enter_branch()  # first, so that all that follows is confined
-        if origin.threads:
-            renew_streams()
-        old, here = session.directory, posix.getcwd()
-        os.mkdir(directory, 0o700)
-        fork.copy_tree(old, directory)
-        fork.separate(origin.files, old, directory, {session.channel.fileno(), *waiting}, session.outputs)
-        # after the files are copied, since mappings of them move to the copies
-        fork.own_memory(old, directory)
-        _forget_tracker()
-        session.directory = directory
-        if here == old or here.startswith(old + "/"):  # the code's working directory is in its directory
-            os.chdir(directory + here[len(old) :])
-        session.point_to_directory(old)
-        fork.restore(origin.numbers)
-        if origin.seed:
-            fork.reseed(f"{origin.seed}-{index}")
-        session.channel.move(wire.READY, origin.number, prefix + session.hide_directory())
-    except BaseException as error:  # an incomplete copy must not go on
-        with contextlib.suppress(OSError):
-            session.channel.send(wire.UNABLE, origin.number, prefix + _fault(error))
-            os.write(waiting[1], b"!")
-        _leave(wire.GAVE_UP)
-    os.write(waiting[1], b"!")
-    for fd in waiting:
-        os.close(fd)
+    """Give this process, a fork of the session, a directory, files and memory of its own."""
+    session.confinement.enter_branch()  # first, so that all that follows is confined
+    if threads:
+        renew_streams()
+    old, here = session.directory, posix.getcwd()
+    os.mkdir(directory, 0o700)
+    fork.copy_tree(old, directory)
+    fork.separate(files, old, directory, {session.channel.fileno(), *waiting}, session.outputs)
+    # after the files are copied, since mappings of them move to the copies
+    fork.own_memory(old, directory)
+    _forget_tracker()
+    session.directory = directory
+    if here == old or here.startswith(old + "/"):  # the code's working directory is in its directory
+        os.chdir(directory + here[len(old) :])
+    session.point_to_directory(old)
 
 
 def _until_done(waiting: tuple[int, int], copies: int) -> None:

@@ -62,7 +62,7 @@ class Sessions:
     def unknown_children(self) -> list[int]:
         """Return children that belong to no session: orphans, and sessions that have not reported yet."""
         pids = self.zygotes.pids
-        return [pid for pid in processes.own_children() if pid not in self.by_pid and pid not in pids]
+        return [pid for pid in processes.children(os.getpid()) if pid not in self.by_pid and pid not in pids]
 
     def check_orphans(self) -> None:
         """Kill what has left its session, whose memory and time nobody would be charged with."""

@@ -11,16 +11,6 @@ from sandbox import Sandbox, SyncInterpreter
 WITHIN = 15.0
 
 PROGRAMS = {
-    "sqlite": (
-        """
-import sqlite3
-with sqlite3.connect("data.db") as base:
-    base.execute("create table t (n integer)")
-    base.executemany("insert into t values (?)", [(n,) for n in range(100)])
-sqlite3.connect("data.db").execute("select sum(n) from t").fetchone()[0]
-""",
-        "4950",
-    ),
     "sqlite_with_a_log_of_writes": (
         """
 import sqlite3
@@ -103,30 +93,6 @@ first, second.stdout
 """,
         "('text\\n', b'42\\n')",
     ),
-    "locks_of_files": (
-        """
-import fcntl
-one, two = open("lock", "w"), open("lock", "w")
-fcntl.lockf(one, fcntl.LOCK_EX); fcntl.lockf(one, fcntl.LOCK_UN)
-fcntl.flock(one, fcntl.LOCK_EX)
-try: found = fcntl.flock(two, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError: found = "held"
-found
-""",
-        "'held'",
-    ),
-    "socket_pairs_and_selectors": (
-        """
-import selectors, socket
-one, two = socket.socketpair()
-with selectors.DefaultSelector() as selector:
-    selector.register(two, selectors.EVENT_READ)
-    one.send(b"x")
-    found = len(selector.select(1)), two.recv(10)
-found
-""",
-        "(1, b'x')",
-    ),
     "local_server": (
         """
 import socket, threading
@@ -152,17 +118,6 @@ signal.signal(signal.SIGALRM, signal.SIG_DFL)
 len(seen)
 """,
         "1",
-    ),
-    "mapped_files": (
-        """
-import mmap
-with open("mapped", "w+b") as file:
-    file.write(bytes(10))
-    file.flush()
-    with mmap.mmap(file.fileno(), 10) as area: area[:2] = b"ab"
-open("mapped", "rb").read(3)
-""",
-        "b'ab\\x00'",
     ),
     "processes_of_its_own_signalled": (
         """

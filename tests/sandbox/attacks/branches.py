@@ -47,29 +47,8 @@ for pid in victims():
         refused("fd", os.open, f"/proc/{pid}/fd/{number}", os.O_RDWR)
     refused("secret", open, f"/proc/{pid}/cwd/secret.txt")
 
-== trace | blocked: ptrace EPERM
-buffer = ctypes.create_string_buffer(100)
-here = struct.pack("PN", ctypes.addressof(buffer), 100)
-for victim in VICTIMS:
-    there = struct.pack("PN", victim["address"], 100)
-    for pid in (victim["pid"], victim["child"]):
-        refused("ptrace", syscall, "ptrace", 0x4206, pid, 0, 0)
-        refused("process_vm_readv", syscall, "process_vm_readv", pid, here, 1, there, 1, 0)
-        refused("process_vm_writev", syscall, "process_vm_writev", pid, here, 1, there, 1, 0)
-        refused("pidfd_getfd", lambda: syscall("pidfd_getfd", syscall("pidfd_open", pid, 0), 1, 0))
-        refused("kcmp", syscall, "kcmp", os.getpid(), pid, 0, 0, 0)
-    say(repr(buffer.raw))
 
-== limits | blocked: prlimit64
-for pid in victims():
-    for which in (0, 1, 2, 6, 7, 9):
-        refused("prlimit64", syscall, "prlimit64", pid, which, struct.pack("QQ", 3, 3), 0)
 
-== priorities | blocked: setpriority
-for pid in victims():
-    refused("setpriority", os.setpriority, os.PRIO_PROCESS, pid, 19)
-    refused("affinity", os.sched_setaffinity, pid, {min(os.sched_getaffinity(0))})
-    refused("scheduler", os.sched_setscheduler, pid, os.SCHED_IDLE, os.sched_param(0))
 
 == files_found | searched
 import gc, glob, posix, re

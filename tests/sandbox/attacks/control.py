@@ -46,20 +46,12 @@ time.sleep(1)
 == ready_again | shows=TOLD, **ENDED
 <<_send(f'frame({READY}, 0)')>>
 
-== branched_without_a_fork | shows=TOLD, **ENDED
-<<_send(f'frame({BRANCHED}, 0, bytes(16))')>>
 
 == file_that_nobody_asked_for | shows=TOLD, **ENDED
 <<_send(f'frame({FILED}, 1, bytes(12))')>>
 
-== death_of_the_supervisor_told | shows=TOLD, **ENDED
-<<_send(f'frame({DIED}, 1, bytes(4))')>>
 
-== order_to_spawn | shows=TOLD, **ENDED
-<<_send(f"frame({SPAWN}, 0, b'/slots/0')")>>
 
-== request_of_a_client | shows=TOLD, **ENDED
-<<_send('frame(1, 1, b\'{"session": 1}\')')>>
 
 == lengths_that_do_not_add_up | shows=TOLD, **ENDED
 <<_send(f"frame({DONE}, 1, struct.pack('{OUTCOME.format}', 0, 3, 2**32 - 1, 2**32 - 1) + b'x')")>>

@@ -16,14 +16,6 @@ ATTACKS = (
         attack,
         globals(),
         r"""
-== segfault | last words(?s:.)*SIGSEGV | **GONE
-print('last words')
-ctypes.string_at(0)
-
-== kills_itself | last words(?s:.)*SIGKILL | **GONE
-print('last words')
-os.kill(os.getpid(), signal.SIGKILL)
-
 == stack_of_c_overflows | shows="", status="killed|error|timeout"
 sys.setrecursionlimit(10**8)
 class A: pass
@@ -63,10 +55,4 @@ print('child')
 """,
     ),
     attack("source_with_null", "null bytes", "x = 1\0", status="error", **AGAIN),
-    *written(
-        attack,
-        globals(),
-        r"""
-""",
-    ),
 )

@@ -58,16 +58,6 @@ refused("mkdir", os.mkdir, "/sys/fs/cgroup/x")
 refused("mkdir", os.mkdir, "/sys/fs/cgroup/memory/x")
 if not files: print("no cgroup")
 
-== mount | blocked: mount
-os.mkdir("m")
-for kind, flags in ((b"tmpfs", 0), (b"proc", 0), (b"sysfs", 0), (b"cgroup", 0), (b"overlay", 0), (b"none", 4096),
-                    (b"none", 32 | 4096), (b"none", 1 << 18)):
-    refused("mount", syscall, "mount", b"/", b"m", kind, flags, 0)
-refused("umount", syscall, "umount2", b"/proc", 2)
-refused("umount", syscall, "umount2", b"/", 2)
-refused("fsopen", syscall, "fsopen", b"tmpfs", 0)
-refused("open_tree", syscall, "open_tree", -100, b"/", 1)
-refused("mount_setattr", syscall, "mount_setattr", -100, b"/", 0, bytes(32), 32)
 
 == namespaces | blocked: unshare | needs="seccomp"
 for flag in (0x10000000, 0x20000, 0x40000000, 0x20000000, 0x4000000, 0x8000000, 0x2000000, 0x80):
@@ -96,9 +86,6 @@ def clone():
     return child
 refused("clone", clone)
 
-== root_changed | blocked: chroot
-refused("chroot", syscall, "chroot", b".")
-refused("pivot_root", syscall, "pivot_root", b".", b".")
 
 == users_changed | blocked: setuid EPERM | needs="uid"
 for name, arguments in (("setuid", (0,)), ("setgid", (0,)), ("setgroups", ([0],)), ("setreuid", (0, 0)),
@@ -118,54 +105,13 @@ for name in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
     if int(status[name], 16): escaped(name, status[name])
 if int(status["NoNewPrivs"]) != 1: escaped("NoNewPrivs", 0)
 
-== bpf_and_perf | blocked: bpf
-refused("bpf", syscall, "bpf", 0, struct.pack("IIII", 2, 4, 4, 1) + bytes(112), 128)
-refused("perf_event_open", syscall, "perf_event_open", struct.pack("IIQ", 1, 112, 0) + bytes(96), 0, -1, -1, 0)
-refused("userfaultfd", syscall, "userfaultfd", 1)
 
-== io_uring | blocked: io_uring_setup | needs="seccomp"
-refused('io_uring_setup', syscall, 'io_uring_setup', 8, ctypes.create_string_buffer(120))
 
-== keys | blocked: keyctl | needs="seccomp"
-refused("keyctl", syscall, "keyctl", 0, -3, 0)
-refused("keyctl", syscall, "keyctl", 0, -5, 1)
-refused("add_key", syscall, "add_key", b"user", b"left", b"behind", 6, -4)
-refused("request_key", syscall, "request_key", b"user", b"left", 0, -4)
 
-== modules_and_kexec | blocked: init_module
-refused("init_module", syscall, "init_module", b"x", 1, b"")
-refused("finit_module", syscall, "finit_module", 0, b"", 0)
-refused("delete_module", syscall, "delete_module", b"none", 0)
-refused("kexec_load", syscall, "kexec_load", 0, 0, 0, 0)
-refused("kexec_file_load", syscall, "kexec_file_load", -1, -1, 0, b"", 0)
 
-== machine_administered | blocked: reboot
-refused("reboot", syscall, "reboot", 0xFEE1DEAD, 672274793, 0, 0)
-refused("swapon", syscall, "swapon", b"swap", 0)
-refused("swapoff", syscall, "swapoff", b"swap")
-refused("acct", syscall, "acct", 0)
-refused("quotactl", syscall, "quotactl", 0x800001 << 8, 0, 0, 0)
-refused("vhangup", syscall, "vhangup")
-refused("syslog", syscall, "syslog", 3, ctypes.create_string_buffer(100), 100)
-refused("sethostname", syscall, "sethostname", b"mine", 4)
-refused("setdomainname", syscall, "setdomainname", b"mine", 4)
 
-== clock | blocked: settimeofday
-now = time.time()
-refused("settimeofday", syscall, "settimeofday", struct.pack("ll", int(now), 0), 0)
-refused("clock_settime", syscall, "clock_settime", 0, struct.pack("ll", int(now), 0))
-refused("adjtimex", syscall, "adjtimex", struct.pack("I", 1) + bytes(252))
-refused("clock_adjtime", syscall, "clock_adjtime", 0, struct.pack("I", 1) + bytes(252))
 
-== processor | blocked: (iopl|personality)
-refused("iopl", syscall, "iopl", 3)
-refused("ioperm", syscall, "ioperm", 0x80, 1, 1)
-refused("personality", syscall, "personality", 0x0400000)
 
-== files_by_handle | blocked: open_by_handle_at
-handle = struct.pack("Ii", 8, 1) + struct.pack("II", 2, 0)
-refused("open_by_handle_at", lambda: syscall("open_by_handle_at", os.open("/", os.O_RDONLY), handle, 0))
-refused("fanotify_init", syscall, "fanotify_init", 0, 0)
 
 == calls_of_32_bits | blocked: int80 socket | needs="seccomp", machine="x86_64"
 <<_INT80>>

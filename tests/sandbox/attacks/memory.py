@@ -33,9 +33,6 @@ try:
 except MemoryError as error:
     blocked("bytearray", error)
 
-== gradual | MemoryError | status="error", alive=True, then="x = None\n6 * 7", then_shows="42", unsafe=True
-x = []
-while True: x.append(b'x' * 10**6)
 
 == gradual_with_the_error_swallowed | shows="", status="timeout", timeout=1, unsafe=True
 x = []
@@ -130,17 +127,8 @@ for _ in range(20):
         nap()
 time.sleep(6)
 
-== memfd | blocked: memfd_create | needs="seccomp"
-refused("memfd_create", syscall, "memfd_create", b"m", 0)
-refused("memfd_secret", syscall, "memfd_secret", 0)
 
-== system_v_segments | blocked: shmget | needs="seccomp"
-for name, size in (("shmget", 1 << 20), ("semget", 1)):
-    refused(name, syscall, name, 0, size, 0o1600, also=(28,))
-refused("msgget", syscall, "msgget", 0, 0o1600, also=(28,))
 
-== posix_queue | blocked: mq_open | needs="seccomp"
-refused('mq_open', syscall, 'mq_open', b'queue', os.O_CREAT | os.O_RDWR, 0o600, 0, also=(28,))
 
 == pipes | pipes
 import fcntl

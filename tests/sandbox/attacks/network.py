@@ -40,9 +40,6 @@ if names != ["lo"]: escaped("interfaces", names)
 refused("packet", socket.socket, 17, socket.SOCK_RAW, 0x300)
 refused("packet", socket.socket, 17, socket.SOCK_DGRAM, 0x300)
 
-== vsock | blocked: vsock | needs="seccomp"
-for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
-    refused("vsock", socket.socket, 40, kind)
 
 == all_other_families | blocked: family 16 | needs="seccomp"
 for family in range(60):
@@ -50,8 +47,6 @@ for family in range(60):
         for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
             refused(f"family {family}", socket.socket, family, kind)
 
-== netlink | blocked: netlink | needs="seccomp"
-for number in range(23): refused('netlink', socket.socket, 16, socket.SOCK_RAW, number)
 
 == interfaces_changed | blocked: SIOC
 import fcntl

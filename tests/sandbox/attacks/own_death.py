@@ -24,7 +24,6 @@ between = partial(
     then_status=ENDED,
     then_alive=False,
 )
-asked = partial(Attack, kind="own_death", shows="started", unsafe=True, pause=0.25)
 within = partial(Attack, kind="own_death", unsafe=True, timeout=2, status=ENDED, alive=False)
 broken = partial(between, then_status=f"ok|error|exit|output_limit|{ENDED}", then_alive=None)
 
@@ -53,13 +52,6 @@ print('started')
 == killed
 <<_later('os.kill(os.getpid(), signal.SIGKILL)')>>
 
-== killed_by_a_child
-me = os.getpid()
-def strike():
-    time.sleep(0.1)
-    os.kill(me, signal.SIGKILL)
-daemon(strike)
-print("started")
 
 == segfault
 <<_later('ctypes.string_at(0)')>>
@@ -69,7 +61,6 @@ print("started")
 
 == control_channel_closed
 <<_later('os.close(channel())')>>
-
 """,
     ),
     between(
@@ -116,7 +107,6 @@ print("started", flush=True)
 used = int(time.process_time()) + 1
 resource.setrlimit(resource.RLIMIT_CPU, (used, used))
 threading.Thread(target=spend, daemon=True).start()
-
 """,
     ),
     between(
@@ -160,17 +150,7 @@ import builtins
 print("started", flush=True)
 for name in ("compile", "exec", "eval", "isinstance", "len", "repr", "str", "open", "__import__", "BaseException"):
     with contextlib.suppress(Exception): delattr(builtins, name)
-
 """,
-    ),
-    *(
-        asked(name, code=_later(end), asks=(what, "run"))
-        for name, what, end in (
-            ("exit_before_a_get", "get", "os._exit(0)"),
-            ("kill_before_a_put", "put", "os.kill(os.getpid(), signal.SIGKILL)"),
-            ("exit_before_a_fork", "fork", "os._exit(0)"),
-            ("descriptors_closed_before_a_fork", "fork", "os.closerange(0, 4096)"),
-        )
     ),
     *written(
         within,
@@ -180,10 +160,6 @@ for name in ("compile", "exec", "eval", "isinstance", "len", "repr", "str", "ope
 if os.fork(): os._exit(0)
 print('child')
 6 * 7
-
-== stopped_in_the_cell | shows="", timeout=1
-os.kill(os.getpid(), signal.SIGSTOP)
-
 """,
     ),
 )

@@ -14,17 +14,6 @@ ATTACKS = (
         attack,
         globals(),
         r"""
-== fork_bomb | shows=HELD, status="timeout", timeout=1, needs="uid"
-told = False
-while True:
-    try:
-        os.fork()
-    except OSError as error:
-        if not told:
-            told = True
-            blocked("fork", error)
-        time.sleep(0.01)
-
 == fork_bomb_double_fork | shows=HELD, status="timeout", timeout=1, needs="uid"
 told = False
 while True:

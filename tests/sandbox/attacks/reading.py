@@ -40,20 +40,7 @@ for victim in VICTIMS:
         file.seek(victim["address"])
         escaped("memory", file.read(100))
 
-== ptrace | blocked: ptrace EPERM
-for pid in {*others(), *victims(), 1}:
-    refused("ptrace attach", syscall, "ptrace", 16, pid, 0, 0)
-    refused("ptrace seize", syscall, "ptrace", 0x4206, pid, 0, 0)
-refused("ptrace", syscall, "ptrace", 0x4206, VICTIMS[0]["child"], 0, 0)
 
-== process_vm | blocked: process_vm_readv EPERM
-buffer = ctypes.create_string_buffer(100)
-here = struct.pack("PN", ctypes.addressof(buffer), 100)
-for victim in VICTIMS:
-    there = struct.pack("PN", victim["address"], 100)
-    refused("process_vm_readv", syscall, "process_vm_readv", victim["pid"], here, 1, there, 1, 0)
-    say(repr(buffer.raw))
-    refused("process_vm_writev", syscall, "process_vm_writev", victim["pid"], here, 1, there, 1, 0)
 
 == pidfd | blocked: pidfd_getfd EPERM
 for pid in victims() + [1]:
@@ -62,15 +49,6 @@ for pid in victims() + [1]:
     vector = struct.pack("PN", VICTIMS[0]["address"] & ~4095, 4096)
     refused("process_madvise", lambda: syscall("process_madvise", syscall("pidfd_open", pid, 0), vector, 1, 21, 0))
 
-== kcmp_and_lists | blocked: kcmp
-out = ctypes.create_string_buffer(64)
-for pid in victims() + [1]:
-    refused("kcmp", syscall, "kcmp", os.getpid(), pid, 0, 0, 0)
-    refused("get_robust_list", syscall, "get_robust_list", pid, out, ctypes.byref(ctypes.c_size_t()))
-    refused("move_pages", syscall, "move_pages", pid, 0, 0, 0, 0, 2)
-    refused("migrate_pages", syscall, "migrate_pages", pid, 8, struct.pack("Q", 1), struct.pack("Q", 1))
-    event = struct.pack("IIQ", 1, 112, 0) + bytes(96)
-    refused("perf_event_open", syscall, "perf_event_open", event, pid, -1, -1, 0)
 
 == directories_listed | blocked: listdir EACCES
 for victim in VICTIMS:

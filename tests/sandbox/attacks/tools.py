@@ -28,34 +28,16 @@ REFUSED = {
     errno.ENETUNREACH, errno.ENXIO, errno.ENODEV,
 }  # fmt: skip
 _COMMON = {
-    "pidfd_send_signal": 424, "io_uring_setup": 425, "open_tree": 428, "fsopen": 430, "pidfd_open": 434,
-    "clone3": 435, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "memfd_secret": 447,
+    "pidfd_send_signal": 424, "pidfd_open": 434, "clone3": 435, "pidfd_getfd": 438, "process_madvise": 440,
     "process_mrelease": 448,
 }  # fmt: skip
 _X86_64 = {
-    "shmget": 29, "clone": 56, "semget": 64, "msgget": 68, "ptrace": 101, "syslog": 103, "capset": 126,
-    "rt_sigqueueinfo": 129, "personality": 135, "vhangup": 153, "modify_ldt": 154, "pivot_root": 155, "adjtimex": 159,
-    "chroot": 161, "acct": 163, "settimeofday": 164, "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168,
-    "reboot": 169, "sethostname": 170, "setdomainname": 171, "iopl": 172, "ioperm": 173, "init_module": 175,
-    "delete_module": 176, "quotactl": 179, "tkill": 200, "clock_settime": 227, "tgkill": 234, "mbind": 237,
-    "mq_open": 240, "kexec_load": 246, "add_key": 248, "request_key": 249, "keyctl": 250, "ioprio_set": 251,
-    "migrate_pages": 256, "unshare": 272, "get_robust_list": 274, "move_pages": 279, "rt_tgsigqueueinfo": 297,
-    "perf_event_open": 298, "fanotify_init": 300, "prlimit64": 302, "name_to_handle_at": 303,
-    "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "process_vm_readv": 310, "process_vm_writev": 311,
-    "kcmp": 312, "finit_module": 313, "sched_setattr": 314, "memfd_create": 319, "kexec_file_load": 320, "bpf": 321,
-    "userfaultfd": 323,
+    "clone": 56, "ptrace": 101, "capset": 126, "rt_sigqueueinfo": 129, "tkill": 200, "tgkill": 234, "ioprio_set": 251,
+    "unshare": 272, "rt_tgsigqueueinfo": 297, "prlimit64": 302, "setns": 308, "memfd_create": 319,
 }  # fmt: skip
 _AARCH64 = {
-    "ioprio_set": 30, "umount2": 39, "mount": 40, "pivot_root": 41, "chroot": 51, "vhangup": 58, "quotactl": 60,
-    "acct": 89, "capset": 91, "personality": 92, "unshare": 97, "get_robust_list": 100, "kexec_load": 104,
-    "init_module": 105, "delete_module": 106, "clock_settime": 112, "syslog": 116, "ptrace": 117, "tkill": 130,
-    "tgkill": 131, "rt_sigqueueinfo": 138, "reboot": 142, "sethostname": 161, "setdomainname": 162,
-    "settimeofday": 170, "adjtimex": 171, "mq_open": 180, "msgget": 186, "semget": 190, "shmget": 194, "add_key": 217,
-    "request_key": 218, "keyctl": 219, "clone": 220, "swapon": 224, "swapoff": 225, "mbind": 235,
-    "migrate_pages": 238, "move_pages": 239, "rt_tgsigqueueinfo": 240, "perf_event_open": 241, "prlimit64": 261,
-    "fanotify_init": 262, "name_to_handle_at": 264, "open_by_handle_at": 265, "clock_adjtime": 266, "setns": 268,
-    "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272, "finit_module": 273, "sched_setattr": 274,
-    "memfd_create": 279, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294,
+    "ioprio_set": 30, "capset": 91, "unshare": 97, "ptrace": 117, "tkill": 130, "tgkill": 131, "rt_sigqueueinfo": 138,
+    "clone": 220, "rt_tgsigqueueinfo": 240, "prlimit64": 261, "setns": 268, "memfd_create": 279,
 }  # fmt: skip
 NUMBERS = {**_COMMON, **(_AARCH64 if platform.machine() == "aarch64" else _X86_64)}
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -41,19 +41,6 @@ for flags in (os.O_RDONLY | os.O_DIRECTORY, os.O_PATH):
         with contextlib.suppress(OSError): escaped("opened", os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd))
 say("looked")
 
-== shared_memory_watched | watched | meanwhile=True
-for mask in (0xFFF, 0x100, 0x200, 0x3C0):
-    fd = _libc.inotify_init1(0o4000)
-    if _libc.inotify_add_watch(fd, b"/dev/shm", mask) < 0:
-        say("blocked: inotify")
-        continue
-    until = time.monotonic() + 0.25
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError):
-            seen = os.read(fd, 65536)
-            if b"sem" in seen or b"mp" in seen or len(seen) > 16: escaped("seen", seen)
-        time.sleep(0.01)
-say("watched")
 
 == shared_memory_watched_by_signals | watched | meanwhile=True
 seen = []
@@ -65,14 +52,6 @@ until = time.monotonic() + 0.7
 while time.monotonic() < until: time.sleep(0.05)
 say("watched")
 if seen: escaped("changes of /dev/shm", len(seen))
-
-== directories_of_others_watched | blocked: inotify
-fd = _libc.inotify_init1(0o4000)
-def watch(place):
-    ctypes.set_errno(0)
-    if _libc.inotify_add_watch(fd, place.encode(), 0xFFF) < 0: raise OSError(ctypes.get_errno(), place)
-for victim in VICTIMS:
-    for name in ("", "/secret.txt", "/listener"): refused("inotify", watch, victim["directory"] + name)
 """,
     ),
 )

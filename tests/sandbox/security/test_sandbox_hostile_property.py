@@ -42,7 +42,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 cells = st.lists(st.sampled_from(PLANTS + STRIKES + HONEST), min_size=1, max_size=6)
 hostile = settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     phases=(Phase.explicit, Phase.generate),

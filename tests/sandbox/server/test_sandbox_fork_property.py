@@ -57,7 +57,7 @@ def outputs(session: SyncInterpreter, cells: list[str]) -> list[object]:
 
 
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

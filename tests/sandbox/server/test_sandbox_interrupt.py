@@ -57,14 +57,6 @@ def test_an_interrupt_stops_the_cell_and_keeps_the_variables(python: SyncInterpr
     assert python.run("6 * 7").value == "42"
 
 
-def test_what_was_printed_before_an_interrupt_is_there(python: SyncInterpreter) -> None:
-    outcome = run_aside(python, "x = 'kept'\nprint('begun')\nwhile True: pass")
-    time.sleep(0.5)
-    assert python.interrupt()
-    assert outcome().stdout == "begun\n"
-    assert python.run("x").value == "'kept'"
-
-
 def test_an_interrupt_of_nothing_does_nothing(python: SyncInterpreter) -> None:
     assert python.interrupt() is False
     assert python.run("6 * 7").value == "42"
@@ -172,16 +164,6 @@ def test_a_cancelled_fresh_run_is_stopped(sandbox: Sandbox) -> None:
         return sandbox.stats()["sessions"] - before
 
     assert asyncio.run(main()) == 0
-
-
-def test_many_cancelled_runs_leave_a_session_that_works(sandbox: Sandbox) -> None:
-    async def main() -> str | None:
-        async with await sandbox.interpreter("n = 0") as python:
-            for number in range(100):
-                await cancel(python, "n += 1; n", 0.001 * (number % 5))
-            return (await python.run("6 * 7")).value
-
-    assert asyncio.run(main()) == "42"
 
 
 def test_a_keyboard_interrupt_while_a_run_is_awaited_stops_the_cell(python: SyncInterpreter) -> None:

@@ -71,23 +71,10 @@ def test_an_open_figure_is_a_picture_and_is_closed(plots: SyncInterpreter) -> No
     assert plots.run("1").pictures == ()
 
 
-def test_several_figures_come_in_order(plots: SyncInterpreter) -> None:
-    execution = plots.run("for width in (2, 3): plt.figure(figsize=(width, 1), dpi=100)", timeout=60)
-    assert execution.text == "[picture 1: 200x100 PNG]\n[picture 2: 300x100 PNG]"
-
-
 def test_too_many_figures_are_left_out(plots: SyncInterpreter) -> None:
     execution = plots.run("for _ in range(10): plt.figure(figsize=(1, 1), dpi=10)", timeout=60)
     assert len(execution.pictures) == MOST_PICTURES
     assert execution.text.endswith("\n[pictures left out: 2; at most 8 are kept, of 1 MiB together]")
-
-
-def test_a_figure_that_is_too_large_is_left_out(plots: SyncInterpreter) -> None:
-    code = "import numpy as np\nfor size in (8, 1): plt.figure(figsize=(size, size), dpi=100); "
-    code += "plt.imshow(np.random.rand(800, 800, 3))"
-    execution = plots.run(code, timeout=60)
-    assert execution.pictures_left_out == 1
-    assert execution.text.startswith("[picture 1: 100x100 PNG]\n[pictures left out: 1")
 
 
 def test_figures_of_a_cell_that_fails_are_closed_and_not_shown(plots: SyncInterpreter) -> None:

@@ -203,21 +203,6 @@ def test_cpus_that_can_not_be_limited_are_reported(backend: str, monkeypatch: py
     assert any("Limits.cpus is not enforced" in str(one.message) for one in caught)
 
 
-@pytest.mark.docker
-def test_an_engine_without_controllers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    import docker
-
-    plain = docker.DockerClient.info
-
-    def info(client: docker.DockerClient) -> dict[str, object]:
-        return {**plain(client), "CpuCfsQuota": False, "PidsLimit": False}
-
-    open_or_skip("docker").close_sync()
-    monkeypatch.setattr(docker.DockerClient, "info", info)
-    with pytest.warns(RuntimeWarning, match="controller"), Sandbox.open_sync("docker", Limits(cpus=1)) as sandbox:
-        assert sandbox.isolation.split("+")[-1] == "no(cpus,pids)"
-
-
 def test_check_names_what_is_not_kept(capsys: pytest.CaptureFixture[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -152,24 +152,6 @@ def test_what_replaces_a_session_with_threads_is_no_orphan_while_others_close(sa
         copy.close()
 
 
-def test_a_thread_that_is_blocked_in_print_does_not_stop_copies(python: SyncInterpreter) -> None:
-    code = """
-import logging, sys, threading
-logging.basicConfig(stream=sys.stdout, format="%(message)s")
-saved = sys.stdout
-def write():
-    while True: print("x" * 1000)
-threading.Timer(0.1, write).start()
-"""
-    python.run(code)
-    time.sleep(0.5)  # by now the pipe is full
-    family = [python, *python.fork(2)]
-    assert "xxx" in python.run("1").stdout
-    for session in family:
-        execution = session.run("print('one'); saved.write('two\\n'); logging.warning('three')", timeout=5)
-        assert (execution.status, execution.stdout) == ("ok", "one\ntwo\nthree\n")
-
-
 def test_pipes_and_sockets_are_dead_ends_in_copies(python: SyncInterpreter) -> None:
     code = """
 import os, select, socket, sys
