@@ -173,12 +173,12 @@ class DataSet:
     kind_column: str = ""
     kinds: tuple[tuple[str, Kind], ...] = ()  # value of that column, and the kind that it means
     steps: tuple[Step, ...] = ()  # changes to a row before it is converted
-    filters: tuple[tuple[str, Step], ...] = ()  # options, each with the step that drops rows while the option is off
     reads: tuple[str, ...] = ()  # further columns that the steps need
     drops: tuple[str, ...] = ()  # without an error: "no answer", "cut-off answer", "duplicate question"
     # Columns with the path of an attached file, or a list of them, relative to the folder of the data file or of the
-    # set; the first that names something is used. If there is an option `files`, they are loaded only while it is on.
+    # set; the first that names something is used.
     files: tuple[str, ...] = ()
+    without_files: Step | None = None  # drops rows with files unless the option `files` is on; None: they are loaded
     start_url: str = ""  # column with the page at which the tool `browse` starts
 
     @property
@@ -190,6 +190,11 @@ class DataSet:
     def split_names(self) -> tuple[str, ...]:
         """Names of the splits in this library."""
         return tuple(ours for ours, _ in self.splits)
+
+    @property
+    def steps_without_files(self) -> tuple[Step, ...]:
+        """The steps while attached files are not loaded."""
+        return self.steps if self.without_files is None else (*self.steps, self.without_files)
 
     @property
     def columns(self) -> set[str]:
@@ -300,16 +305,15 @@ def load(
     split = _one_of(data_set, "split", split or data_set.split_names[0], data_set.split_names)
     wanted = [] if level is None else [_level(part) for part in str(level).split(",")]
     levels = {_one_of(data_set, "level", name, data_set.levels) for name in wanted}
-    own = [key for key, _ in data_set.filters]
+    own = [] if data_set.without_files is None else ["files"]
     for name in options:
         if name not in own:
             raise UnknownOptionError(data_set.name, name, ("split", "data", "level", "revision", *own))
     if revision is not None and place is not None:
         raise ValueError(f"revision={revision!r} is of the hub, but {data_set.name} is read from {place}: leave it out")
-    with_files = bool(data_set.files) and ("files" not in own or bool(options.get("files")))
+    with_files = bool(data_set.files) and (not own or bool(options.get("files")))
     origin, rows, commit = _read(data_set, split, place, with_files, revision)
-    # A filter runs unless its option is on: the option admits the rows that the filter drops.
-    steps = (*data_set.steps, *(step for name, step in data_set.filters if not options.get(name)))
+    steps = data_set.steps if with_files else data_set.steps_without_files
     repairs: Repairs = Counter()
     tasks = list(_tasks(data_set, split, rows, steps, repairs))
     # After all rows were converted, so that the message can name the levels that exist.
@@ -515,7 +519,7 @@ def row_reader(spec: EnvSpec) -> Callable[[Row, int, str], Task | None]:
     """
     data_set = DATA_SETS.get(spec.source)
     data_set = dataclasses.replace(data_set, steps=(as_question, *data_set.steps)) if data_set else _own_set(spec)
-    steps = (*data_set.steps, *(step for _, step in data_set.filters))
+    steps = data_set.steps_without_files
 
     def read(row: Row, number: int, where: str) -> Task | None:
         return _converted(data_set, data_set.split_names[0], number, (where, row, ()), steps, Counter())

@@ -237,14 +237,14 @@ DEEP_SEARCH_SETS = (
         row_id="task_id",
         level="Level",
         levels=("1", "2", "3"),
-        filters=(("files", without_file),),
+        without_files=without_file,
         reads=("file_name",),
         # The first is relative to the repository, the second to the folder of the data file.
         files=("file_path", "file_name"),
     ),
     _deep(
         "HLE",
-        "Humanity's Last Exam, the text-only questions (images=True: all, without their pictures)",
+        "Humanity's Last Exam, the text-only questions",
         "cais/hle",
         TEST,
         "test 2,500 with those about images",
@@ -253,7 +253,7 @@ DEEP_SEARCH_SETS = (
         category="category",
         kind_column="answer_type",
         kinds=(("exactMatch", "qa"), ("multipleChoice", "mcq")),
-        filters=(("images", without_image),),  # pictures are never loaded, so a policy could only guess
+        steps=(without_image,),  # pictures are not loaded, so a policy could only guess
         reads=("image",),
     ),
     _deep("SimpleQA", "short questions of fact with one answer", "basicv8vc/SimpleQA", TEST, "test 4,326", "MIT"),

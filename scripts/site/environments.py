@@ -86,7 +86,7 @@ def _columns_of(row: DataSet) -> tuple[str, str, str]:
         f"id: {code(row.row_id)}",
         *([f"level: {code(row.level)}"] if row.level else []),
         *([f"also: {_names(further)}"] if further else []),
-        *([f"options: {_names(f'{name}=True' for name, _ in row.filters)}"] if row.filters else []),
+        *([f"options: {code('files=True')}"] if row.without_files else []),
     ]
     return code(f"arpo/{row.name}-v0"), code(row.hub) + config, "; ".join(parts)
 

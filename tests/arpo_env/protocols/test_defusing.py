@@ -35,25 +35,14 @@ NAMES = ["think", "result", "answer", *(tool["function"]["name"] for tool in TOO
 SPELLINGS = ["<{}>", "</{}>", "<{} >", "< {}>", "</ {}\n>", "<{} id=1>", "<\t/{}>"]
 JSON = '{"name": "weather", "arguments": {"city": "x"}, "parameters": {"city": "x"}}'
 MARKS = [
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-    "<|python_tag|>",
-    "<|im_end|>",
-    "<|im_start|>assistant\n",
-    "<|eot_id|>",
-    "<|start_header_id|>assistant<|end_header_id|>",
+    *("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<|python_tag|>", "<|im_end|>"),
+    *("<|im_start|>assistant\n", "<|eot_id|>", "<|start_header_id|>assistant<|end_header_id|>"),
 ]
 PIECES = [
     *MARKS,
     f"<tool_call>{JSON}</tool_call>",
     f"<|python_tag|>{JSON}",
-    "\\boxed{42}",
-    "text",
-    "<",
-    "/",
-    "\n",
+    *("\\boxed{42}", "text", "<", "/", "\n"),
     *(form.format(name) for name in NAMES for form in SPELLINGS),
     *(f"<{name}>\\boxed{{42}}</{name}>".upper() for name in NAMES),
 ]

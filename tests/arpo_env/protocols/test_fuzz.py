@@ -27,17 +27,8 @@ TAGS = ("think", "python", "search", "answer", "result", "add", "now")
 TAG_PIECES = [
     *(f"<{name}>" for name in TAGS),
     *(f"</{name}>" for name in TAGS),
-    "<python>1 + 1</python>",
-    "<search>who</search>",
-    '<add>{"a": 1, "b": 2}</add>',
-    "<answer>\\boxed{1}</answer>",
-    "<think>hm</think>",
-    "<think><python>2</python></think>",
-    "</RESULT >",
-    "< python>",
-    "<python >",
-    "<pyth",
-    "on>",
+    *("<python>1 + 1</python>", "<search>who</search>", '<add>{"a": 1, "b": 2}</add>', "<answer>\\boxed{1}</answer>"),
+    *("<think>hm</think>", "<think><python>2</python></think>", "</RESULT >", "< python>", "<python >", "<pyth", "on>"),
 ]
 JSON_PIECES = [
     '{"name": "python", "arguments": {"code": "1"}}',
@@ -53,18 +44,8 @@ JSON_PIECES = [
     '{"name": "python", "name": "search", "arguments": {}}',
 ]
 MARK_PIECES = [
-    "<tool_call>",
-    "</tool_call>",
-    "<think>",
-    "</think>",
-    "<|python_tag|>",
-    "<|eom_id|>",
-    "<|im_end|>",
-    "<tool_response>",
-    "<tool_",
-    "call>",
-    "\\boxed{3}",
-    "\\boxed{",
+    *("<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "<|eom_id|>", "<|im_end|>"),
+    *("<tool_response>", "<tool_", "call>", "\\boxed{3}", "\\boxed{"),
     *(f"<tool_call>{call}</tool_call>" for call in JSON_PIECES),
     *(f"<|python_tag|>{call}" for call in JSON_PIECES),
 ]
@@ -207,33 +188,21 @@ def test_calls_that_are_read_for_a_server_are_those_that_ran_and_can_be_written_
 
 
 LONG_TAGS = [
-    "<python>",
-    "</python>",
-    "<think>",
-    "</think>",
     "<",
     "< ",
     "</",
     " ",
+    "<python>",
+    "</python>",
+    "<think>",
+    "</think>",
     "<python><think>",
     "<a1><a2>",
     "</a><a>",
 ]
 LONG_MARKS = [
-    "<tool_call>",
-    "</tool_call>",
-    "<think>",
-    "</think>",
-    "<|python_tag|>",
-    "<think><tool_call>",
-    "<think></think>",
-    "<",
-    " ",
-    "[",
-    "\\boxed{",
-    '{"name":',
-    '<think></think>{"name":"',
-    '<tool_call>{"name":',
+    *("<", " ", "[", "<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "<think><tool_call>"),
+    *("<think></think>", "\\boxed{", '{"name":', '<think></think>{"name":"', '<tool_call>{"name":'),
     '<tool_call>{"name":"now"}</tool_call>',
 ]
 LONG = [

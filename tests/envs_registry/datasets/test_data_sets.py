@@ -97,7 +97,6 @@ def test_gaia_s_attached_files_and_the_columns_of_both_publishers(tmp_path: Path
 def test_hle_s_images(tmp_path: Path) -> None:
     rows = [*rows_of("HLE"), {**rows_of("HLE")[0], "id": "i", "image": "data:image/png;base64,AA"}]
     assert load_rows(tmp_path, "HLE", rows).repairs == {"left out: image": 1}
-    assert load_rows(tmp_path, "HLE", rows, images=True).size == 4
 
 
 def test_xbench_is_decrypted_and_plain_rows_pass(tmp_path: Path) -> None:
@@ -165,7 +164,7 @@ def test_level_of_rows_that_have_none(tmp_path: Path) -> None:
         ("MATH", {"level": 6}, "MATH has the levels 1, 2, 3, 4, 5; not '6'"),
         ("AIME24", {"level": 1}, r"AIME24 has the levels \(none\); not '1'"),
         ("GSM8K", {"split": "dev"}, "GSM8K has the splits train, test; not 'dev'"),
-        ("HLE", {"files": True}, "HLE has no option 'files'; its options are split, data, level, revision, images"),
+        ("HLE", {"files": True}, "HLE has no option 'files'; its options are split, data, level, revision"),
     ],
 )
 def test_what_a_set_has_not_is_refused(name: str, options: dict[str, Any], words: str) -> None:
