@@ -301,15 +301,8 @@ def lookup(
     return f"{city} {days} {units} {tags} {exact} {share} {more}"
 
 
-def no_arguments() -> str:
-    """Say hello."""
-    return "hello"
-
-
 def test_methods_have_the_schemas_of_the_tools() -> None:
-    spec = trl_spec(
-        EnvFactory("arpo/Arithmetic-v0", limit=1, tools=["python", "search", lookup, no_arguments], search="x")
-    )
+    spec = trl_spec(EnvFactory("arpo/Arithmetic-v0", limit=1, tools=["python", "search", lookup], search="x"))
     played: Any = spec.environment_factory()
     played.reset(**spec.train_dataset[0])
     env = spec.environment_factory.factory()
@@ -323,11 +316,10 @@ def test_methods_have_the_schemas_of_the_tools() -> None:
         assert read == schema
     assert played.lookup(city="Rome") == lookup("Rome")
     assert played.lookup(city="Rome", days=1, tags=["a"]) == lookup("Rome", 1, tags=["a"])
-    assert played.no_arguments() == "hello"
 
 
 def test_what_a_signature_cannot_say_is_in_the_description() -> None:
-    from arpo_env.adapters.trl import method_class
+    from arpo_env.adapters.trl import RESERVED, method_class
 
     class Base:
         def _call(self, name: str, arguments: Any) -> str:
@@ -352,7 +344,7 @@ def test_what_a_signature_cannot_say_is_in_the_description() -> None:
     assert getattr(made(), "get-point")(at={"x": 1}) == "get-point {'at': {'x': 1}}"
     for name in ("reset", "_hidden"):
         with pytest.raises(ValueError, match=f"cannot be named '{name}'"):
-            method_class(Base, [{"function": {"name": name}}], ("reset",))
+            method_class(Base, [{"function": {"name": name}}], RESERVED)
     with pytest.raises(ValueError, match="'get' cannot be a method: 'max-results'"):
         method_class(Base, [{"function": {"name": "get", "parameters": {"properties": {"max-results": {}}}}}])
 
@@ -370,31 +362,14 @@ def test_a_grader_that_raises_is_no_reward_and_ends_no_training() -> None:
 
 
 def test_bad_input_names_the_cure() -> None:
-    for name in ("reset", "get_reward", "episode", "fault"):
-
-        def tool(word: str) -> str:
-            """Say a word.
-
-            Args:
-                word: the word.
-            """
-            return word
-
-        tool.__name__ = name
-        with pytest.raises(ValueError, match=f"cannot be named '{name}'"):
-            trl_spec("arpo/Arithmetic-v0", limit=1, tools=[tool])
     with pytest.raises(ValueError, match="protocol='hermes'"):
         trl_spec("arpo/Arithmetic-v0", protocol="arpo-tags")
     with pytest.raises(ValueError, match=r"options \(level\) to the EnvFactory"):
         trl_spec(EnvFactory("arpo/Arithmetic-v0"), level=2)
     with pytest.raises(ValueError, match=r"without end.*limit"):
         _ = trl_spec("arpo/Arithmetic-v0").train_dataset
-    with pytest.raises(ValueError, match="no option 'lvel'"):
-        trl_spec("arpo/Arithmetic-v0", lvel=2)
     with pytest.raises(ValueError, match="give GRPOTrainer the environment_factory too"):
         environment_reward([[]])
-    with pytest.raises(ValueError, match="does not name its task"):
-        trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory().reset(prompt="?")
     row = {"env_id": "arpo/Arithmetic-v0", "options": "{}", "index": None, "id": None}  # as in joined data sets
     with pytest.raises(ValueError, match=r"does not name its task \(index, id missing\)"):
         trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory().reset(**row)

@@ -277,35 +277,6 @@ def test_a_broken_sandbox_is_an_error_and_not_a_reward(
     assert not open_episodes
 
 
-def test_a_batch_that_verl_gives_up_leaves_nothing_open(
-    model: Path, tmp_path: Path, isolation: str, open_episodes: set[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    peer = Verl(model, tmp_path, script_for("arpo/Arithmetic-v0"), {})
-    generate = peer.client.generate
-
-    async def slow(*args: Any, **options: Any) -> Any:
-        if len(peer.client.seen) > 8:
-            await asyncio.sleep(60)
-        return await generate(*args, **options)
-
-    monkeypatch.setattr(peer.client, "generate", slow)
-
-    async def run() -> None:
-        worker = AgentLoopWorker(peer.config, peer.client)
-        playing = asyncio.create_task(worker.generate_sequences(peer.batch([0, 1], 4)))
-        while len(peer.client.seen) <= 8:
-            await asyncio.sleep(0.01)
-        assert open_episodes
-        playing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await playing
-        for _ in range(100):  # the trees end a little later
-            await asyncio.sleep(0.05 if open_episodes else 0)
-        assert not open_episodes
-
-    asyncio.run(run())
-
-
 def failing_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first environment that takes a step has lost its sandbox."""
     step, lost = ToolEnv.astep, []

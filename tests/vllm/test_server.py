@@ -23,9 +23,9 @@ pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 import httpx2
 import torch
 
-from arpo_trainer.backends import TransformersBackend, VLLMServerBackend
-from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
-from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
+from arpo_trainer.backends import VLLMServerBackend
+from arpo_trainer.backends.base import Backend, GenerationError, Request
+from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, rollout
 
 BOUND = 1e-4  # nats, float32 on both sides
 
@@ -121,27 +121,6 @@ class TestVLLMServerBackend(BackendConformance):
         self.server.load(self.folder)
 
 
-def test_branches_have_the_numbers_of_the_transformers_backend(
-    one: VLLMServerBackend, llama: Any, tokenizer: Any
-) -> None:
-    """A trajectory, and branches from the middle of it, each after another tool result, on both backends."""
-    prompt = tuple(CONTEXTS[2] * 30)
-
-    async def grow(backend: Backend) -> list[Generation]:
-        await backend.begin()
-        root = await backend.generate(Request(prompt, 60, temperature=0.0, group="g"))
-        asked = [Request((*prompt, *root.ids[:30], 400 + n, 401), 40, temperature=0.0, group="g") for n in range(4)]
-        branches = await asyncio.gather(*map(backend.generate, asked))
-        await backend.end()
-        return [root, *branches]
-
-    ours = asyncio.run(grow(one))
-    for got, want in zip(ours, asyncio.run(grow(TransformersBackend(llama, tokenizer))), strict=True):
-        assert got.ids == want.ids
-        assert got.logprobs == pytest.approx(want.logprobs, abs=BOUND)
-    assert all(branch.cached >= 128 for branch in ours[1:])  # a block is 128 tokens on the CPU
-
-
 def test_a_stop_string_that_is_a_special_token_is_seen(
     server: VLLMServer, one: VLLMServerBackend, tokenizer: Any, llama: Any, llama_folder: Path, tmp_path: Path
 ) -> None:
@@ -158,16 +137,6 @@ def test_a_stop_string_that_is_a_special_token_is_seen(
     finally:
         server.load(llama_folder)
     assert (got.ids, got.finish) == ([special], "stop")
-
-
-@pytest.mark.parametrize("estimator", ["tail", "nll", "raw10"])
-def test_every_estimator_sees_the_servers_best_tokens(
-    server: VLLMServer, llama: Any, tokenizer: Any, estimator: str
-) -> None:
-    request = Request(CONTEXTS[2], 9, seed=4)
-    backend = VLLMServerBackend([server.url], tokenizer=tokenizer, estimator=estimator)
-    got = asyncio.run(rollout(backend, [request]))[0]
-    assert got.entropies == pytest.approx(expected(llama, request, got, estimator)[1], abs=BOUND)
 
 
 def test_what_the_server_refuses_is_answered_with_the_cure(server: VLLMServer, tokenizer: Any) -> None:
@@ -203,27 +172,3 @@ def test_a_cancelled_request_is_aborted_on_the_server(server: VLLMServer, one: V
         assert time.monotonic() < ends
         time.sleep(0.1)
     assert metric("generation_tokens_total") < before + 900
-
-
-def test_a_server_that_is_restarted_while_requests_run_is_waited_for(
-    server: VLLMServer, one: VLLMServerBackend, llama: Any
-) -> None:
-    one.servers.patience = 300
-    requests = [Request((*CONTEXTS[2], n), 300, temperature=0.0, group="g") for n in range(4)]
-    want = asyncio.run(rollout(one, requests))
-
-    async def main() -> list[Generation]:
-        await one.begin()
-        begun = asyncio.Event()
-        tasks = [asyncio.create_task(one.generate(request)) for request in requests]
-        first = Request(CONTEXTS[0], 500, window=1)
-        tasks.append(asyncio.create_task(one.generate(first, lambda _: begun.set())))
-        await begun.wait()
-        server.kill()
-        server.start()
-        got = await asyncio.gather(*tasks)
-        await one.end()
-        return got[:4]
-
-    for got, wanted in zip(asyncio.run(main()), want, strict=True):
-        assert got.ids == wanted.ids

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 
 import torch
-from vllm.v1.engine import input_processor, logprobs
+from vllm.v1.engine import logprobs
 
 from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend, vllm_engine
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
@@ -109,13 +109,6 @@ def test_arrays_hold_what_the_engines_own_objects_say(
     assert numbers[0] == numbers[1]
     assert told == windows
     assert got[2].entropies == pytest.approx(expected(llama, requests[2], got[2], estimator)[1], abs=BOUND)
-
-
-def test_prompts_have_a_form_that_vllm_does_not_deprecate(llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    warn = mock.Mock()
-    monkeypatch.setattr(input_processor.logger, "warning_once", warn)
-    assert len(asyncio.run(rollout(VLLMEngineBackend(llm), [Request(CONTEXTS[0], 3)]))[0].ids) == 3
-    assert not any("deprecated" in call.args[0] for call in warn.call_args_list)
 
 
 def test_a_cancelled_request_leaves_the_engine(llm: Any) -> None:

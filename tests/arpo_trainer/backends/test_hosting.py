@@ -172,11 +172,6 @@ def test_the_models_thread_has_the_gpu_of_its_process(monkeypatch: pytest.Monkey
     assert chosen == [(False, 3)]
 
 
-def test_entropies_of_the_whole_vocabulary_are_refused_on_an_engine() -> None:
-    with pytest.raises(ValueError, match="not the vocabulary"):
-        trainer_backend(trainer(entropy_estimator="exact"))
-
-
 def test_an_engine_of_another_make_is_asked_in_its_own_way(caplog: pytest.LogCaptureFixture) -> None:
     backend = VLLMEngineBackend(RecordingLLM())  # type: ignore[arg-type]
     backend._sampling = lambda request: request  # type: ignore[method-assign]  # it takes requests as they are

@@ -93,13 +93,6 @@ def test_a_helper_that_fails_leaves_the_error_and_is_noted(reply: str | None, to
     assert not any(span.has_outcome(ABANDONED) for span in tree.spans)
 
 
-def test_each_turn_that_was_taken_back_is_counted(tokenizer: Any) -> None:
-    tree = one(tokenizer, InferenceSettings(backtracer=2), lambda *_: None)
-    assert marks(tree) == ["backtracer worked"] * 2
-    left = [span for span in tree.spans if span.has_outcome(ABANDONED)]
-    assert all(len(span.interventions or ()) == 1 for span in left)
-
-
 def test_no_session_is_copied_without_need(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     env, forks = toy_env(), list[int]()
     original = type(env).afork

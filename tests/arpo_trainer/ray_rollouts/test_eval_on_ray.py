@@ -18,9 +18,8 @@ import pytest
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run
-from arpo_trainer.evaluation.eval_session import run_evaluation, tools_for_actors
+from arpo_trainer.evaluation.eval_session import run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
-from arpo_trainer.inference_tools import InferenceSettings, open_inference_tools
 from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_trainer.evaluation.test_shards import untimed
 
@@ -137,13 +136,6 @@ def test_two_runs_that_lose_a_worker_get_the_same_new_one(monkeypatch: pytest.Mo
     monkeypatch.setattr(group, "start", start)
     assert group.restart(lost) is group.restart(lost)
     assert sorted(member.number for member in group.members) == [0, 1]
-
-
-def test_actors_get_the_address_of_the_helping_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://helper:8000/v1")
-    tools = open_inference_tools(InferenceSettings(debugger=1, model="m"))
-    monkeypatch.delenv("OPENAI_BASE_URL")
-    assert tools_for_actors(tools) == InferenceSettings(debugger=1, model="m", url="http://helper:8000/v1")
 
 
 @pytest.mark.parametrize(
