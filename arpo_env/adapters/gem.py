@@ -12,7 +12,6 @@ A failure of the infrastructure is raised from `step`; it is never a reward. Int
 
 from __future__ import annotations
 
-import functools
 import random
 from typing import Any
 
@@ -21,6 +20,8 @@ from arpo_env.adapters.chat_episode import check_one_conversation
 from arpo_env.env import ToolEnv
 from arpo_env.event_loop import run
 from arpo_env.registration import EnvFactory
+
+gem: Any = load_peer("gem")
 
 
 def register(gem_id: str, env: EnvFactory | str, **options: Any) -> None:
@@ -36,10 +37,10 @@ def register(gem_id: str, env: EnvFactory | str, **options: Any) -> None:
         ValueError: GEM has an environment of this name.
     """
     factory = _factory(env, options)
-    load_peer("gem").register(gem_id, f"{__name__}:ArpoGemEnv", env=factory)
+    gem.register(gem_id, f"{__name__}:ArpoGemEnv", env=factory)
 
 
-class _GemEnv:
+class ArpoGemEnv(gem.Env):  # type: ignore[misc]  # gem is not checked
     """An environment of GEM; see the module.
 
     An observation is text: after `reset` the instructions and the question, since GEM's agents see nothing else.
@@ -93,16 +94,3 @@ class _GemEnv:
 def _factory(env: EnvFactory | str, options: dict[str, Any]) -> EnvFactory:
     known = env.options if isinstance(env, EnvFactory) else {}
     return EnvFactory(env.id if isinstance(env, EnvFactory) else env, **{**known, **options})
-
-
-@functools.cache
-def _gem_env_class() -> type[Any]:
-    base = load_peer("gem").Env
-    return type("ArpoGemEnv", (_GemEnv, base), {"__module__": __name__, "__doc__": _GemEnv.__doc__})
-
-
-def __getattr__(name: str) -> Any:
-    """Return `ArpoGemEnv`, whose base class is GEM's and which is made when it is asked for."""
-    if name == "ArpoGemEnv":
-        return _gem_env_class()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,6 @@ step. Interface: OpenRLHF 0.11.
 from __future__ import annotations
 
 import copy
-import functools
 import json
 import logging
 from collections.abc import Mapping
@@ -24,11 +23,12 @@ from arpo_env.adapters.task_rows import find_task
 from arpo_env.env import ToolEnv
 from envs_registry import Task
 
+agent: Any = load_peer("openrlhf.utils.agent")
 _log = logging.getLogger(__name__)
 
 
-class _Instance:
-    """One episode, as OpenRLHF's `AgentInstanceBase`."""
+class AgentInstance(agent.AgentInstanceBase):  # type: ignore[misc]  # openrlhf is not checked
+    """One episode."""
 
     def __init__(self, env: ToolEnv, task: Task) -> None:
         self.env, self.task = env, task
@@ -61,14 +61,14 @@ class _Instance:
         }
 
 
-class _Executor:
+class AgentExecutor(agent.MultiTurnAgentExecutor):  # type: ignore[misc]
     """Plays one episode for each prompt."""
 
     retries = 2
     options: Mapping[str, Any] = {}
 
     def __init__(self) -> None:
-        super().__init__(_classes()[0])  # type: ignore[call-arg]
+        super().__init__(AgentInstance)
 
     async def execute(
         self,
@@ -100,12 +100,12 @@ class _Executor:
         raise AssertionError("unreachable")
 
     async def _play(self, env: ToolEnv, task: Task, *arguments: Any) -> dict[str, Any]:
-        instance = _classes()[0](env, task)
+        instance = AgentInstance(env, task)
         # The base class makes the instance; in a copy of its own it gets this one, which can be closed afterwards.
         one: Any = copy.copy(self)
         one.agent_instance_cls = lambda: instance
         try:
-            response: dict[str, Any] = await super(_Executor, one).execute(*arguments)  # type: ignore[misc]
+            response: dict[str, Any] = await super(AgentExecutor, one).execute(*arguments)
             if not instance.done:  # there was no room for another turn
                 step = await instance.truncate()
                 response |= {"reward": step["rewards"].item(), "scores": step["scores"], "truncated": True}
@@ -150,20 +150,4 @@ def agent_executor(retries: int = 2, **options: Any) -> type[Any]:
         retries: how often an episode is played again after a failure of the infrastructure.
         options: options of `ToolEnv` that the labels do not have, such as a sandbox.
     """
-    return type("AgentExecutor", (_classes()[1],), {"__module__": __name__, "retries": retries, "options": options})
-
-
-@functools.cache
-def _classes() -> tuple[type[Any], type[Any]]:
-    """Return the classes of the instance and of the executor, whose bases are OpenRLHF's."""
-    agent = load_peer("openrlhf.utils.agent")
-    instance = type("AgentInstance", (_Instance, agent.AgentInstanceBase), {"__module__": __name__})
-    own = {"__module__": __name__, "__doc__": _Executor.__doc__}
-    return instance, type("AgentExecutor", (_Executor, agent.MultiTurnAgentExecutor), own)
-
-
-def __getattr__(name: str) -> Any:
-    """Return `AgentExecutor` or `AgentInstance`, which are made when they are asked for."""
-    if name in ("AgentInstance", "AgentExecutor"):
-        return _classes()[name == "AgentExecutor"]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return type("AgentExecutor", (AgentExecutor,), {"__module__": __name__, "retries": retries, "options": options})

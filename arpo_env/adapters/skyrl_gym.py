@@ -10,7 +10,6 @@ raised, and ends SkyRL's generation step. Interface: SkyRL-gym 0.4.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,8 @@ from arpo_env.adapters.task_rows import find_task
 from arpo_env.env import ToolEnv
 from arpo_env.event_loop import run
 
+registration: Any = load_peer("skyrl_gym.envs.registration")
+text_env: Any = load_peer("skyrl_gym.envs.base_text_env")
 Message = dict[str, str]
 
 
@@ -29,7 +30,6 @@ def register(id: str = "arpo", **options: Any) -> None:
         id: the name in the column `env_class`.
         options: options of `ToolEnv` that the rows do not have, such as a sandbox.
     """
-    registration = load_peer("skyrl_gym.envs.registration")
     registration.registry.pop(id, None)  # Ray tasks that share a process register once each
     registration.register(id=id, entry_point=f"{__name__}:ArpoTextEnv", kwargs={"options": _AsItIs(options)})
 
@@ -41,7 +41,7 @@ class _AsItIs(dict[str, Any]):
         return self
 
 
-class _TextEnv:
+class ArpoTextEnv(text_env.BaseTextEnv):  # type: ignore[misc]  # skyrl_gym is not checked
     """An episode of SkyRL-gym; see the module."""
 
     def __init__(
@@ -97,16 +97,3 @@ class _TextEnv:
 
 def _terms(info: Mapping[str, Any]) -> Any:
     return (info.get("reward_components") or {}).items()
-
-
-@functools.cache
-def _text_env_class() -> type[Any]:
-    base = load_peer("skyrl_gym.envs.base_text_env").BaseTextEnv
-    return type("ArpoTextEnv", (_TextEnv, base), {"__module__": __name__, "__doc__": _TextEnv.__doc__})
-
-
-def __getattr__(name: str) -> Any:
-    """Return `ArpoTextEnv`, whose base class is SkyRL-gym's and which is made when it is asked for."""
-    if name == "ArpoTextEnv":
-        return _text_env_class()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,6 @@ are only where a framework has a place for them that the model does not see (ver
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -87,11 +86,7 @@ FORMATS: dict[str, RowFormat] = {
 
 
 def row_format(name: str) -> RowFormat:
-    """Return the format of a name.
-
-    Raises:
-        ValueError: there is no such format.
-    """
+    """Return the format of a name; an unknown one is refused with the nearest."""
     if name not in FORMATS:
         hint = nearest_hint(name, FORMATS)
         raise ValueError(f"no format {name!r}{hint}; the formats are {', '.join(FORMATS)}")
@@ -148,14 +143,14 @@ def _reference(factory: EnvFactory, env: ToolEnv) -> Row:
 
 def unwritable(options: Mapping[str, Any]) -> list[str]:
     """Return the names of the options that JSON cannot hold."""
-    return [name for name, value in options.items() if not _is_json(value)]
 
+    def is_json(value: Any) -> bool:
+        try:
+            return bool(json.loads(json.dumps(value)) == (list(value) if isinstance(value, tuple) else value))
+        except (TypeError, ValueError):
+            return False
 
-def _is_json(value: Any) -> bool:
-    try:
-        return bool(json.loads(json.dumps(value)) == (list(value) if isinstance(value, tuple) else value))
-    except (TypeError, ValueError):
-        return False
+    return [name for name, value in options.items() if not is_json(value)]
 
 
 def find_task(reference: Mapping[str, Any] | str, **options: Any) -> tuple[EnvFactory, Task]:
@@ -210,18 +205,13 @@ def write_rows(path: str | Path, rows: Iterable[Row], overwrite: bool = False) -
         count = (_write_parquet if path.suffix == ".parquet" else _write_jsonl)(partial, rows)
         partial.replace(path)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
+        partial.unlink(missing_ok=True)
     return count
 
 
 def _write_jsonl(path: Path, rows: Iterable[Row]) -> int:
-    count = 0
     with path.open("w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            count += 1
-    return count
+        return sum(1 for row in rows if file.write(json.dumps(row, ensure_ascii=False) + "\n"))
 
 
 def _write_parquet(path: Path, rows: Iterable[Row]) -> int:

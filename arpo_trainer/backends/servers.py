@@ -52,14 +52,7 @@ _UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
 class RequestFault(Exception):
-    """Raised when one try failed.
-
-    Args:
-        message: what happened, without keys.
-        passing: whether the next try may succeed.
-        status: HTTP status, or None without a reply.
-        pause: seconds to wait, as the server asks for.
-    """
+    """Raised when one try failed, for a reason that may be `passing`; `pause` is what the server asks to wait."""
 
     def __init__(self, message: str, passing: bool = False, status: int | None = None, pause: float = 0.0) -> None:
         super().__init__(message)
@@ -98,11 +91,7 @@ class _ModelHttp:
         return self._read(response.content)
 
     async def stream(self, url: str, body: Mapping[str, Any], take: Take) -> None:
-        """Send JSON and give each event of the answer to `take`, up to the end of the stream.
-
-        Raises:
-            RequestFault: there was no such answer, it ended early, or `take` could not read it.
-        """
+        """Send JSON and give each event of the answer to `take`; RequestFault if that did not get to the end."""
         import httpx2
 
         done = False
@@ -224,8 +213,7 @@ class _Server:
         return max(0.0, self.rests_until - time.monotonic())
 
     def failed(self, fault: RequestFault, patience: float) -> None:
-        """Send it no requests for a while; many requests that fail together count as one failure."""
-        if self.rest == 0:
+        if self.rest == 0:  # many requests that fail together count as one failure
             self.faults += 1
             logger.warning("%s %s; retrying for at most %g s", strip_credentials(self.url), fault.message, patience)
         pause = min(_LONGEST_REST, _FIRST_REST * 2.0 ** (self.faults - 1))
@@ -233,7 +221,6 @@ class _Server:
         self.unreachable = self.unreachable or fault.status is None
 
     def answered(self) -> None:
-        """Use it as usual from now on."""
         if self.unreachable:
             logger.warning(
                 "%s answers again. If it was restarted, its weights are those it started with, not those "
@@ -278,18 +265,13 @@ class ServerPool:
     def _home(self, group: str) -> _Server:
         server = self._homes.get(group)
         if server is None or server.rest:
-            server = self._turn()
+            first = self._next % len(self._servers)
+            # `min` takes the first of equals, so servers that do not rest are taken in turn
+            server = min([*self._servers[first:], *self._servers[:first]], key=lambda one: one.rest)
+            self._next = self._servers.index(server) + 1
             # requests without a group share no prefixes, so they need no fixed server
             if group:
                 self._homes[group] = server
-        return server
-
-    def _turn(self) -> _Server:
-        """Return the next server that may be used, or the one that may be used first."""
-        order = [self._servers[(self._next + number) % len(self._servers)] for number in range(len(self._servers))]
-        # `min` takes the first of equals, so servers that do not rest are taken in turn
-        server = min(order, key=lambda one: one.rest)
-        self._next = self._servers.index(server) + 1
         return server
 
     async def _persist(self, choose: Callable[[], _Server], attempt: Attempt[T]) -> T:
@@ -410,21 +392,13 @@ class VLLMServerBackend:
         await self._http.close()
 
     async def begin(self) -> None:
-        """Invalidate the prefix caches; the first time also check that every server can do what is needed.
-
-        Raises:
-            GenerationError: a server does not answer, or lacks something; the message names the cure.
-        """
+        """Invalidate the prefix caches; the first time also check that every server can do what is needed."""
         self._salt = secrets.token_hex(16)
         self.servers.forget_groups()
         await self._meet()
 
     async def served(self) -> list[dict[str, Any]]:
-        """Return the description of the model on each server: its `id`; `root` and `max_model_len` if it says them.
-
-        Raises:
-            GenerationError: a server does not answer, or serves another model than was asked for, or several.
-        """
+        """Return the description of the model on each server: its `id`; `root` and `max_model_len` if it says them."""
         return await self.servers.ask_all(self._served)
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:

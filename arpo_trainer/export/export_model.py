@@ -8,6 +8,7 @@ model card. transformers, vLLM and `arpo eval --model` load it like any other.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -33,14 +34,10 @@ from arpo_trainer.report.run_data import lines_of
 from arpo_trainer.training.checkpoints import broken, find_checkpoint
 from arpo_trainer.validation import check_name
 
-# Loads the model of any checkpoint on the CPU: `load_model`. Adapters are merged, shards are put together.
-#
-#     found = find_checkpoint_files("runs/mine/checkpoint-40")
-#     model, tokenizer = load_model(found, base=None, dtype=None)
-#
 # Each format is read by the library that writes it: transformers, PEFT, accelerate (torch.distributed.checkpoint) and
 # DeepSpeed.
 
+# transformers' files; PEFT's; one file per process, by torch.distributed.checkpoint; one of all weights; DeepSpeed's
 CheckpointKind = Literal["plain", "adapter", "fsdp", "fsdp-full", "zero"]
 FSDP_SHARDS = "pytorch_model_fsdp_0"
 FSDP_FULL = "pytorch_model_fsdp.bin"
@@ -55,20 +52,12 @@ _WEIGHTS = tuple(
 
 @dataclass(frozen=True)
 class CheckpointFiles:
-    """A checkpoint that can be exported.
-
-    Attributes:
-        folder: its folder.
-        kind: "plain" (transformers' files), "adapter" (PEFT's), "fsdp" (one file per process, written by
-            torch.distributed.checkpoint), "fsdp-full" (one file of all weights), or "zero" (DeepSpeed's).
-        run: the output folder of the run that wrote it, or None if none of their records is beside it.
-        step: training steps taken, or None if the folder does not say.
-    """
+    """A checkpoint that can be exported."""
 
     folder: Path
     kind: CheckpointKind
-    run: Path | None
-    step: int | None
+    run: Path | None  # the output folder of the run that wrote it; None if none of its records is beside it
+    step: int | None  # training steps taken; None if the folder does not say
 
     def facts(self) -> dict[str, Any]:
         """Return the record of its run, or nothing if there is none or it cannot be read."""
@@ -86,11 +75,7 @@ class CheckpointFiles:
 
 
 def find_checkpoint_files(path: str | Path) -> CheckpointFiles:
-    """Return what a folder holds.
-
-    Args:
-        path: a checkpoint, a saved model, or the output folder of a run, which stands for its final model or else for
-            its newest complete checkpoint.
+    """Return what a folder holds: a checkpoint, a saved model, or the output folder of a run, whose final model counts.
 
     Raises:
         FileNotFoundError: there is no such folder, or no weights in it.
@@ -100,9 +85,10 @@ def find_checkpoint_files(path: str | Path) -> CheckpointFiles:
     if not given.is_dir():
         raise FileNotFoundError(f"there is no folder {str(path)!r}: give a checkpoint or the output folder of a run")
     folder = given
-    if kind_of(given) is None:
+    if kind_of(given) is None:  # of a run that has not ended, its newest complete checkpoint
         final = given / "model"
-        folder = final if kind_of(final) else _newest(given)
+        with contextlib.suppress(FileNotFoundError):
+            folder = final if kind_of(final) else find_checkpoint("last", given) or given
     kind = kind_of(folder)
     if kind is None:
         raise FileNotFoundError(
@@ -127,13 +113,6 @@ def kind_of(folder: Path) -> CheckpointKind | None:
     return "zero" if (folder / "latest").is_file() and any(folder.glob("global_step*")) else None
 
 
-def _newest(folder: Path) -> Path:
-    try:
-        return find_checkpoint("last", folder) or folder
-    except FileNotFoundError:
-        return folder
-
-
 def _run_of(folder: Path) -> Path | None:
     places = (folder, folder.resolve().parent)
     return next((one for one in places if any((one / name).is_file() for name in _RECORDS)), None)
@@ -152,18 +131,7 @@ _WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.
 
 
 def load_model(found: CheckpointFiles, base: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
-    """Return the model and its tokenizer.
-
-    Args:
-        found: the checkpoint.
-        base: a folder or hub id: what adapters are merged into, or the model whose structure sharded weights have. By
-            default what the checkpoint or its run names.
-        dtype: one of `DTYPES`; None keeps that of the checkpoint, or of the base of an adapter.
-
-    Raises:
-        ValueError: the weights do not fit the structure, some are not finite, or no base is known.
-        ModuleNotFoundError: DeepSpeed is needed and not installed.
-    """
+    """Return the model and its tokenizer; see `export_model`."""
     model = _LOADERS[found.kind](found, base)
     if dtype is not None:
         model = model.to(getattr(torch, dtype))
@@ -173,11 +141,7 @@ def load_model(found: CheckpointFiles, base: str | None = None, dtype: str | Non
 
 
 def base_of(found: CheckpointFiles, base: str | None = None) -> str:
-    """Return the folder or hub id of the base model.
-
-    Raises:
-        ValueError: neither the checkpoint nor its run names one.
-    """
+    """Return the folder or hub id of the base model; ValueError if nobody names one."""
     named = base or _named_by_adapter(found.folder) or found.facts().get("model")
     if not named:
         raise ValueError(f"{found.folder} does not say which model it was trained from: give it with --base MODEL")
@@ -263,7 +227,6 @@ def _filled(found: CheckpointFiles, base: str | None, weights: Mapping[str, torc
 
 
 def _check_complete(structure: Any, lacking: Sequence[str], unknown: Sequence[str]) -> None:
-    """Check that a model got its weights, and that all of them were its own."""
     if lacking or unknown:
         raise ValueError(
             f"the weights are not of the structure of {structure}: {len(lacking)} are missing "
@@ -327,16 +290,9 @@ _LEFT_OUT = ("output_dir", "logging_dir", "resume_from_checkpoint", "report_to",
 def make_card(
     found: CheckpointFiles, name: str, *, licence: str | None = None, base: str | None = None, dtype: str = ""
 ) -> ModelCard:
-    """Return the model card, which states only what run.json (or sft.json) and eval.jsonl say.
+    """Return the model card, which states only what run.json (or sft.json) and eval.jsonl say; see `export_model`.
 
     Secrets, addresses and paths of this machine are left out.
-
-    Args:
-        found: the checkpoint that was exported.
-        name: of the model.
-        licence: of the model, as the hub names it ("apache-2.0"); by default that of a local base's card.
-        base: hub id or folder of the base, if it is not the run's.
-        dtype: of the exported weights.
     """
     facts = found.facts()
     named = base or facts.get("model")
