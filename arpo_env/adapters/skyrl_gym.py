@@ -66,7 +66,8 @@ class ArpoTextEnv(text_env.BaseTextEnv):  # type: ignore[misc]  # skyrl_gym is n
         done = terminated or truncated
         if done:
             ends = {"answered": float(info["outcome"] == "answered"), "truncated": float(truncated)}
-            self._metrics = ends | {f"reward/{name}": float(value) for name, value in _terms(info)}
+            terms = info.get("reward_components") or {}
+            self._metrics = ends | {f"reward/{name}": float(value) for name, value in terms.items()}
         observations = [] if done else self._observations(result)
         metadata = {"outcome": info["outcome"], "tool_calls": info["tool_calls"]}
         return {"observations": observations, "reward": reward, "done": done, "metadata": metadata}
@@ -93,7 +94,3 @@ class ArpoTextEnv(text_env.BaseTextEnv):  # type: ignore[misc]  # skyrl_gym is n
             return [{"role": "user", "content": result}]  # as it is, for generators without user turns
         texts = self.env.episode.turns[-1].results
         return [{"role": "tool", "content": self.env.protocol.defuse(text)} for text in texts]
-
-
-def _terms(info: Mapping[str, Any]) -> Any:
-    return (info.get("reward_components") or {}).items()

@@ -250,23 +250,16 @@ def _method(tool: Mapping[str, Any], base: type) -> Callable[..., str]:
 
 
 def _docstring(tool: Mapping[str, Any], properties: Mapping[str, Any]) -> str:
-    said = _plain(" ".join(str(tool.get("description") or tool["name"]).split()))
-    lines = [f"    {key}: {_plain(_described(key, value))}" for key, value in properties.items()]
+    def plain(text: str) -> str:  # without the words that `get_json_schema` gives a meaning
+        return _SECTIONS.sub(r"\1 :", " ".join(text.split()))
+
+    lines = []
+    for key, schema in properties.items():  # a docstring without a description of each parameter is refused
+        rest = {name: value for name, value in schema.items() if name != "description"}
+        more = "" if _conveyed(schema) else f" JSON schema: {json.dumps(rest, ensure_ascii=False)}"
+        lines.append(f"    {key}: {plain(str(schema.get('description') or key))}{more}")
+    said = plain(str(tool.get("description") or tool["name"]))
     return "\n".join([said, "", "Args:", *lines]) if lines else said
-
-
-def _plain(text: str) -> str:
-    """Return a description without what `get_json_schema` gives a meaning."""
-    said = _SECTIONS.sub(r"\1 :", text)
-    # it reads "(choices: ...)" at the end as JSON
-    return f"{said}." if said.endswith(")") and "(choices:" in said.lower() else said
-
-
-def _described(key: str, schema: Mapping[str, Any]) -> str:
-    # A docstring without a description of each parameter is refused.
-    said = " ".join(str(schema.get("description") or key).split())
-    rest = {name: value for name, value in schema.items() if name != "description"}
-    return said if _conveyed(schema) else f"{said} JSON schema: {json.dumps(rest, ensure_ascii=False)}"
 
 
 def _conveyed(schema: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import torch
 from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
@@ -75,17 +75,6 @@ class DecodingRow:
         """Give an error to the caller."""
         if not self.future.done():
             self.future.set_exception(error)
-
-
-class DecodingOptions(TypedDict, total=False):
-    """Options of all backends that decode in this process; `InProcessBackend` has their meanings and defaults."""
-
-    prefix_tokens: int
-    max_rows: int
-    eos_token_ids: set[int] | None
-    estimator: str
-    topk: int
-    own_stream: bool
 
 
 class InProcessBackend(ABC):
@@ -312,7 +301,7 @@ class TransformersBackend(InProcessBackend):
         ValueError: the model does not use full attention in every layer (`why_not_continuous`).
     """
 
-    def __init__(self, model: Any, tokenizer: Any, **options: Unpack[DecodingOptions]) -> None:
+    def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
         if reason := why_not_continuous(model):
             raise ValueError(f"TransformersBackend cannot serve this model: {reason}; PaddedBackend can")
         super().__init__(model, tokenizer, **options)
@@ -537,7 +526,7 @@ def _own_settings_only(model: Any) -> Iterator[None]:
             part.generation_config = config
 
 
-def transformers_backend(model: Any, tokenizer: Any, **options: Unpack[DecodingOptions]) -> Backend:
+def transformers_backend(model: Any, tokenizer: Any, **options: Any) -> Backend:
     """Return a `TransformersBackend`, or a `PaddedBackend` and a logged warning with the reason.
 
     The arguments are those of `InProcessBackend`.

@@ -15,7 +15,7 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -307,7 +307,7 @@ def make_card(
         tags=[tag for tag in (*_TAGS, algorithm) if tag and (tag, algorithm) != (_TAGS[0], "sft")],
         datasets=_data_sets(facts) or None,
         model_name=name,
-        eval_results=_results(facts, [row for row in rows[-1:] if _is_of(row, found)]) or None,
+        eval_results=[_result(facts, rows[-1])] if rows and _is_of(rows[-1], found) else None,
     )
     env, settings = facts.get("env") or {}, facts.get("settings") or {}
     adapted = found.kind == "adapter" or bool(settings.get("lora_rank"))
@@ -349,23 +349,17 @@ def make_card(
 _ROWS = "{kept:,} of {rows:,} kept; {learnt_tokens:,} of {tokens:,} tokens learnt"
 
 
-def _results(facts: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> list[EvalResult]:
+def _result(facts: Mapping[str, Any], row: Mapping[str, Any]) -> EvalResult:
     env = _eval_env(facts)
-    hub = _hub_of(env)
-    return [
-        EvalResult(
-            task_type="text-generation",
-            dataset_type=hub or "generated",
-            dataset_name=env or "held-out tasks",
-            metric_type="accuracy",
-            metric_value=round(row["accuracy"], 4),
-            metric_args={
-                "tasks": row["n"],
-                "interval_95": [round(row[f"accuracy_{end}"], 4) for end in ("low", "high")],
-            },
-        )
-        for row in rows
-    ]
+    interval = [round(row[f"accuracy_{end}"], 4) for end in ("low", "high")]
+    return EvalResult(
+        task_type="text-generation",
+        dataset_type=_hub_of(env) or "generated",
+        dataset_name=env or "held-out tasks",
+        metric_type="accuracy",
+        metric_value=round(row["accuracy"], 4),
+        metric_args={"tasks": row["n"], "interval_95": interval},
+    )
 
 
 def _evaluations(found: CheckpointFiles) -> list[dict[str, Any]]:
