@@ -46,4 +46,5 @@ def completion(message: dict[str, Any], body: dict[str, Any], cut_stops: bool = 
     prompt = list(json.dumps(body["messages"]).encode())
     usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids), "total_tokens": len(prompt) + len(ids)}
     ids_of_prompt = {"prompt_token_ids": prompt} if body.get("return_token_ids") else {}
-    return {"object": "chat.completion", "model": body["model"], "choices": [choice], "usage": usage, **ids_of_prompt}
+    about = {"id": "x", "object": "chat.completion", "created": 0}
+    return {**about, "model": body["model"], "choices": [choice], "usage": usage, **ids_of_prompt}

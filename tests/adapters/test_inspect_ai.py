@@ -21,8 +21,9 @@ from inspect_ai.model._call_tools import parse_tool_call
 from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters import inspect_ai as adapter
 from sandbox import SandboxUnavailable
+from tests.arpo_env.chat_server import chat_server
 
-from .script_endpoint import endpoint
+from .chat_policy import scripted
 from .scripts import KINDS, Script, breaking_sandbox, native_rewards, script_for, sets
 
 
@@ -181,8 +182,8 @@ def test_the_command_line_with_a_server(isolation: str, tmp_path: Path) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes"), 6)
     program = Path(sys.executable).parent / "inspect"
     command = ["eval", "arpo_gym/arpo", "-T", "env=arpo/Arithmetic-v0", "-T", "limit=6", "-T", "level=2"]
-    with endpoint(script) as (url, requests):
-        command += ["--model", "openai-api/stub/model", "--model-base-url", url]
+    with chat_server(scripted(script)) as server:
+        command += ["--model", "openai-api/stub/model", "--model-base-url", server.address]
         command += ["--log-dir", str(tmp_path), "--display", "none"]
         # Inspect asks how the package is installed, which a path to the checkout would hide.
         known = {**os.environ, "STUB_API_KEY": "none", "PYTHONPATH": ""}
@@ -192,4 +193,4 @@ def test_the_command_line_with_a_server(isolation: str, tmp_path: Path) -> None:
     assert log.status == "success"
     assert log.eval.task_args["env"] == "arpo/Arithmetic-v0"
     assert scores(log) == native_rewards(script)
-    assert all([tool["function"]["name"] for tool in request["tools"]] == ["python"] for request in requests)
+    assert all([tool["function"]["name"] for tool in request["tools"]] == ["python"] for request in server.bodies)

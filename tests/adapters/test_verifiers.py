@@ -23,8 +23,9 @@ from verifiers.v1.utils.format import format_mean
 from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters import verifiers as adapter
 from sandbox import SandboxUnavailable
+from tests.arpo_env.chat_server import chat_server
 
-from .script_endpoint import endpoint
+from .chat_policy import scripted
 from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
 
 
@@ -44,8 +45,8 @@ def settings(script: Script, url: str, folder: Path, **more: Any) -> dict[str, A
 
 def evaluate(script: Script, folder: Path, **more: Any) -> list[Any]:
     """The episodes of `vf-eval`, in the order of the tasks."""
-    with endpoint(script) as (url, _):
-        episodes = asyncio.run(run_eval(EvalConfig.model_validate(settings(script, url, folder, **more))))
+    with chat_server(scripted(script)) as model:
+        episodes = asyncio.run(run_eval(EvalConfig.model_validate(settings(script, model.address, folder, **more))))
     return sorted(episodes, key=lambda episode: episode.task.data.idx)
 
 
@@ -73,13 +74,13 @@ def test_rewards_are_those_of_the_environment(
 def test_the_model_gets_tools_and_stop_strings(isolation: str, tmp_path: Path) -> None:
     for protocol, given in (("arpo-tags", "stop"), ("hermes", "tools")):
         script = script_for("arpo/Arithmetic-v0", protocol)
-        with endpoint(script) as (url, requests):
-            config = settings(script, url, tmp_path / protocol, select={"limit": 2})
+        with chat_server(scripted(script)) as model:
+            config = settings(script, model.address, tmp_path / protocol, select={"limit": 2})
             asyncio.run(run_eval(EvalConfig.model_validate(config)))
         env = script.factory()
         expected = {"stop": env.protocol.stop_strings(env.schemas), "tools": env.schemas}[given]
-        assert [request.get(given) for request in requests] == [expected] * len(requests)
-        assert not any({"stop", "tools"} - {given} & request.keys() for request in requests)
+        assert [request.get(given) for request in model.bodies] == [expected] * len(model.bodies)
+        assert not any({"stop", "tools"} - {given} & request.keys() for request in model.bodies)
 
 
 def test_a_broken_sandbox_is_an_error_and_no_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +156,8 @@ def cut_after_one_turn(script: Script, number: int) -> float:
 
 def test_a_model_server_that_fails_is_an_error_too(isolation: str, tmp_path: Path) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 1)
-    with endpoint(script) as (url, _):
-        config = settings(script, url, tmp_path)
+    with chat_server(scripted(script)) as model:
+        config = settings(script, model.address, tmp_path)
     [episode] = asyncio.run(run_eval(EvalConfig.model_validate(config)))  # the server is gone
     assert not episode.ok
     assert episode.traces[0].rewards == {}
@@ -167,8 +168,8 @@ def test_an_environment_server_plays_as_prime_rl_lets_it(isolation: str, tmp_pat
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 4)
 
     async def play() -> list[Any]:
-        with endpoint(script) as (url, _):
-            config = EvalConfig.model_validate(settings(script, url, tmp_path))
+        with chat_server(scripted(script)) as model:
+            config = EvalConfig.model_validate(settings(script, model.address, tmp_path))
             server = EnvServer(config.env, address="tcp://127.0.0.1:0")
             serving = asyncio.create_task(server.run())
             client = EnvClient(address=server.address)
@@ -200,8 +201,19 @@ def test_endless_and_finite_tasksets() -> None:
 
 def test_the_command_line(isolation: str, tmp_path: Path) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 2)
-    with endpoint(script) as (url, _):
-        command = ["-m", "stub", "--client.base-url", url, "--no-push", "--no-rich", "-o", str(tmp_path), "-n", "2"]
+    with chat_server(scripted(script)) as model:
+        command = [
+            "-m",
+            "stub",
+            "--client.base-url",
+            model.address,
+            "--no-push",
+            "--no-rich",
+            "-o",
+            str(tmp_path),
+            "-n",
+            "2",
+        ]
         command += ["--env.taskset.env-id", "arpo/Arithmetic-v0", "--env.taskset.options", '{"level": 2}']
         program = Path(sys.executable).parent / "vf-eval"
         done = subprocess.run([program, "arpo-gym", *command], capture_output=True, text=True, check=False, timeout=300)
