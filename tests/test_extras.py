@@ -5,7 +5,6 @@ Packages are hidden from a process of its own, one for each environment: all of 
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import importlib
 import importlib.metadata
@@ -22,8 +21,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from arpo_env.adapters import load_peer
-from arpo_env.tools.mcp_tools import McpServer
-from arpo_trainer.cli.arpo_command import app, main
+from arpo_trainer.cli.arpo_command import app
 from arpo_trainer.optional_dependencies import EXTRAS, naming_extras, require
 from envs_registry.install_line import install_line
 
@@ -263,20 +261,6 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
         assert set(libraries) == declared, extra
 
 
-def test_the_doctor_finds_no_fault_where_only_environments_are_installed(
-    monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    from sandbox import DockerDiagnosis
-
-    monkeypatch.setattr("arpo_trainer.cli.doctor._installed", lambda name: name not in EXTRAS["train"])
-    monkeypatch.setattr("sandbox.check_docker", lambda: DockerDiagnosis("ok", "engine", ""))
-    assert main(["doctor"]) == 0
-    assert re.search(rf"--   training +not installed.*\n.*{re.escape(install_line('train'))}", capsys.readouterr().out)
-    monkeypatch.setattr("arpo_trainer.cli.doctor._installed", lambda name: name not in ("accelerate", "vllm"))
-    assert main(["doctor"]) == 1
-    assert re.search(r"LACK accelerate +not installed.*\n.*\[train\]", capsys.readouterr().out)
-
-
 @pytest.mark.parametrize(
     ("library", "version", "use", "words"),
     [
@@ -309,16 +293,3 @@ def test_another_version_of_a_library_is_named_with_the_cure(
 def import_what_is_not_there() -> None:
     with naming_extras():
         raise ImportError("No name AutoFuture", name="transformers")
-
-
-def test_an_older_mcp_client_is_named_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    import mcp
-
-    monkeypatch.delattr(mcp, "Client")  # which version 1 has not
-
-    async def connect() -> None:
-        async with McpServer(("python",)).client(sys.stderr):
-            pass
-
-    with pytest.raises(RuntimeError, match=re.escape(f"need mcp 2: {install_line('mcp')}")):
-        asyncio.run(connect())

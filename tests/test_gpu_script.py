@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from trl.trainer.utils import add_fused_lm_head
 
 from benchmarks.gpu import __main__ as script
-from benchmarks.gpu import equal, policy
 from benchmarks.gpu.parts import PARTS, NotHereError, Part
 
 
@@ -26,23 +24,6 @@ def test_parts_run_without_a_gpu_in_tiny_form(tmp_path: Path) -> None:
     assert sum(trained["results"]["branches"]) > 0
     assert trained["results"]["logps, rollout - training"]["max"] < 1e-3
     assert trained["results"]["saved model"]["update's norm"] > 0
-
-
-def test_the_comparison_in_bfloat16_rounds_weights_alone_and_gives_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = policy.make_model("tiny", "cpu", torch.float32)
-    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-    weights, angles = (part.clone() for part in (model.lm_head.weight.detach(), model.model.rotary_emb.inv_freq))
-    numbers, seen = equal._numbers, []
-
-    def numbers_of(model: Any, *given: Any) -> Any:
-        assert torch.equal(model.model.rotary_emb.inv_freq, angles)
-        seen.append(model.lm_head.weight.dtype)
-        return numbers(model, *given)
-
-    monkeypatch.setattr(equal, "_numbers", numbers_of)
-    equal._compare(model, 2, 0.5, 24, "cpu")
-    assert seen == [torch.float32] * 2 + [torch.bfloat16] * 2
-    assert torch.equal(model.lm_head.weight, weights)
 
 
 def _lack(tiny: bool) -> dict[str, Any]:

@@ -91,19 +91,3 @@ def test_a_vllm_that_trl_does_not_support_is_named(
     else:
         assert line.split() == ["ok", "vLLM", version]
         assert not caplog.text
-
-
-def test_the_dockerfile_takes_all_packages_and_the_set_for_gpus_and_gives_up_root() -> None:
-    """What it does with them is for `scripts/check_dockerfile.sh`, which builds and uses it."""
-    text = re.sub(r"^#.*\n|\\\n", "", (ROOT / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    steps = [line.partition(" ")[::2] for line in text.splitlines() if line]
-    let_in = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
-    packages = {path.parent.name for path in ROOT.glob("*/py.typed")}
-    assert packages <= set(let_in)
-    for words in [rest.split()[:-1] for step, rest in steps if step == "COPY"]:
-        assert all((ROOT / word).exists() and (word == "." or any(map(Path(word).match, let_in))) for word in words)
-    [extras] = [rest.removeprefix("EXTRAS=") for step, rest in steps if step == "ARG" and rest.startswith("EXTRAS=")]
-    assert {"vllm", "lora"} <= set(extras.split(",")) <= set(EXTRAS)
-    assert [rest for step, rest in steps if step == "RUN" and "-c /opt/source/constraints-gpu.txt" in rest]
-    assert [rest for step, rest in steps if step == "USER"] == ["arpo"]
-    assert any(rest.startswith("BASE=nvidia/cuda:13.0") for step, rest in steps if step == "ARG")

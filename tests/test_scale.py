@@ -26,18 +26,6 @@ def test_waiting_takes_virtual_time_only() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_threads_and_waits_without_an_end_are_refused() -> None:
-    async def thread() -> None:
-        await asyncio.to_thread(time.sleep, 0)
-
-    async def forever() -> None:
-        await asyncio.Event().wait()
-
-    for coroutine, words in ((thread(), "threads"), (forever(), "nothing would ever happen")):
-        with pytest.raises(RuntimeError, match=words):
-            run_virtual(coroutine)
-
-
 def test_a_step_is_the_same_each_time_and_keeps_to_its_slots() -> None:
     from benchmarks.scale_step import Load, simulate
 

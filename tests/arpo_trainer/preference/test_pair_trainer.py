@@ -94,26 +94,6 @@ def test_loss_and_gradient_are_those_computed_by_hand(policy: Path, byte_tokeniz
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-3)
 
 
-def test_results_of_tools_are_context_alone(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
-    """A result that nothing follows has no influence; whether it is masked decides that."""
-    pairs = random_pairs(3)
-    trainer = trainer_of(pairs, policy, byte_tokenizer, tmp_path)
-    shaken(trainer)
-    before, rng = loss_and_gradients(trainer, pairs), random.Random(0)
-    tail = [rng.randrange(3, 100) for _ in range(4)]
-
-    def longer(one: PreferencePair, flag: int) -> PreferencePair:
-        ids = {f"{side}_ids": getattr(one, f"{side}_ids") + tail for side in ("chosen", "rejected")}
-        masks = {f"{side}_mask": getattr(one, f"{side}_mask") + [flag] * 4 for side in ("chosen", "rejected")}
-        return replace(one, **ids, **masks)
-
-    masked, scored = (loss_and_gradients(trainer, [longer(one, flag) for one in pairs]) for flag in (0, 1))
-    assert masked[0] == pytest.approx(before[0], abs=1e-6)
-    for got, want in zip(masked[1], before[1], strict=True):
-        torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-4)
-    assert abs(scored[0] - before[0]) > 1e-4
-
-
 WHOLE = ("sigmoid", "ipo", "sft", "hinge")
 
 

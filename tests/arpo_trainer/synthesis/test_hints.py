@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from arpo_env.protocols import make_protocol
-from arpo_env.protocols.protocol import Answer, Nothing, ToolCalls
+from arpo_env.protocols.protocol import Answer, ToolCalls
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.search_tool import SearchTool
 from arpo_trainer.rollout.rendering import Renderer
@@ -54,17 +54,6 @@ def test_any_cut_keeps_whole_tokens_and_the_characters_between(renderer: Rendere
         kept, rest = turn.cut(place)
         assert kept == ids[: len(kept)]
         assert renderer.turn_text(kept, first=True) + rest == turn.text[:place]
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", HINTS)
-def test_after_a_hint_a_turn_is_open_for_a_call_or_an_answer(renderer: Renderer, kind: str, seed: int) -> None:
-    text = opened(renderer, kind, seed=seed)
-    protocol = renderer.protocol
-    assert isinstance(protocol.parse(text, TOOLS), Nothing)
-    assert isinstance(protocol.parse(f"{text}<python>1 + 1</python>", TOOLS), ToolCalls)
-    assert isinstance(protocol.parse(f"{text}<answer>\\boxed{{3}}</answer>", TOOLS), Answer)
-    assert protocol.well_formed([f"{text}<python>1 + 1</python>", "<answer>\\boxed{3}</answer>"])
 
 
 def test_the_uncertain_sentence_is_the_one_with_the_highest_entropy(renderer: Renderer) -> None:
