@@ -69,25 +69,24 @@ def read_settings(
     """
     settings = _read_file(str(config), (), command) if config else {}
     given = parse_assignments(overrides, "--set")  # all are parsed before one is applied
-    options = parse_assignments(env_options, "--env-set")
-    for path, value in given.items():
-        name, dot, option = path.partition(".")
-        settings = _merge(settings, {name: {option: value}}) if dot else {**settings, name: value}
-    if options:
-        settings = _merge(settings, {"env_kwargs": options})
-    # YAML reads `no` as False, and transformers' strategies have a "no"
-    no = {name: "no" for name, value in settings.items() if name.endswith("_strategy") and value is False}
-    return {name: _as_number(value) for name, value in (settings | no).items()}
+    options = {f"env_kwargs.{name}": value for name, value in parse_assignments(env_options, "--env-set").items()}
+    return _overridden(_overridden(settings, given, merge=False), options)
 
 
 def read_section(section: dict[str, Any], command: str) -> dict[str, Any]:
     """Return the settings of a section of a pipeline: on top of those of its `base`, with dotted names resolved."""
     base = section.get("base")
     settings = _read_file(str(base), (), command) if base and command in FOLDERS else {}
-    for name, value in section.items():
-        outer, dot, inner = name.partition(".")
-        settings = _merge(settings, {outer: {inner: value}} if dot else {name: value})
-    return {name: _as_number(value) for name, value in settings.items() if name != "base"}
+    return _overridden(settings, {name: value for name, value in section.items() if name != "base"})
+
+
+def _overridden(settings: dict[str, Any], given: dict[str, Any], merge: bool = True) -> dict[str, Any]:
+    """Return settings with others on top; a dot reaches into a mapping, and whole mappings are merged if asked for."""
+    for path, value in given.items():
+        name, dot, option = path.partition(".")
+        new = {name: {option: value} if dot else value}
+        settings = _merge(settings, new) if dot or merge else {**settings, **new}
+    return {name: _as_number(value) for name, value in settings.items()}
 
 
 def parse_assignments(texts: Iterable[str], flag: str) -> dict[str, Any]:
