@@ -12,6 +12,7 @@ from envs_registry.nearest_name import nearest_hint
 
 T = TypeVar("T")
 _TYPE_WORDS = {"int": "a whole number", "float": "a finite number", "str": "text", "bool": "true or false"}
+_TYPE_WORDS["dict[str, Any]"] = "options by name, as in {level: 2}"
 
 
 def nearest_names(given: str, known: Iterable[str], count: int = 1) -> str:
@@ -47,8 +48,8 @@ def check_types(settings: object, annotations: Mapping[str, str]) -> None:
 
     Args:
         settings: the object with the attributes.
-        annotations: attribute name -> annotation. "int", "float", "str" and "bool" are checked, also with " | None";
-            other annotations are ignored.
+        annotations: attribute name -> annotation. "int", "float", "str", "bool" and "dict[str, Any]" are checked, also
+            with " | None"; other annotations are ignored.
 
     Raises:
         ValueError: an attribute has another type; the error names the attribute, the expected type and the value.
@@ -63,8 +64,8 @@ def check_types(settings: object, annotations: Mapping[str, str]) -> None:
 
 
 def _has_type(value: Any, wanted: str) -> bool:
-    if wanted in ("str", "bool"):
-        return isinstance(value, str if wanted == "str" else bool)
+    if kind := {"str": str, "bool": bool, "dict[str, Any]": dict}.get(wanted):
+        return isinstance(value, kind)
     # bool is an int in Python, but `true` for a number in a YAML file is a mistake
     number = isinstance(value, Integral if wanted == "int" else Real) and not isinstance(value, bool)
     return number and math.isfinite(value)

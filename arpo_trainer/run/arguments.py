@@ -60,7 +60,6 @@ class WeightArguments:
     """
 
     lowest: ClassVar[dict[str, float]] = {"processes": 0, "lora_rank": 0, "lora_alpha": 1, "threads": 0}
-    shares: ClassVar[tuple[str, ...]] = ("lora_dropout",)
 
     model: str = DEMO_MODEL
     processes: int = 0
@@ -80,9 +79,6 @@ class WeightArguments:
             for name, low in vars(kind).get("lowest", {}).items():
                 if (value := getattr(self, name)) is not None and value < low:
                     raise ValueError(f"{name} must be at least {low}, got {value}")
-            for name in vars(kind).get("shares", ()):
-                if not 0 <= getattr(self, name) <= 1:
-                    raise ValueError(f"{name} is a share, from 0 to 1; got {getattr(self, name)}")
         check_name("dtype", self.dtype, DTYPES)
         if self.lora_rank and importlib.util.find_spec("peft") is None:
             raise ValueError(f"lora_rank={self.lora_rank} needs PEFT: {install_line('lora')}, or set lora_rank=0")
@@ -119,7 +115,6 @@ class RunArguments(WeightArguments):
         **dict.fromkeys(("eval_tasks", "cold_start_examples", "cold_start_epochs", "cold_start_learning_rate"), 0),
         **{"search_price": 0, "prompts_per_rollout": 1, "prompts_per_update": 1},
     }
-    shares: ClassVar[tuple[str, ...]] = ("cold_start_tool_share",)
 
     env: str = "arpo/Arithmetic-v0"
     env_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -139,9 +134,6 @@ class RunArguments(WeightArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("env_kwargs", "eval_env_kwargs", "cold_start_env_kwargs"):
-            if not isinstance(getattr(self, name), dict):
-                raise ValueError(f"{name} must be options by name, as in {{level: 2}}; got {getattr(self, name)!r}")
         check_name("overlap", self.overlap, OVERLAP)
 
 

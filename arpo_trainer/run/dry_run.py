@@ -119,15 +119,6 @@ class RunEnvironments:
 
 logger = logging.getLogger(__name__)
 _SHARD = "more processes that share them (--accelerate-config fsdp2 or zero3), or adapters (lora_rank)"
-# settings that make parts of the memory smaller, by how the names of the parts begin
-_SMALLER = {
-    **dict.fromkeys(("weights", "16-bit copies", "gradient", "optimizer"), _SHARD),
-    "activations of a": "gradient_checkpointing: true, or less per_device_train_batch_size or max_completion_length",
-    **dict.fromkeys(("keys and values of packed", "logits of a tile"), "less per_device_train_batch_size"),
-    "keys and values of kept": "less prefix_tokens",
-    **dict.fromkeys(("keys and values of running", "keys and values for", "logits of running"), "less max_rows"),
-    "activations of new": "less max_rows",
-}
 
 
 @dataclass(frozen=True)
@@ -212,13 +203,13 @@ def check_memory(needs: MemoryNeeds, args: ARPOConfig, has: int, quantised: bool
     # an engine that sleeps gives its share back for the update
     if (peak := sum(parts.values())) > (has if args.vllm_enable_sleep_mode else beside):
         largest = sorted(parts, key=lambda name: -parts[name])[:3]
-        cures = dict.fromkeys(_SMALLER[start] for name in largest for start in _SMALLER if name.startswith(start))
         logger.warning(
             "an estimated %s of memory in each process, and its GPU has %s%s: it may run out of memory. Most is for "
-            "%s. To lower it take %s",
+            "%s. To lower it take less per_device_train_batch_size, max_rows or max_completion_length, "
+            "gradient_checkpointing: true, or %s",
             *(format_bytes(peak), format_bytes(has), share),
             ", ".join(f"{name} ({format_bytes(parts[name])})" for name in largest),
-            "; ".join(cures),
+            _SHARD,
         )
 
 

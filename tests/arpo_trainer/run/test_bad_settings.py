@@ -25,7 +25,6 @@ from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
     ("setting", "words"),
     [
         ({"lora_alpha": 0}, "lora_alpha must be at least 1"),
-        ({"lora_dropout": 2.0}, "lora_dropout is a share"),
         ({"eval_tasks": 2.5}, "eval_tasks must be a whole number"),
         ({"env_kwargs": 5}, "env_kwargs must be options by name"),
     ],
