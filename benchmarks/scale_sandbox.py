@@ -48,7 +48,7 @@ class SimulatedContainer:
     def __init__(self, pool: Pool, host: Host, slots: int) -> None:
         self.pool, self.host, self.slots, self.state = pool, host, slots, "starting"
         self.groups: set[SessionGroup] = set()
-        self.served = self.missed_pings = 0
+        self.missed_pings = 0
 
     @property
     def free(self) -> int:

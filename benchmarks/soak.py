@@ -24,7 +24,7 @@ from typing import Any
 import docker
 
 sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
-from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter, pool
+from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
 
 RESULTS = Path(__file__).parent / "results"
 HOSTILE = (
@@ -125,7 +125,6 @@ def settle(sandbox: Sandbox) -> dict[str, Any]:
 
 def soak(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run it and return what was found."""
-    pool.RECYCLE_AFTER = 10**9
     limits = Limits(memory="4g", session_memory=512 << 20, grace=0.5, processes=64)
     client = docker.from_env()
     with Sandbox.open_sync("docker", limits, containers=1, sessions=128) as sandbox:

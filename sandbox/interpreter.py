@@ -9,7 +9,6 @@ import itertools
 import logging
 import math
 import os
-import secrets
 import stat
 import struct
 import weakref
@@ -107,7 +106,6 @@ def png_size(file: bytes) -> tuple[int, int] | None:
 
 _LONGEST_CODE = 8 << 20
 _MOST_FORKS = 64
-_SEEDS = 1 << 63
 
 
 def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, Any]:
@@ -139,19 +137,6 @@ def checked_forks(n: int) -> int:
     if not 1 <= n <= _MOST_FORKS:
         raise ValueError(f"fork({n}): n has to be from 1 to {_MOST_FORKS}; fork again for more")
     return n
-
-
-def checked_seed(reseed: bool | int) -> int | None:
-    """Return the base seed for copies, None if they keep the random state."""
-    if reseed is False:
-        return None
-    if reseed is True:
-        return secrets.randbelow(_SEEDS)
-    if not isinstance(reseed, int):
-        raise TypeError(f"reseed={reseed!r}; it has to be True, False or a whole number")
-    if not 0 <= reseed < _SEEDS:
-        raise ValueError(f"reseed={reseed}; it has to be from 0 to {_SEEDS - 1}")
-    return reseed
 
 
 def checked_path(name: str | PurePath, directory: bool = False) -> str:
@@ -222,11 +207,8 @@ def _write_pieces(name: str, content: bytes) -> Iterator[tuple[int, dict[str, An
         yield WRITE, {"path": name, "offset": offset, "data": piece}
 
 
-def _read_file(send: SendRequest, name: str | PurePath, limit: int | None, default: int) -> Steps[bytes]:
+def _read_file(send: SendRequest, name: str | PurePath, most: int) -> Steps[bytes]:
     name = checked_path(name)
-    most = default if limit is None else limit
-    if isinstance(most, bool) or not isinstance(most, int) or most < 0:
-        raise ValueError(f"limit={limit!r}; it has to be a number of bytes")
     content = bytearray()
     while True:
         reply: Reply = yield send(READ, path=name, offset=len(content), length=_PIECE)
@@ -271,7 +253,7 @@ def checked_files(files: Files | None, limits: Limits) -> dict[str, bytes]:
 
     Raises:
         TypeError: `files` is not a mapping, or a content has another type.
-        ValueError: a name leaves the directory, is given twice, or is also a directory of another file.
+        ValueError: a name leaves the directory, or a local file is not a regular one.
         OSError: a local file cannot be read; EFBIG for a file above `Limits.file_size`, and for all files together
             above `Limits.disk`.
     """
@@ -282,20 +264,18 @@ def checked_files(files: Files | None, limits: Limits) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for given, content in files.items():
         name = PurePosixPath(checked_path(given)).as_posix()
-        if name in contents:
-            raise ValueError(f"the file {name!r} is given twice")
         contents[name] = _content(name, content, limits.file_size)
-    for name in contents:
-        for parent in PurePosixPath(name).parents:
-            if str(parent) in contents:
-                raise ValueError(f"{str(parent)!r} cannot be both a file and the directory of {name!r}")
     _check_size("all files together", sum(map(len, contents.values())), limits.disk)
     return contents
 
 
 def _content(name: str, content: bytes | str | Path, most: int) -> bytes:
     if isinstance(content, Path):
-        content = _read_local(name, content, most)
+        found = content.stat()
+        if not stat.S_ISREG(found.st_mode):  # reading a pipe or a device might never end
+            raise ValueError(f"the content of the file {name!r}: {str(content)!r} is not a regular file")
+        _check_size(name, found.st_size, most)
+        content = content.read_bytes()
     elif isinstance(content, str):
         content = content.encode()
     elif not isinstance(content, (bytes, bytearray, memoryview)):
@@ -304,17 +284,6 @@ def _content(name: str, content: bytes | str | Path, most: int) -> bytes:
     content = bytes(content)
     _check_size(name, len(content), most)
     return content
-
-
-def _read_local(name: str, path: Path, most: int) -> bytes:
-    # O_NONBLOCK: opening a FIFO must not wait for a writer
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"the content of the file {name!r}: {str(path)!r} is not a regular file")
-        # one byte more tells that it is too large; the reported size alone does not, since files of /proc have none
-        content = file.read(most + 1)
-        _check_size(name, max(len(content), os.fstat(file.fileno()).st_size), most)
-        return content
 
 
 def _write_requests(files: Mapping[str, bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -431,20 +400,18 @@ class Interpreter:
         """
         return await finish_async(self._interrupt())
 
-    async def fork(self, n: int = 1, reseed: bool | int = False) -> list[Interpreter]:
+    async def fork(self, n: int = 1) -> list[Interpreter]:
         """Return n copies with the same variables, files and random state, each independent from now on.
 
         Args:
             n: how many.
-            reseed: give each copy a random state of its own: drawn at random (True), or derived from this number,
-                so that repeated forks give the same states.
 
         Raises:
             ForkError: the fork failed; this session goes on.
             SessionEnded: the code has ended this session, since its last result or during the fork.
             SessionLost: an earlier result reported the end of the session, it was closed, or its container has died.
         """
-        return await finish_async(self._fork(n, reseed))
+        return await finish_async(self._fork(n))
 
     async def put(self, name: str | PurePath, data: bytes) -> None:
         """Write a file of the session; an existing file is replaced.
@@ -460,14 +427,9 @@ class Interpreter:
         """
         await finish_async(_write_file(self._request, name, data, self.limits.file_size))
 
-    async def get(self, name: str | PurePath, limit: int | None = None) -> bytes:
-        """Return a file of the session; errors are those of `put`, and EFBIG for a file above the limit.
-
-        Args:
-            name: its path, relative to the session's directory.
-            limit: the largest size in bytes; None uses `Limits.file_size`.
-        """
-        return await finish_async(_read_file(self._request, name, limit, self.limits.file_size))
+    async def get(self, name: str | PurePath) -> bytes:
+        """Return a file of the session; errors are those of `put`, and EFBIG for one above `Limits.file_size`."""
+        return await finish_async(_read_file(self._request, name, self.limits.file_size))
 
     async def ls(self, path: str | PurePath = ".") -> list[FileInfo]:
         """Return the entries of a directory of the session, sorted by name.
@@ -546,11 +508,10 @@ class Interpreter:
         found: bool = reply["interrupted"]
         return found
 
-    def _fork(self, n: int, reseed: bool | int) -> Steps[list[Interpreter]]:
-        fields = {"reseed": checked_seed(reseed)}
+    def _fork(self, n: int) -> Steps[list[Interpreter]]:
         copies = self._session.copies(checked_forks(n))  # counted as members now, so that the slot is not freed
         try:
-            future = self._request(FORK, children=[copy.key for copy in copies], **fields)
+            future = self._request(FORK, children=[copy.key for copy in copies])
         except BaseException:
             copies[0].group.leave(n)
             raise
@@ -625,17 +586,17 @@ class SyncInterpreter:
         """Stop the running cell, from another thread; see `Interpreter.interrupt`."""
         return finish(self.interpreter._interrupt())
 
-    def fork(self, n: int = 1, reseed: bool | int = False) -> list[SyncInterpreter]:
+    def fork(self, n: int = 1) -> list[SyncInterpreter]:
         """Return n copies; see `Interpreter.fork`."""
-        return [copy.sync for copy in finish(self.interpreter._fork(n, reseed))]
+        return [copy.sync for copy in finish(self.interpreter._fork(n))]
 
     def put(self, name: str | PurePath, data: bytes) -> None:
         """Write a file; see `Interpreter.put`."""
         finish(_write_file(self.interpreter._request, name, data, self.interpreter.limits.file_size))
 
-    def get(self, name: str | PurePath, limit: int | None = None) -> bytes:
+    def get(self, name: str | PurePath) -> bytes:
         """Return a file; see `Interpreter.get`."""
-        return finish(_read_file(self.interpreter._request, name, limit, self.interpreter.limits.file_size))
+        return finish(_read_file(self.interpreter._request, name, self.interpreter.limits.file_size))
 
     def ls(self, path: str | PurePath = ".") -> list[FileInfo]:
         """Return the entries of a directory; see `Interpreter.ls`."""
@@ -729,8 +690,7 @@ class FreshInterpreter(Interpreter):
                 found = found or reply["interrupted"]
         return found
 
-    def _fork(self, n: int, reseed: bool | int) -> Steps[list[Interpreter]]:
-        checked_seed(reseed)
+    def _fork(self, n: int) -> Steps[list[Interpreter]]:
         self._check_open()
         return [FreshInterpreter(self._pool, self._setup, self._files) for _ in range(checked_forks(n))]
         yield  # makes this a generator, as the methods of `Interpreter` are; it never waits

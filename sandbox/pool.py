@@ -33,8 +33,6 @@ from sandbox.server.wire import CLOSE, HELLO, INTERRUPT, OPEN, PING, REPLY, Fram
 
 PING_INTERVAL = 5.0
 PING_TIMEOUT = 30.0
-RECYCLE_AFTER = 10_000
-"""A container that has held this many groups is replaced once the last of them is closed."""
 _TICK_INTERVAL = 0.1  # while requests wait
 _KILL_SECONDS, _END_SECONDS = 5.0, 10.0
 _CLOSED = "this sandbox is closed; open another"
@@ -189,7 +187,6 @@ class Container:
         connection: to the server, once there is one.
         groups: those that hold a slot.
         slots: how many groups it can hold now; `capacity` is how many it could when it opened.
-        served: how many groups have held a slot so far.
         missed_pings: rounds of the monitor since the server last answered. Rounds and not seconds, since this program
             may have been suspended.
     """
@@ -200,7 +197,7 @@ class Container:
         self.state: Literal["starting", "open", "draining", "ended"] = "starting"
         self.connection: Connection | None = None
         self.groups: set[SessionGroup] = set()
-        self.served = self.missed_pings = 0
+        self.missed_pings = 0
         self.thread: threading.Thread | None = None
         self._pool = pool
 
@@ -466,8 +463,6 @@ class Pool:
         group = yield from self.acquire()
         with self.lock:
             self.counts["opened"] += 1
-            group.container.served += 1
-            self.counts["recycled"] += self._wears_out(group.container)
         return RemoteSession(group)
 
     def acquire(self) -> Steps[SessionGroup]:
@@ -573,14 +568,10 @@ class Pool:
         return min(usable, key=lambda host: sum(one.host is host for one in live), default=None)
 
     def _wears_out(self, container: Container) -> bool:
-        """Start to drain a container that has served enough groups, or has lost its slots.
-
-        Only one container is drained at a time, unless it has no usable slot.
-        """
-        worn = container.served >= RECYCLE_AFTER
+        """Start to drain a container that has lost its slots, one at a time unless it has none at all."""
         alone = not any(one.state == "draining" for one in self.containers)
-        degraded = 2 * container.slots < container.capacity
-        if container.state != "open" or not (container.slots <= 0 or ((worn or degraded) and alone)):
+        degraded = 2 * container.slots < container.capacity and alone
+        if container.state != "open" or not (container.slots <= 0 or degraded):
             return False
         container.state = "draining"
         return True

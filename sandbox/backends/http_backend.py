@@ -328,7 +328,7 @@ class HttpStream:
             if self._end(""):
                 # if this fails, the server closes them when they have been idle for long enough
                 with contextlib.suppress(SandboxError):
-                    self._calls.call("/v1/close", {"lease": self._lease, "final": True}, False, _LAST_SECONDS)
+                    self._calls.call("/v1/close", {"lease": self._lease}, False, _LAST_SECONDS)
                 self._calls.close()
                 self._workers.end()
 
@@ -486,8 +486,8 @@ class HttpStream:
             return answer
         raise SessionLost(self.post_mortem())
 
-    def _fork(self, queue: RemoteQueue, children: list[int], reseed: int | None) -> Fields:
-        answer = self._call(queue, "fork", {"n": len(children), "reseed": reseed})
+    def _fork(self, queue: RemoteQueue, children: list[int]) -> Fields:
+        answer = self._call(queue, "fork", {"n": len(children)})
         for key, identity in zip(children, answer["sessions"], strict=True):
             copy = RemoteQueue()
             copy.id = identity

@@ -28,14 +28,13 @@ from typing import Any, TypeVar
 
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox.http.json_server import Answer, sends_token
-from sandbox.interpreter import checked_cell, checked_forks, checked_path, checked_seed, open_session
+from sandbox.interpreter import checked_cell, checked_forks, checked_path, open_session
 from sandbox.pool import RemoteSession, Reply, finish_async
 from sandbox.sandbox import Sandbox
 from sandbox.server.wire import FORK, INTERRUPT, LARGEST_PIECE, LIST, READ, RUN, WRITE
 
 LONGEST_WAIT = 20.0
 """Seconds after which a request is answered with 202; the client sends it again, and waits on."""
-_FAILURE_SECONDS = 60.0
 _LARGEST = 1 << 40
 VARIABLE = "ARPO_SANDBOX_TOKEN"
 UNKNOWN = (
@@ -164,15 +163,6 @@ class HostedSession:
             self.used = time.monotonic()
 
 
-@dataclass
-class _Creation:
-    """A session that is being opened, or was opened, for one key."""
-
-    lease: str
-    task: asyncio.Task[Reply]
-    started: float = field(default_factory=time.monotonic)
-
-
 class HostedSessions:
     """Opens, finds, forks and closes sessions for clients.
 
@@ -191,9 +181,9 @@ class HostedSessions:
         self.idle_seconds = idle_seconds
         self.instance = secrets.token_urlsafe(12)
         self._sessions: dict[str, HostedSession] = {}
-        self._creations: dict[tuple[str, str], _Creation] = {}
+        # by client and key: the lease, and the answer
+        self._creations: dict[tuple[str, str], tuple[str, asyncio.Task[Reply]]] = {}
         self._others: Counter[str] = Counter()
-        self._over: dict[tuple[str, str], float] = {}  # leases of programs that have ended, and when
 
     def capacity(self, client: Client) -> int:
         """Return how many sessions a client may have open, not counting their forks."""
@@ -206,16 +196,13 @@ class HostedSessions:
 
         Raises:
             SandboxFull: the client has as many sessions as it may have.
-            SessionLost: the lease was closed for good.
         """
         key = key or secrets.token_urlsafe(12)
         if known := self._creations.get((client.name, key)):
-            return known.task
-        if (client.name, lease) in self._over:
-            raise SessionLost("the program with this lease has closed all its sessions")
+            return known[1]
         self._check_quota(client)
         task = _kept(asyncio.create_task(self._open(client.name, key, lease)))
-        self._creations[client.name, key] = _Creation(lease, task)
+        self._creations[client.name, key] = (lease, task)
         return task
 
     async def _open(self, client: str, key: str, lease: str) -> Reply:
@@ -229,10 +216,10 @@ class HostedSessions:
 
     def give_up(self, client: Client, key: str) -> bool:
         """Open no session for a key any more; returns False if it is open already, or could not be opened."""
-        creation = self._creations.get((client.name, key))
-        if creation is None or creation.task.done():
+        _, task = self._creations.get((client.name, key), ("", None))
+        if task is None or task.done():
             return False
-        creation.task.cancel()
+        task.cancel()
         del self._creations[client.name, key]
         return True
 
@@ -254,7 +241,7 @@ class HostedSessions:
         if client.sessions is None:
             return
         groups = {id(one.session.group) for one in self._sessions.values() if one.client == client.name}
-        opening = sum(name == client.name and not one.task.done() for (name, _), one in self._creations.items())
+        opening = sum(name == client.name and not task.done() for (name, _), (_, task) in self._creations.items())
         held = len(groups) + opening + self._others[client.name]
         if held >= client.sessions:
             raise SandboxFull(
@@ -274,11 +261,11 @@ class HostedSessions:
         hosted.used = time.monotonic()
         return hosted
 
-    def fork(self, hosted: HostedSession, n: int, seed: int | None) -> asyncio.Future[Reply]:
+    def fork(self, hosted: HostedSession, n: int) -> asyncio.Future[Reply]:
         """Fork a session; the answer has the ids of the copies, and what could not be copied."""
         copies = hosted.session.copies(n)
         try:
-            future = hosted.session.request(FORK, children=[copy.key for copy in copies], reseed=seed)
+            future = hosted.session.request(FORK, children=[copy.key for copy in copies])
         except BaseException:
             copies[0].group.leave(n)
             raise
@@ -293,9 +280,6 @@ class HostedSessions:
         copies[0].pool.count("forks", len(copies))
         made = [HostedSession(copy, hosted.client, hosted.lease) for copy in copies]
         self._sessions.update((one.id, one) for one in made)
-        if (hosted.client, hosted.lease) in self._over:
-            for one in made:
-                self.close(one)
         return {"sessions": [one.id for one in made], "losses": reply["losses"]}
 
     def close(self, hosted: HostedSession) -> asyncio.Future[Reply] | None:
@@ -312,19 +296,11 @@ class HostedSessions:
             hosted.used = time.monotonic()
         return len(mine)
 
-    def close_lease(self, client: Client, lease: str, final: bool = False) -> int:
-        """End all sessions of a program, also those that are being opened; returns how many.
-
-        Args:
-            client: whose program it is.
-            lease: of the program.
-            final: open none for this lease any more, since a request may still be on its way.
-        """
-        if final:
-            self._over[client.name, lease] = time.monotonic()
-        for (name, _), creation in self._creations.items():
-            if name == client.name and creation.lease == lease:
-                creation.task.cancel()
+    def close_lease(self, client: Client, lease: str) -> int:
+        """End all sessions of a program, also those that are being opened; returns how many."""
+        for (name, _), (of, task) in self._creations.items():
+            if name == client.name and of == lease:
+                task.cancel()
         mine = self._of(client, lease)
         for hosted in mine:
             self.close(hosted)
@@ -336,12 +312,11 @@ class HostedSessions:
     def close_idle(self) -> int:
         """Close the sessions that nobody has used for too long; returns how many."""
         now = time.monotonic()
-        self._over = {name: when for name, when in self._over.items() if when > now - _FAILURE_SECONDS}
-        for name, creation in list(self._creations.items()):
-            task = creation.task
-            failed = task.done() and (task.cancelled() or task.exception() is not None)
-            if failed and creation.started < now - _FAILURE_SECONDS:
-                del self._creations[name]
+        failed = [
+            at for at, (_, task) in self._creations.items() if task.done() and (task.cancelled() or task.exception())
+        ]
+        for at in failed:  # whoever asks again, tries again
+            del self._creations[at]
         every = list(self._sessions.values())
         idle = [one for one in every if not one.waiting and one.used < now - self.idle_seconds]
         for hosted in idle:
@@ -459,8 +434,7 @@ class SessionApi:
         return 200, {"server": self._sessions.instance, "slots": slots, "sessions": held}
 
     async def _close_all(self, client: Client, request: dict[str, Any]) -> Answer:
-        final = request.get("final", False) is True
-        return 200, {"closed": self._sessions.close_lease(client, _text(request, "lease"), final)}
+        return 200, {"closed": self._sessions.close_lease(client, _text(request, "lease"))}
 
     async def _act(self, hosted: HostedSession, action: str, request: dict[str, Any]) -> Answer:
         if action == "close":
@@ -477,9 +451,7 @@ class SessionApi:
         return status, answer
 
     def _fork(self, hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
-        seed = request.get("reseed")
-        copies = checked_forks(request.get("n", 1))
-        return self._sessions.fork(hosted, copies, checked_seed(False if seed is None else seed))
+        return self._sessions.fork(hosted, checked_forks(request.get("n", 1)))
 
     def _run(self, hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
         limits = self._sessions.sandbox.limits

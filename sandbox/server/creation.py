@@ -220,7 +220,6 @@ class Creations:
     def fork(self, parent: SessionHandle, request: ClientRequest) -> None:
         """Have a session fork itself; OSError: it has closed its channel."""
         creation = self._under_way[parent] = Creation(request, parent)
-        seed = request.fields.get("reseed")
         for key in request.fields["children"]:
             handle = self._sessions.add(key)
             self._add(creation, handle)
@@ -234,8 +233,7 @@ class Creations:
         creation.losses = {"threads": threads, "processes": len(alive)}
         if threads:
             self._sessions.expect(parent)  # else what replaces it would be taken for an orphan until it reports
-        order = ["" if seed is None else str(seed), "threads" if threads else ""]
-        order += [handle.directory for handle in creation.handles]
+        order = ["threads" if threads else "", *(handle.directory for handle in creation.handles)]
         self._start_clock(creation)
         self._sessions.send(parent, wire.BRANCH, request.number, "\n".join(order).encode())
 

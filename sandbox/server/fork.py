@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import select
@@ -439,7 +438,7 @@ def _nothing() -> int:
     return os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)
 
 
-# Random state: new sessions differ; forks continue as the original would, or differ on request.
+# Random state: new sessions differ; forks continue as the original would.
 
 
 def random_state() -> Any:
@@ -454,16 +453,8 @@ def restore(kept: Any) -> None:
         sys.modules["random"].setstate(kept)
 
 
-def reseed(seed: str | None) -> None:
-    """Seed the generators of `random` and of numpy's old interface, where they have been imported.
-
-    None uses the system's randomness. Generators that the code has created are not changed.
-    """
-    random = sys.modules.get("random")
-    # without a seed nothing is left to do for `random`: Python has seeded it anew in the forked child
-    if random is not None and seed is not None:
-        random.seed(seed)
+def seed_numpy() -> None:
+    """Seed the generator of numpy's old interface by the system's randomness; Python does so for `random` in a fork."""
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:
-        # numpy's old interface takes 32 bits
-        numbers.seed(None if seed is None else int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big"))
+        numbers.seed(None)

@@ -91,7 +91,7 @@ class Session:
         self.channel = Channel(CONTROL_FD)
         self.note_outputs()
         self.point_to_directory("")
-        fork.reseed(None)
+        fork.seed_numpy()
         signal.signal(signal.SIGINT, self._interrupt)
 
     def hide_directory(self) -> bytes:
@@ -305,10 +305,10 @@ def _regular(path: bytes, flags: int, directory: int) -> BinaryIO:
 def _fork_session(session: Session, number: int, payload: bytes) -> None:
     """Make one copy for each directory named in the payload; returns in every copy, and in the original.
 
-    The payload has lines: a seed or nothing, "threads" if there are other threads, then the real paths of the copies'
+    The payload has lines: "threads" if there are other threads, or nothing; then the real paths of the copies'
     directories.
     """
-    seed, threads, *directories = payload.decode().split("\n")
+    threads, *directories = payload.decode().split("\n")
     try:
         session.confinement.check_depth()
         losses = LOSSES.pack(fork.count_writable(), fork.count_channels({session.channel.fileno()}, session.outputs))
@@ -325,8 +325,6 @@ def _fork_session(session: Session, number: int, payload: bytes) -> None:
                 session.become_session(between)
                 _become_copy(session, directories[made], files, waiting, bool(threads))
                 fork.restore(numbers)
-                if seed:
-                    fork.reseed(f"{seed}-{made}")
                 session.channel.move(wire.READY, number, prefix + session.hide_directory())
             except BaseException as error:  # an incomplete copy must not go on
                 with contextlib.suppress(OSError):

@@ -80,14 +80,6 @@ def test_a_lease_of_another_client_is_neither_kept_nor_closed(url: str, inner: S
     assert post(url, f"{path}/run", code="1").status_code == 410
 
 
-def test_a_lease_that_was_closed_for_good_opens_nothing_more(url: str) -> None:
-    """A request of a program that has ended may arrive after its last word."""
-    assert post(url, "/v1/close", lease="late", final=True).json()["closed"] == 0
-    assert post(url, "/v1/sessions", lease="late").status_code == 410
-    assert post(url, "/v1/sessions", "bob-token", lease="late").status_code == 201  # leases are of one client each
-    post(url, "/v1/close", "bob-token", lease="late")
-
-
 def test_a_request_that_is_sent_again_is_not_run_again(url: str) -> None:
     path = opened(url)
     post(url, f"{path}/run", code="n = 0", number=1)
@@ -469,8 +461,7 @@ def test_a_connection_of_a_proxy_that_is_in_use_stays_open(inner: Sandbox, monke
             assert silent[0].recv(1) == b""
 
 
-def test_a_program_that_ends_before_its_session_begins_to_open_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_api, "_FAILURE_SECONDS", -1.0)
+def test_a_program_that_ends_before_its_session_begins_to_open_stops_nothing() -> None:
     ann = Client("ann")
 
     async def attack() -> None:

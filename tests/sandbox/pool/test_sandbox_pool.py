@@ -179,28 +179,19 @@ def test_starting_does_not_block_the_event_loop() -> None:
     assert longest < max(0.1, took / 2)
 
 
-def test_a_worn_container_is_drained_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "RECYCLE_AFTER", 3)
-    with pool(containers=1, sessions=4) as sandbox:
+@pytest.mark.parametrize(("slots", "replaced"), [(0, True), (3, True), (4, False)])
+def test_a_container_that_has_lost_its_slots_is_drained_and_replaced(slots: int, replaced: bool) -> None:
+    with pool(containers=1, sessions=8) as sandbox:
         kept = sandbox.interpreter_sync("x = 'kept'")
-        for _ in range(2):
-            sandbox.interpreter_sync().close()
-        assert (sandbox.stats()["recycled"], kept.run("x").value) == (1, "'kept'")
-        with sandbox.interpreter_sync() as other:
-            assert sandbox.stats()["containers"] == 2
+        (container,) = sandbox._pool.containers
+        sandbox._pool.on_ping_reply(container, {"slots": slots})
+        assert kept.run("x").value == "'kept'"
+        with sandbox.interpreter_sync("x = 1") as python:
             kept.close()
             wait_for(lambda: sandbox.stats()["containers"] == 1)
-            assert other.run("1").value == "1"
-        assert sandbox.stats()["lost"] == 0
-
-
-def test_a_container_without_usable_slots_is_replaced() -> None:
-    with pool(containers=1, sessions=2) as sandbox:
-        (container,) = sandbox._pool.containers
-        sandbox._pool.on_ping_reply(container, {"slots": 0})
-        with sandbox.interpreter_sync("x = 1") as python:
             assert python.run("x").value == "1"
-        assert sandbox._pool.containers[0] is not container
+        assert (sandbox._pool.containers[0] is not container) == replaced
+        assert (sandbox.stats()["lost"], sandbox.stats()["recycled"]) == (0, replaced)
 
 
 @pytest.mark.docker
