@@ -138,7 +138,7 @@ def _source(command: str, recipe: str | None, config: str | None, needed: bool =
 
 def _resume_point(folder: str) -> dict[str, str]:
     """Return the setting that goes on from a folder's newest complete checkpoint; none if there is none."""
-    from arpo_trainer.training.checkpoints import newer
+    from arpo_trainer.training.resume import newer
 
     return {"resume_from_checkpoint": "last"} if newer(folder, 0) else {}
 

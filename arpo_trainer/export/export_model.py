@@ -31,7 +31,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from arpo_env.net import redact_urls
 from arpo_trainer.demo_model import DEMO_MODEL, resolve_model
 from arpo_trainer.report.run_data import lines_of
-from arpo_trainer.training.checkpoints import broken, find_checkpoint
+from arpo_trainer.training.resume import broken, find_checkpoint
 from arpo_trainer.validation import check_name
 
 # Each format is read by the library that writes it: transformers, PEFT, accelerate (torch.distributed.checkpoint) and

@@ -35,10 +35,10 @@ from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, check_lim
 from arpo_trainer.run.arguments import RunArguments, configure, lora_config
 from arpo_trainer.run.cold_start import check_solvable
 from arpo_trainer.run.launch import config_file, refused_machines
-from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.config import ARPOConfig, check_vllm_length
 from arpo_trainer.training.devices import planning, process_count
 from arpo_trainer.training.policy_backend import check_served_model, server_urls
+from arpo_trainer.training.resume import find_checkpoint
 from arpo_trainer.training.task_data import training_tasks
 from envs_registry import get_spec
 from envs_registry.contamination import keep_apart

@@ -48,7 +48,7 @@ from arpo_trainer.report.run_data import read_facts, write_whole
 from arpo_trainer.run.dry_run import Placement, plan_run, published_size
 from arpo_trainer.run.recipes import read_section, read_settings
 from arpo_trainer.run.sft_run import sft_dry_run
-from arpo_trainer.training.checkpoints import newer
+from arpo_trainer.training.resume import newer
 from arpo_trainer.validation import check_name
 from envs_registry.datasets.hub import HubError
 from envs_registry.spec import UnknownEnvError

@@ -49,9 +49,9 @@ from arpo_trainer.sft.trace_data import (
     learnt_tokens,
     read_trace_files,
 )
-from arpo_trainer.training.checkpoints import newer
 from arpo_trainer.training.devices import planning, process_count
 from arpo_trainer.training.recorder import versions
+from arpo_trainer.training.resume import newer
 
 logger = logging.getLogger(__name__)
 

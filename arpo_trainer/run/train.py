@@ -30,10 +30,10 @@ from arpo_trainer.rollout.rendering import as_published
 from arpo_trainer.run.arguments import RunArguments, configure, lora_config, save_final
 from arpo_trainer.run.cold_start import cold_started_model
 from arpo_trainer.run.dry_run import RunEnvironments, log_estimate
-from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.evaluation import Evaluation
 from arpo_trainer.training.recorder import RunRecorder
+from arpo_trainer.training.resume import find_checkpoint
 from arpo_trainer.training.trainer import ARPOTrainer
 
 logger = logging.getLogger(__name__)

@@ -364,9 +364,11 @@ class OverlappingTrainer(ResumableTrainer):
             self.fresh_sampler(), lambda row: str(self.train_dataset[row]["task"]), sizes, self.num_generations
         )
 
-    def _rollout_state(self) -> dict[str, Any]:
-        return {**super()._rollout_state(), "ahead": self.ahead.state() if self.ahead else self._saved_ahead}
+    def resume_state(self) -> dict[str, Any]:
+        """Add the rollout ahead."""
+        return {**super().resume_state(), "ahead": self.ahead.state() if self.ahead else self._saved_ahead}
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        super()._restore(state)
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """Restore the rollout ahead, too."""
+        super().restore_state(state)
         self._saved_ahead = state.get("ahead") if self.args.max_staleness else None

@@ -26,8 +26,8 @@ from arpo_trainer.folder_lock import only_writer, refuse_earlier
 from arpo_trainer.report.html_report import write_report
 from arpo_trainer.report.run_data import lines_of, read_facts, recorded, step_of, write_facts
 from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.training.checkpoints import checkpoint_step, newer
 from arpo_trainer.training.evaluation import Evaluation
+from arpo_trainer.training.resume import checkpoint_step, newer
 from arpo_trainer.tree import RolloutTree, write_traces
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,87 @@ import torch
 from transformers import TrainerState
 from transformers.trainer_utils import TrainOutput
 
-from arpo_trainer.training.checkpoints import checkpoint_step, epochs_behind, find_checkpoint, newer, unmark
 from arpo_trainer.training.trl_hooks import HookedGRPOTrainer, forget_rollout, restore_rollout, rollout_state
+
+logger = logging.getLogger(__name__)
+
+# A run that is killed while it writes leaves an incomplete checkpoint. TRL writes `trainer_state.json` last, so a
+# folder without this file, or with an incomplete one, is not used.
+
+NEWEST = (True, "last", "true")
+_STATE = "trainer_state.json"
+
+
+def find_checkpoint(given: str | Path | bool | None, folder: str | Path) -> Path | None:
+    """Return the checkpoint to resume from.
+
+    Args:
+        given: folder of a checkpoint; True or "last" for the newest complete one; None, False or "" for none.
+        folder: output folder of the run.
+
+    Raises:
+        FileNotFoundError: there is none, or the given one is not complete; names the complete ones.
+    """
+    if given in (None, False, ""):
+        return None
+    found = _checkpoints(Path(folder))
+    complete = [path for path in found if broken(path) is None]
+    if given in NEWEST:
+        if not complete:
+            raise FileNotFoundError(
+                f"resume_from_checkpoint={given!r}: no complete checkpoint in {str(folder)!r}; to start from the "
+                "beginning leave resume_from_checkpoint out; for checkpoints set save_strategy: steps and save_steps"
+            )
+        # what comes after it is incomplete, most likely because the run was killed while it wrote it
+        for path in found[found.index(complete[-1]) + 1 :]:
+            logger.warning("%s is not complete (%s): resuming from %s", path, broken(path), complete[-1])
+        return complete[-1]
+    path = Path(str(given))
+    if reason := broken(path):
+        # the path may be the folder of a run, given in place of one of the checkpoints in it
+        others = ", ".join(map(str, complete or [p for p in _checkpoints(path) if broken(p) is None])) or "none"
+        raise FileNotFoundError(
+            f"resume_from_checkpoint={str(given)!r} is not a complete checkpoint: {reason}; complete ones: {others}"
+        )
+    return path
+
+
+def newer(folder: str | Path, step: int) -> list[Path]:
+    """Return the complete checkpoints in a folder that are after a step."""
+    complete = [path for path in _checkpoints(Path(folder)) if broken(path) is None]
+    return [path for path in complete if checkpoint_step(path) > step]
+
+
+def broken(checkpoint: Path) -> str | None:
+    """Return why a run cannot resume from a folder, or None if it can."""
+    if not checkpoint.is_dir():
+        return "there is no such folder"
+    if not (checkpoint / _STATE).is_file():
+        return f"it has no {_STATE}, which is written last"
+    try:
+        checkpoint_step(checkpoint)
+    except (ValueError, KeyError, TypeError) as error:
+        return f"its {_STATE} cannot be read ({error})"
+    return None
+
+
+def checkpoint_step(checkpoint: str | Path) -> int:
+    """Return the number of training steps at a checkpoint."""
+    return int(_state(checkpoint)["global_step"])
+
+
+def _state(checkpoint: str | Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((Path(checkpoint) / _STATE).read_text(encoding="utf-8"))
+    return state
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoint folders in a folder, in the order of steps."""
+    folders = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    named = ((re.fullmatch(r"checkpoint-(\d+)", path.name), path) for path in folders)
+    # sorted by number: by name checkpoint-100 would come before checkpoint-20
+    return [path for _, path in sorted((int(match[1]), path) for match, path in named if match)]
+
 
 # sizes of a rollout, and of the steps and micro-batches that it is split into
 _SIZES = ("num_generations", "num_iterations", "steps_per_generation", "per_device_train_batch_size",
@@ -54,7 +133,6 @@ MAY_CHANGE = (
     *("torch_compile", "torch_compile_backend", "torch_compile_mode", "use_liger_kernel", "liger_kernel_config"),
     *("dataset_num_proc", "precompute_ref_batch_size"),
 )
-logger = logging.getLogger(__name__)
 
 
 def fingerprint(trainer: Any) -> dict[str, Any]:
@@ -152,91 +230,173 @@ def _digest(dataset: Any) -> str | None:
     return f"{len(dataset)} tasks, {digest.hexdigest()[:12]}"
 
 
-class _Resumes:
-    """What both kinds of trainer keep and check; it comes before TRL's trainer among the bases."""
-
-    args: Any
-    state: Any
-    _load_from_checkpoint: Any
-
-    def _done(self, checkpoint: Path | None) -> bool:
-        return checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint)
-
-    def _stay(self, checkpoint: Path) -> TrainOutput:
-        """Load a run that has done all its steps; transformers would take one more."""
-        logger.warning("%s has done all of max_steps = %d: nothing to train", checkpoint, self.args.max_steps)
-        self._load_from_checkpoint(str(checkpoint))
-        self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-        return TrainOutput(checkpoint_step(checkpoint), math.nan, {})
-
-    def _loss(self) -> tuple[float, int] | None:
-        """Return the loss since the last log, and the step of that log."""
-        loss = getattr(self, "_tr_loss", None)
-        return None if loss is None else (loss.item(), getattr(self, "_globalstep_last_logged", 0))
-
-    def _restore_loss(self, kept: tuple[float, int] | None) -> None:
-        loss = getattr(self, "_tr_loss", None)
-        if kept is not None and loss is not None:
-            loss.fill_(kept[0])
-            self._globalstep_last_logged = kept[1]
+# Of TRL's and transformers' internals this class uses `_total_train_tokens`, `_metrics`, `_tr_loss`,
+# `_globalstep_last_logged`, `_save_checkpoint`, `_load_from_checkpoint`, `_save_rng_state` and `_load_rng_state`: the
+# file is written and read with the random states, before trainer_state.json is written, and before the first step.
 
 
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Yield a scratch file that becomes `path` when it is whole, so that a killed run leaves no half of one."""
-    scratch = path.with_suffix(".unfinished")
-    yield scratch
-    os.replace(scratch, path)
+class ResumesOnRows:
+    """Comes before one of TRL's trainers among the bases; each process keeps a file in a checkpoint.
 
-
-class ResumableTrainer(_Resumes, HookedGRPOTrainer):
-    """Adds exact resume to `GRPOTrainer`: each process keeps its rollout in `rollout_RANK.pt`.
-
-    Of transformers' internals this uses `_save_rng_state` and `_load_rng_state` (the file is written and read with the
-    random states, before trainer_state.json is written and before the first step is taken), `_load_from_checkpoint`,
-    `_load_best_model`, `_tr_loss` and `_globalstep_last_logged`. `trl_hooks` has those of TRL.
+    Attributes:
+        state_name: how the file of its state begins.
+        rows_digest: of the rows, kept in each checkpoint: one that was trained on other rows is not resumed. "" is not
+            checked. The settings are kept, too.
     """
 
-    _passes = 0
-    _played = (-1, 0)  # a step, and the number of groups played in it
+    state_name = "rows"
+    rows_digest = ""
+    _checked: Path | None = None
+    args: Any
+    state: Any
+    accelerator: Any
+    _metrics: dict[str, Any]
+    _total_train_tokens: int
+    _load_from_checkpoint: Any
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train from the beginning or from a checkpoint.
 
         Args:
-            resume_from_checkpoint: folder of a checkpoint, or True or "last" for the newest complete one; None takes
-                that of the settings.
-            args: as in `GRPOTrainer.train`.
-            kwargs: as in `GRPOTrainer.train`.
+            resume_from_checkpoint: folder of a checkpoint, or True or "last" for the newest complete one.
+            args: as in TRL's trainer.
+            kwargs: as in TRL's trainer.
+
+        Raises:
+            FileNotFoundError: there is no such checkpoint, or it is incomplete.
+            ValueError: the settings do not fit the checkpoint, or it was trained on other rows.
+        """
+        checkpoint = self.checked_checkpoint(resume_from_checkpoint)
+        if checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint):
+            return self.stay(checkpoint)
+        base: Any = super()
+        return base.train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+
+    def checked_checkpoint(self, given: str | Path | bool | None) -> Path | None:
+        """Return the checkpoint to resume from, as in `train`, also for what it raises."""
+        checkpoint = find_checkpoint(given, self.args.output_dir)
+        if checkpoint is not None and checkpoint != self._checked:
+            self.check_state(checkpoint, self._load_state(checkpoint))
+            self._checked = checkpoint
+        return checkpoint
+
+    def check_state(self, checkpoint: Path, state: dict[str, Any] | None) -> None:
+        """Refuse other rows, and settings that decide what is learnt; warn of other settings."""
+        kept = state or {}
+        if self.rows_digest and kept.get("rows") and kept["rows"] != self.rows_digest:
+            raise ValueError(
+                f"{checkpoint} was trained on other rows: data, prompt, protocol or tokenizer have changed. Resume "
+                "with the same ones, or start a new run with --set output_dir=FOLDER"
+            )
+        before, now = json.loads(kept.get("settings", "{}")), deciding_settings(self)
+        # another release of TRL may have other settings
+        both = {name: value for name, value in now.items() if name in before}
+        if refused := differences(before, {name: both[name] for name in both if name not in MAY_CHANGE}):
+            raise ValueError(
+                f"{checkpoint} was trained with other settings: {', '.join(refused)}. Set them back, or start a new "
+                "run with --set output_dir=FOLDER"
+            )
+        if changed := differences(before, both):
+            logger.warning("resuming %s with other settings: %s", checkpoint, ", ".join(changed))
+
+    def resume_state(self) -> dict[str, Any]:
+        """Return what TRL does not save, as plain data and tensors."""
+        return {
+            "rows": self.rows_digest,
+            "settings": json.dumps(deciding_settings(self)),
+            "tokens": self._total_train_tokens,
+            "metrics": dict(self._metrics["train"]),
+        }
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """Go on with what `resume_state` returned."""
+        self._total_train_tokens = state["tokens"]
+        self._metrics["train"].update(state["metrics"])
+
+    def stay(self, checkpoint: Path) -> TrainOutput:
+        """Load a run that has done all its steps; transformers would take one more."""
+        logger.warning("%s has done all of max_steps = %d: nothing to train", checkpoint, self.args.max_steps)
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = TrainerState.load_from_json(str(checkpoint / _STATE))
+        return TrainOutput(checkpoint_step(checkpoint), math.nan, {})
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.args.should_save:  # an older checkpoint of this name is not complete while it is overwritten
+            (Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}" / _STATE).unlink(missing_ok=True)
+        base: Any = super()
+        base._save_checkpoint(model, trial)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        base: Any = super()
+        base._save_rng_state(output_dir)
+        loss = getattr(self, "_tr_loss", None)  # since the last log
+        kept = None if loss is None else (loss.item(), getattr(self, "_globalstep_last_logged", 0))
+        path = self._state_file(output_dir)
+        scratch = path.with_suffix(".unfinished")  # a killed run leaves no half of a file
+        torch.save({**self.resume_state(), "loss": kept}, scratch)
+        os.replace(scratch, path)
+        self.accelerator.wait_for_everyone()  # trainer_state.json, written next, marks the checkpoint as complete
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        base: Any = super()
+        base._load_rng_state(checkpoint)
+        # with `ignore_data_skip` the data start from the beginning, and so does what is kept of them
+        if checkpoint is None or self.args.ignore_data_skip or (state := self._load_state(checkpoint)) is None:
+            return
+        self.restore_state(state)
+        loss = getattr(self, "_tr_loss", None)
+        if state["loss"] is not None and loss is not None:
+            loss.fill_(state["loss"][0])
+            self._globalstep_last_logged = state["loss"][1]
+
+    def _state_file(self, checkpoint: str | Path) -> Path:
+        return Path(checkpoint) / f"{self.state_name}_{self.accelerator.process_index}.pt"
+
+    def _load_state(self, checkpoint: str | Path) -> dict[str, Any] | None:
+        """Return the state of this process, or that of the first one if there were fewer processes."""
+        for path in (self._state_file(checkpoint), Path(checkpoint) / f"{self.state_name}_0.pt"):
+            if path.is_file():
+                state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+                return state
+        return None
+
+
+class ResumableTrainer(ResumesOnRows, HookedGRPOTrainer):
+    """Adds exact resume to `GRPOTrainer`: each process keeps its rollout in `rollout_RANK.pt`."""
+
+    state_name = "rollout"
+    _passes = 0
+    _played = (-1, 0)  # a step, and the number of groups played in it
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Train from the beginning or from a checkpoint; see `ResumesOnRows.train`.
 
         Raises:
             FileNotFoundError: there is no such checkpoint, or it is incomplete.
             ValueError: the checkpoint is in the middle of a rollout, and the settings change the size of rollouts; or
                 its adapters have another shape; or all steps are done and the weights are sharded.
         """
-        if resume_from_checkpoint is None:
-            resume_from_checkpoint = self.args.resume_from_checkpoint
-        checkpoint = find_checkpoint(resume_from_checkpoint, self.args.output_dir)
+        given = self.args.resume_from_checkpoint if resume_from_checkpoint is None else resume_from_checkpoint
+        checkpoint = find_checkpoint(given, self.args.output_dir)
         forget_rollout(self)  # of an earlier call
-        self._passes, self._played = 0, (-1, 0)
+        self._passes, self._played, self._checked = 0, (-1, 0), None
         if checkpoint is not None:
-            self._check_settings(checkpoint)
-            self._passes = epochs_behind(checkpoint)
+            self._passes = int(_state(checkpoint)["epoch"])
             for path in newer(checkpoint.parent, checkpoint_step(checkpoint)):
                 logger.warning("%s is newer than the checkpoint that the run resumes from; 'last' would take it", path)
+            self.checked_checkpoint(checkpoint)  # before anything is recorded
         with self.recording(checkpoint):
-            if checkpoint is not None and self._done(checkpoint):
-                return self._stay(checkpoint)
-            return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+            return super().train(checkpoint, *args, **kwargs)
 
     def recording(self, checkpoint: str | Path | None) -> contextlib.AbstractContextManager[None]:
         """Return what records the training within it; by default nothing does."""
         return contextlib.nullcontext()
 
-    def _stay(self, checkpoint: Path) -> TrainOutput:
+    def stay(self, checkpoint: Path) -> TrainOutput:
+        """Load a run that has done all its steps, and its best model if that is asked for."""
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:
             raise ValueError(f"{checkpoint} has done all of max_steps = {self.args.max_steps}: set more to continue")
-        output = super()._stay(checkpoint)
+        output = super().stay(checkpoint)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
             self._load_best_model()
         self.callback_handler.on_train_begin(self.args, self.state, self.control)
@@ -249,55 +409,26 @@ class ResumableTrainer(_Resumes, HookedGRPOTrainer):
         self._played = (self.state.global_step, first + count)
         return first
 
-    def before_checkpoint(self, folder: Path) -> None:
-        """Unmark an older checkpoint as complete before its files are overwritten."""
-        if self.args.should_save:
-            unmark(folder)
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)
-        with _replacing(self._rollout_file(output_dir)) as scratch:
-            torch.save(self._rollout_state(), scratch)
-        self.accelerator.wait_for_everyone()  # trainer_state.json, written next, marks the checkpoint as complete
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        super()._load_rng_state(checkpoint)
-        # with `ignore_data_skip` the data start from the beginning, and so does the rollout
-        if checkpoint is not None and not self.args.ignore_data_skip and (state := self._load_rollout(checkpoint)):
-            self._restore(state)
-
     def sampler_made(self, sampler: Any) -> Any:
         """Skip the passes that the checkpoint has finished."""
         for _ in range(self._passes):  # each pass draws its order from one generator
             next(iter(sampler), None)
         return sampler
 
-    def _rollout_file(self, checkpoint: str | Path) -> Path:
-        return Path(checkpoint) / f"rollout_{self.accelerator.process_index}.pt"
-
-    def _load_rollout(self, checkpoint: str | Path) -> dict[str, Any] | None:
-        """Return the state of this process, or that of the first one if there were fewer processes."""
-        for path in (self._rollout_file(checkpoint), Path(checkpoint) / "rollout_0.pt"):
-            if path.is_file():
-                state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-                return state
-        return None
-
-    def _rollout_state(self) -> dict[str, Any]:
+    def resume_state(self) -> dict[str, Any]:
         """Return what TRL does not save, as plain data and tensors."""
-        return {**rollout_state(self), "settings": json.dumps(fingerprint(self)), "loss": self._loss()}
+        return {**rollout_state(self), "settings": json.dumps(fingerprint(self))}
 
-    def _restore(self, state: dict[str, Any]) -> None:
+    def restore_state(self, state: dict[str, Any]) -> None:
+        """Go on with what `resume_state` returned."""
         restore_rollout(self, state)
-        self._restore_loss(state["loss"])
 
-    def _check_settings(self, checkpoint: Path) -> None:
+    def check_state(self, checkpoint: Path, state: dict[str, Any] | None) -> None:
         """Refuse settings that do not fit the rollout of the checkpoint, and warn about others that have changed."""
         if self.args.sync_ref_model:
             logger.warning(
                 "sync_ref_model: checkpoints do not contain the reference model; it starts from the beginning"
             )
-        state = self._load_rollout(checkpoint)
         if state is None:
             logger.warning(
                 "%s has no rollout_0.pt (it was written by another trainer, or with save_only_model): the run resumes "
@@ -326,108 +457,3 @@ class ResumableTrainer(_Resumes, HookedGRPOTrainer):
                 checkpoint_step(checkpoint),
                 ", ".join(changed),
             )
-
-
-# Of TRL's and transformers' internals this class uses `_total_train_tokens`, `_metrics`, `_tr_loss`,
-# `_globalstep_last_logged`, `_save_checkpoint`, `_save_rng_state`, `_load_rng_state` and `_load_from_checkpoint`.
-
-
-class ResumesOnRows(_Resumes):
-    """Comes before TRL's trainer among the bases of a trainer; each process keeps NAME_RANK.json in a checkpoint.
-
-    Attributes:
-        state_name: how the file of its state begins.
-        rows_digest: of the rows, kept in each checkpoint: one that was trained on other rows is not resumed. "" is not
-            checked. The settings are kept, too.
-    """
-
-    state_name = "rows"
-    rows_digest = ""
-    _checked: Path | None = None
-    accelerator: Any
-    _metrics: dict[str, Any]
-    _total_train_tokens: int
-
-    def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train from the beginning or from a checkpoint.
-
-        Args:
-            resume_from_checkpoint: folder of a checkpoint, or True or "last" for the newest complete one.
-            args: as in TRL's trainer.
-            kwargs: as in TRL's trainer.
-
-        Raises:
-            FileNotFoundError: there is no such checkpoint, or it is incomplete.
-            ValueError: the checkpoint was trained on other rows, or with other settings.
-        """
-        checkpoint = self.checked_checkpoint(resume_from_checkpoint)
-        if checkpoint is not None and self._done(checkpoint):
-            return self._stay(checkpoint)
-        base: Any = super()
-        return base.train(str(checkpoint) if checkpoint else None, *args, **kwargs)
-
-    def checked_checkpoint(self, given: str | Path | bool | None) -> Path | None:
-        """Return the checkpoint to resume from, as in `train`; ask before earlier records are overwritten.
-
-        Raises:
-            FileNotFoundError: as in `train`.
-            ValueError: as in `train`.
-        """
-        checkpoint = find_checkpoint(given, self.args.output_dir)
-        if checkpoint is not None and checkpoint != self._checked:
-            self._check_state(checkpoint)
-            self._checked = checkpoint
-        return checkpoint
-
-    def _check_state(self, checkpoint: Path) -> None:
-        """Refuse other rows, and settings that decide what is learnt; warn of other settings."""
-        file = self._state_file(str(checkpoint))
-        kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        if self.rows_digest and kept.get("rows") and kept["rows"] != self.rows_digest:
-            raise ValueError(
-                f"{checkpoint} was trained on other rows: data, prompt, protocol or tokenizer have changed. Resume "
-                "with the same ones, or start a new run with --set output_dir=FOLDER"
-            )
-        before, now = kept.get("settings", {}), deciding_settings(self)
-        # another release of TRL may have other settings
-        both = [name for name in now if name in before and before[name] != now[name]]
-        changed = {name: f"{name}: {before[name]!r} -> {now[name]!r}" for name in both}
-        if refused := [words for name, words in changed.items() if name not in MAY_CHANGE]:
-            raise ValueError(
-                f"{checkpoint} was trained with other settings: {', '.join(refused)}. Set them back, or start a new "
-                "run with --set output_dir=FOLDER"
-            )
-        if changed:
-            logger.warning("resuming %s with other settings: %s", checkpoint, ", ".join(changed.values()))
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        if self.args.should_save:  # an older checkpoint of this name is not complete while it is overwritten
-            unmark(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}")
-        base: Any = super()
-        base._save_checkpoint(model, trial)
-
-    def _save_rng_state(self, output_dir: str) -> None:
-        base: Any = super()
-        base._save_rng_state(output_dir)
-        kept = {
-            "rows": self.rows_digest,
-            "settings": deciding_settings(self),
-            "tokens": self._total_train_tokens,
-            "metrics": dict(self._metrics["train"]),
-            "loss": self._loss(),
-        }
-        with _replacing(self._state_file(output_dir)) as scratch:
-            scratch.write_text(json.dumps(kept), encoding="utf-8")
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        base: Any = super()
-        base._load_rng_state(checkpoint)
-        if checkpoint is None or not self._state_file(checkpoint).is_file():
-            return
-        kept = json.loads(self._state_file(checkpoint).read_text(encoding="utf-8"))
-        self._total_train_tokens = kept["tokens"]
-        self._metrics["train"].update(kept["metrics"])
-        self._restore_loss(kept["loss"])
-
-    def _state_file(self, folder: str) -> Path:
-        return Path(folder) / f"{self.state_name}_{self.accelerator.process_index}.json"

@@ -8,7 +8,6 @@
     _metrics, _logs, too                  amid_rollout, rollout_state, restore_rollout, forget_rollout: for checkpoints
     _step                                 micro_batch
     _get_train_sampler                    sampler_made, fresh_sampler
-    _save_checkpoint, _get_output_dir     before_checkpoint
     use_vllm, _last_loaded_step           corrects_sampling: importance weights without vLLM
     _compute_loss, beta                   before_loss: a micro-batch, as the loss will see it
     _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments
@@ -30,7 +29,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -185,9 +183,6 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
         """Return the sampler of the data set, which may be changed."""
         return sampler
 
-    def before_checkpoint(self, folder: Path) -> None:
-        """Called with the folder that a checkpoint will be written to."""
-
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return the micro-batch that the loss is computed from."""
         return inputs
@@ -285,10 +280,6 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
             yield
         finally:
             self.use_vllm = False
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        self.before_checkpoint(Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}")
-        super()._save_checkpoint(model, trial)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self._loss_inputs, beta = self.before_loss(inputs), self.beta

@@ -17,10 +17,9 @@ from trl import GRPOTrainer
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
-from arpo_trainer.training.checkpoints import find_checkpoint
 from arpo_trainer.training.evaluation import Evaluation
 from arpo_trainer.training.recorder import RunRecorder
-from arpo_trainer.training.resume import ResumableTrainer, fingerprint
+from arpo_trainer.training.resume import ResumableTrainer, find_checkpoint, fingerprint
 from tests import ready_processes
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 from tests.arpo_trainer.training.test_trainer import config
@@ -162,12 +161,13 @@ def test_other_settings_are_named(
     runs: Path, tiny_model: Any, tokenizer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = trainer_for(runs, tiny_model, tokenizer)
+    kept = runs / "parts" / "checkpoint-3"
     trainer.args.model_init_kwargs = {"dtype": "float32"}  # as a run from a file has it
-    trainer._check_settings(runs / "parts" / "checkpoint-3")
+    trainer.check_state(kept, trainer._load_state(kept))
     assert not caplog.text
     trainer.args.seed, trainer.args.algorithm = 7, "grpo"
     trainer.env.budget = dataclasses.replace(trainer.env.budget, calls=1)
-    trainer._check_settings(runs / "parts" / "checkpoint-3")
+    trainer.check_state(kept, trainer._load_state(kept))
     assert "from step 3 with other settings" in caplog.text
     assert "seed: 42 -> 7" in caplog.text
     assert "algorithm: 'aepo' -> 'grpo'" in caplog.text
