@@ -29,7 +29,31 @@ _CURES = {
 }
 
 
-class ChatModel:
+class ModelServer:
+    """A model at an OpenAI-compatible server, whose address and key come from OPENAI_BASE_URL and OPENAI_API_KEY.
+
+    Raises:
+        ValueError: `base_url` is not a valid URL.
+    """
+
+    def __init__(self, kind: str, model: str, base_url: str | None, api_key: str | None, **limits: Any) -> None:
+        address = base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI
+        self.model, self.base_url = model, checked_address(f"{kind} {model}", address)
+        self._key = api_key or os.environ.get("OPENAI_API_KEY") or ""
+        secrets = (self._key,) if self._key else ()
+        self._http = Http(f"{kind} {model}", **{"timeout": 120.0, "cures": _CURES, "secrets": secrets, **limits})
+
+    async def post(self, endpoint: str, body: Mapping[str, Any]) -> Reply:
+        """Send a request; `endpoint` is as in "/chat/completions"."""
+        # Checked only when a request is made, so that a replay needs no key.
+        if not self._key and self.base_url == _OPENAI:
+            message = "OpenAI needs a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
+            raise ServiceError(self._http.service, message)
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        return await self._http.request("POST", f"{self.base_url}{endpoint}", json=body, headers=headers)
+
+
+class ChatModel(ModelServer):
     """A model that replies to messages. Many episodes may share it, on any threads and event loops.
 
     Args:
@@ -61,13 +85,9 @@ class ChatModel:
         cache: Cache | None = None,
         kind: str = "chat",
     ) -> None:
-        self.model, self.concurrency = model, concurrency
-        address = base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI
-        self.base_url = checked_address(f"chat model {model}", address)
-        self._key = api_key or os.environ.get("OPENAI_API_KEY") or ""
+        super().__init__("chat model", model, base_url, api_key, timeout=timeout, retries=retries)
+        self.concurrency = concurrency
         self._extra, self._cache, self._kind = dict(extra or {}), cache, kind
-        secrets = (self._key,) if self._key else ()
-        self._http = Http(f"chat model {model}", timeout=timeout, retries=retries, cures=_CURES, secrets=secrets)
         self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
         self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
 
@@ -132,22 +152,17 @@ class ChatModel:
         raise AssertionError("unreachable")
 
     async def _once(self, body: Mapping[str, Any], spent: Counter[str] | None) -> str:
-        # Checked only when a request is made, so that a replay needs no key.
-        if not self._key and self.base_url == _OPENAI:
-            message = "OpenAI needs a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
-            raise ServiceError(self._http.service, message)
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        reply = (await run_on_loop(self._post(body, headers))).json()
+        reply = (await run_on_loop(self._post(body))).json()
         if spent is not None:
             spent.update(_tokens_of(reply))
         return self._text(reply)
 
-    async def _post(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> Reply:
+    async def _post(self, body: Mapping[str, Any]) -> Reply:
         """Send a request, at most `concurrency` at a time; the wait for that is not part of the time limit."""
         if self._owner != os.getpid():  # requests of the parent of os.fork hold no slots here
             self._slots, self._owner = asyncio.Semaphore(self.concurrency), os.getpid()
         async with self._slots:
-            return await self._http.request("POST", f"{self.base_url}/chat/completions", json=body, headers=headers)
+            return await self.post("/chat/completions", body)
 
     def _text(self, reply: Any) -> str:
         try:

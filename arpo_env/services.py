@@ -88,27 +88,14 @@ class Services:
     _opening: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("search_results", "result_characters", "tool_results"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
         if self.pages not in PAGES:
             raise ValueError(f"pages must be one of {', '.join(PAGES)}, not {self.pages!r}")
         if self.pages == "summaries" and not self.page_model:
             raise ValueError("pages='summaries' needs page_model=..., the name of the model that reads the pages")
         if self.page_model and self.pages != "summaries":
             raise ValueError(f"page_model={self.page_model!r} reads for pages='summaries', not for {self.pages!r}")
-        for name in ("browse", "show_images"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name} is True or False, not {getattr(self, name)!r}")
-        if self.page_reader is not None and self.pages == "snippets" and not self.browse:
-            raise ValueError(
-                "page_reader=... reads for pages='passages', pages='summaries' or browse=True, not for 'snippets'"
-            )
         if self.browse and self.page_reader is not None and not getattr(self.page_reader, "links", False):
             raise ValueError("browse=True follows links: give page_reader=PageReader(links=True, ...)")
-        if self.model_url and not any(getattr(self, name) for name in MODELS):
-            raise ValueError(f"model_url is the server of {', '.join(MODELS[:-1])} or {MODELS[-1]}; name one of them")
         self.record = self._opened_cache()
 
     def _opened_cache(self) -> Cache | None:
@@ -119,13 +106,11 @@ class Services:
         # Imported at need, here and below: an environment without external services loads none of this.
         from arpo_env.cache import Cache
 
-        if isinstance(self.cache, str | Path):
-            return Cache(self.cache, self.cache_mode or "record")
-        if not isinstance(self.cache, Cache):
-            raise ValueError(f"cache must be a file or a Cache, not {self.cache!r:.80}")
-        if self.cache_mode not in (None, self.cache.mode):
-            raise ValueError(f"cache_mode={self.cache_mode!r}, but the cache given is in mode {self.cache.mode!r}")
-        return self.cache
+        if isinstance(self.cache, Cache):
+            if self.cache_mode not in (None, self.cache.mode):
+                raise ValueError(f"cache_mode={self.cache_mode!r}, but the cache given is in mode {self.cache.mode!r}")
+            return self.cache
+        return Cache(self.cache, self.cache_mode or "record")
 
     @contextmanager
     def lending_record(self) -> Iterator[None]:
@@ -146,16 +131,13 @@ class Services:
         while hasattr(world, "tasks"):  # a LimitedSource wraps the original source
             world = world.tasks
         with self._opening:  # opened once, also if several threads ask
-            if self.search is None and hasattr(world, "passages"):
-                return self._world(world)
-            return self._configured
+            if self.search is not None or not hasattr(world, "passages"):
+                return self._configured
+            if self._world_search is None:
+                from arpo_env.search.local_search import WorldSearch
 
-    def _world(self, source: Any) -> SearchBackend:
-        if self._world_search is None:
-            from arpo_env.search.local_search import WorldSearch
-
-            self._world_search = WorldSearch(source.passages, source.seed)
-        return self._world_search
+                self._world_search = WorldSearch(world.passages, world.seed)
+            return self._world_search
 
     @functools.cached_property
     def _configured(self) -> SearchBackend:
@@ -169,39 +151,28 @@ class Services:
 
     @functools.cached_property
     def reader(self) -> PageReader | CachedPages | None:
-        """The page reader; None if only snippets are used."""
-        if self.pages == "snippets":
-            return None
-        from arpo_env.pages.reader import CachedPages, PageReader
-
-        reader = PageReader() if self.page_reader is None else self.page_reader
-        return reader if self.record is None else CachedPages(reader, self.record)
+        """The page reader of searches; None if only snippets are used."""
+        return None if self.pages == "snippets" else self._opened_reader(links=False)
 
     @functools.cached_property
     def link_reader(self) -> PageReader | CachedPages:
         """The page reader of the tool `browse`, whose pages have links."""
+        return self._opened_reader(links=True)
+
+    def _opened_reader(self, links: bool) -> PageReader | CachedPages:
         from arpo_env.pages.reader import CachedPages, PageReader
 
-        reader = PageReader(links=True) if self.page_reader is None else self.page_reader
+        reader = self.page_reader or PageReader(links=links)
         return reader if self.record is None else CachedPages(reader, self.record)
 
-    def check_reader(self, browses: bool = False) -> None:
-        """Check that the libraries for reading pages are installed, if pages are read.
-
-        Args:
-            browses: the tool `browse` reads pages.
-
-        Raises:
-            ModuleNotFoundError: a library is missing; the message says how to install it.
-        """
+    def check_reader(self, browses: bool) -> None:
+        """Check that the libraries for reading pages are installed, if pages are read; `browses` if `browse` does."""
         # A replay reads recorded pages only, and a reader of the user's own has its own needs.
         recorded = self.record is not None and self.record.mode == "replay"
-        reads = browses or self.pages != "snippets"
-        if not reads or self.page_reader is not None or recorded:
-            return
-        from arpo_env.pages.reader import check_libraries
+        if (browses or self.pages != "snippets") and self.page_reader is None and not recorded:
+            from arpo_env.pages.reader import check_libraries
 
-        check_libraries()
+            check_libraries()
 
     @functools.cached_property
     def summariser(self) -> PageSummariser | None:

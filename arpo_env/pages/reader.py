@@ -42,6 +42,7 @@ from arpo_env.worker_pool import PoolClosed, WorkerError, WorkerPool, WorkerStar
 from envs_registry.install_line import install_line
 
 if TYPE_CHECKING:
+    import httpx2
     import protego
 
 # Pages are parsed in child processes, so that a page which crashes the parser costs only itself.
@@ -257,11 +258,10 @@ _NOT_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\ufffe\uffff\ud800
 class PageReader:
     """Reads web pages. Many episodes may share one, on any event loops.
 
-    The wait for a turn is not part of `timeout` and is at most as long; parsing has a limit of its own. A child of
-    `os.fork` starts threads and processes of its own.
+    Parsing has a limit of its own. A child of `os.fork` starts threads and processes of its own.
 
     Args:
-        timeout: seconds for all connections of one page: robots.txt, redirects and body.
+        timeout: seconds for one request; twice as many for a page with its redirects and waits.
         max_bytes: of a page, decompressed.
         max_characters: of a page's text; the rest is cut off.
         per_host_per_second: maximum number of requests per host and second; a Crawl-delay can make it slower.
@@ -358,52 +358,46 @@ class PageReader:
 
     async def _follow(self, address: Address) -> FetchResult:
         """Fetch a page and follow its redirects, each of which is checked like the first address."""
+        url = address.url
         try:
-            # Twice as long, since the wait for a turn is not part of the time limit and may take as long.
+            # Twice as long as one request: for redirects, robots.txt and the wait for a turn.
             async with asyncio.timeout(2 * self.timeout) as limit, open_pages(self._limits) as client:
-                visit = _Visit(address.url, self.timeout, client)
                 for _ in range(_REDIRECTS + 1):
                     try:
-                        fetched = await self._visit(address, visit)
+                        fetched = await self._visit(address, client)
                         if fetched.location is None:
                             return fetched
                         address = parse_address(fetched.location, self._ports)
                     except PageError as error:
-                        raise visit.fault(error) from error
+                        if error.url == url:
+                            raise
+                        why = f"it redirects to {shown(error.url)}: {error.reason}"
+                        raise PageError(url, why, error.passing) from error
         except TimeoutError as error:
             # A TimeoutError of something else is no fault of the page.
             if not limit.expired():
                 raise
-            raise PageError(visit.url, TOO_SLOW, passing=True) from error
-        raise PageError(visit.url, f"it redirects more than {_REDIRECTS} times")
+            raise PageError(url, TOO_SLOW, passing=True) from error
+        raise PageError(url, f"it redirects more than {_REDIRECTS} times")
 
-    async def _visit(self, address: Address, visit: _Visit) -> FetchResult:
-        delay = await self._permission(address, visit) if self._obeys_robots else 0.0
+    async def _visit(self, address: Address, client: httpx2.AsyncClient) -> FetchResult:
+        delay = 0.0
+        if self._obeys_robots:
+            rules = await self._robots.rules(address)
+            if rules.fault:
+                raise PageError(address.url, rules.fault.reason, rules.fault.passing)
+            if not rules.allows(address.url):
+                raise PageError(address.url, "the site's robots.txt does not allow programs to read it")
+            delay = rules.delay
         try:
             await self._limiter.acquire(self.timeout, address.host, delay)
         except RateLimited as error:
             raise PageError(address.url, f"the site may be asked again in {error.seconds:.0f} s only", True) from error
         async with self._slots:
-            fetched = await fetch(visit.client, address, visit.left(), self._limits)
-        # Only the request itself counts, not the wait for a turn or a slot.
-        visit.seconds -= fetched.seconds
+            fetched = await fetch(client, address, self.timeout, self._limits)
         if fetched.location is None and not 200 <= fetched.status < 300:
             raise status_fault(address.url, fetched.status)
         return fetched
-
-    async def _permission(self, address: Address, visit: _Visit) -> float:
-        """Return the pause in seconds that the site asks for."""
-        started = time.monotonic()
-        try:
-            rules = await asyncio.wait_for(self._robots.rules(address), visit.left())
-        except TimeoutError as error:
-            raise PageError(address.url, TOO_SLOW, passing=True) from error
-        visit.seconds -= time.monotonic() - started
-        if rules.fault:
-            raise PageError(address.url, rules.fault.reason, rules.fault.passing)
-        if not rules.allows(address.url):
-            raise PageError(address.url, "the site's robots.txt does not allow programs to read it")
-        return rules.delay
 
     async def _fetch_robots(self, address: Address) -> FetchResult:
         limits = replace(self._limits, max_bytes=MAX_BYTES, any_body=True)
@@ -428,25 +422,6 @@ class PageReader:
             raise ServiceError("page parser", "too many pages wait for it; read fewer at once") from error
         except ParsingFailed as error:
             raise PageError(url, str(error)) from error
-
-
-@dataclass
-class _Visit:
-    """One read of one page: its first address, the time that is left, and the client, which keeps cookies."""
-
-    url: str
-    seconds: float
-    client: Any
-
-    def left(self) -> float:
-        if self.seconds <= 0:
-            raise PageError(self.url, TOO_SLOW, passing=True)
-        return self.seconds
-
-    def fault(self, error: PageError) -> PageError:
-        if error.url == self.url:
-            return error
-        return PageError(self.url, f"it redirects to {shown(error.url)}: {error.reason}", error.passing)
 
 
 def _kind(url: str, fetched: FetchResult) -> Kind:

@@ -530,12 +530,14 @@ def _before_space(text: str, limit: int, end: int) -> int:
     return match.start() if match else end
 
 
+SNIPPET = 1000  # characters of a hit's snippet, the part of the text around the query's words
+
+
 class LocalSearch(SearchBackend):
     """Searches an index folder. It may be shared by threads and event loops, and be pickled.
 
     Args:
         folder: made by `build_index`.
-        snippet_characters: most characters of a hit's snippet, which is the part of the text around the query's words.
 
     Raises:
         FileNotFoundError: the folder holds no index.
@@ -545,10 +547,9 @@ class LocalSearch(SearchBackend):
     name = ENGINE
     version = FORMAT
 
-    def __init__(self, folder: str | Path, snippet_characters: int = 1000) -> None:
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).resolve()
         self.info = IndexInfo.read(self.folder)
-        self._snippet_characters = snippet_characters
         self._engines: dict[int, TantivyIndex] = {}
         # Opened at once, so that a damaged index shows before an episode begins.
         with self._damage_told():
@@ -557,7 +558,7 @@ class LocalSearch(SearchBackend):
     @property
     def parameters(self) -> dict[str, Any]:
         """What determines the result besides query and k."""
-        return {"corpus": self.info.fingerprint, "snippet": self._snippet_characters}
+        return {"corpus": self.info.fingerprint, "snippet": SNIPPET}
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Search on a thread."""
@@ -575,7 +576,7 @@ class LocalSearch(SearchBackend):
         return [self._hit(passage, score, parsed) for passage, score in found]
 
     def _hit(self, passage: Passage, score: float, parsed: ParsedQuery) -> Hit:
-        snippet = best_window(passage.text, parsed.needles, self._snippet_characters)
+        snippet = best_window(passage.text, parsed.needles, SNIPPET)
         return Hit(passage.title, passage.url or passage.id, snippet, passage.date, passage.text, score)
 
     def _engine(self) -> TantivyIndex:
@@ -594,7 +595,7 @@ class LocalSearch(SearchBackend):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Open files and locks cannot be pickled; the other process opens the index itself.
-        return LocalSearch, (self.folder, self._snippet_characters)
+        return LocalSearch, (self.folder,)
 
 
 def open_local(path: str | Path) -> LocalSearch:

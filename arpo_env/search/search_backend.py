@@ -105,25 +105,12 @@ def normalise_query(text: str) -> str:
 class RecordedSearch(SearchBackend):
     """Stands in for a provider whose answers were recorded, so that no key and no network is needed.
 
-    Wrap it in `CachedSearch`; without a cache it finds nothing.
-
-    Args:
-        provider: the name that the records have, such as "bing-arpo" or "serper".
-        version: of the recording backend.
-        k: number of hits that were requested when it was recorded. Fewer may be requested now.
-        parameters: of the recording backend.
+    Wrap it in `CachedSearch`; without a cache it finds nothing. `provider` is the name that the records have, such as
+    "bing-arpo"; they hold `ARPO_RESULTS` hits for each query.
     """
 
-    def __init__(
-        self, provider: str = "bing-arpo", version: int = 1, k: int = 10, parameters: dict[str, Any] | None = None
-    ) -> None:
-        self.name, self.version = f"recorded:{provider}", version
-        self.provider, self.k, self._parameters = provider, k, dict(parameters or {})
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of the recording backend."""
-        return self._parameters
+    def __init__(self, provider: str) -> None:
+        self.name, self.provider = f"recorded:{provider}", provider
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Fail, since there is no live backend."""
@@ -157,7 +144,7 @@ class CachedSearch(SearchBackend):
         # A recording is found under the name and k of the backend that made it, whoever replays it.
         recorded = self.backend if isinstance(self.backend, RecordedSearch) else None
         provider = recorded.provider if recorded else self.name
-        asked = recorded.k if recorded else k
+        asked = ARPO_RESULTS if recorded else k
         found = await self.cache.through(
             "search",
             provider,
@@ -189,7 +176,6 @@ ARPO_PROVIDER = "bing-arpo"
 ARPO_RESULTS = 10  # the published tool kept the first ten
 _NOTHING = "No search results found."
 _LINE = re.compile(r"Page \d+: (.*)")
-_LEAK = re.compile(r"</?(search|result|think|python|answer|query)>|<\|")
 
 
 @dataclass(frozen=True)
@@ -199,9 +185,6 @@ class ArpoImport:
     entries: int  # entries in the file
     records: int  # records written; fewer if queries are equal after normalisation
     collisions: int  # entries whose normalised query was already present; the first one is kept
-    prefixed: int  # queries that begin with "search query:"
-    leaked: int  # queries that contain tags, that is model text after the end of the query; they are kept unchanged
-    nothing: int  # entries without results
 
 
 def import_arpo_json(cache: Cache, path: str | os.PathLike[str], provider: str = ARPO_PROVIDER) -> ArpoImport:
@@ -222,9 +205,6 @@ def import_arpo_json(cache: Cache, path: str | os.PathLike[str], provider: str =
         entries=len(entries),
         records=cache.store.put(records),
         collisions=len(entries) - len(found),
-        prefixed=sum(query.casefold().startswith("search query:") for query in entries),
-        leaked=sum(bool(_LEAK.search(query)) for query in entries),
-        nothing=sum(text == _NOTHING for text in entries.values()),
     )
 
 

@@ -25,24 +25,18 @@ MOST_QUERIES = 4096
 _log = logging.getLogger(__name__)
 
 
-class BadRequest(ValueError):
-    """Raised when a request is not valid; the text is the reason."""
-
-
 async def retrieve(backend: SearchBackend, request: Any) -> dict[str, Any]:
     """Answer one `/retrieve` request."""
     if not isinstance(request, dict):
-        raise BadRequest("the body has to be a JSON object")
+        raise ValueError("the body has to be a JSON object")
     queries, topk, scored = request.get("queries"), request.get("topk") or DEFAULT_TOPK, request.get("return_scores")
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise BadRequest("'queries' has to be a list of strings")
+        raise ValueError("'queries' has to be a list of strings")
     if len(queries) > MOST_QUERIES:
-        raise BadRequest(f"{len(queries)} queries; at most {MOST_QUERIES} are taken at once")
+        raise ValueError(f"{len(queries)} queries; at most {MOST_QUERIES} are taken at once")
     # bool is a subclass of int: true would pass for 1.
     if isinstance(topk, bool) or not isinstance(topk, int) or not 0 < topk <= MOST_TOPK:
-        raise BadRequest(f"'topk' has to be a whole number up to {MOST_TOPK}, or null")
-    if not isinstance(scored, bool | None):
-        raise BadRequest("'return_scores' has to be true or false")
+        raise ValueError(f"'topk' has to be a whole number up to {MOST_TOPK}, or null")
     found = await run_on_loop(_search(backend, queries, topk))  # which all users of a backend share
     show = _scored if scored else _document
     return {"result": [[show(hit) for hit in hits] for hits in found]}

@@ -307,13 +307,7 @@ RESERVED = ("reset", "step", "state", "close")  # methods of an environment
 class McpTool(SharedTool):
     """One tool of an MCP server; created by `mcp_tools`.
 
-    Args:
-        server: the server.
-        tool: the tool as listed by the server: {"name", "description", "parameters"}.
-        record: cache of the server's answers.
-        name: name under which the model calls the tool.
-        timeout: time limit of one call in seconds.
-        stateless: calls do not depend on each other, so a call that lost its connection is repeated once on a new one.
+    `stateless`: calls do not depend on each other, so a call that lost its connection is repeated once on a new one.
     """
 
     voids = keeps_time = True

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 ToolName = str | Callable[..., Any]
 MCP = "mcp:"
 _NAMES = ("python", "search", "read_file", "browse", "go", "tool_search")
+# options that serve one tool; without it they do nothing
+_SERVED = {"search": "search", "show_images": "read_file", "result_model": "tool_search"}
 _OPENING = threading.Lock()
 _OUTSIDE_SECONDS = 60.0  # minimum time limit of a search or an MCP call
 
@@ -65,23 +67,13 @@ class Toolbox:
                 made[tool.name] = tool
         for tool in made.values():
             tool.reserved = frozenset(made)
-        if self.services.search is not None and "search" not in made:
-            names = ", ".join(made) or "none"
-            raise ValueError(
-                f"search= is given, but there is no search tool (tools: {names}); add tools=['search', ...], or leave "
-                "it out (the variable ARPO_SEARCH is for all environments that have one)"
-            )
-        if self.services.show_images and "read_file" not in made:
-            raise ValueError(
-                "show_images=True shows pictures among attached files, but there is no tool read_file: take tasks with "
-                "files (files=True for GAIA), or add tools=['read_file', ...]"
-            )
-        # without any tools there are no results; `arpo synth` plays its questions like that, too
-        if self.services.result_model and made and "tool_search" not in made:
-            raise ValueError(
-                f"result_model={self.services.result_model!r} condenses results of tools that tool_search found, which "
-                f"is not among the tools ({', '.join(made)}); add tools=['tool_search', ...]"
-            )
+        for option, tool_name in _SERVED.items():
+            # without any tools nothing is asked for; `arpo synth` plays its questions like that, too
+            if made and getattr(self.services, option) and tool_name not in made:
+                raise ValueError(
+                    f"{option}= is given, but there is no tool {tool_name} (tools: {', '.join(made)}); add "
+                    f"tools=[{tool_name!r}, ...], or leave it out"
+                )
         return made
 
     def _tools(self, entry: ToolName) -> Sequence[Tool]:

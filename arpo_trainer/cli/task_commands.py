@@ -340,8 +340,7 @@ def import_records(file: CacheFile, source: Path, /, *, provider: str | None = N
         found = import_arpo_json(records, source, provider or ARPO_PROVIDER)
         sys.stdout.write(
             f"{found.entries} searches, {found.records} records of {provider or ARPO_PROVIDER}: {found.collisions} "
-            f"were equal to others once normalised, {found.prefixed} began with 'search query:', {found.leaked} hold "
-            f"leaked model text, {found.nothing} found nothing\n"
+            "were equal to others once normalised\n"
         )
     records.close()
 

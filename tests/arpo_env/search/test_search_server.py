@@ -102,7 +102,6 @@ def test_topk_null_and_zero_are_three(url: str, topk: int | None, count: int) ->
         ('{"queries": ["x"], "topk": -1}', "'topk'"),
         ('{"queries": ["x"], "topk": "3"}', "'topk'"),
         ('{"queries": ["x"], "topk": 1000000}', "'topk'"),
-        ('{"queries": ["x"], "return_scores": "yes"}', "'return_scores'"),
         (json.dumps({"queries": ["x"] * 4097}), "4097 queries"),
     ],
 )

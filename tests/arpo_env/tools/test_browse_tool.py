@@ -195,5 +195,3 @@ def test_the_option_adds_the_tool_and_travels(tmp_path: Path) -> None:
     assert list(pickle.loads(pickle.dumps(env.factory))().tools) == ["search", "python", "browse"]
     with pytest.raises(ValueError, match=r"give page_reader=PageReader\(links=True"):
         walker(site, tmp_path, page_reader=PageReader())
-    with pytest.raises(ValueError, match="browse is True or False, not 'yes'"):
-        walker(site, tmp_path, browse="yes")

@@ -81,5 +81,5 @@ def test_a_model_that_writes_too_much_is_cut_and_one_that_writes_nothing_voids_t
 
 
 def test_a_model_without_tool_search_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"result_model='m'.*add tools=\['tool_search'"):
+    with pytest.raises(ValueError, match=r"result_model= is given.*add tools=\['tool_search'"):
         ToolEnv("arpo/Arithmetic-v0", result_model="m").reset(seed=0)
