@@ -266,7 +266,14 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
     ) -> tuple[str, dict[str, Any]]:
         """Asynchronous `reset`."""
         super().reset(seed=seed)
-        task = self._chosen_task(options or {})
+        chosen = options or {}
+        check_reset_options(chosen, self.tasks)
+        index = chosen.get("index")
+        # an endless source has a task for every number, so that any range will do
+        most = self.tasks.size or 2**31
+        task: Task = chosen.get("task") or self.tasks.task(
+            int(self.np_random.integers(most)) if index is None else int(index)
+        )
         check_task(task)
         # There is no episode until every tool is reset: after a failure `step` raises instead of going on.
         self._episode = None
@@ -343,16 +350,6 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         except UnknownOptionError as error:
             form, otherwise = "; did you mean {!r} of ToolEnv?", ", besides those of ToolEnv"
             raise ValueError(f"{error}{nearest_hint(error.option, _OPTIONS, form, otherwise)}") from error
-
-    def _chosen_task(self, options: Mapping[str, Any]) -> Task:
-        check_reset_options(options, self.tasks)
-        if isinstance(given := options.get("task"), Task):
-            return given
-        index = options.get("index")
-        # an endless source has a task for every number, so that any range will do
-        most = self.tasks.size or 2**31
-        task: Task = self.tasks.task(int(self.np_random.integers(most)) if index is None else int(index))
-        return task
 
     def _check_reward(self) -> None:
         if self.protocol.native and any(term.name == "reference" for term in self.rewards.terms):

@@ -17,7 +17,6 @@ A failing term voids the sample (`GradingError`); it is never scored as 0.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import re
@@ -334,7 +333,7 @@ def deepagent_reward(
                 "arpo/TMDB-v0 or arpo/APIBank-v0, or stored episodes in which it counted them, with the component "
                 "right_calls; elsewhere give correct: executed, or MODULE:NAME of a function"
             )
-        check = functools.partial(_counted, count)
+        check = lambda episode: [count(episode)]  # noqa: E731  (the number of right calls as the sum that it is)
     elif correct not in (None, "executed"):
         named = isinstance(correct, str)
         check = load_object(correct, "correct: executed, gold or MODULE:NAME, not") if named else correct
@@ -345,11 +344,6 @@ def _own_function(own: Any, name: str) -> Callable[[Episode], Any] | None:
     """Return the function of a term of the environment's reward; None if it has a weight alone, or no such term."""
     term = own.get(name) if isinstance(own, Mapping) else None
     return None if term is None or isinstance(term, int | float) else _term(name, term).function
-
-
-def _counted(count: Callable[[Episode], float], episode: Episode) -> list[float]:
-    """Return the number of right calls as the sum that it is."""
-    return [count(episode)]
 
 
 async def grade_episode(episode: Episode, well_formed: bool, grader: Grader, rewards: Rewards) -> Grade:

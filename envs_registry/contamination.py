@@ -28,6 +28,7 @@ OVERLAP = ("refuse", "drop", "allow")
 """What `keep_apart` may do."""
 GRAM = 13  # words; the customary length, as in the GPT-3 report
 NEAR = 0.5  # share of the shorter question's grams
+_KEPT = {"Lu", "Ll", "Lt", "Lm", "Lo", "Nd", "Nl", "No", "Mn", "Mc", "Me", "Sm"}  # categories of Unicode
 _WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
 
 _log = logging.getLogger(__name__)
@@ -62,13 +63,9 @@ def question_key(question: str) -> str:
     """Return the normalised form by which questions are compared: letters, marks, numbers and their signs."""
     folded = _THOUSANDS.sub("", _DASHES.sub("-", unicodedata.normalize("NFKC", question).casefold()))
     signs = {match.start() for match in _SIGNS.finditer(folded)}
-    kept = (letter if n in signs or _means_something(letter) else " " for n, letter in enumerate(folded))
+    # besides signs: letters, numbers, marks and mathematical symbols
+    kept = (c if n in signs or unicodedata.category(c)[:2] in _KEPT else " " for n, c in enumerate(folded))
     return _BETWEEN_NUMBERS.sub("", "".join(kept))
-
-
-def _means_something(letter: str) -> bool:
-    category = unicodedata.category(letter)
-    return category[0] in "LNM" or category == "Sm"
 
 
 def overlap(train_source: TaskSource, eval_source: TaskSource) -> Overlap:

@@ -96,7 +96,16 @@ class _ChatTemplate:
 
     def well_formed(self, turns: Sequence[str]) -> bool:
         """Return whether every thought is closed and the model wrote no tool result itself."""
-        return all(self._turn_well_formed(turn) for turn in turns)
+        for turn in turns:
+            position = _prompted_thought_end(turn)
+            while tag := _THINK.search(turn, position):
+                end = turn.find("</think>", tag.end()) if tag[0] == "<think>" else -1
+                if end < 0 or turn.find(self._result, position, tag.start()) >= 0:
+                    return False
+                position = end + len("</think>")
+            if turn.find(self._result, position) >= 0:
+                return False
+        return True
 
     def _read(self, text: str, tools: Sequence[JsonSchema] | None) -> tuple[Action, int]:
         """Return the action, and where its calls begin; without `tools` any name and any arguments are a call."""
@@ -121,7 +130,10 @@ class _ChatTemplate:
                 calls.append(read)
             else:
                 raise UnreadableCall("a call was closed but not opened; write its opening tag first")
-        return ToolCalls(tuple(calls)) if calls else _answer(text[visible:].strip()), start
+        if calls:
+            return ToolCalls(tuple(calls)), start
+        rest = text[visible:].strip()
+        return boxed_answer(rest) if rest else Nothing(), start
 
     def _thought_end(self, text: str, position: int) -> int:
         end = text.find("</think>", position)
@@ -147,15 +159,6 @@ class _ChatTemplate:
     def _unmarked_call(self, text: str, position: int, tools: Sequence[JsonSchema] | None) -> ToolCall | None:
         """Return the call if the rest of the turn is a call without marks."""
         return None
-
-    def _turn_well_formed(self, turn: str) -> bool:
-        position = _prompted_thought_end(turn)
-        while tag := _THINK.search(turn, position):
-            end = turn.find("</think>", tag.end()) if tag[0] == "<think>" else -1
-            if end < 0 or turn.find(self._result, position, tag.start()) >= 0:
-                return False
-            position = end + len("</think>")
-        return turn.find(self._result, position) < 0
 
 
 class Hermes(_ChatTemplate):
@@ -209,10 +212,6 @@ def _prompted_thought_end(text: str) -> int:
     """Return the end of a thought that was opened in the prompt; 0 if there is none."""
     first = _THINK.search(text)
     return first.end() if first and first[0] == "</think>" else 0
-
-
-def _answer(visible: str) -> Action:
-    return boxed_answer(visible) if visible else Nothing()
 
 
 # `WebSailor`: the format of the WebSailor checkpoints (arXiv 2507.02592): Hermes calls, `<answer>` for the answer.

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -138,13 +137,10 @@ class Document:
 
 
 class KeptLines:
-    """Lines of the parts of a document that are made once, when they are first read.
+    """Lines of the parts of a document that are made once, when they are first read, by `make` of part i, from 0."""
 
-    At most `room` characters are kept, of all parts; what follows is made at each reading.
-    """
-
-    def __init__(self, make: Callable[[int], Iterable[str]], room: int) -> None:
-        self._make, self._room = make, room
+    def __init__(self, make: Callable[[int], Iterable[str]]) -> None:
+        self._make = make
         self._parts: dict[int, tuple[list[str], Iterator[str]]] = {}  # lines so far, and those to come
 
     def __call__(self, part: int) -> Iterator[str]:
@@ -152,16 +148,10 @@ class KeptLines:
         if part not in self._parts:
             self._parts[part] = [], iter(self._make(part))
         known, coming = self._parts[part]
-        for number in itertools.count():
-            if number == len(known):
-                if self._room <= 0:
-                    yield from itertools.islice(self._make(part), number, None)
-                    return
-                if (line := self._next(part, coming)) is None:
-                    return
-                known.append(line)
-                self._room -= len(line)
-            yield known[number]
+        yield from known
+        while (line := self._next(part, coming)) is not None:
+            known.append(line)
+            yield line
 
     def _next(self, part: int, coming: Iterator[str]) -> str | None:
         try:
@@ -201,15 +191,12 @@ def view(document: Document, part: str, line: int, characters: int) -> View:
             shown += [heading, text] if heading else [text]
             left, heading = left - needed, ""
         if number < start and start > 1:
-            raise UnreadableFile(f"there are only {number} lines{_of(document, index)}; line={line} is past the end")
+            where = f" in {document.unit} {document.names[index]}" if document.unit else ""
+            raise UnreadableFile(f"there are only {number} lines{where}; line={line} is past the end")
         if number == 0 and document.unit:
             shown.append(f"{heading} (no text)")
             left -= len(shown[-1]) + 1
     return View("\n".join(shown))
-
-
-def _of(document: Document, index: int) -> str:
-    return f" in {document.unit} {document.names[index]}" if document.unit else ""
 
 
 def _index(document: Document, part: str) -> int:

@@ -445,7 +445,6 @@ _READERS: dict[str, Callable[[bytes], Document]] = {
 _LONGEST_LABEL = 1000  # characters
 _LEAST_ROOM = 200  # characters of text, however long the label is
 _KEPT_FILES = 2  # Office files that stay open, since a reader comes back for the next piece
-_KEPT_CHARACTERS = 16_000_000  # of the lines of each
 
 
 def extract(job: dict[str, Any]) -> dict[str, Any]:
@@ -526,7 +525,7 @@ def _office_document(kind: str, data: bytes) -> Document:
     if total > 4 * MOST_BYTES:
         raise UnreadableFile(f"it is too large: {total:,} bytes unpacked, and at most {4 * MOST_BYTES:,} are read")
     document = _READERS[kind](data)
-    return replace(document, lines=KeptLines(document.lines, _KEPT_CHARACTERS))
+    return replace(document, lines=KeptLines(document.lines))
 
 
 def main(seconds: float, memory: int) -> None:
