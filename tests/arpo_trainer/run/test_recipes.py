@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from arpo_env import ToolEnv
-from arpo_env.rewards import DeepAgentRewards
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.run.arguments import RunArguments, batch_settings, save_adapters, split_settings
 from arpo_trainer.run.recipes import RECIPES, read_settings
 from arpo_trainer.run.train import TrainingRun
 from envs_registry import get_spec
+from envs_registry.generated.multihop import MultiHopSource
 from tests.conftest import tiny_llama
 from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
@@ -133,19 +132,6 @@ def test_a_published_run_has_its_numbers(name: str, monkeypatch: pytest.MonkeyPa
     assert config.initial_rollouts == first
 
 
-def test_the_toolpo_recipe_takes_its_right_calls_from_the_tasks() -> None:
-    run = split_settings(read_settings("toolpo-qwq-32b-toolworld", []))[0]
-    env = ToolEnv(run.env, **run.env_kwargs)
-    assert isinstance(env.rewards, DeepAgentRewards)
-    env.reset(options={"index": 0})
-    [first, *_] = env.tasks.steps(0)
-    env.step(f"<tool_search>{first.query}</tool_search>")  # finding a tool is no right call
-    env.step(f"<tool_call>{json.dumps({'name': first.tool, 'arguments': first.arguments})}</tool_call>")
-    parts = env.step("\\boxed{nothing}")[-1]["reward_components"]
-    assert (parts["success"], parts["action"]) == (0.0, 1.0)
-    env.close()
-
-
 # the others differ from one of these in numbers alone, which the tests above read
 BUILT = (*ON_CPU, *OURS, "arpo-qwen3-14b-deepsearch", "dapo-qwen2.5-7b-reasoning")
 
@@ -190,6 +176,18 @@ def test_adapters_are_saved_alone_and_merged(folder: Path, isolation: str, tmp_p
     torch.testing.assert_close(merged, trained, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(on_base, trained, atol=1e-4, rtol=1e-4)
     assert len(AutoTokenizer.from_pretrained(tmp_path / "model")) == base.config.vocab_size
+
+
+@pytest.mark.parametrize("name", ["multihop-cpu", "arpo-qwen3-8b-multihop-lora"])
+def test_multihop_is_evaluated_in_another_world(name: str) -> None:
+    settings = read_settings(name)
+    trained = {
+        key: settings["env_kwargs"][key] for key in ("level", "world_size", "seed") if key in settings["env_kwargs"]
+    }
+    held_out = {key: value for key, value in settings["eval_env_kwargs"].items() if key in ("seed", "split", "level")}
+    worlds = [MultiHopSource(**trained).world, MultiHopSource(**{**trained, **held_out}).world]
+    names = [{name.casefold() for thing in world.things for name in thing.names} for world in worlds]
+    assert not names[0] & names[1]
 
 
 def test_the_papers_batch_in_trl_s_terms() -> None:

@@ -110,37 +110,6 @@ def test_overlapping_tasks_are_refused_dropped_or_kept_on_demand(
     assert ("2 of 4 evaluation tasks are trained on" in caplog.text) == (overlap != "refuse")
 
 
-def endless(overlap: str, **evaluation: Any) -> TrainingRun:
-    """A run that trains on the first 8 tasks of an endless source and evaluates on 3 of it."""
-    run = RunArguments(env_kwargs={"level": 1}, eval_env_kwargs=evaluation, eval_tasks=3, overlap=overlap)
-    sizes = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4}
-    return TrainingRun(run, ARPOConfig(output_dir="out", use_cpu=True, bf16=False, **sizes), {})
-
-
-def test_an_endless_source_is_compared_as_far_as_it_is_trained_on() -> None:
-    run = endless("refuse", level=1)  # which takes the default's place: the split is train again
-    with pytest.raises(ValueError, match="3 of 3 evaluation tasks are trained on"):
-        run.environments.check(run.args)
-    for run, left in ((endless("refuse", split="test"), None), (endless("drop", level=1), 5)):
-        run.environments.check(run.args)
-        assert run.environments.train.tasks.size == left
-
-
-def test_a_run_without_a_search_or_judge_is_refused_before_anything_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("ARPO_SEARCH", raising=False)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"question": "Who?", "answer": "Ada"}\n')
-    settings = {"env_kwargs": {"data": str(rows)}, "output_dir": str(tmp_path / "out"), "bf16": False}
-    with pytest.raises(RuntimeError, match="no search is configured: set ARPO_SEARCH"):
-        train({**settings, "env": "arpo/HotpotQA-v0", "eval_env_kwargs": {}})
-    with pytest.raises(ValueError, match="scorer='judge' needs a chat model"):
-        train({**settings, "env": "arpo/SimpleQA-v0", "eval_env_kwargs": {}})
-    assert not (tmp_path / "out").exists()
-
-
 def test_cold_starts_are_kept_apart_by_their_settings() -> None:
     one = cold_start_folder(RunArguments(), "m", "p", 0)
     assert one == cold_start_folder(RunArguments(eval_tasks=3), "m", "p", 0)

@@ -52,7 +52,7 @@ def rows_file(form: str, folder: Path, tokenizer: Any, count: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("form", "rows"), [("sharegpt", 400), ("messages", 100), ("traces", 100)])
+@pytest.mark.parametrize(("form", "rows"), [("sharegpt", 200), ("traces", 100)])
 def test_the_loss_falls(form: str, rows: int, model: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
     path = rows_file(form, tmp_path, byte_tokenizer, rows)
     settings = {"model": str(model), "data": str(path), "output_dir": str(tmp_path / "out"), "max_steps": 15}
