@@ -37,7 +37,7 @@ _SAME_CODE = (
     "test_sandbox_pool",
     "test_sandbox_strict_forks",
 )
-_SAME_CODE_TOO = ("test_a_tree_of_depth_ten", "test_the_client_keeps_no_descriptors", "test_a_thousand_sessions")
+_SAME_CODE_TOO = ("test_a_tree_of_depth_ten", "test_the_client_keeps_no_descriptors", "test_many_sessions")
 _IN_EACH = ("test_an_open_figure_is_a_picture",)  # matplotlib, from the packages that a backend mounts
 
 # what of the backend "http", which has a client of its own, is tested each time

@@ -74,16 +74,6 @@ area[:3], area.size(), isinstance(area, mmap.mmap), len(private), found
 """,
         "(b'ab\\x00', 8388608, True, 4096, True)",
     ),
-    "asyncio_with_a_subprocess": (
-        """
-import asyncio
-async def shell():
-    process = await asyncio.create_subprocess_exec("/bin/sh", "-c", "echo out; exit 3", stdout=asyncio.subprocess.PIPE)
-    return (await process.communicate())[0], process.returncode
-asyncio.run(shell())
-""",
-        "(b'out\\n', 3)",
-    ),
     "subprocess": (
         """
 import subprocess, sys
@@ -118,15 +108,6 @@ signal.signal(signal.SIGALRM, signal.SIG_DFL)
 len(seen)
 """,
         "1",
-    ),
-    "processes_of_its_own_signalled": (
-        """
-import signal, subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
-child.terminate()
-child.wait(5)
-""",
-        "-15",
     ),
 }
 
@@ -204,19 +185,6 @@ time.sleep(0.05)
         for copy in python.fork(3):
             with copy:
                 assert copy.run("log.warning('z'); print('heard')", timeout=5).stdout == "heard\n"
-
-
-def test_a_fork_beside_a_subprocess_and_its_pipe(isolated: Sandbox) -> None:
-    setup = """
-import subprocess, sys
-code = "import sys\\nfor line in sys.stdin: print(line.strip()[::-1], flush=True)"
-child = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True)
-"""
-    with isolated.interpreter_sync(setup) as python:
-        (copy,) = python.fork(1)
-        assert copy.run("6 * 7").value == "42"
-        copy.close()
-        assert python.run("6 * 7").value == "42"  # whether its helper lives on is told by `lost_on_fork`
 
 
 def test_output_of_what_a_fork_copied_is_the_copys_own(isolated: Sandbox) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import resource
 import shlex
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -39,7 +37,6 @@ def test_the_words_of_the_server_arrive_as_they_are(server: list[str]) -> None:
         ("no-such-program", "no-such-program does not start"),
         ("false", "has not started the server: its process ended with code 1"),
         ("sh -c 'echo wrong door; echo no such host >&2; exit 255'", "it wrote 'wrong door'.*code 255: no such host"),
-        ("sh -c 'exec sleep 987.5'", "has not answered within 0.5 s"),
         ("bash -c 'sleep 987.5; true'", "has not answered within 0.5 s"),
         ("sh -c 'sleep 987.5 & exit'", "has not answered within 0.5 s"),
     ],
@@ -65,20 +62,6 @@ def test_a_command_starts_in_the_directory_of_this_program(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SandboxError, match="code 3: at home"):
         Sandbox.open_sync("command", command="./start.sh")
-
-
-def test_a_command_starts_in_a_program_with_many_open_files() -> None:
-    code = """
-import os, resource
-from sandbox import Sandbox
-resource.setrlimit(resource.RLIMIT_NOFILE, (1200, 1200))
-kept = [os.dup(0) for _ in range(1100)]
-Sandbox.open_sync("command", command="sh -c 'echo here >&2; exit 3'")
-"""
-    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 1200:
-        pytest.skip("this machine allows fewer")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "code 3: here" in done.stderr
 
 
 def test_the_words_of_a_command_that_ends_early_are_shown() -> None:

@@ -42,10 +42,5 @@ def test_no_environment_variable_of_the_client_is_visible(isolated: Sandbox, mon
     ]
 
 
-def test_multiprocessing_works(python: SyncInterpreter) -> None:
-    code = "import multiprocessing\nwith multiprocessing.Pool(2) as pool: print(pool.map(abs, [-1, -2]))"
-    assert python.run(code).stdout == "[1, 2]\n"
-
-
 def test_other_directories_have_no_names(python: SyncInterpreter) -> None:
     assert "Permission denied" in str(python.run("import os; [os.listdir(f'/slots/{k}') for k in range(64)]").error)

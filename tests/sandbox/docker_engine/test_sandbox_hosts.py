@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +16,7 @@ import pytest
 from sandbox_under_test import LIMITS, open_or_skip
 from ssh_server import free_port, ssh_server
 
-from sandbox import Sandbox, SandboxUnavailable, SessionLost, check_docker, docker_engine
+from sandbox import Sandbox, SandboxUnavailable, check_docker, docker_engine
 from sandbox.docker_engine import hosts_of
 
 _SOCKET = "/var/run/docker.sock"
@@ -85,60 +82,6 @@ def test_names_of_no_engine_are_refused(hosts: Any) -> None:
 def test_hosts_are_for_docker_only() -> None:
     with pytest.raises(ValueError, match="docker backend"):
         Sandbox("bubblewrap", hosts=["unix:///var/run/docker.sock"])
-
-
-class Relay:
-    """A name for an engine that can be made to go away, as a restart of its daemon does."""
-
-    def __init__(self, engine: str, path: Path) -> None:
-        self._engine, self.path = engine, path
-        self.start()
-
-    def start(self) -> None:
-        self._open: list[socket.socket] = []
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(self.path))
-        self._listener.listen()
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
-
-    def stop(self) -> None:
-        self.path.unlink()
-        for one in [self._listener, *self._open]:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                here, _ = listener.accept()
-                there = socket.socket(socket.AF_UNIX)
-                there.connect(self._engine)
-                self._open += [here, there]
-                for pair in ((here, there), (there, here)):
-                    threading.Thread(target=self._copy, args=pair, daemon=True).start()
-
-    def _copy(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
-
-
-@pytest.mark.docker
-def test_an_engine_that_goes_away_and_comes_back(engine: str, tmp_path: Path) -> None:
-    relay = Relay(engine, tmp_path / "relay.sock")
-    with Sandbox("docker", LIMITS, hosts=[f"unix://{relay.path}"], containers=1, wait=30) as sandbox:
-        python = sandbox.interpreter_sync("x = 1")
-        relay.stop()
-        with pytest.raises(SessionLost):
-            python.run("x")
-        timer = threading.Timer(2, relay.start)
-        timer.start()
-        python.restart()
-        assert python.run("x").value == "1"
-        assert sandbox.stats()["lost"] == 1
-    relay.stop()
 
 
 @pytest.fixture

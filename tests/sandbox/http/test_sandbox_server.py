@@ -91,14 +91,6 @@ def test_a_request_that_is_sent_again_is_not_run_again(url: str) -> None:
     post(url, f"{path}/close")
 
 
-@pytest.mark.parametrize("number", [0, 7])
-def test_numbers_may_begin_anywhere(url: str, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    monkeypatch.setattr(session_api, "LONGEST_WAIT", 5.0)
-    path = opened(url)
-    assert post(url, f"{path}/run", code="6 * 7", number=number).json().get("value") == "42"
-    post(url, f"{path}/close")
-
-
 def test_a_session_that_is_asked_for_twice_is_opened_once(url: str, inner: Sandbox) -> None:
     before = inner.stats()["opened"]
     assert len({opened(url, key="the same", lease="twice") for _ in range(3)}) == 1
@@ -137,13 +129,6 @@ def test_the_quota_of_a_client_counts_sessions_and_not_forks(url: str) -> None:
             other.interpreter_sync()
         assert post(url, "/run_code", "bob-token", code="1").status_code == 504
     assert post(url, "/run_code", "bob-token", code="1").json()["message"] == ""
-
-
-def test_a_quota_below_the_clients_own_number_wears_nothing_out(url: str) -> None:
-    with Sandbox(url, LIMITS, token="bob-token", sessions=64) as sandbox:
-        for _ in range(3):
-            sandbox.interpreter_sync().close()
-        assert sandbox.stats()["recycled"] == 0
 
 
 def test_who_waits_for_a_full_server_gives_up_in_time_and_takes_nothing() -> None:
@@ -286,7 +271,6 @@ def test_limits_that_the_server_does_not_have_are_named(url: str) -> None:
     [
         "http://any:sec/ret@box:8080",
         "http://any:sec?ret@box",
-        "http://any:se,cr#et@box,http://box2:no",
         "http://any:secret@[::1",
         "htp://any:secret@box",
     ],
@@ -301,9 +285,7 @@ def test_no_message_has_a_token_even_of_a_malformed_address(address: str) -> Non
 @pytest.mark.parametrize(
     ("address", "options", "message"),
     [
-        ("http://", {}, "is not the address"),
         ("http://box:80,box2:80", {}, "is not the address"),
-        ("http://box:no", {}, "is not the address"),
         ("http://box/?a=1", {}, "is not the address"),
         ("http://u:one@box,http://u:two@box2", {}, "different tokens"),
         ("http://box", {"token": "two words"}, "visible ASCII"),
@@ -349,13 +331,11 @@ def test_a_file_of_tokens_that_others_can_read_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("action", "fields"),
     [
-        ("run", {"code": 3}),
         ("run", {"code": "1", "timeout": -1}),
         ("run", {"code": "1", "number": "x"}),
         ("fork", {"n": 0}),
         ("put", {"path": "../a", "data": ""}),
         ("put", {"path": "a", "data": "?"}),
-        ("get", {"path": "a", "offset": -1}),
         ("ls", {"path": "/etc"}),
     ],
 )
@@ -373,17 +353,6 @@ def test_the_openapi_document_has_every_path_and_no_other(url: str) -> None:
     actions = {path.rpartition("/")[2] for path in document["paths"] if "{session}" in path}
     assert actions == {*api._actions, "interrupt", "close"}
     assert {path for path in document["paths"] if "{session}" not in path} == set(api._others)
-
-
-def test_a_server_does_not_serve_another_one() -> None:
-    with pytest.raises(ValueError, match="choose a backend of this machine"):
-        serve(backend="http://127.0.0.1:1")
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
-def test_an_idle_time_that_is_not_positive_is_refused(seconds: float) -> None:
-    with pytest.raises(ValueError, match="idle time-out"):
-        make_server(None, port=0, idle_seconds=seconds)  # type: ignore[arg-type]
 
 
 def test_an_address_that_cannot_be_listened_on_is_named(url: str) -> None:

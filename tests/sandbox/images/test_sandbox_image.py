@@ -5,7 +5,6 @@ from __future__ import annotations
 import ensurepip
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
 from sandbox_under_test import open_or_skip
 
@@ -255,19 +253,6 @@ def test_an_image_on_a_base_has_the_profile_and_is_root_for_the_supervisor(clien
         assert python.run("import os; os.getcwd()").value == "'/work'"
         (copy,) = python.fork()
         assert copy.run("import tempfile; tempfile.gettempdir()").value == "'/work'"
-
-
-def test_the_python_of_a_distribution_can_be_copied_too(client: Any) -> None:
-    debian = Path("/usr/bin/python3")
-    code = "import docker, sys; sys.exit(sys.version_info < (3, 11))"
-    places = [Path(module.__file__ or "").parents[1] for module in (profiles, docker)]
-    paths = {"PYTHONPATH": ":".join(map(str, places)), "PATH": "/usr/bin:/bin"}
-    if not debian.exists() or subprocess.run([debian, "-c", code], env=paths, check=False).returncode:
-        pytest.skip("NOT TESTED: /usr/bin/python3 is not here, or too old")
-    code = "import sandbox; print(sandbox.build_image())"
-    environment = {**os.environ, **paths}
-    tag = subprocess.run([debian, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
-    assert run_in(client, tag.strip(), "import sympy; print(sympy.factorint(12)[2])") == 2
 
 
 def test_a_base_that_can_not_be_had_is_an_error_of_the_machinery(client: Any) -> None:
