@@ -5,30 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
-Kind = Literal["html", "pdf", "text"]
 _LONGEST_URL = 200
 
 
 @dataclass(frozen=True)
 class Page:
-    """The text of one page.
+    """The text of one page: its address after redirects, its title, or "", and its main text.
 
-    Attributes:
-        url: its address after redirects.
-        title: from its metadata, or "".
-        text: its main text.
-        date: of publication, as YYYY-MM-DD, or "" if the page does not tell it.
-        kind: "html", "pdf" or "text".
-        links: text and address of each link, in order, if the reader collects them.
+    `links` are text and address of each link, in order, if the reader collects them.
     """
 
     url: str
     title: str
     text: str
-    date: str
-    kind: Kind
     links: tuple[tuple[str, str], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:

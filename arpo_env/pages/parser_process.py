@@ -5,7 +5,7 @@ is lost that has no keys, uses no network and parses one page at a time. `parser
 this project, so that it starts fast.
 
 Jobs arrive as `arpo_env.worker_pool` sends them. A job is four bytes (length of the head), a JSON head
-{kind, max_characters, base}, and the body. A reply is JSON {title, date, text}, with links if there is a base, or
+{kind, max_characters, base}, and the body. A reply is JSON {title, text}, with links if there is a base, or
 {fault}.
 """
 
@@ -42,12 +42,12 @@ class SlowParser(BaseException):
 
 
 def parse_html(markup: str) -> dict[str, str]:
-    """Return title, date and main text of a page's first MAX_TAGS tags; if there is hardly any main text, all text."""
+    """Return title and main text of a page's first MAX_TAGS tags; if there is hardly any main text, all text."""
     markup = _start(markup)
     try:
         found = _main_text(markup)
     except (SlowParser, Exception):  # the simpler way may work where trafilatura fails
-        found = {"title": "", "date": "", "text": ""}
+        found = {"title": "", "text": ""}
     _calm()
     if len(found["text"]) < SHORT:
         title, text = strip_tags(markup)
@@ -68,9 +68,9 @@ def _main_text(markup: str) -> dict[str, str]:
 
     document = bare_extraction(markup, favor_recall=True, include_tables=True, with_metadata=True)
     if document is None:
-        return {"title": "", "date": "", "text": ""}
+        return {"title": "", "text": ""}
     text = "\n\n".join(part for part in (document.text, document.comments) if part)
-    return {"title": document.title or "", "date": document.date or "", "text": text}
+    return {"title": document.title or "", "text": text}
 
 
 def strip_tags(markup: str) -> tuple[str, str]:
@@ -150,8 +150,11 @@ def parse_pdf(body: bytes, max_characters: int) -> dict[str, str]:
     except SlowParser:
         pass
     _calm()
-    title, date = _pdf_metadata(reader)
-    return {"title": title, "date": date, "text": "\n\n".join(text)}
+    try:
+        title = str(reader.metadata["/Title"]) if reader.metadata else ""
+    except Exception:  # broken metadata is no reason to lose the text
+        title = ""
+    return {"title": title, "text": "\n\n".join(text)}
 
 
 def _pages(reader: Any) -> Iterator[str]:
@@ -160,15 +163,6 @@ def _pages(reader: Any) -> Iterator[str]:
             yield reader.pages[number].extract_text()
         except Exception:  # a broken page; the others may be whole. There is no common class of pypdf's faults
             continue
-
-
-def _pdf_metadata(reader: Any) -> tuple[str, str]:
-    try:
-        data = reader.metadata or {}
-        date = re.match(r"D:(\d{4})(\d\d)(\d\d)", str(data.get("/CreationDate", "")))
-        return str(data.get("/Title", "")), "-".join(date.groups()) if date else ""
-    except Exception:  # broken metadata is no reason to lose the text
-        return "", ""
 
 
 def parse(kind: str, body: bytes, max_characters: int, base: str = "") -> dict[str, Any]:
@@ -185,7 +179,7 @@ def parse(kind: str, body: bytes, max_characters: int, base: str = "") -> dict[s
     except Exception as error:  # parsers raise anything about a broken page
         locked = str(error) if "password" in str(error) else f"it is broken ({type(error).__name__})"
         return {"fault": locked[:100]}
-    reply = {"title": found["title"][:300], "date": found["date"][:10], "text": found["text"][: 2 * max_characters]}
+    reply = {"title": found["title"][:300], "text": found["text"][: 2 * max_characters]}
     return {**reply, "links": links} if links else reply
 
 

@@ -37,7 +37,7 @@ from arpo_env.pages.fetch import (
     parse_address,
     status_fault,
 )
-from arpo_env.pages.page import Kind, Page, PageError, shown
+from arpo_env.pages.page import Page, PageError, shown
 from arpo_env.worker_pool import PoolClosed, WorkerError, WorkerPool, WorkerStartError
 from envs_registry.install_line import install_line
 
@@ -85,7 +85,7 @@ class PageParser:
         )
 
     async def parse(self, kind: str, body: bytes, max_characters: int, base: str = "") -> dict[str, Any]:
-        """Return {title, date, text} of a page, and its links if a base is given.
+        """Return {title, text} of a page, and its links if a base is given.
 
         Args:
             kind: "html" (the body is UTF-8) or "pdf".
@@ -156,12 +156,12 @@ class JinaReader:
         data = data.get("data") if isinstance(data, dict) else None
         if not isinstance(data, dict):
             raise ServiceError("jina", "answered JSON without the field 'data'", reply.status)
-        title, date, text = (str(data.get(name) or "") for name in ("title", "publishedTime", "content"))
+        title, text = (str(data.get(name) or "") for name in ("title", "content"))
         # Addresses of links are removed, so more is taken first; four times as much bounds the work of the patterns.
         text = strip_targets(text[: 4 * max_characters])[:max_characters].strip()
         if not text:
             raise PageError(address.url, "the page holds no text")
-        return Page(address.url, title[:300], text, date[:10], "html")
+        return Page(address.url, title[:300], text)
 
 
 def strip_targets(markdown: str) -> str:
@@ -349,7 +349,7 @@ class PageReader:
         links = tuple((_clean(label), address) for label, address in found.get("links", ()))
         if not text and not links:
             raise PageError(url, "the page holds no text (it may be pictures, or be written by scripts)")
-        return Page(fetched.url, " ".join(_clean(found["title"]).split()), text, found["date"], kind, links)
+        return Page(fetched.url, " ".join(_clean(found["title"]).split()), text, links)
 
     async def close(self) -> None:
         """End the processes; may be called twice."""
@@ -404,13 +404,13 @@ class PageReader:
         async with self._slots, open_pages(limits) as client:
             return await fetch(client, address, min(self.timeout, _ROBOTS_SECONDS), limits)
 
-    async def _parse(self, url: str, kind: Kind, fetched: FetchResult) -> dict[str, Any]:
+    async def _parse(self, url: str, kind: str, fetched: FetchResult) -> dict[str, Any]:
         body = fetched.body
         if kind != "pdf":
             markup = await asyncio.to_thread(decode, body, fetched.charset)
             if kind == "text":
                 # Cleaning removes characters, so more than the limit is kept until then.
-                return {"title": "", "date": "", "text": markup[: 2 * self.max_characters]}
+                return {"title": "", "text": markup[: 2 * self.max_characters]}
             body = markup.encode("utf-8", "replace")
         try:
             async with asyncio.timeout(_PARSER_PATIENCE + _PARSE_SECONDS) as limit:
@@ -424,8 +424,8 @@ class PageReader:
             raise PageError(url, str(error)) from error
 
 
-def _kind(url: str, fetched: FetchResult) -> Kind:
-    """Return the kind of a body, from its header and its first bytes."""
+def _kind(url: str, fetched: FetchResult) -> str:
+    """Return "html", "pdf" or "text", from a body's header and its first bytes."""
     start, said = fetched.body[:1024], fetched.media_type
     # A PDF is recognised by its first bytes, since many servers send it with another type.
     if _PDF.search(start) and (said not in _MARKUP_TYPES or _PDF.match(start.lstrip())):

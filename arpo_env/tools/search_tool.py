@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NOTHING = "No search results found."
 LONGEST_QUERY = 2000  # characters
+_PAGES = 5  # hits whose pages are read
 _ENTRY = 1000  # characters of an entry, as in the papers
 _AROUND_SNIPPET = 1500  # characters on either side of the sentence that contains the snippet
 _PASSAGE = 2 * _AROUND_SNIPPET + 1000  # characters of an entry whose page was read
@@ -55,7 +56,6 @@ class SearchTool(SharedTool):
         timeout: time limit of the search in seconds; opening a backend, reader and summariser have their own limits.
         reader: reads the pages of the first hits that have a URL and no text.
         summariser: turns the pages into one text; needs a reader, or a backend whose hits have text.
-        pages: number of hits whose pages are read.
 
     Attributes:
         context: the reasoning steps before this call, for the summariser; set by the environment.
@@ -74,10 +74,7 @@ class SearchTool(SharedTool):
         timeout: float = 60.0,
         reader: CachedPages | PageReader | None = None,
         summariser: PageSummariser | None = None,
-        pages: int = 5,
     ) -> None:
-        if k < 1 or pages < 1:
-            raise ValueError(f"k={k}, pages={pages}: both must be at least 1")
         self._open: Callable[[], SearchBackend] = default_search
         self._backend: SearchBackend | None = None
         if callable(backend):
@@ -85,7 +82,7 @@ class SearchTool(SharedTool):
         elif backend is not None:
             self._backend = open_search(backend)
         self._k, self._max_characters, self._timeout = k, max_characters, timeout
-        self._reader, self._summariser, self._pages = reader, summariser, pages
+        self._reader, self._summariser = reader, summariser
         self._answers: dict[str, str] = {}
         self.context: Sequence[str] = ()
 
@@ -122,8 +119,8 @@ class SearchTool(SharedTool):
 
     async def _show(self, query: str, hits: list[Hit]) -> str:
         if self._reader is not None:
-            hits = await read_pages(hits, self._reader, self._pages)
-        documents = [hit for hit in hits if hit.text][: self._pages]
+            hits = await read_pages(hits, self._reader, _PAGES)
+        documents = [hit for hit in hits if hit.text][:_PAGES]
         if self._summariser is not None and documents:
             text = await self._summariser.summarise(query, self.context, documents)
             return text[: self._max_characters]

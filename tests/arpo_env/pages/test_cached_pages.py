@@ -25,7 +25,7 @@ class Shelf:
         self.asked.append(url)
         if url in self.faults:
             raise PageError(url, *self.faults[url])
-        return Page(url, "A title", "二 text", "2024-01-02", "html")
+        return Page(url, "A title", "二 text")
 
     async def close(self) -> None:
         pass

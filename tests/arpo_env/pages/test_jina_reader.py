@@ -29,7 +29,7 @@ def test_a_page_comes_through_the_service(site: Site, monkeypatch: pytest.Monkey
     monkeypatch.setenv("JINA_API_KEY", "key")
     _json(site, {"code": 200, "status": 20000, "data": DATA})
     page = read("https://example.com/a?b=c", jina=True)
-    assert (page.title, page.date) == ("A title", "2024-06-16")
+    assert page.title == "A title"
     assert page.text == "# Head\n\nSee the list and Image 1: a map."
     path, headers, _ = site.requests[0]
     assert (path, headers["Authorization"], headers["X-Return-Format"]) == (PATH, "Bearer key", "markdown")

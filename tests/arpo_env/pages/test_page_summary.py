@@ -21,7 +21,7 @@ SAID = saying("The second page names it.\n\n**Final Information**\nLima (page 2)
 
 
 def page(text: str, url: str = "http://a") -> Page:
-    return Page(url, "Title", text, "", "html")
+    return Page(url, "Title", text)
 
 
 def summarise(

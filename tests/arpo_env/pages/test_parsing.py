@@ -65,9 +65,9 @@ def test_the_article_is_kept_in_order_and_the_rest_is_not(parser: PageParser) ->
         assert noise not in found["text"]
 
 
-def test_title_and_date_come_from_metadata(parser: PageParser) -> None:
+def test_the_title_comes_from_metadata(parser: PageParser) -> None:
     found = parse(parser, "html", NEWS.encode())
-    assert (found["title"], found["date"]) == ("Long rivers", "2021-03-04")
+    assert found["title"] == "Long rivers"
 
 
 def test_a_page_with_hardly_any_main_text_gives_all_of_its_text(parser: PageParser) -> None:
@@ -114,8 +114,7 @@ def test_a_wrong_header_does_no_harm(header: str) -> None:
 def test_a_pdf_is_read(site: Site) -> None:
     site.pages["/"] = lambda handler: answer(handler, pdf(["First page.", "Second page."]), "application/pdf")
     page = read(f"{site.url}/")
-    assert (page.kind, page.title, page.date) == ("pdf", "A title", "2020-01-02")
-    assert page.text == "First page.\n\nSecond page."
+    assert (page.title, page.text) == ("A title", "First page.\n\nSecond page.")
 
 
 def test_a_locked_pdf_is_told(parser: PageParser) -> None:
@@ -201,7 +200,7 @@ def test_a_page_of_links_costs_what_its_start_costs(monkeypatch: pytest.MonkeyPa
     assert texts[0].startswith("Link number 0\nLink number 1\n")
 
 
-EMPTY = {"title": "", "date": "", "text": ""}
+EMPTY = {"title": "", "text": ""}
 
 
 def test_memory_is_limited() -> None:

@@ -31,12 +31,6 @@ def test_a_page_that_leads_from_pause_to_pause_ends_on_time(site: Site) -> None:
     assert time.monotonic() - started < 15
 
 
-def test_a_page_about_pdfs_is_no_pdf(site: Site) -> None:
-    markup = f"<html><body><p>A file that begins with %PDF-1.4 is a PDF. {ARTICLE}</p></body></html>"
-    site.pages["/"] = lambda handler: answer(handler, markup.encode(), "text/html")
-    assert read(f"{site.url}/").kind == "html"
-
-
 def test_a_reader_goes_on_in_the_child_of_a_fork(site: Site) -> None:
     markup = "<html><body><p>{}</p></body></html>".format
     for name in ("parent", "child", "later"):

@@ -60,12 +60,6 @@ def die_once(marker: str) -> str:
 
 
 @server.tool()
-def long(characters: int) -> str:
-    """Write much."""
-    return "x" * characters
-
-
-@server.tool()
 def variable(name: str) -> str:
     """Read an environment variable."""
     return os.environ.get(name, "(unset)")

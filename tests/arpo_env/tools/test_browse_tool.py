@@ -158,7 +158,7 @@ def test_a_walk_is_recorded_and_replayed_without_the_site(tmp_path: Path) -> Non
 class Shelf:
     """A reader of one long page with many links."""
 
-    page = Page("http://a/", "Long", "\n".join(f"line {n}" for n in range(3000)), "", "html")
+    page = Page("http://a/", "Long", "\n".join(f"line {n}" for n in range(3000)))
 
     async def read(self, url: str) -> Page:
         if url != "http://a/":

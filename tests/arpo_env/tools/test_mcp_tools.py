@@ -77,10 +77,11 @@ def test_a_call_returns_the_text(address: str) -> None:
     assert result.seconds > 0
 
 
-def test_a_tool_that_fails_is_an_error_the_model_sees(address: str) -> None:
-    result = call(tool(address, "fail"), reason="no luck")
+def test_a_tool_that_fails_is_an_error_the_model_sees_and_what_is_no_text_is_named() -> None:
+    result = call(tool(COMMAND, "fail"), reason="no luck")
     assert result.status == "error"
     assert "no luck" in result.text
+    assert call(tool(COMMAND, "picture")).text == "(image left out)"
 
 
 def test_a_slow_call_ends_at_the_limit_and_the_connection_lives_on(address: str) -> None:
@@ -101,10 +102,6 @@ def test_many_episodes_share_one_connection_side_by_side(address: str) -> None:
     assert {result.text for result in asyncio.run(together())} == {"done"}
     assert time.monotonic() - started < 9
     assert call(number).text == call(tool(address, "process.id")).text
-
-
-def test_what_is_no_text_is_named() -> None:
-    assert call(tool(COMMAND, "picture")).text == "(image left out)"
 
 
 def test_reserved_names_are_refused_without_a_prefix() -> None:

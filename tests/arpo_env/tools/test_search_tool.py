@@ -152,9 +152,9 @@ class Notes:
 
 def test_the_first_pages_are_read_at_once_and_a_bad_one_loses_only_itself() -> None:
     reader = Pages()
-    text = ask(SearchTool(Answers(*HITS), reader=reader, pages=4), "x").text
-    assert reader.read_ones == [hit.url for hit in HITS[:4]]
-    assert reader.most == 4
+    text = ask(SearchTool(Answers(*HITS), reader=reader), "x").text
+    assert reader.read_ones == [hit.url for hit in HITS[:5]]
+    assert reader.most == 5
     assert "The whole page of https://example.org/1" in text
     assert "\nSnippet 2." in text
     assert "\nSnippet 7." in text
