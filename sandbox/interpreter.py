@@ -334,17 +334,6 @@ def _check_setup(reply: Reply) -> None:
         raise SandboxError(f"the setup code failed ({execution.status}):\n{execution.text}")
 
 
-def _check_step(kind: int, fields: dict[str, Any], reply: Reply) -> None:
-    """Raise an exception for a step before the code that has failed.
-
-    A setup that has ended its session is not an error of the machinery: the run reports it as its result.
-    """
-    if kind != RUN:
-        _check_reply(reply, fields["path"])
-    elif reply["alive"]:
-        _check_setup(reply)
-
-
 _log = logging.getLogger(__name__)
 _cells = itertools.count(1)
 
@@ -463,10 +452,6 @@ class Interpreter:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def __repr__(self) -> str:
-        gone = ", gone" if self._gone or self._session.closed else ""
-        return f"<Interpreter {self._session.key} in {self._session.container.isolation}{gone}>"
 
     def _attach(self, session: RemoteSession) -> None:
         self._session = session
@@ -638,9 +623,6 @@ class FreshInterpreter(Interpreter):
         # checked here, so that a setup of a wrong type or size is refused before the first run
         self._setup_cell = checked_cell(setup, None, pool.options.limits)
 
-    def __repr__(self) -> str:
-        return f"<FreshInterpreter in {self._pool.options.backend}{', closed' if self._closed else ''}>"
-
     def _request(self, kind: int, **fields: Any) -> NoReturn:
         raise ValueError(
             "a fresh interpreter keeps no files from run to run; give it files=, write them in the code or in the "
@@ -661,26 +643,29 @@ class FreshInterpreter(Interpreter):
 
     def _run_in(self, session: RemoteSession, run: tuple[int, dict[str, Any]]) -> Steps[Reply]:
         """Run the setup and the code with one request; files need one more request for each piece."""
-        setup = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
-        if self._files:
-            steps = [*_write_requests(self._files), *setup]
-            # sent together: the server serves them in order, and nothing waits for a reply in between
-            opened, *prepared, ran = session.request_all((OPEN, {}), *steps, run)
+        steps = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
+        if not self._files:
+            future = session.request(RUN_ONCE, steps=steps, **run[1])
             self._running.add(session)
-            yield opened
-            for (kind, step), future in zip(steps, prepared, strict=True):
-                _check_step(kind, step, (yield future))
-            reply: Reply = yield ran
+            reply: Reply = yield future
+            # the server has closed it with this reply
+            if session.mark_closed():
+                session.group.leave()
+            if reply.pop("step", 0) and reply["alive"]:
+                _check_setup(reply)
             return reply
-        future = session.request(RUN_ONCE, steps=setup, **run[1])
+        future = session.request(OPEN)
         self._running.add(session)
-        reply = yield future
-        # the server has closed it with this reply
-        if session.mark_closed():
-            session.group.leave()
-        if reply.pop("step", 0):
-            _check_step(*setup[0], reply)
-        return reply
+        yield future
+        for kind, step in (*_write_requests(self._files), *steps, run):
+            reply = yield session.request(kind, **step)
+            if kind == RUN and step["setup"] and reply["alive"]:
+                _check_setup(reply)
+            elif kind == RUN:  # also of a setup that has ended its session, which is a result
+                return reply
+            else:
+                _check_reply(reply, step["path"])
+        raise AssertionError("unreachable: the last step runs the code")
 
     def _interrupt(self) -> Steps[bool]:
         found = False

@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
 from functools import partial
@@ -100,27 +100,20 @@ class Connection:
 
         Cancelling a task that waits for the future does not undo the request.
         """
-        return self.request_all([(kind, fields)])[0]
-
-    def request_all(self, requests: Sequence[tuple[int, Mapping[str, Any]]]) -> list[Future[Reply]]:
-        """Send several requests at once, without waiting for replies in between; see `request`."""
-        futures: list[Future[Reply]] = []
-        data = bytearray()
-        for kind, fields in requests:
-            number, future = next(self._numbers), Future[Reply]()
-            future.set_running_or_notify_cancel()
-            futures.append(future)
-            data += pack(kind, number, json.dumps(fields).encode())
-            with self._lock:
-                lost = self.lost  # under the lock, so that `fail` sees every future that is registered
-                if not lost:
-                    self._waiting[number] = (kind, future)
-            if lost:
-                future.set_exception(_failure(kind, lost))
+        number, future = next(self._numbers), Future[Reply]()
+        future.set_running_or_notify_cancel()
+        data = pack(kind, number, json.dumps(fields).encode())
+        with self._lock:
+            lost = self.lost  # under the lock, so that `fail` sees every future that is registered
+            if not lost:
+                self._waiting[number] = (kind, future)
+        if lost:
+            future.set_exception(_failure(kind, lost))
+            return future
         with self._sending, contextlib.suppress(OSError):  # the reader sees the end as well and fails the futures
             if not self.lost:
-                self.stream.send(bytes(data))
-        return futures
+                self.stream.send(data)
+        return future
 
     def read(self) -> None:
         """Resolve futures until the stream ends; this is what the reader thread runs."""
@@ -364,14 +357,10 @@ class RemoteSession:
             SessionLost: the session was closed.
             SandboxError: this process was forked from the one that opened the session.
         """
-        return self.request_all((kind, fields))[0]
-
-    def request_all(self, *requests: tuple[int, dict[str, Any]]) -> list[Future[Reply]]:
-        """Send several requests at once, without waiting for replies in between; see `request`."""
         self.pool.check_process()
         if self.closed:
             raise SessionLost("this session is closed; open a new interpreter")
-        return self._connection.request_all([(kind, {"session": self.key, **fields}) for kind, fields in requests])
+        return self._connection.request(kind, {"session": self.key, **fields})
 
     def interrupt(self, cell: int | None) -> Future[Reply]:
         """Stop a cell, or the one that is running (None). The reply says whether there was one; see `request`."""

@@ -16,7 +16,6 @@ import select
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from sandbox.server.bundle import BOOTSTRAP, greeting
 _PIECE = 1 << 16
 
 
-class HijackedSocket:
+class _HijackedSocket:
     """The connection of an attached container: what `attach_socket` of the Docker SDK has returned.
 
     Two threads can read and write a Unix or TCP socket at the same time. A TLS connection needs a lock for each
@@ -47,7 +46,6 @@ class HijackedSocket:
         self._socket.settimeout(None if self._tls is None else 0.0)
 
     def send(self, data: bytes) -> None:
-        """Send everything."""
         if self._tls is None:
             self._socket.sendall(data)
             return
@@ -56,7 +54,6 @@ class HijackedSocket:
             view = view[self._retry(lambda rest=view[:_PIECE]: self._socket.send(rest)) :]
 
     def receive(self) -> bytes:
-        """Wait for bytes; returns none at the end of the stream."""
         if self._tls is None:
             return bytes(self._socket.recv(_PIECE))
         return bytes(self._retry(lambda: self._socket.recv(_PIECE)))
@@ -82,7 +79,6 @@ class HijackedSocket:
                 self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Close this process's copy."""
         with contextlib.suppress(OSError):
             self._response.close()  # first, since it warns when it is collected after its connection was closed
             self._raw.close()
@@ -92,7 +88,7 @@ class HijackedSocket:
 _ROOT = "/slots"
 _INODES = 16_384
 _MOST_PROCESSES, _LEAST_PROCESSES = 16_384, 256
-_DEFAULT_PIDS, _PIDS_OF_A_CPU, _MEMORY_OF_A_THREAD = 32_768, 1024, 128 << 10  # as the kernel chooses its limits
+_DEFAULT_PIDS = 32_768
 # System V shared memory and message queues would be common to all sessions, and no limit counts them by group
 _SYSCTLS = {
     "kernel.shmmni": "0",
@@ -104,7 +100,7 @@ _SYSCTLS = {
 _NETWORK_SYSCTLS = {"net.core.somaxconn": "16"}
 
 
-class DockerStream:
+class _DockerStream:
     """Bytes to and from a container's first process.
 
     The engine wraps the container's output in frames of its own: one byte for stdout or stderr, three zeros, four
@@ -119,12 +115,11 @@ class DockerStream:
         self._client = client
         self._container = container
         streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1, "logs": 0}
-        self._socket = HijackedSocket(client.api.attach_socket(container, params=streams))
+        self._socket = _HijackedSocket(client.api.attach_socket(container, params=streams))
         self._buffer = bytearray()
         self._log = b""
 
     def send(self, data: bytes) -> None:
-        """Send everything."""
         self._socket.send(data)
 
     def receive(self) -> bytes:
@@ -168,24 +163,21 @@ class DockerStream:
         self._socket.end()
 
     def kill(self) -> None:
-        """Have the engine remove the container by force."""
         import docker.errors
 
         with contextlib.suppress(docker.errors.DockerException, OSError):
             self._client.api.remove_container(self._container, force=True)
 
     def finish(self) -> None:
-        """Make sure that the container is gone, and close the connections."""
         self.kill()
         self._socket.close()
         self._client.close()
 
     def abandon(self) -> None:
-        """Close this process's copy of the socket."""
         self._socket.close()
 
 
-def start_docker(options: SandboxOptions) -> DockerStream:
+def start_docker(options: SandboxOptions) -> _DockerStream:
     """Start a container and the server in it.
 
     Raises:
@@ -202,7 +194,8 @@ def start_docker(options: SandboxOptions) -> DockerStream:
     try:
         require_image(client, image)
         info = client.info()
-        first = _first_uid(info)
+        # an engine in a user namespace has only the lower 65,536 users
+        first = random_uids(1 << 10, 60_000) if _in_user_namespace(info) else random_uids()
         unenforced = warn_of_unenforced_limits(unenforced_limits(info), options.limits)
         container = client.api.create_container(
             image,
@@ -212,13 +205,17 @@ def start_docker(options: SandboxOptions) -> DockerStream:
             entrypoint="",
             environment={"MALLOC_ARENA_MAX": "2", "LANG": "C.UTF-8"},
             stdin_open=True,
-            labels=_labels(),
+            labels={
+                "arpo.sandbox": "1",
+                "arpo.sandbox.client": str(os.getpid()),
+                "arpo.sandbox.client_host": socket.gethostname(),
+            },
             host_config=_host_config(client, options, first, info, unenforced),
             # the proxies of the user's Docker configuration, whose addresses may hold passwords, are not for the code
             use_config_proxy=False,
         )["Id"]
         runtime = client.api.inspect_container(container)["HostConfig"].get("Runtime") or "default"
-        stream = DockerStream(client, container, runtime, unenforced)  # attached before the start, to miss nothing
+        stream = _DockerStream(client, container, runtime, unenforced)  # attached before the start, to miss nothing
         client.api.start(container)
         preload = preload_of(client, image)
         stream.send(greeting(server_config(options, _ROOT, first_uid=first, own_account=True, preload=preload)))
@@ -227,25 +224,8 @@ def start_docker(options: SandboxOptions) -> DockerStream:
             if container:
                 client.api.remove_container(container, force=True)
         client.close()
-        unknown = options.runtime and options.runtime in str(error)
-        hint = f"; `docker info` lists the runtimes, and daemon.json defines them: is {options.runtime!r} one of them?"
-        hint = hint if unknown else ""
-        raise SandboxError(f"Docker cannot start a sandbox from image {image!r}: {error}{hint}") from error
+        raise SandboxError(f"Docker cannot start a sandbox from image {image!r}: {error}") from error
     return stream
-
-
-def _labels() -> dict[str, str]:
-    return {
-        "arpo.sandbox": "1",
-        "arpo.sandbox.client": str(os.getpid()),
-        "arpo.sandbox.client_host": socket.gethostname(),
-        "arpo.sandbox.started": str(int(time.time())),
-    }
-
-
-def _first_uid(info: Mapping[str, Any]) -> int:
-    """Return the first user; an engine that runs in a user namespace has only the lower 65,536."""
-    return random_uids(1 << 10, 60_000) if _in_user_namespace(info) else random_uids()
 
 
 def _in_user_namespace(info: Mapping[str, Any]) -> bool:
@@ -257,25 +237,15 @@ def most_processes(options: SandboxOptions, info: Mapping[str, Any]) -> int:
     """Return how many processes and threads a container may have: all containers together half of the machine's.
 
     An engine does not report the machine's limits. Where it runs on the kernel that runs this program, /proc has them;
-    for another machine, the kernel's defaults are used, which follow from its CPUs and its memory.
+    for another machine, the kernel's default is used.
     """
-    machine: list[int] = []
+    machine = [_DEFAULT_PIDS]
     if info.get("KernelVersion") == platform.release():
-        for name in ("pid_max", "threads-max"):
-            with contextlib.suppress(OSError, ValueError):  # not Linux
-                machine.append(int(Path("/proc/sys/kernel", name).read_text()))
-    if not machine:
-        machine.append(max(_DEFAULT_PIDS, _PIDS_OF_A_CPU * int(info.get("NCPU") or 0)))
-        machine.append(int(info.get("MemTotal") or 0) // _MEMORY_OF_A_THREAD or _DEFAULT_PIDS)
+        with contextlib.suppress(OSError, ValueError):  # not Linux
+            machine = [int(Path("/proc/sys/kernel", name).read_text()) for name in ("pid_max", "threads-max")]
     share = max(min(machine) // 2 // options.containers, _LEAST_PROCESSES)
     # 64 for the server itself: supervisor, zygotes, and what empties slots
     return min(options.sessions * options.limits.processes + 64, _MOST_PROCESSES, share)
-
-
-def _cpus(options: SandboxOptions, info: Mapping[str, Any], unenforced: tuple[str, ...]) -> dict[str, int]:
-    if options.limits.cpus is None or "cpus" in unenforced:
-        return {}
-    return {"nano_cpus": int(1e9 * min(options.limits.cpus, info.get("NCPU") or options.limits.cpus))}
 
 
 def _host_config(
@@ -283,6 +253,9 @@ def _host_config(
 ) -> Any:
     limits = options.limits
     memory = parse_size(limits.memory)
+    cpus = None  # an engine refuses more than its machine has
+    if limits.cpus is not None and "cpus" not in unenforced:
+        cpus = int(1e9 * min(limits.cpus, info.get("NCPU") or limits.cpus))
     slots = {
         f"{_ROOT}/{number}": f"size={limits.disk},nr_inodes={_INODES},mode=1730,uid=0,gid={first_uid + number}"
         for number in range(options.sessions)
@@ -297,7 +270,7 @@ def _host_config(
         cap_add=["SETUID", "SETGID", "KILL", "SYS_NICE"],
         security_opt=["no-new-privileges"],
         pids_limit=most_processes(options, info),
-        **_cpus(options, info, unenforced),
+        nano_cpus=cpus,
         mem_limit=memory,
         memswap_limit=memory,  # equal to mem_limit: no swap
         ipc_mode="private",

@@ -215,7 +215,7 @@ def _cure(error: BaseException) -> str:
 
 
 @dataclass
-class RemoteQueue:
+class _RemoteQueue:
     """The requests of one session of the server that have not been sent yet, in their order.
 
     Attributes:
@@ -235,7 +235,7 @@ class RemoteQueue:
     cell: int | None = None
 
 
-class WorkerThreads:
+class _WorkerThreads:
     """Runs actions that block, each at once: as many threads as there is work at the same time, kept for the next.
 
     Unlike those of an executor, its threads do not keep Python from exiting.
@@ -286,7 +286,7 @@ _NOT_BEGUN = {
 }
 
 
-class HttpStream:
+class _HttpStream:
     """Frames to and from a server that is reached by HTTP; `hello` is its answer to the first call."""
 
     start_seconds = START_SECONDS
@@ -298,10 +298,10 @@ class HttpStream:
         self._server = hello["server"]
         self._wait = wait
         self._lease = secrets.token_urlsafe(18)
-        self._sessions: dict[int, RemoteQueue] = {}
+        self._sessions: dict[int, _RemoteQueue] = {}
         self._incoming = Frames()
         self._frames: SimpleQueue[bytes] = SimpleQueue()
-        self._workers = WorkerThreads()
+        self._workers = _WorkerThreads()
         self._lock = threading.Lock()
         self._closing = threading.Lock()
         self._why = ""
@@ -310,20 +310,16 @@ class HttpStream:
         self._frames.put(pack(HELLO, 0, json.dumps(facts).encode()))
 
     def send(self, data: bytes) -> None:
-        """Send everything."""
         for kind, number, payload in self._incoming.feed(data):
             self._dispatch(kind, number, json.loads(payload))
 
     def receive(self) -> bytes:
-        """Wait for bytes; empty at the end."""
         return b"" if self._ended and self._frames.empty() else self._frames.get()
 
     def post_mortem(self) -> str:
-        """Return why the stream has ended."""
         return self._why or "the sandbox was closed"
 
     def close(self) -> None:
-        """End the sessions and the stream."""
         with self._closing:
             if self._end(""):
                 # if this fails, the server closes them when they have been idle for long enough
@@ -333,17 +329,14 @@ class HttpStream:
                 self._workers.end()
 
     def kill(self) -> None:
-        """End the stream."""
         self.close()
 
     def finish(self) -> None:
-        """Release the threads."""
         with self._closing:  # the reader comes here at once, while the server is still told
             self._calls.close()
             self._workers.end()
 
     def abandon(self) -> None:
-        """In a forked process: close the descriptors."""
         self._ended = True
         self._calls.close()
 
@@ -365,7 +358,7 @@ class HttpStream:
         key = fields.pop("session")
         with self._lock:
             if kind in (OPEN, RUN_ONCE):
-                self._sessions[key] = RemoteQueue()
+                self._sessions[key] = _RemoteQueue()
             queue = self._sessions.get(key)
             if queue is not None and not self._is_beside(kind, queue):
                 queue.requests.append((kind, number, fields))
@@ -382,7 +375,7 @@ class HttpStream:
         else:
             self._run(0, lambda: self._serve(key, queue))
 
-    def _is_beside(self, kind: int, queue: RemoteQueue) -> bool:
+    def _is_beside(self, kind: int, queue: _RemoteQueue) -> bool:
         """Whether a request does not wait for its turn; before a session is open, there is nothing to close."""
         return kind == INTERRUPT or (kind == CLOSE and bool(queue.id))
 
@@ -410,7 +403,7 @@ class HttpStream:
         fields = {"failure": type(error).__name__, "message": str(error)}
         self._frames.put(pack(REPLY, number, json.dumps(fields).encode()))
 
-    def _serve(self, key: int, queue: RemoteQueue) -> None:
+    def _serve(self, key: int, queue: _RemoteQueue) -> None:
         """Send the requests of a session, one after the other."""
         while True:
             with self._lock:
@@ -420,7 +413,7 @@ class HttpStream:
                 kind, number, fields = queue.requests.popleft()
             self._answer(number, partial(self._request, kind, key, queue, fields))
 
-    def _request(self, kind: int, key: int, queue: RemoteQueue, fields: Fields) -> Fields:
+    def _request(self, kind: int, key: int, queue: _RemoteQueue, fields: Fields) -> Fields:
         if kind == CLOSE:
             return self._close_session(key, queue)
         if kind == OPEN:
@@ -433,14 +426,14 @@ class HttpStream:
             return self._run_once(key, queue, **fields)
         return self._call(queue, _PATHS[kind], fields)
 
-    def _run_cell(self, queue: RemoteQueue, fields: Fields) -> Fields:
+    def _run_cell(self, queue: _RemoteQueue, fields: Fields) -> Fields:
         queue.cell = None if fields["setup"] else fields["cell"]
         try:
             return self._call(queue, "run", fields)
         finally:
             queue.cell = None
 
-    def _run_once(self, key: int, queue: RemoteQueue, steps: list[tuple[int, Fields]], **cell: Any) -> Fields:
+    def _run_once(self, key: int, queue: _RemoteQueue, steps: list[tuple[int, Fields]], **cell: Any) -> Fields:
         self._open(queue)
         try:
             for number, (_, step) in enumerate(steps, 1):
@@ -452,7 +445,7 @@ class HttpStream:
             with contextlib.suppress(SandboxError):
                 self._close_session(key, queue)
 
-    def _open(self, queue: RemoteQueue) -> Fields:
+    def _open(self, queue: _RemoteQueue) -> Fields:
         asked = {"lease": self._lease, "server": self._server}
         deadline = time.monotonic() + self._wait
         key = secrets.token_urlsafe(12)
@@ -470,7 +463,7 @@ class HttpStream:
             elif status != 202 or self._ended:
                 raise _error(answer)
 
-    def _call(self, queue: RemoteQueue, action: str, fields: Fields) -> Fields:
+    def _call(self, queue: _RemoteQueue, action: str, fields: Fields) -> Fields:
         if not queue.id or queue.closing:
             raise SessionLost("this session is closed; open a new interpreter")
         queue.number += 1
@@ -486,15 +479,15 @@ class HttpStream:
             return answer
         raise SessionLost(self.post_mortem())
 
-    def _fork(self, queue: RemoteQueue, children: list[int]) -> Fields:
+    def _fork(self, queue: _RemoteQueue, children: list[int]) -> Fields:
         answer = self._call(queue, "fork", {"n": len(children)})
         for key, identity in zip(children, answer["sessions"], strict=True):
-            copy = RemoteQueue()
+            copy = _RemoteQueue()
             copy.id = identity
             self._sessions[key] = copy
         return {"losses": answer["losses"]}
 
-    def _interrupt(self, queue: RemoteQueue, cell: int | None) -> Fields:
+    def _interrupt(self, queue: _RemoteQueue, cell: int | None) -> Fields:
         with self._lock:
             waiting = [one for one in queue.requests if cell is not None and one[2].get("cell") == cell]
             if waiting:
@@ -513,7 +506,7 @@ class HttpStream:
             time.sleep(0 if found else _RACE_PAUSE)
         return {"interrupted": found}
 
-    def _close_session(self, key: int, queue: RemoteQueue) -> Fields:
+    def _close_session(self, key: int, queue: _RemoteQueue) -> Fields:
         self._sessions.pop(key, None)
         if queue.id:
             self._calls.call(f"/v1/sessions/{queue.id}/close", {})  # a session that is lost is closed, too
@@ -536,7 +529,7 @@ def _error(answer: Fields) -> SandboxError:
 _FIELDS = {"server", "isolation", "slots", "profile", "packages", "limits"}
 
 
-def start_http(options: SandboxOptions) -> HttpStream:
+def start_http(options: SandboxOptions) -> _HttpStream:
     """Return a stream to a sandbox server.
 
     Raises:
@@ -553,7 +546,7 @@ def start_http(options: SandboxOptions) -> HttpStream:
     except BaseException:
         calls.close()
         raise
-    return HttpStream(calls, hello, _unenforced(calls.url, options.limits, hello), options.wait)
+    return _HttpStream(calls, hello, _unenforced(calls.url, options.limits, hello), options.wait)
 
 
 def _hello(calls: HttpCalls, options: SandboxOptions) -> dict[str, Any]:

@@ -42,7 +42,7 @@ SHARED_FILES = 128
 """How many files a group may have in /dev/shm when it is half full."""
 
 
-class ProcessStream:
+class _ProcessStream:
     """Bytes to and from a server that is a subprocess of this one.
 
     Without an `environment` it gets one that has nothing of this program; without a `directory` it starts in that of
@@ -87,18 +87,15 @@ class ProcessStream:
         self.send(greeting)
 
     def send(self, data: bytes) -> None:
-        """Send everything."""
         self._socket.sendall(data)
 
     def receive(self) -> bytes:
-        """Wait for bytes; empty at the end."""
         try:
             return self._socket.recv(1 << 18)
         except ConnectionResetError:  # it has ended before it has read everything; `post_mortem` says more
             return b""
 
     def post_mortem(self) -> str:
-        """Return the exit code and the last line of stderr."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             # the stream may end a moment before the process
             self._process.wait(1)
@@ -112,7 +109,6 @@ class ProcessStream:
         return log.rpartition("\n")[2]
 
     def close(self) -> None:
-        """Tell the server to end."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
@@ -123,7 +119,6 @@ class ProcessStream:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def finish(self) -> None:
-        """Wait for the server's end and release its resources."""
         try:
             self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -133,7 +128,6 @@ class ProcessStream:
         self._log.close()
 
     def abandon(self) -> None:
-        """Close this process's copy of the socket."""
         self._socket.close()
 
 
@@ -191,12 +185,12 @@ def server_config(options: SandboxOptions, root: str | None, **facts: Any) -> di
     }
 
 
-def start_local(options: SandboxOptions) -> ProcessStream:
+def start_local(options: SandboxOptions) -> _ProcessStream:
     """Start the server without any isolation."""
     command = [base_python(), "-I", "-c", BOOTSTRAP]
     packages = packages_directory(options.software)
     config = server_config(options, None, packages=str(packages or ""))
-    return ProcessStream(command, "none", config, warn_of_unenforced_limits(unenforced_limits(None), options.limits))
+    return _ProcessStream(command, "none", config, warn_of_unenforced_limits(unenforced_limits(None), options.limits))
 
 
 # The backend "bubblewrap": the server in namespaces of its own, without any daemon.
@@ -238,7 +232,7 @@ def why_no_bubblewrap() -> str:
     )
 
 
-def start_bubblewrap(options: SandboxOptions) -> ProcessStream:
+def start_bubblewrap(options: SandboxOptions) -> _ProcessStream:
     """Start the server in bubblewrap.
 
     As root, each group gets a user of its own that is used for nothing else; otherwise there is only one user.
@@ -254,7 +248,7 @@ def start_bubblewrap(options: SandboxOptions) -> ProcessStream:
         packages=_PACKAGES if packages else "",
     )
     command = [*_bubblewrap_command(options, packages), base_python(), "-I", "-c", BOOTSTRAP]
-    return ProcessStream(
+    return _ProcessStream(
         command, "bubblewrap", config, warn_of_unenforced_limits(unenforced_limits(None), options.limits)
     )
 
@@ -364,7 +358,7 @@ def with_server(command: Sequence[str], server: Sequence[str]) -> list[str]:
     return [word for part in whole for word in part]
 
 
-class CommandStream(ProcessStream):
+class _CommandStream(_ProcessStream):
     """Bytes to and from a server behind a command, which has to answer within `start_wait` seconds."""
 
     def __init__(self, command: Sequence[str], isolation: str, config: dict[str, Any], start_wait: float) -> None:
@@ -411,7 +405,6 @@ class CommandStream(ProcessStream):
         return bool(poll.poll(min(1000 * seconds, 1e9)))
 
     def post_mortem(self) -> str:
-        """Return what went wrong, with the exit code and the end of stderr."""
         end = super().post_mortem()
         return f"{self._fault}: {end}" if self._fault else end
 
@@ -419,7 +412,7 @@ class CommandStream(ProcessStream):
         return "; ".join(line.strip() for line in log.splitlines()[-4:] if line.strip())[-800:]
 
 
-def start_command(options: SandboxOptions) -> CommandStream:
+def start_command(options: SandboxOptions) -> _CommandStream:
     """Start the command and the server behind it.
 
     Raises:
@@ -434,4 +427,4 @@ def start_command(options: SandboxOptions) -> CommandStream:
         )
     config = server_config(options, ROOT, first_uid=random_uids(), fit=True)
     label = f"command({PurePath(words[0]).name})"
-    return CommandStream(with_server(words, server_words(options.start_wait)), label, config, options.start_wait)
+    return _CommandStream(with_server(words, server_words(options.start_wait)), label, config, options.start_wait)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 
 from sandbox.backends import Stream
 from sandbox.backends.docker import start_docker
@@ -18,7 +19,6 @@ from sandbox.errors import SandboxUnavailable
 from sandbox.options import SandboxOptions
 
 NAMES = ("auto", "docker", "bubblewrap", "command", "unsafe_local")
-_warned = False
 
 
 def check_backend(name: str) -> None:
@@ -82,13 +82,15 @@ def start(name: str, options: SandboxOptions) -> Stream:
 
 
 def _start_unsafe(options: SandboxOptions) -> Stream:
-    global _warned
-    if not _warned:
-        _warned = True
-        warnings.warn(
-            "sandbox backend 'unsafe_local' isolates nothing: the code can read every file of this user and reach "
-            "the network; use it for code you would run yourself",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    _warn_of_unsafe()
     return start_local(options)
+
+
+@cache
+def _warn_of_unsafe() -> None:
+    warnings.warn(
+        "sandbox backend 'unsafe_local' isolates nothing: the code can read every file of this user and reach the "
+        "network; use it for code you would run yourself",
+        RuntimeWarning,
+        stacklevel=3,
+    )

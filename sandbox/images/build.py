@@ -69,24 +69,15 @@ def require_image(client: Any, image: str) -> None:
     """Refuse an image that cannot be used. Problems that only appear when it runs are not found.
 
     Raises:
-        SandboxError: it does not exist, is not for Linux, or declares volumes (they would be mounted writable, without
+        SandboxError: it does not exist, or declares volumes (they would be mounted writable, without
             a limit on their size).
     """
     found = _inspect(client, image)
-    # an engine may leave this field out
-    if found.get("Os") not in ("linux", "", None):
-        raise SandboxError(f"the image {image!r} is for {found['Os']}; a sandbox needs one for linux")
     if volumes := found["Config"].get("Volumes"):
         raise SandboxError(
             f"the image {image!r} declares the volumes {', '.join(sorted(volumes))}, which would be writable and "
             "without a size limit; use an image without VOLUME"
         )
-
-
-def _explain_missing(client: Any, image: str) -> str:
-    there = sorted({tag for one in client.api.images() for tag in one.get("RepoTags") or () if tag != "<none>:<none>"})
-    shown = f"it has {', '.join(there[:12])}{', ...' * (len(there) > 12)}" if there else "it has none"
-    return f"the engine has no image {image!r} ({shown}); to fix it: docker pull {image}, or leave image=None"
 
 
 def _inspect(client: Any, image: str) -> Any:
@@ -95,7 +86,9 @@ def _inspect(client: Any, image: str) -> Any:
     try:
         return client.api.inspect_image(image)
     except docker.errors.ImageNotFound as error:
-        raise SandboxError(_explain_missing(client, image)) from error
+        raise SandboxError(
+            f"the engine has no image {image!r}; to fix it: docker pull {image}, or leave image=None"
+        ) from error
     except (docker.errors.DockerException, ValueError, OSError) as error:
         raise SandboxError(f"the engine cannot inspect the image {image!r}: {error}") from error
 
@@ -293,12 +286,13 @@ def import_host(client: Any, tag: str, profile: str, plain_tmp: bool) -> None:
                 tar.add(packages, f".{profiles.SITE_PACKAGES}", filter=_plain)
         announce(_log, "importing the image into the Docker engine (%.0f MB)", file.tell() / 1e6)
         file.seek(0)
+        labels = f'{PROFILE_LABEL}="{profiles.profile_label(profile)}" '
+        labels += f'{PRELOAD_LABEL}="{",".join(profiles.preload(profile))}"'
+        settings = ["ENV PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8", f"LABEL {labels}", 'CMD ["python3"]']
         chunks = iter(
             lambda: file.read(1 << 20), b""
         )  # an iterator, since a file object would be sent with a wrong length
-        client.api.import_image_from_stream(
-            chunks, repository=REPOSITORY, tag=tag.partition(":")[2], changes=_settings(profile)
-        )
+        client.api.import_image_from_stream(chunks, repository=REPOSITORY, tag=tag.partition(":")[2], changes=settings)
     if not exists(client, tag):
         raise SandboxError("the engine has not imported the image; see its log")
     announce(_log, "made the sandbox image %s in %.1f s", tag, time.monotonic() - started)
@@ -314,15 +308,6 @@ def _same_machine(client: Any) -> None:
         )
 
 
-def _settings(profile: str) -> list[str]:
-    modules = ",".join(profiles.preload(profile))
-    return [
-        "ENV PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8",
-        f'LABEL {PROFILE_LABEL}="{profiles.profile_label(profile)}" {PRELOAD_LABEL}="{modules}"',
-        'CMD ["python3"]',
-    ]
-
-
 def _fill(root: Path, packages: Path | None, plain_tmp: bool) -> None:
     """Lay out the root file system without the packages, which are not copied."""
     for name in _EMPTY:
@@ -334,7 +319,9 @@ def _fill(root: Path, packages: Path | None, plain_tmp: bool) -> None:
         (root / "tmp").mkdir()
     else:
         (root / "tmp").symlink_to("/work")
-    programs = [*_copy_python(root), *_copy_shell(root)]
+    shell = Path("/bin/sh").resolve()
+    _copy(shell, root / "bin/sh")
+    programs = [*_copy_python(root), shell]
     for place, path in closure(programs, packages).items():
         _copy(Path(path), root / place.lstrip("/"))
 
@@ -353,12 +340,6 @@ def _copy_python(root: Path) -> list[Path]:
     if sys.platlibdir != "lib":
         (root / "usr/local" / sys.platlibdir).symlink_to("lib")  # where Fedora's looks
     return [python, *(source / "lib-dynload" / path.name for path in library.glob("lib-dynload/*.so"))]
-
-
-def _copy_shell(root: Path) -> list[Path]:
-    shell = Path("/bin/sh").resolve()
-    _copy(shell, root / "bin/sh")
-    return [shell]
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -302,11 +302,9 @@ def test_an_image_with_a_volume_is_refused(client: Any, tmp_path: Path) -> None:
         require_image(client, tag)
 
 
-@pytest.mark.parametrize(
-    ("image", "words"), [("no-such-image:none", r" \(it has .*arpo-sandbox:"), ("no such image", "")]
-)
-def test_an_image_that_is_not_there_is_named(client: Any, image: str, words: str) -> None:
-    with pytest.raises(SandboxError, match=f"image {image!r}{words}"):
+@pytest.mark.parametrize("image", ["no-such-image:none", "no such image"])
+def test_an_image_that_is_not_there_is_named(client: Any, image: str) -> None:
+    with pytest.raises(SandboxError, match=f"image {image!r}"):
         require_image(client, image)
 
 
