@@ -80,8 +80,8 @@ FAULTS = [
     Fault("fork-episode", "tools, episode.copy()", "tools, episode", "tests/arpo_env/test_env.py"),
     Fault(
         "fork-generator",
-        "= copy.deepcopy(self._np_random)",
-        "= self._np_random",
+        "twin._np_random = copy.deepcopy(self._np_random)",
+        "twin._np_random = self._np_random",
         "tests/arpo_env/test_env.py tests/arpo_env/test_vector.py",
     ),
     Fault("fork-offset", "os.lseek(fd, file.offset, os.SEEK_SET)", "pass", SERVER),

@@ -177,7 +177,6 @@ def test_calls_out_of_order_say_so(env: ToolEnv) -> None:
         ({"scorer": 5}, "unknown grader 5"),
         ({"reward": "reference", "protocol": "hermes"}, "published reward reads tags"),
         ({"judge_model": "m"}, "scorer='judge' only; the scorer is 'math'"),
-        ({"model_url": "http://localhost:8000"}, "name one of them"),
         ({"search": "corpus.jsonl"}, "no search tool"),
     ],
 )
