@@ -177,7 +177,7 @@ def test_calls_out_of_order_say_so(env: ToolEnv) -> None:
         ({"scorer": 5}, "unknown grader 5"),
         ({"reward": "reference", "protocol": "hermes"}, "published reward reads tags"),
         ({"judge_model": "m"}, "scorer='judge' only; the scorer is 'math'"),
-        ({"search": "corpus.jsonl"}, "no search tool"),
+        ({"search": "corpus.jsonl"}, "there is no tool search"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
