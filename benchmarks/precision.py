@@ -31,7 +31,7 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 from arpo_trainer.backends import kv_cache
 from arpo_trainer.backends.kv_cache import accept_single_queries
 from arpo_trainer.demo_model import ensure_model
-from arpo_trainer.run.cold_start import cold_start
+from arpo_trainer.run.sft_run import cold_start
 from arpo_trainer.sft.trace_data import IGNORED
 from arpo_trainer.training.recorder import versions
 

@@ -86,7 +86,7 @@ def tiny(generations: int, folder: Path) -> World:
     """Return the world of the tiny policy; it is trained first, which takes seconds."""
     import torch
 
-    from arpo_trainer.run.cold_start import cold_start, demonstrations
+    from arpo_trainer.run.sft_run import cold_start, demonstrations
 
     torch.set_num_threads(1)
     shown: Any = ToolEnv("arpo/Arithmetic-v0", level=LEVELS)
@@ -202,11 +202,10 @@ def calls(recipe: str, tasks: int, roots: Sequence[tuple[int, int]]) -> dict[str
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from arpo_trainer.demo_model import resolve_model
-    from arpo_trainer.run.arguments import split_settings
-    from arpo_trainer.run.cold_start import cold_started_model
+    from arpo_trainer.run.arguments import idle_threads, split_settings
     from arpo_trainer.run.dry_run import RunEnvironments
     from arpo_trainer.run.recipes import read_settings
-    from arpo_trainer.run.train import idle_threads
+    from arpo_trainer.run.sft_run import cold_started_model
     from arpo_trainer.training.config import ARPOConfig
 
     torch.set_num_threads(idle_threads())

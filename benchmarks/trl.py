@@ -132,7 +132,7 @@ def ensure_taught(base: Path) -> Path:
     from trl.chat_template_utils import qwen2_5_chat_template
 
     from arpo_trainer.rollout.rendering import Renderer
-    from arpo_trainer.run.cold_start import cold_start
+    from arpo_trainer.run.sft_run import cold_start
     from arpo_trainer.sft.trace_data import IGNORED
 
     folder = cache_directory() / "benchmark-trl"

@@ -176,7 +176,7 @@ def tiny_llama(vocabulary: int, seed: int = 0) -> Any:
 @pytest.fixture(scope="session")
 def tiny_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model that has learned to write the tags and to call the tool: a folder."""
-    from arpo_trainer.run.cold_start import cold_start, demonstrations
+    from arpo_trainer.run.sft_run import cold_start, demonstrations
 
     env = gym.make("arpo/Arithmetic-v0", level=3)
     assert isinstance(env, ToolEnv)

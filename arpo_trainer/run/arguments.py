@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import psutil
 import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig
@@ -363,6 +364,13 @@ def split_rows_settings(
             f"processes ({process_count()}): change one of them"
         )
     return run, {**values, "gradient_accumulation_steps": rows // (micro * process_count())}
+
+
+def idle_threads() -> int:
+    """Return this process's share of the cores that are idle now, at least 1: threads beyond that only wait."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # set by the launcher
+    return max(1, round(cores * (1 - psutil.cpu_percent(interval=1.0) / 100) / processes))
 
 
 # Low-rank adapters: TRL and PEFT train them. The base stays frozen; rollouts use both together, on vLLM too.

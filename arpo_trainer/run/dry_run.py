@@ -33,8 +33,8 @@ from arpo_trainer.make_env import known_id, make_env
 from arpo_trainer.rollout.engine import this_rank
 from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, check_limits
 from arpo_trainer.run.arguments import RunArguments, configure, lora_config
-from arpo_trainer.run.cold_start import check_solvable
 from arpo_trainer.run.launch import config_file, refused_machines
+from arpo_trainer.run.sft_run import check_solvable
 from arpo_trainer.training.config import ARPOConfig, check_vllm_length
 from arpo_trainer.training.devices import planning, process_count
 from arpo_trainer.training.policy_backend import check_served_model, server_urls

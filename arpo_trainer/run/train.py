@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,9 @@ from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.ray_rollouts.actor_group import check_address
 from arpo_trainer.rollout.engine import on_every_rank, share, this_rank
 from arpo_trainer.rollout.rendering import as_published
-from arpo_trainer.run.arguments import RunArguments, configure, lora_config, save_final
-from arpo_trainer.run.cold_start import cold_started_model
+from arpo_trainer.run.arguments import RunArguments, configure, idle_threads, lora_config, save_final
 from arpo_trainer.run.dry_run import RunEnvironments, log_estimate
+from arpo_trainer.run.sft_run import cold_started_model
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.evaluation import Evaluation
 from arpo_trainer.training.recorder import RunRecorder
@@ -53,15 +52,6 @@ def train(settings: dict[str, Any], reward_funcs: Any = None) -> Path:
     run, args = configure(settings)
     torch.set_num_threads(run.threads or idle_threads())
     return TrainingRun(run, args, settings, reward_funcs).run()
-
-
-def idle_threads() -> int:
-    """Return this process's share of the cores that are idle now, at least 1: threads beyond that only wait."""
-    import psutil
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # set by the launcher
-    return max(1, round(cores * (1 - psutil.cpu_percent(interval=1.0) / 100) / processes))
 
 
 class TrainingRun:

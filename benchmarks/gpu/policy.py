@@ -47,7 +47,7 @@ def search_env() -> ToolEnv:
 
 def write_policy(folder: Path, tiny: bool) -> None:
     """Write model and tokenizer of a policy that learned the tags from demonstrations; half a minute on a GPU."""
-    from arpo_trainer.run.cold_start import cold_start, demonstrations
+    from arpo_trainer.run.sft_run import cold_start, demonstrations
 
     env, count = search_env(), 16 if tiny else 48
     texts = [message["content"] for number in range(48) for message in env.messages(env.tasks.task(number))]

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, cast
 from arpo_env import ToolEnv
 from arpo_trainer.make_env import make_env
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.run.cold_start import cold_start
+from arpo_trainer.run.sft_run import cold_start
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
 from arpo_trainer.sft.trace_data import Example, tokenised
 from arpo_trainer.validation import check_name, check_types

@@ -15,7 +15,7 @@ import torch
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.run.cold_start import cold_start
+from arpo_trainer.run.sft_run import cold_start
 from arpo_trainer.sft.trace_data import Example, tokenised
 from arpo_trainer.training.recorder import RunRecorder
 from benchmarks.laboratory.lab_policy import walk, world_env

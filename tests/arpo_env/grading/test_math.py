@@ -13,7 +13,7 @@ import pytest
 from arpo_env.grading.math_formulas import is_too_expensive
 from arpo_env.grading.math_grader import MathGrader, decide
 from arpo_env.grading.math_values import as_number
-from arpo_trainer.run.cold_start import _turns
+from arpo_trainer.run.sft_run import _turns
 from benchmarks.grading import cases, ours, read_golds, table
 from envs_registry import Task
 from envs_registry.generated.arithmetic import ArithmeticSource

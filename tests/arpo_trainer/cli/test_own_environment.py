@@ -15,7 +15,7 @@ import pytest
 import arpo_env
 from arpo_env import ToolEnv
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.run.cold_start import own_tasks
+from arpo_trainer.run.sft_run import own_tasks
 from arpo_trainer.tree import read_traces
 from envs_registry import Task
 from tests import ready_processes

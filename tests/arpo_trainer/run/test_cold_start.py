@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from arpo_env import ToolEnv
-from arpo_trainer.run.cold_start import cold_start, demonstrated_traces, demonstrations
+from arpo_trainer.run.sft_run import cold_start, demonstrated_traces, demonstrations
 from arpo_trainer.sft.plain_trace import ModelTurn
 from arpo_trainer.sft.trace_data import IGNORED
 from tests.conftest import tiny_llama

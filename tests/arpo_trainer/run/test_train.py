@@ -15,9 +15,9 @@ from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.demo_model import check_model_folder
 from arpo_trainer.run.arguments import RunArguments, split_settings
-from arpo_trainer.run.cold_start import cold_start_folder
 from arpo_trainer.run.dry_run import plan_run
 from arpo_trainer.run.recipes import read_settings
+from arpo_trainer.run.sft_run import cold_start_folder
 from arpo_trainer.run.train import TrainingRun, train
 from envs_registry.datasets.hub import offline
 
