@@ -45,11 +45,7 @@ class ServedEpisode:
         self._clock: asyncio.TimerHandle | None = None
 
     async def start(self, **choice: Any) -> list[Message]:
-        """Start an episode, also after one that was void; `choice` is that of `ChatEpisode.start`.
-
-        Raises:
-            EpisodeVoid: the infrastructure failed.
-        """
+        """Start an episode, also after one that was void; `choice` is that of `ChatEpisode.start`."""
 
         async def work(episode: ChatEpisode) -> list[Message]:
             if self.has_task:

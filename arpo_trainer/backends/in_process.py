@@ -56,14 +56,6 @@ class DecodingRow:
     filters: TokenFilters | None = None
     asked: float = field(default_factory=time.perf_counter)
 
-    def begin(self) -> None:
-        """Note that the model begins with the request: it has waited until now."""
-        self.out.queued = time.perf_counter() - self.asked
-
-    def tell(self) -> None:
-        """Tell the entropies of the first tokens once they are there."""
-        self.window.tell(self.out.entropies)
-
     def answer(self) -> None:
         """Give the generation to the caller."""
         if not self.future.done():
@@ -226,12 +218,12 @@ class InProcessBackend(ABC):
         if not rows:
             return
         for row in joining:
-            row.begin()
+            row.out.queued = time.perf_counter() - row.asked
         with self.time.running():
             loop = asyncio.get_running_loop()
             ended = await loop.run_in_executor(self._thread, self._compute, rows, len(joining))
         for row in rows:
-            row.tell()
+            row.window.tell(row.out.entropies)
         for row in ended:
             row.answer()
 
@@ -242,8 +234,8 @@ class InProcessBackend(ABC):
             return self._advance(rows, new)
 
     def _chances(self, rows: list[DecodingRow]) -> Chances:
-        temperatures, seeds = [row.request.temperature for row in rows], [row.request.seed for row in rows]
-        return Chances.of(temperatures, seeds, [len(row.out.ids) for row in rows], self.model.device)
+        of = [(row.request.temperature, row.request.seed, len(row.out.ids)) for row in rows]
+        return Chances.of(*zip(*of, strict=True), self.model.device)
 
     def _draw(self, logits: torch.Tensor, chances: Chances, rows: list[DecodingRow]) -> list[Drawn]:
         return self.sampler.draw(logits, chances, [row.filters for row in rows])
@@ -486,7 +478,11 @@ class _ForcedSampler(LogitsProcessor):  # type: ignore[misc]  # transformers is 
             if not self.over[number]:
                 self.over[number] = self.take(row, drawn[number])
                 # this runs in the thread of the model, and futures belong to the event loop
-                row.future.get_loop().call_soon_threadsafe(row.answer if self.over[number] else row.tell)
+                loop = row.future.get_loop()
+                if self.over[number]:
+                    loop.call_soon_threadsafe(row.answer)
+                else:
+                    loop.call_soon_threadsafe(row.window.tell, row.out.entropies)
         tokens = torch.tensor([one.token for one in drawn], device=scores.device)
         return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
 

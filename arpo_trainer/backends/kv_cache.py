@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -189,16 +188,14 @@ class SlotCache(Cache):  # type: ignore[misc]
             self.capacity = -(-grown // BLOCK) * BLOCK
 
 
-@dataclass
 class PrefixStore:
-    """Keys and values of token sequences; the least recently used are dropped first.
+    """Keys and values of token sequences; the least recently used are dropped first, beyond `capacity` tokens.
 
     No kept sequence is a prefix of another.
     """
 
-    capacity: int  # tokens
-
-    def __post_init__(self) -> None:
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
         # keyed by the ids as bytes, which compare fastest
         self._entries: OrderedDict[bytes, LayerStates] = OrderedDict()
         self._tokens = 0

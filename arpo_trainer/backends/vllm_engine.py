@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from arpo_trainer.algorithms.branching import ESTIMATORS, estimated_entropy
 from arpo_trainer.backends.base import (
@@ -53,8 +53,7 @@ IDLE = 0.002  # seconds between two exchanges with the other processes while non
 # requests and apply them in the order of their ranks. A process without requests steps for the others.
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """What one process sends before a step."""
 
     new: list[tuple[str, Request]]  # by name; names are unique in the group
@@ -306,7 +305,14 @@ class VLLMEngineBackend:
         asked.window.tell(asked.out.entropies, last=output.finished)
         if output.finished:
             del self._running[asked.name]
-            self._answer(asked, made.finish_reason, made.stop_reason)
+            if asked.future.done():  # its caller has left when it was told the window
+                return
+            if made.finish_reason not in ("stop", "length"):
+                asked.future.set_exception(GenerationError(f"vLLM ended the request itself: {made.finish_reason}"))
+                return
+            stopped: Finish = "stop" if isinstance(made.stop_reason, str) else "eos"
+            out.finish = "length" if made.finish_reason == "length" else stopped
+            asked.future.set_result(out)
 
     def _logprobs(self, token: int, row: Any) -> tuple[float, list[float]]:
         """Return the log-probability of a token, and those of the most likely ones in descending order."""
@@ -314,16 +320,6 @@ class VLLMEngineBackend:
             return row[token].logprob, sorted((entry.logprob for entry in row.values()), reverse=True)[: self.topk]
         sampled, *top = row.tolist()
         return sampled, top[: self.topk]
-
-    def _answer(self, asked: _EngineRequest, reason: str, stop: str | int | None) -> None:
-        if asked.future.done():
-            return
-        if reason not in ("stop", "length"):
-            asked.future.set_exception(GenerationError(f"vLLM ended the request itself: {reason}"))
-            return
-        finish: Finish = "length" if reason == "length" else "stop" if isinstance(stop, str) else "eos"
-        asked.out.finish = finish
-        asked.future.set_result(asked.out)
 
 
 def _keep_arrays(engine: Any, name: str, interval: int) -> bool:

@@ -145,11 +145,11 @@ class JobDispatch(Generic[W, T]):
 
 @dataclass(frozen=True)
 class PlayedJobs:
-    """What a rollout took."""
+    """What a rollout took; the seconds are means over the workers, during which they generated or tools were busy."""
 
     replayed: int  # groups that were played again because their worker was lost
-    generate_seconds: float  # during which a worker generated; the mean of the workers
-    tool_seconds: float  # during which a worker's environments were busy; the mean of the workers
+    generate_seconds: float
+    tool_seconds: float
 
 
 class RolloutWorkers:

@@ -1,4 +1,4 @@
-"""What a run costs, before it is started: numbers by hand, against TRL's own loop, and against a real run."""
+"""What a run costs, before it is started: numbers by hand, against TRL's own loop, fake tensors and a real run."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from arpo_trainer.run.dry_run import plan_run
 from arpo_trainer.run.launch import config_file
 from arpo_trainer.run.train import train
 from arpo_trainer.training.devices import planning
+from benchmarks.memory import CASES, measure
 from tests.conftest import tiny_llama
 
 SMALL = ModelShape(
@@ -442,3 +443,20 @@ def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str])
     listed = [(name, command) for command in FOLDERS for name in recipe_names(command)]
     assert [tuple(line.split()[:2]) for line in lines] == listed
     assert all(len(line.split()) > 3 for line in lines)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "3b, one GPU",
+        "8b, LoRA",
+        "7b, FSDP2 x 8, packed",
+        "14b, FSDP2 x 16",
+        "1.5b, no checkpointing, packed",
+        "7b, rollout",
+    ],
+)
+def test_the_estimate_is_near_what_tensors_need(name: str) -> None:
+    """All sizes but the number of layers are real; `python -m benchmarks.memory` takes all layers and more cases."""
+    found, estimate = measure(replace(CASES[name], layers=2))
+    assert 0.9 < estimate / found < 1.2
