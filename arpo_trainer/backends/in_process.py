@@ -234,8 +234,8 @@ class InProcessBackend(ABC):
             return self._advance(rows, new)
 
     def _chances(self, rows: list[DecodingRow]) -> Chances:
-        of = [(row.request.temperature, row.request.seed, len(row.out.ids)) for row in rows]
-        return Chances.of(*zip(*of, strict=True), self.model.device)
+        temperatures, seeds = [row.request.temperature for row in rows], [row.request.seed for row in rows]
+        return Chances.of(temperatures, seeds, [len(row.out.ids) for row in rows], self.model.device)
 
     def _draw(self, logits: torch.Tensor, chances: Chances, rows: list[DecodingRow]) -> list[Drawn]:
         return self.sampler.draw(logits, chances, [row.filters for row in rows])
