@@ -14,7 +14,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from arpo_env.cache import Cache, CacheError
@@ -214,25 +214,6 @@ class RecordedHelper:
 
 
 @dataclass(frozen=True)
-class CountedHelper:
-    """A helper whose tokens are counted in `spent`, whatever becomes of its replies."""
-
-    helper: Helper
-    spent: Spent = field(default_factory=Spent)
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self.helper.name
-
-    async def complete(
-        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
-    ) -> str:
-        """Ask the helper; see `Helper.complete`."""
-        return await self.helper.complete(messages, seed, schema, self.spent)
-
-
-@dataclass(frozen=True)
 class InferenceTools:
     """Tools at inference time, as an engine takes them."""
 
@@ -281,7 +262,9 @@ _STEPS = 'The steps, as JSON. "then" is shown for context only'
 _SHORTENED = 'Reply with JSON alone: {"thoughts": [{"number": 1, "text": "the shortened thought"}, ...]}'
 
 
-async def shortened_turns(helper: Helper, question: str, turns: Sequence[tuple[str, str]], seed: int) -> list[str]:
+async def shortened_turns(
+    helper: Helper, question: str, turns: Sequence[tuple[str, str]], seed: int, spent: Spent
+) -> list[str]:
     """Return the texts of some turns with shorter thoughts; what the model left out, or did not shorten, is as it was.
 
     Args:
@@ -289,6 +272,7 @@ async def shortened_turns(helper: Helper, question: str, turns: Sequence[tuple[s
         question: of the task.
         turns: the text of each turn of the policy, and of its result.
         seed: of the sample.
+        spent: the tokens of the request are added to it.
 
     Raises:
         HelperFailed: there is no thought, no reply, or none of its thoughts is shorter.
@@ -298,7 +282,7 @@ async def shortened_turns(helper: Helper, question: str, turns: Sequence[tuple[s
         raise HelperFailed("there are no thoughts to shorten")
     quoted = json.dumps(steps, ensure_ascii=False, indent=1)
     prompt = fenced_prompt(_SHORTEN, {"The question": question, _STEPS: quoted}, _SHORTENED)
-    reply = await helper.complete([{"role": "user", "content": prompt}], seed, _SCHEMA)
+    reply = await helper.complete([{"role": "user", "content": prompt}], seed, _SCHEMA, spent)
     return with_thoughts([text for text, _ in turns], read_thoughts(reply))
 
 
@@ -354,14 +338,14 @@ _CORRECTED = "Reply with the corrected code alone, in one block that begins with
 _BLOCK = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL | re.IGNORECASE)
 
 
-async def corrected_code(helper: Helper, code: str, error: str, seed: int) -> str:
+async def corrected_code(helper: Helper, code: str, error: str, seed: int, spent: Spent) -> str:
     """Return code that may replace `code`, which failed with `error` as the policy would have been shown it.
 
     Raises:
         HelperFailed: there is no reply, or it is not Python, too long, or the code that failed.
     """
     prompt = fenced_prompt(_CORRECT, {"The code": code, "The error": error}, _CORRECTED)
-    return read_code(await helper.complete([{"role": "user", "content": prompt}], seed), code)
+    return read_code(await helper.complete([{"role": "user", "content": prompt}], seed, None, spent), code)
 
 
 def read_code(reply: str, failed: str) -> str:

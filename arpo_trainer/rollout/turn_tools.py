@@ -25,9 +25,9 @@ from arpo_trainer.inference_tools import (
     BACKTRACER,
     DEBUGGER,
     REFINER,
-    CountedHelper,
     HelperFailed,
     InferenceTools,
+    Spent,
     corrected_code,
     shortened_turns,
 )
@@ -245,9 +245,9 @@ class TurnTools:
         if [span.kind for span in path] not in (whole, whole[:-1]):
             raise HelperFailed("the chain is not one of turns and results alone")  # such as after a fold
         texts, question = [turn.text for turn in turns], self.environments.task.question
-        async with self._helping(trajectory, REFINER) as helper:
+        async with self._helping(trajectory, REFINER) as spent:
             chain = [(turn.text, turn.result) for turn in turns]
-            new = await shortened_turns(helper, question, chain, self._place(trajectory))
+            new = await shortened_turns(self.helper, question, chain, self._place(trajectory), spent)
         shorter = shorter_spans(path, texts, new, self.renderer, trajectory.env.schemas)
         if not shorter:
             raise HelperFailed("no turn became shorter")
@@ -322,8 +322,8 @@ class TurnTools:
         span, error = self._span(trajectory), step[4]["results"][0]
         trajectory.used += (DEBUGGER,)
         try:
-            async with self._helping(trajectory, DEBUGGER) as helper:
-                fixed = await corrected_code(helper, code, error, self._place(trajectory))
+            async with self._helping(trajectory, DEBUGGER) as spent:
+                fixed = await corrected_code(self.helper, code, error, self._place(trajectory), spent)
             trial = self._in(trajectory, saved)
             trial.episode.correction = Correction(fixed, error)
             again = await self.environments.act(trial, text, room)
@@ -385,14 +385,13 @@ class TurnTools:
         return self._seed(f"{trajectory.place}/helper")
 
     @contextlib.asynccontextmanager
-    async def _helping(self, trajectory: LiveTrajectory, tool: str) -> AsyncIterator[CountedHelper]:
+    async def _helping(self, trajectory: LiveTrajectory, tool: str) -> AsyncIterator[Spent]:
         """Ask the helper within the block; an event has the time and the tokens, also when the block fails."""
-        event, helper = Event(trajectory.number, "helper", 0.0, 0.0, name=tool), CountedHelper(self.helper)
+        event, spent = Event(trajectory.number, "helper", 0.0, 0.0, name=tool), Spent()
         async with self.environments.limits.timed(self.environments.timeline, event, "generate"):
             try:
-                yield helper
+                yield spent
             finally:
-                spent = helper.spent
                 event.context, event.cached, event.tokens = spent["context"], spent["cached"], spent["tokens"]
 
 
