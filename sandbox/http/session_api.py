@@ -28,10 +28,10 @@ from typing import Any, TypeVar
 
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox.http.json_server import Answer, sends_token
-from sandbox.interpreter import checked_cell, checked_forks, checked_path, open_session
-from sandbox.pool import RemoteSession, Reply, finish_async
+from sandbox.interpreter import Interpreter, checked_cell, checked_forks, checked_path
+from sandbox.pool import Reply
 from sandbox.sandbox import Sandbox
-from sandbox.server.wire import FORK, INTERRUPT, LARGEST_PIECE, LIST, READ, RUN, WRITE
+from sandbox.server.wire import INTERRUPT, LARGEST_PIECE, LIST, READ, RUN, WRITE
 
 LONGEST_WAIT = 20.0
 """Seconds after which a request is answered with 202; the client sends it again, and waits on."""
@@ -125,9 +125,9 @@ class HostedSession:
         waiting: how many requests wait for it now; it is not idle then.
     """
 
-    def __init__(self, session: RemoteSession, client: str, lease: str, key: str = "") -> None:
+    def __init__(self, python: Interpreter, client: str, lease: str, key: str = "") -> None:
         self.id = secrets.token_urlsafe(24)
-        self.session = session
+        self.python, self.session = python, python._session
         self.client, self.lease, self.key = client, lease, key
         self.used = time.monotonic()
         self.waiting = 0
@@ -135,11 +135,7 @@ class HostedSession:
         self._future: asyncio.Future[Reply] | None = None
 
     def submit(self, number: int | None, start: Callable[[], asyncio.Future[Reply]]) -> asyncio.Future[Reply]:
-        """Start a request, or return the one of the same number that was started before.
-
-        Args:
-            number: counts the requests of the session; None for a request that is never repeated.
-            start: sends the request.
+        """Start a request, or return the one of the same number that was started before; None is never repeated.
 
         Raises:
             StaleNumber: a later request was started meanwhile.
@@ -207,10 +203,10 @@ class HostedSessions:
 
     async def _open(self, client: str, key: str, lease: str) -> Reply:
         try:
-            session = await finish_async(open_session(self.sandbox._pool, "", {}))
+            python = await self.sandbox.interpreter()
         except asyncio.CancelledError:
             raise SessionLost(UNKNOWN) from None
-        hosted = HostedSession(session, client, lease, key)
+        hosted = HostedSession(python, client, lease, key)
         self._sessions[hosted.id] = hosted
         return {"session": hosted.id}
 
@@ -261,33 +257,18 @@ class HostedSessions:
         hosted.used = time.monotonic()
         return hosted
 
-    def fork(self, hosted: HostedSession, n: int) -> asyncio.Future[Reply]:
-        """Fork a session; the answer has the ids of the copies, and what could not be copied."""
-        copies = hosted.session.copies(n)
-        try:
-            future = hosted.session.request(FORK, children=[copy.key for copy in copies])
-        except BaseException:
-            copies[0].group.leave(n)
-            raise
-        return asyncio.create_task(self._adopt(hosted, copies, asyncio.wrap_future(future)))
-
-    async def _adopt(self, hosted: HostedSession, copies: list[RemoteSession], forked: Awaitable[Reply]) -> Reply:
-        try:
-            reply = await forked
-        except BaseException:
-            copies[0].group.leave(len(copies))
-            raise
-        copies[0].pool.count("forks", len(copies))
+    async def fork(self, hosted: HostedSession, n: int) -> Reply:
+        """Fork a session; returns the ids of the copies, and what could not be copied."""
+        copies = await hosted.python.fork(n)
         made = [HostedSession(copy, hosted.client, hosted.lease) for copy in copies]
         self._sessions.update((one.id, one) for one in made)
-        return {"sessions": [one.id for one in made], "losses": reply["losses"]}
+        return {"sessions": [one.id for one in made], "losses": copies[0].lost_on_fork}
 
-    def close(self, hosted: HostedSession) -> asyncio.Future[Reply] | None:
-        """End a session; returns the future of the confirmation, None if none comes."""
+    def close(self, hosted: HostedSession) -> asyncio.Future[None]:
+        """End a session; the result is awaited until the server has confirmed it."""
         self._sessions.pop(hosted.id, None)
         self._creations.pop((hosted.client, hosted.key), None)
-        future = hosted.session.close()
-        return None if future is None else _kept(asyncio.wrap_future(future))
+        return _kept(asyncio.create_task(hosted.python.close()))
 
     def keep(self, client: Client, lease: str) -> int:
         """Note that a program lives; returns how many sessions it has open."""
@@ -312,13 +293,10 @@ class HostedSessions:
     def close_idle(self) -> int:
         """Close the sessions that nobody has used for too long; returns how many."""
         now = time.monotonic()
-        failed = [
-            at for at, (_, task) in self._creations.items() if task.done() and (task.cancelled() or task.exception())
-        ]
-        for at in failed:  # whoever asks again, tries again
-            del self._creations[at]
-        every = list(self._sessions.values())
-        idle = [one for one in every if not one.waiting and one.used < now - self.idle_seconds]
+        for at, (_, task) in list(self._creations.items()):
+            if task.done() and (task.cancelled() or task.exception()):
+                del self._creations[at]  # whoever asks again, tries again
+        idle = [one for one in self._sessions.values() if not one.waiting and one.used < now - self.idle_seconds]
         for hosted in idle:
             self.close(hosted)
         if idle:
@@ -438,8 +416,8 @@ class SessionApi:
 
     async def _act(self, hosted: HostedSession, action: str, request: dict[str, Any]) -> Answer:
         if action == "close":
-            closed = self._sessions.close(hosted)
-            return (200, {}) if closed is None else await _wait(closed)
+            await self._sessions.close(hosted)
+            return 200, {}
         if action == "interrupt":
             return await _wait(_sent(hosted, INTERRUPT, cell=_number(request, "cell", None)))
         number = _number(request, "number", None)
@@ -451,7 +429,7 @@ class SessionApi:
         return status, answer
 
     def _fork(self, hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
-        return self._sessions.fork(hosted, checked_forks(request.get("n", 1)))
+        return asyncio.create_task(self._sessions.fork(hosted, checked_forks(request.get("n", 1))))
 
     def _run(self, hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply]:
         limits = self._sessions.sandbox.limits
