@@ -19,7 +19,7 @@ import subprocess
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import PathFinder
 from typing import Any, NamedTuple
 
@@ -32,11 +32,8 @@ from sandbox.server.wire import MOST_PICTURES, PICTURE_BYTES, Channel
 _PYPLOT, _FIGURE = "matplotlib.pyplot", "matplotlib.figure"
 
 
-class Pictures(NamedTuple):
-    """PNG files, and how many more there were."""
-
-    kept: tuple[bytes, ...] = ()
-    left_out: int = 0
+Pictures = tuple[Sequence[bytes], int]
+"""PNG files, and how many more there were."""
 
 
 def collect(value: Any) -> Pictures:
@@ -49,17 +46,15 @@ def collect(value: Any) -> Pictures:
             kept.append(picture)
         else:
             left_out += 1
-    return Pictures(tuple(kept), left_out)
+    return kept, left_out
 
 
 def close_figures() -> None:
     """Close the figures of pyplot, so that they are not shown again after the next cell."""
     pyplot = sys.modules.get(_PYPLOT)
     if pyplot is not None:
-        try:
+        with contextlib.suppress(Exception):  # whatever the user has put in its place
             pyplot.close("all")
-        except Exception:  # whatever the user has put in its place
-            return
 
 
 def _figures(value: Any) -> list[Any]:
@@ -99,7 +94,7 @@ class Outcome(NamedTuple):
     value: str | None = None
     error: str | None = None
     shortened: bool = False
-    pictures: Pictures = Pictures()
+    pictures: Pictures = ((), 0)
 
 
 def run_cell(source: str, name: str, namespace: dict[str, Any], keep: int, own: tuple[str, ...]) -> Outcome:
@@ -189,11 +184,8 @@ def shorten(text: str, keep: int) -> tuple[str, bool]:
 def flush_output() -> None:
     """Write what print() has buffered. Errors of a closed or replaced stdout are ignored."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-        try:
-            if stream is not None:
-                stream.flush()
-        except Exception:  # whatever the user has put in its place
-            continue
+        with contextlib.suppress(Exception):  # None, or whatever the user has put in its place
+            stream.flush()  # type: ignore[union-attr]
 
 
 def restore_input() -> None:

@@ -476,7 +476,7 @@ _ENVIRONMENT = {
 class ZygoteClient:
     """The supervisor's side of one zygote, which imports the modules of `preload`.
 
-    `on_ready` is called with the zygote's facts, and `on_exit` with pid and wait status of each child that has ended.
+    `on_ready` is called with the zygote's facts.
     """
 
     def __init__(
@@ -486,10 +486,9 @@ class ZygoteClient:
         preload: list[str],
         loop: EventLoop,
         on_ready: Callable[[dict[str, Any]], None],
-        on_exit: Callable[[int, int], None],
     ) -> None:
         self._config, self._script, self._preload, self._loop = config, script, preload, loop
-        self._on_ready, self._on_exit = on_ready, on_exit
+        self._on_ready = on_ready
         self._control: socket.socket | None = None
         self._frames = Frames()
         self._ready = False
@@ -502,8 +501,9 @@ class ZygoteClient:
         self._sizes = self._sizes or sizes_of(self.pid)
         return self._sizes
 
-    def start(self) -> None:
-        """Start the zygote."""
+    def start(self, on_exit: Callable[[int, int], None]) -> None:
+        """Start the zygote; `on_exit` is called with pid and wait status of each of its children that has ended."""
+        self._on_exit = on_exit
         self._control, theirs = socket.socketpair()
         environment = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT, **_HUGE_PAGES}
         if self._config["packages"]:
@@ -588,23 +588,18 @@ class Zygotes:
     """The two zygotes: `full` has imported the profile's packages, `lean` nothing. They may be the same."""
 
     def __init__(
-        self,
-        config: dict[str, Any],
-        script: bytes,
-        loop: EventLoop,
-        on_ready: Callable[[dict[str, Any]], None],
-        on_exit: Callable[[int, int], None],
+        self, config: dict[str, Any], script: bytes, loop: EventLoop, on_ready: Callable[[dict[str, Any]], None]
     ) -> None:
         self._on_ready = on_ready
         self._packages = re.compile("")
         preload = config["preload"]
-        self.full = ZygoteClient(config, script, preload, loop, self._full_is_ready, on_exit)
-        self.lean = ZygoteClient(config, script, [], loop, lambda _: None, on_exit) if preload else self.full
+        self.full = ZygoteClient(config, script, preload, loop, self._full_is_ready)
+        self.lean = ZygoteClient(config, script, [], loop, lambda _: None) if preload else self.full
 
-    def start(self) -> None:
-        """Start the zygotes."""
+    def start(self, on_exit: Callable[[int, int], None]) -> None:
+        """Start the zygotes; see there."""
         for zygote in {self.full, self.lean}:
-            zygote.start()
+            zygote.start(on_exit)
 
     @property
     def pids(self) -> tuple[int, int]:

@@ -18,7 +18,6 @@ import select
 import stat
 import struct
 import sys
-import tempfile
 from _socket import socketpair
 from typing import Any, NamedTuple
 
@@ -139,22 +138,13 @@ def open_anyway(path: str, flags: int) -> int:
 
 def _copy_of_nameless(file: OpenFile, directory: str, flags: int) -> int:
     source = os.open(f"/proc/self/fd/{file.fd}", os.O_RDONLY)  # an offset of its own; the original's must not move
-    target = _nameless(directory)
+    target = os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o600)
     try:
         _copy_bytes(source, target)
         return os.open(f"/proc/self/fd/{target}", flags)
     finally:
         os.close(source)
         os.close(target)
-
-
-def _nameless(directory: str) -> int:
-    try:
-        return os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o600)
-    except OSError:  # a file system without O_TMPFILE
-        fd, path = tempfile.mkstemp(dir=directory)
-        os.unlink(path)
-        return fd
 
 
 def _copy_bytes(source: int, target: int) -> None:
@@ -214,17 +204,11 @@ def _copy_entry(old: str, new: str, links: dict[int, str]) -> None:
 
 
 def _copy_file(old: str, new: str, status: os.stat_result) -> None:
-    source = open_anyway(old, os.O_RDONLY)
-    try:
-        target = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        try:
-            _copy_bytes(source, target)
-            os.fchmod(target, stat.S_IMODE(status.st_mode))
-            os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-        finally:
-            os.close(target)
-    finally:
-        os.close(source)
+    target = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with open(open_anyway(old, os.O_RDONLY), "rb", 0) as source, open(target, "wb", 0):
+        _copy_bytes(source.fileno(), target)
+        os.fchmod(target, stat.S_IMODE(status.st_mode))
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 # Replaces the memory that a copy of a session shares with others by its own.
@@ -355,12 +339,8 @@ _MEMORY_DEVICES = 1  # major number of null, zero, full, random and urandom; ter
 def separate(files: list[OpenFile], old: str, new: str, keep: set[int], outputs: tuple[Identity, ...]) -> None:
     """Replace every descriptor that this process, a copy, shares with the session it was forked from.
 
-    Args:
-        files: what `open_files` noted in the original.
-        old: the original's directory.
-        new: the copy's own.
-        keep: descriptors that are left alone.
-        outputs: the pipes of stdout and stderr, which are left alone: the new ones come later.
+    `files` is what `open_files` noted there; `old` and `new` are the directories. The descriptors of `keep` are left
+    alone, and those of `outputs`, the pipes of stdout and stderr: new ones come later.
     """
     noted = {file.fd: file for file in files}
     own: set[int] = set()
@@ -420,18 +400,10 @@ def _dead_end(fd: int, mode: int) -> int:
         return kept
     kind = os.readlink(f"/proc/self/fd/{fd}")
     if kind == "anon_inode:[eventpoll]":
-        return _empty_epoll()
+        return os.dup(select.epoll().fileno())
     if kind == "anon_inode:[eventfd]" and hasattr(os, "eventfd"):
         return os.eventfd(0)
     return _nothing()
-
-
-def _empty_epoll() -> int:
-    epoll = select.epoll()
-    try:
-        return os.dup(epoll.fileno())
-    finally:
-        epoll.close()
 
 
 def _nothing() -> int:

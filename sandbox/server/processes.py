@@ -151,12 +151,9 @@ def out_of_memory_kills(root: str = "/sys/fs/cgroup") -> int:
     """Return how often the kernel has killed for lack of memory, in this container or, failing that, this machine."""
     # version 2 of control groups, then version 1
     for name in ("memory.events", "memory/memory.oom_control", "/proc/vmstat"):
-        try:
-            with open(os.path.join(root, name)) as file:
-                counts = dict(line.split() for line in file)
-            return int(counts.get("oom_kill", 0))
-        except (OSError, ValueError):
-            continue
+        text = text_of(os.path.join(root, name))
+        if text:
+            return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
     return 0
 
 

@@ -36,7 +36,7 @@ class Supervisor:
         self._config, self._loop = config, EventLoop()
         self._watch_children()  # first: a zygote may end at once, and without the handler its exit would go unnoticed
         self._client = ClientStream(self._loop, self._take)
-        self._zygotes = Zygotes(config, script, self._loop, self._send_hello, self._session_exited)
+        self._zygotes = Zygotes(config, script, self._loop, self._send_hello)
         self._sessions = Sessions(config, self._loop, self._client, self._zygotes)
         shared_memory = SharedMemoryLimit(config, self._sessions)
         self._requests = Requests(self._sessions, shared_memory.check)
@@ -52,7 +52,7 @@ class Supervisor:
 
     def serve(self) -> None:
         """Start the zygotes, then serve until the client is gone."""
-        self._zygotes.start()
+        self._zygotes.start(self._sessions.child_exited)
         self._loop.run()
         self._end()
 
@@ -100,10 +100,7 @@ class Supervisor:
             if pid in self._zygotes.pids:  # its sessions end with it, so a new container is no worse
                 sys.stderr.write("the zygote has ended\n")
                 self._loop.stop()
-            self._session_exited(pid, status)
-
-    def _session_exited(self, pid: int, status: int) -> None:
-        self._sessions.child_exited(pid, status)
+            self._sessions.child_exited(pid, status)
 
     def _end(self) -> None:
         deadline = time.monotonic() + _END_SECONDS

@@ -56,11 +56,6 @@ time.sleep(1.2)
 for _ in range(20): daemon(spin)
 say('started')
 
-== children_that_outlive_their_cell | pause=1.2, neighbour=_HONEST, slowdown=BETWEEN_CELLS
-for _ in range(20):
-    if os.fork() == 0: spin()
-say("started")
-
 == threads_that_outlive_their_cell | pause=1.2, neighbour=_HONEST, slowdown=BETWEEN_CELLS
 import hashlib, threading
 data = bytes(1 << 22)
@@ -68,18 +63,6 @@ def hash_on():
     while True: hashlib.sha256(data).digest()
 for _ in range(16): threading.Thread(target=hash_on, daemon=True).start()
 say("started")
-
-== hogs_that_raise_themselves | pause=1, not_on=AUTOGROUPS, neighbour=_HONEST, slowdown=BETWEEN_CELLS
-def hog():
-    with contextlib.suppress(OSError): os.setpriority(os.PRIO_PROCESS, 0, 0)
-    with contextlib.suppress(OSError): os.setpriority(os.PRIO_PROCESS, 0, -20)
-    with contextlib.suppress(OSError): os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    with contextlib.suppress(OSError): os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    os.setsid()
-    spin()
-for _ in range(20): daemon(hog)
-say("started")
-time.sleep(0.5)
 
 == memory_grown_between_cells | pause=1.2, neighbour=_CROWDED
 import threading
@@ -91,15 +74,6 @@ def grow():
             for page in range(0, len(area), 4096): area[page] = 1
             nap()
 threading.Thread(target=grow, daemon=True).start()
-say("started")
-
-== memory_grown_slowly_between_cells | pause=1.2, neighbour=_CROWDED
-def grow():
-    area = []
-    while True:
-        area.append(b"x" * (2 << 20))
-        time.sleep(0.02)
-for _ in range(8): daemon(grow)
 say("started")
 
 == memory_grown_at_once_by_many | neighbour=_CROWDED

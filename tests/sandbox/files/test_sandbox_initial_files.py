@@ -145,7 +145,6 @@ FORGERIES: list[tuple[str, Callable[[SyncInterpreter], object]]] = [
     ("b'\\0' * 12 + struct.pack('>Q?H', 1, 0, 500) + b'a'", lambda p: p.ls()),
     ("b'\\0' * 12 + struct.pack('>Q?H', 1, 0, 5) + b'../ab'", lambda p: p.ls()),
     ("b'\\0' * 12 + struct.pack('>Q?H', 2**64 - 1, 0, 1) + b'a'", lambda p: p.ls()),
-    ("struct.pack('>IQ', 2**32 - 1, 0) + b'x' * 1000000", lambda p: p.ls()),
     ("struct.pack('>IQ', 4, 0)", lambda p: p.get("a")),
 ]
 

@@ -129,11 +129,7 @@ def _named(name: str) -> Attack:
 
 ROBUST = [
     "processes-fork_bomb_double_fork",
-    "processes-thirty_hogs",
     "memory-gradual_with_the_error_swallowed",
-    "memory-25_processes_of_100_mb",
-    "files-disk_filled",
-    "output-endless_print",
     "output-flood_between_the_cells",
     "exhaustion-orphans_for_the_supervisor",
 ]

@@ -15,86 +15,6 @@ def total(scale=2):
     return scale * sum(rows)
 class Store:
     size = len(rows)
-"marker-VALUE-7f3a" + str(len(rows))
-"""
-LOOK = """
-import builtins, gc, inspect, linecache, os, sys, traceback, types
-found = []
-def marked(text, kinds=("COMMENT", "INNER", "VALUE", "LITERAL")):
-    return [kind for kind in kinds if "marker-" + kind + "-7f3a" in text]
-def look(route, text):
-    found.extend((route, kind) for kind in marked(text))
-
-for name in list(linecache.cache) + ["<setup>", "<cell 0>", "<cell -1>", "<string>", "<stdin>"]:
-    look("linecache", "".join(linecache.getlines(name)))
-look("linecache entries", repr(linecache.cache))
-for thing in (total, Store, sys.modules["__main__"]):
-    try:
-        look("inspect", inspect.getsource(thing))
-    except (OSError, TypeError):
-        pass
-look("main", repr(vars(sys.modules["__main__"])))
-for name in ("In", "Out", "_", "__", "_i", "_ih", "_oh", "__file__", "__annotations__"):
-    look("history", repr(globals().get(name)) + repr(getattr(builtins, name, None)))
-look("last error", repr([getattr(sys, name, None) for name in ("last_value", "last_traceback", "last_exc")]))
-frame = sys._getframe()
-while frame is not None:
-    look("frames", repr(frame.f_locals) + repr(frame.f_code.co_consts))
-    frame = frame.f_back
-def constants(code, seen):
-    for one in code.co_consts:
-        if isinstance(one, types.CodeType) and one not in seen:
-            seen.add(one)
-            constants(one, seen)
-        look("constants", repr(one))
-constants(total.__code__, set())
-constants(Store.__init_subclass__.__code__ if hasattr(Store.__init_subclass__, "__code__") else total.__code__, set())
-gc.collect()
-mine = {id(globals()), id(found)}
-for thing in gc.get_objects():
-    if id(thing) in mine or thing is look.__code__ or isinstance(thing, types.FrameType):
-        continue
-    try:
-        parts = gc.get_referents(thing)
-    except Exception:
-        continue
-    for part in parts:
-        if isinstance(part, (str, bytes, bytearray)):
-            look("gc", part if isinstance(part, str) else bytes(part).decode("latin-1"))
-        elif isinstance(part, types.CodeType) and part.co_filename == "<setup>" and part.co_name == "<module>":
-            found.append(("gc", "module code"))
-for place in ("/proc/self/cmdline", "/proc/self/environ", "/proc/self/stack"):
-    try:
-        look(place, open(place, errors="replace").read())
-    except OSError:
-        pass
-for folder in (".", "/work", "/tmp", "/dev/shm", "/var/tmp"):
-    for base, _, names in os.walk(folder):
-        for name in names:
-            try:
-                look("files", open(os.path.join(base, name), errors="replace").read(1 << 20))
-            except OSError:
-                pass
-for fd in range(3, 256):
-    try:
-        os.set_blocking(fd, False)
-        look("descriptors", os.read(fd, 1 << 20).decode("latin-1"))
-    except (OSError, ValueError):
-        pass
-    finally:
-        try:
-            os.set_blocking(fd, True)
-        except OSError:
-            pass
-try:
-    total("x" * 3, 1)
-except TypeError:
-    look("traceback", traceback.format_exc())
-try:
-    total(None)
-except TypeError:
-    look("traceback", traceback.format_exc())
-found
 """
 # The memory of the process, byte by byte. Head and tail of what is looked for are never joined by the search itself.
 SCAN = """
@@ -128,19 +48,9 @@ def count(data, head, tail):
 """
 
 
-def test_no_route_leads_to_the_text_of_a_setup(isolated: Sandbox) -> None:
-    with isolated.interpreter_sync(SETUP) as python:
-        assert python.run("total(), Store.size").value == "(14, 2)"
-        looked = python.run(LOOK, 30)
-        assert (looked.status, looked.value) == ("ok", "[]"), looked.text
-        (twin,) = python.fork(1)
-        assert twin.run(LOOK, 30).value == "[]"
-        twin.close()
-
-
 def test_the_memory_of_a_session_holds_neither_comments_nor_layout_of_its_setup(isolated: Sandbox) -> None:
     with isolated.interpreter_sync(SETUP) as python:
-        assert python.run(SCAN).status == "ok"
+        assert python.run(SCAN + "total(), Store.size").value == "(14, 2)"
         known = python.run("planted = 'marker-' + 'PLANTED-7f3a'; scan(b'marker-', b'PLANTED-7f3a') > 0")
         assert known.value == "True", known.text  # the scan finds what is there
         for part in ("COMMENT-7f3a", "INNER-7f3a"):
@@ -158,7 +68,6 @@ def test_other_sessions_do_not_hold_it_either(isolated: Sandbox) -> None:
 
 def test_the_same_holds_where_each_call_has_a_session_of_its_own(isolated: Sandbox) -> None:
     with isolated.interpreter_sync(SETUP, fresh=True) as python:
-        assert python.run(LOOK, 30).value == "[]"
         assert python.run(SCAN + "\nscan(b'marker-', b'COMMENT-7f3a')").value == "0"
 
 

@@ -24,26 +24,7 @@ for _ in range({number}):
     if os.fork() == 0:
         while True: pass
 """
-GROW = """
-import os, threading, time
-def grow():
-    time.sleep(0.3)
-    held = []
-    while len(held) < 60:
-        held.append(bytearray(b"x") * (16 << 20))
-    time.sleep(100)
-"""
-BETWEEN_CELLS = {
-    "a_thread": GROW + "threading.Thread(target=grow, daemon=True).start()",
-    "twenty_processes": """
-import os, time
-for _ in range(20):
-    if os.fork() == 0:
-        time.sleep(0.4)
-        held = bytearray(b"x") * (60 << 20)
-        time.sleep(100)
-""",
-    "pages_shared_with_the_zygote": """
+GROW_BY_COLLECTING = """
 import gc, os, time
 gc.unfreeze()
 for _ in range(60):
@@ -52,8 +33,7 @@ for _ in range(60):
         gc.collect()
         held = [gc.get_objects()] * 3
         time.sleep(100)
-""",
-}
+"""
 
 
 @pytest.fixture(scope="module", params=[pytest.param("docker", marks=pytest.mark.docker), "bubblewrap"])
@@ -162,12 +142,11 @@ def crowd() -> Iterator[tuple[Sandbox, list[SyncInterpreter]]]:
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("how", BETWEEN_CELLS)
-def test_memory_that_grows_between_cells_costs_no_neighbour_anything(crowd: Any, how: str) -> None:
+def test_pages_of_the_zygote_that_are_written_between_cells_cost_no_neighbour_anything(crowd: Any) -> None:
     sandbox, neighbours = crowd
     sizes = [one.run("len(x)").value for one in neighbours]
     with sandbox.interpreter_sync() as greedy:
-        greedy.run(BETWEEN_CELLS[how])
+        greedy.run(GROW_BY_COLLECTING)
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline and alive(greedy):
             time.sleep(0.1)
@@ -185,10 +164,10 @@ def alive(session: SyncInterpreter) -> bool:
 
 @pytest.mark.docker
 def test_cpus_are_limited_by_the_engine() -> None:
-    code = "import time\nbegan = time.time()\nwhile time.time() < began + 2: pass\ntime.process_time()"
+    code = "import time\nbegan = time.time()\nwhile time.time() < began + 1: pass\ntime.process_time()"
     with open_or_skip("docker", Limits(cpus=0.5), containers=1) as sandbox, sandbox.interpreter_sync() as python:
         assert "no(" not in sandbox.isolation
-        assert float(str(python.run(code).value)) < 1.4
+        assert float(str(python.run(code).value)) < 0.8
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "unsafe_local"])
