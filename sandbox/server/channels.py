@@ -342,7 +342,6 @@ class SessionHandle:
         self.directory = ""
         self.pid = self.parent = 0  # until they are known
         self.created_after = 0  # clock ticks; its process starts no earlier
-        self.attempts = 0
         self.idle = False  # its process may have idle priority
         self.inherited = 0  # bytes of memory that it shared, when it began, with the session it was forked from
         self.blamed = -math.inf  # when its group was last found to hold most of a memory that was running out

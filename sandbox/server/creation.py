@@ -28,7 +28,6 @@ from sandbox.server.wire import FAULT, INDEX, LOSSES, Frames, WireError
 _OPEN_SECONDS = 30.0  # the first session of a machine that is busy may have to wait
 _FORK_SECONDS = 5.0  # without a report of the session or of a copy: a fork takes some 10 ms, and code can prolong it
 _RETURN_SECONDS = 0.5  # for a session whose copies were given up, to go on without them
-_MOST_ATTEMPTS = 3
 _LONGEST_PAYLOAD = 256
 
 
@@ -98,23 +97,6 @@ class Creations:
         self._loop.cancel(creation.request.timer)
         seconds = seconds or (_FORK_SECONDS if creation.parent else _OPEN_SECONDS)
         creation.request.timer = self._loop.call_in(seconds, lambda: self._time_out(creation, seconds))
-
-    def try_again(self, handle: SessionHandle) -> bool:
-        """Fork a session again whose process has ended before it was ready; returns False if that is of no use."""
-        creation = self._under_way.get(handle)
-        if creation is None or creation.parent or handle.closing or handle.attempts >= _MOST_ATTEMPTS:
-            return False
-        handle.attempts += 1
-        self._sessions.close_channels(handle)
-        self._slots.move(handle)  # the process may have left files under the old name
-        try:
-            handle.open_channels()
-        except OSError:
-            return False
-        self._sessions.listen_to(handle)
-        self._sessions.expect(handle)
-        handle.spawner.open(handle)
-        return True
 
     def _add(self, creation: Creation, handle: SessionHandle) -> None:
         creation.handles.append(handle)

@@ -400,7 +400,8 @@ def _dead_end(fd: int, mode: int) -> int:
         return kept
     kind = os.readlink(f"/proc/self/fd/{fd}")
     if kind == "anon_inode:[eventpoll]":
-        return os.dup(select.epoll().fileno())
+        epoll = select.epoll()  # which closes its own descriptor at its end
+        return os.dup(epoll.fileno())
     if kind == "anon_inode:[eventfd]" and hasattr(os, "eventfd"):
         return os.eventfd(0)
     return _nothing()

@@ -326,8 +326,7 @@ class Requests:
         """Act on the end of a channel: the process has ended, or has closed its descriptors."""
         self._loop.unwatch(handle.channel.fileno())
         if not handle.pid:
-            if not self._creations.try_again(handle):
-                self._creations.failed(handle, "the new process ended before it was ready")
+            self._creations.failed(handle, "the new process ended before it was ready")
         else:
             self._loop.call_in(_CLOSED_CHANNEL_SECONDS, lambda: self._after_end(handle))
 

@@ -211,11 +211,6 @@ class Slots:
         handle.directory = os.path.join(slot.path, secrets.token_hex(16))
         slot.members.add(handle)
 
-    def move(self, handle: SessionHandle) -> None:
-        """Give a session another directory in the same slot."""
-        handle.home.leftovers.append(handle.directory)
-        handle.directory = os.path.join(handle.home.path, secrets.token_hex(16))
-
     def leave(self, handle: SessionHandle) -> None:
         """Take a session that is gone out of its slot, with everything it has left there."""
         slot, handle.slot = handle.slot, None

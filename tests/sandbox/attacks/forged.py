@@ -21,7 +21,7 @@ attack = partial(
 )
 
 _ASKED = "open('asked', 'wb').write(b'x' * 100)\n"
-_FILES = '("load", "store")'
+_FILES = '("answer_file",)'
 _FUNCTIONS = """
 import types
 names = [name for space in machinery() for name, value in list(space.items())

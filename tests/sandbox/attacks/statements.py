@@ -60,7 +60,7 @@ STRIKES = (
     "os.system('rm -rf * .[a-z]*')",
     "sys.stdout = sys.stderr = None",
     "sys.modules.clear()",
-    "forge(['load', 'store', 'os', 'struct'], None)",
+    "forge(['answer_file', 'os', 'struct'], None)",
     "print('x' * 100_000)",
     "raise SystemExit(5)",
     "[os.open('/dev/null', 0) for _ in range(600)]",

@@ -25,9 +25,6 @@ inside = type(session).serve.__globals__
 _LATER = "import ctypes, os, resource, signal, threading, time\ndef later(do): threading.Timer(0.1, do).start()\n"
 DEATHS = {
     "exit": "later(lambda: os._exit(0))",
-    "kill": "later(lambda: os.kill(os.getpid(), signal.SIGKILL))",
-    "crash": "later(lambda: ctypes.string_at(0))",
-    "channel closed": "later(lambda: os.close(199))",
     "garbage": "later(lambda: os.write(199, b'garbage' * 100))",
     "other program": "import sys\nlater(lambda: os.execv(sys.executable, [sys.executable, '-c', '']))",
     "by a child": "parent = os.getpid()\nif not os.fork():\n    time.sleep(0.1); os.kill(parent, 9); os._exit(0)",
