@@ -626,30 +626,13 @@ _BY_NAME = {row.name: row for row in ROWS}
 PROVIDERS = tuple(sorted([*_BY_NAME, DDGS]))
 
 
-@dataclass(frozen=True)
-class ProviderInfo:
-    """One provider, for lists; `ready` is whether all its variables are set, `page` where to get a key."""
-
-    name: str
-    variables: tuple[str, ...]
-    ready: bool
-    most: int
-    per_second: float | None
-    page: str
-
-
-def provider_table() -> list[ProviderInfo]:
-    """Return the providers by name and whether each is set up; no service is asked."""
-    rows = [ProviderInfo(DDGS, (), ddgs_is_installed(), 50, _DDGS_PER_SECOND, DDGS_INSTALL)]
-    for row in _BY_NAME.values():
-        variables = (*row.variables, row.base) if row.base else row.variables
-        ready = all(os.environ.get(name, "").strip() for name in variables)
-        rows.append(ProviderInfo(row.name, variables, ready, row.most, row.per_second, row.page))
-    return sorted(rows, key=lambda info: info.name)
+def ready_providers() -> list[str]:
+    """Return the names of the services whose keys are set; no service is asked."""
+    return sorted(row.name for row in _BY_NAME.values() if row.variables and all(map(os.environ.get, row.variables)))
 
 
 def register_provider(row: ProviderRow) -> None:
-    """Make a web search service of your own available by its name, for `search=` and the list of providers."""
+    """Make a web search service of your own available by its name, for `search=` and `arpo doctor`."""
     _BY_NAME[row.name] = row
 
 

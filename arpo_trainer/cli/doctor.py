@@ -109,7 +109,7 @@ def _model() -> Iterator[Finding]:
 
 
 def _environments() -> Iterator[Finding]:
-    from arpo_env.search.backends import VARIABLE, provider_table
+    from arpo_env.search.backends import VARIABLE, ready_providers
 
     lacking = [name for name in ENVIRONMENTS if not _installed(name)]
     wrong = [text for extra in _EXTRAS_OF_TASKS for text in other_versions(extra)]
@@ -125,7 +125,7 @@ def _environments() -> Iterator[Finding]:
         f"export {VARIABLE}=corpus.jsonl, or a provider (docs/how-to/search.md)",
         needed=False,
     )
-    keys = [row.name for row in provider_table() if row.ready and row.variables]
+    keys = ready_providers()
     yield Finding("web search", bool(keys), ", ".join(keys) or "no provider has an API key", needed=False)
     judge = os.environ.get("OPENAI_BASE_URL") or ("api.openai.com" if os.environ.get("OPENAI_API_KEY") else "")
     lack = "neither OPENAI_BASE_URL nor OPENAI_API_KEY is set"

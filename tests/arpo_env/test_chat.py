@@ -33,14 +33,6 @@ def test_a_request_holds_what_was_asked_for() -> None:
     assert server.keys == ["Bearer secret"]
 
 
-def test_address_and_key_come_from_the_usual_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    with chat_server(saying("hi")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.address + "/")
-        monkeypatch.setenv("OPENAI_API_KEY", "of the environment")
-        assert asyncio.run(ChatModel("m").complete(HELLO)) == "hi"
-    assert server.keys == ["Bearer of the environment"]
-
-
 def test_openai_without_a_key_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)

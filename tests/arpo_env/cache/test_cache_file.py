@@ -162,9 +162,7 @@ def test_forks_amid_writes_lose_nothing(file: Path) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "put(1)",
-        "put(1); replay = Cache(sys.argv[1], mode='replay'); list(replay.store.records())",
-        "put(1); raise SystemExit(3)",
+        "put(1); replay = Cache(sys.argv[1], mode='replay'); list(replay.store.records()); raise SystemExit(3)",
         "put(1)\nif not os.fork():\n    put(1); sys.exit()\nos.wait()",
     ],
 )
@@ -206,13 +204,6 @@ def test_another_program_s_data_base_is_left_alone(file: Path) -> None:
     assert file.read_bytes() == before
 
 
-def test_another_format_is_named(file: Path) -> None:
-    put(Cache(file), "q")
-    sqlite3.connect(file).execute("PRAGMA user_version = 9")
-    with pytest.raises(CacheError, match=r"cache\.sqlite has format 9, but this version of arpo reads format 1"):
-        read(Cache(file, mode="replay"), "q")
-
-
 def test_a_damaged_file_is_named_and_kept(file: Path) -> None:
     cache = Cache(file)
     for number in range(200):
@@ -223,13 +214,6 @@ def test_a_damaged_file_is_named_and_kept(file: Path) -> None:
     with pytest.raises(CacheError, match=r"cache\.sqlite is damaged"):
         list(Cache(file).store.records())
     assert file.stat().st_size >= len(whole)
-
-
-def test_a_damaged_record_is_named(file: Path) -> None:
-    put(Cache(file), "q")
-    sqlite3.connect(file, isolation_level=None).execute("UPDATE records SET value = x'00'")
-    with pytest.raises(CacheError, match=r"a record in .*cache\.sqlite is damaged .*\"query\":\"q\""):
-        read(Cache(file), "q")
 
 
 def test_a_full_disk_is_named_and_what_was_recorded_stays(file: Path) -> None:

@@ -9,7 +9,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -193,17 +192,14 @@ def test_a_slow_answer_ends_on_time(answer: Callable[[Call], None]) -> None:
     assert "within 0.8 s" in str(error)
 
 
-@pytest.mark.parametrize("second", [False, True])
-def test_tls_has_a_deadline_too(second: bool, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_has_a_deadline_too(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
-    slow = 2 if second else 1
-    answer = lambda call: drip_body(call) if len(server.seen) == slow else call.reply({})  # noqa: E731
+    answer = lambda call: drip_body(call) if len(server.seen) == 2 else call.reply({})  # noqa: E731
     with LocalServer(answer, certificate=str(certificate)) as server:
-        http = quick(timeout=2)
-        if second:
-            ask(http, server.address)
+        http = quick(timeout=1)
+        ask(http, server.address)
         started = time.monotonic()
-        assert "within 2 s" in str(failure(http, server.address))
+        assert "within 1 s" in str(failure(http, server.address))
         assert time.monotonic() - started < 4
         assert len(server.connections) == 1
 
@@ -341,15 +337,6 @@ def test_no_message_and_no_log_holds_a_key(answer: Any, caplog: pytest.LogCaptur
     assert "1234" not in everything
 
 
-def test_a_body_that_echoes_the_key_is_blotted() -> None:
-    with LocalServer(lambda call: call.reply(f"<b>{KEY}".encode())) as server:
-        reply = ask(quick(secrets=(KEY,)), server.address)
-        with pytest.raises(ServiceError) as caught:
-            reply.json()
-    assert "***" in str(caught.value)
-    assert "secret" not in shown(caught.value) + repr(reply)
-
-
 def test_a_key_that_cannot_be_sent_is_explained_without_it() -> None:
     error = failure(quick(), "http://127.0.0.1:9/", headers={"X-Key": "se\ncret"})
     assert "line breaks" in str(error)
@@ -387,20 +374,3 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     both = folder / "both.pem"
     both.write_text((folder / "cert").read_text() + (folder / "key").read_text())
     return both
-
-
-ENDS = """
-import asyncio, sys
-from arpo_env.net import Http
-async def main():
-    asked = asyncio.ensure_future(Http("slow", timeout=60).request("GET", sys.argv[1]))
-    await asyncio.sleep(0.3)
-asyncio.run(main())
-"""
-
-
-def test_a_process_ends_without_waiting_for_a_slow_service() -> None:
-    with LocalServer(lambda call: call.gone.wait(30) and None) as server:
-        started = time.monotonic()
-        subprocess.run([sys.executable, "-c", ENDS, server.address], check=True, timeout=30)
-        assert time.monotonic() - started < 10

@@ -65,12 +65,6 @@ def test_pages_are_capped_each_and_together(monkeypatch: pytest.MonkeyPatch) -> 
     assert [len(one["text"]) for one in shown(server.prompts[0])] == [6000, 6000, 1000]
 
 
-def test_without_text_the_model_is_not_asked() -> None:
-    text, server = summarise(page("  "))
-    assert text == "No helpful information found."
-    assert server.bodies == []
-
-
 def test_a_page_cannot_end_its_block_or_write_the_marker() -> None:
     first = summarise(page("innocent"))[1].prompts[0]
     stolen = re.findall(r"END-[0-9a-f]{16}", first)[0]
@@ -124,12 +118,3 @@ def test_summaries_are_recorded_by_all_that_is_shown(tmp_path: Path) -> None:
     assert found == ["1", "1", "2", "3", "4"]
     replay = PageSummariser(ChatModel("m", server.address), Cache(cache.path, mode="replay"))
     assert asyncio.run(replay.summarise("q", ["s"], [page("u")])) == "2"
-
-
-def test_a_model_that_is_asked_otherwise_writes_another_summary(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "c.sqlite")
-    with chat_server(saying("**Final Information**\nfacts")) as server:
-        for extra in ({"seed": 1}, {"seed": 2}, {"seed": 2}):
-            summariser = PageSummariser(ChatModel("m", server.address, extra=extra), cache)
-            asyncio.run(summariser.summarise("q", [], [page("text")]))
-    assert len(server.bodies) == 2

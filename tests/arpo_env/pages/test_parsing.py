@@ -65,11 +65,6 @@ def test_the_article_is_kept_in_order_and_the_rest_is_not(parser: PageParser) ->
         assert noise not in found["text"]
 
 
-def test_the_title_comes_from_metadata(parser: PageParser) -> None:
-    found = parse(parser, "html", NEWS.encode())
-    assert found["title"] == "Long rivers"
-
-
 def test_a_page_with_hardly_any_main_text_gives_all_of_its_text(parser: PageParser) -> None:
     markup = "<title>T</title><body><nav>menu</nav><div>one <b>bo</b>ld</div>two<table><tr><td>a<td>b</table></body>"
     found = parse(parser, "html", markup.encode())
@@ -115,17 +110,6 @@ def test_a_pdf_is_read(site: Site) -> None:
     site.pages["/"] = lambda handler: answer(handler, pdf(["First page.", "Second page."]), "application/pdf")
     page = read(f"{site.url}/")
     assert (page.title, page.text) == ("A title", "First page.\n\nSecond page.")
-
-
-def test_a_locked_pdf_is_told(parser: PageParser) -> None:
-    from pypdf import PdfReader, PdfWriter
-
-    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(pdf(["secret"]))))
-    writer.encrypt("password", algorithm="RC4-128")
-    out = io.BytesIO()
-    writer.write(out)
-    with pytest.raises(ParsingFailed, match="locked with a password"):
-        parse(parser, "pdf", out.getvalue())
 
 
 @pytest.mark.parametrize("body", [b"%PDF-1.4 nothing else", b"%PDF-1.4\n" + os.urandom(5000), b"%PDF-"])

@@ -82,12 +82,6 @@ def test_an_error_names_the_cure(where: str, kind: type[Exception], said: str) -
         open_search(where)
 
 
-def test_a_file_that_is_no_corpus_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "corpus.csv").write_text("a,b")
-    with pytest.raises(ValueError, match=r"\.jsonl"):
-        open_search(tmp_path / "corpus.csv")
-
-
 def test_the_variable_names_the_default(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARPO_SEARCH", str(corpus))
     assert default_search() is open_search(corpus)

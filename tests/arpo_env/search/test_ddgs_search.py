@@ -17,7 +17,6 @@ from arpo_env.net import ServiceError  # noqa: E402
 from arpo_env.search.backends import (  # noqa: E402
     Ddgs,
     make_provider,
-    provider_table,
 )
 from arpo_env.search.search_backend import Hit  # noqa: E402
 
@@ -93,4 +92,3 @@ def test_a_missing_package_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="pip install ddgs"):
         make_provider("ddgs")
-    assert not {row.name: row for row in provider_table()}["ddgs"].ready

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from arpo_env.net import ServiceError
-from arpo_env.search.backends import PROVIDERS, ROWS, make_provider, provider_table
+from arpo_env.search.backends import ROWS, make_provider, ready_providers
 from arpo_env.search.search_backend import Hit, SearchBackend
 from tests.arpo_env.local_server import Call, LocalServer, Seen
 
@@ -397,19 +397,6 @@ def test_the_pace_is_that_of_the_smallest_plan_unless_told() -> None:
             asyncio.run(backend.search("q", 1))
 
 
-def test_a_path_before_the_endpoint_is_kept() -> None:
-    with LocalServer(lambda call: call.reply(recorded("searxng"))) as server:
-        for address in ("/searx", "/searx/", "/searx/search", "/searx/search/"):
-            search(make_provider("searxng", server.address + address))
-        assert {seen.path for seen in server.seen} == {"/searx/search"}
-
-
-def test_the_table_says_what_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_with_all_their_keys_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BRIGHTDATA_ZONE")
-    rows = {row.name: row for row in provider_table()}
-    assert tuple(rows) == PROVIDERS
-    assert rows["serper"].ready
-    assert not rows["brightdata"].ready
-    assert rows["brightdata"].variables == ("BRIGHTDATA_API_KEY", "BRIGHTDATA_ZONE")
-    assert not rows["searxng"].ready
-    assert (rows["tavily"].most, rows["brave"].per_second) == (20, 1)
+    assert ready_providers() == ["brave", "exa", "perplexity", "serpapi", "serper", "tavily"]

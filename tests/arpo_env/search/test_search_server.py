@@ -85,11 +85,6 @@ def test_without_scores_the_documents_are_bare(url: str) -> None:
     assert reply == {"result": [[{"id": "e88", "contents": '"Radium"\nRadium is element 88.'}]]}
 
 
-@pytest.mark.parametrize(("topk", "count"), [(None, 3), (0, 3), (1, 1), (4, 4), (1000, 5)])
-def test_topk_null_and_zero_are_three(url: str, topk: int | None, count: int) -> None:
-    assert len(post(url, {"queries": ["element"], "topk": topk, "return_scores": True})["result"][0]) == count
-
-
 @pytest.mark.parametrize(
     ("body", "said"),
     [

@@ -18,7 +18,7 @@ from arpo_env import Tool, ToolEnv, mcp_tools
 from arpo_env.cache import Cache, CacheMiss
 from arpo_env.tools.mcp_tools import McpServer, McpTool, close_connections
 from envs_registry import Task
-from tests.arpo_env.tools.test_mcp_tools import SCRIPT, free_port, start_http
+from tests.arpo_env.tools.test_mcp_tools import SCRIPT
 
 TASK = Task("t", "q", ("4",), kind="math")
 SERVER = """
@@ -166,22 +166,6 @@ def test_a_call_that_was_not_recorded_is_named_with_the_cure(notes: Notes) -> No
         call(notes.tools("replay")["write"], text="a")
     with pytest.raises(CacheMiss, match=r"list 'tools'.*Records of that kind: 2 of .*server\.py"):
         mcp_tools("another-server --now", cache=Cache(notes.file, mode="replay"))
-
-
-def test_an_http_server_is_replayed_without_a_connection(tmp_path: Path) -> None:
-    port = free_port()
-    address, process = f"http://127.0.0.1:{port}/mcp", start_http(port)
-    try:
-        (tool,) = mcp_tools(address, allow=["add"], cache=Cache(tmp_path / "c.sqlite"))
-        assert call(tool, a=1, b=2) == ("3", "ok")
-    finally:
-        process.kill()
-        process.wait()
-        close_connections()
-    again = f"HTTP://me:hunter2@127.0.0.1:{port}/mcp"
-    replay = Cache(tmp_path / "c.sqlite", mode="replay")
-    (tool,) = mcp_tools(again, allow=["add"], headers={"Authorization": "hunter2"}, cache=replay)
-    assert call(tool, a=1, b=2) == ("3", "ok")
 
 
 # the server's name

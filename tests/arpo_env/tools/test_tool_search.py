@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +13,6 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.protocols.protocol import tool_names
-from arpo_env.services import Services
 from arpo_env.tools.tool_search import (
     CALLED_BEFORE,
     NAME,
@@ -22,10 +20,9 @@ from arpo_env.tools.tool_search import (
     ToolDocument,
     ToolRegistry,
     ToolSearchTool,
-    open_registry,
     shown_documents,
 )
-from envs_registry import Task, load_source
+from envs_registry import Task
 from envs_registry.generated.toolworld import ToolStep
 from tests.arpo_trainer.folding_policy import memory
 
@@ -85,7 +82,7 @@ def play(env: Any, index: int) -> float:
     return float(env.step(f"\\boxed{{{answer}}}")[1])
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_three_tools_are_found_read_and_combined_in_every_seed(seed: int) -> None:
     env: Any = gym.make("arpo/ToolWorld-v0", seed=seed)
     assert all(play(env, index) == 1.0 for index in range(12))
@@ -129,14 +126,6 @@ def test_an_environment_with_nothing_to_find_is_told_before_the_first_search(
 ) -> None:
     with pytest.raises(error):
         ToolEnv("arpo/Arithmetic-v0", tools=[NAME], protocol="deepagent", **given).check()
-
-
-def test_the_faults_of_a_file_are_kept(tmp_path: Path) -> None:
-    file = tmp_path / "tools.json"
-    file.write_text(json.dumps([{"name": "good", "description": "It."}, {"name": "two words"}]))
-    services = Services(tool_documents=str(file), tool_model="m", model_url="http://127.0.0.1:1/v1")
-    [fault] = open_registry(services, load_source("arithmetic")).faults
-    assert "'two words'" in fault
 
 
 def test_arguments_may_have_the_names_of_python_s_own() -> None:
@@ -207,10 +196,3 @@ def test_documents_that_do_not_fit_are_counted_and_not_found() -> None:
     assert len(shown) < 5
     assert f"({5 - len(shown)} more did not fit" in text
     assert shown_documents(documents, 10)[1] == documents[:1]
-
-
-def test_without_tools_the_error_says_what_to_give() -> None:
-    env = ToolEnv("arpo/Arithmetic-v0", tools=["tool_search"], protocol="deepagent")
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match="tool_documents=FILE"):
-        search(env, "anything")

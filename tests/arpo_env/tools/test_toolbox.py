@@ -169,18 +169,3 @@ def test_a_backend_is_opened_once_and_beside_the_event_loop(monkeypatch: pytest.
 
     assert asyncio.run(play()) > 5
     assert len(Slow.opened) == 1
-
-
-@pytest.mark.parametrize(
-    ("tools", "words"),
-    [
-        ("python", r"tools must be a list such as \['python'\]"),
-        ([5], "not 5"),
-        ([lambda: 5], "returned 5, not a Tool"),
-        (["pyton"], "Did you mean 'python'"),
-        (["python", "python"], "two tools are named"),
-    ],
-)
-def test_what_is_no_tool_is_refused(tools: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        ToolEnv("arpo/Arithmetic-v0", tools=tools)
