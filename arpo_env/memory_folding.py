@@ -112,7 +112,8 @@ def _check(value: Any, schema: Mapping[str, Any], place: str) -> None:
         keys = schema["properties"].keys()
         if value.keys() != keys:
             others = [str(key)[:_LONGEST_TEXT] for key in value if key not in keys]
-            fault = f"has no key {others[0]!r}" if others else f"lacks {', '.join(keys - value.keys())}"
+            lacking = ", ".join(key for key in keys if key not in value)
+            fault = f"has no key {others[0]!r}" if others else f"lacks {lacking}"
             raise MemoryFormatError(f"{place or 'the memory'} {fault}; it takes {', '.join(keys)}")
         for key, inner in schema["properties"].items():
             _check(value[key], inner, f"{place}.{key}" if place else key)

@@ -22,8 +22,7 @@ from arpo_env.net import RateLimited, RateLimiter
 from arpo_env.tools.tool import Tool, ToolResult
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.backends.servers import ServerPool
-from arpo_trainer.rollout.engine import Engine, RolloutSettings, rollout_context
-from arpo_trainer.rollout.group import Group
+from arpo_trainer.rollout.engine import Engine, Group, RolloutSettings, rollout_context
 from arpo_trainer.tree import RolloutTree, Stopwatch
 from benchmarks.rollout_script import Script
 from benchmarks.rollout_world import DelayedTool, Delays, FixedTool

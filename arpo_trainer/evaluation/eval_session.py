@@ -50,8 +50,7 @@ from arpo_trainer.make_env import known_id, make_env
 from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob
 from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
 from arpo_trainer.report.run_data import read_facts, recorded, write_facts
-from arpo_trainer.rollout.engine import UNSEEN, Engine, first_error, rollout_context
-from arpo_trainer.rollout.group import Group, RolloutContext
+from arpo_trainer.rollout.engine import UNSEEN, Engine, Group, RolloutContext, first_error, rollout_context
 from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits, check_limits
 from arpo_trainer.training.recorder import versions
 from arpo_trainer.tree import RolloutTree

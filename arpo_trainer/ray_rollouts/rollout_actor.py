@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from arpo_env import ToolEnv
     from arpo_trainer.backends.base import Backend, GenerationError
     from arpo_trainer.inference_tools import InferenceSettings
-    from arpo_trainer.rollout.group import RolloutContext
+    from arpo_trainer.rollout.engine import RolloutContext
     from arpo_trainer.rollout.settings import RolloutSettings
     from arpo_trainer.tree import RolloutTree
     from envs_registry import Task
@@ -141,8 +141,7 @@ class RolloutActor:
 
     async def _play(self, rollout: RemoteRollout, job: GroupJob) -> PlayedGroup:
         from arpo_trainer.backends.base import GenerationError
-        from arpo_trainer.rollout.engine import first_error
-        from arpo_trainer.rollout.group import Group
+        from arpo_trainer.rollout.engine import Group, first_error
 
         session = await self._once(self._sessions, rollout.name, lambda: self._open(rollout))
         current = asyncio.current_task()

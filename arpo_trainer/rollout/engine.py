@@ -1,6 +1,6 @@
 """The rollout engine: plays prompts as trees of live episodes, many at once, on one process or several.
 
-Every trajectory of every group is a coroutine (see `group`). The backend batches whatever is ready, and tools run
+Every trajectory of every group is a coroutine (see `Group`). The backend batches whatever is ready, and tools run
 meanwhile. The tree of a group depends on its seed, its step and its number, and not on timing: each request has its own
 seed, and branches are settled in an order that timing does not change (see `branch_scheduler`).
 
@@ -13,9 +13,12 @@ process, or outside `torch.distributed`, nothing is exchanged.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import functools
+import hashlib
 import json
+import logging
 import sys
 import threading
 import time
@@ -24,14 +27,26 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from arpo_env import ToolEnv
+from arpo_env.chat_messages import request_tools
 from arpo_env.event_loop import BackgroundCall
-from arpo_trainer.backends.base import Backend
+from arpo_trainer.algorithms.branching import ENTROPY_UNIT, entropy_level, segment_entropy
+from arpo_trainer.algorithms.registry import probed_roots, split_budget
+from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request
 from arpo_trainer.inference_tools import InferenceTools, PolicyHelper
-from arpo_trainer.rollout.group import Group, RolloutContext
-from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, ConcurrencyLimits, check_limits
+from arpo_trainer.rollout.branch_scheduler import BranchScheduler, PublishedScheduler
+from arpo_trainer.rollout.live_trajectory import (
+    DEFAULT_TRAJECTORIES,
+    ConcurrencyLimits,
+    EnvironmentPool,
+    LiveEpisode,
+    LiveTrajectory,
+    check_limits,
+    error_message,
+)
 from arpo_trainer.rollout.rendering import Renderer, as_published
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.tree import RolloutTree, Stopwatch
+from arpo_trainer.rollout.turn_tools import TurnTools
+from arpo_trainer.tree import Event, Origin, RolloutTree, Span, Stopwatch, Trajectory
 from envs_registry import Task
 
 __all__ = ["Engine", "RolloutSettings"]
@@ -41,6 +56,374 @@ UNSEEN = (
     "--endpoint-model NAME, or EndpointBackend), or leave show_images out"
 )
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+# One prompt. Each trajectory is a coroutine: it generates a turn, plays it in its environment, and repeats, without
+# rounds. `BranchScheduler` decides where trajectories branch: after a tool's result the entropy of the next k tokens is
+# compared with that of the first k tokens of the tree's root (ARPO, sec. 3.1, Alg. 1). The measured tokens stay in the
+# trajectory that generated them.
+#
+# A group that branches is admitted as a whole: it takes a place for each of its trajectories and holds them until it
+# has ended. If trajectories were admitted one by one, those that hold sandboxes could wait for those that wait for one.
+#
+# Every group ends with exactly `num_generations` trajectories. A failure in an environment makes that sample invalid
+# and no other one. A failure of the model ends the rollout.
+
+
+@dataclass(frozen=True)
+class RolloutContext:
+    """What all groups of one rollout share; see `Engine`."""
+
+    backend: Backend
+    tokenizer: Any
+    env: ToolEnv
+    settings: RolloutSettings
+    renderer: Renderer
+    limits: ConcurrencyLimits
+    tool_time: Stopwatch
+    on_trajectory: Callable[[], object] | None = None
+    inference: InferenceTools | None = None
+
+
+class Group:
+    """One prompt, and the tree that grows from it.
+
+    Args:
+        context: of the rollout.
+        task: the task of the prompt.
+        step: of the training; part of the seed, as the group's `number` in its step.
+        opening: token ids that the first turn of each root begins with; the model goes on from there. They have the
+            log-probability and entropy 0.0, and are counted in `meta["opening"]`.
+
+    Raises:
+        ValueError: there is an opening and the algorithm branches.
+    """
+
+    def __init__(
+        self, context: RolloutContext, task: Task, step: int, number: int, opening: Sequence[int] = ()
+    ) -> None:
+        self.context, self.task, self.settings = context, task, context.settings
+        self.opening = tuple(opening)
+        self.seed_name = f"{self.settings.seed}/{step}/{number}/{task.id}"
+        parts = self.settings.parts
+        if self.opening and parts.method is not None:  # the entropies of the first tokens are compared there
+            raise ValueError(f"algorithm {self.settings.algorithm!r} branches: only 'grpo' takes an opening")
+        initial = self.settings.initial_rollouts or 1
+        self.roots, reserve = split_budget(parts.budget, self.settings.num_generations, initial)
+        prompt_ids = context.renderer.prompt_ids(context.env.messages(task), context.env.schemas)
+        self.tree = RolloutTree(prompt_ids, task=task.as_dict(), meta=self._meta(step, number))
+        self.tree.prompt = context.tokenizer.decode(prompt_ids)
+        self.environments = EnvironmentPool(
+            context.env, task, context.limits, self.tree.timeline, context.tool_time, self.settings.turn_timeout
+        )
+        kind = PublishedScheduler if parts.method is not None and parts.method.published else BranchScheduler
+        starts = (self._spawn, self._start_branch, self._top_up)
+        self.scheduler = kind(
+            self.settings, self.seed_name, len(context.tokenizer), self.environments, self.tree, *starts
+        )
+        # None: the first trajectory decides the budget (AEPO), and nothing is settled before `_set_budget`
+        if reserve is not None:
+            self.scheduler.set_roots(self.roots)
+        if not self.scheduler.published:
+            self.tree.meta["entropy_unit"] = ENTROPY_UNIT
+        self.admitted_whole = parts.method is not None
+        self.turn_tools: TurnTools | None = None
+        if context.inference is not None:
+            self.turn_tools = TurnTools(context.inference, self.environments, self.tree, context.renderer, self._seed)
+        self._started = 0
+        self._orders: list[tuple[float, ...]] = []
+        self._tasks: asyncio.TaskGroup
+
+    def _meta(self, step: int, number: int) -> dict[str, Any]:
+        settings, parts = self.settings, self.settings.parts
+        return {
+            "step": step,
+            "group": number,
+            "seed": settings.seed,
+            "algorithm": settings.algorithm,
+            "budget": parts.budget,
+            "branch": parts.branch,
+            "temperature": settings.temperature,
+            **settings.filters,
+            **({"opening": len(self.opening)} if self.opening else {}),
+        }
+
+    async def grow(self) -> None:
+        """Play until the tree has all its trajectories."""
+        asked = self.context.limits.now()
+        async with self._admitted(self.admitted_whole, self.settings.num_generations) as waited:
+            try:
+                async with asyncio.TaskGroup() as self._tasks:
+                    for number in range(self.roots):
+                        self._start_root("root")
+                        self._record_start(number, asked, waited)
+                    self.scheduler.settle()  # budget that the roots can never use becomes fresh roots right away
+            finally:
+                await self.environments.close_all()
+        self.scheduler.explain_denials()
+        if self.turn_tools is not None:
+            self.turn_tools.keep_shared()
+        # trajectories started in an order that depends on timing; the order of virtual rounds does not
+        self.tree.reorder(sorted(range(len(self._orders)), key=self._orders.__getitem__))
+        self.tree.meta["roots"] = self.roots
+        if len(self.tree.trajectories) != self.settings.num_generations:
+            raise RuntimeError(f"a group of {len(self.tree.trajectories)} trajectories: this is an error of the engine")
+
+    def fail(self, error: BaseException) -> None:
+        """Mark the trajectories that have not ended, or were not begun, as failed: for groups whose `grow` raised."""
+        missing = self.settings.num_generations - len(self.tree.trajectories)
+        self.tree.trajectories += [Trajectory(-1) for _ in range(missing)]
+        for trajectory in self.tree.trajectories:
+            if not trajectory.outcome:
+                self._set_end(trajectory, "failed", error=error_message(error))
+
+    # how trajectories start
+
+    def _spawn(self, coroutine: Any) -> asyncio.Task[Any]:
+        return self._tasks.create_task(coroutine)
+
+    def _start_root(self, origin: Origin) -> None:
+        name, self._started = str(self._started), self._started + 1
+        root = LiveTrajectory(name, self._new_episode(name), list(self.tree.prompt_ids), opening=self.opening)
+        topped_up = origin == "top-up"
+        self.scheduler.root_started(root, topped_up)
+        self._start(root, origin, topped_up=topped_up)
+
+    def _new_episode(self, name: str) -> LiveEpisode:
+        return LiveEpisode(self.environments.spawn(), self.settings.retries, self._seed(f"{name}/world", 4))
+
+    def _top_up(self, count: int) -> None:
+        for _ in range(count):
+            self._start_root("top-up")
+
+    def _start_branch(self, branch: LiveTrajectory, parent: int, fork: Span) -> None:
+        self._start(branch, "branch", parent, fork)
+
+    def _start(
+        self,
+        trajectory: LiveTrajectory,
+        origin: Origin,
+        parent: int | None = None,
+        fork: Span | None = None,
+        topped_up: bool = False,
+    ) -> None:
+        trajectory.number = len(self.tree.trajectories)
+        self._orders.append(self.scheduler.order(trajectory, topped_up))
+        span = None if fork is None else fork.index
+        self.tree.trajectories.append(Trajectory(-1 if span is None else span, origin, parent, span))
+        self._spawn(self._play(trajectory))
+
+    def _admitted(self, wanted: bool, count: int) -> contextlib.AbstractAsyncContextManager[float]:
+        return self.context.limits.acquire("trajectory", count=count) if wanted else contextlib.nullcontext(0.0)
+
+    def _record_start(self, number: int, asked: float, waited: float) -> None:
+        if waited > 0.001:
+            self.tree.timeline.append(Event(number, "start", asked, asked + waited, waited))
+
+    # how they are played
+
+    async def _play(self, trajectory: LiveTrajectory) -> None:
+        asked = self.context.limits.now()
+        async with self._admitted(not self.admitted_whole, 1) as waited:
+            self._record_start(trajectory.number, asked, waited)
+            try:
+                await self.environments.start(trajectory)
+                while await self._turn(trajectory):
+                    pass
+            except GenerationError:
+                raise
+            except Exception as error:  # a failure in an environment makes this sample invalid and no other one
+                logger.warning("trajectory %d of %s failed: %r", trajectory.number, self.task.id, error)
+                self._set_end(self.tree.trajectories[trajectory.number], "failed", error=error_message(error))
+            finally:
+                await self.environments.close(trajectory.env)
+        self._ended(trajectory)
+
+    def _ended(self, trajectory: LiveTrajectory) -> None:
+        if self.turn_tools is not None:
+            self.turn_tools.ended(trajectory)
+        if self.scheduler.budget.reserve is None:
+            self._set_budget(trajectory)
+        self.scheduler.trajectory_ended(trajectory)
+        if self.context.on_trajectory:
+            self.context.on_trajectory()
+
+    def _set_budget(self, probe: LiveTrajectory) -> None:
+        """Set the budget from the first trajectory, which is kept as one of the group (AEPO)."""
+        settings = self.settings
+        first, after = self._measure(probe, settings.parts.budget_rule.published)
+        total = settings.num_generations
+        self.roots = probed_roots(settings.parts.budget, total, first, after, settings.budget_beta)
+        self.tree.meta |= {"root_entropy": first, "tool_entropy": after}
+        self.scheduler.set_roots(self.roots)
+        for _ in range(self.roots - 1):
+            self._start_root("root")
+
+    def _measure(self, probe: LiveTrajectory, published: bool) -> tuple[float, float]:
+        """Return the entropy of the first turn and the mean after tool results, or over all turns as published."""
+        spans = [span for span in self.tree.path(probe.number) if span.sampled]
+        window, vocabulary = self.settings.entropy_window, len(self.context.tokenizer)
+        if published:
+            values = [segment_entropy(span.entropies, vocabulary, window) for span in spans]
+            later = values
+        else:
+            values = [entropy_level(span.entropies, window) for span in spans]
+            later = values[1:] or values
+        return (values[0], sum(later) / len(later)) if values else (0.0, 0.0)
+
+    async def _turn(self, trajectory: LiveTrajectory) -> bool:
+        """Play one turn; return whether there is another."""
+        tools = self.turn_tools
+        if tools is not None:
+            await self.scheduler.forks_made(trajectory)  # before the episode is changed
+            await tools.before_turn(trajectory)
+        generation = await self._generate(trajectory)
+        await self.scheduler.forks_made(trajectory)  # before the episode goes on
+        if tools is not None and await tools.takes_back_cut(trajectory, generation, self._room(trajectory)):
+            return True
+        self._add_model_span(trajectory, generation)
+        text = self.context.renderer.turn_text(generation.ids, first=not trajectory.env.episode.since_fold)
+        # a native protocol reads an incomplete turn as an answer, so such a turn must not reach it
+        cut, room = generation.finish == "length" and trajectory.env.protocol.native, self._room(trajectory)
+        step = await (tools.play if tools else self.environments.act)(trajectory, text, room, cut)
+        if step is None:  # the turn was taken back
+            return True
+        _, reward, terminated, truncated, info = step
+        trajectory.turn += 1
+        if terminated or truncated:
+            short = generation.finish == "length" and info["outcome"] == "no answer"
+            return self._end(trajectory, "truncated" if short else info["outcome"], reward, info)
+        return await self._append_result(trajectory, generation, info)
+
+    async def _generate(self, trajectory: LiveTrajectory) -> Generation:
+        request = self._request(trajectory)
+        event = Event(trajectory.number, "generate", 0.0, 0.0, context=len(request.ids))
+        async with self.context.limits.timed(self.tree.timeline, event):
+            tell = functools.partial(self.scheduler.first_tokens, trajectory) if request.window else None
+            generation = await self._from_model(request, tell)
+            event.waited += generation.queued
+            event.status, event.tokens, event.cached = generation.finish, len(generation.ids), generation.cached
+        return trajectory.opened(generation)
+
+    async def _from_model(self, request: Request, tell: OnWindow | None) -> Generation:
+        try:
+            return await self.context.backend.generate(request, tell)
+        except GenerationError:
+            raise
+        except Exception as error:  # the model failed, whatever the error is called
+            raise GenerationError(f"generation failed: {type(error).__name__}: {error}") from error
+
+    def _request(self, trajectory: LiveTrajectory) -> Request:
+        room = self._room(trajectory) - len(trajectory.opening)
+        chats = self.context.backend.wants_messages
+        return Request(
+            (*trajectory.ids, *trajectory.opening),
+            min(self.settings.max_turn_length or room, room),
+            tuple(trajectory.env.protocol.stop_strings(trajectory.env.schemas)),
+            self._seed(trajectory.place),
+            self.settings.temperature,
+            self.scheduler.window(trajectory),
+            self.seed_name,
+            trajectory.messages(self.context.renderer) if chats else (),
+            tuple(request_tools(trajectory.env)) if chats else (),
+            trajectory.env.protocol if chats else None,
+            self.settings.top_p,
+            self.settings.top_k,
+            self.settings.min_p or 0.0,
+            self.settings.repetition_penalty,
+        )
+
+    def _seed(self, place: str, size: int = 8) -> int:
+        # it depends on the place in the tree alone, so that timing and batches change nothing
+        return int.from_bytes(hashlib.blake2b(f"{self.seed_name}/{place}".encode(), digest_size=size).digest())
+
+    def _room(self, trajectory: LiveTrajectory) -> int:
+        return self._window(trajectory) - len(trajectory.ids)
+
+    def _window(self, trajectory: LiveTrajectory) -> int:
+        """Return how long a context may become; a fold starts another one."""
+        limits = (self.settings.max_completion_length, trajectory.env.budget.tokens)
+        return len(self.tree.prompt_ids) + min(limit for limit in limits if limit is not None)
+
+    def _add_model_span(self, trajectory: LiveTrajectory, generation: Generation) -> None:
+        span = self.tree.add_span(
+            trajectory.node,
+            "model",
+            generation.ids,
+            logprobs=generation.logprobs,
+            entropies=generation.entropies,
+            text=self.context.tokenizer.decode(generation.ids),
+            finish=generation.finish,
+        )
+        trajectory.node = self.tree.trajectories[trajectory.number].leaf = span.index
+        trajectory.ids += generation.ids
+
+    async def _append_result(self, trajectory: LiveTrajectory, generation: Generation, info: dict[str, Any]) -> bool:
+        """Append the result. One that does not fit is replaced by a notice; if that does not fit, truncate."""
+        if info.get("folded") and (span := self._fold(trajectory, info)):
+            self.scheduler.result_shown(trajectory, span, generation.entropies)
+            return True
+        ended, withheld = generation.finish == "eos", info.get("withheld", False)
+        ids, room = self._result_ids(trajectory, ended, info["results"]), self._room(trajectory)
+        # a result that leaves no room to answer (`answer_tokens`) would be of no use to the model
+        if len(ids) + trajectory.env.budget.answer_tokens >= room:
+            notice = trajectory.env.budget.no_room(trajectory.env.episode)
+            short = self._result_ids(trajectory, ended, [notice] * len(info["results"]))
+            if len(short) < len(ids):
+                trajectory.env.withhold_result()
+                ids, withheld = short, True
+        trajectory.episode.record(withheld)
+        if len(ids) >= room:
+            _, reward, _, _, info = await self.environments.act(trajectory, "", room, cut=True)
+            return self._end(trajectory, "truncated", reward, info)
+        text = trajectory.env.episode.turns[-1].result
+        span = self.tree.add_span(trajectory.node, "environment", ids, text=text, tool=_tool(info, withheld))
+        trajectory.node = self.tree.trajectories[trajectory.number].leaf = span.index
+        trajectory.ids += ids
+        self.scheduler.result_shown(trajectory, span, generation.entropies)
+        return True
+
+    def _fold(self, trajectory: LiveTrajectory, info: dict[str, Any]) -> Span | None:
+        """Move a trajectory whose last turn has folded its history behind a new prompt, and return its span.
+
+        The limit of tokens holds for one context, so a fold gives back the room of the old history. Memories that leave
+        no room to answer are refused: the environment undoes the fold, `info["results"]` says so, and None is returned.
+        """
+        env = trajectory.env
+        ids = self.context.renderer.prompt_ids(info["messages"], env.schemas)
+        if len(ids) + env.budget.answer_tokens >= self._window(trajectory):
+            # "withheld": whoever replays the episode has to undo the fold as well
+            info |= {"results": env.withhold_result(), "tool": env.episode.turns[-1].tool, "withheld": True}
+            return None
+        tool = {**info["tool"], "memory": env.episode.memory}
+        span = self.tree.add_span(trajectory.node, "fold", ids, text=self.context.tokenizer.decode(ids), tool=tool)
+        trajectory.node = self.tree.trajectories[trajectory.number].leaf = span.index
+        trajectory.ids = ids
+        trajectory.episode.record(withheld=False)
+        return span
+
+    def _result_ids(self, trajectory: LiveTrajectory, ended: bool, results: Sequence[str]) -> list[int]:
+        return self.context.renderer.result_ids(results, ended, trajectory.env.schemas)
+
+    def _end(self, trajectory: LiveTrajectory, outcome: str, reward: float | None, info: dict[str, Any]) -> bool:
+        ended = self.tree.trajectories[trajectory.number]
+        ended.components, ended.answer = info.get("reward_components", {}), info.get("answer")
+        ended.tool_calls = info["tool_calls"]
+        self._set_end(ended, outcome, reward)
+        return False
+
+    def _set_end(self, ended: Trajectory, outcome: str, reward: float | None = None, error: str | None = None) -> None:
+        if ended.leaf < 0:  # it failed before its first token, and a training row needs one; it is masked
+            ended.leaf = self.tree.add_span(None, "environment", [self.context.tokenizer.eos_token_id]).index
+        ended.outcome, ended.reward, ended.error = outcome, reward, error
+
+
+def _tool(info: dict[str, Any], withheld: bool) -> dict[str, Any] | None:
+    tool: dict[str, Any] | None = info.get("tool")
+    if tool is None:
+        return None
+    shown = {"images": info["images"]} if info.get("images") else {}
+    return {**tool, "withheld": True} if withheld else {**tool, **shown}
 
 
 @dataclass

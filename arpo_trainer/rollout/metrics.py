@@ -165,15 +165,14 @@ beginning as often as it was branched; absent where none is a branch or top-up |
         | `entropy` | mean nats per token of the model, shared tokens once; absent where an endpoint gives none |
         | `entropy_first`, `entropy_after_tool` | the same over first turns and over turns after a result |
         | `delta_entropy` | mean rise of the entropy at decisions (`entropy.entropy_level`) |
-        | `decisions_branched` | share of the decisions that branched |
-        | `decisions_passed` | share that branched, or would have with more budget or quota |
+        | `decisions_passed` | share of the decisions that branched, or would have with more budget or quota |
         | `fork_contrast` | share of the forks whose branches differ in value: the mean reward of the trajectories \
 below a branch. Only forks whose branches all have a value; absent without such forks |
         | `fork_result` | mean number of the result that branches leave after; 1 is the first. Absent without branches |
         | `branches_after/N` | number of branches that leave after the N-th result of their path |
         | `roots`, `branches`, `top_ups` | number of trajectories by how they began |
         | `branch_budget_used` | share of the reserve that became branches; the rest becomes top-ups |
-        | `depth`, `depth_mean` | forks between a trajectory and the prompt: maximum and mean |
+        | `depth` | maximum number of forks between a trajectory and the prompt |
         | `invalid`, `invalid/CAUSE` | trajectories that could not be scored, in all and by cause |
         | `folds`, `folds_failed` | mean number of folds along a trajectory, and attempts whose memory could not be \
 used; absent where nothing was tried |
@@ -298,7 +297,6 @@ def _branching(trees: Sequence[RolloutTree], trajectories: Sequence[Trajectory])
     depths = [branch_depth(tree, number) for tree in trees for number in range(len(tree.trajectories))]
     return {
         "delta_entropy": _mean(decision.delta for decision in decisions),
-        "decisions_branched": _mean(decision.branches > 0 for decision in decisions),
         "decisions_passed": _mean(decision.passed for decision in decisions),
         **_forks(trees),
         "roots": origins["root"],
@@ -306,7 +304,6 @@ def _branching(trees: Sequence[RolloutTree], trajectories: Sequence[Trajectory])
         "top_ups": origins["top-up"],
         "branch_budget_used": _share(origins["branch"], origins["branch"] + origins["top-up"]),
         "depth": max(depths, default=0),
-        "depth_mean": _mean(depths),
     }
 
 

@@ -486,7 +486,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         )
 
     def _check_trl_loss(self) -> None:
-        """Refuse bounds and names that do not make a loss."""
+        """Refuse names that TRL would refuse after the first rollout."""
         _refuse(
             self.loss_type == "luspo",
             "loss_type='luspo' takes one advantage per row, but trees have one per token; use 'dapo' or 'grpo'",
@@ -496,27 +496,6 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         check_name("scale_rewards", str(self.scale_rewards), ("group", "batch", "none"))
         ways = ("sum_then_normalize", "normalize_then_sum")
         check_name("multi_objective_aggregation", self.multi_objective_aggregation, ways)
-        _refuse(
-            self.beta < 0,
-            f"beta={self.beta} would push the policy away from its reference: it is the weight of the KL, >= 0",
-        )
-        share = self.top_entropy_quantile
-        _refuse(not 0 < share <= 1, f"top_entropy_quantile is a share of the tokens, in (0, 1]; got {share}")
-        if self.policy_loss != "clipped":  # other losses check their own bounds
-            return
-        low, high = self.epsilon, self.epsilon if self.epsilon_high is None else self.epsilon_high
-        _refuse(not 0 <= low <= 1, f"epsilon={low}: ratios are kept above 1 - epsilon, so it lies between 0 and 1")
-        _refuse(high < 0, f"epsilon_high={high}: ratios are kept below 1 + epsilon_high, so it is at least 0")
-        if self.delta is None:
-            return
-        _refuse(
-            self.loss_type in WITHOUT_CLIP,
-            f"delta={self.delta} does nothing with loss_type={self.loss_type!r}: leave it out",
-        )
-        _refuse(
-            self.delta <= 1 + high,
-            f"delta={self.delta} must be above 1 + epsilon_high = {1 + high:g}: it is the outer bound",
-        )
 
     def _check_overlap(self) -> None:
         """Refuse rollouts beside the update where both use one engine's GPUs; warn if old weights are not corrected."""
@@ -546,8 +525,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         check_name("vllm_mode", self.vllm_mode, ("colocate", "server"))
         check_name("vllm_importance_sampling_mode", self.vllm_importance_sampling_mode, CORRECTIONS)
         if self.vllm_mode == "colocate":  # a server has its own settings
-            memory, size = self.vllm_gpu_memory_utilization, self.vllm_tensor_parallel_size
-            _refuse(not 0 < memory <= 1, f"vllm_gpu_memory_utilization is a share of the GPU, in (0, 1]; got {memory}")
+            size = self.vllm_tensor_parallel_size
             _refuse(
                 size < 1 or process_count() % size,
                 f"vllm_tensor_parallel_size={size}: an engine spans that many of the {process_count()} processes; "

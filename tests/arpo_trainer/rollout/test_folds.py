@@ -121,7 +121,7 @@ GOOD = memory(1, "q")
         ({**GOOD, "working": 3}, "working of fold_thought must be object, not integer"),
         ({"episodic": GOOD["episodic"]}, "the memory lacks working, tool"),
         ({**GOOD, "tool": {"tools_used": [{}], "derived_rules": []}}, "tool.tools_used[0] lacks tool_name"),
-        ({**GOOD, "working": {**GOOD["working"], "next_action": []}}, "did you mean 'next_actions'?"),
+        ({**GOOD, "working": {**GOOD["working"], "next_action": []}}, "has no key 'next_action'"),
     ],
 )
 def test_a_memory_that_breaks_its_schema_is_told_and_counted_and_the_history_stays(

@@ -15,8 +15,7 @@ from arpo_env.protocols import make_protocol
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation
 from arpo_trainer.rollout.branch_scheduler import PublishedScheduler
-from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.rollout.group import Group
+from arpo_trainer.rollout.engine import Engine, Group, RolloutSettings
 from arpo_trainer.rollout.live_trajectory import LiveTrajectory
 from arpo_trainer.rollout.rendering import as_published
 from arpo_trainer.tree import Origin, RolloutTree, Span, Stopwatch

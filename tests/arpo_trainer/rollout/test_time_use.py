@@ -80,8 +80,6 @@ def test_budget_and_decisions() -> None:
     assert 0 < sum(decisions) < len(decisions)
     metrics = rollout_metrics([tree])
     assert metrics["branch_budget_used"] == origins.count("branch") / 8
-    assert metrics["decisions_branched"] == sum(decisions) / len(decisions)
-    assert 0 < metrics["depth_mean"] < metrics["depth"]
 
 
 def test_failures_are_counted_by_cause() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_trainer.rollout.engine import Engine, rollout_context
-from arpo_trainer.rollout.group import Group
+from arpo_trainer.rollout.engine import Engine, Group, rollout_context
 from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.tree import RolloutTree

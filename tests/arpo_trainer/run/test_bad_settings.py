@@ -39,7 +39,6 @@ def test_a_run_argument_of_the_wrong_kind_is_named(setting: dict[str, Any], word
     [
         ({"use_vllm": True, "vllm_mode": "colocated"}, "vllm_mode"),
         ({"use_vllm": True, "vllm_importance_sampling_mode": "token"}, "vllm_importance_sampling_mode"),
-        ({"use_vllm": True, "vllm_gpu_memory_utilization": 45.0}, "is a share of the GPU"),
         ({"use_vllm": True, "vllm_tensor_parallel_size": 4}, "use a number that divides them"),
         ({"rollout_workers": 4}, "rollout workers generate on a server"),
         ({"ray_address": "auto", "use_vllm": True, "vllm_mode": "colocate"}, "rollout workers generate on a server"),
