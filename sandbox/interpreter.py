@@ -635,7 +635,7 @@ class FreshInterpreter(Interpreter):
         session = yield from self._pool.reserve()
         self._pool.count("runs")
         try:
-            reply = yield from self._run_in(session, (RUN, {**fields, "setup": False}))
+            reply = yield from self._run_in(session, (RUN, {**fields, "setup": False, "cell": next(_cells)}))
         finally:
             self._running.discard(session)
             session.close()

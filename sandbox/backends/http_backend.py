@@ -272,7 +272,6 @@ class _WorkerThreads:
 
 _FULL_PAUSE, _RACE_PAUSE, _LAST_SECONDS = 0.5, 0.02, 5.0
 _LONGEST = 1e9  # seconds: JSON has no infinity
-_ONLY = 0  # names the cell of a session that has only one
 _PATHS = {READ: "get", WRITE: "put", LIST: "ls"}
 _NOT_BEGUN = {
     "stdout": "",
@@ -440,7 +439,7 @@ class _HttpStream:
                 reply = self._call(queue, "run", step)
                 if reply["status"] != "ok":
                     return {**reply, "step": number}
-            return self._run_cell(queue, {**cell, "cell": _ONLY})
+            return self._run_cell(queue, cell)
         finally:  # before the answer, after which the next one may take this session's place in a quota
             with contextlib.suppress(SandboxError):
                 self._close_session(key, queue)

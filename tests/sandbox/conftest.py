@@ -41,7 +41,13 @@ _SAME_CODE_TOO = ("test_a_tree_of_depth_ten", "test_the_client_keeps_no_descript
 _IN_EACH = ("test_an_open_figure_is_a_picture",)  # matplotlib, from the packages that a backend mounts
 
 # what of the backend "http", which has a client of its own, is tested each time
-_OVER_HTTP = ("test_sandbox_session", "test_sandbox_fresh", "test_sandbox_files", "test_sandbox_interrupt")
+_OVER_HTTP = (
+    "test_sandbox_session",
+    "test_sandbox_fresh",
+    "test_sandbox_files",
+    "test_sandbox_initial_files",
+    "test_sandbox_interrupt",
+)
 
 
 def _backends(*names: Any) -> list[Any]:
