@@ -29,7 +29,7 @@ sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file_
 sys.path.insert(0, str(ROOT))
 RESULTS = ROOT / "benchmarks" / "results" / "eval_resume.json"
 DATA = ROOT.parent / "shared" / "data" / "arpo" / "eval" / "gsm8k"
-SHORT = ["--max-turn-length", "128", "--max-completion-length", "768"]
+SHORT = ["--set", "max_turn_length=128", "max_completion_length=768"]
 
 
 def command(env: list[str], folder: Path, model: str, given: argparse.Namespace, *more: str) -> list[str]:

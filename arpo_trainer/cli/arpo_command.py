@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from cyclopts import CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
 
-from arpo_trainer.cli.command_options import new_app, write_lines, write_table
+from arpo_trainer.cli.command_options import new_app, write_table
 from arpo_trainer.optional_dependencies import naming_extras
 from arpo_trainer.run.launch import command_line
 
@@ -19,11 +19,12 @@ app = new_app(
     "Tool-using language agents: environments and training. `arpo --traceback COMMAND` shows where an error came from.",
 )
 _COMMANDS = (
+    ("doctor", "machine_commands:doctor", "show what this machine has and lacks, and how to get it"),
     ("data", "task_commands:data", "show or export the tasks of environments, or count what two share"),
     ("play", "task_commands:play", "play an episode in the terminal, by hand or with a model"),
-    ("rollout", "rollout_command:rollout", "play tasks as trees, record them, and print a summary"),
-    ("eval", "eval_command:evaluate", "evaluate models on environments and suites; compare, re-score"),
-    ("synth", "synth_command:synth", "make cold-start data from questions with a model"),
+    ("rollout", "play_commands:rollout", "play tasks as trees, record them, and print a summary"),
+    ("eval", "play_commands:evaluate", "evaluate models on environments and suites; compare, re-score"),
+    ("synth", "play_commands:synth", "make cold-start data from questions with a model"),
     ("sft", "train_commands:sft", "train a model on traces: the cold start"),
     ("dpo", "train_commands:dpo", "train a model on pairs of its own right and wrong trajectories"),
     ("train", "train_commands:train", "train a model, and write a report"),
@@ -34,7 +35,11 @@ _COMMANDS = (
     ("view", "view_commands:view", "show what a run did; without RUN, list the views"),
     ("plot", "view_commands:plot", "draw a figure of evaluations or training runs as SVG, PDF or PNG"),
     ("cache", "task_commands:cache", "show, import or export recorded searches, pages and verdicts"),
-    ("sandbox", "sandbox_command:sandbox", "check the sandbox, list or remove containers, build its image, serve code"),
+    (
+        "sandbox",
+        "machine_commands:sandbox",
+        "check the sandbox, list or remove containers, build its image, serve code",
+    ),
     ("search", "task_commands:search", "index a corpus, search it, or serve it over HTTP"),
     ("serve", "task_commands:serve", "serve an environment to OpenEnv or MCP clients"),
 )
@@ -121,16 +126,6 @@ def envs(*module: str) -> None:
     rows += [(s.id, s.size, ",".join(s.tool_names), s.scorer, s.licence) for s in specs]
     notes = [f"{s.description} (gated)" if s.gated else s.description for s in specs]
     write_table(rows, notes=["", *notes])
-
-
-@app.command
-def doctor() -> int:
-    """Show what this machine has and lacks, and how to get it."""
-    from arpo_trainer.cli.doctor import examine
-
-    findings = examine()
-    write_lines(findings)
-    return 0 if all(finding.fine for finding in findings if finding.needed) else 1
 
 
 for _name, _place, _purpose in _COMMANDS:

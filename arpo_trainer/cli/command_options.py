@@ -35,6 +35,10 @@ EnvSet = Annotated[Words, Parameter(help="options of the environment, values in 
 Limit = Annotated[Words, Parameter(help="maximum number of concurrent operations of a kind: python=8 search=16")]
 Ray = Annotated[str | None, Parameter(help="play on a Ray cluster: HOST:PORT, or auto")]
 RolloutWorkerCount = Annotated[int, Parameter(help="Ray actors that play; 0: one on each node")]
+Price = Annotated[
+    tuple[float, ...],
+    Parameter(show_default=False, help="US dollars for a million tokens of input, of output, and of cached input"),
+]
 Recipe = Annotated[str | None, Parameter(help="a recipe of the package; `arpo recipes` lists them")]
 Config = Annotated[str | None, Parameter(help="a YAML file with settings")]
 AsJson = Annotated[bool, Parameter(name="--json", show_default=False, help="write JSON")]
@@ -147,20 +151,19 @@ class ModelOptions:
     """The options that name models.
 
     Attributes:
-        model: folders, hub ids, or smollm2-135m-instruct; a trainer's output folder stands for its checkpoints; with a server or an endpoint only the tokenizer is loaded
+        model: folders or hub ids; an output folder of training: its checkpoints; of a served model only the tokenizer
         vllm: generate with vLLM in this process
         vllm_server: generate on vLLM servers at these addresses
         endpoint: generate on an OpenAI-compatible endpoint at this address
         endpoint_model: names at the endpoint
-        price: US dollars for a million tokens of input and output, and of input from a cache (default: as input)
-    """  # noqa: E501
+    """
 
     model: Words = ()
     vllm: Flag = False
     vllm_server: Words = ()
     endpoint: str | None = None
     endpoint_model: Words = ()
-    price: Annotated[tuple[float, ...], Parameter(show_default=False)] = ()
+    price: Annotated[tuple[float, ...], Parameter(parse=False)] = ()
 
     @property
     def named(self) -> bool:
@@ -237,10 +240,10 @@ def opened_workers(
     if not (ray or count):
         yield None
         return
-    from arpo_trainer.evaluation.eval_session import check_for_workers
+    from arpo_trainer.evaluation.eval_settings import check_for_workers
     from arpo_trainer.ray_rollouts import RolloutWorkers
 
-    check_for_workers(settings, models)
+    check_for_workers(models, settings.cache)
     with RolloutWorkers(count, ray) as workers:
         yield workers
 

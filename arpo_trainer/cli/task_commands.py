@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from cyclopts.types import ExistingFile
 
 from arpo_trainer.cli.command_options import Env, EnvSet, Flag, new_app, resolved, write_lines, write_table
 from arpo_trainer.make_env import known_id, make_env
@@ -316,7 +317,9 @@ def _day(seconds: float) -> str:
 
 
 @cache.command(name="import")
-def import_records(file: CacheFile, source: Path, /, *, provider: str | None = None, replace: Flag = False) -> None:
+def import_records(
+    file: CacheFile, source: ExistingFile, /, *, provider: str | None = None, replace: Flag = False
+) -> None:
     """Add the records of an export, or of a {query: text} cache of ARPO.
 
     Args:

@@ -193,6 +193,8 @@ def dpo(
     launcher: Launch = None,
 ) -> int:
     """Train a model on pairs of its own right and wrong trajectories."""
+    if not (recipe or config or settings or pairs):
+        raise ValueError("say what is trained: --recipe NAME, --config FILE, or --set model=FOLDER env=ID")
     given = read_settings(_source("dpo", recipe, config), settings, env_set, "dpo")
     if pairs:
         given["pairs"] = list(pairs)

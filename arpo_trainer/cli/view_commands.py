@@ -166,7 +166,6 @@ def plot(
     *folders: Path,
     output: Path,
     kind: Literal["scores", "pass", "calls", "learning"] | None = None,
-    width: float = 6.0,
 ) -> None:
     """Draw a figure of evaluations or training runs as SVG, PDF or PNG.
 
@@ -174,10 +173,9 @@ def plot(
         folders: folders of `arpo eval` or `arpo train`
         output: FILE.svg, FILE.pdf or FILE.png
         kind: scores with intervals, pass@k, accuracy by tool calls, or the learning curve (default: as the runs allow)
-        width: of the figure, in inches
     """
     from arpo_trainer.views.figures import write_figure
 
     if not folders:
         raise ValueError("name the folders of the runs: arpo plot RUN ... --output FILE")
-    sys.stdout.write(f"{write_figure(list(folders), output, kind=kind, width=width)}\n")
+    sys.stdout.write(f"{write_figure(list(folders), output, kind=kind)}\n")

@@ -2,8 +2,7 @@
 
 A folder has `traces.jsonl` with the trees and `episodes.jsonl` with a short row for each (`UnitRow`). A *unit* is what
 is played and stored as a whole: one sample of one task by one model, or one tree of samples. A tree is written before
-its row, so that a row is there only if its tree is complete. A row whose tree is lost, as in a folder that was copied
-while it was written, gets an empty place, and its unit is played again as a new attempt.
+its row, so that a row is there only if its tree is complete.
 
     with EpisodeStore("evals/gsm8k") as store:
         store.add(UnitKey("smollm2", "GSM8K", task.id), 0, tree)
@@ -52,39 +51,24 @@ class UnitKey:
 
 @dataclass
 class EpisodeEntry:
-    """One trajectory of a unit.
+    """One trajectory of a unit."""
 
-    Attributes:
-        reward: of the environment; None if the episode broke, so that it has no score.
-        components: the reward's named parts, such as accuracy, em and f1.
-        outcome: "answered", "no answer", "truncated" or "failed".
-        error: what broke, or None.
-        answer: the answer it gave, or None.
-        calls: executed calls by tool.
-        turns: turns of the model.
-        tokens: tokens that the model generated along the path.
-        context: tokens of context that its requests had, those from a cache included.
-        cached: of them, tokens that came from a cache.
-        seconds: from its start to its end.
-        inference: uses of tools at inference time by name, and failures of them, as in "debugger failed".
-        helper: of the model that helps these tools: "requests", and tokens as "context", "cached" (of it) and "tokens".
-        counted: whether it is an independent sample (`RolloutTree.samples`). Branches and top-ups of a tree are in no
-            score and no mean.
-    """
-
-    reward: float | None
-    components: dict[str, float] = field(default_factory=dict)
-    outcome: str = ""
-    error: str | None = None
+    reward: float | None  # of the environment; None if the episode broke, so that it has no score
+    components: dict[str, float] = field(default_factory=dict)  # the reward's named parts, such as accuracy, em and f1
+    outcome: str = ""  # "answered", "no answer", "truncated" or "failed"
+    error: str | None = None  # what broke
     answer: str | None = None
-    calls: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)  # executed calls by tool
     turns: int = 0
-    tokens: int = 0
-    context: int = 0
-    cached: int = 0
+    tokens: int = 0  # that the model generated along the path
+    context: int = 0  # tokens of context that its requests had, those from a cache included
+    cached: int = 0  # of them, tokens that came from a cache
     seconds: float = 0.0
+    # uses of tools at inference time by name, and failures of them, as in "debugger failed"
     inference: dict[str, int] = field(default_factory=dict)
+    # of the model that helps these tools: "requests", and tokens as "context", "cached" (of it) and "tokens"
     helper: dict[str, int] = field(default_factory=dict)
+    # whether it is an independent sample (`RolloutTree.samples`): branches and top-ups are in no score and no mean
     counted: bool = True
 
     @property
@@ -95,34 +79,21 @@ class EpisodeEntry:
 
 @dataclass
 class UnitRow:
-    """One line of episodes.jsonl: what metrics, tables and views read of a unit.
-
-    Attributes:
-        model, env, task, sample: the key, see `UnitKey`.
-        index: the task's position in its environment.
-        attempt: 1 for the first; a unit that broke may be played again, and the last attempt counts.
-        question: of the task.
-        answers: the accepted answers.
-        level: of the task, or "".
-        episodes: one entry for each trajectory.
-        generated: tokens that the model generated for the unit, shared ones once.
-        category: of the task, or "".
-        trace: offset and length of the tree's line in traces.jsonl, in bytes.
-    """
+    """One line of episodes.jsonl: what metrics, tables and views read of a unit."""
 
     model: str
     env: str
     task: str
     sample: int
-    index: int
-    attempt: int
+    index: int  # the task's position in its environment
+    attempt: int  # 1 for the first; a unit that broke may be played again, and the last attempt counts
     question: str
-    answers: list[str]
+    answers: list[str]  # that are accepted
     level: str
-    episodes: list[EpisodeEntry]
-    generated: int = 0
+    episodes: list[EpisodeEntry]  # one for each trajectory
+    generated: int = 0  # tokens that the model generated for the unit, shared ones once
     category: str = ""
-    trace: tuple[int, int] = (0, 0)
+    trace: tuple[int, int] = (0, 0)  # offset and length of the tree's line in traces.jsonl, in bytes
 
     @property
     def key(self) -> UnitKey:
@@ -145,11 +116,7 @@ class UnitRow:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> UnitRow:
-        """Read back what `as_dict` wrote.
-
-        Raises:
-            TypeError: a field is missing or unknown.
-        """
+        """Read back what `as_dict` wrote."""
         episodes = [EpisodeEntry(**entry) for entry in data["episodes"]]
         offset, length = data["trace"]
         return cls(**{**data, "episodes": episodes, "trace": (offset, length)})
@@ -245,7 +212,6 @@ class EpisodeStore:
         self._lock = lock_folder(self.folder)
         try:
             self.rows: dict[UnitKey, UnitRow] = {}
-            self._attempts: dict[UnitKey, int] = {}
             self._repair()
             self._traces, self._lines = JsonLines(self.folder / TRACES), JsonLines(self.folder / ROWS)
         except BaseException:
@@ -254,7 +220,7 @@ class EpisodeStore:
 
     def add(self, key: UnitKey, index: int, tree: RolloutTree) -> UnitRow:
         """Append a unit, whose task has the position `index` in its environment, and return its row."""
-        row = unit_row(key, index, self._attempts.get(key, 0) + 1, tree)
+        row = unit_row(key, index, self.rows[key].attempt + 1 if key in self.rows else 1, tree)
         tree.meta["unit"] = {"env": key.env, "model": key.model, "sample": key.sample, "attempt": row.attempt}
         return self.copy(row, tree.to_json())
 
@@ -262,7 +228,7 @@ class EpisodeStore:
         """Append a unit from its row and its line of traces.jsonl, and return its row here."""
         row = replace(row, trace=self._traces.add(line.removesuffix("\n")))
         self._lines.add(_line(row))
-        self.rows[row.key], self._attempts[row.key] = row, row.attempt
+        self.rows[row.key] = row
         return row
 
     def close(self) -> None:
@@ -280,37 +246,25 @@ class EpisodeStore:
         """Read the rows, and remove what a killed process left unfinished at the end of the two files."""
         path, traces = self.folder / ROWS, self.folder / TRACES
         size = traces.stat().st_size if traces.exists() else 0
-        rows = list(rows_of(path))
-        lost = [row for row in rows if sum(row.trace) > size]
-        for row in lost:
-            row.trace = (0, 0)
-        for row in rows:
-            self.rows[row.key], self._attempts[row.key] = row, row.attempt
-        self.rows = {key: row for key, row in self.rows.items() if row.trace[1]}
-        if lost:
-            logger.warning("%s was cut off: %d episodes whose trees are lost are played again", traces, len(lost))
-            # at once: when the file has grown, their places would be those of other trees
+        stored = list(rows_of(path))
+        rows = [row for row in stored if sum(row.trace) <= size]
+        if len(rows) < len(stored):  # as in a folder that was copied while it was written
+            logger.warning("%s was cut off: %d episodes are played again", traces, len(stored) - len(rows))
             write_whole(path, "".join(f"{_line(row)}\n" for row in rows))
         cut_half_line(path)
+        self.rows = {row.key: row for row in rows}
         if size > (end := max((sum(row.trace) for row in rows), default=0)):
             os.truncate(traces, end)  # a tree without its row
 
 
 @dataclass
 class EvalRun:
-    """A stored evaluation.
-
-    Attributes:
-        folder: where it is.
-        facts: run.json.
-        rows: the last attempt of each unit, ordered by model, environment, task and sample.
-        attempts: all rows in the order in which they were written.
-    """
+    """A stored evaluation."""
 
     folder: Path
-    facts: dict[str, Any]
-    rows: list[UnitRow]
-    attempts: list[UnitRow]
+    facts: dict[str, Any]  # run.json
+    rows: list[UnitRow]  # the last attempt of each unit, ordered by model, environment, task and sample
+    attempts: list[UnitRow]  # all rows in the order in which they were written
 
     def tree(self, row: UnitRow) -> RolloutTree:
         """Return the full record of a unit.

@@ -17,7 +17,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -216,25 +216,6 @@ def tools_for_actors(inference: InferenceTools | None) -> InferenceSettings | No
     if inference is None or not isinstance(inference.helper, ChatHelper):
         return inference.settings if inference else None
     return replace(inference.settings, url=inference.helper.chat.base_url)
-
-
-def check_for_workers(settings: EvalSettings, models: Sequence[EvalModel]) -> None:
-    """Refuse what rollout workers cannot play: a model in this process, or a recording.
-
-    Raises:
-        ValueError: names the cure.
-    """
-    for model in models:
-        if model.kind not in eval_settings.SERVED:
-            raise ValueError(
-                f"rollout workers (--ray, --rollout-workers) reach no model of this process, and {model.label!r} would "
-                f"be one ({model.kind}): serve it with vLLM and give --vllm-server URL, or give an --endpoint"
-            )
-    if settings.cache:
-        raise ValueError(
-            f"rollout workers cannot share the recording {settings.cache!r}, which is a file of one machine: leave out "
-            "--cache, or play without --ray and --rollout-workers (with --shard on several machines)"
-        )
 
 
 @dataclass
@@ -487,7 +468,7 @@ def run_evaluation(
         RolloutWorkerError: a worker cannot play, or none is left; what was scored is stored.
     """
     if workers is not None:
-        check_for_workers(settings, models)
+        eval_settings.check_for_workers(models, settings.cache)
     folder, models = shard_folder(output, shard), eval_settings.labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
     stored = stored_facts(folder, settings, resume or repeat_broken)
@@ -602,7 +583,7 @@ def facts_of(
     folder: Path, settings: EvalSettings, planned: Iterable[PlannedEnv], stored: dict[str, Any], shard: EvalShard | None
 ) -> dict[str, Any]:
     """Return what run.json says of a sitting; `stored` is what an earlier one left."""
-    part = {"shard": shard.as_dict()} if shard else {}
+    part = {"shard": asdict(shard)} if shard else {}
     return part | {
         "name": folder.resolve().name,
         "kind": KIND,

@@ -262,6 +262,21 @@ def labelled(models: Sequence[EvalModel]) -> list[EvalModel]:
     ]
 
 
+def check_for_workers(models: Sequence[EvalModel], cache: str | None = None) -> None:
+    """Refuse what rollout workers cannot play: a model of this process, or a recording in the file `cache`."""
+    for model in models:
+        if model.kind not in SERVED:
+            raise ValueError(
+                f"rollout workers (--ray, --rollout-workers) reach no model of this process, and {model.label!r} would "
+                f"be one ({model.kind}): serve it with vLLM and give --vllm-server URL, or give an --endpoint"
+            )
+    if cache:
+        raise ValueError(
+            f"rollout workers cannot share the recording {cache!r}, which is a file of one machine: leave out --cache, "
+            "or play without --ray and --rollout-workers (with --shard on several machines)"
+        )
+
+
 def model_label(path: str) -> str:
     """Return the label of a folder or hub id: its last part."""
     return _last(path, 1)
@@ -302,16 +317,16 @@ def context_length(path: str) -> int | None:
     return length if isinstance(length, int) else None
 
 
-def open_backend(model: EvalModel, tokenizer: Any) -> Backend:
-    """Load a model, or connect to its servers, for generation."""
+def open_backend(model: EvalModel, tokenizer: Any, **entropy: Any) -> Backend:
+    """Load a model, or connect to its servers, for generation; `entropy` are arguments that say how it is estimated."""
     if model.kind == "transformers":
-        return _transformers(model, tokenizer)
+        return _transformers(model, tokenizer, entropy)
     if model.kind == "vllm":
-        return _vllm(model)
+        return _vllm(model, entropy)
     if model.kind == "vllm-server":
         from arpo_trainer.backends import VLLMServerBackend
 
-        return VLLMServerBackend(model.urls, tokenizer=tokenizer, model=model.name or None)
+        return VLLMServerBackend(model.urls, tokenizer=tokenizer, model=model.name or None, **entropy)
     from arpo_trainer.backends import EndpointBackend
 
     return EndpointBackend(model.name, next(iter(model.urls), None), tokenizer=tokenizer)
@@ -326,7 +341,7 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _transformers(model: EvalModel, tokenizer: Any) -> Backend:
+def _transformers(model: EvalModel, tokenizer: Any, entropy: dict[str, Any]) -> Backend:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -334,10 +349,10 @@ def _transformers(model: EvalModel, tokenizer: Any) -> Backend:
 
     gpu = torch.cuda.is_available()
     loaded = AutoModelForCausalLM.from_pretrained(resolve_model(model.model_id), dtype="auto" if gpu else torch.float32)
-    return transformers_backend(loaded.to("cuda" if gpu else "cpu").eval(), tokenizer)
+    return transformers_backend(loaded.to("cuda" if gpu else "cpu").eval(), tokenizer, **entropy)
 
 
-def _vllm(model: EvalModel) -> Backend:
+def _vllm(model: EvalModel, entropy: dict[str, Any]) -> Backend:
     from vllm import LLM
 
     from arpo_trainer.backends import VLLMEngineBackend
@@ -345,7 +360,7 @@ def _vllm(model: EvalModel) -> Backend:
     warn_of_vllm()
     # the backend reads log-probabilities of the distribution that is sampled from
     engine = LLM(resolve_model(model.model_id), logprobs_mode="processed_logprobs", max_logprobs=_TOPK)
-    return VLLMEngineBackend(engine, topk=_TOPK)
+    return VLLMEngineBackend(engine, **{"topk": _TOPK, **entropy})
 
 
 def _last(path: str, parts: int) -> str:

@@ -14,50 +14,39 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from arpo_trainer.evaluation.episode_store import (
     FACTS,
     KIND,
-    RESULTS,
     ROWS,
     TRACES,
     EpisodeStore,
     EvalRun,
-    UnitRow,
     in_order,
     load_eval_run,
 )
 from arpo_trainer.evaluation.eval_metrics import usage_of, write_results
 from arpo_trainer.evaluation.eval_settings import SPEED, differing_settings
-from arpo_trainer.folder_lock import lock_folder
 from arpo_trainer.report.run_data import write_facts
 
 logger = logging.getLogger(__name__)
 _SLURM, _KUBERNETES = "SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"
 _NAME = re.compile(r"shard-(\d+)-of-(\d+)")
-_SCRATCH = ".merging"
 
 
 @dataclass(frozen=True, order=True)
 class EvalShard:
-    """Part `index` (from 0) of `count` parts of an evaluation.
-
-    Raises:
-        ValueError: there is no such part.
-    """
+    """Part `index` (from 0) of `count` parts of an evaluation."""
 
     index: int
     count: int
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"shard {self}: there must be at least 1 shard")
         if not 0 <= self.index < self.count:
             raise ValueError(
                 f"shard {self}: the indices of {self.count} shards are 0 to {self.count - 1} "
@@ -74,10 +63,6 @@ class EvalShard:
     def owns(self, number: int) -> bool:
         """Return whether the unit of a number belongs to the shard."""
         return number % self.count == self.index
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the shard as plain data for run.json."""
-        return asdict(self)
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> EvalShard | None:
@@ -164,11 +149,15 @@ def merge_shards(folders: Sequence[str | Path], output: str | Path | None = None
     if output is None and len(folders) != 1:
         raise ValueError("say where the joined evaluation is written: --output FOLDER")
     target = Path(folders[0]) if output is None else Path(output)
-    # files that are not in their places yet are left from a process that was killed here
-    if (target / FACTS).is_file() or ((target / ROWS).is_file() and not (target / _SCRATCH / FACTS).is_file()):
+    if (target / FACTS).is_file():
         raise FileExistsError(f"{str(target)!r} holds an evaluation; give another folder with --output")
+    if (target / ROWS).is_file():
+        raise FileExistsError(
+            f"{str(target)!r} has episodes, but no {FACTS}: if a killed merge left them, delete {ROWS} and {TRACES}"
+        )
     shards = _find_shards(folders)
-    _refuse_others(list(shards.values()))
+    runs = list(shards.values())
+    _refuse_others(runs)
     unfinished = _missing_parts(shards)
     if unfinished and not partial:
         raise ValueError(
@@ -177,7 +166,21 @@ def merge_shards(folders: Sequence[str | Path], output: str | Path | None = None
         )
     for words in unfinished:
         logger.warning("%s", words)
-    _write(target, list(shards.values()), "stopped" if unfinished else "finished")
+    target.mkdir(parents=True, exist_ok=True)
+    facts = _joined_facts(target, runs, "stopped" if unfinished else "finished")
+    attempts = [(run, row) for run in runs for row in run.attempts]
+    place = {row.key: number for number, row in enumerate(in_order(facts, [row for _, row in attempts]))}
+    with EpisodeStore(target) as store:
+        for run, row in sorted(attempts, key=lambda each: (place[each[1].key], each[1].attempt)):
+            line = run.line(row)
+            if not (line.startswith("{") and line.endswith("\n")):
+                raise ValueError(f"a tree is cut off in {str(run.folder / TRACES)!r}; --resume plays it again")
+            store.copy(row, line)
+        rows = list(store.rows.values())
+        facts["usage"] = usage_of(facts, rows)
+        if facts["kind"] == KIND:
+            write_results(target, rows, facts)
+        write_facts(target / FACTS, facts)  # at the end: it says that the others are whole
     return load_eval_run(target)
 
 
@@ -208,9 +211,9 @@ def _refuse_others(runs: Sequence[EvalRun]) -> None:
     for run in runs[1:]:
         names = f"{str(first.folder)!r} and {str(run.folder)!r}"
         differing = differing_settings(first.facts["settings"], run.facts["settings"])
-        for part in ("kind", "environments", "synthesis"):
+        for part in ("environments", "synthesis"):
             differing += _differing(first.facts, run.facts, part)
-        if differing:
+        if differing or first.facts["kind"] != run.facts["kind"]:
             raise ValueError(f"{names} have other settings: {'; '.join(differing)}. Join shards of one evaluation")
         if others := _differing(first.facts, run.facts, "versions"):
             logger.warning("%s were played by other versions: %s", names, "; ".join(others))
@@ -218,7 +221,7 @@ def _refuse_others(runs: Sequence[EvalRun]) -> None:
 
 def _differing(first: Mapping[str, Any], second: Mapping[str, Any], part: str) -> list[str]:
     """Return in words what differs in a part of two run.json; speed and records may."""
-    one, two = (value if isinstance(value := facts.get(part) or {}, dict) else {"": value} for facts in (first, second))
+    one, two = (facts.get(part) or {} for facts in (first, second))
     return [
         f"{part} {name} was {one.get(name)!r} and is {two.get(name)!r}"
         for name in sorted({*one, *two} - {*SPEED, "models"})  # models are in the settings
@@ -230,7 +233,7 @@ def _missing_parts(shards: Mapping[EvalShard, EvalRun]) -> list[str]:
     """Return in words which shards are missing, and what is missing in others."""
     count = next(iter(shards)).count
     absent = [f"{index}/{count}" for index in range(count) if EvalShard(index, count) not in shards]
-    found = [f"missing {'shards' if len(absent) > 1 else 'shard'} {', '.join(absent)}"] if absent else []
+    found = [f"missing shards {', '.join(absent)}"] if absent else []
     for shard, run in shards.items():
         if words := _missing_in(shard, run):
             running = " and is running" if run.facts["status"] == "running" else ""
@@ -243,41 +246,9 @@ def _missing_in(shard: EvalShard, run: EvalRun) -> str:
         return "" if run.facts["status"] == "finished" else "samples, since it is not finished"
     tasks = sum(about["tasks"] for about in run.facts["environments"].values())
     wanted = len(range(shard.index, tasks * run.facts["settings"]["samples"], shard.count))
-    have = Counter(row.model for row in run.rows if row.trace[1])
+    have = Counter(row.model for row in run.rows)
     parts = {model: wanted - have[model] for model in run.facts["models"]}
     return ", ".join(f"{lack} of {wanted} units of {model}" for model, lack in parts.items() if lack)
-
-
-def _write(target: Path, runs: Sequence[EvalRun], status: str) -> None:
-    """Write the joined folder: all files beside it first, then into their places, run.json last."""
-    scratch = target / _SCRATCH
-    target.mkdir(parents=True, exist_ok=True)
-    with lock_folder(target):
-        shutil.rmtree(scratch, ignore_errors=True)
-        facts = _joined_facts(target, runs, status)
-        with EpisodeStore(scratch) as store:
-            for run, row in _ordered(facts, runs):
-                store.copy(row, _whole_line(run, row))
-            rows = list(store.rows.values())
-        facts["usage"] = usage_of(facts, rows)
-        write_facts(scratch / FACTS, facts)
-        if facts["kind"] == KIND:
-            write_results(scratch, rows, facts)
-        for name in (RESULTS, TRACES, ROWS, FACTS):
-            if (scratch / name).is_file():
-                (scratch / name).replace(target / name)
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _whole_line(run: EvalRun, row: UnitRow) -> str:
-    """Return a unit's line of traces.jsonl, which has to be complete."""
-    line = run.line(row)
-    if line.startswith("{") and line.endswith("\n"):
-        return line
-    raise ValueError(
-        f"the tree of sample {row.sample} of {row.task!r} of {row.env} is cut off in {str(run.folder / TRACES)!r}; "
-        "--resume plays it again"
-    )
 
 
 def _joined_facts(target: Path, runs: Sequence[EvalRun], status: str) -> dict[str, Any]:
@@ -294,10 +265,3 @@ def _joined_facts(target: Path, runs: Sequence[EvalRun], status: str) -> dict[st
         "sittings": sum(run.facts["sittings"] for run in runs),
         "shards": about,
     }
-
-
-def _ordered(facts: dict[str, Any], runs: Sequence[EvalRun]) -> list[tuple[EvalRun, UnitRow]]:
-    """Return all attempts of all units with the shard each is in, in an order that the shards do not change."""
-    attempts = [(run, row) for run in runs for row in run.attempts if row.trace[1]]
-    place = {row.key: number for number, row in enumerate(in_order(facts, [row for _, row in attempts]))}
-    return sorted(attempts, key=lambda each: (place[each[1].key], each[1].attempt))

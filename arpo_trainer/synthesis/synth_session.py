@@ -32,7 +32,6 @@ from arpo_trainer.evaluation.eval_session import (
     PlannedEnv,
     RayEvalRunner,
     Unit,
-    check_for_workers,
     facts_of,
     missing_units,
     open_recorded,
@@ -44,6 +43,7 @@ from arpo_trainer.evaluation.eval_session import (
 from arpo_trainer.evaluation.eval_settings import (
     SERVED,
     EvalModel,
+    check_for_workers,
     context_length,
     free_memory,
     labelled,
@@ -477,7 +477,7 @@ def synthesise(
         RolloutWorkerError: a worker cannot play, or none is left; what was sampled is stored.
     """
     if workers is not None:
-        check_for_workers(settings.play, models)
+        check_for_workers(models, settings.play.cache)
     folder, models = shard_folder(output, shard), labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
     stored_facts(folder, settings.play, resume, SYNTH)

@@ -10,7 +10,6 @@ only requests that name it: a page of another site cannot read a run through a n
 
 from __future__ import annotations
 
-import gzip
 import logging
 import os
 import threading
@@ -77,7 +76,7 @@ class FollowedRun:
         seen = self._state()  # before reading: what is written meanwhile is read the next time
         run = load_eval_run(self._folder)
         self._widths = self._widths or model_widths(run, self._tokenizer)
-        self._by_place = {row.trace[0]: row for row in run.rows if row.trace[1]}
+        self._by_place = {row.trace[0]: row for row in run.rows}
         self._seen = seen
         return run
 
@@ -109,10 +108,6 @@ class ViewServer(ThreadingHTTPServer):
         return page_data([each.run() for each in self.followed], served=True)
 
 
-def _place(_: int, row: UnitRow) -> int | None:
-    return row.trace[0] if row.trace[1] else None  # a lost tree has no place
-
-
 class _Handler(BaseHTTPRequestHandler):
     server: ViewServer
     protocol_version = "HTTP/1.1"
@@ -126,9 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         answers: dict[str, Callable[[dict[str, list[str]]], bytes]] = {
             "/": lambda _: render(self.server.state(), policy="connect-src 'self'").encode("utf-8", "replace"),
             "/state": lambda _: json_bytes(self.server.state()),
-            "/rows": lambda query: json_bytes(
-                compact_rows(self._run(query).run(), lambda _, row: row.trace[0] if row.trace[1] else None)
-            ),
+            "/rows": lambda query: json_bytes(compact_rows(self._run(query).run(), lambda _, row: row.trace[0])),
             "/tree": lambda query: json_bytes(self._run(query).tree(int(query["at"][0]))),
         }
         if parts.path not in answers:
@@ -148,9 +141,6 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.followed[int(number)]
 
     def _send(self, status: int, body: bytes, kind: str) -> None:
-        packed = len(body) > 1000 and "gzip" in self.headers.get("Accept-Encoding", "")
-        if packed:
-            body = gzip.compress(body, 4)
         self.send_response(status)
         headers = {
             "Content-Type": f"{kind}; charset=utf-8",
@@ -159,7 +149,6 @@ class _Handler(BaseHTTPRequestHandler):
             "Cross-Origin-Resource-Policy": "same-origin",
             "X-Content-Type-Options": "nosniff",
             "X-Frame-Options": "DENY",
-            **({"Content-Encoding": "gzip"} if packed else {}),
         }
         for name, value in headers.items():
             self.send_header(name, value)

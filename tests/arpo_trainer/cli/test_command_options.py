@@ -9,7 +9,7 @@ import pytest
 
 from arpo_trainer.cli.arpo_command import app, main
 from arpo_trainer.cli.command_options import chosen
-from arpo_trainer.cli.rollout_command import given_settings
+from arpo_trainer.cli.play_commands import given_settings
 from arpo_trainer.run.launch import LaunchFlags, without_launch_flags
 from arpo_trainer.run.recipes import parse_assignments, read_settings
 

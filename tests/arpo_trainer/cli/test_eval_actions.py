@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arpo_trainer.cli.eval_command import evaluate
+from arpo_trainer.cli.play_commands import evaluate
 from tests.arpo_env.chat_server import chat_server, saying
 from tests.arpo_trainer.evaluation.made_rows import play
 
@@ -73,28 +73,28 @@ def test_score_prints_scores_agreement_and_where_the_rest_is(
 
 
 def test_a_judge_without_verdicts_ends_with_an_error_status(
-    runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+    runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judge = ("--scorer", "judge", "--judge-model", "org/m", "--max-broken")
     with chat_server(saying("no idea")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.address)
         # 12 answers equal the gold one and need no judge
-        assert act("score", runs[0], *judge, 0.4, "--judge-url", server.address) == 1
+        assert act("score", runs[0], *judge, 0.4) == 1
         assert "12 of 24 answers have no verdict (GradingError 12)" in capsys.readouterr().err
-        assert act("score", runs[0], *judge, 0.5, "--judge-url", server.address) == 0
+        assert act("score", runs[0], *judge, 0.5) == 0
     with chat_server(saying('{"verdict": "INCORRECT"}')) as server:
-        assert act("score", runs[0], *judge, 0, "--judge-url", server.address) == 0
+        monkeypatch.setenv("OPENAI_BASE_URL", server.address)
+        assert act("score", runs[0], *judge, 0) == 0
         assert len(server.bodies) == 12
     assert (runs[0] / "scores" / "judge-org-m.json").is_file()
 
 
 def test_wrong_options_of_score_name_the_cure(runs: tuple[Path, Path]) -> None:
     for options, message in (
-        (("--scorer", "judge"), "needs --judge-model NAME"),
+        (("--scorer", "judge"), "--judge-model NAME go together"),
         (("--scorer", "gaya"), "unknown grader 'gaya'.*did you mean 'gaia'"),
-        (("--scorer", "em", "--judge-model", "m"), "are options of --scorer judge"),
         (("--scorer", "em", "--name", "../x"), "use letters, digits"),
         (("--scorer", "em", "--max-broken", "2"), "share between 0 and 1"),
-        (("--scorer", "em", "--concurrency", "0"), "at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
             act("score", runs[0], *options)

@@ -84,7 +84,7 @@ def test_it_is_played_by_hand(folder: Path, options: list[str], turns: list[str]
 
 def test_a_model_plays_it_in_its_own_protocol(folder: Path, policy: Path) -> None:
     asked = f"{ID} --env-set protocol=lines --model {policy} --tasks 2 --num-generations 2 --algorithm grpo"
-    words = [*asked.split(), "--max-turn-length", "12", "--output", "out"]
+    words = [*asked.split(), "--set", "max_turn_length=12", "--output", "out"]
     ready_processes.run(console_script(folder), "rollout", *words, folder=folder, said=folder / "rollout.out")
     trees = list(read_traces(folder / "out" / "traces.jsonl"))
     assert [tree.task["source"] for tree in trees] == ["", ""]

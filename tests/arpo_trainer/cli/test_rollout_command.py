@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.cli.rollout_command import Where, _facts, given_settings, summary_table
+from arpo_trainer.cli.play_commands import _facts, given_settings, summary_table
+from arpo_trainer.evaluation.eval_settings import EvalModel
 from arpo_trainer.tree import read_traces
 from tests.arpo_trainer.sample_timeline import sample_tree
 
@@ -22,7 +23,7 @@ def rows(out: str) -> dict[str, str]:
 
 @pytest.fixture
 def quick() -> list[str]:
-    return ["--tasks", "2", "--max-turn-length", "48", "--max-completion-length", "160"]
+    return ["--tasks", "2", "--set", "max_turn_length=48", "max_completion_length=160"]
 
 
 def test_trees_are_written_down_and_summed_up(
@@ -68,13 +69,13 @@ def test_the_summary_counts_failures_branches_and_waits() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--ray", "auto"], "--ray and --rollout-workers need --vllm-server or --endpoint"),
+        (["--ray", "auto"], "reach no model of this process"),
         (["--endpoint", "http://127.0.0.1:1"], "--endpoint URL and --endpoint-model NAME go together"),
         (["--tasks", "0"], "--tasks must be at least 1"),
         (["--limit", "python"], "--limit 'python': write name=value"),
         (["--limit", "python=many"], "write a whole number, such as python=8"),
         (["--algorithm", "arpoo"], "arpo"),
-        (["--initial-rollouts", "0"], "initial_rollouts"),
+        (["--set", "initial_rollouts=0"], "initial_rollouts"),
         (["--limit", "pyton=2"], "limits names pyton; there are"),
         (["--set", "branch_alfa=1"], "there is branch_alpha"),
         (["--set", "branch_width=wide"], "branch_width must be a whole number, got 'wide'"),
@@ -101,8 +102,8 @@ def test_settings_without_a_flag_reach_the_trees(tiny_policy: Path, quick: list[
 
 def test_no_password_of_an_address_is_written_down(tmp_path: Path) -> None:
     options = {"data": "https://me:hush@host/a?key=hush"}
-    where = Where("m", ("http://me:hush@host:8000",))
-    facts = json.dumps(_facts(ENV[1], options, 1, tmp_path, where, given_settings({}, ()), {}), default=str)
+    model = EvalModel("m", "vllm-server", "m", ("http://me:hush@host:8000",))
+    facts = json.dumps(_facts(ENV[1], options, 1, tmp_path, model, given_settings({}, ()), {}), default=str)
     assert "hush" not in facts
     assert "host:8000" in facts
 

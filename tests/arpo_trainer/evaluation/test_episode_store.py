@@ -64,17 +64,6 @@ def test_a_folder_cut_at_any_byte_keeps_every_episode_before_the_cut(tmp_path: P
         assert (folder / "traces.jsonl").read_bytes() == traces
 
 
-def test_units_whose_trees_are_lost_are_played_again(tmp_path: Path) -> None:
-    fill(tmp_path / "run", "a")
-    traces = tmp_path / "run" / "traces.jsonl"
-    traces.write_bytes(traces.read_bytes()[:-10])
-    with EpisodeStore(tmp_path / "run") as store:
-        assert [key.task for key in store.rows] == ["t0", "t1"]
-        store.add(UnitKey("a", "X-v0", "t2"), 2, tree("again"))
-    run = load_eval_run(tmp_path / "run")
-    assert [run.tree(row).spans[-1].text for row in run.rows] == ["éa0", "éa1", "again"]
-
-
 def test_lost_trees_stay_lost_when_the_trace_grows_and_the_process_is_killed(tmp_path: Path) -> None:
     """As after a copy of a folder that was being written: its rows are newer than its trace."""
     fill(tmp_path / "run", "a")
@@ -87,12 +76,9 @@ def test_lost_trees_stay_lost_when_the_trace_grows_and_the_process_is_killed(tmp
         file.write(tree("a long answer" * 500).to_json().encode() + b"\n")
     with EpisodeStore(tmp_path / "run") as store:
         assert [key.task for key in store.rows] == ["t0"]
-        assert store.add(UnitKey("a", "X-v0", "t1"), 1, tree("again")).attempt == 2
+        assert store.add(UnitKey("a", "X-v0", "t1"), 1, tree("again")).attempt == 1
     run = load_eval_run(tmp_path / "run")
-    assert [row.task for row in run.rows] == ["t0", "t1", "t2"]  # the score of the third is still known
-    assert [run.tree(row).spans[-1].text for row in run.rows[:2]] == ["éa0", "again"]
-    with pytest.raises(ValueError, match="plays what is lost again"):
-        run.tree(run.rows[2])
+    assert [(row.task, run.tree(row).spans[-1].text) for row in run.rows] == [("t0", "éa0"), ("t1", "again")]
 
 
 def test_the_last_attempt_counts_and_what_broke_is_named(tmp_path: Path) -> None:

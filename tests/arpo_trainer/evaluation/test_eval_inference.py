@@ -89,7 +89,7 @@ def test_tool_star_and_deepagent_metrics(shared: Path) -> None:
 
 def test_a_real_policy_helps_itself_and_a_replay_is_the_same(tiny_policy: Path, tmp_path: Path) -> None:
     """Tiny and hardly trained, it is no help; but its replies are asked for, and recorded."""
-    short = ["--max-turn-length", "48", "--max-completion-length", "200", "--cache", str(tmp_path / "record.sqlite")]
+    short = ["--set", "max_turn_length=48", "max_completion_length=200", "--cache", str(tmp_path / "record.sqlite")]
     asked = [*short, "--with", "debugger,backtracer,refiner", "--refine-above", "40", "-n", "2"]
     assert main(command(tmp_path / "one", tiny_policy, *asked)) == 0
     assert main(command(tmp_path / "two", tiny_policy, *asked, "--cache-mode", "replay")) == 0

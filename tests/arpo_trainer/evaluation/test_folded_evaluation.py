@@ -44,7 +44,7 @@ def run(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> EvalRun
     with chat_server(searches_folds_and_answers) as server:
         model = ["--model", str(model_folder), "--endpoint", server.address, "--endpoint-model", "stub"]
         command = ["eval", "arpo/MultiHop-v0", *settings, "--tasks", "2", "--output", str(folder), *model]
-        assert main([*command, "--max-completion-length", "4000"]) == 0
+        assert main([*command, "--set", "max_completion_length=4000"]) == 0
     return load_eval_run(folder)
 
 

@@ -103,7 +103,7 @@ def test_killed_three_times_and_resumed_it_is_the_unbroken_run(
 
 
 def test_a_replay_needs_no_weights_and_writes_the_same_bytes(tiny_policy: Path, tmp_path: Path) -> None:
-    short = ["--max-turn-length", "48", "--max-completion-length", "160", "-n", "2", "--tasks", "4"]
+    short = ["--set", "max_turn_length=48", "max_completion_length=160", "-n", "2", "--tasks", "4"]
     asked = [*short, "--cache", str(tmp_path / "record.sqlite")]
     model = tmp_path / "tiny"
     model.symlink_to(tiny_policy)
@@ -178,7 +178,7 @@ def test_a_model_that_is_down_stops_the_run_and_loses_nothing(
 def test_a_model_that_is_not_there_is_named_before_another_is_played(
     tiny_policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    short = ["--tasks", "1", "--max-turn-length", "8", "--max-completion-length", "40"]
+    short = ["--tasks", "1", "--set", "max_turn_length=8", "max_completion_length=40"]
     assert main(play(tmp_path / "run", *short, "--model", str(tiny_policy), str(tmp_path / "nothing"))) == 1
     said = capsys.readouterr().err
     assert "nothing' does not exist. Give a folder with a config.json" in said
@@ -188,7 +188,7 @@ def test_a_model_that_is_not_there_is_named_before_another_is_played(
 
 @pytest.mark.usefixtures("isolation")
 def test_trees_are_units_too(tiny_policy: Path, tmp_path: Path) -> None:
-    short = ["--max-turn-length", "48", "--max-completion-length", "160", "--tasks", "2"]
+    short = ["--set", "max_turn_length=48", "max_completion_length=160", "--tasks", "2"]
     grown = ["--algorithm", "random", "--num-generations", "4", "--model", str(tiny_policy)]
     assert main(play(tmp_path, *short, *grown)) == 0
     run = load_eval_run(tmp_path)

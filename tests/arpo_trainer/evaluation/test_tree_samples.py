@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer.backends.base import Generation, Request
-from arpo_trainer.cli.rollout_command import summary_table
+from arpo_trainer.cli.play_commands import summary_table
 from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
 from arpo_trainer.evaluation.eval_metrics import results, values_of
 from arpo_trainer.evaluation.log_formats import exported_episodes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import http.client
 import json
 import random
@@ -37,12 +36,12 @@ def server(run: Path) -> Iterator[ViewServer]:
 
 def ask(server: ViewServer, path: str, host: str | None = None) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
-    headers = {"Host": host or f"127.0.0.1:{server.server_port}", "Accept-Encoding": "gzip"}
+    headers = {"Host": host or f"127.0.0.1:{server.server_port}"}
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     body = answer.read()
     connection.close()
-    return answer.status, gzip.decompress(body) if answer.headers["Content-Encoding"] == "gzip" else body
+    return answer.status, body
 
 
 def add(run: Path, number: int) -> None:
