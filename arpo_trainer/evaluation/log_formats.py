@@ -27,25 +27,20 @@ from arpo_trainer.evaluation.eval_metrics import ACCURACY, episode_value, interv
 from arpo_trainer.evaluation.suites import PAPER_SETS, set_name
 from arpo_trainer.statistics import Z95
 from arpo_trainer.tree import RolloutTree, Span
-from envs_registry.nearest_name import nearest_hint
+from arpo_trainer.validation import look_up
+
+_SEARCH = re.compile(r"<search>(.*?)</search>", re.DOTALL)
+Files = Iterator[tuple[str, str]]  # name and text
 
 
 @dataclass(frozen=True)
 class ExportedEpisode:
-    """One trajectory with everything that is stored of it.
-
-    Attributes:
-        row: its unit.
-        entry: its entry in the row.
-        path: its spans.
-        sample: number of the sample of its task, from 1, whether samples are units or roots of a tree.
-        tree: the unit's tree.
-    """
+    """One trajectory with everything that is stored of it."""
 
     row: UnitRow
     entry: EpisodeEntry
     path: list[Span]
-    sample: int
+    sample: int  # of its task, from 1, whether samples are units or roots of a tree
     tree: RolloutTree
 
     @property
@@ -54,41 +49,56 @@ class ExportedEpisode:
         return "".join(span.text for span in self.path)
 
 
-def exported_episodes(run: EvalRun, model: str, env: str) -> Iterator[ExportedEpisode]:
-    """Yield the independent samples of a model in an environment; trees are read one at a time."""
-    seen: dict[str, int] = {}
-    for row in rows_of_set(run, model, env):
-        tree = run.tree(row)
-        for number, entry in enumerate(row.episodes):
-            if entry.counted:  # whoever reads an export takes means over it
-                seen[row.task] = seen.get(row.task, 0) + 1
-                yield ExportedEpisode(row, entry, tree.path(number), seen[row.task], tree)
+@dataclass(frozen=True)
+class ExportedSet:
+    """What one model did in one environment."""
+
+    run: EvalRun
+    model: str
+    env: str  # its label
+    rows: list[UnitRow]
+
+    @property
+    def name(self) -> str:
+        """The label as the name of a file."""
+        return file_name(self.env)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What run.json says of the environment."""
+        found: dict[str, Any] = self.run.facts.get("environments", {}).get(self.env, {})
+        return found
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metric of the environment, then accuracy."""
+        return list(dict.fromkeys((self.about.get("metric", ACCURACY), ACCURACY)))
+
+    def episodes(self) -> Iterator[ExportedEpisode]:
+        """Yield the independent samples; trees are read one at a time."""
+        seen: dict[str, int] = {}
+        for row in self.rows:
+            tree = self.run.tree(row)
+            for number, entry in enumerate(row.episodes):
+                if entry.counted:  # whoever reads an export takes means over it
+                    seen[row.task] = seen.get(row.task, 0) + 1
+                    yield ExportedEpisode(row, entry, tree.path(number), seen[row.task], tree)
+
+    def stable_id(self, *parts: str) -> str:
+        """Return an id of 22 characters; the same run always has the same ids, so that an export can be repeated."""
+        return sha256_of("\n".join((self.run.folder.name, start_time(self.run), *parts)))[:22]
 
 
-def rows_of_set(run: EvalRun, model: str, env: str) -> list[UnitRow]:
-    """Return the rows of a model in an environment."""
-    return [row for row in run.rows if (row.model, row.env) == (model, env)]
-
-
-def environments_of(run: EvalRun, model: str) -> list[str]:
-    """Return the labels of the environments that a model has played."""
-    return list(dict.fromkeys(row.env for row in run.rows if row.model == model))
-
-
-def described(run: EvalRun, env: str) -> dict[str, Any]:
-    """Return what run.json says of an environment."""
-    about: dict[str, Any] = run.facts.get("environments", {}).get(env, {})
-    return about
-
-
-def reported_metrics(run: EvalRun, env: str) -> list[str]:
-    """Return the metric of an environment, then accuracy."""
-    return list(dict.fromkeys((described(run, env).get("metric", ACCURACY), ACCURACY)))
+def exported_sets(run: EvalRun, model: str) -> list[ExportedSet]:
+    """Return the environments that a model has played."""
+    rows = [row for row in run.rows if row.model == model]
+    envs = dict.fromkeys(row.env for row in rows)
+    return [ExportedSet(run, model, env, [row for row in rows if row.env == env]) for env in envs]
 
 
 def start_time(run: EvalRun) -> str:
-    """Return when the run was started, as ISO 8601; the first second of 1970 if run.json does not say."""
-    return str(run.facts.get("started") or "1970-01-01T00:00:00+00:00")
+    """Return when the run was started, as ISO 8601."""
+    return str(run.facts["started"])
 
 
 def file_name(text: str) -> str:
@@ -96,24 +106,39 @@ def file_name(text: str) -> str:
     return re.sub(r"[^\w.-]+", "__", text).strip("_") or "model"
 
 
-def stable_id(run: EvalRun, *parts: str) -> str:
-    """Return an id of 22 characters; the same run always has the same ids, so that an export can be repeated."""
-    return sha256_of("\n".join((run.folder.name, start_time(run), *parts)))[:22]
-
-
 def sha256_of(text: str) -> str:
     """Return the SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", errors="replace")).hexdigest()
 
 
-def inspect_logs(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
-    """Yield a file name and an eval log of version 2 of Inspect for each environment; what broke has an error."""
+def export_run(run: EvalRun, form: str, output: str | Path) -> list[Path]:
+    """Write a run in another format, and return the files.
+
+    Args:
+        run: the run.
+        form: "papers", "lm-eval" or "inspect".
+        output: the folder, which is created; files in it are replaced.
+
+    Raises:
+        ValueError: the format is unknown, or the run's traces are missing.
+    """
+    write, written = look_up("format", form, FORMATS), []
+    for model in dict.fromkeys(row.model for row in run.rows):
+        for path, text in write(run, model):
+            target = Path(output) / file_name(model) / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8", errors="replace")
+            written.append(target)
+    return written
+
+
+def _inspect(run: EvalRun, model: str) -> Files:
+    """Yield an eval log of version 2 for each environment."""
     scores = {(each["model"], each["env"]): each for each in results(run.rows, run.facts)["scores"]}
-    for env in environments_of(run, model):
-        samples = [_sample(played, run, env) for played in exported_episodes(run, model, env)]
-        rows, name, score = rows_of_set(run, model, env), file_name(env), scores[model, env]
-        ids = list(dict.fromkeys(row.task for row in rows))
-        values = {f"{metric}": each["mean"] for metric, each in score["metrics"].items()} | score["pass"]
+    for one in exported_sets(run, model):
+        samples = [_sample(played, one) for played in one.episodes()]
+        score, ids = scores[model, one.env], list(dict.fromkeys(row.task for row in one.rows))
+        values = {metric: each["mean"] for metric, each in score["metrics"].items()} | score["pass"]
         entry = {
             "name": "arpo",
             "scorer": "arpo",
@@ -126,29 +151,29 @@ def inspect_logs(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
             "version": 2,
             "status": "success",
             "eval": {
-                "eval_id": stable_id(run, model, env),
-                "run_id": stable_id(run, model),
-                "task_id": stable_id(run, env),
+                "eval_id": one.stable_id(model, one.env),
+                "run_id": one.stable_id(model),
+                "task_id": one.stable_id(one.env),
                 "created": start_time(run),
-                "task": described(run, env).get("id", env),
-                "dataset": {"name": env, "samples": len(ids), "sample_ids": ids},
+                "task": one.about.get("id", one.env),
+                "dataset": {"name": one.env, "samples": len(ids), "sample_ids": ids},
                 "model": model,
                 "config": {"epochs": max((each["epoch"] for each in samples), default=1)},
-                "metadata": {"arpo": {"environment": described(run, env)}},
+                "metadata": {"arpo": {"environment": one.about}},
             },
             "results": {"total_samples": len(samples), "completed_samples": score["scored"], "scores": [entry]},
             "stats": {"started_at": start_time(run), "completed_at": start_time(run), "model_usage": {}},
             "samples": samples,
         }
-        yield f"{name}.json", json.dumps(log, indent=1, ensure_ascii=False)
+        yield f"{one.name}.json", json.dumps(log, indent=1, ensure_ascii=False)
 
 
-def _sample(played: ExportedEpisode, run: EvalRun, env: str) -> dict[str, Any]:
+def _sample(played: ExportedEpisode, one: ExportedSet) -> dict[str, Any]:
     row, entry = played.row, played.entry
     sample: dict[str, Any] = {
         "id": row.task,
         "epoch": played.sample,
-        "uuid": stable_id(run, row.model, env, row.task, str(played.sample)),
+        "uuid": one.stable_id(row.model, one.env, row.task, str(played.sample)),
         "input": row.question,
         "target": row.answers,
         "messages": [{"role": "user", "content": row.question}, *(_message(span) for span in played.path)],
@@ -158,8 +183,8 @@ def _sample(played: ExportedEpisode, run: EvalRun, env: str) -> dict[str, Any]:
     if entry.reward is None:
         error = entry.error or "not scored"
         return sample | {"error": {"message": error, "traceback": error, "traceback_ansi": error}}
-    value = episode_value(entry, reported_metrics(run, env)[0])
     parts = {**entry.components, "reward": entry.reward}
+    value = episode_value(entry, one.metrics[0])
     return sample | {"scores": {"arpo": {"value": value, "answer": entry.answer, "metadata": parts}}}
 
 
@@ -175,7 +200,6 @@ def _message(span: Span) -> dict[str, Any]:
 
 def _output(played: ExportedEpisode) -> dict[str, Any]:
     entry, last = played.entry, [span for span in played.path if span.kind == "model"][-1:]
-    reason = "max_tokens" if entry.outcome == "truncated" else "stop"
     message = {"role": "assistant", "content": last[0].text if last else ""}
     usage = {
         "input_tokens": entry.context,
@@ -183,46 +207,17 @@ def _output(played: ExportedEpisode) -> dict[str, Any]:
         "total_tokens": entry.context + entry.tokens,
         "input_tokens_cache_read": entry.cached,
     }
-    choices = [{"message": message, "stop_reason": reason}]
+    choices = [{"message": message, "stop_reason": "max_tokens" if entry.outcome == "truncated" else "stop"}]
     return {"model": played.row.model, "choices": choices, "usage": usage}
 
 
-_SEARCH = re.compile(r"<search>(.*?)</search>", re.DOTALL)
-
-
-def export_run(run: EvalRun, form: str, output: str | Path) -> list[Path]:
-    """Write a run in another format, and return the files.
-
-    Args:
-        run: the run.
-        form: "papers", "lm-eval" or "inspect".
-        output: the folder, which is created; files in it are replaced.
-
-    Raises:
-        ValueError: the format is unknown, the run has no episode, or its traces are missing.
-    """
-    if form not in FORMATS:
-        raise ValueError(f"no format {form!r}; there is {', '.join(FORMATS)}{nearest_hint(form, FORMATS)}")
-    if not run.rows:
-        raise ValueError(f"{run.folder} has no finished episode")
-    written = []
-    for model in dict.fromkeys(row.model for row in run.rows):
-        folder = Path(output) / file_name(model)
-        for path, text in FORMATS[form](run, model):
-            target = folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8", errors="replace")
-            written.append(target)
-    return written
-
-
-def _papers(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
+def _papers(run: EvalRun, model: str) -> Files:
     """Yield a file for each set and each sample of its tasks, as `inference_engine.run` of the published code does."""
-    for env in environments_of(run, model):
-        known = set_name(str(described(run, env).get("id", env)))
-        name = known.lower() if known in PAPER_SETS else file_name(env)
+    for one in exported_sets(run, model):
+        known = set_name(str(one.about.get("id", one.env)))
+        name = known.lower() if known in PAPER_SETS else one.name
         turns: dict[int, list[dict[str, Any]]] = {}
-        for played in exported_episodes(run, model, env):
+        for played in one.episodes():
             if played.entry.reward is not None:
                 turns.setdefault(played.sample, []).append(_papers_item(played))
         for turn, items in turns.items():
@@ -244,28 +239,25 @@ def _papers_item(played: ExportedEpisode) -> dict[str, Any]:
     }
 
 
-def _lm_eval(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
-    envs, stamp = environments_of(run, model), start_time(run).replace(":", "-")
-    names = {env: file_name(env) for env in envs}
+def _lm_eval(run: EvalRun, model: str) -> Files:
+    sets, stamp = exported_sets(run, model), start_time(run).replace(":", "-")
     found: dict[str, dict[str, Any]] = {}
-    for env in envs:
-        rows = rows_of_set(run, model, env)
-        found[names[env]] = {"name": names[env], "alias": env, "sample_len": len({row.task for row in rows})}
-        for metric in reported_metrics(run, env):
-            if (each := interval_of(values_of(rows, metric))) is not None:
-                found[names[env]][f"{metric},none"] = each.mean
+    for one in sets:
+        found[one.name] = {"name": one.name, "alias": one.env, "sample_len": len({row.task for row in one.rows})}
+        for metric in one.metrics:
+            if (each := interval_of(values_of(one.rows, metric))) is not None:
+                found[one.name][f"{metric},none"] = each.mean
                 # the interval is clustered by task, which the harness does not do by itself
-                found[names[env]][f"{metric}_stderr,none"] = (
-                    (each.high - each.low) / (2 * Z95) if each.tasks > 1 else "N/A"
-                )
-        yield f"samples_{names[env]}_{stamp}.jsonl", "".join(_lm_eval_samples(run, model, env))
+                error = (each.high - each.low) / (2 * Z95) if each.tasks > 1 else "N/A"
+                found[one.name][f"{metric}_stderr,none"] = error
+        yield f"samples_{one.name}_{stamp}.jsonl", "".join(_lm_eval_samples(one))
     about = {
         "results": found,
         "group_subtasks": {},
-        "configs": {names[env]: {"task": names[env], "metadata": described(run, env)} for env in envs},
-        "versions": dict.fromkeys(names.values(), 0),
-        "n-shot": dict.fromkeys(names.values(), 0),
-        "higher_is_better": {names[env]: dict.fromkeys(reported_metrics(run, env), True) for env in envs},
+        "configs": {one.name: {"task": one.name, "metadata": one.about} for one in sets},
+        "versions": dict.fromkeys(found, 0),
+        "n-shot": dict.fromkeys(found, 0),
+        "higher_is_better": {one.name: dict.fromkeys(one.metrics, True) for one in sets},
         "n-samples": {
             name: {"original": each["sample_len"], "effective": each["sample_len"]} for name, each in found.items()
         },
@@ -276,35 +268,34 @@ def _lm_eval(run: EvalRun, model: str) -> Iterator[tuple[str, str]]:
     yield f"results_{stamp}.json", json.dumps(about, indent=2, ensure_ascii=False)
 
 
-def _lm_eval_samples(run: EvalRun, model: str, env: str) -> Iterator[str]:
+def _lm_eval_samples(one: ExportedSet) -> Iterator[str]:
     """Yield a line for each task, with all its samples as repeats."""
     tasks: dict[str, list[ExportedEpisode]] = {}
-    for played in exported_episodes(run, model, env):
+    for played in one.episodes():
         if played.entry.reward is not None:
             tasks.setdefault(played.row.task, []).append(played)
     for number, samples in enumerate(tasks.values()):
-        row, metrics = samples[0].row, reported_metrics(run, env)
+        row, prompt = samples[0].row, samples[0].tree.prompt
         doc = {"id": row.task, "question": row.question, "answers": row.answers, "level": row.level}
         values = {
             metric: sum(episode_value(each.entry, metric) or 0.0 for each in samples) / len(samples)
-            for metric in metrics
+            for metric in one.metrics
         }
         line = {
             "doc_id": number,
             "doc": doc,
             "target": str(row.answers[0]),
-            "arguments": {"gen_args_0": {"arg_0": samples[0].tree.prompt, "arg_1": {}}},
+            "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": {}}},
             "resps": [[each.text for each in samples]],
             "filtered_resps": [each.entry.answer or "" for each in samples],
             "filter": "none",
-            "metrics": metrics,
+            "metrics": one.metrics,
             "doc_hash": sha256_of(json.dumps(doc, ensure_ascii=False)),
-            "prompt_hash": sha256_of(samples[0].tree.prompt),
+            "prompt_hash": sha256_of(prompt),
             "target_hash": sha256_of(str(row.answers[0])),
             **values,
         }
         yield json.dumps(line, ensure_ascii=False) + "\n"
 
 
-_Writer = Callable[[EvalRun, str], Iterator[tuple[str, str]]]
-FORMATS: Mapping[str, _Writer] = {"papers": _papers, "lm-eval": _lm_eval, "inspect": inspect_logs}
+FORMATS: Mapping[str, Callable[[EvalRun, str], Files]] = {"papers": _papers, "lm-eval": _lm_eval, "inspect": _inspect}

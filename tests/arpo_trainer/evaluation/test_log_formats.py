@@ -11,7 +11,7 @@ import pytest
 
 from arpo_trainer.evaluation.episode_store import load_eval_run
 from arpo_trainer.evaluation.eval_metrics import results
-from arpo_trainer.evaluation.log_formats import FORMATS, export_run
+from arpo_trainer.evaluation.log_formats import export_run
 from tests.arpo_trainer.evaluation.made_rows import FACTS, play
 
 MODEL = "org/model"
@@ -99,15 +99,3 @@ def test_inspect_reads_its_logs(run: Path) -> None:
         read = log.read_eval_log(str(path))
         assert read.status == "success"
         assert read.samples[0].scores["arpo"].value == 1.0
-
-
-def test_bad_requests_name_the_cure(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match="no format 'inspct'; there is papers, lm-eval, inspect; did you mean 'inspect'"
-    ):
-        export_run(load_eval_run(run), "inspct", tmp_path)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "run.json").write_text(json.dumps(ABOUT))
-    with pytest.raises(ValueError, match="has no finished episode"):
-        export_run(load_eval_run(tmp_path / "empty"), "papers", tmp_path)
-    assert set(FORMATS) == {"papers", "lm-eval", "inspect"}

@@ -15,7 +15,7 @@ from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.cli.play_commands import summary_table
 from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
 from arpo_trainer.evaluation.eval_metrics import results, values_of
-from arpo_trainer.evaluation.log_formats import exported_episodes
+from arpo_trainer.evaluation.log_formats import exported_sets
 from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree, Stopwatch
 from benchmarks.laboratory.training_run import root_success
@@ -69,7 +69,7 @@ def test_every_number_of_a_tree_is_the_policy_s(
     [found] = results(run.rows, run.facts)["scores"]
     samples = tasks * planned
     near = 3 * 0.5 / math.sqrt(samples)
-    exported = [each.entry.reward for each in exported_episodes(run, "a", "MultiHop")]
+    exported = [each.entry.reward for one in exported_sets(run, "a") for each in one.episodes()]
     by_task = [value for each in values_of(run.rows).values() for value in each]
     metrics = rollout_metrics(trees)
     shares = {
