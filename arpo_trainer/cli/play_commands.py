@@ -262,84 +262,40 @@ def _facts(
 
 
 def summary_table(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
-    """Return the summary as rows of a table: name, value."""
+    """Return what is printed, as rows of a table: scores, branches, tool calls, waits and speed."""
+    from arpo_trainer.evaluation.eval_metrics import interval_of
     from arpo_trainer.rollout.metrics import invalid_causes, rollout_metrics
 
     seen = rollout_metrics(trees)
     trajectories = [trajectory for tree in trees for trajectory in tree.trajectories]
     causes = ", ".join(f"{name} {count}" for name, count in invalid_causes(trajectories).items())
+    rows = [("TASKS", f"{len(trees)}, {len(trajectories)} trajectories"), ("NOT SCORED", causes or "none")]
+    # of the independent samples, as in evaluations, where partly right answers do not count
+    samples = [[t for number in tree.samples() if (t := tree.trajectories[number]).valid] for tree in trees]
+    rewards = {number: [t.reward or 0.0 for t in each] for number, each in enumerate(samples)}
+    right = {n: [float(t.components.get("accuracy", 0.0) >= 1.0) for t in each] for n, each in enumerate(samples)}
+    for name, values in (("REWARD", rewards), ("ACCURACY", right)):
+        if interval := interval_of(values):
+            # one task tells nothing about the spread between tasks
+            text = f"{interval}, 95 % over tasks" if interval.tasks > 1 else f"{interval.mean:.3f}"
+            rows.append((name, text))
+    if kept := seen["branches"] + seen["top_ups"]:
+        rows.append(("BRANCHES", f"{seen['branches']:.0f} of the {kept:.0f} in the budget; depth {seen['depth']:.0f}"))
+    if "fork_contrast" in seen:
+        rows.append(("FORKS", f"rewards differ at {100 * seen['fork_contrast']:.0f} % of them"))
     names = sorted(name.removeprefix("tool_calls/") for name in seen if name.startswith("tool_calls/"))
     calls = [f"{name} {seen[f'tool_calls/{name}']:.0f} ({seen[f'tool_seconds/{name}']:.2f} s)" for name in names]
+    rows.append(("TOOL CALLS", ", ".join(calls) or "none"))
+    if seen["withheld"]:
+        rows.append(("WITHHELD", f"{seen['withheld']:.0f} results did not fit: raise max_completion_length"))
     # shorter waits would be shown as 0.00 s
     waits = [f"{name[5:]} {value:.2f} s" for name, value in seen.items() if name.startswith("wait/") and value >= 0.005]
-    return [
-        ("TASKS", f"{len(trees)}, {len(trajectories)} trajectories"),
-        ("NOT SCORED", causes or "none"),
-        *_scores(trees),
-        *_tree_rows(seen),
-        ("TOOL CALLS", ", ".join(calls) or "none"),
-        *_withheld_rows(seen),
-        ("WAITS", ", ".join(waits) + " per trajectory" if waits else "none"),
-        ("WAITING", f"{100 * seen.get('wait_share', 0):.1f} % of a trajectory's time"),
-        ("MODEL", _model_use(seen)),
-    ]
-
-
-def _tree_rows(seen: Mapping[str, float]) -> list[tuple[str, str]]:
-    kept = seen["branches"] + seen["top_ups"]
-    if not kept:
-        return [("BRANCHES", "none: all trajectories started at the prompt")]
-    rows = [("BRANCHES", f"{seen['branches']:.0f} of the {kept:.0f} in the budget; depth {seen['depth']:.0f}")]
-    if "fork_contrast" in seen:
-        contrast, result = 100 * seen["fork_contrast"], seen["fork_result"]
-        rows.append(("FORKS", f"rewards differ at {contrast:.0f} % of them; on average after result {result:.1f}"))
+    share = f"{100 * seen.get('wait_share', 0):.1f} % of a trajectory's time"
+    rows.append(("WAITS", f"{share}: {', '.join(waits)}" if waits else share))
+    speed = f"{seen['tokens_generated']:,.0f} tokens, {seen.get('tokens_per_second', 0):,.0f} per second"
+    cached = f"context from cache {100 * seen.get('cache_hits', 0):.1f} %"
+    rows.append(("MODEL", f"{speed}; idle {100 * seen.get('model_idle', 0):.1f} %; {cached}"))
     return rows
-
-
-def _withheld_rows(seen: Mapping[str, float]) -> list[tuple[str, str]]:
-    many = seen["withheld"]
-    return [("WITHHELD", f"{many:.0f} results did not fit: raise max_completion_length")] if many else []
-
-
-def _model_use(seen: Mapping[str, float]) -> str:
-    return (
-        f"{seen['tokens_generated']:,.0f} tokens, {seen.get('tokens_per_second', 0):,.0f} per second; "
-        f"idle {100 * seen.get('model_idle', 0):.1f} %; context from cache {100 * seen.get('cache_hits', 0):.1f} %"
-    )
-
-
-def _scores(trees: Sequence[RolloutTree]) -> list[tuple[str, str]]:
-    """Return reward and accuracy of the independent samples, with 95 % intervals over tasks."""
-    from arpo_trainer.statistics import bootstrap_interval, wilson_interval
-
-    samples = [[tree.trajectories[number] for number in tree.samples()] for tree in trees]
-    scored = [valid for each in samples if (valid := [t for t in each if t.valid])]
-    if not scored:
-        return []
-    rewards = [_mean([t.reward or 0.0 for t in valid]) for valid in scored]
-    # partly right answers do not count, as in evaluations
-    right = [[float(t.components.get("accuracy", 0.0) >= 1.0) for t in valid] for valid in scored]
-    shares = [_mean(of) for of in right]
-    single = all(len(tree.trajectories) == 1 for tree in trees)
-    # Wilson's interval is for one yes or no per task; with several trajectories a task has a share
-    low, high = wilson_interval(sum(shares), len(shares)) if single else bootstrap_interval(shares)
-    rows = [
-        ("REWARD", _with_interval(_mean(rewards), *bootstrap_interval(rewards), len(scored))),
-        ("ACCURACY", _with_interval(_mean(shares), low, high, len(scored))),
-    ]
-    if not single:
-        solved = sum(any(t.components.get("accuracy", 0.0) >= 1.0 for t in tree.trajectories) for tree in trees)
-        rows.append(("SOLVED", f"{solved} of {len(trees)} tasks at least once, branches included"))
-    return rows
-
-
-def _with_interval(value: float, low: float, high: float, tasks: int) -> str:
-    # one task tells nothing about the spread between tasks
-    return f"{value:.3f} [{low:.3f}, {high:.3f}], 95 % over tasks" if tasks > 1 else f"{value:.3f}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 # `arpo eval`.

@@ -63,21 +63,3 @@ def test_bad_input_is_named_and_nothing_is_written(tmp_path: Path, capsys: Any, 
     assert main([*FORM, str(tmp_path / "new"), *words]) == 1
     assert error in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
-
-
-def test_settings_that_differ_from_the_folder_are_named_before_runs_are_checked(tmp_path: Path, capsys: Any) -> None:
-    """Also where the runs would be refused: `--set` replaces all stored settings, so that groups become larger."""
-    new = ["--algorithms", "grpo", "--envs", "short", "--seeds", "1", "--budget", "trajectories=8"]
-    assert main([*FORM, str(tmp_path), *new, "--set", "num_generations=8"]) == 0
-    assert main([*FORM, str(tmp_path), "--set", "num_generations=16", "learning_rate=1e-3"]) == 1
-    error = capsys.readouterr().err
-    assert "setting learning_rate was not set and is 0.001; setting num_generations was 8 and is 16" in error
-
-
-@pytest.mark.parametrize("words", [["--quick"], ["--seeds", "3"]])
-def test_a_file_as_the_folder_is_named(tmp_path: Path, capsys: Any, words: list[str]) -> None:
-    file = tmp_path / "comparison.json"
-    file.write_text("{}")
-    assert main([*FORM, str(file), *words]) == 1
-    assert f"'{file}' is a file; give a folder with --output" in capsys.readouterr().err
-    assert file.read_text() == "{}"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from arpo_trainer.tree import RolloutTree, Trajectory
 from benchmarks.laboratory.grid_run import GridRun
 
 pytest.importorskip("torch")
@@ -50,26 +48,3 @@ def test_settings_find_their_place() -> None:
 def test_runs_that_cannot_work_are_refused(run: GridRun, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         grid_training.GridRunCheck()(run)
-
-
-def tree_of(rewards: list[float | None], origins: list[str]) -> RolloutTree:
-    tree = RolloutTree([1])
-    span = tree.add_span(None, "model", [2, 3], logprobs=[0.0, 0.0], entropies=[0.0, 0.0])
-    pairs = zip(rewards, origins, strict=True)
-    tree.trajectories = [Trajectory(span.index, origin, reward=reward) for reward, origin in pairs]  # type: ignore[arg-type]
-    return tree
-
-
-def test_success_counts_every_prompt_once_and_no_top_ups() -> None:
-    easy = tree_of([1.0, 1.0, 1.0, 1.0], ["root", "root", "top-up", "top-up"])
-    hard = tree_of([0.0, None, 0.0, 1.0], ["root", "root", "branch", "branch"])
-    assert training_run.root_success([easy, hard]) == (0.5, 3)
-
-
-def test_an_update_that_uses_a_rollout_twice_costs_twice() -> None:
-    once, twice = training_run.CostCounter({}), training_run.CostCounter({}, 2)
-    for counter in (once, twice):
-        counter.add([tree_of([1.0], ["root"])])
-    assert twice.total == {**once.total, "update_tokens": 2 * once.total["update_tokens"]}
-    spec = grid_training.spec_of(run_of(budget={"trajectories": 1280}, num_iterations=2))
-    assert training_run.run_config(spec, Path("unused")).max_steps == 2 * training_run.most_steps(spec, 64)

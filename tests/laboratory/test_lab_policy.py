@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -97,42 +96,6 @@ def test_each_setting_has_a_folder_of_its_own(cache: Path) -> None:
     assert PolicySettings().folder == every[0].folder
     assert PolicySettings("stochastic", {"slip": 0.15}).folder == PolicySettings("stochastic").folder
     assert ColdPolicySettings("arithmetic", {"notes": 3}).folder == ColdPolicySettings("arithmetic").folder
-
-
-def test_other_weights_in_a_folder_make_another_policy(cache: Path, tmp_path: Path) -> None:
-    start, weights = ColdPolicySettings("multihop", model=str(tmp_path)), tmp_path / "model.safetensors"
-    weights.write_bytes(b"first")
-    first = start.folder
-    assert start.folder == first
-    weights.write_bytes(b"other")
-    assert start.folder != first
-
-
-def test_who_comes_second_waits_and_uses_what_the_first_made(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, begun = list[Path](), threading.Event()
-
-    def slowly(settings: PolicySettings, folder: Path) -> None:
-        made.append(folder)
-        begun.set()
-        threading.Event().wait(0.1)
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text("{}")
-
-    monkeypatch.setattr(lab_policy_module, "_make", slowly)
-    asked = PolicySettings(**FEW)
-    first = threading.Thread(target=lab_policy, args=(asked,))
-    first.start()
-    begun.wait(5)
-    # locks are those of open files, which hold between threads as they do between processes
-    assert lab_policy(asked) == asked.folder
-    first.join()
-    assert made == [asked.folder]
-
-
-def test_a_world_ends_soon_after_the_calls_that_it_needs() -> None:
-    assert world_env("short").budget.calls == 4
-    assert world_env("short", {"routine": 3}, spare=0).budget.calls == 5
-    assert world_env("short", {"dead_ends": "forgiving"}).budget.calls == 6
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,6 @@ def test_sizes_are_what_their_names_say(size: str) -> None:
     assert count / 1e6 == pytest.approx(float(size.removesuffix("M")), rel=0.1)
 
 
-def test_an_unknown_size_suggests_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"size must be one of '0\.8M', '2M', '5M'; not '3M'"):
-        tiny_model("3M")
-
-
 def test_the_seed_decides_the_weights_and_nothing_else_does() -> None:
     def weights(seed: int) -> Any:
         return next(tiny_model(seed=seed).parameters())

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import random
-import re
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from arpo_trainer.backends.base import Generation, Request
-from arpo_trainer.rollout.engine import Engine
-from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.tree import RolloutTree, Trajectory
-from benchmarks.laboratory.lab_policy import PolicySettings, world_env
-from benchmarks.laboratory.tiny_model import parameters, tiny_model, tiny_tokenizer
 from benchmarks.laboratory.training_run import (
     COSTS,
     CostCounter,
     RunSpec,
     most_steps,
     root_success,
-    start_success,
     training_run,
     tree_costs,
 )
-from envs_registry.generated.bifurcation import DOORS
 
 POLICY: dict[str, Any] = {"demonstrations": 32, "batch_size": 8}
 NOISY: dict[str, Any] = {"decisions": 4, "cues": 4, "noise": 0.5, "slip": 0.5}
@@ -90,58 +80,6 @@ def test_only_valid_planned_roots_count_and_each_prompt_the_same() -> None:
     assert root_success([]) == (0.0, 0)
 
 
-class RandomWalker:
-    """Goes through a random open door, or answers with the key; all that it draws is from the seed of the request."""
-
-    wants_messages = False
-    trains = True
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-
-    async def begin(self) -> None:
-        """It keeps nothing."""
-
-    async def end(self) -> None:
-        """It holds nothing."""
-
-    async def generate(self, request: Request, on_window: Any = None) -> Generation:
-        rng = random.Random(request.seed)
-        await asyncio.sleep(0)
-        words = self.tokenizer.convert_ids_to_tokens(list(request.ids))
-        if words[-3:-1] and re.fullmatch(r"k\d+", words[-2]):
-            turn = f"<answer>\\boxed{{{words[-2]}}}</answer>"
-        else:
-            behind = words[len(words) - words[::-1].index("doors") :]
-            turn = f"<go>{rng.choice([word for word in behind if word in DOORS])}</go>"
-        ids = self.tokenizer(turn, add_special_tokens=False)["input_ids"]
-        entropies = [rng.random() * 3 for _ in ids]
-        if on_window:
-            on_window(entropies[: request.window])
-        return Generation(ids, [-1.0] * len(ids), entropies, "stop")
-
-
-def grown(algorithm: str, seed: int, **settings: Any) -> list[str]:
-    tokenizer, env = tiny_tokenizer(), world_env("short", NOISY)
-    chosen = RolloutSettings(
-        algorithm=algorithm, num_generations=8, initial_rollouts=4, seed=seed, entropy_window=3, **settings
-    )
-    trees = asyncio.run(
-        Engine(cast(Any, RandomWalker(tokenizer)), tokenizer, env, chosen).rollout(
-            [env.tasks.task(i) for i in range(4)]
-        )
-    )
-    assert all(trajectory.answer for tree in trees for trajectory in tree.trajectories)
-    return [str([(span.parent, span.text) for span in tree.spans]) for tree in trees]
-
-
-@pytest.mark.parametrize("algorithm", ["grpo", "arpo"])
-def test_a_seed_repeats_a_rollout_with_its_noise(algorithm: str) -> None:
-    first = grown(algorithm, 3)
-    assert grown(algorithm, 3) == first
-    assert grown(algorithm, 4) != first
-
-
 def spec_of(**changes: Any) -> RunSpec:
     given = RunSpec(
         "grpo",
@@ -166,33 +104,6 @@ def test_a_run_ends_with_its_budget_and_is_repeatable(tmp_path: Path) -> None:
     assert first["curve"] == again["curve"]
     assert first["final"] == again["final"]
     assert first["curve"] != other["curve"]
-
-
-def test_each_cost_can_end_a_run(tmp_path: Path) -> None:
-    for name, most in (("sampled_tokens", 80), ("update_tokens", 150)):
-        curve = training_run(spec_of(budget={name: most}), tmp_path / name)["curve"]
-        assert curve[-1][name] >= most
-        assert all(point[name] < most for point in curve[:-1])
-
-
-def test_updates_of_flat_rows_cost_all_copies(tmp_path: Path) -> None:
-    packed, flat = (
-        training_run(
-            spec_of(budget={"trajectories": 8}, settings={**spec_of().settings, "packing": packing}), tmp_path / packing
-        )["curve"]
-        for packing in ("true", "false")
-    )
-    assert flat[0]["update_tokens"] > packed[0]["update_tokens"]
-    assert flat == [{**packed[0], "update_tokens": flat[0]["update_tokens"]}]
-
-
-def test_the_start_of_a_policy_is_measured_on_held_out_tasks() -> None:
-    policy = PolicySettings(**POLICY)
-    found = start_success(policy, tasks=3, samples=2)
-    assert found["episodes"] == 6
-    assert 0.0 <= found["success"] <= 1.0
-    assert found["parameters"] == parameters(tiny_model())
-    assert start_success(policy, tasks=3, samples=2) == found
 
 
 @pytest.mark.parametrize(
