@@ -132,21 +132,18 @@ def overlapping(train: Where, /, *evaluation: Where) -> None:
 _HELP = "Write a turn; it ends with {ends}. Ctrl-D leaves.\n"
 
 
-def play(
-    env: Env, /, *, model: str | None = None, env_set: EnvSet = (), temperature: float = 0.0, seed: int = 0
-) -> int:
+def play(env: Env, /, *, model: str | None = None, env_set: EnvSet = (), seed: int = 0) -> int:
     """Play an episode in the terminal, by hand or with a model.
 
     Args:
         env: environment id
         model: the model that plays: a folder, a hub id, or smollm2-135m-instruct
         env_set: options of the environment
-        temperature: of sampling; 0 is greedy
         seed: chooses the task
     """
     made = make_env(env, parse_assignments(env_set, "--env-set"))
     made.check()
-    return play_with_model(made, seed, model, temperature) if model else play_by_hand(made, seed)
+    return play_with_model(made, seed, model) if model else play_by_hand(made, seed)
 
 
 def play_by_hand(env: ToolEnv, seed: int) -> int:
@@ -171,8 +168,8 @@ def play_by_hand(env: ToolEnv, seed: int) -> int:
         env.close()
 
 
-def play_with_model(env: ToolEnv, seed: int, model: str, temperature: float) -> int:
-    """Let a model play one episode, and show it."""
+def play_with_model(env: ToolEnv, seed: int, model: str) -> int:
+    """Let a model play one episode greedily, and show it."""
     require("train")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -186,7 +183,7 @@ def play_with_model(env: ToolEnv, seed: int, model: str, temperature: float) -> 
     tokenizer = AutoTokenizer.from_pretrained(path)
     backend = transformers_backend(AutoModelForCausalLM.from_pretrained(path), tokenizer)
     # one trajectory and no branches: the tree is a single path
-    settings = RolloutSettings(algorithm="grpo", num_generations=1, temperature=temperature, seed=seed)
+    settings = RolloutSettings(algorithm="grpo", num_generations=1, temperature=0.0, seed=seed)
     _, info = env.reset(seed=seed)
     tree = run(Engine(backend, tokenizer, env, settings).rollout([info["task"]]))[0]
     _write(tree.prompt + "".join(span.text for span in tree.path(0)))
@@ -317,33 +314,25 @@ def _day(seconds: float) -> str:
 
 
 @cache.command(name="import")
-def import_records(
-    file: CacheFile, source: ExistingFile, /, *, provider: str | None = None, replace: Flag = False
-) -> None:
+def import_records(file: CacheFile, source: ExistingFile, /) -> None:
     """Add the records of an export, or of a {query: text} cache of ARPO.
 
     Args:
         file: the cache
         source: a .jsonl file of `arpo cache export`, or ARPO's search_cache.json
-        provider: the provider of ARPO's searches (default bing-arpo)
-        replace: replace existing records by those of a .jsonl file
     """
     from arpo_env.cache import Cache, import_jsonl
     from arpo_env.search.search_backend import ARPO_PROVIDER, import_arpo_json
 
-    exported = source.suffix == ".jsonl"
-    if exported and provider:
-        raise ValueError("--provider names the searches of an ARPO cache; the records of a .jsonl file have their own")
-    if replace and not exported:
-        raise ValueError("--replace is for a .jsonl file; an ARPO cache always replaces its own searches")
     records = Cache(file)
-    if exported:
-        sys.stdout.write(f"added {import_jsonl(records, source, replace)} records\n")
+    if source.suffix == ".jsonl":
+        sys.stdout.write(f"added {import_jsonl(records, source)} records\n")
     else:
-        found = import_arpo_json(records, source, provider or ARPO_PROVIDER)
+        found = import_arpo_json(records, source)
         sys.stdout.write(
-            f"{found.entries} searches, {found.records} records of {provider or ARPO_PROVIDER}: {found.collisions} "
-            "were equal to others once normalised\n"
+            f"{found.entries} searches, {found.records} records of {ARPO_PROVIDER}: {found.collisions} were equal to "
+            "others once normalised
+"
         )
     records.close()
 

@@ -109,22 +109,19 @@ def _show_text(folders: Sequence[Path], tasks: str | None, task: str | None, pro
 
 
 @view.command
-def timeline(path: Path, /, *, step: int | None = None, group: int | None = None, output: Path | None = None) -> None:
+def timeline(path: Path, /, *, step: int | None = None, output: Path | None = None) -> None:
     """Write a page that shows what each trajectory of a step did and waited for.
 
     Args:
         path: the folder of a run, or a traces.jsonl file
         step: the training step (default: the last)
-        group: draw only this tree of the step (default: all)
         output: default: timeline.html beside the traces
     """
     from arpo_trainer.report.html_report import write_timeline
 
-    page, shown = write_timeline(path, step=step, group=group, output=output)
+    page, shown = write_timeline(path, step=step, output=output)
     write_table(time_table(shown))
-    # the model serves all trees of a step, so one tree cannot tell whether it was idle
-    if group is None:
-        sys.stdout.write(f"nothing was generated for {100 * idle_share(shown):.1f} % of the rollout\n")
+    sys.stdout.write(f"nothing was generated for {100 * idle_share(shown):.1f} % of the rollout\n")
     sys.stdout.write(f"{page}\n")
 
 

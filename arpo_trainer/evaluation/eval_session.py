@@ -78,22 +78,15 @@ class EvalRunner:
 
     The units of all environments share one queue, so that the last slow episodes of one set do not leave the model
     idle. A unit's random numbers depend on its task and sample alone.
-
-    Attributes:
-        backend: generates the turns; the engines use the same.
-        engines: the engine of each environment, by its label.
-        store: where units are stored.
-        concurrency: maximum number of trajectories at once.
-        limits: maximum number of operations of one kind at once, over all environments; see `ConcurrencyLimits`.
-        on_row: called with each row after it was stored.
     """
 
-    backend: Backend
-    engines: Mapping[str, Engine]
+    backend: Backend  # generates the turns; the engines use the same
+    engines: Mapping[str, Engine]  # by the label of the environment
     store: EpisodeStore
-    concurrency: int = 64
+    concurrency: int = 64  # maximum number of trajectories at once
+    # maximum number of operations of one kind at once, over all environments; see `ConcurrencyLimits`
     limits: Mapping[str, int] = field(default_factory=dict)
-    on_row: Callable[[UnitRow], object] | None = None
+    on_row: Callable[[UnitRow], object] | None = None  # called with each row after it was stored
     _failed: list[tuple[Unit, RolloutTree]] = field(default_factory=list)
 
     @property
@@ -142,7 +135,7 @@ class EvalRunner:
             self._played(unit, group.tree)
 
     def _played(self, unit: Unit, tree: RolloutTree) -> None:
-        self._store_failed()
+        self._store_failed()  # the model works for this one, so that the failures are theirs
         self._store(unit, tree)
 
     def _store(self, unit: Unit, tree: RolloutTree) -> None:
@@ -151,7 +144,7 @@ class EvalRunner:
             self.on_row(row)
 
     def _store_failed(self) -> None:
-        """Store the units in which the model failed: it works for others, so that the failures are theirs."""
+        """Store the units in which the model failed."""
         failed, self._failed = self._failed, []
         for unit, tree in failed:
             self._store(unit, tree)
@@ -220,25 +213,15 @@ def tools_for_actors(inference: InferenceTools | None) -> InferenceSettings | No
 
 @dataclass
 class PlannedEnv:
-    """An environment of an evaluation.
+    """An environment of an evaluation."""
 
-    Attributes:
-        label: its name in tables and files: the id without "arpo/".
-        env_id: the id.
-        options: with which it was made.
-        metric: the measure that is compared with published numbers.
-        subset: which part of the set the tasks are, in words.
-        env: the environment.
-        count: number of tasks.
-    """
-
-    label: str
+    label: str  # its name in tables and files: the id without "arpo/"
     env_id: str
-    options: dict[str, Any]
-    metric: str
-    subset: str
+    options: dict[str, Any]  # with which it was made
+    metric: str  # the measure that is compared with published numbers
+    subset: str  # which part of the set the tasks are, in words
     env: ToolEnv
-    count: int
+    count: int  # number of tasks
 
     def facts(self) -> dict[str, Any]:
         """Return the environment as plain data for run.json."""

@@ -241,7 +241,7 @@ class EvalModel:
 
 
 def labelled(models: Sequence[EvalModel]) -> list[EvalModel]:
-    """Return the models with labels that differ: parents of their paths are added where they do not.
+    """Return the models with labels that differ: where they do not, the whole path, and then a number.
 
     Raises:
         ValueError: a model occurs twice.
@@ -249,11 +249,8 @@ def labelled(models: Sequence[EvalModel]) -> list[EvalModel]:
     if len(set(models)) < len(models):
         twice = next(model for model, count in Counter(models).items() if count > 1)
         raise ValueError(f"the model {twice.label!r} is given twice")
-    depth, found = 1, list(models)
-    while len({model.label for model in found}) < len(found) and depth < 8:
-        depth += 1
-        same = Counter(model.label for model in found)
-        found = [replace(m, label=_last(m.model_id, depth)) if same[m.label] > 1 else m for m in found]
+    same = Counter(model.label for model in models)
+    found = [replace(m, label=m.model_id.strip("/")) if same[m.label] > 1 else m for m in models]
     # such as one model on two servers
     names = Counter(model.label for model in found)
     return [
@@ -279,7 +276,8 @@ def check_for_workers(models: Sequence[EvalModel], cache: str | None = None) -> 
 
 def model_label(path: str) -> str:
     """Return the label of a folder or hub id: its last part."""
-    return _last(path, 1)
+    names = [name for name in path.split("/") if name not in ("", ".", "..", "~")]
+    return names[-1] if names else path
 
 
 def checkpoints(path: str) -> list[str]:
@@ -361,8 +359,3 @@ def _vllm(model: EvalModel, entropy: dict[str, Any]) -> Backend:
     # the backend reads log-probabilities of the distribution that is sampled from
     engine = LLM(resolve_model(model.model_id), logprobs_mode="processed_logprobs", max_logprobs=_TOPK)
     return VLLMEngineBackend(engine, **{"topk": _TOPK, **entropy})
-
-
-def _last(path: str, parts: int) -> str:
-    names = [name for name in path.rstrip("/").split("/") if name not in ("", ".", "..", "~")]
-    return "/".join(names[-parts:]) or path

@@ -30,30 +30,19 @@ _FILES = resources.files("arpo_trainer.evaluation")
 
 @dataclass(frozen=True)
 class Preset:
-    """How a published checkpoint is evaluated; presets.yaml says where the values come from.
-
-    Attributes:
-        name: of the preset.
-        model: id on the Hugging Face hub.
-        template: family of its chat template.
-        env_options: options of every environment: protocol, prompt, tools and limits. The language is that of the
-            environment, as in the published code, which has a Chinese prompt for Chinese sets.
-        rollout: fields of `RolloutSettings`: sampling, and tokens of a turn.
-        chat_template_kwargs: for the chat template; empty where the published code leaves its defaults.
-        source: addresses that state the values.
-        ours: what the published code leaves open or does in another way here.
-        not_known: what could not be established.
-    """
+    """How a published checkpoint is evaluated; presets.yaml says where the values come from."""
 
     name: str
-    model: str
-    template: str
+    model: str  # id on the Hugging Face hub
+    template: str  # family of its chat template
+    # options of every environment: protocol, prompt, tools and limits. The language is that of the environment, as in
+    # the published code, which has a Chinese prompt for Chinese sets
     env_options: Mapping[str, Any]
-    rollout: Mapping[str, Any]
-    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    source: tuple[str, ...] = ()
-    ours: tuple[str, ...] = ()
-    not_known: tuple[str, ...] = ()
+    rollout: Mapping[str, Any]  # fields of `RolloutSettings`: sampling, and tokens of a turn
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)  # empty where the published code has defaults
+    source: tuple[str, ...] = ()  # addresses that state the values
+    ours: tuple[str, ...] = ()  # what the published code leaves open or does in another way here
+    not_known: tuple[str, ...] = ()  # what could not be established
 
 
 @functools.cache
@@ -105,49 +94,35 @@ def preset_table() -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class SuiteRow:
-    """One environment of a suite.
-
-    Attributes:
-        env: its id.
-        options: options of the environment.
-        tasks: how many tasks are played, the first ones: those of the papers, at most 500 of a set.
-        metric: what is compared with the papers: "f1", or "accuracy" (judged by Qwen2.5-72B-Instruct there).
-        subset: which part of the set the papers play.
-        same_tasks: whether the first `tasks` are the papers' own. For the other sets they are in the published code's
-            evaluation/data; give its files with `data=`.
-    """
+    """One environment of a suite."""
 
     env: str
     options: dict[str, Any] = field(default_factory=dict)
-    tasks: int | None = None
-    metric: str = "accuracy"
-    subset: str = ""
+    tasks: int | None = None  # how many are played, the first ones: those of the papers, at most 500 of a set
+    metric: str = "accuracy"  # what is compared with the papers; judged by Qwen2.5-72B-Instruct there
+    subset: str = ""  # which part of the set the papers play
+    # whether the first `tasks` are the papers' own. For the other sets they are in the published code's
+    # evaluation/data; give its files with `data=`
     same_tasks: bool = True
 
 
-def _paper_set(
-    name: str, tasks: int, metric: str, subset: str, split: str = "", same: bool = True
-) -> tuple[str, SuiteRow]:
-    return name, SuiteRow(f"arpo/{name}-v0", {"split": split} if split else {}, tasks, metric, subset, same)
-
-
-PAPER_SETS = dict(
-    (
-        _paper_set("AIME24", 30, "accuracy", "all 30"),
-        _paper_set("AIME25", 30, "accuracy", "all 30"),
-        _paper_set("MATH500", 500, "accuracy", "all 500"),
-        _paper_set("GSM8K", 500, "accuracy", "the first 500 of 1,319 (test)", "test"),
-        _paper_set("MATH", 500, "accuracy", "500 of 5,000 (test)", "test", same=False),
-        _paper_set("WebWalker", 200, "accuracy", "200 of 680 (test)", "test", same=False),
-        _paper_set("HotpotQA", 200, "f1", "200 of 7,405 (validation)", "validation", same=False),
-        _paper_set("2Wiki", 200, "f1", "200 of 12,576 (validation)", "validation", same=False),
-        _paper_set("MuSiQue", 200, "f1", "200 of 2,417 (validation)", "validation", same=False),
-        _paper_set("Bamboogle", 125, "f1", "all 125"),
-        _paper_set("GAIA", 103, "accuracy", "the 103 text-only of 165 (validation)"),
-        _paper_set("HLE", 500, "accuracy", "500 of about 2,150 text-only ones", same=False),
-        _paper_set("xBench", 100, "accuracy", "all 100"),
-    )
-)
+_TEST, _HELD_OUT = {"split": "test"}, {"split": "validation"}
+_ROWS: dict[str, tuple[Any, ...]] = {
+    "AIME24": ({}, 30, "accuracy", "all 30"),
+    "AIME25": ({}, 30, "accuracy", "all 30"),
+    "MATH500": ({}, 500, "accuracy", "all 500"),
+    "GSM8K": (_TEST, 500, "accuracy", "the first 500 of 1,319 (test)"),
+    "MATH": (_TEST, 500, "accuracy", "500 of 5,000 (test)", False),
+    "WebWalker": (_TEST, 200, "accuracy", "200 of 680 (test)", False),
+    "HotpotQA": (_HELD_OUT, 200, "f1", "200 of 7,405 (validation)", False),
+    "2Wiki": (_HELD_OUT, 200, "f1", "200 of 12,576 (validation)", False),
+    "MuSiQue": (_HELD_OUT, 200, "f1", "200 of 2,417 (validation)", False),
+    "Bamboogle": ({}, 125, "f1", "all 125"),
+    "GAIA": ({}, 103, "accuracy", "the 103 text-only of 165 (validation)"),
+    "HLE": ({}, 500, "accuracy", "500 of about 2,150 text-only ones", False),
+    "xBench": ({}, 100, "accuracy", "all 100"),
+}
+PAPER_SETS = {name: SuiteRow(f"arpo/{name}-v0", *row) for name, row in _ROWS.items()}
 SUITES: dict[str, tuple[str, ...]] = {
     "reasoning": tuple(PAPER_SETS)[:10],  # ARPO's table 1
     "deepsearch": ("GAIA", "WebWalker", "HLE", "xBench"),  # its table 2

@@ -290,61 +290,43 @@ def _listed(steps: Sequence[int]) -> str:
 
 
 def write_timeline(
-    path: str | Path, *, step: int | None = None, group: int | None = None, output: str | Path | None = None
+    path: str | Path, *, step: int | None = None, output: str | Path | None = None
 ) -> tuple[Path, list[RolloutTree]]:
     """Write the timeline of one step as a page: a lane per trajectory, with branches below what they were forked from.
 
     Args:
         path: the folder of a run, or a traces.jsonl.
         step: the step; by default the last one.
-        group: show only this tree; by default all of the step.
         output: path of the page; by default timeline.html beside the traces.
 
     Returns:
         The path of the page and the trees that it shows.
 
     Raises:
-        FileNotFoundError: there is no such path, it has no traces, or the folder of `output` does not exist.
-        ValueError: there is no such step or group, a line cannot be read, or the trees have no timeline.
+        FileNotFoundError: there is no such path, or it has no traces.
+        ValueError: there is no such step, or a line cannot be read.
     """
     data = load_step(path, step)
-    shown = _chosen(data, group)
     target = Path(output) if output else data.path.with_name("timeline.html")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"no folder {str(target.parent)!r} to write {target.name} to; make it first")
     # resolved, because the parent of a relative `traces.jsonl` has no name
     name = str(data.facts.get("name") or data.path.resolve().parent.name)
     styles, scripts = ["style", "timeline"], ["tools", "timeline", "lanes", "pointing"]
-    page = make_page("timeline", f"Timeline of {name}", styles, scripts, timeline_payload(data, shown))
-    return write_page(target, page), shown
+    page = make_page("timeline", f"Timeline of {name}", styles, scripts, timeline_payload(data))
+    return write_page(target, page), data.trees
 
 
-def _chosen(data: StepData, group: int | None) -> list[RolloutTree]:
-    if not any(tree.timeline for tree in data.trees):
-        raise ValueError(
-            f"the trees of step {data.step} in {data.path} have no timeline: an older version wrote them; roll out "
-            "again with this one (arpo rollout, or arpo train)"
-        )
-    trees = [tree for tree in data.trees if group is None or tree.meta.get("group") == group]
-    if not trees:
-        groups = ", ".join(sorted({str(tree.meta.get("group")) for tree in data.trees}))
-        raise ValueError(f"no group {group} in step {data.step} of {data.path}; it has {groups}")
-    return trees
-
-
-def timeline_payload(data: StepData, shown: Sequence[RolloutTree]) -> dict[str, Any]:
-    """Return the data that the page draws; the load on the model is that of all trees of the step."""
+def timeline_payload(data: StepData) -> dict[str, Any]:
+    """Return the data that the page draws."""
     wall = wall_seconds(data.trees)
     return {
         "facts": {name: data.facts[name] for name in ("name", "env", "model", "algorithm") if name in data.facts},
         "step": data.step,
         "steps": len(data.steps),
-        "left_out": len(data.trees) - len(shown),
         "wall": wall,
         "busy": busy_seconds(generating(data.trees)),
         "load": _load(data.trees),
-        "use": _summary(time_use(shown)),
-        "trees": [_tree(tree) for tree in shown],
+        "use": _summary(time_use(data.trees)),
+        "trees": [_tree(tree) for tree in data.trees],
     }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -83,15 +85,21 @@ class ScriptedPolicy:
         return numpy.array(weights) / sum(weights)
 
 
-def scripted_ground(monkeypatch: pytest.MonkeyPatch) -> estimators.Ground:
-    """Let `judge_estimators` judge a scripted policy in two tasks of the level "short"."""
+@functools.cache
+def _ground() -> tuple[estimators.Ground, ScriptedPolicy]:
     env = world_env("short")
     policy = ScriptedPolicy(env)
     values = [exact_values(env, env.tasks.task(n), policy.renderer, policy, smallest=1e-6) for n in range(2)]
     table = LogitTable()
     parts = [table.exact(each, last_seen(each)) for each in values]
     gradient = {number: sum(part.get(number, 0.0) for part in parts) / 2 for part in parts for number in part}
-    made = estimators.Ground(None, policy.tokenizer, env, values, table, gradient)
+    return estimators.Ground(None, policy.tokenizer, env, values, table, gradient), policy
+
+
+def scripted_ground(monkeypatch: pytest.MonkeyPatch) -> estimators.Ground:
+    """Let `judge_estimators` judge a scripted policy in two tasks of the level "short"."""
+    found, policy = _ground()
+    made = replace(found)
     monkeypatch.setattr(estimators, "prepare", lambda *_: made)
     monkeypatch.setattr(estimators, "transformers_backend", lambda *_, **__: policy)
     return made

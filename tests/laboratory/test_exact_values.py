@@ -20,7 +20,7 @@ from benchmarks.laboratory.tiny_model import tiny_model, tiny_tokenizer
 from benchmarks.laboratory.turn_policy import ModelTurns, world_turns
 from tests.laboratory.scripted_policy import ScriptedPolicy
 
-WORLDS, PLAYED = 20, 32
+WORLDS, PLAYED = 12, 32
 
 
 def random_knobs(rng: random.Random) -> dict[str, Any]:

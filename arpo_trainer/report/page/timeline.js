@@ -98,7 +98,7 @@ function figures() {
   const use = data.use, spent = (test) => Object.entries(use.shares).filter(([name]) => test(name)).reduce((sum, [, share]) => sum + share, 0);
   return h("dl", { class: "figures" }, [
     ["took", clock(data.wall, 3)], ["model idle", percent(1 - data.busy / wall)],
-    ["tokens a second", use.tokens ? num(Math.round(use.tokens / (data.left_out ? NaN : data.busy || 1))) : "–"],
+    ["tokens a second", use.tokens ? num(Math.round(use.tokens / (data.busy || 1))) : "–"],
     ["context from cache", use.context ? percent(use.cached / use.context) : "–"],
     ["a trajectory lives", use.trajectories ? clock(use.life / use.trajectories, 3) : "–"],
     ["generating", percent(use.shares.generate || 0)], ["in tools", percent(spent((name) => name.startsWith("tool ")))],
@@ -123,7 +123,6 @@ function heading() {
     ["step", num(data.step)], ["trees", num(data.trees.length)], ["trajectories", num(data.use.trajectories)]];
   $("facts").append(...entries.filter(([, value]) => value).map(([name, value]) => h("li", {}, h("span", { class: "key" }, `${name} `), h("bdi", {}, plain(value)))));
   const notes = [];
-  if (data.left_out) notes.push(`${many(data.left_out, "more tree")} of this step ${data.left_out === 1 ? "is" : "are"} not drawn; the load on the model is that of all.`);
   if (data.steps > 1) notes.push(`The traces hold ${num(data.steps)} steps; another one: arpo view timeline PATH --step N.`);
   if (notes.length) $("notes").append(h("p", { class: "note" }, notes.join(" ")));
   $("foot").textContent = "One file; it loads nothing.";

@@ -46,7 +46,7 @@ def test_a_folder_cut_at_any_byte_keeps_every_episode_before_the_cut(tmp_path: P
     rows, traces = ((tmp_path / "run" / name).read_bytes() for name in ("episodes.jsonl", "traces.jsonl"))
     whole = load_eval_run(tmp_path / "run").attempts
     ends = [position + 1 for position, byte in enumerate(rows) if byte == ord("\n")]
-    for cut in range(0, len(rows) + 1, 7):
+    for cut in range(0, len(rows) + 1, 23):
         kept = sum(end <= cut for end in ends)
         begun = sum(whole[kept - 1].trace) if kept else 0
         half = min(len(traces), begun + cut % 50)  # of the tree whose row is missing

@@ -61,14 +61,14 @@ def kill_after(command: list[str], rows: int, episodes: Path) -> None:
 
 
 @pytest.mark.usefixtures("isolation")
-def test_killed_three_times_and_resumed_it_is_the_unbroken_run(
+def test_killed_twice_and_resumed_it_is_the_unbroken_run(
     model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with chat_server(guesses, seconds=0.02) as server:
         asked = ["-n", str(SAMPLES), "--concurrency", "4", *at(server.address, model_folder)]
         assert main(play(tmp_path / "whole", *asked)) == 0
         broken, episodes = tmp_path / "broken", tmp_path / "broken" / "episodes.jsonl"
-        for rows in (3, 9, 16):
+        for rows in (3, 16):
             kill_after(play(broken, *asked, "--resume"), rows, episodes)
         assert load_eval_run(broken).facts["status"] == "stopped"
         assert (
@@ -95,7 +95,7 @@ def test_killed_three_times_and_resumed_it_is_the_unbroken_run(
     one, two = (load_eval_run(tmp_path / name) for name in ("whole", "broken"))
     for left, right in zip(one.rows, two.rows, strict=True):
         assert [(s.ids, s.text) for s in one.tree(left).spans] == [(s.ids, s.text) for s in two.tree(right).spans]
-    assert two.facts["sittings"] == 4
+    assert two.facts["sittings"] == 3
     assert "accuracy" in capsys.readouterr().out
     assert not any("repetition_penalty" in body for body in server.bodies)  # OpenAI's endpoint refuses it
     more = ["eval", "--resume", "--output", str(broken), "--tasks", "5", "-n", "2"]

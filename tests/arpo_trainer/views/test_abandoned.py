@@ -44,21 +44,6 @@ def test_the_picture_and_the_text_show_it_too(tmp_path: Path) -> None:
     assert [at for at, line in enumerate(lines) if "ZeroDivisionError" in line][-1] > end > lines.index("12")
 
 
-def test_a_conversation_shows_what_it_has_left_itself(tmp_path: Path, browser: Browser) -> None:
-    folder, tree = made_rows.play(tmp_path / "run", {}), taken_back()
-    said = "<answer>\\boxed{7}</answer>"
-    other = tree.add_span(None, "model", [7, 9], text=said, logprobs=[0.0, 0.0], entropies=[0.1, 0.1])
-    tree.trajectories.append(Trajectory(other.index, reward=0.0, components={"accuracy": 0.0}, answer="7"))
-    tree.reorder([1, 0])  # the first conversation has left nothing
-    with EpisodeStore(folder) as store:
-        store.add(UnitKey("a", "GSM8K", "t0"), 0, tree)
-    browser.open(write_view([folder]).as_uri())
-    browser.value('document.querySelector(".grid-box").focus()')
-    open_task(browser)
-    assert "boxed{7}" in browser.value('document.querySelector("#detail .said").textContent')
-    assert browser.value('document.querySelectorAll("#detail .abandoned-part").length') == 0
-
-
 def test_a_browser_draws_what_was_abandoned_apart(tmp_path: Path, browser: Browser) -> None:
     folder = made_rows.play(tmp_path / "run", {})
     with EpisodeStore(folder) as store:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -59,16 +57,6 @@ def test_hostile_text_does_not_reach_the_terminal(
     shown = capsys.readouterr().out
     assert "\\x1b[31mred" in shown
     assert all(sign.isprintable() or sign == "\n" for sign in shown)
-
-
-def test_a_pipe_that_cannot_hold_a_character_gets_a_question_mark(tmp_path: Path) -> None:
-    run = hostile_run(tmp_path / "run")
-    command = [sys.executable, "-m", "arpo_trainer.cli", "view", str(run), "--text", "--task", "hostile"]
-    done = subprocess.run(
-        command, capture_output=True, check=True, env={"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(Path.cwd())}
-    )
-    assert b"? half" in done.stdout
-    assert not done.stderr
 
 
 def test_visible_text_is_the_text_where_nothing_is_hidden() -> None:
