@@ -214,12 +214,12 @@ def lines_of(path: Path, running: bool) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines that are not blank, without a last one that a running run is still writing."""
     if not path.is_file():
         return
-    with path.open(encoding="utf-8", newline="\n") as file:
+    with path.open("rb") as file:  # a line that is being written may end within a character
         for number, line in enumerate(file, start=1):
-            if running and not line.endswith("\n"):
+            if running and not line.endswith(b"\n"):
                 return
             if line.strip():
-                yield number, line
+                yield number, line.decode("utf-8")
 
 
 def _object(text: str) -> dict[str, Any]:

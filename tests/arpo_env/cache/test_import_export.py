@@ -85,11 +85,11 @@ def test_the_command_imports_shows_and_exports(
     tmp_path: Path, published: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, export = str(tmp_path / "c.sqlite"), str(tmp_path / "out.jsonl")
-    assert main(["cache", "import", file, str(published), "--provider", "bing"]) == 0
-    assert "3 searches, 2 records of bing: 1 were equal" in capsys.readouterr().out
+    assert main(["cache", "import", file, str(published)]) == 0
+    assert "3 searches, 2 records of bing-arpo: 1 were equal" in capsys.readouterr().out
     assert main(["cache", "export", file, export]) == 0
     assert main(["cache", "import", str(tmp_path / "copy.sqlite"), export]) == 0
     assert "added 2 records" in capsys.readouterr().out
     assert main(["cache", "show", str(tmp_path / "copy.sqlite")]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split()[:6] == ["search", "bing", "1", "2", "1", "0"]
+    assert capsys.readouterr().out.splitlines()[1].split()[:6] == ["search", "bing-arpo", "1", "2", "1", "0"]
     assert main(["cache", "show", str(tmp_path / "missing.sqlite")]) == 1

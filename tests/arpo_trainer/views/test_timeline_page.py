@@ -102,7 +102,6 @@ def test_errors_name_the_cure(
         (run_dir / name).mkdir()
     (run_dir / "traces.jsonl").rename(run_dir / "run" / "traces.jsonl")
     (run_dir / "empty" / "traces.jsonl").touch()
-    write_traces(run_dir / "old" / "traces.jsonl", [replace(sample_tree(), timeline=[])])
     monkeypatch.chdir(run_dir)
     assert main(["view", "timeline", *arguments]) == 1
     assert re.search(said, capsys.readouterr().err)
