@@ -24,7 +24,6 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from arpo_trainer.report.run_data import (
-    TREES,
     RunData,
     lines_of,
     load_run,
@@ -177,19 +176,15 @@ def _thousandths(values: Sequence[float]) -> list[int | None]:
     return [round(value * _PER_NAT) if math.isfinite(value) else None for value in values]
 
 
-def write_report(run_dir: str | Path, *, trees: int = TREES) -> Path:
+def write_report(run_dir: str | Path) -> Path:
     """Write `run_dir/report.html`, also for a run that is still running or lacks files, and return its path.
-
-    Args:
-        run_dir: the output directory of the run.
-        trees: maximum number of rollout trees, spread evenly over the steps; the page says if some are left out.
 
     Raises:
         FileNotFoundError: there is no such directory.
-        ValueError: a line of a file cannot be read (names file and line), or `trees` is below 1.
+        ValueError: a line of a file cannot be read; names file and line.
     """
     run_dir = Path(run_dir)
-    return write_page(run_dir / "report.html", render(load_run(run_dir, trees=trees)))
+    return write_page(run_dir / "report.html", render(load_run(run_dir)))
 
 
 def render(data: RunData) -> str:

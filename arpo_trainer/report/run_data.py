@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,29 +32,17 @@ _TRAINING = ("metrics.jsonl", "eval.jsonl")  # a rollout without training may la
 
 @dataclass
 class RunData:
-    """What a run directory contains.
-
-    Attributes:
-        folder: the run directory.
-        facts: run.json: name, env, model, algorithm, settings, status and the like; any may be missing.
-        metrics: metrics.jsonl, one entry per training step.
-        evaluations: eval.jsonl, one entry per evaluation, in order.
-        trees: the sampled trees, in the order in which they were written.
-        tree_total: number of trees in traces.jsonl.
-        tree_steps: number of different steps that they are from.
-        trace_bytes: size of traces.jsonl.
-        notes: sentences about what is missing.
-    """
+    """What a run directory contains."""
 
     folder: Path
-    facts: dict[str, Any] = field(default_factory=dict)
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    evaluations: list[dict[str, Any]] = field(default_factory=list)
-    trees: list[RolloutTree] = field(default_factory=list)
-    tree_total: int = 0
-    tree_steps: int = 0
-    trace_bytes: int = 0
-    notes: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)  # run.json: name, env, model, status and the like, if there
+    metrics: list[dict[str, Any]] = field(default_factory=list)  # metrics.jsonl, one entry per training step
+    evaluations: list[dict[str, Any]] = field(default_factory=list)  # eval.jsonl, one entry per evaluation, in order
+    trees: list[RolloutTree] = field(default_factory=list)  # a sample, in the order in which they were written
+    tree_total: int = 0  # number of trees in traces.jsonl
+    tree_steps: int = 0  # number of different steps that they are from
+    trace_bytes: int = 0  # size of traces.jsonl
+    notes: list[str] = field(default_factory=list)  # sentences about what is missing
 
     @property
     def running(self) -> bool:
@@ -77,10 +65,8 @@ def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
 
     Raises:
         FileNotFoundError: there is no such directory.
-        ValueError: a line cannot be read (names file and line), or `trees` is below 1.
+        ValueError: a line cannot be read; names file and line.
     """
-    if trees < 1:
-        raise ValueError(f"trees must be at least 1, got {trees}")
     run_dir = Path(run_dir)
     if not run_dir.is_dir():
         raise FileNotFoundError(
@@ -96,7 +82,7 @@ def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
     path = run_dir / "traces.jsonl"
     steps = [step_of(row) for _, row in rows_of(path, data.running)]
     # two passes over the file: the steps of all trees first, then only the chosen trees in memory
-    chosen = set(choose_trees(steps, trees))
+    chosen = set(choose_trees(len(steps), trees))
     data.tree_total, data.tree_steps = len(steps), len(set(steps))
     data.trace_bytes = path.stat().st_size if path.is_file() else 0
     for position, (number, line) in enumerate(lines_of(path, data.running)):
@@ -107,28 +93,13 @@ def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
     return data
 
 
-def choose_trees(steps: Sequence[int], count: int) -> list[int]:
-    """Return the positions of at most `count` trees, given the step of each, spread evenly over the steps.
-
-    Every step contributes its first tree, then every step its second, and so on. In the last round steps are evenly
-    spaced if not all fit; the first and the last step are always among them (with one tree, the last).
-    """
-    by_step: dict[int, list[int]] = {}
-    for position, step in enumerate(steps):
-        by_step.setdefault(step, []).append(position)
-    queues = [by_step[step] for step in sorted(by_step)]
-    chosen: list[int] = []
-    for turn in range(max(map(len, queues), default=0)):
-        # steps may have different numbers of trees, and short ones run out first
-        ready = [queue[turn] for queue in queues if len(queue) > turn]
-        left = count - len(chosen)
-        if len(ready) > left:
-            ends = (
-                [len(ready) - 1][:left] if left < 2 else [round(i * (len(ready) - 1) / (left - 1)) for i in range(left)]
-            )
-            return sorted(chosen + [ready[index] for index in ends])
-        chosen += ready
-    return sorted(chosen)
+def choose_trees(total: int, count: int) -> list[int]:
+    """Return the positions of at most `count` of `total` trees, spread evenly; the last is always among them."""
+    if count >= total:
+        return list(range(total))
+    if count == 1:
+        return [total - 1]
+    return [round(number * (total - 1) / (count - 1)) for number in range(count)]
 
 
 def write_facts(path: Path, facts: Mapping[str, Any]) -> None:

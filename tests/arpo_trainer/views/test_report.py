@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import re
 from pathlib import Path
@@ -177,15 +178,14 @@ def test_trees_left_out_are_counted(run_dir: Path) -> None:
     assert (len(data["trees"]), data["tree_total"]) == (3, 4)
 
 
-@pytest.mark.parametrize("count", [1, 5, 48, 399])
-def test_trees_are_chosen_evenly_over_the_steps(count: int) -> None:
-    steps = [number // 4 for number in range(400)]
-    chosen = choose_trees(steps, count)
-    assert len(chosen) == len(set(chosen)) == count
-    assert chosen == sorted(chosen)
-    assert {0, 99} - {steps[position] for position in chosen} == ({0} if count == 1 else set())
-    kept = [[steps[position] for position in chosen].count(step) for step in range(100)]
-    assert max(kept) - min(kept) <= 1
+@pytest.mark.parametrize("count", [1, 5, 48, 399, 500])
+def test_trees_are_chosen_evenly(count: int) -> None:
+    chosen = choose_trees(400, count)
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) == min(count, 400)
+    assert chosen[-1] == 399
+    gaps = [after - before for before, after in itertools.pairwise(chosen)] or [0]
+    assert max(gaps) - min(gaps) <= 1
 
 
 def test_steps_of_trees_count_like_those_of_the_metrics(run_dir: Path) -> None:
