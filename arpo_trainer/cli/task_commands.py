@@ -331,8 +331,7 @@ def import_records(file: CacheFile, source: ExistingFile, /) -> None:
         found = import_arpo_json(records, source)
         sys.stdout.write(
             f"{found.entries} searches, {found.records} records of {ARPO_PROVIDER}: {found.collisions} were equal to "
-            "others once normalised
-"
+            "others once normalised\n"
         )
     records.close()
 
