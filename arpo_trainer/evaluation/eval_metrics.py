@@ -175,15 +175,11 @@ DIGITS = 6  # of every number in results.json
 
 
 def results(rows: Iterable[UnitRow], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results of an evaluation.
+    """Return {"format": 1, "scores": [...]} with an entry in `scores` for each model and environment.
 
     Args:
         rows: the rows in any order; of several attempts of a unit the last counts.
         facts: run.json.
-
-    Returns:
-        {"format": 1, "scores": [...], "averages": {MODEL: {"mean", "environments"}}} with one entry in `scores` for
-        each model and environment.
 
     Raises:
         ValueError: the metric of an environment is not among the components of its episodes.
@@ -192,27 +188,13 @@ def results(rows: Iterable[UnitRow], facts: Mapping[str, Any]) -> dict[str, Any]
     groups: dict[tuple[str, str], list[UnitRow]] = defaultdict(list)
     for row in in_order(facts, sorted(rows, key=lambda row: row.attempt)):
         groups[row.model, row.env].append(row)
-    scores = [_entry(each, model, env, facts) for (model, env), each in groups.items()]
-    means: dict[str, list[float]] = defaultdict(list)
-    for score in scores:
-        if score["score"] is not None:
-            means[score["model"]].append(score["score"]["mean"])
-    averages = {
-        model: {"mean": _rounded(statistics.fmean(each)), "environments": len(each)} for model, each in means.items()
-    }
-    return {"format": FORMAT, "scores": scores, "averages": averages}
+    return {"format": FORMAT, "scores": [_entry(each, *pair, facts) for pair, each in groups.items()]}
 
 
-def results_text(found: Mapping[str, Any]) -> str:
-    """Return results as the text of results.json."""
-    return json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def write_results(folder: str | Path, rows: Iterable[UnitRow], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Write results.json of a run, and return the results."""
-    found = results(rows, facts)
-    write_whole(Path(folder) / RESULTS, results_text(found))
-    return found
+def write_results(folder: str | Path, rows: Iterable[UnitRow], facts: Mapping[str, Any]) -> None:
+    """Write results.json of a run."""
+    text = json.dumps(results(rows, facts), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    write_whole(Path(folder) / RESULTS, text + "\n")
 
 
 def mean_seconds(rows: Iterable[UnitRow]) -> dict[tuple[str, str], float]:

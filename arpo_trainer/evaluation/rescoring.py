@@ -235,24 +235,16 @@ class VerdictFile:
 
 @dataclass(frozen=True)
 class Rescored:
-    """The result of a re-scoring.
+    """The result of a re-scoring."""
 
-    Attributes:
-        path: the file with the verdicts.
-        scores: for each model and environment {"model", "env", "accuracy", "value", "broken", "agreement"}; accuracy
-            counts scores of 1, value is the mean score, both with intervals.
-        agreement: with the scores of the run, over all models and environments; None if none could be compared.
-        disagreements: answers with another verdict than in the run, as plain data to read.
-        broken: error's class -> number of answers without a verdict.
-        answers: number of answers to grade.
-    """
-
-    path: Path
+    path: Path  # the file with the verdicts
+    # for each model and environment {"model", "env", "accuracy", "value", "broken", "agreement"}; accuracy counts
+    # scores of 1, value is the mean score, both with intervals
     scores: list[dict[str, Any]]
-    agreement: Agreement | None
-    disagreements: list[dict[str, Any]]
-    broken: dict[str, int]
-    answers: int
+    agreement: Agreement | None  # with the scores of the run, over all models and environments; None if there are none
+    disagreements: list[dict[str, Any]]  # answers with another verdict than in the run, as plain data to read
+    broken: dict[str, int]  # error's class -> number of answers without a verdict
+    answers: int  # number of answers to grade
 
     @property
     def broken_share(self) -> float:

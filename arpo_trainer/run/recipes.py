@@ -86,7 +86,9 @@ def _overridden(settings: dict[str, Any], given: dict[str, Any], merge: bool = T
         name, dot, option = path.partition(".")
         new = {name: {option: value} if dot else value}
         settings = _merge(settings, new) if dot or merge else {**settings, **new}
-    return {name: _as_number(value) for name, value in settings.items()}
+    # YAML reads `no` as False, and transformers' strategies have a "no"
+    no = {name: "no" for name, value in settings.items() if name.endswith("_strategy") and value is False}
+    return {name: _as_number(value) for name, value in (settings | no).items()}
 
 
 def parse_assignments(texts: Iterable[str], flag: str) -> dict[str, Any]:
