@@ -97,8 +97,8 @@ def exported_sets(run: EvalRun, model: str) -> list[ExportedSet]:
 
 
 def start_time(run: EvalRun) -> str:
-    """Return when the run was started, as ISO 8601."""
-    return str(run.facts["started"])
+    """Return when the run was started, as ISO 8601; the first second of 1970 if run.json does not say."""
+    return str(run.facts.get("started", "1970-01-01T00:00:00+00:00"))
 
 
 def file_name(text: str) -> str:
