@@ -171,3 +171,10 @@ def breaking_sandbox() -> Iterator[tuple[EnvFactory, Callable[[], None]]]:
         yield EnvFactory("arpo/Arithmetic-v0", level=2, sandbox=sandbox), sandbox.close_sync
     finally:
         sandbox.close_sync()
+
+
+@contextlib.contextmanager
+def own_sandbox() -> Iterator[tuple[Sandbox, EnvFactory]]:
+    """A sandbox whose sessions nobody else opens, and environments that use it."""
+    with Sandbox.open_sync(backend="unsafe_local") as sandbox:
+        yield sandbox, EnvFactory("arpo/Arithmetic-v0", level=2, sandbox=sandbox)

@@ -21,10 +21,9 @@ from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters import FAULTS
 from arpo_env.adapters.mcp_server import HostedEpisodes, make_app
 from arpo_env.tools.mcp_tools import close_connections, mcp_tools
-from sandbox import Sandbox
 
 from .live_server import served, wait_for
-from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
+from .scripts import Script, breaking_sandbox, native_rewards, own_sandbox, script_for, sets
 
 
 @contextlib.asynccontextmanager
@@ -83,13 +82,6 @@ def hosted(factory: EnvFactory, token: str = "", **options: Any) -> Iterator[tup
     with served(make_app(episodes, token), token) as url:
         yield url, episodes
     assert len(episodes) == 0
-
-
-@contextlib.contextmanager
-def own_sandbox() -> Iterator[tuple[Sandbox, EnvFactory]]:
-    """A sandbox whose sessions nobody else opens, and environments that use it."""
-    with Sandbox.open_sync(backend="unsafe_local") as sandbox:
-        yield sandbox, EnvFactory("arpo/Arithmetic-v0", level=2, sandbox=sandbox)
 
 
 @pytest.mark.parametrize("place", ["handle", "URL"])

@@ -24,10 +24,9 @@ from openenv import GenericEnvClient
 from arpo_env import EnvFactory
 from arpo_env.adapters import openenv as adapter
 from arpo_env.adapters.openenv import write_space
-from sandbox import Sandbox
 
 from .live_server import served, wait_for
-from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
+from .scripts import Script, breaking_sandbox, native_rewards, own_sandbox, script_for, sets
 
 ROOT = Path(__file__).resolve().parents[2]
 TURN = "<think>I compute.</think><python>{}</python>"
@@ -47,13 +46,6 @@ async def play(url: str, script: Script, number: int, **options: Any) -> float |
 
 async def play_all(url: str, script: Script, numbers: Any) -> list[float | None]:
     return list(await asyncio.gather(*(play(url, script, number) for number in numbers)))
-
-
-@contextlib.contextmanager
-def own_sandbox() -> Iterator[tuple[Sandbox, EnvFactory]]:
-    """A sandbox whose sessions nobody else opens, and environments that use it."""
-    with Sandbox.open_sync(backend="unsafe_local") as sandbox:
-        yield sandbox, EnvFactory("arpo/Arithmetic-v0", level=2, sandbox=sandbox)
 
 
 @pytest.mark.parametrize("protocol", ["arpo-tags", "hermes"])

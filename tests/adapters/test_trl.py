@@ -8,8 +8,7 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,9 +28,8 @@ from arpo_env import EnvFactory
 from arpo_env.adapters.trl import TRLSpec, environment_reward, trl_spec
 from arpo_env.grading.grader import Grader, Score
 from envs_registry import Task
-from sandbox import Sandbox
 
-from .scripts import KINDS, Script, as_text, breaking_sandbox, native_rewards, script_for, sets
+from .scripts import KINDS, Script, as_text, breaking_sandbox, native_rewards, own_sandbox, script_for, sets
 
 TEMPLATE = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
 RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
@@ -123,15 +121,6 @@ def twice(script: Script) -> dict[Any, list[float]]:
 
 def limited(script: Script) -> EnvFactory:
     return EnvFactory(script.factory.id, **{**script.factory.options, "limit": script.episodes})
-
-
-@contextmanager
-def own_sandbox() -> Iterator[Sandbox]:
-    sandbox = Sandbox.open_sync(backend="unsafe_local")
-    try:
-        yield sandbox
-    finally:
-        sandbox.close_sync()
 
 
 @pytest.mark.parametrize("env_id", sets())
@@ -230,7 +219,7 @@ def test_an_object_starts_anew_after_a_failure(tmp_path: Path) -> None:
 
 
 def test_an_object_that_is_dropped_closes_its_session() -> None:
-    with own_sandbox() as sandbox:
+    with own_sandbox() as (sandbox, _):
         spec = trl_spec("arpo/Arithmetic-v0", limit=1, sandbox=sandbox)
         played: Any = spec.environment_factory()
         played.reset(**spec.train_dataset[0])
