@@ -52,7 +52,6 @@ from arpo_env.grading.qa_question import (
 from arpo_env.grading.qa_tokens import CJK, has_digit, is_country, is_role, normalise_words, tokens
 from arpo_env.grading.words import listed, word_set
 
-_TITLED = 12  # words before a name
 _LONGEST = 48  # pieces of an answer; a longer one is prose
 _PIECE = re.compile(r"(?:[^\s,;:()（），。；：\"“”«»]|(?<=\d)[,:](?=\d))+|[,;:()（），。；：]")
 _RECENT = re.compile(r"[12]\d{3}")  # a year

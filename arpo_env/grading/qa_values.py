@@ -249,10 +249,6 @@ def _part_of_year(match: re.Match[str]) -> str:
     return f" {OPEN}{match['year']}-{part}{CLOSE} "
 
 
-def _decade(match: re.Match[str]) -> str:
-    return f"19{match['tens'] or 10 * (_DECADES.split().index(match['name']) + 2)}s"
-
-
 def _clock(match: re.Match[str]) -> str:
     """Return a time of day in 24 hours."""
     hour, half = int(match["hour"]), match["half"] or ""
