@@ -75,11 +75,6 @@ class Execution:
         return cls(**{**reply, "pictures": pictures, "pictures_left_out": left_out}, isolation=isolation)
 
     @property
-    def timed_out(self) -> bool:
-        """Whether it was stopped because it took too long."""
-        return self.status == "timeout"
-
-    @property
     def text(self) -> str:
         """The text for a model: stdout, value, stderr, error, notes about pictures; without a newline at the end."""
         parts = (self.stdout, self.value, self.stderr, self.error, *self._picture_notes())

@@ -73,7 +73,7 @@ def test_there_are_no_files(sandbox: Sandbox) -> None:
 def test_one_shot(sandbox: Sandbox) -> None:
     assert sandbox.run_sync("x * 7", setup="x = 6").value == "42"
     execution = asyncio.run(sandbox.run("while True: pass", timeout=0.2))
-    assert execution.timed_out
+    assert execution.status == "timeout"
     assert execution.isolation == sandbox.isolation
 
 
