@@ -111,8 +111,8 @@ FAULTS = [
     Fault("chain-sides", "return all(_is_checkable(side, gold) for side in rest) and checked", "return True", GRADING),
     Fault("letter", "if mine is not None and mine[0] != letter:", "if False:", GRADING),
     # resume
-    Fault("resume-passes", "self._passes = epochs_behind(checkpoint)", "pass", TRAINING),
-    Fault("resume-rollout", "            self._restore(state)\n", "            pass\n", TRAINING),
+    Fault("resume-passes", 'self._passes = int(_state(checkpoint)["epoch"])', "pass", TRAINING),
+    Fault("resume-rollout", "        self.restore_state(state)\n", "        pass\n", TRAINING),
 ]
 
 
