@@ -134,13 +134,6 @@ def test_bad_studies_are_refused(methods: list[AlgorithmChoice], options: dict[s
         study(*methods, **options)
 
 
-def test_unknown_settings_are_named() -> None:
-    with pytest.raises(ValueError, match="did you mean 'attribution'"):
-        judge_estimators(study(AlgorithmChoice("a", "grpo", {"atribution": "fork"})))
-    with pytest.raises(ValueError, match="did you mean 'choices'"):
-        judge_estimators(study(AlgorithmChoice("a", "grpo"), knobs={"choice": 3}))
-
-
 def test_a_policy_that_does_something_else_is_refused(tmp_path: Path) -> None:
     tiny_tokenizer().save_pretrained(tmp_path)
     tiny_model().save_pretrained(tmp_path)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arpo_trainer.sft.plain_trace import ModelTurn
-from benchmarks.laboratory import lab_policy as lab_policy_module
 from benchmarks.laboratory.cold_policy import ColdPolicySettings
 from benchmarks.laboratory.lab_policy import PolicySettings, lab_policy, walk, world_env
 from benchmarks.laboratory.tiny_model import parameters, tiny_model, tiny_tokenizer
@@ -48,17 +47,6 @@ def test_walks_end_with_a_key_of_their_world(
     assert last.text.removeprefix("<answer>\\boxed{").removesuffix("}</answer>") in world.keys
     calls = [turn.text for turn in trace.turns[:-1] if isinstance(turn, ModelTurn)]
     assert len(calls) == decisions or dead_ends == "forgiving"
-
-
-def test_demonstrations_are_short_as_often_as_asked_and_never_unknown() -> None:
-    tokens = tiny_tokenizer()
-    for share, lengths in ((0.0, {5}), (1.0, {2}), (0.5, {2, 5})):
-        asked = PolicySettings("short", {"decisions": 5}, demonstrations=30, short_share=share)
-        examples = list(lab_policy_module._examples(asked, tokens))
-        assert len(examples) == 30
-        found = {tokens.decode(example["input_ids"]).count("<go>") for example in examples}
-        assert found == lengths
-        assert not any(tokens.unk_token_id in example["input_ids"] for example in examples)
 
 
 def test_a_policy_is_made_once_quietly_and_again_if_asked(cache: Path, capfd: Any) -> None:

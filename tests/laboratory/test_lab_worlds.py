@@ -18,7 +18,7 @@ from benchmarks.laboratory.lab_worlds import WORLDS
 from benchmarks.laboratory.training_run import RunSpec, start_success, training_run
 from tests.conftest import tiny_llama
 
-STORED = Path(__file__).resolve().parents[2] / "docs" / "results" / "laboratory"
+STORED = Path(__file__).resolve().parents[2] / "benchmarks" / "laboratory" / "results"
 
 
 @pytest.mark.parametrize("name", list(WORLDS))

@@ -26,17 +26,6 @@ def test_sizes_are_what_their_names_say(size: str) -> None:
     assert count / 1e6 == pytest.approx(float(size.removesuffix("M")), rel=0.1)
 
 
-def test_the_seed_decides_the_weights_and_nothing_else_does() -> None:
-    def weights(seed: int) -> Any:
-        return next(tiny_model(seed=seed).parameters())
-
-    state = torch.get_rng_state()
-    first = weights(1)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(first, weights(1))
-    assert not torch.equal(first, weights(2))
-
-
 def test_turns_survive_the_tokenizer(tokens: Any) -> None:
     turns = [f"<go>{door}</go>" for door in DOORS] + [f"<answer>\\boxed{{{key}}}</answer>" for key in KEYS]
     for turn in turns:

@@ -122,15 +122,6 @@ def test_the_file_belongs_to_one_scorer_and_bad_lines_are_named(tmp_path: Path) 
         score(run, function_scorer(lambda answer, task: 1))
 
 
-def test_line_separators_in_an_error_do_not_divide_its_line(tmp_path: Path) -> None:
-    def fails(answer: str, task: Task) -> int:
-        raise ValueError("one\u2028two\x85three\x0cfour")
-
-    run = play(tmp_path / "run", {"t0": [("13", 0.0)], "t1": [(None, 0.0)]})
-    assert score(run, function_scorer(fails)).broken == {"ValueError": 1}
-    assert score(run, function_scorer(lambda answer, task: 1)).broken == {}
-
-
 def test_an_episode_that_was_played_again_is_graded_again(tmp_path: Path) -> None:
     run = play(tmp_path / "run", {"t0": [("13", 0.0)]})
     seen: list[str] = []
