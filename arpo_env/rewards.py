@@ -199,7 +199,10 @@ class Rewards:
             case "deepagent":
                 return deepagent_reward(own)
             case {"deepagent": given, **others} if not others:
+                known = ("correct", "call_weight", "fold_weight")
                 settings: Any = given or {}
+                if not isinstance(settings, dict) or not settings.keys() <= set(known):
+                    raise ValueError(f"the settings of reward deepagent are {', '.join(known)}, not {given!r}")
                 return deepagent_reward(own, **settings)
             case "reference":
                 return cls([RewardTerm("reference", _reference_term)])

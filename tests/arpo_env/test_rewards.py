@@ -113,6 +113,7 @@ def all_wrong(episode: Episode) -> list[float]:
     ("settings", "told"),
     [
         ({"fold_weight": "much"}, "fold_weight .* finite number"),
+        ({"corect": "gold"}, "settings of reward deepagent are correct, call_weight, fold_weight"),
         ({"correct": "gold"}, "arpo/ToolWorld-v0"),
         ({"correct": "golden"}, "executed, gold or MODULE:NAME, not 'golden'"),
         ({"correct": f"{__name__}:all_wrongs"}, "did you mean 'all_wrong'"),
