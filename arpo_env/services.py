@@ -88,6 +88,9 @@ class Services:
     _opening: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        for name in ("search_results", "result_characters", "tool_results"):  # with 0, nothing would ever be found
+            if type(value := getattr(self, name)) is not int or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
         if self.pages not in PAGES:
             raise ValueError(f"pages must be one of {', '.join(PAGES)}, not {self.pages!r}")
         if self.pages == "summaries" and not self.page_model:

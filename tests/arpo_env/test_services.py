@@ -119,6 +119,9 @@ def test_a_replay_needs_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({"cache": "x.sqlite", "cache_mode": "replai"}, "did you mean 'replay'"),
         ({"cache": Cache("x.sqlite"), "cache_mode": "replay"}, "the cache given is in mode 'record'"),
         ({"page_model": "m"}, "pages='summaries'"),
+        ({"search_results": 0}, "search_results must be a whole number of at least 1, not 0"),
+        ({"result_characters": "800"}, "result_characters must be a whole number of at least 1, not '800'"),
+        ({"tool_results": -1}, "tool_results must be a whole number of at least 1, not -1"),
     ],
 )
 def test_an_option_that_cannot_work_or_does_nothing_is_refused_at_once(options: dict[str, Any], said: str) -> None:
