@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer import ARPOTrainer
-from arpo_trainer.run import cold_start
+from arpo_trainer.run import sft_run
 from benchmarks.gpu import machine
 
 
@@ -20,7 +20,7 @@ def test_a_machine_is_right_until_a_path_fails(monkeypatch: pytest.MonkeyPatch) 
             raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
         return ordinary(trainer, model, inputs)
 
-    monkeypatch.setattr(cold_start, "cold_start", lambda *args, **settings: None)
+    monkeypatch.setattr(sft_run, "cold_start", lambda *args, **settings: None)
     monkeypatch.setattr(machine, "PATHS", {"bf16": "", "packed": ""})
     monkeypatch.setattr(ARPOTrainer, "_compute_loss", broken)
     found = machine.measure(tiny=True)
