@@ -41,9 +41,11 @@ if TYPE_CHECKING:
 _MAX_CHARACTERS = 8000  # longer results are shortened in the middle
 # Secrets of a command line or address: what a secret's name stands before, the login of an address, keys of known
 # services. A secret without a name cannot be recognised; such a server gets a name by `mcp_tools(..., record_as=...)`.
-_SECRET_NAME = r"(?:key|token|secret|password|passwd|pwd|passphrase|auth|authorization|bearer|credential|cookie|jwt)s?"
-_SECRET = re.compile(
-    rf"(?P<name>(?:--?[\w.-]*{_SECRET_NAME}\s+(?!-)|[\w.-]*{_SECRET_NAME}(?:=|:\s*(?:Bearer\s)?)))[^&\s'\"]+"
+_SECRET_NAME = (
+    r"(?:key|token|secret|password|passwd|pwd|passphrase|auth|authorization|bearer|credential|cookie|signature|jwt)s?"
+)
+_SECRET = re.compile(  # a zero stands between two words of the command: a value may have spaces
+    rf"(?P<name>(?:--?[\w.-]*{_SECRET_NAME}[\s\0]+(?!-)|[\w.-]*{_SECRET_NAME}(?:=|:\s*(?:Bearer\s)?)))[^&\0]+"
     r"|(?<=://)[^/@\s]+(?=@)|\b(?:sk|pk|rk|hf|gh[a-z]|github_pat|glpat|xox[a-z]|AKIA|AIza|tvly)[-_]?[\w-]{16,}",
     re.IGNORECASE,
 )
@@ -121,7 +123,7 @@ class McpServer:
 
 
 def _without_secrets(words: Sequence[str]) -> str:
-    return _SECRET.sub(lambda found: f"{found['name'] or ''}***", " ".join(words))
+    return _SECRET.sub(lambda found: f"{found['name'] or ''}***", "\0".join(words)).replace("\0", " ")
 
 
 class McpConnection:
