@@ -44,11 +44,12 @@ _MAX_CHARACTERS = 8000  # longer results are shortened in the middle
 _SECRET_NAME = (
     r"(?:key|token|secret|password|passwd|pwd|passphrase|auth|authorization|bearer|credential|cookie|signature|jwt)s?"
 )
-_SECRET = re.compile(  # a zero stands between two words of the command: a value may have spaces
-    rf"(?P<name>(?:--?[\w.-]*{_SECRET_NAME}[\s\0]+(?!-)|[\w.-]*{_SECRET_NAME}(?:=|:\s*(?:Bearer\s)?)))[^&\0]+"
+_SECRET = re.compile(
+    rf"(?P<name>{_SECRET_NAME}(?:=|:\s*+(?:Bearer\s)?))[^&]+"
     r"|(?<=://)[^/@\s]+(?=@)|\b(?:sk|pk|rk|hf|gh[a-z]|github_pat|glpat|xox[a-z]|AKIA|AIza|tvly)[-_]?[\w-]{16,}",
     re.IGNORECASE,
 )
+_SECRET_OPTION = re.compile(rf"(-.*{_SECRET_NAME})\s*+", re.IGNORECASE)
 
 
 # Connections to MCP servers: one per server and process, opened at first use and closed at exit.
@@ -123,7 +124,11 @@ class McpServer:
 
 
 def _without_secrets(words: Sequence[str]) -> str:
-    return _SECRET.sub(lambda found: f"{found['name'] or ''}***", "\0".join(words)).replace("\0", " ")
+    shown: list[str] = []
+    for word in words:
+        follows = bool(shown) and _SECRET_OPTION.fullmatch(shown[-1]) and not word.startswith("-")
+        shown.append("***" if follows else _SECRET.sub(lambda found: f"{found['name'] or ''}***", word))
+    return " ".join(shown)
 
 
 class McpConnection:
