@@ -161,8 +161,12 @@ class HttpCalls:
             answer = response.status, response.read()
         except BaseException:
             connection.close()
+            # the free ones were used before it: if it was closed for idleness, by the server or a proxy, so were they
+            self._close_free()
             raise
         self._free.append(connection)
+        if self.closed:
+            self._close_free()
         return answer
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -196,8 +200,12 @@ class HttpCalls:
     def close(self) -> None:
         """Close the connections that are not in use; the others end with their calls."""
         self.closed = True
-        while self._free:
-            self._free.pop().close()
+        self._close_free()
+
+    def _close_free(self) -> None:
+        with contextlib.suppress(IndexError):  # none is left; other threads take some as well
+            while True:
+                self._free.pop().close()
 
 
 def _cure(error: BaseException) -> str:

@@ -415,6 +415,22 @@ def test_connections_without_a_request_keep_nobody_out(inner: Sandbox, monkeypat
             assert sandbox.run_sync("6 * 7").value == "42"
 
 
+def test_connections_that_were_closed_for_idleness_cost_a_call_one_repetition(inner: Sandbox) -> None:
+    """A server closes them during an update that takes long, as many as there were cells at once before."""
+    with served(inner) as url:
+        calls = http_backend.HttpCalls(url, "")
+        stale = [calls._connection() for _ in range(12)]
+        for one in stale:
+            one.sock, other = socket.socketpair()
+            other.close()
+        calls._free = stale
+        began = time.monotonic()
+        assert calls.call("/v1/hello", {})[0] == 200
+        assert time.monotonic() - began < sum(http_backend.PAUSES) / 2
+        calls.close()
+    assert all(one.sock is None for one in stale)
+
+
 def test_a_connection_of_a_proxy_that_is_in_use_stays_open(inner: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.http.json_server._MOST_STRANGERS", 8)
     with served(inner) as url, contextlib.ExitStack() as stack:
