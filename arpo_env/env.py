@@ -94,7 +94,10 @@ def check_reset_options(options: Mapping[str, Any], tasks: TaskSource) -> None:
     if "task" in options and (not isinstance(options["task"], Task) or "index" in options):
         raise ValueError(f"reset takes either a Task as 'task' or an 'index', got {options!s:.200}")
     if options.get("index") is not None:
-        index = operator.index(options["index"])  # numpy's numbers as well
+        try:
+            index = operator.index(options["index"])  # numpy's numbers as well
+        except TypeError as error:
+            raise TypeError(f"the option 'index' of reset is a whole number, not {options['index']!r:.200}") from error
         if index < 0 or (tasks.size is not None and index >= tasks.size):
             last = f"; there are {tasks.size:,}, from 0 to {tasks.size - 1}" if tasks.size else ""
             raise ValueError(f"there is no task of index {index}{last}")

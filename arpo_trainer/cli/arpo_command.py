@@ -114,14 +114,16 @@ def envs(*module: str) -> None:
     """List the environments.
 
     Args:
-        module: a module of yours that registers environments
+        module: a module of yours that registers environments, or ids, of which only these are listed
     """
-    from envs_registry import all_specs
+    from envs_registry import all_specs, get_spec
     from envs_registry.spec import import_module
 
+    ids = [name for name in module if "/" in name and not name.endswith(".py")]
     for name in module:
-        import_module(name)
-    specs = all_specs()
+        if name not in ids:
+            import_module(name)
+    specs = [get_spec(name) for name in ids] or all_specs()
     rows = [("ID", "SIZE", "TOOLS", "SCORER", "LICENCE")]
     rows += [(s.id, s.size, ",".join(s.tool_names), s.scorer, s.licence) for s in specs]
     notes = [f"{s.description} (gated)" if s.gated else s.description for s in specs]

@@ -485,10 +485,12 @@ class TraceData:
         """Check that something is left to train on."""
         causes = "; ".join(f"{count:,} {name} ({self.examples_of[name]})" for name, count in self.dropped.most_common())
         if self.rows == self.dropped.total():
-            cure = "name the format with data_format, and the policy's protocol and tools with protocol and tools"
-            raise ValueError(
-                f"none of {self.rows:,} rows is left to train on: {causes or 'no rows'}. Check the data: {cure}"
+            cure = (
+                "Check the data: name the format with data_format, and the policy's protocol and tools with these names"
             )
+            if set(self.dropped) == {"reward too low"}:
+                cure = "Lower min_reward, or take traces of a model that solves some of the tasks"
+            raise ValueError(f"none of {self.rows:,} rows is left to train on: {causes or 'no rows'}. {cure}")
         if strict and self.dropped:
             raise ValueError(f"strict: {self.dropped.total():,} of {self.rows:,} rows cannot be used: {causes}")
 

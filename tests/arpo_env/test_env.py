@@ -189,6 +189,8 @@ def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
 def test_reset_takes_one_task_or_one_index(env: ToolEnv, chosen: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="either a Task as 'task' or an 'index'"):
         env.reset(options=chosen)
+    with pytest.raises(TypeError, match="'index' of reset is a whole number, not 'a'"):
+        env.reset(options={"index": "a"})
 
 
 class Counts(gym.Wrapper[Any, Any, Any, Any]):

@@ -15,6 +15,7 @@ from arpo_trainer.cli.arpo_command import main
     ("arguments", "words"),
     [
         (["play", "arpo/Aritmetic-v0"], "Did you mean: arpo/Arithmetic-v0"),
+        (["envs", "arpo/Aritmetic-v0"], "Did you mean: arpo/Arithmetic-v0"),
         (["train", "--config", "arithmetik-cpu"], "Did you mean: arithmetic-cpu"),
         (["play", "arpo/Arithmetic-v0", "--env-set", "level"], "write name=value"),
         (["train", "--recipe", "arithmetic-cpu", "--set", "env=CartPole-v1", "--set", "env_kwargs={}"], "arpo envs"),
@@ -23,6 +24,11 @@ from arpo_trainer.cli.arpo_command import main
 def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, capsys: Any) -> None:
     assert main(arguments) == 1
     assert words in capsys.readouterr().err
+
+
+def test_envs_lists_the_ids_that_it_is_given(capsys: Any) -> None:
+    assert main(["envs", "arpo/GSM8K-v0", "arpo_env:arpo/AIME24-v0"]) == 0
+    assert re.findall(r"^\S+-v0", capsys.readouterr().out, re.M) == ["arpo/GSM8K-v0", "arpo/AIME24-v0"]
 
 
 @pytest.mark.parametrize(

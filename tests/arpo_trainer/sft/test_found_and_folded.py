@@ -67,6 +67,11 @@ def test_a_task_has_enough_trajectories_and_not_enough_rows(folded: Any) -> None
     assert (len(data.traces), dict(data.dropped)) == (4, {"enough of this task": 4})
 
 
+def test_where_all_rewards_are_too_low_the_limit_is_the_cure(folded: Any) -> None:
+    with pytest.raises(ValueError, match="Lower min_reward"):
+        read(folded[0], min_reward=9.0).require()
+
+
 def test_calls_of_found_tools_are_learnt_as_they_were_sampled(found: Any, tokenizer: Any) -> None:
     tree, env = found
     data = read(tree, protocol="deepagent")
