@@ -341,6 +341,8 @@ def export_records(file: CacheFile, target: Path, /) -> None:
     """Write all records to a .jsonl file, one per line."""
     from arpo_env.cache import Cache, export_jsonl
 
+    if target.exists():  # the cache itself, perhaps
+        raise FileExistsError(f"{target} is there already: give another file, or remove it first")
     count = export_jsonl(Cache(file, mode="replay"), target)
     sys.stdout.write(f"{count} records in {target}\n")
 

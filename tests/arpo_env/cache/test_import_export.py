@@ -88,6 +88,9 @@ def test_the_command_imports_shows_and_exports(
     assert main(["cache", "import", file, str(published)]) == 0
     assert "3 searches, 2 records of bing-arpo: 1 were equal" in capsys.readouterr().out
     assert main(["cache", "export", file, export]) == 0
+    for taken in (export, file):  # neither an earlier export nor the records themselves are written over
+        assert main(["cache", "export", file, taken]) == 1
+        assert "is there already" in capsys.readouterr().err
     assert main(["cache", "import", str(tmp_path / "copy.sqlite"), export]) == 0
     assert "added 2 records" in capsys.readouterr().out
     assert main(["cache", "show", str(tmp_path / "copy.sqlite")]) == 0
