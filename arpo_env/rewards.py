@@ -340,6 +340,8 @@ def deepagent_reward(
     elif correct not in (None, "executed"):
         named = isinstance(correct, str)
         check = load_object(correct, "correct: executed, gold or MODULE:NAME, not") if named else correct
+        if not callable(check):
+            raise ValueError(f"correct of reward deepagent is executed, gold or a function, not {correct!r}")
     return DeepAgentRewards(check, call_weight, fold_weight, accuracy=_own_function(own, "accuracy"))
 
 
@@ -393,8 +395,8 @@ def _reference_term(episode: Episode) -> float:
 
 def _term(name: str, weight: Any) -> RewardTerm:
     match weight:
-        case [str() as path, int() | float() as factor]:
-            return RewardTerm(name, load_object(path, f"reward {name}:"), float(factor))
+        case [str() as path, int() | float() as factor] if callable(named := load_object(path, f"reward {name}:")):
+            return RewardTerm(name, named, float(factor))
         case (function, int() | float() as factor) if callable(function):
             return RewardTerm(name, function, float(factor))
         case int() | float() if name in BUILT_IN:

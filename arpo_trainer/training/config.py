@@ -463,6 +463,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         _refuse(self.temperature <= 0, f"temperature must be above 0 to learn from samples, got {self.temperature}")
 
     def _check_loss(self) -> None:
+        _refuse(self.beta < 0, f"beta={self.beta} would push the policy away from its reference: give 0 or more")
         self._check_trl_loss()
         if self.max_staleness:
             self._check_overlap()

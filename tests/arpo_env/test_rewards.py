@@ -113,6 +113,7 @@ def all_wrong(episode: Episode) -> list[float]:
     ("settings", "told"),
     [
         ({"fold_weight": "much"}, "fold_weight .* finite number"),
+        ({"correct": 5}, "executed, gold or a function, not 5"),
         ({"corect": "gold"}, "settings of reward deepagent are correct, call_weight, fold_weight"),
         ({"correct": "gold"}, "arpo/ToolWorld-v0"),
         ({"correct": "golden"}, "executed, gold or MODULE:NAME, not 'golden'"),

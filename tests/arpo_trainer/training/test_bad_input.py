@@ -113,6 +113,7 @@ def test_settings_that_mean_something_are_not(tmp_path: Path, settings: dict[str
     ("settings", "words"),
     [
         ({"branch_width": "x"}, "branch_width must be a whole number, got 'x'"),
+        ({"beta": -1.0}, "push the policy away from its reference"),
         ({"temperature": None}, "temperature must be a finite number, got None"),
         ({"max_invalid": -0.1}, "max_invalid is a share"),
     ],
