@@ -182,6 +182,8 @@ def _play(run: SFTArguments) -> list[Trace]:
 
 def write_rows(run: SFTArguments, path: str | Path) -> TraceData:
     """Write the traces in the policy's protocol as JSONL messages, and return the count of rows."""
+    if Path(path).exists():  # the data itself, perhaps
+        raise FileExistsError(f"{path} is there already: give another file, or remove it first")
     data = read_trace_files(run.files(), run)
     data.require(run.strict)
     rows = (as_messages(trace, data.protocol, data.settings.schemas(trace)) for trace in data.traces)

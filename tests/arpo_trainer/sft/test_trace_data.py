@@ -77,6 +77,8 @@ def test_written_rows_read_back_as_the_same_traces(protocol: str, tmp_path: Path
     source = tmp_path / "rows.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows_of("sharegpt", 40)) + '{"conversations": [{"fro')
     data = write_rows(SFTArguments(data=str(source), protocol=protocol), tmp_path / "out.jsonl")
+    with pytest.raises(FileExistsError, match="is there already"):
+        write_rows(SFTArguments(data=str(source), protocol=protocol), source)
     assert data.dropped == {"not a row": 1}
     back = read_trace_files([tmp_path / "out.jsonl"], TraceSettings(protocol=protocol))
     plain = back.dropped.total()  # rows without a call, which do not tell a native protocol from tags
