@@ -30,6 +30,7 @@ from tests.conftest import tiny_llama
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
+        ({"beta": -1.0}, "push the policy away from its reference"),
         ({"delta": 3.0, "policy_loss": "cispo"}, "upper bound only.*dual `delta`"),
         ({"epsilon": 0.0, "policy_loss": "aepo"}, "0 < low.*low is `epsilon`"),
         ({"loss_type": "sapo", "algorithm": "aepo"}, "loss_type='sapo' does not go with a clip of its own"),
@@ -113,7 +114,6 @@ def test_settings_that_mean_something_are_not(tmp_path: Path, settings: dict[str
     ("settings", "words"),
     [
         ({"branch_width": "x"}, "branch_width must be a whole number, got 'x'"),
-        ({"beta": -1.0}, "push the policy away from its reference"),
         ({"temperature": None}, "temperature must be a finite number, got None"),
         ({"max_invalid": -0.1}, "max_invalid is a share"),
     ],
