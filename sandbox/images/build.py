@@ -176,15 +176,22 @@ def _look_into(client: Any, base: str) -> list[str]:
     import docker.errors
 
     options = {"entrypoint": "", "user": "0:0", "network_mode": "none", "cap_drop": ["ALL"], "use_config_proxy": False}
-    try:
-        words = client.containers.run(base, ["python3", "-I", "-c", _PROBE], remove=True, **options)
-    except (docker.errors.ContainerError, docker.errors.APIError) as error:
+    container = client.containers.create(base, ["python3", "-I", "-c", _PROBE], **options)
+    try:  # `containers.run` leaves behind what cannot be started
+        container.start()
+        code = container.wait()["StatusCode"]
+        words = container.logs().decode("utf-8", "replace").strip()
+    except docker.errors.APIError as error:  # usually there is no such program
+        code, words = 127, str(error.explanation or error)
+    finally:
+        container.remove(force=True)
+    if code:
         raise SandboxError(
-            f"the base image {base!r} has no python3 that runs ({error}); use one that has, such as python:3.12-slim"
-        ) from error
+            f"the base image {base!r} has no python3 that runs ({words[-300:]}); use one that has, such as "
+            "python:3.12-slim"
+        )
     # only the last line, since the image's Python may print something of its own before
-    found: list[str] = words.decode().strip().rpartition("\n")[2].split()
-    return found
+    return words.rpartition("\n")[2].split()
 
 
 # what binary wheels (manylinux) expect on every system

@@ -260,9 +260,10 @@ def test_a_base_that_can_not_be_had_is_an_error_of_the_machinery(client: Any) ->
         build_image("localhost:1/no-such-image:none")
 
 
-def test_a_base_without_python_is_refused(empty: str) -> None:
+def test_a_base_without_python_is_refused_and_leaves_no_container(client: Any, empty: str) -> None:
     with pytest.raises(SandboxError, match=r"has no python3.*python:3\.12-slim"):
         build_image(empty)
+    assert client.containers.list(all=True, filters={"ancestor": empty}) == []
 
 
 @pytest.fixture
