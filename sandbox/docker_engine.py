@@ -194,6 +194,7 @@ class _Tunnel:
                 start_new_session=True,  # Ctrl-C is for us: the containers are closed through the tunnel
             )
         except OSError as error:
+            shutil.rmtree(self._directory)
             raise SandboxUnavailable(f"{name}: ssh does not start ({error}); install openssh-client") from error
         if not self._ready():
             with contextlib.suppress(subprocess.TimeoutExpired):

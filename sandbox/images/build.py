@@ -180,7 +180,7 @@ def _look_into(client: Any, base: str) -> list[str]:
     try:  # `containers.run` leaves behind what cannot be started
         container.start()
         code = container.wait()["StatusCode"]
-        words = container.logs().decode("utf-8", "replace").strip()
+        words: str = container.logs().decode("utf-8", "replace").strip()
     except docker.errors.APIError as error:  # usually there is no such program
         code, words = 127, str(error.explanation or error)
     finally:
