@@ -1,4 +1,4 @@
-"""What a local search costs: our two engines beside bm25s and rank_bm25, where those are installed.
+"""What a local search costs: tantivy beside bm25s and rank_bm25, where those are installed.
 
     python benchmarks/search.py --links 12500 50000 200000
     python benchmarks/search.py [--passages 14000 1000000] [--corpus FOLDER] [--packages FOLDER] [--seconds 20]

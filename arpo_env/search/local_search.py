@@ -22,6 +22,7 @@ import threading
 import unicodedata
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -561,8 +562,8 @@ class LocalSearch(SearchBackend):
         return {"corpus": self.info.fingerprint, "snippet": SNIPPET}
 
     async def search(self, query: str, k: int) -> list[Hit]:
-        """Search on a thread."""
-        return await asyncio.to_thread(self.search_sync, query, k)
+        """Search on a thread. As many searches run at once as there are processors: more would take turns only."""
+        return await asyncio.get_running_loop().run_in_executor(_threads(os.getpid()), self.search_sync, query, k)
 
     def search_sync(self, query: str, k: int) -> list[Hit]:
         """Return at most k hits, best first.
@@ -596,6 +597,12 @@ class LocalSearch(SearchBackend):
     def __reduce__(self) -> tuple[Any, ...]:
         # Open files and locks cannot be pickled; the other process opens the index itself.
         return LocalSearch, (self.folder,)
+
+
+@functools.cache
+def _threads(pid: int) -> ThreadPoolExecutor:
+    """Return the search threads of a process; a child of a fork has none of its parent's."""
+    return ThreadPoolExecutor(max(2, os.cpu_count() or 1), thread_name_prefix=f"arpo-search-{pid}")
 
 
 def open_local(path: str | Path) -> LocalSearch:
