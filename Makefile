@@ -23,6 +23,8 @@ export SANDBOX
 # Images of containers often set it. The packages are installed without bytecode, so each of the many processes that the
 # tests start would compile PyTorch anew: 6 s.
 unexport PYTHONDONTWRITEBYTECODE
+# A test that hangs fails after this many seconds, and says where, instead of holding up all others.
+export PYTEST_TIMEOUT ?= 600
 # Two busy threads on shared cores wait for each other: tests and benchmarks use one.
 ONE_THREAD := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 WITH_SANDBOX = ARPO_SANDBOX=$$(cat $(VENV)/.sandbox)
