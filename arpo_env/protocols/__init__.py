@@ -18,7 +18,7 @@ from envs_registry.nearest_name import nearest_hint
 
 __all__ = ["PROTOCOLS", "make_protocol", "register_protocol"]
 
-PROTOCOLS = ("arpo-tags", "arpo-tags-reference", "deepagent", "hermes", "llama3", "websailor")
+PROTOCOLS = ("arpo-tags", "arpo-tags-reference", "deepagent", "hermes", "llama3", "native", "websailor")
 _MEMBERS = ("name", "native", "system_prompt", "stop_strings", "parse", "defuse", "render_result", "well_formed")
 _registered: dict[str, Callable[[], Protocol]] = {}
 
@@ -52,10 +52,10 @@ def make_protocol(name: str | Protocol) -> Protocol:
     """
     # imported at first use, which keeps `import arpo_env` cheap
     from arpo_env.protocols.arpo_tags import ArpoTags, ArpoTagsReference
-    from arpo_env.protocols.chat_template import Hermes, Llama3, WebSailor
+    from arpo_env.protocols.chat_template import Hermes, Llama3, Native, WebSailor
     from arpo_env.protocols.deepagent import DeepAgentTags
 
-    rows: tuple[type[Protocol], ...] = (ArpoTags, ArpoTagsReference, DeepAgentTags, Hermes, Llama3, WebSailor)
+    rows: tuple[type[Protocol], ...] = (ArpoTags, ArpoTagsReference, DeepAgentTags, Hermes, Llama3, Native, WebSailor)
     made: dict[str, Callable[[], Protocol]] = {**{row.name: row for row in rows}, **_registered}
     if isinstance(name, str):
         if name not in made:

@@ -177,6 +177,16 @@ class Hermes(_ChatTemplate):
         return "".join(f"\n<tool_response>\n{self.defuse(text)}\n</tool_response>" for text in texts)
 
 
+class Native(Hermes):
+    """The model's own tool calls, whatever its family; texts outside a model have the form of `Hermes`.
+
+    Where there is a tokenizer (`arpo_trainer.rollout.native`), a turn is what the model wrote, read by the response
+    template of its family. An endpoint parses calls itself, and hands them over by `write_calls`.
+    """
+
+    name = "native"
+
+
 class Llama3(_ChatTemplate):
     """`<|python_tag|>{"name": ..., "parameters": {...}}`, or only that JSON as the whole turn."""
 

@@ -51,6 +51,7 @@ DELIMITERS = {
     "hermes": r"<\s*/?\s*(?:tool_call|tool_response|tools|think)\b|<\|im_",
     "llama3": r"<\s*/?\s*think\b|<\|(?:python_tag|eot_id|start_header_id|end_header_id)\|>",
 }
+DELIMITERS["native"] = DELIMITERS["hermes"]
 DELIMITERS["websailor"] = DELIMITERS["hermes"].replace("tools", "tools|answer")
 DELIMITERS["deepagent"] = r"<\s*/?\s*(?:tool_call|tool_search|tool_call_result|think)\b"
 DELIMITERS["arpo-tags-reference"] = DELIMITERS["arpo-tags"]

@@ -76,6 +76,7 @@ FUZZED = {
     "arpo-tags": TAGGED,
     "arpo-tags-reference": TAGGED[:300],
     "hermes": turns([*MARK_PIECES, *JSON_PIECES], GOOD_PIECES[:4]),
+    "native": turns([*MARK_PIECES, *JSON_PIECES], GOOD_PIECES[:4]),
     "websailor": turns([*MARK_PIECES, *JSON_PIECES, *ANSWER_PIECES], [*GOOD_PIECES[:4], *ANSWER_PIECES[:1]]),
     "deepagent": turns([*MARK_PIECES, *JSON_PIECES, *SEARCH_PIECES], [*GOOD_PIECES[:4], *SEARCH_PIECES]),
     "llama3": turns([*MARK_PIECES, *JSON_PIECES], [*GOOD_PIECES[:3], *GOOD_PIECES[4:]]),
@@ -150,6 +151,7 @@ CALLED: dict[str, Callable[[str], list[ToolCall]]] = {
     "hermes": lambda text: json_called(text, "<tool_call>", "</tool_call>", "arguments"),
     "deepagent": deepagent_called,
     "llama3": llama_called,
+    "native": lambda text: json_called(text, "<tool_call>", "</tool_call>", "arguments"),
     "websailor": lambda text: json_called(text, "<tool_call>", "</tool_call>", "arguments"),
 }
 
