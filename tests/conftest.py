@@ -45,15 +45,8 @@ LONG = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file's tests in one process, where several run them: their fixtures are made once.
-
-    Those of the sandbox stay together as a whole: they count what the machine has. The order is that of the collection.
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByFile(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
-        def _split_scope(self, nodeid: str) -> str:
-            return "sandbox" if nodeid.startswith("tests/sandbox/") else nodeid.partition("::")[0]
+    """See `ByFile`."""
+    from tests.by_file import ByFile
 
     config.option.loadscopereorder = False
     return ByFile(config, log)
@@ -175,7 +168,24 @@ def tiny_llama(vocabulary: int, seed: int = 0) -> Any:
 
 @pytest.fixture(scope="session")
 def tiny_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model that has learned to write the tags and to call the tool: a folder."""
+    """A tiny model that has learned to write the tags and to call the tool: a folder.
+
+    Where several processes run the tests, one of them trains it for all.
+    """
+    from filelock import FileLock
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "tiny-policy"
+    with FileLock(f"{folder}.lock", timeout=300):
+        if not folder.exists():
+            made = tmp_path_factory.mktemp("tiny-policy")
+            train_tiny_policy(tokenizer, made)
+            made.rename(folder)
+    return folder
+
+
+def train_tiny_policy(tokenizer: Any, folder: Path) -> None:
+    """Teach a tiny model with solved tasks, and write it and its tokenizer into a folder."""
     from arpo_trainer.run.sft_run import cold_start, demonstrations
 
     env = gym.make("arpo/Arithmetic-v0", level=3)
@@ -183,11 +193,9 @@ def tiny_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPat
     examples = list(demonstrations(env, env.tasks, tokenizer, 16, tool_share=0.8))  # type: ignore[arg-type]
     env.close()
     model = tiny_llama(len(tokenizer), seed=2)  # one whose trees branch where tests want to see it
-    folder = tmp_path_factory.mktemp("tiny-policy")
     cold_start(model, tokenizer, examples, folder, epochs=24, batch_size=8, learning_rate=2e-2, bf16=False)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """A process with one thread that makes training runs, one after another, and ends when its parent ends.
 
-The function that trains is given by the caller and has to be importable, since the process starts from nothing (spawn).
-Imports take as long as a small run, so a process makes several. What a run prints goes to output.txt in its folder.
+The function that trains is given by the caller and has to be importable: the process is a fork of a server that has
+imported PyTorch and what a run needs, which takes as long as a small run. A process makes several runs, too. What a run
+prints goes to output.txt in its folder.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _VARIABLES = {
 }
 _RUNS = 20  # of one process, so that what a run leaves in memory does not add up
 _PATIENCE = 10.0  # seconds
-_SPAWN = multiprocessing.get_context("spawn")
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["benchmarks.laboratory.grid_training"])
 
 
 class RunProcess:
@@ -51,8 +53,8 @@ class RunProcess:
     """
 
     def __init__(self, run: TrainingRun) -> None:
-        self._pipe, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=_child, args=(theirs, run), daemon=True)
+        self._pipe, theirs = _FORKS.Pipe()
+        self._process = _FORKS.Process(target=_child, args=(theirs, run), daemon=True)
         with _one_thread():
             self._process.start()
         theirs.close()  # so that the end of the process is the end of the pipe

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 from benchmarks.laboratory.grid import run_grid
 from benchmarks.laboratory.grid_run import AlgorithmChoice, GridRun, parse_algorithm
 from benchmarks.laboratory.run_store import GRID, RUNS, GridPlan, RunStore, check_record, load_comparison, read_records
+from tests import ready_processes
 from tests.laboratory.synthetic_runs import made_up_run, record_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,20 +88,18 @@ def test_half_a_line_is_no_run(tmp_path: Path) -> None:
 
 
 def test_when_the_grid_is_killed_its_runs_end_and_what_is_finished_is_kept(tmp_path: Path) -> None:
-    code = (
+    script = tmp_path.parent / f"{tmp_path.name}.py"
+    script.write_text(
         "from benchmarks.laboratory.grid import run_grid\nfrom tests.laboratory.test_grid import plan_of, never_ends\n"
         f"if __name__ == '__main__':\n    run_grid(plan_of(seeds=2), {str(tmp_path)!r}, never_ends)\n"
     )
-    script = tmp_path.parent / f"{tmp_path.name}.py"
-    script.write_text(code)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([sys.executable, str(script)], cwd=ROOT, env=environment)
+    process = ready_processes.start(str(script), folder=ROOT, said=script.with_suffix(".out"))
     pid, runs = tmp_path / "runs" / "grpo-short-1" / "pid", tmp_path / RUNS
     wait_for(lambda: pid.exists() and pid.read_text() and runs.exists() and read_records(runs))
     with pytest.raises(BlockingIOError, match="another process"):
         RunStore(tmp_path)
     process.kill()
-    process.wait()
+    process.join(60)
     wait_for(lambda: not is_alive(int(pid.read_text())))
     with RunStore(tmp_path) as store:
         assert [spec.seed for spec in store.missing(plan_of(seeds=2).specs())] == [1]
