@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from arpo_trainer.cli.machine_commands import _vllm
+from arpo_trainer.cli.doctor import _vllm
 from arpo_trainer.optional_dependencies import warn_of_vllm
 from envs_registry.install_line import SOURCE, install_line
 

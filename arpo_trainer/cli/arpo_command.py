@@ -19,7 +19,7 @@ app = new_app(
     "Tool-using language agents: environments and training. `arpo --traceback COMMAND` shows where an error came from.",
 )
 _COMMANDS = (
-    ("doctor", "machine_commands:doctor", "show what this machine has and lacks, and how to get it"),
+    ("doctor", "doctor:doctor", "show what this machine has and lacks, or what a model will get"),
     ("data", "task_commands:data", "show or export the tasks of environments, or count what two share"),
     ("play", "task_commands:play", "play an episode in the terminal, by hand or with a model"),
     ("rollout", "play_commands:rollout", "play tasks as trees, record them, and print a summary"),
@@ -37,7 +37,7 @@ _COMMANDS = (
     ("cache", "task_commands:cache", "show, import or export recorded searches, pages and verdicts"),
     (
         "sandbox",
-        "machine_commands:sandbox",
+        "sandbox_commands:sandbox",
         "check the sandbox, list or remove containers, build its image, serve code",
     ),
     ("search", "task_commands:search", "index a corpus, search it, or serve it over HTTP"),

@@ -9,12 +9,14 @@ allocators, NCCL's buffers and Python are not included.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 import yaml
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -28,7 +30,7 @@ from arpo_trainer.validation import check_name
 class ModelShape:
     """The sizes that memory depends on."""
 
-    parameters: int  # all of them; tied ones count once
+    parameters: int  # all of them; tied ones count once, and experts whether a token uses them or not
     trained: int
     largest: int  # parameters of the largest layer, which sharded training gathers
     layers: int
@@ -43,11 +45,18 @@ class ModelShape:
     packable: bool = True  # `why_not_packable`
     proven: bool = False  # whether tests have compared packed rows of its kind with flat ones (`why_not_proven`)
     quantised: bool = False  # whether the checkpoint holds fewer bits than `dtype`, which nothing here counts
+    idle: int = 0  # parameters of the experts that a token does not go through
+    others: tuple[str, ...] = ()  # kinds of layers other than full attention, which are counted as if they were that
 
     @property
     def adapted(self) -> bool:
         """Whether adapters are trained instead of the weights."""
         return self.trained < self.parameters
+
+    @property
+    def active(self) -> int:
+        """Parameters that a token goes through, which its operations grow with."""
+        return self.parameters - self.idle
 
 
 def model_shape(
@@ -61,11 +70,25 @@ def model_shape(
         OSError: the configuration is not available.
         ValueError: transformers does not know the model as a causal language model, or its widths have other names.
     """
+    return shape_of(empty_model(path, trust_remote_code, revision), peft_config)
+
+
+def empty_model(path: str | Path, trust_remote_code: bool = False, revision: str = "main") -> Any:
+    """Return a model of the class that TRL trains, whose weights have shapes and no storage.
+
+    Raises:
+        OSError: the configuration is not available.
+        ValueError: transformers does not know the model as a causal language model.
+    """
     config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code, revision=revision)
+    # TRL loads the class that the configuration names: Qwen3.5 and Gemma 4 then have parts that see
+    named = getattr(transformers, (config.architectures or [""])[0], None)
+    dtype = config.dtype or config.get_text_config().dtype or torch.float32
     # meta tensors have a shape and no storage, so a model of any size can be counted here
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-    return shape_of(model, peft_config)
+        if named is not None:
+            return named._from_config(config, dtype=dtype)
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=trust_remote_code)
 
 
 def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
@@ -103,16 +126,48 @@ def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
         packable=why_not_packable(model) is None,
         proven=why_not_proven(model) is None,
         quantised=bool(getattr(model.config, "quantization_config", None)),
+        idle=_idle(model, config),
+        others=tuple(sorted(set(layer_kinds(config)) - {"full_attention"})),
         **widths,
     )
 
 
+def layer_kinds(config: Any) -> list[str]:
+    """Return what each layer of a text configuration mixes tokens with: "full_attention", "sliding_attention", ..."""
+    kinds = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None)
+    if kinds:
+        return list(kinds)
+    window = getattr(config, "sliding_window", None)
+    return ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers
+
+
+def experts_of(config: Any) -> tuple[int, int]:
+    """Return how many experts a layer has and how many of them a token goes through; (0, 0) if it has none."""
+    names = ("num_experts", "num_local_experts", "n_routed_experts")
+    total = next((int(count) for name in names if (count := getattr(config, name, None))), 0)
+    used = getattr(config, "num_experts_per_tok", None) or getattr(config, "top_k_experts", None) or 0
+    return (total, int(used)) if total and used else (0, 0)
+
+
 def _inner(config: Any) -> int:
-    experts = getattr(config, "num_experts_per_tok", None)
-    if not experts:
+    used = experts_of(config)[1]
+    if not used:
         return int(config.intermediate_size)
     # Qwen's experts have a width of their own; Mixtral's is called as that of a dense layer
-    return int(getattr(config, "moe_intermediate_size", None) or config.intermediate_size) * int(experts)
+    width = int(getattr(config, "moe_intermediate_size", None) or config.intermediate_size)
+    shared = getattr(config, "shared_expert_intermediate_size", None) or 0
+    return width * (used + int(getattr(config, "n_shared_experts", None) or 0)) + int(shared)
+
+
+def _idle(model: Any, config: Any) -> int:
+    total, used = experts_of(config)
+    # transformers keeps the experts of a layer in one tensor, code of others in a list
+    routed = sum(
+        parameter.numel()
+        for name, parameter in model.named_parameters()
+        if ".experts." in name and (parameter.shape[0] == total or re.search(r"\.experts\.\d", name))
+    )
+    return routed * (total - used) // total if total else 0
 
 
 def _count(module: Any) -> int:

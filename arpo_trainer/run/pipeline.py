@@ -371,7 +371,7 @@ def _train(settings: dict[str, Any], speed: ComputeSpeed, processes: int | None)
     on_cpu = not torch.cuda.is_available() and costs.layout.processes == 1
     # waiting for tools and for memory takes longer than is counted
     seen = costs.sampled * (1 + costs.passes) + costs.groups * costs.prompts.mean
-    operations = costs.shape.parameters * (PASS_AND_BACK * costs.computed + PASS * seen)
+    operations = costs.shape.active * (PASS_AND_BACK * costs.computed + PASS * seen)
     return [*rows, *speed.rows(operations, costs.layout.processes, on_cpu)], missing
 
 
@@ -403,7 +403,7 @@ def _eval(settings: dict[str, Any], speed: ComputeSpeed, plan: Plan) -> Any:
         shape = model_shape(resolve_model(str(settings["model"])))
     except (OSError, ValueError) as error:
         return rows, [f"configuration of {settings['model']}, so hours are left out ({str(error).splitlines()[0]})"]
-    return [*rows, *speed.rows(PASS * shape.parameters * answers * room, 1, not torch.cuda.is_available())], []
+    return [*rows, *speed.rows(PASS * shape.active * answers * room, 1, not torch.cuda.is_available())], []
 
 
 def _tasks(played: Any, settings: dict[str, Any]) -> int | None:

@@ -208,7 +208,7 @@ def hours_of(
     except (OSError, ValueError) as error:
         return [], [f"configuration of {run.model}, so hours are left out ({str(error).splitlines()[0]})"]
     on_cpu = args.use_cpu or (not torch.cuda.is_available() and processes == 1)
-    return (speed or ComputeSpeed()).rows(per_parameter * shape.parameters, processes, on_cpu), []
+    return (speed or ComputeSpeed()).rows(per_parameter * shape.active, processes, on_cpu), []
 
 
 def sft_dry_run(

@@ -19,7 +19,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.backends.base import Request
-from arpo_trainer.cli.machine_commands import examine
+from arpo_trainer.cli.doctor import examine
 from benchmarks.gpu import training
 from benchmarks.gpu.policy import make_model, write_policy
 from benchmarks.packing import clock, padded, step, synthetic

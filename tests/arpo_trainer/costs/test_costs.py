@@ -299,6 +299,29 @@ def test_parameters_are_counted_without_weights(tiny_policy: Path, tiny_model: A
     assert shape.parameters == sum(parameter.numel() for parameter in tiny_model.parameters())
 
 
+# kind: settings beside those of a small decoder; of its 8 experts, 16 wide, a token uses 2
+MIXTURES: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {"num_experts": 8, "moe_intermediate_size": 16},
+    "qwen3_5_moe_text": {"num_experts": 8, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16},
+    "mixtral": {"num_local_experts": 8, "intermediate_size": 16},
+    "gpt_oss": {"num_local_experts": 8, "intermediate_size": 16},
+    "glm4_moe": {"n_routed_experts": 8, "moe_intermediate_size": 16, "n_shared_experts": 1, "first_k_dense_replace": 0},
+}
+
+
+@pytest.mark.parametrize("kind", MIXTURES)
+def test_a_mixture_has_all_its_experts_and_computes_the_used_ones(kind: str, tmp_path: Path) -> None:
+    given = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    more = {"head_dim": 16, "vocab_size": 100, "num_experts_per_tok": 2, "model_type": kind, **MIXTURES[kind]}
+    (tmp_path / "config.json").write_text(json.dumps({**given, **more}))
+    shape = model_shape(tmp_path)
+    # three matrices of an expert, and in gpt-oss their biases
+    expert = 3 * 32 * 16 + (2 * 16 + 32) * (kind == "gpt_oss")
+    assert shape.parameters - shape.active == 2 * 6 * expert
+    assert shape.inner == 16 * (2 + (kind in ("qwen3_5_moe_text", "glm4_moe")))
+    assert shape.largest > 8 * expert
+
+
 def test_adapters_are_counted_as_peft_makes_them(tiny_policy: Path, tiny_model: Any) -> None:
     peft = pytest.importorskip("peft")
     lora = peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")

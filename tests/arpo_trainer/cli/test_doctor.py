@@ -1,0 +1,224 @@
+"""`arpo doctor --model`: what a folder's configuration, tokenizer and template say, and what is wrong with others."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trl
+
+from arpo_trainer.cli.arpo_command import main
+
+TEMPLATES = Path(trl.__file__).parent / "chat_templates"
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 5000,
+    "max_position_embeddings": 8192,
+    "dtype": "bfloat16",
+}
+HYBRID = {**LLAMA, "model_type": "qwen3_5_text", "linear_num_key_heads": 2, "linear_num_value_heads": 2}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "full attention": (
+        LLAMA,
+        (
+            r"ok   model +LlamaForCausalLM \(llama\), [\d,]+ parameters, bfloat16",
+            r"ok   attention +4 x full_attention \(sdpa\)",
+            r"ok   packing +packed trees",
+            r"ok   rollouts +continuous",
+            r"ok   context +8,192 tokens$",
+        ),
+    ),
+    "windows": (
+        {**LLAMA, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "sliding_window": 512},
+        (
+            r"ok   attention +4 x sliding_attention, window 512",
+            r"--   packing +padded rows: its attention is cut to a window",
+            r"--   rollouts +padded batches .*sliding_attention.* fix: use_vllm: true",
+        ),
+    ),
+    "a state, and eyes": (
+        {
+            "architectures": ["Qwen3_5ForConditionalGeneration"],
+            "model_type": "qwen3_5",
+            "text_config": HYBRID,
+            "vision_config": {"depth": 1, "hidden_size": 32, "num_heads": 2, "out_hidden_size": 64},
+        },
+        (
+            r"ok   attention +3 x linear_attention, 1 x full_attention",
+            r"--   packing +padded rows: it is no decoder of text alone \(qwen3_5\)",
+            r"--   rollouts +padded batches .*recurrent",
+        ),
+    ),
+    "experts": (
+        {**LLAMA, **EXPERTS, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"},
+        (r"of which a token uses [\d,]+ \(2 of 8 experts\)", r"ok   packing +packed trees"),
+    ),
+    "no proof of packing": (
+        {**LLAMA, "architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "layer_types": ["full_attention"] * 4}
+        | {"sliding_window": None},
+        (r"--   packing +padded rows: .*olmo3 have not been compared.* fix: packing: true",),
+    ),
+    "a stretched context": (
+        {**LLAMA, "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}
+        | {"max_position_embeddings": 32768},
+        (r"ok   context +32,768 tokens, rope scaled \(yarn, 4 x",),
+    ),
+    "a class of nobody": (
+        {**LLAMA, "architectures": ["Mine"]},
+        (r"ok   model +LlamaForCausalLM",),
+    ),
+    "fewer bits": (
+        {**LLAMA, "quantization_config": {"quant_method": "mxfp4"}},
+        (r"--   weights +quantised \(mxfp4\)",),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def written(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def model(written: Path, tmp_path: Path) -> Path:
+    """A folder with the configuration and the tokenizer of a tiny Llama, and no weights."""
+    folder = tmp_path / "m"
+    shutil.copytree(written, folder)
+    configure(folder, LLAMA)
+    return folder
+
+
+def configure(folder: Path, config: dict[str, Any]) -> None:
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def template(folder: Path, text: str) -> None:
+    (folder / "chat_template.jinja").write_text(text, encoding="utf-8")
+
+
+def setting(folder: Path, **values: Any) -> None:
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
+def examined(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit status and the report, with each finding in one line again."""
+    status = main(["doctor", "--model", str(folder)])
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.out + shown.err
+    assert not [line for line in shown.out.splitlines() if len(line) > 80 and "/" not in line]
+    return status, re.sub(r"\n {18}", " ", shown.out)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_a_model_will_get(name: str, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, lines = MODELS[name]
+    configure(model, config)
+    status, report = examined(model, capsys)
+    assert status == 0, report
+    for line in (*lines, r"ok   tokens +a turn ends at .*<\|im_end\|> \(2\)", r"ok   template"):
+        assert re.search(line, report, re.MULTILINE), report
+    if name != "fewer bits":
+        assert re.search(r"--   weights +none in this folder", report)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("qwen3_5_think", (r"ok   template +qwen3_5_think, as TRL has it", r"ok   prefix ")),
+        ("qwen3", (r"ok   template +qwen3, as TRL has it", r"--   prefix +the template writes earlier turns again")),
+        ("phi3", (r"ok   template +phi3, as TRL has it",)),
+    ],
+)
+def test_what_a_template_does(name: str, lines: tuple[str, ...], model: Path, capsys: Any) -> None:
+    template(model, (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
+    status, report = examined(model, capsys)
+    assert status == 0
+    for line in lines:
+        assert re.search(line, report), report
+    template(model, "{% for m in messages %}{{ m.content }}{% endfor %}")
+    assert re.search(r"ok   template +its own", examined(model, capsys)[1])
+
+
+def _without(*names: str) -> Callable[[Path], None]:
+    return lambda folder: [(folder / name).unlink(missing_ok=True) for name in names] and None
+
+
+SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no folder": (shutil.rmtree, r"LACK model +model folder .* does not exist"),
+    "an empty folder": (lambda m: shutil.rmtree(m) or m.mkdir(), r"LACK model .* no config.json \(it holds: nothing\)"),
+    "no configuration": (_without("config.json"), r"LACK model .* no config.json \(it holds: chat_template.jinja, "),
+    "adapters": (
+        lambda m: (m / "config.json").rename(m / "adapter_config.json"),
+        r"LACK model .* to fix: these are adapters",
+    ),
+    "the folder of a run": (
+        lambda m: (m.rename(m.with_name("model")) and m.mkdir()) or m.with_name("model").rename(m / "model"),
+        r"LACK model .* to fix: give \S+/m/model",
+    ),
+    "no JSON": (lambda m: (m / "config.json").write_text("{"), r"LACK model .*not a valid JSON"),
+    "JSON of another kind": (lambda m: configure(m, [1]), r"LACK model "),  # type: ignore[arg-type]
+    "an unknown kind": (lambda m: configure(m, {"model_type": "wxyz"}), r"LACK model .*wxyz.* to fix: see whether"),
+    "wrong widths": (lambda m: configure(m, {**LLAMA, "hidden_size": "wide"}), r"LACK model "),
+    "no head": (
+        lambda m: configure(m, {**LLAMA, "architectures": ["LlamaModel"]}),
+        r"LACK head +LlamaModel predicts no tokens",
+    ),
+    "no tokenizer": (
+        _without("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),
+        r"LACK tokenizer +.* to fix: put tokenizer.json",
+    ),
+    "a broken tokenizer": (lambda m: (m / "tokenizer.json").write_text("{}"), r"LACK tokenizer "),
+    "no end token": (lambda m: setting(m, eos_token=None), r"LACK tokens .*no end token"),
+    "ids without embeddings": (
+        lambda m: configure(m, {**LLAMA, "vocab_size": 100}),
+        r"LACK tokens .* ids up to [\d,]+, and the model embeds 100",
+    ),
+    "no template": (_without("chat_template.jinja"), r"LACK template .*has no chat template"),
+    "a template that raises": (
+        lambda m: template(m, "{{ raise_exception('roles must alternate') }}"),
+        r"LACK template .*does not render a chat \(roles must alternate\)",
+    ),
+    "a template that is none": (lambda m: template(m, "{% for %}"), r"LACK template .*does not render a chat"),
+    "a template that fails at numbers": (lambda m: template(m, "{{ 1 // 0 }}"), r"LACK template .*does not render"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_what_is_wrong_is_a_line_with_its_cure(name: str, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil, line = SPOILED[name]
+    spoil(model)
+    status, report = examined(model, capsys)
+    assert status == 1, report
+    assert re.search(line, report), report
+
+
+def test_a_template_that_fails_on_calls_alone_is_no_fault(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its model gets tags, which need no calls of the template."""
+    text = "{% for m in messages %}{% if m.role == 'tool' %}{{ 1 // 0 }}{% endif %}{{ m.content }}{% endfor %}"
+    template(model, text)
+    status, report = examined(model, capsys)
+    assert status == 0
+    assert re.search(r"--   prefix +not known: the template fails on a tool call", report), report
+
+
+def test_a_hub_id_that_cannot_be_had_is_named(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arpo_trainer.demo_model.offline", lambda: "HF_HUB_OFFLINE is set")
+    status, report = examined(Path("nobody/nothing"), capsys)
+    assert status == 1
+    assert re.search(r"LACK model +model 'nobody/nothing' is not in the cache", report)
