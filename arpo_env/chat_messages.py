@@ -5,24 +5,28 @@
     messages = conversation(env)                         # what the next request sends, with `request_tools(env)`
 
 Everything that plays against an OpenAI-compatible endpoint does it by these functions. With a native protocol, such as
-"hermes", calls are `tool_calls` and results are messages of the role "tool"; otherwise both are text.
+"native" or "hermes", calls are `tool_calls` and results are messages of the role "tool"; otherwise both are text.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from arpo_env.episode import Turn
-from arpo_env.protocols.protocol import NativeProtocol, Protocol
+from arpo_env.protocols.chat_template import Hermes, Llama3
+from arpo_env.protocols.protocol import NativeProtocol, Protocol, ToolCalls, tool_names
 from arpo_env.tools.tool import JsonSchema, usable_schemas
 
 if TYPE_CHECKING:
     from arpo_env.env import ToolEnv
 
 Message = dict[str, Any]
+THOUGHTS = ("reasoning_content", "reasoning")  # fields of a message in which servers return them
 _PICTURES = "The attached pictures of the results above."
 # what a refusal says in lower case: vLLM, llama.cpp, Ollama and OpenRouter, OpenAI, Mistral
 TOOL_REFUSALS = ("tool choice", "--jinja", "support tool", "tools is not", "tools' is not", "function calling is not")
@@ -30,6 +34,27 @@ TOOL_CURE = (
     "Let the endpoint take tools (vLLM: --enable-auto-tool-choice --tool-call-parser NAME; llama.cpp: --jinja), or let "
     "them be called in the text, with protocol=arpo-tags"
 )
+# How families of models write a call, and the parser of each in vLLM: the beginning up to a tool's NAME, and an end.
+# Marks that are special tokens are optional where the rest says enough: servers leave them out of a text.
+CALL_FORMS = {
+    "qwen3_coder": (r"<function=NAME>", "</function>"),  # Qwen3-Coder, Qwen3.5 and later, Nemotron 3
+    "glm45 (GLM-4.7: glm47)": (r"<tool_call>\s*NAME\s*(?=<arg_key>|</tool_call>)", "</tool_call>"),
+    "openai": (r"to=functions\.NAME(?=[^\w.-]|commentary)", "}"),  # gpt-oss
+    "functiongemma": (r"<start_function_call>call:NAME\{", "}"),
+    "gemma4": (r"\bcall:NAME\{", "}"),
+    "lfm2": (r"<\|tool_call_start\|>\s*\[NAME\(", ")]"),
+    "pythonic (LFM2: lfm2, Llama 4: llama4_pythonic)": (r"\A\s*\[NAME\(", ")]"),
+    "muse_glimmer": (r'<atem:invoke name="(?:[\w-]{1,64}\.)?NAME">', "</atem:invoke>"),
+    "deepseek_v3 (V3.1: deepseek_v31)": (
+        r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?NAME(?=\s|<)",
+        "<｜tool▁call▁end｜>",
+    ),
+    "mistral": (r'\[TOOL_CALLS\]\s*(?:\[\s*\{\s*"name":\s*")?NAME(?=["\[{])', "}"),
+    "kimi_k2": (r"functions\.NAME:\d+(?:<\|tool_call_argument_begin\|>)?\s*\{", "}"),
+    "minimax_m2": (r'<invoke name="NAME">', "</invoke>"),
+}
+_READ_HERE = {"hermes": Hermes(), "llama3_json": Llama3()}  # the forms that a protocol of ours reads, by vLLM's parser
+_QUOTED = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 
 def request_tools(env: ToolEnv) -> list[JsonSchema]:
@@ -50,14 +75,14 @@ def reply_message(given: Any) -> Message:
         raise TypeError("tool_calls is no list of calls of functions")
     if not isinstance(given.get("content"), str | list | None):
         raise TypeError("content is no text")
-    kept = {name: given[name] for name in ("reasoning_content", "reasoning") if isinstance(given.get(name), str)}
+    kept = {name: given[name] for name in THOUGHTS if isinstance(given.get(name), str)}
     return {"role": "assistant", "content": content, **kept, **({"tool_calls": calls} if calls else {})}
 
 
 def turn_text(message: Mapping[str, Any], protocol: Protocol) -> str:
     """Return an assistant's message as the turn that the protocol parses: thoughts, text, calls."""
     text = text_of(message.get("content"))
-    thought = message.get("reasoning_content") or message.get("reasoning") or ""
+    thought = next((message[name] for name in THOUGHTS if message.get(name)), "")
     if thought and "</think>" not in text:
         text = f"<think>{thought}</think>{text}"
     functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
@@ -65,6 +90,34 @@ def turn_text(message: Mapping[str, Any], protocol: Protocol) -> str:
         return text
     calls = [(each.get("name"), each.get("arguments")) for each in functions]
     return cast("NativeProtocol", protocol).write_calls(text, calls)
+
+
+def unparsed_call(text: str, tools: Sequence[JsonSchema], protocol: Protocol) -> str:
+    """Return vLLM's name for the parser of a call that a turn's text holds and the protocol does not read; "" if none.
+
+    A call is whole, of one of the tools, and outside of thoughts and quoted code. What a model writes badly is its own
+    fault, and the server's parser leaves that in the text, too.
+    """
+    if isinstance(protocol.parse(text, tools), ToolCalls):
+        return ""
+    names = frozenset(tool_names(tools))
+    shown = _QUOTED.sub("", text.rpartition("</think>")[2].partition("<think>")[0])
+    for parser, reader in _READ_HERE.items():
+        read = None if isinstance(protocol, type(reader)) else reader.read_calls(shown)
+        if read and names.issuperset(name for name, _ in read[1]):
+            return parser
+    for parser, (pattern, end) in _call_patterns(names).items():
+        found = pattern.search(shown)
+        if found and shown.find(end, found.end()) >= 0:
+            return parser
+    return ""
+
+
+@functools.lru_cache(maxsize=64)
+def _call_patterns(names: frozenset[str]) -> dict[str, tuple[re.Pattern[str], str]]:
+    """Return the forms of calls of these tools."""
+    name = f"(?:{'|'.join(map(re.escape, sorted(names)))})"
+    return {parser: (re.compile(form.replace("NAME", name)), end) for parser, (form, end) in CALL_FORMS.items()}
 
 
 def text_of(content: Any) -> str:

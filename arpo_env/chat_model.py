@@ -23,9 +23,9 @@ _OPENAI = "https://api.openai.com/v1"
 # Some chat templates open the thought in the prompt, so that the reply has only its end.
 _THOUGHT = re.compile(r"\A\s*<think>.*?(</think>|\Z)|\A.*</think>", re.DOTALL)
 _CURES = {
-    401: "Set OPENAI_API_KEY to a key of that server",
-    403: "Set OPENAI_API_KEY to a key that may use this model",
-    404: "Set OPENAI_BASE_URL to the address that ends in /v1, and look at /models there for the model's name",
+    401: "Set OPENAI_API_KEY, or api_key=, to a key of that server",
+    403: "Set OPENAI_API_KEY, or api_key=, to a key that may use this model",
+    404: "OPENAI_BASE_URL or base_url= ends in /v1 as a rule; the names of the models are at /models there",
 }
 
 
@@ -43,14 +43,23 @@ class ModelServer:
         secrets = (self._key,) if self._key else ()
         self._http = Http(f"{kind} {model}", **{"timeout": 120.0, "cures": _CURES, "secrets": secrets, **limits})
 
+    @property
+    def lacking_key(self) -> str:
+        """What to do about a key that is missing, "" if none is."""
+        cure = "OpenAI needs a key: set OPENAI_API_KEY, or OPENAI_BASE_URL (base_url=) to the address of another server"
+        return cure if not self._key and self.base_url == _OPENAI else ""
+
     async def post(self, endpoint: str, body: Mapping[str, Any]) -> Reply:
         """Send a request; `endpoint` is as in "/chat/completions"."""
         # Checked only when a request is made, so that a replay needs no key.
-        if not self._key and self.base_url == _OPENAI:
-            message = "OpenAI needs a key: set OPENAI_API_KEY, or OPENAI_BASE_URL to the address of another server"
-            raise ServiceError(self._http.service, message)
+        if self.lacking_key:
+            raise ServiceError(self._http.service, self.lacking_key)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         return await self._http.request("POST", f"{self.base_url}{endpoint}", json=body, headers=headers)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
 
 
 class ChatModel(ModelServer):

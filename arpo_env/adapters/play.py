@@ -4,8 +4,8 @@
     print([each.reward for each in played])
 
 Frameworks that own the endpoint (rLLM, ART, Agent Lightning, AReaL, slime) call `aplay` as their agent:
-docs/adapters/recipes.md. Tools are called as the environment's protocol says: natively ("hermes", "llama3": `tools` in
-the request, `tool_calls` in the reply) or by tags in the text ("arpo-tags": stop strings in the request).
+docs/adapters/recipes.md. Tools are called as the environment's protocol says: natively ("native", "hermes", "llama3":
+`tools` in the request, `tool_calls` in the reply) or by tags in the text ("arpo-tags": stop strings in the request).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,20 +22,25 @@ from typing import Any, cast, overload
 import gymnasium
 
 from arpo_env.adapters.chat_episode import ChatEpisode, check_one_conversation
-from arpo_env.chat_messages import TOOL_CURE, TOOL_REFUSALS, Message, reply_message, turn_messages
+from arpo_env.chat_messages import (
+    THOUGHTS,
+    TOOL_CURE,
+    TOOL_REFUSALS,
+    Message,
+    reply_message,
+    turn_messages,
+    turn_text,
+    unparsed_call,
+)
+from arpo_env.chat_model import ModelServer
 from arpo_env.env import ToolEnv
 from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run
-from arpo_env.net import Http, Reply, checked_address
+from arpo_env.net import Reply
+from arpo_env.protocols.protocol import Protocol
 from arpo_env.registration import EnvFactory, without_checks
 from envs_registry import Task
 
-_OPENAI = "https://api.openai.com/v1"
-_CURES = {
-    401: "Set OPENAI_API_KEY, or api_key=, to a key of that endpoint",
-    403: "Set OPENAI_API_KEY, or api_key=, to a key that may use this model",
-    404: "base_url= ends in /v1 as a rule; the names of the models are at /models there",
-}
 # as OpenAI, vLLM, SGLang, llama.cpp and TGI say it
 _CONTEXT_FULL = re.compile(
     r"context[ _-]?(length|size|window)|longer than the (maximum|model)|maximum (model|input|sequence) length"
@@ -47,10 +51,19 @@ _CONTEXT_FULL = re.compile(
 _BROKEN_OFF = ("abort", "aborted", "error", "insufficient_system_resource")
 _MOST_STOPS = 4  # OpenAI accepts no more; the text is cut at the others here
 _MOST_BYTES = 64_000_000  # token ids and log-probabilities of a long context are long
+_SHOWN = 200  # characters of a text in an error
 
 
 class ContextFull(ServiceError):
     """Raised when the endpoint refuses a request because it does not fit into the model's context."""
+
+
+class ToolsNotServed(ServiceError):
+    """Raised when an endpoint refuses tools, or returns their calls as text: it has to be started differently."""
+
+
+# Address and model of the endpoints that have parsed a call: what their models write otherwise is their own fault.
+_parsing: set[tuple[str, str]] = set()
 
 
 @dataclass
@@ -76,7 +89,7 @@ class ChatTurn:
     choice: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
-class ChatEndpoint:
+class ChatEndpoint(ModelServer):
     """A policy behind an endpoint. May be shared by many episodes, threads and event loops.
 
     What the model wrote, however bad, is a turn. An answer that is none (no choices, tool calls that are no list, a
@@ -102,28 +115,22 @@ class ChatEndpoint:
         retries: int = 3,
         connections: int = 16,
     ) -> None:
-        service = f"endpoint of {model}"
-        address = checked_address(service, base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI)
-        key = api_key or os.environ.get("OPENAI_API_KEY") or ""
-        if not key and address == _OPENAI:
-            raise ValueError("OpenAI needs a key: set OPENAI_API_KEY, or base_url= to the address of another endpoint")
-        self._url = f"{address}/chat/completions"
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        limits = {"timeout": timeout, "max_bytes": _MOST_BYTES, "retries": retries, "connections": connections}
+        super().__init__("endpoint of", model, base_url, api_key, **limits)
+        if self.lacking_key:
+            raise ValueError(self.lacking_key)
         self._fields = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self._fields |= {"logprobs": True, "return_token_ids": True} if token_ids else {}
         self._extra = dict(extra or {})
-        self._http = Http(
-            service,
-            timeout=timeout,
-            max_bytes=_MOST_BYTES,
-            retries=retries,
-            cures=_CURES,
-            connections=connections,
-            secrets=(key,) if key else (),
-        )
+        self._thoughts = ""  # the field of a message in which the endpoint returns them
 
     async def turn(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = (), stop: Sequence[str] = (), **fields: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] = (),
+        stop: Sequence[str] = (),
+        protocol: Protocol | None = None,
+        **fields: Any,
     ) -> ChatTurn:
         """Return the next turn of a conversation.
 
@@ -132,32 +139,58 @@ class ChatEndpoint:
             tools: schemas of the tools; empty if there are none, or they are called by tags.
             stop: strings that end the turn; the text is cut after the first one, also if the endpoint ignores them.
                 One that the endpoint cut off and names (vLLM) is put back.
+            protocol: what reads calls that the endpoint leaves in the text; None if nobody looks for any.
             fields: more fields of this request.
 
         Raises:
             ContextFull: the request does not fit into the model's context.
+            ToolsNotServed: the endpoint refuses tools; or it has parsed no call so far, and the text has one that the
+                protocol does not read.
             ServiceError: there is no usable reply.
         """
-        body = {"messages": list(messages), "tools": list(tools) or None, "stop": list(stop[:_MOST_STOPS]) or None}
+        # the last message of all may be one that the model goes on with
+        sent = [*map(self._thoughts_apart, messages[:-1]), *messages[-1:]]
+        body = {"messages": sent, "tools": list(tools) or None, "stop": list(stop[:_MOST_STOPS]) or None}
         body |= self._fields | fields | self._extra
         body = {name: value for name, value in body.items() if value is not None}
         try:
-            reply = await self._http.request("POST", self._url, json=body, headers=self._headers)
+            reply = await self.post("/chat/completions", body)
         except ServiceError as error:
             said = str(error).removeprefix(f"{error.service}: ")
             if error.status in (400, 413, 422) and _CONTEXT_FULL.search(said):
                 raise ContextFull(error.service, said, error.status) from error
             if tools and error.status and any(words in said.lower() for words in TOOL_REFUSALS):
-                raise ServiceError(error.service, f"{said}. {TOOL_CURE}", error.status) from error
+                raise ToolsNotServed(error.service, f"{said}. {TOOL_CURE}", error.status) from error
             raise
         try:
-            return _turn(reply.json(), stop)
+            turn = _turn(reply.json(), stop)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise _unusable(reply, error) from error
+        self._thoughts = next((name for name in THOUGHTS if turn.message.get(name)), self._thoughts)
+        if tools and protocol is not None:
+            self._check_parsed(turn, tools, protocol)
+        return turn
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
+    def _thoughts_apart(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a message with the thoughts where the endpoint had them; templates differ in how they write them."""
+        text = message["content"]
+        if self._thoughts and message["role"] == "assistant" and isinstance(text, str):
+            thought, closed, rest = text.removeprefix("<think>").partition("</think>")
+            if closed and text.startswith("<think>"):
+                return {**message, self._thoughts: thought, "content": rest}
+        return message
+
+    def _check_parsed(self, turn: ChatTurn, tools: Sequence[Any], protocol: Protocol) -> None:
+        server = self.base_url, self.model
+        if turn.message.get("tool_calls"):
+            _parsing.add(server)
+        if turn.finish_reason == "length" or server in _parsing:
+            return
+        text = turn_text(turn.message, protocol)
+        if parser := unparsed_call(text, tools, protocol):
+            shown = json.dumps(text[-_SHOWN:], ensure_ascii=False)
+            cure = TOOL_CURE.replace("NAME", parser)
+            raise ToolsNotServed(self._http.service, f"left a call in the text, and has parsed none: {shown}. {cure}")
 
 
 def _turn(answer: Any, stop: Sequence[str]) -> ChatTurn:
@@ -374,7 +407,8 @@ class _Player:
         played, episode = self.played, self.episode
         fields = _IN_PLACE if self.in_place and played.turns else {}
         try:
-            turn = await self.endpoint.turn(played.messages, episode.tools, episode.stop, **fields)
+            protocol = episode.env.protocol
+            turn = await self.endpoint.turn(played.messages, episode.tools, episode.stop, protocol, **fields)
         except ContextFull:
             if not played.turns:  # the policy has not written anything yet, so this is not its fault
                 raise

@@ -28,6 +28,10 @@ class GenerationError(RuntimeError):
     """Raised when the model fails. It ends the rollout, unlike a failure of an environment."""
 
 
+class ServerSetupError(GenerationError):
+    """Raised when a server has to be started differently; trying again is of no use."""
+
+
 @dataclass(frozen=True)
 class Request:
     """One turn to generate.

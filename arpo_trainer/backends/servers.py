@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from arpo_env.adapters.chat_episode import close_tag
-from arpo_env.adapters.play import ChatEndpoint, ChatTurn
+from arpo_env.adapters.play import ChatEndpoint, ChatTurn, ToolsNotServed
 from arpo_env.chat_messages import turn_text
 from arpo_env.errors import ServiceError
 from arpo_env.net import RETRIED, checked_address, redact, redact_logs, retry_after, strip_credentials
@@ -33,6 +33,7 @@ from arpo_trainer.backends.base import (
     GenerationError,
     OnWindow,
     Request,
+    ServerSetupError,
     check_request,
 )
 from arpo_trainer.tree import Stopwatch
@@ -628,6 +629,7 @@ class EndpointBackend:
 
         Raises:
             ValueError: also if there are no messages.
+            ServerSetupError: the endpoint takes no tools, or does not parse calls.
             GenerationError: the endpoint refused, or did not answer in time.
         """
         check_request(request)
@@ -635,8 +637,12 @@ class EndpointBackend:
             raise ValueError("a chat endpoint needs messages, and the request has none")
         try:
             with self.time.running():
-                turn = await self._endpoint.turn(request.messages, request.tools, request.stop, **self._fields(request))
+                turn = await self._endpoint.turn(
+                    request.messages, request.tools, request.stop, request.protocol, **self._fields(request)
+                )
             made = self._generation(request, turn)
+        except ToolsNotServed as error:
+            raise ServerSetupError(str(error)) from error
         except ServiceError as error:
             raise GenerationError(self._with_cure(error)) from error
         EntropyWindow(request.window, on_window).tell(made.entropies, last=True)

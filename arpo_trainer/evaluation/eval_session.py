@@ -26,7 +26,7 @@ from arpo_env.cache import Cache
 from arpo_env.event_loop import run
 from arpo_env.net import strip_credentials
 from arpo_env.search.search_backend import search_price
-from arpo_trainer.backends.base import Backend, GenerationError
+from arpo_trainer.backends.base import Backend, GenerationError, ServerSetupError
 from arpo_trainer.costs.estimate import search_backend
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.evaluation import eval_settings
@@ -100,8 +100,8 @@ class EvalRunner:
         What fails in an environment, and single failures of the model, are stored with the unit.
 
         Raises:
-            GenerationError: the model failed `FAILURES_IN_A_ROW` times without a success in between. These units are
-                not stored, so that a resumed run plays them.
+            GenerationError: the model failed `FAILURES_IN_A_ROW` times without a success in between, or once if its
+                server has to be started differently. These units are not stored, so that a resumed run plays them.
         """
         limits = ConcurrencyLimits({"trajectory": max(self.concurrency, self.per_unit), **self.limits})
         contexts = {label: rollout_context(engine, limits) for label, engine in self.engines.items()}
@@ -152,11 +152,13 @@ class EvalRunner:
     def _model_failed(self, unit: Unit, tree: RolloutTree, error: GenerationError) -> None:
         logger.warning("the model failed for %s of %s: %s", unit.key.task, unit.key.env, error)
         self._failed.append((unit, tree))
-        if len(self._failed) >= FAILURES_IN_A_ROW:
+        final = isinstance(error, ServerSetupError)
+        if final or len(self._failed) >= FAILURES_IN_A_ROW:
             self._failed = []
-            raise GenerationError(
-                f"the model {unit.key.model} failed {FAILURES_IN_A_ROW} times in a row; the last error: {error}. What "
-                "was scored is stored: mend the cause, and go on with --resume"
+            failed = "failed" if final else f"failed {FAILURES_IN_A_ROW} times in a row; the last error"
+            raise type(error)(
+                f"the model {unit.key.model} {failed}: {error}. What was scored is stored: mend the cause, and go on "
+                "with --resume"
             ) from error
 
 
