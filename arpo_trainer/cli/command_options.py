@@ -154,7 +154,8 @@ class ModelOptions:
         model: folders or hub ids; an output folder of training: its checkpoints; of a served model only the tokenizer
         vllm: generate with vLLM in this process
         vllm_server: generate on vLLM servers at these addresses
-        endpoint: generate on an OpenAI-compatible endpoint at this address
+        endpoint: generate on an OpenAI-compatible endpoint at this address; with --env-set protocol=native its model
+            calls tools as it learned to, not by ARPO's tags
         endpoint_model: names at the endpoint
     """
 
