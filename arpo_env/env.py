@@ -41,16 +41,8 @@ from arpo_env.protocols.protocol import Language, Protocol, Style
 from arpo_env.registration import EnvFactory
 from arpo_env.rewards import Rewards, grade_episode
 from arpo_env.services import Services
+from arpo_env.tools import toolbox
 from arpo_env.tools.tool import usable_tools
-from arpo_env.tools.toolbox import (
-    Toolbox,
-    ToolName,
-    chosen_tools,
-    close_tools,
-    fork_tools,
-    reset_tools,
-    seed_tools,
-)
 from envs_registry import EnvSpec, Task, TaskSource, get_spec, load_source
 from envs_registry.nearest_name import nearest_hint
 from envs_registry.sources import GENERATORS, UnknownOptionError
@@ -168,7 +160,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         limit: int | None = None,
         shuffle: bool = False,
         seed: int = 0,
-        tools: Sequence[ToolName] | None = None,
+        tools: Sequence[toolbox.ToolName] | None = None,
         protocol: str | Protocol | None = None,
         language: Language | None = None,
         prompt: Style = "short",
@@ -200,8 +192,8 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         tool_timeout = spec.tool_timeout if tool_timeout is None else tool_timeout
         if not isinstance(tool_timeout, int | float) or not 0 < tool_timeout < float("inf"):
             raise ValueError(f"tool_timeout must be a positive finite number, got {tool_timeout!r}")
-        chosen = chosen_tools(tools, spec, with_files, self.services)
-        self._toolbox = Toolbox(chosen, tool_timeout, sandbox, self.services, self.tasks)
+        chosen = toolbox.chosen_tools(tools, spec, with_files, self.services)
+        self._toolbox = toolbox.Toolbox(chosen, tool_timeout, sandbox, self.services, self.tasks)
         self.tools = self._toolbox.make()
         self.schemas = [tool.schema for tool in self.tools.values()]
         self.folding = make_folding(folds, self.schemas, self.services.chat("fold_model"))
@@ -280,8 +272,8 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         check_task(task)
         # There is no episode until every tool is reset: after a failure `step` raises instead of going on.
         self._episode = None
-        seed_tools(self.tools.values(), seed, lambda: int(self.np_random.integers(2**32)))
-        await reset_tools(self.tools.values(), task)
+        toolbox.seed_tools(self.tools.values(), seed, lambda: int(self.np_random.integers(2**32)))
+        await toolbox.reset_tools(self.tools.values(), task)
         self._episode = Episode(task)
         return task.question, {
             "task": task,
@@ -314,7 +306,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         """
         episode = self.episode
         copies = []
-        for tools in await fork_tools(self.tools, n):
+        for tools in await toolbox.fork_tools(self.tools, n):
             twin = self._twin()
             # With one generator for all, the tasks of one copy would depend on the resets of the others.
             twin._np_random = copy.deepcopy(self._np_random)
@@ -325,7 +317,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
     async def aclose(self) -> None:
         """Asynchronous `close`."""
         self._episode = None
-        await close_tools(self.tools.values())
+        await toolbox.close_tools(self.tools.values())
 
     # for rollout engines
 

@@ -11,19 +11,8 @@ import re
 from collections import Counter
 from functools import lru_cache
 
+from arpo_env.grading import math_formulas
 from arpo_env.grading.answer_text import prepare
-from arpo_env.grading.math_formulas import (
-    LONGEST,
-    NAME_LIST,
-    Shape,
-    Unreadable,
-    is_too_expensive,
-    leaves,
-    named_parts,
-    names_in,
-    read_expression,
-    read_shape,
-)
 from arpo_env.grading.math_values import (
     BASES,
     COUNTED,
@@ -164,8 +153,8 @@ def _asked_for(question: str) -> tuple[str, frozenset[str], str, frozenset[str]]
 def is_sum(text: str) -> bool:
     """Return whether a formula is a sum, not a product."""
     try:
-        return read_expression(text).name == "+"
-    except Unreadable:
+        return math_formulas.read_expression(text).name == "+"
+    except math_formulas.Unreadable:
         return False
 
 
@@ -214,13 +203,13 @@ def in_asked_order(answer: str, gold: str, question: str) -> tuple[str, str]:
     Names of the gold answer count before those of the question. Without either, the names are in alphabetical order.
     Answers without names are kept.
     """
-    mine, wanted = named_parts(answer), named_parts(gold)
+    mine, wanted = math_formulas.named_parts(answer), math_formulas.named_parts(gold)
     if wanted and (not mine or mine.keys() == wanted.keys()):
         return (_tuple(mine, list(wanted)) if mine else answer), _tuple(wanted, list(wanted))
     order = _asked_names(sorted(mine), question) if mine and not wanted else []
-    shape = read_shape(gold)
+    shape = math_formulas.read_shape(gold)
     pairs = re.split(r"\s*(?<![A-Za-z\\])or(?![A-Za-z])\s*|或|;\s*", answer)
-    if shape.kind in ("list", "set") and pairs[1:] and all(map(named_parts, pairs)):
+    if shape.kind in ("list", "set") and pairs[1:] and all(map(math_formulas.named_parts, pairs)):
         return ", ".join(in_asked_order(pair, "(0, 0)", question)[0] for pair in pairs), gold
     if not order and mine and shape.kind != "list" and not wanted:
         order = sorted(mine, key=lambda name: name.lstrip("\\"))
@@ -233,7 +222,7 @@ def _tuple(parts: dict[str, str], order: list[str]) -> str:
 
 def _asked_names(names: list[str], question: str) -> list[str]:
     """Return names in the order in which the question lists them last; [] if it does not."""
-    lists = [names_in(match[0]) for match in NAME_LIST.finditer(prepare(question))]
+    lists = [math_formulas.names_in(match[0]) for match in math_formulas.NAME_LIST.finditer(prepare(question))]
     same = [listed for listed in lists if sorted(listed) == names]
     return same[-1] if same else []
 
@@ -254,13 +243,15 @@ _NUMBERS = re.compile(
 
 def is_copied(answer: str, gold: str, question: str) -> bool:
     """Return whether a prepared answer that may equal a gold formula is a formula or a number of the question."""
-    if not question or not answer or len(answer) > LONGEST or is_too_expensive(answer):
+    if not question or not answer or len(answer) > math_formulas.LONGEST or math_formulas.is_too_expensive(answer):
         return False
     number = as_value(answer)
     # an integer of the question is copied if the gold answer is a formula
     if number is not None and number.form == "integer" and as_value(gold) is None:
         return any(number.number == other.number for other in _numbers(question))
-    if (shape := read_shape(answer)).marks == ("or",) and all(item.kind == "relation" for item in shape.items):
+    if (shape := math_formulas.read_shape(answer)).marks == ("or",) and all(
+        item.kind == "relation" for item in shape.items
+    ):
         return is_in_question(answer, question)  # "x < 0 or x > 4" solves what it may have the numbers of
     found, wanted = _leaves(answer), _leaves(gold)
     return any(
@@ -323,20 +314,20 @@ def _formulas(question: str) -> tuple[Counter[str], ...]:
     # without typeset formulas, the text between words may be one
     typeset = [next(filter(None, match.groups())) for match in _TYPESET.finditer(question)]
     pieces = typeset or _BETWEEN.split(question)
-    found = [_leaves(prepare(piece)) for piece in pieces if len(piece) <= 4 * LONGEST]
+    found = [_leaves(prepare(piece)) for piece in pieces if len(piece) <= 4 * math_formulas.LONGEST]
     return tuple(each for each in found if each.total() >= 2)
 
 
 @lru_cache(maxsize=2048)
 def _leaves(text: str) -> Counter[str]:
     """Count the numbers and letters of a prepared text; empty if it cannot be parsed."""
-    return Counter(_shape_leaves(read_shape(text)))
+    return Counter(_shape_leaves(math_formulas.read_shape(text)))
 
 
-def _shape_leaves(shape: Shape) -> list[str]:
+def _shape_leaves(shape: math_formulas.Shape) -> list[str]:
     if shape.kind != "formula":
         return [leaf for item in shape.items for leaf in _shape_leaves(item)]
     try:
-        return leaves(read_expression(shape.text))
-    except (Unreadable, RecursionError):
+        return math_formulas.leaves(math_formulas.read_expression(shape.text))
+    except (math_formulas.Unreadable, RecursionError):
         return []

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
+from arpo_env.grading import qa_values
 from arpo_env.grading.answer_text import prepare, read_letter, read_options
 from arpo_env.grading.grader import Grader, Score
 from arpo_env.grading.math_formulas import Node, Unreadable, equation_sides, is_too_expensive, read_expression, symbols
@@ -71,15 +72,6 @@ from arpo_env.grading.qa_tokens import (
     same_chinese_name,
     tokens,
     without_roman,
-)
-from arpo_env.grading.qa_values import (
-    QUALIFIERS,
-    bare_number,
-    date_agrees,
-    is_time,
-    same_amount,
-    same_in_other_unit,
-    units_in,
 )
 from arpo_env.grading.words import listed, word_set
 from envs_registry import Task
@@ -227,19 +219,19 @@ def _answer_forms(answer: str, gold: Sequence[str], asked: QuestionWords) -> Ite
     """Yield the readings of an answer: unchanged, without its frame, and without words of the question."""
     closed, fillers = asked.closed(gold), asked.fillers(gold)
     measured = any("|" in word for word in tokens(without_frame(answer)))
-    units = units_in(asked.text) if measured else ()
+    units = qa_values.units_in(asked.text) if measured else ()
     for text in _texts(without_frame(answer), asked):
         words = tokens(text)
         yield tuple(words)
         core = asked.core(words, fillers, closed)
         yield tuple(core)
         yield tuple(without_roman(core))
-        yield tuple(bare_number(word, units) for word in core)
+        yield tuple(qa_values.bare_number(word, units) for word in core)
         if core[:1] == ["about"] and (_ROUGHLY.search(asked.text) or core[-1].endswith("|%")):
-            yield from (tuple(core[1:]), tuple(bare_number(word, units) for word in core[1:]))
+            yield from (tuple(core[1:]), tuple(qa_values.bare_number(word, units) for word in core[1:]))
         # an amount that is told twice: "8 kilometers (5 miles)", "five (5)"
         core = [word for word in core[:1] + core[1:] if word != "about" or word == core[0]]
-        if len(core) == 2 and "(" in text and (same_in_other_unit(*core) or core[0] == core[1]):
+        if len(core) == 2 and "(" in text and (qa_values.same_in_other_unit(*core) or core[0] == core[1]):
             yield (core[0],)
             yield (core[1],)
 
@@ -278,7 +270,7 @@ def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
         texts += [match[1], *(part for part, of in (match.groups(), match.groups()[::-1]) if is_acronym(part, of))]
         texts += [match[2]] if is_acronym(match[2], match[1]) or is_acronym(match[1], match[2]) else []
     measured = any("|" in word for word in tokens(gold))
-    units = units_in(asked.text) if measured else ()
+    units = qa_values.units_in(asked.text) if measured else ()
     found: dict[tuple[str, ...], None] = {}
     for text in texts:
         words = tokens(text)
@@ -288,9 +280,9 @@ def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
             and _is_named(words, number, asked)
         ):
             found[tuple(number)] = None  # "Python 3.8" where the question is about Python
-        plain = [word for word in words if word not in QUALIFIERS]
+        plain = [word for word in words if word not in qa_values.QUALIFIERS]
         core = asked.core(plain, asked.gold_fillers(words, text), closed=True)
-        for form in (words, plain, core, [bare_number(word, units) for word in core]):
+        for form in (words, plain, core, [qa_values.bare_number(word, units) for word in core]):
             if any(map(is_content, form)):
                 found[tuple(form)] = None
     return tuple(found)
@@ -321,7 +313,9 @@ def _same(mine: tuple[str, ...], gold: tuple[str, ...]) -> bool:
         return True
     if same_in_other_spelling(mine, gold):
         return True
-    if len(mine) == len(gold) == 1 and (date_agrees(mine[0], gold[0]) or same_amount(mine[0], gold[0])):
+    if len(mine) == len(gold) == 1 and (
+        qa_values.date_agrees(mine[0], gold[0]) or qa_values.same_amount(mine[0], gold[0])
+    ):
         return True
     return is_joined(mine, gold) or initials_stand_for(mine, gold)
 
@@ -737,7 +731,7 @@ def is_fuller_name(words: Sequence[str], gold: Sequence[str], asked: QuestionWor
 
 _LONGEST_SENTENCE = 40  # words of a sentence that tells a value
 _MOST_UNKNOWN = 3  # words of it that are neither grammar nor in the question
-_CHANGING = QUALIFIERS | listed("changing a value")
+_CHANGING = qa_values.QUALIFIERS | listed("changing a value")
 _HARMLESS = word_set("as with all every may can would among")
 _ACCOMPANYING = listed("accompanying")
 _DAYS = re.compile(r"(?:[a-z]*day|christmas|easter|eve|halloween|new|year|holiday)s?")
@@ -767,14 +761,16 @@ def tells_value(answer: str, gold: str, asked: QuestionWords, same: Callable[[st
     if not places or twice or len(words) > _LONGEST_SENTENCE or _NOT_EXACT.search(answer):
         return False
     others = [word for place, word in enumerate(words) if place not in places]
-    if any(is_value([word]) and word not in asked.words and not same_in_other_unit(word, gold) for word in others):
+    if any(
+        is_value([word]) and word not in asked.words and not qa_values.same_in_other_unit(word, gold) for word in others
+    ):
         return False
     known = asked.words | GRAMMAR | _ACCOMPANYING | {word for word in others if is_value([word])}
     known |= FOREIGN if asked.is_foreign else set()
     refused = NEGATIONS | HEDGES | (JOINTS - _HARMLESS) | _CHANGING
     if not refused.isdisjoint(word for word in others if word not in asked.words or word in NEGATIONS):
         return False
-    dated = is_time(gold)
+    dated = qa_values.is_time(gold)
     known |= {"年"} if dated else frozenset()
     roots = {_root(word) for word in asked.words if len(word) > 2} | asked.inflected
     in_question = {word for word in others if not {word, _root(word)}.isdisjoint(asked.words | roots)}

@@ -19,18 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from arpo_env import net
 from arpo_env.event_loop import run_in_daemon_thread
-from arpo_env.net import (
-    Http,
-    RateLimited,
-    RateLimiter,
-    Reply,
-    ServiceError,
-    checked_address,
-    printable_address,
-    with_path,
-    without_login,
-)
 from arpo_env.search.local_search import SUFFIXES, open_local
 from arpo_env.search.search_backend import Hit, RecordedSearch, SearchBackend
 from envs_registry.nearest_name import nearest_hint
@@ -103,7 +93,7 @@ def backend_names() -> list[str]:
 
 
 def _unknown(where: str, name: str) -> Exception:
-    shown = printable_address(where)
+    shown = net.printable_address(where)
     if name in ("http", "https"):  # an address alone does not tell the protocol of the server
         return ValueError(f"put the protocol of the search service before the address, as in search-r1:{shown}")
     # It was meant as a path; a list of backends would not help.
@@ -277,7 +267,7 @@ class ReplyShape:
     marker: str = ""  # a key whose presence in a reply without that list means that nothing was found
     leads: tuple[tuple[str, HitFields], ...] = ()
 
-    def hits(self, reply: Reply, data: Any) -> list[Hit]:
+    def hits(self, reply: net.Reply, data: Any) -> list[Hit]:
         """Return the hits of a reply, whose unpacked JSON is `data`."""
         if not isinstance(data, dict):
             raise reply.fault(f"answered {json_kind(data)}, expected an object with {self._place}")
@@ -290,7 +280,7 @@ class ReplyShape:
         leads = [columns.hit(data[key]) for key, columns in self.leads if isinstance(data.get(key), dict)]
         return [lead for lead in leads if lead.snippet] + with_text(map(self.columns.hit, results))
 
-    def _list(self, reply: Reply, data: dict[str, Any]) -> list[Any]:
+    def _list(self, reply: net.Reply, data: dict[str, Any]) -> list[Any]:
         found: Any = data
         for key in self.path:
             found = found.get(key) if isinstance(found, dict) else None
@@ -379,7 +369,7 @@ class Ddgs(SearchBackend):
     def __init__(self) -> None:
         if not ddgs_is_installed():
             raise ModuleNotFoundError(f"ddgs is not installed: {DDGS_INSTALL}")
-        self._limiter = RateLimiter(_DDGS_PER_SECOND)
+        self._limiter = net.RateLimiter(_DDGS_PER_SECOND)
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Return at most k hits."""
@@ -388,14 +378,14 @@ class Ddgs(SearchBackend):
             return []
         try:
             await self._limiter.acquire(_DDGS_PATIENCE)
-        except RateLimited:
-            raise ServiceError(DDGS, f"too many searches wait for their turn at {_DDGS_PER_SECOND:g}/s") from None
+        except net.RateLimited:
+            raise net.ServiceError(DDGS, f"too many searches wait for their turn at {_DDGS_PER_SECOND:g}/s") from None
         # Nothing can interrupt ddgs, and an ordinary thread would keep the interpreter from exiting.
         work = run_in_daemon_thread(lambda: self._found(line, k), "arpo-ddgs")
         try:
             found = await asyncio.wait_for(asyncio.wrap_future(work), _DDGS_SECONDS)
         except TimeoutError:
-            raise ServiceError(DDGS, f"found nothing within {_DDGS_SECONDS:g} s") from None
+            raise net.ServiceError(DDGS, f"found nothing within {_DDGS_SECONDS:g} s") from None
         return with_text(_DDGS_COLUMNS.hit(result) for result in found if isinstance(result, dict))[:k]
 
     def _found(self, line: str, k: int) -> list[Any]:
@@ -416,7 +406,7 @@ class Ddgs(SearchBackend):
             if isinstance(found, list):
                 return found
             message = f"returned {type(found).__name__}, expected a list"
-        raise ServiceError(DDGS, message)
+        raise net.ServiceError(DDGS, message)
 
 
 def ddgs_is_installed() -> bool:
@@ -662,9 +652,9 @@ def make_provider(
 class _Service(SearchBackend):
     """A service that is asked over HTTP."""
 
-    _http: Http
+    _http: net.Http
 
-    async def _send(self, url: str, request: ProviderRequest) -> Reply:
+    async def _send(self, url: str, request: ProviderRequest) -> net.Reply:
         method = "GET" if request.json is None else "POST"
         return await self._http.request(method, url, params=request.params, json=request.json, headers=request.headers)
 
@@ -683,16 +673,16 @@ class Provider(_Service):
         self._keys = {variable: _key(row, variable) if asked else "" for variable in row.variables}
         if row.base and address is None:  # a service that users run themselves has no official address
             address = _base(row)
-        self._own = None if address is None else checked_address(row.name, address)
-        self._url = row.endpoint if self._own is None else with_path(self._own, row.endpoint)
+        self._own = None if address is None else net.checked_address(row.name, address)
+        self._url = row.endpoint if self._own is None else net.with_path(self._own, row.endpoint)
         pace = row.per_second if per_second is None else per_second
         secrets, cures = tuple(self._keys.values()), {**_cures(row), **row.cures}
-        self._http = Http(row.name, timeout=row.timeout, per_second=pace, secrets=secrets, cures=cures)
+        self._http = net.Http(row.name, timeout=row.timeout, per_second=pace, secrets=secrets, cures=cures)
 
     @property
     def parameters(self) -> dict[str, Any]:  # noqa: D102  (as in the base class)
         # Without the login, as parameters are written into the cache.
-        own = {} if self._own is None else {"address": without_login(self._own)}
+        own = {} if self._own is None else {"address": net.without_login(self._own)}
         return {"language": "by query", **own}
 
     async def search(self, query: str, k: int) -> list[Hit]:
@@ -759,16 +749,16 @@ class Retriever(_Service):
         path, variable = self._protocol.path, self._protocol.key
         if address is None or not address.strip():
             raise ValueError(f'{name} needs an address, as in "{name}:{self._protocol.example}"')
-        base = checked_address(name, address).removesuffix(path)
+        base = net.checked_address(name, address).removesuffix(path)
         if variable and "/" not in base.partition("://")[2]:
             raise ValueError(f"{name} needs an index after the address, as in {self._protocol.example}")
         # For messages and the keys of the cache, where no password may stand.
-        self._url, self._address = with_path(base, path), without_login(base)
+        self._url, self._address = net.with_path(base, path), net.without_login(base)
         key = os.environ.get(variable, "").strip() if variable else ""
         self._headers = {"Authorization": f"ApiKey {key}"} if key else {}
         login = "the login in the address" + (f", or {variable}," if variable else "")
         cures = {401: f"Is {login} right?", 404: f"Is {self._address} the right address?"}
-        self._http = Http(name, cures=cures, secrets=(key,) if key else ())
+        self._http = net.Http(name, cures=cures, secrets=(key,) if key else ())
 
     @property
     def parameters(self) -> dict[str, Any]:  # noqa: D102  (as in the base class)
@@ -782,7 +772,7 @@ class Retriever(_Service):
         reply = await self._send(self._url, ProviderRequest(self._headers, json=self._protocol.body(line, k)))
         return self._hits(reply)[:k]
 
-    def _hits(self, reply: Reply) -> list[Hit]:
+    def _hits(self, reply: net.Reply) -> list[Hit]:
         try:
             found = self._protocol.found(reply.json())
         except ValueError as error:

@@ -21,17 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from arpo_trainer.cli.command_options import (
-    Config,
-    EnvSet,
-    Flag,
-    Recipe,
-    Words,
-    chosen,
-    set_option,
-    write_lines,
-    write_table,
-)
+from arpo_trainer.cli import command_options
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.launch import LaunchFlags, command_line, launch, without_launch_flags
 from arpo_trainer.run.recipes import FOLDERS, check_recipe, read_settings, recipe_names, recipe_summary
@@ -39,9 +29,13 @@ from arpo_trainer.run.recipes import FOLDERS, check_recipe, read_settings, recip
 if TYPE_CHECKING:
     from arpo_trainer.costs.estimate import ComputeSpeed
 
-Set = set_option("settings: max_steps=3 limits.python=4")
-DryRun = Annotated[Flag, Parameter(help="check the settings and estimate tokens, hours and price; loads no weights")]
-Resume = Annotated[Flag, Parameter(help="go on with the folder, from its newest checkpoint if there is one")]
+Set = command_options.set_option("settings: max_steps=3 limits.python=4")
+DryRun = Annotated[
+    command_options.Flag, Parameter(help="check the settings and estimate tokens, hours and price; loads no weights")
+]
+Resume = Annotated[
+    command_options.Flag, Parameter(help="go on with the folder, from its newest checkpoint if there is one")
+]
 Launch = Annotated[LaunchFlags | None, Parameter(name="*")]
 
 
@@ -69,15 +63,15 @@ def recipes() -> None:
     """List the recipes, which `arpo COMMAND --recipe NAME` runs."""
     named = [(command, name) for command in FOLDERS for name in recipe_names(command)]
     rows = [(name, command, recipe_summary(name, command)) for command, name in named]
-    write_table([("RECIPE", "COMMAND", "WHAT IT IS"), *rows])
+    command_options.write_table([("RECIPE", "COMMAND", "WHAT IT IS"), *rows])
 
 
 def train(
     *,
-    recipe: Recipe = None,
-    config: Config = None,
+    recipe: command_options.Recipe = None,
+    config: command_options.Config = None,
     settings: Set = (),  # type: ignore[valid-type]
-    env_set: EnvSet = (),
+    env_set: command_options.EnvSet = (),
     ray: Annotated[str | None, Parameter(help="play rollouts on this Ray cluster: HOST:PORT, or auto")] = None,
     resume: Resume = False,
     dry_run: DryRun = False,
@@ -117,10 +111,10 @@ def _show_plan(
 ) -> int:
     # under a launcher each process makes the estimate, and one prints it
     if os.environ.get("RANK", "0") == "0":
-        write_table(rows)
-        write_lines(f"left out: {note}" for note in notes)
-        write_lines((f"missing here: {lack}" for lack in missing), sys.stderr.write)
-        write_lines((f"refused: {reason}" for reason in refused), sys.stderr.write)
+        command_options.write_table(rows)
+        command_options.write_lines(f"left out: {note}" for note in notes)
+        command_options.write_lines((f"missing here: {lack}" for lack in missing), sys.stderr.write)
+        command_options.write_lines((f"refused: {reason}" for reason in refused), sys.stderr.write)
     return 1 if missing or refused else 0
 
 
@@ -133,7 +127,7 @@ def _checked(launcher: LaunchFlags | None, dry_run: bool) -> LaunchFlags:
 def _source(command: str, recipe: str | None, config: str | None, needed: bool = False) -> Any:
     if recipe:
         check_recipe(recipe, command)
-    return chosen({"--recipe": recipe, "--config": config}, needed)
+    return command_options.chosen({"--recipe": recipe, "--config": config}, needed)
 
 
 def _resume_point(folder: str) -> dict[str, str]:
@@ -145,12 +139,12 @@ def _resume_point(folder: str) -> dict[str, str]:
 
 def sft(
     *,
-    recipe: Recipe = None,
-    config: Config = None,
-    data: Annotated[Words, Parameter(help="files or folders of traces; replaces `data`")] = (),
+    recipe: command_options.Recipe = None,
+    config: command_options.Config = None,
+    data: Annotated[command_options.Words, Parameter(help="files or folders of traces; replaces `data`")] = (),
     to_protocol: Annotated[str | None, Parameter(help="rewrite the traces in this protocol: hermes, llama3")] = None,
     rows_only: Annotated[Path | None, Parameter(help="write the rows as JSONL messages, and train nothing")] = None,
-    strict: Annotated[Flag, Parameter(help="a row that cannot be used is an error")] = False,
+    strict: Annotated[command_options.Flag, Parameter(help="a row that cannot be used is an error")] = False,
     resume: Resume = False,
     settings: Set = (),  # type: ignore[valid-type]
     dry_run: DryRun = False,
@@ -171,7 +165,7 @@ def sft(
     from arpo_trainer.run.arguments import configure_sft
 
     if rows_only:
-        write_table(sft_run.write_rows(configure_sft(given)[0], rows_only).table())
+        command_options.write_table(sft_run.write_rows(configure_sft(given)[0], rows_only).table())
     elif dry_run:
         return _show_plan(*sft_run.sft_dry_run(given, flags.num_processes, (speed or Speed()).read()))
     else:
@@ -181,13 +175,13 @@ def sft(
 
 def dpo(
     *,
-    recipe: Recipe = None,
-    config: Config = None,
-    pairs: Annotated[Words, Parameter(help="files of pairs to learn from; nothing is sampled")] = (),
-    sample_only: Annotated[Flag, Parameter(help="end when the pairs are written")] = False,
+    recipe: command_options.Recipe = None,
+    config: command_options.Config = None,
+    pairs: Annotated[command_options.Words, Parameter(help="files of pairs to learn from; nothing is sampled")] = (),
+    sample_only: Annotated[command_options.Flag, Parameter(help="end when the pairs are written")] = False,
     resume: Resume = False,
     settings: Set = (),  # type: ignore[valid-type]
-    env_set: EnvSet = (),
+    env_set: command_options.EnvSet = (),
     dry_run: DryRun = False,
     speed: Speed | None = None,
     launcher: Launch = None,
@@ -229,9 +223,9 @@ def _sample_alone(folder: str) -> int | None:
 
 def run(
     *,
-    recipe: Recipe = None,
-    config: Config = None,
-    settings: set_option("settings of a stage: train.max_steps=3 output_dir=FOLDER") = (),  # type: ignore[valid-type]
+    recipe: command_options.Recipe = None,
+    config: command_options.Config = None,
+    settings: command_options.set_option("settings of a stage: train.max_steps=3 output_dir=FOLDER") = (),  # type: ignore[valid-type]
     begin: Annotated[str | None, Parameter(name="--from", help="redo this stage and those after it")] = None,
     dry_run: DryRun = False,
     speed: Speed | None = None,

@@ -29,17 +29,7 @@ from arpo_env.search.search_backend import search_price
 from arpo_trainer.backends.base import Backend, GenerationError, ServerSetupError
 from arpo_trainer.costs.estimate import search_backend
 from arpo_trainer.demo_model import resolve_model
-from arpo_trainer.evaluation import eval_settings
-from arpo_trainer.evaluation.episode_store import (
-    FACTS,
-    KIND,
-    ROWS,
-    EpisodeStore,
-    EvalRun,
-    UnitKey,
-    UnitRow,
-    load_eval_run,
-)
+from arpo_trainer.evaluation import episode_store, eval_settings
 from arpo_trainer.evaluation.eval_metrics import usage_of, write_results
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
 from arpo_trainer.evaluation.eval_shard import EvalShard, refuse_other_count
@@ -66,7 +56,7 @@ SECONDS_BETWEEN_LINES = 30.0
 class Unit:
     """One unit to play: its task, the task's position in its environment, and ids that its first turn begins with."""
 
-    key: UnitKey
+    key: episode_store.UnitKey
     task: Task
     index: int
     opening: tuple[int, ...] = ()
@@ -82,11 +72,11 @@ class EvalRunner:
 
     backend: Backend  # generates the turns; the engines use the same
     engines: Mapping[str, Engine]  # by the label of the environment
-    store: EpisodeStore
+    store: episode_store.EpisodeStore
     concurrency: int = 64  # maximum number of trajectories at once
     # maximum number of operations of one kind at once, over all environments; see `ConcurrencyLimits`
     limits: Mapping[str, int] = field(default_factory=dict)
-    on_row: Callable[[UnitRow], object] | None = None  # called with each row after it was stored
+    on_row: Callable[[episode_store.UnitRow], object] | None = None  # called with each row after it was stored
     _failed: list[tuple[Unit, RolloutTree]] = field(default_factory=list)
 
     @property
@@ -320,7 +310,7 @@ def missing_units(
     planned: Sequence[PlannedEnv],
     model: str,
     settings: EvalSettings,
-    store: EpisodeStore,
+    store: episode_store.EpisodeStore,
     repeat_broken: bool = False,
     shard: EvalShard | None = None,
 ) -> list[Unit]:
@@ -347,7 +337,7 @@ def missing_units(
             number = next(numbers)
             if shard is not None and not shard.owns(number):
                 continue
-            key = UnitKey(model, one.label, task.id, sample)
+            key = episode_store.UnitKey(model, one.label, task.id, sample)
             row = store.rows.get(key)
             if row is not None and row.question != task.question:
                 raise ValueError(
@@ -393,7 +383,7 @@ class Progress:
         self._began = self._said = time.monotonic()
         self._terminal = sys.stderr.isatty()
 
-    def add(self, row: UnitRow) -> None:
+    def add(self, row: episode_store.UnitRow) -> None:
         """Count a unit that has just been stored."""
         self.done, self.broken, self.tokens = self.done + 1, self.broken + row.broken, self.tokens + row.generated
         if time.monotonic() - self._said >= (0.5 if self._terminal else SECONDS_BETWEEN_LINES):
@@ -429,7 +419,7 @@ def run_evaluation(
     repeat_broken: bool = False,
     shard: EvalShard | None = None,
     workers: RolloutWorkers | None = None,
-) -> EvalRun:
+) -> episode_store.EvalRun:
     """Play what is missing, and write the results.
 
     Args:
@@ -470,7 +460,7 @@ def run_evaluation(
         if blind and any(one.env.services.show_images for one in planned):  # before weights are loaded
             raise ValueError(UNSEEN.format(model=f"{blind.label!r} (a model of kind {blind.kind!r})"))
         limits = share_limits(settings.limits, planned)
-        store = held.enter_context(EpisodeStore(folder))
+        store = held.enter_context(episode_store.EpisodeStore(folder))
         shard = EvalShard.of(stored) or shard
         facts, played = facts_of(folder, settings, planned, stored, shard), replace(settings, limits=limits)
         missing = {
@@ -490,7 +480,7 @@ def run_evaluation(
                     shown.say(last=True)
         if cache:
             cache.close()
-    return load_eval_run(folder)
+    return episode_store.load_eval_run(folder)
 
 
 def shard_folder(output: str | Path, shard: EvalShard | None) -> Path:
@@ -504,12 +494,12 @@ def shard_folder(output: str | Path, shard: EvalShard | None) -> Path:
         return Path(output)
     refuse_other_count(output, shard)
     folder = shard.folder(output)
-    if (Path(output) / FACTS).is_file() and not folder.exists():
+    if (Path(output) / episode_store.FACTS).is_file() and not folder.exists():
         raise FileExistsError(f"{str(output)!r} holds an evaluation; give shards another folder with --output")
     return folder
 
 
-def broken_share(found: EvalRun) -> float:
+def broken_share(found: episode_store.EvalRun) -> float:
     """Return the share of episodes that have no score because something broke."""
     episodes = [episode for row in found.rows for episode in row.episodes]
     return sum(episode.reward is None for episode in episodes) / len(episodes) if episodes else 0.0
@@ -520,7 +510,7 @@ def _play_model(
     model: EvalModel,
     units: list[Unit],
     planned: Sequence[PlannedEnv],
-    store: EpisodeStore,
+    store: episode_store.EpisodeStore,
     cache: Cache | None,
     workers: RolloutWorkers | None,
     shown: Progress,
@@ -546,21 +536,25 @@ def open_recorded(model: EvalModel, tokenizer: Any, cache: Cache | None) -> Back
     return RecordedBackend(loaded, cache, model.recorded_as)
 
 
-def stored_facts(folder: Path, settings: EvalSettings, resume: bool, kind: str = KIND) -> dict[str, Any]:
+def stored_facts(folder: Path, settings: EvalSettings, resume: bool, kind: str = episode_store.KIND) -> dict[str, Any]:
     """Return run.json of an earlier sitting, or {}; refuse folders of anything else than a run of this kind."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"--output {str(folder)!r} is a file; give a folder")
-    facts = read_facts(folder / FACTS) if (folder / FACTS).is_file() else {}
+    facts = read_facts(folder / episode_store.FACTS) if (folder / episode_store.FACTS).is_file() else {}
     if facts and facts.get("kind") != kind:
         raise FileExistsError(f"{str(folder)!r} holds another run; give another folder with --output")
-    if not (folder / ROWS).is_file() or not (folder / ROWS).stat().st_size:
+    if not (folder / episode_store.ROWS).is_file() or not (folder / episode_store.ROWS).stat().st_size:
         return {}  # nothing has been played
     if not facts:
-        raise FileExistsError(f"{str(folder)!r} has episodes, but no {FACTS} that says of what; give another folder")
+        raise FileExistsError(
+            f"{str(folder)!r} has episodes, but no {episode_store.FACTS} that says of what; give another folder"
+        )
     if not resume:
-        refuse_earlier(folder, [ROWS])
+        refuse_earlier(folder, [episode_store.ROWS])
     # the parts of an evaluation must have one size; a synthesis chooses from what there is
-    eval_settings.refuse_other_settings(facts["settings"], settings, sharded=kind == KIND and "shard" in facts)
+    eval_settings.refuse_other_settings(
+        facts["settings"], settings, sharded=kind == episode_store.KIND and "shard" in facts
+    )
     return facts
 
 
@@ -571,7 +565,7 @@ def facts_of(
     part = {"shard": asdict(shard)} if shard else {}
     return part | {
         "name": folder.resolve().name,
-        "kind": KIND,
+        "kind": episode_store.KIND,
         "started": stored.get("started") or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": stored.get("seconds", 0.0),
         "sittings": stored.get("sittings", 0) + 1,
@@ -585,13 +579,13 @@ def facts_of(
 
 
 @contextlib.contextmanager
-def _recording(folder: Path, facts: dict[str, Any], store: EpisodeStore) -> Iterator[None]:
+def _recording(folder: Path, facts: dict[str, Any], store: episode_store.EpisodeStore) -> Iterator[None]:
     """Keep run.json true; results are written however it ends."""
     try:
-        with recorded(folder / FACTS, facts):
+        with recorded(folder / episode_store.FACTS, facts):
             yield
     finally:
         rows = list(store.rows.values())
         facts["usage"] = usage_of(facts, rows)
-        write_facts(folder / FACTS, facts)
+        write_facts(folder / episode_store.FACTS, facts)
         write_results(folder, rows, facts)

@@ -23,31 +23,9 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from arpo_trainer.report.run_data import (
-    RunData,
-    lines_of,
-    load_run,
-    parse_tree,
-    read_facts,
-    rows_of,
-    step_of,
-    write_whole,
-)
-from arpo_trainer.rollout.metrics import (
-    TimeUse,
-    busy_seconds,
-    by_trajectory,
-    concurrency,
-    fork_contrasts,
-    generating,
-    time_use,
-    waiting_seconds,
-    wall_seconds,
-)
+from arpo_trainer.report import run_data
+from arpo_trainer.rollout import metrics
 from arpo_trainer.tree import ABANDONED, Event, RolloutTree, Span
-
-__all__ = ["RunData", "load_run", "write_report"]
-
 
 _DIGITS = 6  # of numbers in a page
 _PER_NAT = 1000  # whole numbers keep the page small: each token of the model has two of them
@@ -115,7 +93,7 @@ def _digest(text: str) -> str:
 
 def write_page(path: str | Path, page: str) -> Path:
     """Write a page so that a reader sees the old one or the new one; return its path."""
-    write_whole(Path(path), page)
+    run_data.write_whole(Path(path), page)
     return Path(path)
 
 
@@ -150,7 +128,7 @@ def tree_data(tree: RolloutTree, offset: int = 0) -> dict[str, Any]:
         "unique": tree.unique_tokens(),
         "copied": tree.copied_tokens(),
         "entropy_unit": tree.meta.get("entropy_unit"),
-        "contrasts": [contrast for contrast in fork_contrasts(tree) if contrast is not None],
+        "contrasts": [contrast for contrast in metrics.fork_contrasts(tree) if contrast is not None],
         "spans": [span_data(span) for span in tree.spans],
         "trajectories": [asdict(trajectory) for trajectory in tree.trajectories],
     }
@@ -184,16 +162,16 @@ def write_report(run_dir: str | Path) -> Path:
         ValueError: a line of a file cannot be read; names file and line.
     """
     run_dir = Path(run_dir)
-    return write_page(run_dir / "report.html", render(load_run(run_dir)))
+    return write_page(run_dir / "report.html", render(run_data.load_run(run_dir)))
 
 
-def render(data: RunData) -> str:
+def render(data: run_data.RunData) -> str:
     """Return the page."""
     title = str(data.facts.get("name") or data.folder.resolve().name)
     return make_page("report", title, ["style"], _SCRIPTS, payload(data))
 
 
-def payload(data: RunData) -> dict[str, Any]:
+def payload(data: run_data.RunData) -> dict[str, Any]:
     """Return the data that the page draws, with the samples of the first and the last evaluation only."""
     last = len(data.evaluations) - 1
     evaluations = [row if index in (0, last) else {**row, "samples": []} for index, row in enumerate(data.evaluations)]
@@ -211,7 +189,7 @@ def payload(data: RunData) -> dict[str, Any]:
     }
 
 
-def _step_offset(data: RunData) -> int:
+def _step_offset(data: run_data.RunData) -> int:
     """Return what to add to the steps of trees so that they match those of the metrics.
 
     A rollout may count the updates before it (from 0), while the log counts the updates made (from 1).
@@ -241,9 +219,9 @@ def load_step(path: str | Path, step: int | None = None) -> StepData:
     """
     traces = _traces(Path(path))
     facts_path = traces.with_name("run.json")
-    facts = read_facts(facts_path) if facts_path.is_file() else {}
+    facts = run_data.read_facts(facts_path) if facts_path.is_file() else {}
     running = facts.get("status") == "running"
-    steps = [step_of(row) for _, row in rows_of(traces, running)]
+    steps = [run_data.step_of(row) for _, row in run_data.rows_of(traces, running)]
     if not steps:
         raise ValueError(f"{traces} holds no tree yet: wait for the first step, or roll one out with `arpo rollout`")
     wanted = max(steps) if step is None else step
@@ -251,9 +229,9 @@ def load_step(path: str | Path, step: int | None = None) -> StepData:
         raise ValueError(f"no trees of step {wanted} in {traces}; it has those of {_listed(steps)}")
     trees: dict[Any, RolloutTree] = {}
     # not strict: a run that goes on may have added lines since the steps were read
-    for (number, line), of in zip(lines_of(traces, running), steps, strict=False):
+    for (number, line), of in zip(run_data.lines_of(traces, running), steps, strict=False):
         if of == wanted:
-            tree = parse_tree(traces, number, line)
+            tree = run_data.parse_tree(traces, number, line)
             # a later line replaces an earlier one of its group: the step was repeated after a resume
             trees[tree.meta.get("group", f"line {number}")] = tree
     return StepData(traces, wanted, sorted(set(steps)), list(trees.values()), facts)
@@ -312,41 +290,41 @@ def write_timeline(
 
 def timeline_payload(data: StepData) -> dict[str, Any]:
     """Return the data that the page draws."""
-    wall = wall_seconds(data.trees)
+    wall = metrics.wall_seconds(data.trees)
     return {
         "facts": {name: data.facts[name] for name in ("name", "env", "model", "algorithm") if name in data.facts},
         "step": data.step,
         "steps": len(data.steps),
         "wall": wall,
-        "busy": busy_seconds(generating(data.trees)),
+        "busy": metrics.busy_seconds(metrics.generating(data.trees)),
         "load": _load(data.trees),
-        "use": _summary(time_use(data.trees)),
+        "use": _summary(metrics.time_use(data.trees)),
         "trees": [_tree(tree) for tree in data.trees],
     }
 
 
-def _summary(use: TimeUse) -> dict[str, Any]:
+def _summary(use: metrics.TimeUse) -> dict[str, Any]:
     return {**vars(use), "waited": use.waited, "shares": use.shares()}
 
 
 def _load(trees: Sequence[RolloutTree]) -> dict[str, list[tuple[float, int]]]:
     """Return how many requests were being generated, waited for the model, and ran in tools, over time."""
     events = [event for tree in trees for event in tree.timeline]
-    queued = [(e.start, e.start + waiting_seconds(e)) for e in events if e.kind == "generate"]
-    tools = [(e.start + waiting_seconds(e), e.end) for e in events if e.kind == "tool"]
-    found = {"generate": generating(trees), "queue": queued, "tool": tools}
+    queued = [(e.start, e.start + metrics.waiting_seconds(e)) for e in events if e.kind == "generate"]
+    tools = [(e.start + metrics.waiting_seconds(e), e.end) for e in events if e.kind == "tool"]
+    found = {"generate": metrics.generating(trees), "queue": queued, "tool": tools}
     return {
-        name: [(round(moment, _TIMELINE_DIGITS), level) for moment, level in concurrency(intervals)]
+        name: [(round(moment, _TIMELINE_DIGITS), level) for moment, level in metrics.concurrency(intervals)]
         for name, intervals in found.items()
     }
 
 
 def _tree(tree: RolloutTree) -> dict[str, Any]:
-    events = by_trajectory(tree)
+    events = metrics.by_trajectory(tree)
     return {
         "group": tree.meta.get("group"),
         "question": _short(str(tree.task.get("question") or tree.task.get("id") or "")),
-        "use": _summary(time_use([tree])),
+        "use": _summary(metrics.time_use([tree])),
         "texts": [_short(span.text) for span in tree.spans],
         "lanes": [_lane(tree, number, depth, events.get(number, [])) for number, depth in lane_order(tree, events)],
     }
@@ -404,7 +382,7 @@ def spans_of(tree: RolloutTree, number: int, events: Sequence[Event]) -> list[Sp
 
 def _event(event: Event, span: Span | None) -> list[Any]:
     """Return an event as a row: kind, start, seconds, seconds waited, name, status, tokens, cached, context, span."""
-    times = (event.start, event.end - event.start, waiting_seconds(event))
+    times = (event.start, event.end - event.start, metrics.waiting_seconds(event))
     # a list without names keeps the page small: a step may have thousands of events
     row = [event.kind, *(round(value, _TIMELINE_DIGITS) for value in times), event.name, event.status]
     return [*row, event.tokens, event.cached, event.context, None if span is None else span.index]

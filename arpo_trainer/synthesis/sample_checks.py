@@ -18,16 +18,8 @@ from arpo_env import ToolEnv
 from arpo_env.protocols.protocol import Protocol, ToolCall, ToolCalls
 from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.evaluation.episode_store import EpisodeEntry, UnitRow
+from arpo_trainer.sft import plain_trace
 from arpo_trainer.sft.plain_trace import CAUSES as FORMAT_CAUSES
-from arpo_trainer.sft.plain_trace import (
-    CheckedTurn,
-    DroppedRow,
-    ModelTurn,
-    Trace,
-    as_messages,
-    checked_turns,
-    rewritten,
-)
 from arpo_trainer.sft.trace_data import read_row, tree_traces
 from arpo_trainer.synthesis.synth_settings import DIRECT, SynthSettings, stage_of
 from arpo_trainer.tree import RolloutTree, Span
@@ -63,7 +55,7 @@ _SENTENCE = re.compile(r"[^.!?\n。！？]{40,}")
 _MOST_REPEATS = 2
 
 
-class DroppedSample(DroppedRow):
+class DroppedSample(plain_trace.DroppedRow):
     """Raised for a sample that is not kept."""
 
     def __init__(self, cause: str, detail: str = "") -> None:
@@ -103,7 +95,7 @@ def solved(entry: EpisodeEntry, min_score: float) -> bool:
     return entry.components.get("accuracy", entry.reward or 0.0) >= min_score
 
 
-def sample_trace(sample: Sample, settings: SynthSettings, env: ToolEnv) -> Trace:
+def sample_trace(sample: Sample, settings: SynthSettings, env: ToolEnv) -> plain_trace.Trace:
     """Return a sample that passes all checks as a trace, with the prompt of the environment with tools."""
     if sample.entry.reward is None:
         raise DroppedSample("broken", sample.entry.error or "")
@@ -113,8 +105,8 @@ def sample_trace(sample: Sample, settings: SynthSettings, env: ToolEnv) -> Trace
     messages = env.messages(Task.from_dict(sample.tree.task))
     system, question = messages[0]["content"], messages[-1]["content"]
     trace = replace(read, system=system, question=question, protocol=env.protocol.name)
-    turns = checked_turns(trace, env.protocol, env.schemas)
-    actions = [turn.action for turn in turns if isinstance(turn, CheckedTurn)]
+    turns = plain_trace.checked_turns(trace, env.protocol, env.schemas)
+    actions = [turn.action for turn in turns if isinstance(turn, plain_trace.CheckedTurn)]
     calls = [call for action in actions if isinstance(action, ToolCalls) for call in action.calls]
     # where the reward does not depend on the format, an answer without a thought is as good
     if env.rewards.counts_format and not sample.entry.components.get("format", 1.0):
@@ -223,7 +215,7 @@ _OF_SFT = frozenset({"python", "search"})  # the tools that `arpo sft` knows wit
 Row = dict[str, Any]
 
 
-def training_row(trace: Trace, form: str, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
+def training_row(trace: plain_trace.Trace, form: str, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
     """Return a trace as a row that reads back as it is."""
     row = WRITERS[form](trace, protocol, tools)
     names = {tool["function"]["name"] for tool in tools}
@@ -231,17 +223,17 @@ def training_row(trace: Trace, form: str, protocol: Protocol, tools: Sequence[Js
         row["tools"] = list(tools) if form == "messages" else json.dumps([tool["function"] for tool in tools])
     try:
         (read,) = read_row(row)
-        same = _texts(rewritten(read, protocol, tools)) == _texts(trace)
-    except DroppedRow as fault:
+        same = _texts(plain_trace.rewritten(read, protocol, tools)) == _texts(trace)
+    except plain_trace.DroppedRow as fault:
         raise DroppedSample("does not read back", str(fault)) from fault
     if not same or (read.system, read.question) != (trace.system, trace.question):
         raise DroppedSample("does not read back", "its turns differ")
     return row
 
 
-def _texts(trace: Trace) -> list[tuple[str, ...]]:
+def _texts(trace: plain_trace.Trace) -> list[tuple[str, ...]]:
     """Return the texts of the turns without the white space around them, for comparisons."""
-    texts = [(turn.text,) if isinstance(turn, ModelTurn) else turn.texts for turn in trace.turns]
+    texts = [(turn.text,) if isinstance(turn, plain_trace.ModelTurn) else turn.texts for turn in trace.turns]
     return [tuple(text.strip() for text in turn) for turn in texts]
 
 
@@ -285,30 +277,30 @@ def hard_row(task: Mapping[str, Any], index: int) -> Row:
     }
 
 
-def _sharegpt(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
+def _sharegpt(trace: plain_trace.Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
     turns = [{"from": "human", "value": trace.question}]
     if not protocol.native:
         turns.append({"from": "gpt", "value": _one_text(trace, protocol, tools)})
     for turn in trace.turns if protocol.native else ():
-        if isinstance(turn, ModelTurn):
+        if isinstance(turn, plain_trace.ModelTurn):
             turns.append({"from": "gpt", "value": turn.text})
         else:  # LLaMA-Factory's templates write the outer tags
             turns.append({"from": "observation", "value": "\n</tool_response>\n<tool_response>\n".join(turn.texts)})
     return {"conversations": turns, "system": trace.system}
 
 
-def _alpaca(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
+def _alpaca(trace: plain_trace.Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Row:
     output = _one_text(trace, protocol, tools)
     return {"instruction": trace.question, "input": "", "output": output, "system": trace.system}
 
 
-def _one_text(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> str:
-    text: str = as_messages(trace, protocol, tools)["messages"][-1]["content"]
+def _one_text(trace: plain_trace.Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> str:
+    text: str = plain_trace.as_messages(trace, protocol, tools)["messages"][-1]["content"]
     return text
 
 
-WRITERS: dict[str, Callable[[Trace, Protocol, Sequence[JsonSchema]], Row]] = {
+WRITERS: dict[str, Callable[[plain_trace.Trace, Protocol, Sequence[JsonSchema]], Row]] = {
     "sharegpt": _sharegpt,
     "alpaca": _alpaca,
-    "messages": as_messages,
+    "messages": plain_trace.as_messages,
 }

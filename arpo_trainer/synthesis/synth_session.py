@@ -26,29 +26,8 @@ from typing import TYPE_CHECKING, Any
 from arpo_env import ToolEnv
 from arpo_env.cache import Cache
 from arpo_env.event_loop import run
+from arpo_trainer.evaluation import eval_session, eval_settings
 from arpo_trainer.evaluation.episode_store import FACTS, SYNTH, EpisodeStore, EvalRun, UnitKey, UnitRow
-from arpo_trainer.evaluation.eval_session import (
-    EvalRunner,
-    PlannedEnv,
-    RayEvalRunner,
-    Unit,
-    facts_of,
-    missing_units,
-    open_recorded,
-    shard_folder,
-    share_limits,
-    stored_facts,
-    task_count,
-)
-from arpo_trainer.evaluation.eval_settings import (
-    SERVED,
-    EvalModel,
-    check_for_workers,
-    context_length,
-    free_memory,
-    labelled,
-    load_tokenizer,
-)
 from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.make_env import make_env
 from arpo_trainer.report.run_data import read_facts, recorded, write_whole
@@ -56,23 +35,7 @@ from arpo_trainer.rollout.engine import Engine, first_error
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import DroppedRow
 from arpo_trainer.sft.trace_data import RejectionSampling
-from arpo_trainer.synthesis.sample_checks import (
-    CAUSES,
-    CLASSES,
-    Attempts,
-    DroppedSample,
-    Question,
-    Sample,
-    attempts,
-    check_format,
-    dataset_info,
-    difficulty,
-    hard_row,
-    needs_tools,
-    sample_trace,
-    solved,
-    training_row,
-)
+from arpo_trainer.synthesis import sample_checks
 from arpo_trainer.synthesis.synth_settings import (
     DIRECT,
     STAGES,
@@ -104,7 +67,7 @@ _WIDTH = 60  # characters of an example in the table
 class QuestionSet:
     """The questions of one environment."""
 
-    planned: PlannedEnv  # the environment with its tools
+    planned: eval_session.PlannedEnv  # the environment with its tools
     plain: ToolEnv  # the same without tools
     contaminated: set[str] = field(default_factory=set)  # ids of tasks that are in an evaluation set
     # the part of the questions that is taken; None is all. Question number k is in shard k modulo n
@@ -129,7 +92,7 @@ class QuestionSet:
         """Return whether the question of a number is taken."""
         return self.shard is None or self.shard.owns(number)
 
-    def stage(self, stage: str) -> PlannedEnv:
+    def stage(self, stage: str) -> eval_session.PlannedEnv:
         """Return the environment as it is played in a stage, under the label of the stage."""
         return replace(self.planned, label=f"{self.label}/{stage}", env=self.plain if stage == DIRECT else self.env)
 
@@ -150,13 +113,17 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
                 raise ValueError(f"folds={env.budget.folds}: a training row is one conversation; leave folds out")
             if env.services.show_images:
                 raise ValueError("show_images=True: a training row is text, and has no pictures; leave show_images out")
-            check_format(settings.format, env.protocol)
+            sample_checks.check_format(settings.format, env.protocol)
             plain_options = {n: value for n, value in settings.env_options.items() if n not in _OF_TOOLS}
             plain = make_env(name, {**plain_options, **services, "tools": []})
             opened.callback(plain.close)
             label = name.rpartition(":")[2].removeprefix("arpo/")
-            count = task_count(label, env, settings.tasks, None)
-            sets.append(QuestionSet(PlannedEnv(label, name, settings.env_options, "accuracy", "", env, count), plain))
+            count = eval_session.task_count(label, env, settings.tasks, None)
+            sets.append(
+                QuestionSet(
+                    eval_session.PlannedEnv(label, name, settings.env_options, "accuracy", "", env, count), plain
+                )
+            )
         yield sets
 
 
@@ -197,13 +164,13 @@ class SynthReport:
     files: dict[str, int] = field(default_factory=dict)  # the files that were written, with the number of rows
     covered: set[tuple[str, str]] = field(default_factory=set)  # questions of which a sample is kept
 
-    def keep(self, sample: Sample) -> None:
+    def keep(self, sample: sample_checks.Sample) -> None:
         """Count a sample that is kept."""
         self.covered.add((stage_of(sample.row.env)[0], sample.row.task))
         self.played[sample.stage] += 1
         self.kept[sample.stage] += 1
 
-    def drop(self, sample: Sample, fault: DroppedRow) -> None:
+    def drop(self, sample: sample_checks.Sample, fault: DroppedRow) -> None:
         """Count a sample that is dropped."""
         self.played[sample.stage] += 1
         self.dropped[fault.cause][sample.stage] += 1
@@ -214,7 +181,10 @@ class SynthReport:
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
         return {
-            "questions": {"all": self.questions.total(), **{name: self.questions[name] for name in CLASSES}},
+            "questions": {
+                "all": self.questions.total(),
+                **{name: self.questions[name] for name in sample_checks.CLASSES},
+            },
             "samples": {
                 "played": self.played.total(),
                 "kept": self.kept.total(),
@@ -231,7 +201,11 @@ class SynthReport:
     def table(self) -> list[Line]:
         """Return the report as lines of a table: what, how many, and an example or an explanation."""
         lines = [("QUESTIONS", f"{self.questions.total():,}", "")]
-        lines += [(name, f"{self.questions[name]:,}", text) for name, text in CLASSES.items() if self.questions[name]]
+        lines += [
+            (name, f"{self.questions[name]:,}", text)
+            for name, text in sample_checks.CLASSES.items()
+            if self.questions[name]
+        ]
         lines.append(("SAMPLES", f"{self.played.total():,}", ""))
         lines += [(stage, f"{self.played[stage]:,}", self._stage_text(stage)) for stage in STAGES if self.played[stage]]
         for kind, counts in self.hints.items():
@@ -254,7 +228,7 @@ class SynthReport:
         return f"all {self.played.total():,} samples were dropped: {'; '.join(counts)}"
 
     def _causes(self) -> list[str]:
-        return [cause for cause in CAUSES if self.dropped.get(cause)]
+        return [cause for cause in sample_checks.CAUSES if self.dropped.get(cause)]
 
     def _stage(self, stage: str) -> dict[str, Any]:
         dropped = {cause: self.dropped[cause][stage] for cause in self._causes() if self.dropped[cause][stage]}
@@ -286,7 +260,7 @@ def select(
         env, stage = stage_of(row.env)
         rows[env].append(row)
         for entry in row.episodes:
-            report.right[stage] += entry.reward is not None and solved(entry, settings.min_score)
+            report.right[stage] += entry.reward is not None and sample_checks.solved(entry, settings.min_score)
             report.scored[stage] += entry.reward is not None
     for one in sets:
         classes = _classes(settings, one, rows[one.label])
@@ -299,38 +273,42 @@ def select(
             except DroppedRow as fault:
                 report.drop(sample, fault)
         hard[one.label] = [
-            hard_row(task.as_dict(), index) for index, task in one.numbered() if classes[one.label, task.id] == "hard"
+            sample_checks.hard_row(task.as_dict(), index)
+            for index, task in one.numbered()
+            if classes[one.label, task.id] == "hard"
         ]
     return chosen, hard
 
 
-def _classes(settings: SynthSettings, one: QuestionSet, rows: Iterable[UnitRow]) -> Mapping[Question, str]:
+def _classes(
+    settings: SynthSettings, one: QuestionSet, rows: Iterable[UnitRow]
+) -> Mapping[sample_checks.Question, str]:
     """Return the class of each question, also of those that are stored and not asked for any more."""
-    found = {key: difficulty(tried, settings) for key, tried in attempts(rows).items()}
+    found = {key: sample_checks.difficulty(tried, settings) for key, tried in sample_checks.attempts(rows).items()}
     asked = {(one.label, task.id): "broken" for _, task in one.numbered()}
     out = {(one.label, task): "contaminated" for task in one.contaminated}
     return {**asked, **found, **{key: name for key, name in out.items() if key in asked or key in found}}
 
 
-def _in_turn(rows: Iterable[UnitRow], run: EvalRun) -> Iterator[Sample]:
+def _in_turn(rows: Iterable[UnitRow], run: EvalRun) -> Iterator[sample_checks.Sample]:
     """Yield the samples question by question, and of each one sample of every stage before the next."""
     order = {row: number for number, row in enumerate(STAGES)}
     for row in sorted(rows, key=lambda row: (row.index, row.task, row.sample, order[stage_of(row.env)[1]], row.model)):
-        yield Sample(row, run.tree(row))
+        yield sample_checks.Sample(row, run.tree(row))
 
 
 def _chosen(
-    sample: Sample, kind: str, one: QuestionSet, settings: SynthSettings, sampling: RejectionSampling
+    sample: sample_checks.Sample, kind: str, one: QuestionSet, settings: SynthSettings, sampling: RejectionSampling
 ) -> dict[str, Any]:
     if kind == "contaminated":
-        raise DroppedSample("contaminated")
-    trace = sample_trace(sample, settings, one.env)
+        raise sample_checks.DroppedSample("contaminated")
+    trace = sample_checks.sample_trace(sample, settings, one.env)
     if kind == "hard":
-        raise DroppedSample("hard question")
+        raise sample_checks.DroppedSample("hard question")
     if (kind == "direct") != (sample.stage == DIRECT):
-        raise DroppedSample("needs no tools" if kind == "direct" else "needs tools")
+        raise sample_checks.DroppedSample("needs no tools" if kind == "direct" else "needs tools")
     sampling.check(trace)
-    row = training_row(trace, settings.format, one.env.protocol, one.env.schemas)
+    row = sample_checks.training_row(trace, settings.format, one.env.protocol, one.env.schemas)
     sampling.keep(trace)
     return {**row, "id": sample.row.task, "stage": sample.stage, "model": sample.row.model, "sample": sample.row.sample}
 
@@ -347,7 +325,7 @@ def write_files(
             report.files[name] = len(found)
         else:
             (folder / name).unlink(missing_ok=True)
-    info = dataset_info(folder.resolve().name, SFT, form, sets[0].env.protocol)
+    info = sample_checks.dataset_info(folder.resolve().name, SFT, form, sets[0].env.protocol)
     write_whole(folder / INFO, json.dumps(info, indent=2) + "\n")
     write_whole(folder / REPORT, json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n")
 
@@ -369,23 +347,23 @@ class _Sitting:
     workers: RolloutWorkers | None
     hints: dict[str, Counter[str]]  # of the report
 
-    def missing(self, model: str, stage: str) -> list[Unit]:
+    def missing(self, model: str, stage: str) -> list[eval_session.Unit]:
         """Return the missing samples of a model without or with tools; for the latter all others must be played."""
         samples = self.settings.direct if stage == DIRECT else self.settings.tir
-        units: list[Unit] = []
+        units: list[eval_session.Unit] = []
         for one in self.sets if samples else ():
             planned, play = [one.stage(stage)], replace(self.settings.play, samples=samples)
-            found = missing_units(planned, model, play, self.store)
+            found = eval_session.missing_units(planned, model, play, self.store)
             if self.repeat_broken:
-                found += missing_units(planned, model, play, self.store, repeat_broken=True)
+                found += eval_session.missing_units(planned, model, play, self.store, repeat_broken=True)
             wanted = self._need_tools(model, one) if stage == TIR else {unit.task.id for unit in found}
             wanted -= one.contaminated
             units += [unit for unit in found if unit.task.id in wanted and one.takes(unit.index)]
         return units
 
-    def missing_after_hints(self, model: str, renderers: Mapping[str, Renderer], room: int) -> list[Unit]:
+    def missing_after_hints(self, model: str, renderers: Mapping[str, Renderer], room: int) -> list[eval_session.Unit]:
         """Return the missing continuations after hints, and count the places that hints find."""
-        units: list[Unit] = []
+        units: list[eval_session.Unit] = []
         for hint in self.settings.hints:
             counts = self.hints[hint]
             for one in self.sets:
@@ -395,7 +373,7 @@ class _Sitting:
                         stored = self.store.rows.get(key)
                         if stored is None or (self.repeat_broken and stored.broken):
                             ids = self._opening(key, hint, one, row, task, renderers[one.label], room)
-                            units.append(Unit(key, task, index, tuple(ids)))
+                            units.append(eval_session.Unit(key, task, index, tuple(ids)))
                         cause = "placed"
                     except NoPlaceForHint as fault:
                         cause = fault.cause
@@ -418,11 +396,12 @@ class _Sitting:
 
     def _need_tools(self, model: str, one: QuestionSet) -> set[str]:
         """Return the tasks that a model does not answer without tools."""
-        tried = attempts(row for row in self.store.rows.values() if row.model == model)
+        tried = sample_checks.attempts(row for row in self.store.rows.values() if row.model == model)
         return {
             task.id
             for _, task in one.numbered()
-            if self.settings.all_questions or needs_tools(tried.get((one.label, task.id), Attempts()), self.settings)
+            if self.settings.all_questions
+            or sample_checks.needs_tools(tried.get((one.label, task.id), sample_checks.Attempts()), self.settings)
         }
 
     def _plain_rows(self, model: str, one: QuestionSet) -> Iterator[tuple[UnitRow, Task, int]]:
@@ -447,7 +426,7 @@ class NothingLeft(ValueError):
 
 def synthesise(
     settings: SynthSettings,
-    models: Sequence[EvalModel],
+    models: Sequence[eval_settings.EvalModel],
     output: str | Path,
     *,
     resume: bool = False,
@@ -477,25 +456,25 @@ def synthesise(
         RolloutWorkerError: a worker cannot play, or none is left; what was sampled is stored.
     """
     if workers is not None:
-        check_for_workers(models, settings.play.cache)
-    folder, models = shard_folder(output, shard), labelled(models)
+        eval_settings.check_for_workers(models, settings.play.cache)
+    folder, models = eval_session.shard_folder(output, shard), eval_settings.labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
-    stored_facts(folder, settings.play, resume, SYNTH)
+    eval_session.stored_facts(folder, settings.play, resume, SYNTH)
     with contextlib.ExitStack() as held:
         cache = Cache(settings.cache, settings.cache_mode or "record") if settings.cache else None
         if cache:
             held.callback(cache.close)
         sets = held.enter_context(open_question_sets(settings, cache))
         report = SynthReport(against=find_contaminated(settings, sets))
-        limits = share_limits(settings.limits, [one.planned for one in sets])
+        limits = eval_session.share_limits(settings.limits, [one.planned for one in sets])
         store = held.enter_context(EpisodeStore(folder))
         # again, now that no other process can write
-        stored = stored_facts(folder, settings.play, resume, SYNTH)
+        stored = eval_session.stored_facts(folder, settings.play, resume, SYNTH)
         shard = EvalShard.of(stored) or shard
         for one in sets:
             one.shard = shard
         stages = [one.stage(stage) for one in sets for stage in STAGES]
-        facts = facts_of(folder, settings.play, stages, stored, shard)
+        facts = eval_session.facts_of(folder, settings.play, stages, stored, shard)
         samples = max(settings.direct, settings.tir)
         facts |= {"kind": SYNTH, "samples": samples, "synthesis": settings.as_dict()}
         sampled = replace(settings, limits=limits)
@@ -515,8 +494,8 @@ def broken_samples(report: SynthReport) -> float:
     return dropped.total() / report.played.total() if report.played.total() else 0.0
 
 
-def _play_models(sitting: _Sitting, models: Sequence[EvalModel]) -> None:
-    served = [model for model in models if model.kind in SERVED]
+def _play_models(sitting: _Sitting, models: Sequence[eval_settings.EvalModel]) -> None:
+    served = [model for model in models if model.kind in eval_settings.SERVED]
 
     async def all_served() -> None:
         async with asyncio.TaskGroup() as running:
@@ -526,7 +505,7 @@ def _play_models(sitting: _Sitting, models: Sequence[EvalModel]) -> None:
     for model in models:
         if model not in served:
             run(_play_model(sitting, model))
-            free_memory()
+            eval_settings.free_memory()
     if served:
         try:
             run(all_served())
@@ -535,26 +514,26 @@ def _play_models(sitting: _Sitting, models: Sequence[EvalModel]) -> None:
             raise error from error.__cause__
 
 
-async def _play_model(sitting: _Sitting, model: EvalModel) -> None:
+async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel) -> None:
     """Play the three rounds of a model; each depends on what the one before has stored."""
-    tokenizer = load_tokenizer(model)
+    tokenizer = eval_settings.load_tokenizer(model)
     engines = _engines(sitting, model, tokenizer)
     renderers = {one.label: engines[f"{one.label}/{TIR}"].renderer for one in sitting.sets}
     settings = sitting.settings
     room = min(engine.settings.max_completion_length for engine in engines.values()) // 2
     backend: list[Backend] = []
 
-    async def play(missing: Sequence[Unit]) -> None:
+    async def play(missing: Sequence[eval_session.Unit]) -> None:
         if not missing:
             return
         if not backend:  # nothing is loaded where nothing is missing
-            backend.append(open_recorded(model, tokenizer, sitting.cache))
+            backend.append(eval_session.open_recorded(model, tokenizer, sitting.cache))
             for engine in engines.values():
                 engine.backend = backend[0]
         limits: Any = (settings.concurrency, settings.limits, sitting.progress)
-        runner = EvalRunner(backend[0], engines, sitting.store, *limits)
+        runner = eval_session.EvalRunner(backend[0], engines, sitting.store, *limits)
         if sitting.workers:
-            runner = RayEvalRunner(backend[0], engines, sitting.store, *limits, workers=sitting.workers)
+            runner = eval_session.RayEvalRunner(backend[0], engines, sitting.store, *limits, workers=sitting.workers)
         await runner.play(missing)
 
     await play(sitting.missing(model.label, DIRECT))
@@ -562,10 +541,10 @@ async def _play_model(sitting: _Sitting, model: EvalModel) -> None:
     await play(sitting.missing_after_hints(model.label, renderers, room))
 
 
-def _engines(sitting: _Sitting, model: EvalModel, tokenizer: Any) -> dict[str, Engine]:
+def _engines(sitting: _Sitting, model: eval_settings.EvalModel, tokenizer: Any) -> dict[str, Engine]:
     """Return an engine for each environment and stage, without a backend so far."""
     endpoint = model.kind == "endpoint"
-    context = None if endpoint else context_length(model.model_id)
+    context = None if endpoint else eval_settings.context_length(model.model_id)
     rollout = sitting.settings.play.rollout_settings(context, endpoint=endpoint)
     template = sitting.settings.chat_template_kwargs
     unloaded: Any = SimpleNamespace(wants_messages=endpoint)  # all that is asked of a backend before it is there

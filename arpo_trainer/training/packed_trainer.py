@@ -12,14 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from arpo_trainer.packing import (
-    PROVEN_ON,
-    packed_logps,
-    regroup,
-    why_not_packable,
-    why_not_padding_free,
-    why_not_proven,
-)
+from arpo_trainer import packing
 from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, Forward, HookedGRPOTrainer
 
 logger = logging.getLogger(__name__)
@@ -43,7 +36,7 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         """
         if self.args.packing is False:
             return
-        reason, unproven = self._why_not(why_not_packable), self._why_not_proven()
+        reason, unproven = self._why_not(packing.why_not_packable), self._why_not_proven()
         if self.args.packing is True:
             if reason:
                 raise ValueError(f"packing=True: {reason}. Set packing='auto' or False to train on flat rows")
@@ -51,7 +44,7 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
                 logger.warning("packing=True: %s. Compare a step with one of packing=False first", unproven)
         self.packs = not reason and (self.args.packing is True or not unproven)
         if not self.packs:
-            padded = self._why_not(why_not_padding_free)
+            padded = self._why_not(packing.why_not_padding_free)
             self.padding_free = padded is None
             rows = "padded rows" if padded else "flat rows without padding"
             reasons = dict.fromkeys(filter(None, (reason or unproven, padded)))
@@ -67,7 +60,7 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         """Return what of this run is in no test that compares packed rows with flat ones, or None."""
         device, fsdp = self.accelerator.device.type, getattr(self.accelerator.state, "fsdp_plugin", None)
         where = ""
-        if device not in PROVEN_ON:
+        if device not in packing.PROVEN_ON:
             where = f"on {device}"
         elif fsdp is not None and fsdp.fsdp_version == 1:
             where = "under FSDP1"
@@ -75,7 +68,7 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
             where = "under torch_compile or with Liger kernels"
         if where:
             return f"packed rows have not been compared with flat ones {where}"
-        return self._why_not(why_not_proven)
+        return self._why_not(packing.why_not_proven)
 
     def _models(self) -> list[Any]:
         models = [self.model] if self.ref_model is None else [self.model, self.ref_model]
@@ -85,7 +78,7 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         """Let siblings meet. Flat rows are dealt alike, so that packing does not change which rows share an update."""
         # another deal at each step and on each process, and the same one again when a run is resumed
         seed = (self.args.seed * 1_000_003 + self.state.global_step) * 4_096 + self.accelerator.process_index
-        return regroup(micro_batches, torch.Generator().manual_seed(seed % 2**63))
+        return packing.regroup(micro_batches, torch.Generator().manual_seed(seed % 2**63))
 
     def own_logps(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         """Compute what rows share once, or at least no padding."""
@@ -94,7 +87,7 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         budget = forward.batch_size * forward.input_ids.shape[1]  # what the flat rows would have taken
         budget = min(budget, self.args.packing_tokens or budget)
         with self.accelerator.autocast():
-            packed = packed_logps(
+            packed = packing.packed_logps(
                 forward.model,
                 forward.input_ids,
                 forward.attention_mask,

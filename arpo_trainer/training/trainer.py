@@ -34,6 +34,7 @@ from arpo_trainer.rollout.engine import Engine, gather, group_tasks
 from arpo_trainer.rollout.live_trajectory import check_limits
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.rollout.rendering import as_published, check_tokenizer
+from arpo_trainer.training import rollout_batch
 from arpo_trainer.training.config import ARPOConfig, check_vllm_length, on_workers, warn_of_dropout
 from arpo_trainer.training.evaluation import EvaluatesOnTasks, evaluation_tasks
 from arpo_trainer.training.overlap_trainer import OverlappingTrainer
@@ -41,16 +42,6 @@ from arpo_trainer.training.packed_trainer import FoldingGRPOTrainer
 from arpo_trainer.training.policy_backend import rollout_tokenizer, trainer_backend
 from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.resume import run_facts
-from arpo_trainer.training.rollout_batch import (
-    NoSignalWarning,
-    RewardCheck,
-    RolloutBatch,
-    entropy_factor,
-    env_reward,
-    pad_rows,
-    tree_moments,
-    trim_padding,
-)
 from arpo_trainer.training.task_data import as_env, rows_apart, task_dataset, task_rows, with_tasks
 from arpo_trainer.training.trl_hooks import tokenizer_of
 from arpo_trainer.tree import RolloutTree
@@ -118,7 +109,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         # TRL itself normalises over the whole batch or over several rewards: its advantages are taken as they are then
         as_trl = args.scale_rewards == "batch" or args.multi_objective_aggregation != "sum_then_normalize"
         self._scale: Scale | None = None if as_trl else args.scale_rewards
-        self.env, self.rollout_batch, self.evaluations = env, RolloutBatch(), []
+        self.env, self.rollout_batch, self.evaluations = env, rollout_batch.RolloutBatch(), []
         self.eval_env, self.eval_tasks = eval_env, evaluation_tasks(eval_env, eval_tasks) if eval_env else []
         given = None if train_dataset is None else with_tasks(train_dataset, env, "train_dataset")
         train_dataset = task_dataset(env, args) if given is None else given
@@ -128,7 +119,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
             kwargs["eval_dataset"] = task_rows(eval_env, self.eval_tasks)
         elif args.metric_for_best_model == "accuracy":  # TRL evaluates on the user's rows and logs it under our prefix
             args.metric_for_best_model = "arpo/accuracy"
-        self._no_signal, self._reward_check = NoSignalWarning(), RewardCheck()
+        self._no_signal, self._reward_check = rollout_batch.NoSignalWarning(), rollout_batch.RewardCheck()
         self._env_rewards = reward_funcs is None
         self._token_loss, self._prepare = args.token_loss(), CREDITS[args.attribution].prepare
         if isinstance(model, str | Path):
@@ -136,7 +127,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
                 model = resolve_model(model, (args.model_init_kwargs or {}).get("revision", "main"))
         super().__init__(
             model=model,
-            reward_funcs=self._reward_check.wrap(env_reward if reward_funcs is None else reward_funcs),
+            reward_funcs=self._reward_check.wrap(rollout_batch.env_reward if reward_funcs is None else reward_funcs),
             args=args,
             train_dataset=rows_apart(train_dataset, kwargs.get("eval_dataset"), overlap),
             **kwargs,
@@ -200,7 +191,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         taken = self.take_rollout(engine, tasks, self.state.global_step + 1, first)
         if training and self._prepare:
             self._prepare(self, taken.trees)
-        self.rollout_batch, self.rolled_out = RolloutBatch(**vars(taken)), True
+        self.rollout_batch, self.rolled_out = rollout_batch.RolloutBatch(**vars(taken)), True
         if training:
             self.tell("on_rollout", taken.trees)
         return self.rollout_batch.trl_rows(self._own_rows)
@@ -228,7 +219,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
 
     def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Trim the padding of the micro-batch."""
-        return trim_padding(super().before_loss(inputs))
+        return rollout_batch.trim_padding(super().before_loss(inputs))
 
     def logps_seen(self, logps: torch.Tensor, inputs: dict[str, Any]) -> None:
         """Shift log pi_old if the loss is not TRL's own."""
@@ -257,14 +248,14 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         if self.model.training:  # ToolPO has a signal where only the calls differ
             self._no_signal.update(rows if self.args.action_weight or self._prepare else groups)
         like = torch.zeros(completion_ids.shape, dtype=centred.dtype, device=centred.device)
-        result = pad_rows(rows[own.start : own.stop], like)
+        result = rollout_batch.pad_rows(rows[own.start : own.stop], like)
         # these losses divide by a number of tokens in which every copy counts 1
         if self.args.loss_type in ("dapo", "cispo", "vespo", "bnpo"):
             result *= weight_scale(scored, self.args.attribution)
         if self.args.entropy_weight:
-            result *= entropy_factor(
+            result *= rollout_batch.entropy_factor(
                 self.rollout_batch.entropies(own, like),
-                tree_moments(scored),
+                rollout_batch.tree_moments(scored),
                 self.args.entropy_weight,
                 self.args.entropy_limit,
             )

@@ -20,15 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from arpo_trainer.evaluation.episode_store import FACTS, RESULTS, ROWS, EvalRun, UnitRow, load_eval_run
-from arpo_trainer.views.run_page import (
-    TokenWidths,
-    compact_rows,
-    json_bytes,
-    model_widths,
-    page_data,
-    render,
-    view_tree,
-)
+from arpo_trainer.views import run_page
 
 logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
@@ -41,7 +33,7 @@ class FollowedRun:
         self._folder, self._tokenizer = Path(folder), tokenizer
         self._lock = threading.Lock()
         self._seen: list[tuple[int, int]] = []
-        self._widths: dict[str, TokenWidths | None] = {}
+        self._widths: dict[str, run_page.TokenWidths | None] = {}
         self._by_place: dict[int, UnitRow] = {}
         self._run = self._read()
 
@@ -66,7 +58,7 @@ class FollowedRun:
         row = self._by_place.get(place)
         if row is None:
             raise ValueError(f"no episode has its tree at byte {place}; reload the page")
-        return view_tree(run.tree(row), self._widths.get(row.model))
+        return run_page.view_tree(run.tree(row), self._widths.get(row.model))
 
     def _state(self) -> list[tuple[int, int]]:
         found = [os.stat(path) for name in (ROWS, FACTS, RESULTS) if (path := self._folder / name).is_file()]
@@ -75,7 +67,7 @@ class FollowedRun:
     def _read(self) -> EvalRun:
         seen = self._state()  # before reading: what is written meanwhile is read the next time
         run = load_eval_run(self._folder)
-        self._widths = self._widths or model_widths(run, self._tokenizer)
+        self._widths = self._widths or run_page.model_widths(run, self._tokenizer)
         self._by_place = {row.trace[0]: row for row in run.rows}
         self._seen = seen
         return run
@@ -105,7 +97,7 @@ class ViewServer(ThreadingHTTPServer):
 
     def state(self) -> dict[str, Any]:
         """Return what the page shows besides rows and trees."""
-        return page_data([each.run() for each in self.followed], served=True)
+        return run_page.page_data([each.run() for each in self.followed], served=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -119,10 +111,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         parts = urlsplit(self.path)
         answers: dict[str, Callable[[dict[str, list[str]]], bytes]] = {
-            "/": lambda _: render(self.server.state(), policy="connect-src 'self'").encode("utf-8", "replace"),
-            "/state": lambda _: json_bytes(self.server.state()),
-            "/rows": lambda query: json_bytes(compact_rows(self._run(query).run(), lambda _, row: row.trace[0])),
-            "/tree": lambda query: json_bytes(self._run(query).tree(int(query["at"][0]))),
+            "/": lambda _: run_page.render(self.server.state(), policy="connect-src 'self'").encode("utf-8", "replace"),
+            "/state": lambda _: run_page.json_bytes(self.server.state()),
+            "/rows": lambda query: run_page.json_bytes(
+                run_page.compact_rows(self._run(query).run(), lambda _, row: row.trace[0])
+            ),
+            "/tree": lambda query: run_page.json_bytes(self._run(query).tree(int(query["at"][0]))),
         }
         if parts.path not in answers:
             self._send(404, b"there is no such page", "text/plain")

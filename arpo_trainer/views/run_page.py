@@ -24,15 +24,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from arpo_trainer.demo_model import DEMO_MODEL, demo_model_folder
+from arpo_trainer.evaluation import eval_metrics
 from arpo_trainer.evaluation.episode_store import TRACES, EpisodeEntry, EvalRun, UnitRow, load_eval_run
-from arpo_trainer.evaluation.eval_metrics import (
-    ACCURACY,
-    compare_environments,
-    episode_value,
-    mean_seconds,
-    paired_values,
-    results,
-)
 from arpo_trainer.report.html_report import clean_data, make_page, tree_data
 from arpo_trainer.report.run_data import write_whole
 from arpo_trainer.tree import RolloutTree
@@ -212,7 +205,7 @@ ScoreLine = dict[str, Any]
 
 def score_lines(run: EvalRun) -> list[ScoreLine]:
     """Return the lines of a run, by model and environment."""
-    seconds, lines = mean_seconds(run.rows), []
+    seconds, lines = eval_metrics.mean_seconds(run.rows), []
     for entry in _results(run)["scores"]:
         about, model = (
             _described(run.facts, "environments", entry["env"]),
@@ -265,20 +258,23 @@ def _described(facts: Mapping[str, Any], part: str, label: str) -> dict[str, Any
 
 def metric_of(facts: Mapping[str, Any], env: str) -> str:
     """Return the name of an environment's metric."""
-    return str(_described(facts, "environments", env).get("metric") or ACCURACY)
+    return str(_described(facts, "environments", env).get("metric") or eval_metrics.ACCURACY)
 
 
 def is_right(entry: EpisodeEntry) -> bool | None:
     """Return whether an episode answered right, as accuracy counts it; None if it broke."""
-    return None if entry.reward is None else episode_value(entry) == 1.0
+    return None if entry.reward is None else eval_metrics.episode_value(entry) == 1.0
 
 
 def _results(run: EvalRun) -> dict[str, Any]:
     try:
-        return results(run.rows, run.facts)
+        return eval_metrics.results(run.rows, run.facts)
     except ValueError:  # no episode has the environment's metric: the view shows accuracy then
-        envs = {row.env: {**_described(run.facts, "environments", row.env), "metric": ACCURACY} for row in run.rows}
-        return results(run.rows, {**run.facts, "environments": envs})
+        envs = {
+            row.env: {**_described(run.facts, "environments", row.env), "metric": eval_metrics.ACCURACY}
+            for row in run.rows
+        }
+        return eval_metrics.results(run.rows, {**run.facts, "environments": envs})
 
 
 # The rows and trees of an evaluation as compact data for the page: lists instead of names, in pieces of gzip in base64,
@@ -324,7 +320,7 @@ def compact_rows(run: EvalRun, tree_of: Callable[[int, UnitRow], int | None]) ->
 def _episode(entry: EpisodeEntry, metric: str, outcomes: _Table, tools: _Table) -> list[Any]:
     right = is_right(entry)
     calls = [[tools(name), count] for name, count in entry.calls.items()]
-    score = None if right is None else episode_value(entry, metric)
+    score = None if right is None else eval_metrics.episode_value(entry, metric)
     scores = [score, entry.reward, None if right is None else int(right)]
     told = [outcomes(entry.outcome), entry.error, entry.cause, entry.answer, calls]
     return [*scores, *told, entry.turns, entry.tokens, entry.context, entry.cached, entry.seconds, int(entry.counted)]
@@ -482,10 +478,10 @@ def comparisons(runs: Sequence[EvalRun]) -> Iterator[dict[str, Any]]:
             groups.setdefault((number, row.model), []).append(row)
     for first, second in _compared(list(groups))[:_PAIRS]:
         try:
-            values = paired_values(groups[first], groups[second], partial(metric_of, runs[first[0]].facts))
+            values = eval_metrics.paired_values(groups[first], groups[second], partial(metric_of, runs[first[0]].facts))
         except ValueError:  # no episode has an environment's metric
-            values = paired_values(groups[first], groups[second], lambda _: ACCURACY)
-        for env, result in compare_environments(values).items():
+            values = eval_metrics.paired_values(groups[first], groups[second], lambda _: eval_metrics.ACCURACY)
+        for env, result in eval_metrics.compare_environments(values).items():
             numbers = {name: getattr(result, name) for name in ("first", "second", "difference", "low", "high")}
             counts = {"p": result.p_value, "gained": len(result.gained), "lost": len(result.lost)}
             yield {"sides": [first, second], "env": env, "tasks": result.tasks, **numbers, **counts}

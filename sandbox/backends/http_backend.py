@@ -31,22 +31,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from sandbox.backends import START_SECONDS, start_thread
 from sandbox.errors import BY_NAME, SandboxError, SandboxUnavailable, SessionLost
 from sandbox.options import PROFILES, Limits, SandboxOptions
-from sandbox.server.wire import (
-    CLOSE,
-    FORK,
-    HELLO,
-    INTERRUPT,
-    LIST,
-    OPEN,
-    PING,
-    READ,
-    REPLY,
-    RUN,
-    RUN_ONCE,
-    WRITE,
-    Frames,
-    pack,
-)
+from sandbox.server import wire
 
 TOKEN_VARIABLE = "ARPO_SANDBOX_TOKEN"
 
@@ -280,7 +265,7 @@ class _WorkerThreads:
 
 _FULL_PAUSE, _RACE_PAUSE, _LAST_SECONDS = 0.5, 0.02, 5.0
 _LONGEST = 1e9  # seconds: JSON has no infinity
-_PATHS = {READ: "get", WRITE: "put", LIST: "ls"}
+_PATHS = {wire.READ: "get", wire.WRITE: "put", wire.LIST: "ls"}
 _NOT_BEGUN = {
     "stdout": "",
     "stderr": "",
@@ -306,7 +291,7 @@ class _HttpStream:
         self._wait = wait
         self._lease = secrets.token_urlsafe(18)
         self._sessions: dict[int, _RemoteQueue] = {}
-        self._incoming = Frames()
+        self._incoming = wire.Frames()
         self._frames: SimpleQueue[bytes] = SimpleQueue()
         self._workers = _WorkerThreads()
         self._lock = threading.Lock()
@@ -314,7 +299,7 @@ class _HttpStream:
         self._why = ""
         self._ended = False
         facts = {"slots": hello["slots"], "separation": [], "python": "", "pid": 0}
-        self._frames.put(pack(HELLO, 0, json.dumps(facts).encode()))
+        self._frames.put(wire.pack(wire.HELLO, 0, json.dumps(facts).encode()))
 
     def send(self, data: bytes) -> None:
         for kind, number, payload in self._incoming.feed(data):
@@ -359,23 +344,23 @@ class _HttpStream:
     # from frames to calls
 
     def _dispatch(self, kind: int, number: int, fields: Fields) -> None:
-        if kind == PING:
+        if kind == wire.PING:
             self._run(number, self._ping)
             return
         key = fields.pop("session")
         with self._lock:
-            if kind in (OPEN, RUN_ONCE):
+            if kind in (wire.OPEN, wire.RUN_ONCE):
                 self._sessions[key] = _RemoteQueue()
             queue = self._sessions.get(key)
             if queue is not None and not self._is_beside(kind, queue):
                 queue.requests.append((kind, number, fields))
-                queue.closing = queue.closing or kind == CLOSE
+                queue.closing = queue.closing or kind == wire.CLOSE
                 if queue.busy:
                     return
                 queue.busy = True
         if queue is None:
             self._fail(number, SessionLost("this session is closed; open a new interpreter"))
-        elif kind == INTERRUPT:
+        elif kind == wire.INTERRUPT:
             self._run(number, lambda: self._interrupt(queue, fields["cell"]))
         elif self._is_beside(kind, queue):
             self._run(number, lambda: self._close_session(key, queue))
@@ -384,7 +369,7 @@ class _HttpStream:
 
     def _is_beside(self, kind: int, queue: _RemoteQueue) -> bool:
         """Whether a request does not wait for its turn; before a session is open, there is nothing to close."""
-        return kind == INTERRUPT or (kind == CLOSE and bool(queue.id))
+        return kind == wire.INTERRUPT or (kind == wire.CLOSE and bool(queue.id))
 
     def _run(self, number: int, act: Callable[[], Fields | None]) -> None:
         """Run in another thread what answers the frame of this number, or answers by itself (0)."""
@@ -404,11 +389,11 @@ class _HttpStream:
             self._fail(number, SandboxError(f"{self._calls.url}: {type(error).__name__}: {error}"))
         else:
             if fields is not None:
-                self._frames.put(pack(REPLY, number, json.dumps(fields).encode()))
+                self._frames.put(wire.pack(wire.REPLY, number, json.dumps(fields).encode()))
 
     def _fail(self, number: int, error: SandboxError) -> None:
         fields = {"failure": type(error).__name__, "message": str(error)}
-        self._frames.put(pack(REPLY, number, json.dumps(fields).encode()))
+        self._frames.put(wire.pack(wire.REPLY, number, json.dumps(fields).encode()))
 
     def _serve(self, key: int, queue: _RemoteQueue) -> None:
         """Send the requests of a session, one after the other."""
@@ -421,15 +406,15 @@ class _HttpStream:
             self._answer(number, partial(self._request, kind, key, queue, fields))
 
     def _request(self, kind: int, key: int, queue: _RemoteQueue, fields: Fields) -> Fields:
-        if kind == CLOSE:
+        if kind == wire.CLOSE:
             return self._close_session(key, queue)
-        if kind == OPEN:
+        if kind == wire.OPEN:
             return self._open(queue)
-        if kind == FORK:
+        if kind == wire.FORK:
             return self._fork(queue, **fields)
-        if kind == RUN:
+        if kind == wire.RUN:
             return self._run_cell(queue, fields)
-        if kind == RUN_ONCE:
+        if kind == wire.RUN_ONCE:
             return self._run_once(key, queue, **fields)
         return self._call(queue, _PATHS[kind], fields)
 

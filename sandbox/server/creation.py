@@ -10,18 +10,8 @@ import errno
 import os
 import signal
 
-from sandbox.server import wire
+from sandbox.server import processes, wire
 from sandbox.server.channels import ClientRequest, Message, SessionHandle
-from sandbox.server.processes import (
-    children,
-    kill_tree,
-    kill_trees,
-    send_signal,
-    sizes_of,
-    stat_of,
-    stop_trees,
-    user_of,
-)
 from sandbox.server.sessions import Sessions
 from sandbox.server.wire import FAULT, INDEX, LOSSES, Frames, WireError
 
@@ -126,20 +116,20 @@ class Creations:
     def _enrol(self, handle: SessionHandle, creation: Creation, pid: int) -> None:
         """Note the process of a session that was checked."""
         handle.pid = pid
-        handle.inherited = sizes_of(pid)["RssAnon"] if creation.parent else 0
+        handle.inherited = processes.sizes_of(pid)["RssAnon"] if creation.parent else 0
         self._sessions.by_pid[pid] = handle
         if creation.parent:
             self._start_clock(creation)  # the other copies have as long as this one had
         if handle.closing:  # the client has closed it before it existed
-            kill_tree(pid)
+            processes.kill_tree(pid)
         self._settle(handle, creation)
-        if stat_of(pid) is None and not handle.lost:  # it ended before its READY was read
+        if processes.stat_of(pid) is None and not handle.lost:  # it ended before its READY was read
             self._sessions.by_pid.pop(pid, None)
             self._sessions.on_exit(handle, None)
 
     def _check(self, handle: SessionHandle, message: Message, parent: int) -> None:
         """Raise WireError if the sender cannot be a session that is expected, and note its parent."""
-        pid, stat = message.pid, stat_of(message.pid)
+        pid, stat = message.pid, processes.stat_of(message.pid)
         wrong = pid <= 1 or pid in self._sessions.by_pid or pid in self._zygotes.pids
         if handle.home.uid:
             wrong |= message.uid != handle.home.uid
@@ -189,7 +179,7 @@ class Creations:
         for handle in creation.handles:
             if handle.pid and not handle.lost:
                 handle.closing.append(0)  # ends without an answer of its own
-                kill_tree(handle.pid)
+                processes.kill_tree(handle.pid)
         if creation.parent is None:
             kind, message = "SandboxError", f"no session could be opened: {creation.error}"
         elif creation.parent.lost:
@@ -208,10 +198,10 @@ class Creations:
             self._slots.join(handle, parent.home)
             self._sessions.expect(handle)
         # stopped and not killed yet: if the session cannot fork, they go on
-        creation.workers = stop_trees(lambda: children(parent.pid))
-        stat = stat_of(parent.pid)
+        creation.workers = processes.stop_trees(lambda: processes.children(parent.pid))
+        stat = processes.stat_of(parent.pid)
         threads = stat.threads - 1 if stat else 0
-        alive = [stat for stat in map(stat_of, creation.workers) if stat and stat.state != "Z"]
+        alive = [stat for stat in map(processes.stat_of, creation.workers) if stat and stat.state != "Z"]
         creation.losses = {"threads": threads, "processes": len(alive)}
         if threads:
             self._sessions.expect(parent)  # else what replaces it would be taken for an orphan until it reports
@@ -279,7 +269,7 @@ class Creations:
         self._sessions.by_pid.pop(old, None)
         parent.pid = message.pid
         self._sessions.by_pid[parent.pid] = parent
-        kill_tree(old)  # it only waits, and its threads must not go on
+        processes.kill_tree(old)  # it only waits, and its threads must not go on
         self.on_parent(parent, wire.BRANCHED, payload, message)
 
     def on_parent(self, parent: SessionHandle, kind: int, payload: bytes, message: Message) -> None:
@@ -292,7 +282,7 @@ class Creations:
             creation.refused = True
             # the session goes on as if nothing had happened, and its workers with it
             for pid in creation.workers:
-                send_signal(pid, signal.SIGCONT)
+                processes.send_signal(pid, signal.SIGCONT)
         else:
             self._finish_parent(parent, creation, payload, message)
         self._settle_parent(parent, creation, creation.error or _reason(b""))
@@ -314,7 +304,7 @@ class Creations:
         creation.losses.update(zip(wire.LOSS_NAMES, LOSSES.unpack_from(payload)))  # noqa: B905  (Python 3.9)
         if FAULT.unpack_from(payload, LOSSES.size)[0]:
             creation.error = creation.error or _reason(payload[LOSSES.size :])
-        stat = stat_of(parent.pid)
+        stat = processes.stat_of(parent.pid)
         if stat is not None and stat.threads > 1:
             # such a thread would be outside of the Landlock domain that the session has entered
             creation.error = creation.error or "code that runs at a fork has started threads"
@@ -331,19 +321,19 @@ class Creations:
         handles = [*creation.handles]
         if creation.parent is not None and not creation.refused:
             handles.append(creation.parent)
-        kill_trees(lambda: self._leftovers([handle for handle in handles if handle.pid and not handle.lost]))
+        processes.kill_trees(lambda: self._leftovers([handle for handle in handles if handle.pid and not handle.lost]))
         self._sessions.kill_orphans_soon()
 
     def _leftovers(self, handles: list[SessionHandle]) -> list[int]:
-        left = [pid for handle in handles for pid in children(handle.pid)]
+        left = [pid for handle in handles for pid in processes.children(handle.pid)]
         slots = {id(handle.slot): handle.slot for handle in handles if handle.slot and handle.slot.uid}
         for slot in slots.values():
             # unknown children of this user are orphans, unless another fork of the same group is being created: then
             # only those that are older than it are; see `sessions`
             others = [handle.created_after for handle in self._sessions.creating if handle.slot is slot]
             for pid in self._sessions.unknown_children():
-                stat = stat_of(pid)
-                if stat and stat.start < min(others, default=stat.start + 1) and user_of(pid) == slot.uid:
+                stat = processes.stat_of(pid)
+                if stat and stat.start < min(others, default=stat.start + 1) and processes.user_of(pid) == slot.uid:
                     left.append(pid)
         return left
 

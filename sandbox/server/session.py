@@ -22,19 +22,7 @@ import types
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from sandbox.server import confine, fork, wire
-from sandbox.server.cells import (
-    WORK,
-    WORK_FD,
-    Outcome,
-    flush_output,
-    furnish,
-    point_variables_to,
-    renew_streams,
-    restore_input,
-    run_cell,
-    run_setup,
-)
+from sandbox.server import cells, confine, fork, wire
 from sandbox.server.confine import Confinement
 from sandbox.server.processes import remove_tree
 from sandbox.server.wire import ENTRY, FAULT, FILE_REPLY, FILE_REQUEST, INDEX, LARGEST_PIECE, LOSSES, OUTCOME, Channel
@@ -83,11 +71,11 @@ class Session:
         place = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         self.confinement.close_off()  # before any code runs, after the directory was opened
         os.dup2(control, CONTROL_FD, inheritable=False)
-        os.dup2(place, WORK_FD, inheritable=True)
+        os.dup2(place, cells.WORK_FD, inheritable=True)
         os.dup2(out, 1)
         os.dup2(err, 2)
         os.closerange(3, CONTROL_FD)  # descriptors of the zygote
-        os.closerange(WORK_FD + 1, _HIGHEST_FD)
+        os.closerange(cells.WORK_FD + 1, _HIGHEST_FD)
         self.channel = Channel(CONTROL_FD)
         self.note_outputs()
         self.point_to_directory("")
@@ -122,7 +110,7 @@ class Session:
     def point_to_directory(self, old: str) -> None:
         """Let variables that name the old directory name the one that the session has now."""
         if not self.config["work"]:  # else they name /work, which is the same in every session
-            point_variables_to(self.directory, old)
+            cells.point_variables_to(self.directory, old)
 
     def _interrupt(self, number: int, frame: types.FrameType | None) -> None:
         """Handle SIGINT: stop the cell, once; between cells it is ignored."""
@@ -147,7 +135,7 @@ class Session:
                 elif kind == wire.GIVE:
                     self.take_outputs(fds)
                 elif kind == wire.FILE:
-                    self.channel.send(wire.FILED, number, answer_file(payload, WORK_FD))
+                    self.channel.send(wire.FILED, number, answer_file(payload, cells.WORK_FD))
             except KeyboardInterrupt:  # the signal came a moment after the cell had ended
                 continue
 
@@ -155,34 +143,34 @@ class Session:
         self._cells += 1
         source, name = payload.decode("utf-8", "surrogatepass"), f"<cell {self._cells}>"
         keep = self.config["limits"]["output_bytes"]
-        self._execute(number, lambda: run_cell(source, name, self._namespace, keep, self._own_files()))
+        self._execute(number, lambda: cells.run_cell(source, name, self._namespace, keep, self._own_files()))
 
     def _setup(self, number: int, length: int) -> None:
-        self._execute(number, lambda: run_setup(self.channel, length, self._namespace, self._own_files()))
+        self._execute(number, lambda: cells.run_setup(self.channel, length, self._namespace, self._own_files()))
 
-    def _execute(self, number: int, run: Callable[[], Outcome]) -> None:
+    def _execute(self, number: int, run: Callable[[], cells.Outcome]) -> None:
         """Run the user's code and send the outcome to the supervisor."""
         outcome = self._guarded(run)
-        flush_output()
+        cells.flush_output()
         # a child must not answer for the session
         if _pid() != self.pid:  # the code called os.fork() and this is the child
             _leave(0)
-        restore_input()
+        cells.restore_input()
         self.channel.send(wire.DONE, number, _packed(outcome))
 
-    def _guarded(self, run: Callable[[], Outcome]) -> Outcome:
+    def _guarded(self, run: Callable[[], cells.Outcome]) -> cells.Outcome:
         self._interrupted = False
         self._running = True
         try:
             return run()
         except BaseException as error:  # an interrupt between the cell and the next line
-            return Outcome("error", None, f"{type(error).__name__}: the cell was interrupted")
+            return cells.Outcome("error", None, f"{type(error).__name__}: the cell was interrupted")
         finally:
             self._running = False
 
     def _own_files(self) -> tuple[str, ...]:
         """Return the prefixes of the names of the user's own files."""
-        return ("<cell ", "<setup>", self.directory + "/", WORK + "/")
+        return ("<cell ", "<setup>", self.directory + "/", cells.WORK + "/")
 
 
 def _current_directory() -> str:
@@ -190,7 +178,7 @@ def _current_directory() -> str:
     return _current.directory if _current else ""
 
 
-def _packed(outcome: Outcome) -> bytes:
+def _packed(outcome: cells.Outcome) -> bytes:
     value = _encoded(outcome.value)
     error = _encoded(outcome.error)
     flags = wire.HAS_VALUE * (outcome.value is not None) | wire.HAS_ERROR * (outcome.error is not None)
@@ -356,7 +344,7 @@ def _become_copy(
     """Give this process, a fork of the session, a directory, files and memory of its own."""
     session.confinement.enter_branch()  # first, so that all that follows is confined
     if threads:
-        renew_streams()
+        cells.renew_streams()
     old, here = session.directory, posix.getcwd()
     os.mkdir(directory, 0o700)
     fork.copy_tree(old, directory)
@@ -390,7 +378,7 @@ def _replace_by_fork(session: Session) -> None:
     while not between:
         _sleep(_WHOLE_DAY)
     session.become_session(between)
-    renew_streams()
+    cells.renew_streams()
     fork.restore(numbers)
 
 
@@ -462,7 +450,7 @@ def serve_zygote(config: dict[str, Any]) -> None:
     for name in config["preload"]:
         if name not in missing:
             _FIRST_USES.get(name, lambda: None)()
-    furnish(config, _current_directory)
+    cells.furnish(config, _current_directory)
     gc.collect()
     gc.freeze()  # a collection in a session would otherwise write to every page that is shared
     confine.collapse_heap()
