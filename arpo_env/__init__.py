@@ -31,44 +31,6 @@ if TYPE_CHECKING:
     from arpo_env.tools.tool import Tool, ToolResult, tool
     from arpo_env.vector import ToolVectorEnv
 
-_HOMES = {
-    "ArpoTags": "protocols.arpo_tags",
-    "Cache": "cache",
-    "CacheMiss": "cache",
-    "ChatModel": "chat_model",
-    "EnvFactory": "registration",
-    "Grader": "grading",
-    "GradingError": "errors",
-    "Hit": "search",
-    "PageReader": "pages",
-    "PlayedEpisode": "adapters.play",
-    "Protocol": "protocols.protocol",
-    "PythonTool": "tools.python",
-    "RewardTerm": "rewards",
-    "Rewards": "rewards",
-    "Score": "grading",
-    "SearchBackend": "search",
-    "SearchTool": "tools.search_tool",
-    "ServiceError": "errors",
-    "Tool": "tools.tool",
-    "ToolEnv": "env",
-    "ToolResult": "tools.tool",
-    "ToolVectorEnv": "vector",
-    "aplay": "adapters.play",
-    "build_index": "search",
-    "is_correct": "rewards",
-    "make_grader": "grading",
-    "make_protocol": "protocols",
-    "mcp_tools": "tools.mcp_tools",
-    "open_search": "search",
-    "paper_reward": "rewards",
-    "play": "adapters.play",
-    "reference_reward": "rewards",
-    "register_backend": "search",
-    "register_protocol": "protocols",
-    "tool": "tools.tool",
-}
-
 __all__ = [
     "ArpoTags",
     "Cache",
@@ -110,4 +72,4 @@ __all__ = [
 
 register_all()
 
-__getattr__ = lazy_names("arpo_env", _HOMES)
+__getattr__ = lazy_names(__name__)

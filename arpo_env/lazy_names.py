@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import functools
 import importlib
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 
 def lazy_names(
-    package: str,
-    homes: Mapping[str, str],
-    importing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    package: str, importing: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 ) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package (PEP 562).
+    """Return a `__getattr__` for a package (PEP 562): it imports what the package itself imports for type checkers.
 
     Args:
         package: full name of the package.
-        homes: public name -> module of the package that defines it, relative to the package.
         importing: a context manager around the import, which may explain why it failed.
     """
 
+    @functools.cache
+    def homes() -> dict[str, str]:
+        spec: Any = sys.modules[package].__spec__
+        found = (
+            node for node in ast.walk(ast.parse(spec.loader.get_source(package))) if isinstance(node, ast.ImportFrom)
+        )
+        return {name.name: node.module or "" for node in found for name in node.names}
+
     def get_name(name: str) -> Any:
-        if name not in homes:
+        if name not in homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with importing():
-            return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+            return getattr(importlib.import_module(homes()[name]), name)
 
     return get_name

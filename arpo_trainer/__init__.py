@@ -50,27 +50,4 @@ __all__ = [
     "write_traces",
 ]
 
-_HOMES = {
-    "ARPOConfig": "training.config",
-    "ARPOTrainer": "training.trainer",
-    "Backend": "backends.base",
-    "Engine": "rollout.engine",
-    "Generation": "backends.base",
-    "Request": "backends.base",
-    "RolloutSettings": "rollout.settings",
-    "RolloutTree": "tree",
-    "RunRecorder": "training.recorder",
-    "TransformersBackend": "backends",
-    "branch_score": "algorithms.branching",
-    "env_reward": "training.rollout_batch",
-    "evaluate": "training.evaluation",
-    "group_advantages": "algorithms.advantages",
-    "read_traces": "tree",
-    "split_budget": "algorithms.registry",
-    "token_advantages": "algorithms.credit",
-    "tree_svg": "report.html_report",
-    "write_report": "report.html_report",
-    "write_traces": "tree",
-}
-
-__getattr__ = lazy_names("arpo_trainer", _HOMES, naming_extras)
+__getattr__ = lazy_names(__name__, naming_extras)

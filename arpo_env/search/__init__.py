@@ -30,18 +30,4 @@ __all__ = [
     "register_backend",
 ]
 
-_HOMES = {
-    "CorpusError": "local_search",
-    "Hit": "search_backend",
-    "LocalSearch": "local_search",
-    "Passage": "local_search",
-    "SearchBackend": "search_backend",
-    "backend_names": "backends",
-    "build_index": "local_search",
-    "default_search": "backends",
-    "open_search": "backends",
-    "read_corpus": "local_search",
-    "register_backend": "backends",
-}
-
-__getattr__ = lazy_names("arpo_env.search", _HOMES)
+__getattr__ = lazy_names(__name__)

@@ -21,14 +21,4 @@ __all__ = [
     "transformers_backend",
 ]
 
-_HOMES = {
-    "EndpointBackend": "servers",
-    "PaddedBackend": "in_process",
-    "RecordedBackend": "recorded",
-    "TransformersBackend": "in_process",
-    "VLLMEngineBackend": "vllm_engine",
-    "VLLMServerBackend": "servers",
-    "transformers_backend": "in_process",
-}
-
-__getattr__ = lazy_names("arpo_trainer.backends", _HOMES, naming_extras)
+__getattr__ = lazy_names(__name__, naming_extras)

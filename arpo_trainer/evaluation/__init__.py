@@ -27,14 +27,4 @@ __all__ = [
     "suite",
 ]
 
-_HOMES = {
-    "EvalModel": "eval_settings",
-    "EvalSettings": "eval_settings",
-    "load_eval_run": "episode_store",
-    "preset": "suites",
-    "results": "eval_metrics",
-    "run_evaluation": "eval_session",
-    "suite": "suites",
-}
-
-__getattr__ = lazy_names("arpo_trainer.evaluation", _HOMES, naming_extras)
+__getattr__ = lazy_names(__name__, naming_extras)

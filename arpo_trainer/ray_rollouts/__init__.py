@@ -10,6 +10,4 @@ if TYPE_CHECKING:
 
 __all__ = ["RayEngine", "RolloutWorkers"]
 
-_HOMES = {"RayEngine": "rollout_workers", "RolloutWorkers": "rollout_workers"}
-
-__getattr__ = lazy_names("arpo_trainer.ray_rollouts", _HOMES, naming_extras)
+__getattr__ = lazy_names(__name__, naming_extras)
