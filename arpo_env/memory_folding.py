@@ -253,11 +253,7 @@ def undo_fold(turn: Turn) -> str:
 
 
 def make_folding(limit: int, tools: Sequence[JsonSchema], chat: ChatModel | None) -> Folding | None:
-    """Return the folding of an environment; None for a limit of 0.
-
-    Raises:
-        ValueError: a tool has the name of the action, or a model is given and no fold is allowed.
-    """
+    """Return the folding of an environment; None for a limit of 0."""
     # also without folds: calls of this name are not counted as calls of a tool
     if FOLD in tool_names(tools):
         raise ValueError(f"a tool is named {FOLD!r}, as the action that folds= adds; rename the tool")

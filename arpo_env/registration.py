@@ -126,11 +126,7 @@ def _packed(name: str, value: Any) -> bytes:
 
 
 def without_checks(env: Any) -> Any:
-    """Return the environment inside Gymnasium's wrappers that only check calls.
-
-    Raises:
-        ValueError: another wrapper is around it, whose effect would be lost.
-    """
+    """Return the environment inside Gymnasium's wrappers that only check calls."""
     from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
     layer = env

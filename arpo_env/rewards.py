@@ -320,9 +320,6 @@ def deepagent_reward(
             episode that returns C of each call, or such a function.
         call_weight: l1.
         fold_weight: l2.
-
-    Raises:
-        ValueError: a setting has a wrong value, or the environment does not know which calls are right.
     """
     for name, value in (("call_weight", call_weight), ("fold_weight", fold_weight)):
         if not isinstance(value, int | float) or not math.isfinite(value):

@@ -49,11 +49,7 @@ def only_writer(folder: Path, needed: bool = True) -> Iterator[None]:
 
 
 def refuse_earlier(folder: Path, found: Sequence[str], go_on: str = "add --resume") -> None:
-    """Refuse a folder that holds something of an earlier run; `go_on` says how that is continued, "" if it cannot.
-
-    Raises:
-        FileExistsError: `found` names something.
-    """
+    """Refuse a folder that holds something of an earlier run; `go_on` says how that is continued, "" if it cannot."""
     if found:
         cure = f"{go_on} to go on with it, or " if go_on else ""
         raise FileExistsError(

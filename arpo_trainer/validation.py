@@ -21,11 +21,7 @@ def nearest_names(given: str, known: Iterable[str], count: int = 1) -> str:
 
 
 def check_name(what: str, given: str, known: Iterable[str]) -> None:
-    """Check that a name is one of the known names.
-
-    Raises:
-        ValueError: the name is unknown; the error lists the names and the nearest one.
-    """
+    """Check that a name is one of the known names."""
     names = list(known)
     if given not in names:
         hint = nearest_hint(given, names)
@@ -50,9 +46,6 @@ def check_types(settings: object, annotations: Mapping[str, str]) -> None:
         settings: the object with the attributes.
         annotations: attribute name -> annotation. "int", "float", "str", "bool" and "dict[str, Any]" are checked, also
             with " | None"; other annotations are ignored.
-
-    Raises:
-        ValueError: an attribute has another type; the error names the attribute, the expected type and the value.
     """
     # modules import annotations from __future__, so annotations are text and are compared as text
     for name, annotation in annotations.items():

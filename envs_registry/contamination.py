@@ -112,9 +112,6 @@ def keep_apart(train_source: TaskSource, eval_source: TaskSource, setting: str) 
         train_source: the tasks to train on.
         eval_source: the tasks of the evaluation.
         setting: "refuse" raises, "drop" leaves them out of the training, similar ones too, and "allow" keeps them.
-
-    Raises:
-        ValueError: there is no such setting, one of the sources is endless, or an evaluation task is trained on.
     """
     if setting not in OVERLAP:
         raise ValueError(f"overlap must be one of {', '.join(map(repr, OVERLAP))}; not {setting!r}")

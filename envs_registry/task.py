@@ -119,9 +119,6 @@ def check_setup(task: Task) -> None:
     An answer of at least four letters or digits must not occur there, neither as a number of the same value, nor as
     whole words of a string, nor as a name. Shorter ones are rejected only in a line that gives a value to something
     named like an answer (`answer = 5`, `{"gold": "B"}`). Comments never reach the interpreter.
-
-    Raises:
-        ValueError: the setup contains an answer; the message names the answer, the line and the cure.
     """
     found = shown_answer(task.setup, task.answers) if task.setup else None
     if found is not None:

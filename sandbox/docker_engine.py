@@ -135,11 +135,7 @@ class Host:
 
 
 def hosts_of(names: Sequence[str] | None) -> list[Host]:
-    """Return the engines of this list, or of DOCKER_HOST, which may list several, separated by commas.
-
-    Raises:
-        ValueError: a name is not that of an engine.
-    """
+    """Return the engines of this list, or of DOCKER_HOST, which may list several, separated by commas."""
     if isinstance(names, str):
         raise ValueError(f"hosts={names!r}; it has to be a list, such as [{names!r}]")
     if names is None:

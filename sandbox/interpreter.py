@@ -104,12 +104,7 @@ _MOST_FORKS = 64
 
 
 def checked_cell(code: str, timeout: float | None, limits: Limits) -> dict[str, Any]:
-    """Return the fields of a request to run a cell.
-
-    Raises:
-        TypeError: the code is not a str, or the timeout is not a number.
-        ValueError: there is too much code, or the timeout is not positive and finite.
-    """
+    """Return the fields of a request to run a cell."""
     if not isinstance(code, str):
         raise TypeError(f"code has to be a str, not {type(code).__name__}")
     # ASCII, the usual case, is measured without encoding it
@@ -138,10 +133,6 @@ def checked_path(name: str | PurePath, directory: bool = False) -> str:
     """Return the path of a file in the session's directory, or of the directory (".") or one in it.
 
     The session opens it with its own rights; this only keeps mistakes from reaching it.
-
-    Raises:
-        TypeError: it is neither a str nor a path.
-        ValueError: it leaves the directory.
     """
     if isinstance(name, PurePath):
         name = name.as_posix()

@@ -83,11 +83,7 @@ def _check_number(name: str, value: float, least: float, most: float = math.inf,
 
 
 def parse_size(size: str | int) -> int:
-    """Return a number of bytes: 1024, "512m", "2g".
-
-    Raises:
-        ValueError: it is not a size.
-    """
+    """Return a number of bytes: 1024, "512m", "2g"."""
     match = re.fullmatch(r"(\d+)([kmg]?)b?", str(size).strip().lower())
     if match is None:
         raise ValueError(f"{size!r} is not a size; write a number of bytes, or a number with k, m or g, such as '2g'")
@@ -119,11 +115,7 @@ _PACKAGE = re.compile(rf"\w[\w.-]*(\[\w[\w.,-]*\])?({_VERSION}(,{_VERSION})*)?",
 
 
 def package_names(packages: Sequence[str]) -> tuple[str, ...]:
-    """Return requirements of pip in one order and without spaces, so that equal ones are the same.
-
-    Raises:
-        ValueError: they are not a list, or one is not a name with at most extras and versions.
-    """
+    """Return requirements of pip in one order and without spaces, so that equal ones are the same."""
     if isinstance(packages, str) or not isinstance(packages, Sequence):
         raise ValueError(f"packages={packages!r}; it has to be a list, such as ['networkx', 'pandas==3.0.6']")
     words = sorted({"".join(str(one).split()) for one in packages})
@@ -139,9 +131,6 @@ def command_words(command: str | Sequence[str], name: str = "command") -> tuple[
     Args:
         command: its words, or a text that is split as a shell does it.
         name: where it comes from, for the message.
-
-    Raises:
-        ValueError: the text cannot be split, or a word is not one that a program can be given.
     """
     try:
         words = tuple(shlex.split(command) if isinstance(command, str) else command)

@@ -53,12 +53,7 @@ PEERS: dict[str, Peer] = {
 
 
 def load_peer(module: str) -> ModuleType:
-    """Import a module of a framework, whose package is a key of `PEERS`; warns of a version that is not tested.
-
-    Raises:
-        ModuleNotFoundError: the framework is not installed; the message has the pip line.
-        ImportError: another major version is installed; likewise.
-    """
+    """Import a module of a framework, whose package is a key of `PEERS`; warns of a version that is not tested."""
     package, tested, install = PEERS[module.partition(".")[0]]
     try:
         version = importlib.metadata.version(package)

@@ -239,11 +239,7 @@ async def _refuse(scope: Scope, send: Send, status: int, why: str) -> None:
 
 
 def bind(host: str, port: int, token: str) -> socket.socket:
-    """Return a listening socket; port 0 chooses a free one, and beyond loopback there has to be a token.
-
-    Raises:
-        ValueError: there is no token but others can reach the address, or the address cannot be used.
-    """
+    """Return a listening socket; port 0 chooses a free one, and beyond loopback there has to be a token."""
     check_token(host, token, TOKEN_VARIABLE, _DANGER)
     try:
         return listen(host, port)

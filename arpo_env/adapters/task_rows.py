@@ -103,10 +103,6 @@ def task_rows(
         format: a key of `FORMATS`.
         limit: the maximum number of rows; an endless source needs one.
         leave_out: options that are not written; whoever reads the rows has them.
-
-    Raises:
-        ValueError: the format is unknown, an option cannot be written as JSON, or the source is endless and there is
-            no limit.
     """
     chosen = row_format(format)
     if limit is not None and limit < 1:
@@ -159,9 +155,6 @@ def find_task(reference: Mapping[str, Any] | str, **options: Any) -> tuple[EnvFa
     Args:
         reference: the value of `extra_info` or of the label, or a whole row of the format "trl".
         options: options that were not written into the row.
-
-    Raises:
-        ValueError: it is not a reference, or the environment has another task there by now.
     """
     found = json.loads(reference) if isinstance(reference, str) else reference
     lacking = [key for key in ("env_id", "options", "index", "id") if found.get(key) is None]

@@ -84,10 +84,6 @@ def make_grader(name: str = "auto", **options: Any) -> Grader:
 
 
 def check_name(name: str) -> None:
-    """Check that a grader of this name exists.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Check that a grader of this name exists."""
     if name not in GRADERS:
         raise ValueError(f"unknown grader {name!r}; available: {', '.join(GRADERS)}{nearest_hint(name, GRADERS)}")

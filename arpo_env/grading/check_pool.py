@@ -96,11 +96,7 @@ os.register_at_fork(after_in_child=_shared.clear)
 
 
 def shared_pool() -> CheckPool:
-    """Return the pool of this process, started at first use and closed at exit.
-
-    Raises:
-        ModuleNotFoundError: mpmath is not installed.
-    """
+    """Return the pool of this process, started at first use and closed at exit."""
     pool = _shared.get(os.getpid())
     if pool is None:
         if importlib.util.find_spec("mpmath") is None:

@@ -211,11 +211,7 @@ class ToolRegistry:
 
     @classmethod
     def from_functions(cls, functions: Iterable[Callable[..., Any]]) -> ToolRegistry:
-        """Return a registry of typed functions, whose documents come from their signatures and docstrings.
-
-        Raises:
-            ValueError: two functions have the same name.
-        """
+        """Return a registry of typed functions, whose documents come from their signatures and docstrings."""
         by_name: dict[str, Callable[..., Any]] = {}
         rows = []
         for function in functions:

@@ -54,11 +54,7 @@ class FullCopyBackend:
 
 
 def structure(model: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
-    """Return a copy of a model, which is not sharded yet, without its weights; None keeps the model's dtype.
-
-    Raises:
-        ValueError: the weights are quantised: their storage cannot be gathered tensor by tensor.
-    """
+    """Return a copy of a model, which is not sharded yet, without its weights; None keeps the model's dtype."""
     if getattr(model, "is_quantized", False):
         raise ValueError(
             "a quantised model whose weights are sharded (FSDP, ZeRO-3) cannot generate here: train it with DDP or "

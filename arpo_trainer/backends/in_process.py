@@ -156,11 +156,7 @@ class InProcessBackend(ABC):
         await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
-        """Generate one turn; see `Backend.generate`. It ends where the model's positions do.
-
-        Raises:
-            ValueError: also if the context leaves no position for a token.
-        """
+        """Generate one turn; see `Backend.generate`. It ends where the model's positions do."""
         check_request(request)
         room = self.positions - len(request.ids)
         if room < 1:

@@ -267,11 +267,7 @@ class EvalRun:
     attempts: list[UnitRow]  # all rows in the order in which they were written
 
     def tree(self, row: UnitRow) -> RolloutTree:
-        """Return the full record of a unit.
-
-        Raises:
-            ValueError: traces.jsonl is missing, or was changed.
-        """
+        """Return the full record of a unit."""
         line = self.line(row)
         try:
             return RolloutTree.from_json(line)
@@ -327,11 +323,7 @@ def in_order(facts: dict[str, Any], attempts: list[UnitRow]) -> list[UnitRow]:
 
 
 def rows_of(path: Path) -> Iterator[UnitRow]:
-    """Yield the rows of an episodes.jsonl; a last line without an end is left out.
-
-    Raises:
-        ValueError: a line is not a row; names the file and the line.
-    """
+    """Yield the rows of an episodes.jsonl; a last line without an end is left out."""
     for number, line in lines_of(path, running=True):
         try:
             yield UnitRow.from_dict(json.loads(line))

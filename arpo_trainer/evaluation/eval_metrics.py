@@ -81,9 +81,6 @@ def values_of(rows: Iterable[UnitRow], metric: str = ACCURACY) -> dict[str, list
 
     A set may mix graders by the kind of its tasks (HLE has multiple-choice questions): only episodes that have the
     component count.
-
-    Raises:
-        ValueError: episodes were scored, but none has the component; names those that there are.
     """
     rows = list(rows)
     episodes = scored_episodes(rows)

@@ -323,9 +323,6 @@ def missing_units(
         store: what has been played.
         repeat_broken: return the units that broke, instead of those that are missing.
         shard: return units of this shard only.
-
-    Raises:
-        ValueError: a stored episode is of another question than the task of that id now, or two tasks share an id.
     """
     units, numbers = [], itertools.count()
     for one in planned:
@@ -350,11 +347,7 @@ def missing_units(
 
 
 def task_count(label: str, env: ToolEnv, wanted: int | None, usual: int | None) -> int:
-    """Return how many tasks are played: what is wanted, else what is usual, and no more than there are.
-
-    Raises:
-        ValueError: the tasks are endless, and no number is given.
-    """
+    """Return how many tasks are played: what is wanted, else what is usual, and no more than there are."""
     sizes = [size for size in (wanted or usual, env.tasks.size) if size is not None]
     if not sizes:
         raise ValueError(f"{label} has endless tasks: say how many to play, such as --tasks 100")

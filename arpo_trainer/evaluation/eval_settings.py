@@ -149,9 +149,6 @@ def refuse_other_settings(stored: Mapping[str, Any], settings: EvalSettings, sha
     """Refuse to continue an evaluation with settings under which the same episodes would differ.
 
     More tasks and more samples are fine, except in a shard, whose units depend on these numbers.
-
-    Raises:
-        ValueError: names what differs.
     """
     # as it would be stored: run.json has no passwords, no tuples and no types of ours
     now = json.loads(redact_urls(json.dumps(settings.as_dict(), default=str)))
@@ -241,11 +238,7 @@ class EvalModel:
 
 
 def labelled(models: Sequence[EvalModel]) -> list[EvalModel]:
-    """Return the models with labels that differ: where they do not, the whole path, and then a number.
-
-    Raises:
-        ValueError: a model occurs twice.
-    """
+    """Return the models with labels that differ: where they do not, the whole path, and then a number."""
     if len(set(models)) < len(models):
         twice = next(model for model, count in Counter(models).items() if count > 1)
         raise ValueError(f"the model {twice.label!r} is given twice")
@@ -281,11 +274,7 @@ def model_label(path: str) -> str:
 
 
 def checkpoints(path: str) -> list[str]:
-    """Return the checkpoints in a trainer's output folder by step, or the path itself if it is no such folder.
-
-    Raises:
-        FileNotFoundError: it is a folder with neither a model nor checkpoints.
-    """
+    """Return the checkpoints in a trainer's output folder by step, or the path itself if it is no such folder."""
     folder = Path(path).expanduser()
     if not folder.is_dir() or any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
         return [path]

@@ -76,9 +76,6 @@ def read_shard(text: str, environ: Mapping[str, str] = os.environ) -> EvalShard:
     Args:
         text: "i/n", "auto/n" (the index from SLURM or Kubernetes), or "auto" (in an array of SLURM, n as well).
         environ: environment variables.
-
-    Raises:
-        ValueError: it is none of these, the variable is missing, or the array cannot say the number of shards.
     """
     found = re.fullmatch(r"(auto|\d+)(?:/(\d+))?", text.strip())
     if found is None or (found[1] != "auto" and found[2] is None):
@@ -117,11 +114,7 @@ def shard_folders(output: str | Path) -> dict[Path, EvalShard]:
 
 
 def refuse_other_count(output: str | Path, shard: EvalShard) -> None:
-    """Refuse to begin a shard beside shards of another number.
-
-    Raises:
-        ValueError: names one of them.
-    """
+    """Refuse to begin a shard beside shards of another number."""
     for path, other in shard_folders(output).items():
         if other.count != shard.count:
             raise ValueError(

@@ -141,9 +141,6 @@ def read_reward(text: str) -> Rewards:
     Args:
         text: "paper", "tool-star", "reference", weights in YAML ("{accuracy: 1, format: 0.2}"), or MODULE:NAME of a
             function of the episode or of anything that `Rewards.of` takes.
-
-    Raises:
-        ValueError: it is none of these.
     """
     if ":" in text and not text.lstrip().startswith("{"):
         found = load_object(text, "--reward")

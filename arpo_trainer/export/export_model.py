@@ -75,12 +75,7 @@ class CheckpointFiles:
 
 
 def find_checkpoint_files(path: str | Path) -> CheckpointFiles:
-    """Return what a folder holds: a checkpoint, a saved model, or the output folder of a run, whose final model counts.
-
-    Raises:
-        FileNotFoundError: there is no such folder, or no weights in it.
-        ValueError: the checkpoint is not complete.
-    """
+    """Return what a folder holds: a checkpoint, a saved model, or a run's output folder, whose final model counts."""
     given = Path(path).expanduser()
     if not given.is_dir():
         raise FileNotFoundError(f"there is no folder {str(path)!r}: give a checkpoint or the output folder of a run")

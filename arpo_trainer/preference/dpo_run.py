@@ -227,10 +227,6 @@ def make_pair_trainer(
         pairs: at least one.
         args: the settings; `max_length` and `truncation_mode` are not used, since a pair that is cut has no answer.
         peft_config: the configuration of the adapters, if only those are trained.
-
-    Raises:
-        ValueError: there is no pair, one has ids that the model does not know, or pairs share turns and the loss is not
-            one of their difference.
     """
     if not pairs:
         raise ValueError("no pairs to learn from")

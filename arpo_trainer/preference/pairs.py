@@ -228,12 +228,7 @@ def write_pairs(path: str | Path, pairs: Iterable[PreferencePair]) -> None:
 
 
 def read_pairs(path: str | Path) -> list[PreferencePair]:
-    """Read what `write_pairs` wrote.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a line is not a pair; names the file, the line and what is wrong.
-    """
+    """Read what `write_pairs` wrote."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no file of pairs {str(path)!r}; `arpo dpo` writes one as pairs.jsonl")

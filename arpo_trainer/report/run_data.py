@@ -51,11 +51,7 @@ class RunData:
 
 
 def require_run(folder: Path) -> None:
-    """Refuse a directory that is not of a run, such as its parent directory.
-
-    Raises:
-        FileNotFoundError: it contains no file of a run.
-    """
+    """Refuse a directory that is not of a run, such as its parent directory."""
     if folder.is_dir() and not any((folder / name).exists() for name in _FILES):
         raise FileNotFoundError(f"{str(folder)!r} holds no run ({', '.join(_FILES)}); give the output_dir of a run")
 
@@ -141,11 +137,7 @@ def recorded(path: Path, facts: dict[str, Any], keep: bool = True) -> Iterator[N
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Read a run.json.
-
-    Raises:
-        ValueError: it is none; names file and line.
-    """
+    """Read a run.json."""
     try:
         return _object(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -154,11 +146,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 def parse_tree(path: Path, number: int, line: str) -> RolloutTree:
-    """Return the tree of a line of traces.jsonl.
-
-    Raises:
-        ValueError: it is not a tree; names file and line.
-    """
+    """Return the tree of a line of traces.jsonl."""
     try:
         return RolloutTree.from_json(line)
     except (ValueError, KeyError, TypeError) as error:

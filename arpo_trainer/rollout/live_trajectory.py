@@ -84,11 +84,7 @@ class ConcurrencyLimits:
 
 
 def check_limits(limits: Mapping[str, int], tools: list[str]) -> None:
-    """Refuse limits of kinds that do not exist.
-
-    Raises:
-        ValueError: names the unknown kinds and those that exist.
-    """
+    """Refuse limits of kinds that do not exist."""
     unknown = sorted(set(limits) - set(KINDS) - set(tools))
     if unknown:
         raise ValueError(f"limits names {', '.join(unknown)}; there are {', '.join((*KINDS, *tools))}")

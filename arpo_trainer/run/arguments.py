@@ -260,9 +260,6 @@ def batch_settings(
         num_generations: rows per prompt.
         micro_batch: rows in one forward pass of a process (`per_device_train_batch_size`).
         processes: processes on all machines.
-
-    Raises:
-        ValueError: the batch cannot be divided so; the error lists numbers that fit.
     """
     for name, size in (("num_generations", num_generations), ("per_device_train_batch_size", micro_batch)):
         # these are settings of ARPOConfig, which has not checked them yet

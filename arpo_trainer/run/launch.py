@@ -73,12 +73,7 @@ def launch(flags: LaunchFlags) -> int:
 
 
 def launch_command(flags: LaunchFlags, argv: Sequence[str], module: str = "arpo_trainer.cli") -> list[str]:
-    """Return the command line that runs a module with `argv`, less the launch flags, under `accelerate launch`.
-
-    Raises:
-        ValueError: the configuration is unknown, the number of processes or the address of machine 0 is missing, or
-            the configuration does nothing (FSDP without a GPU) or cannot run (DeepSpeed not installed) here.
-    """
+    """Return the command line that runs a module with `argv`, less the launch flags, under `accelerate launch`."""
     config = config_file(flags.accelerate_config or "")
     given = dataclasses.asdict(flags)
     del given["accelerate_config"]

@@ -156,11 +156,7 @@ class RolloutWorkerSettings:
         )
 
     def worker_resources(self) -> dict[str, float]:
-        """Return the custom resources of an actor.
-
-        Raises:
-            ValueError: they are no numbers by name.
-        """
+        """Return the custom resources of an actor."""
         given: Any = self.rollout_worker_resources or {}
         try:
             given = json.loads(given) if isinstance(given, str) else given

@@ -34,11 +34,7 @@ def planned_processes() -> int | None:
 
 @contextlib.contextmanager
 def planning(processes: int | None) -> Iterator[None]:
-    """Let settings be read for this number of processes; None changes nothing.
-
-    Raises:
-        ValueError: the number is below 1.
-    """
+    """Let settings be read for this number of processes; None changes nothing."""
     if processes is not None and processes < 1:
         raise ValueError(f"--num-processes must be at least 1, got {processes}")
     token = _planned.set(processes)
@@ -101,11 +97,7 @@ class OneDevice:
 
 
 def check_devices(args: Any) -> None:
-    """Refuse a precision that the GPU here lacks, and say which GPU a single process uses of several.
-
-    Raises:
-        ValueError: bfloat16 on a GPU that only emulates it; the error names the setting.
-    """
+    """Refuse a precision that the GPU here lacks, and say which GPU a single process uses of several."""
     if args.use_cpu or planned_processes() or not torch.cuda.is_available():
         return
     dtype = str((args.model_init_kwargs or {}).get("dtype", "")).removeprefix("torch.")

@@ -101,11 +101,7 @@ def evaluate(
 
 
 def summarise(trees: Sequence[RolloutTree], name: str, step: int = 0) -> Evaluation:
-    """Summarise trees with one trajectory each.
-
-    Raises:
-        ValueError: no trajectory could be scored.
-    """
+    """Summarise trees with one trajectory each."""
     scored = [tree for tree in trees if tree.trajectories[0].valid]
     if not scored:
         raise ValueError(
@@ -162,11 +158,7 @@ def _sample(tree: RolloutTree) -> dict[str, Any]:
 
 
 def evaluation_tasks(env: ToolEnv, count: int | None) -> list[Task]:
-    """Return the first `count` tasks of an environment, or all of them.
-
-    Raises:
-        ValueError: `count` is below 1, or missing where the tasks are endless.
-    """
+    """Return the first `count` tasks of an environment, or all of them."""
     if count is None and env.tasks.size is None:
         raise ValueError(f"{env.env_spec.id} has endless tasks: set how many to evaluate on, such as eval_tasks=100")
     if count is not None and count < 1:
@@ -189,11 +181,7 @@ class EvaluatesOnTasks:
     evaluations: list[Evaluation]
 
     def evaluate_tasks(self, name: str, on_task: Callable[[], object] | None = None) -> Evaluation:
-        """Answer the evaluation tasks greedily with the present policy; see `evaluate`.
-
-        Raises:
-            ValueError: there is no `eval_env`.
-        """
+        """Answer the evaluation tasks greedily with the present policy; see `evaluate`."""
         trainer: Any = self
         env, engine = self.eval_env, trainer.engine
         if env is None:

@@ -88,11 +88,7 @@ class RolloutPlan:
         self._ahead: tuple[int, list[int]] = (-1, [])
 
     def rollout(self, number: int) -> PlannedRollout:
-        """Return a rollout; numbers may be asked in increasing order only.
-
-        Raises:
-            ValueError: an earlier number was asked, or the data are empty.
-        """
+        """Return a rollout; numbers may be asked in increasing order only."""
         while self._ahead[0] < number:
             self._ahead = next(self._rollouts)
         found, rows = self._ahead
@@ -293,11 +289,7 @@ class OverlappingTrainer(ResumableTrainer):
     _saved_ahead: dict[str, Any] | None = None
 
     def check_overlap(self) -> None:
-        """Refuse data whose order cannot be known before, and choose TRL's correction of old weights.
-
-        Raises:
-            ValueError: the data are iterable only.
-        """
+        """Refuse data whose order cannot be known before, and choose TRL's correction of old weights."""
         if not self.args.max_staleness:
             return
         if not hasattr(self.train_dataset, "__len__"):

@@ -29,11 +29,7 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
     packs = padding_free = False
 
     def choose_packing(self) -> None:
-        """Decide how rows are computed from now on, and log why if they are not packed, or packed unproven.
-
-        Raises:
-            ValueError: `packing=True`, and this model or this TRL does not allow it.
-        """
+        """Decide how rows are computed from now on, and log why if they are not packed, or packed unproven."""
         if self.args.packing is False:
             return
         reason, unproven = self._why_not(packing.why_not_packable), self._why_not_proven()

@@ -42,9 +42,6 @@ def find_checkpoint(given: str | Path | bool | None, folder: str | Path) -> Path
     Args:
         given: folder of a checkpoint; True or "last" for the newest complete one; None, False or "" for none.
         folder: output folder of the run.
-
-    Raises:
-        FileNotFoundError: there is none, or the given one is not complete; names the complete ones.
     """
     if given in (None, False, ""):
         return None

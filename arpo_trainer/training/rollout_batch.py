@@ -229,9 +229,6 @@ def entropy_factor(entropies: torch.Tensor, moments: Moments, weight: float = 0.
 
     Returns:
         Shape (B, T), without gradient, above 0; 1 everywhere if the moments are of a single token or have no variance.
-
-    Raises:
-        ValueError: the weight or limit is below 0, or so large that the factor could reach 0.
     """
     if weight < 0 or limit < 0 or weight * limit >= 1:
         raise ValueError(
@@ -272,11 +269,7 @@ class RewardCheck:
         return self._recording(functions)
 
     def settle(self, rewards: torch.Tensor, functions: Sequence[Any]) -> None:
-        """Raise for what was recorded on any process, and for what reward models returned: (rows, functions).
-
-        Raises:
-            ValueError: on every process; names the function and the row.
-        """
+        """Raise for what was recorded on any process, and for what reward models returned: (rows, functions)."""
         found, self._found = gather(self._found), []
         for column, function in enumerate(functions):
             # reward models are called by TRL itself, so nothing was recorded for them

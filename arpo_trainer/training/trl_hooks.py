@@ -91,11 +91,7 @@ def missing_methods(trainer: type) -> list[str]:
 
 
 def check_trl(version: str, missing: list[str]) -> None:
-    """Refuse a TRL that does not work or lacks something; warn about one that is newer than the tested versions.
-
-    Raises:
-        ImportError: names the version, what is missing, and the command that fixes it.
-    """
+    """Refuse a TRL that does not work or lacks something; warn about one that is newer than the tested versions."""
     tried, cure = f"tested with {TESTED[0]} to {TESTED[-1]}", f"pip install '{REQUIREMENT}'"
     lacking = f"; it lacks {', '.join(missing)}" if missing else ""
     if missing or not Requirement(REQUIREMENT).specifier.contains(version, prereleases=True):

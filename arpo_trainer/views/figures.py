@@ -180,11 +180,7 @@ def _calls(runs: _Named, output: Path) -> Path:
 
 
 def learning_series(runs: Sequence[RunData]) -> list[Series]:
-    """Return the curves of training runs: the reward of each step, and held-out accuracy with its interval.
-
-    Raises:
-        ValueError: no step has been logged yet.
-    """
+    """Return the curves of training runs: the reward of each step, and held-out accuracy with its interval."""
     series = []
     for run in runs:
         prefix = f"{run.facts.get('name') or run.folder.resolve().name} · " if len(runs) > 1 else ""

@@ -49,11 +49,7 @@ class FollowedRun:
             return self._run
 
     def tree(self, place: int) -> dict[str, Any]:
-        """Return the tree at a place in traces.jsonl as the page draws it.
-
-        Raises:
-            ValueError: no row names this place, or the trace was changed.
-        """
+        """Return the tree at a place in traces.jsonl as the page draws it."""
         run = self.run()
         row = self._by_place.get(place)
         if row is None:

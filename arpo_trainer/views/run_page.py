@@ -495,11 +495,7 @@ def _compared(sides: list[tuple[int, str]]) -> list[tuple[tuple[int, str], tuple
 
 
 def choose_units(run: EvalRun, trees: str) -> list[int]:
-    """Return the positions of the units whose trees are wanted.
-
-    Raises:
-        ValueError: `trees` is none of its values.
-    """
+    """Return the positions of the units whose trees are wanted."""
     every = range(len(run.rows))
     if trees == "all":
         return list(every)

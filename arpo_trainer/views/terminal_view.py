@@ -122,11 +122,7 @@ def task_rows(run: EvalRun, only: str = "all") -> list[tuple[str, ...]]:
 
 
 def rows_of_task(run: EvalRun, task: str) -> list[UnitRow]:
-    """Return the units of a task: by its id, or ENVIRONMENT/ID.
-
-    Raises:
-        ValueError: the run has no such task.
-    """
+    """Return the units of a task: by its id, or ENVIRONMENT/ID."""
     found = [row for row in run.rows if task in (row.task, f"{row.env}/{row.task}")]
     if not found:
         some = ", ".join(dict.fromkeys(f"{row.env}/{row.task}" for row in run.rows[:5]))

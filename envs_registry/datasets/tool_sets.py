@@ -43,11 +43,7 @@ def rapid_name(api: str, tool: str) -> str:
 
 
 def rapid_function(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the function of a RapidAPI document: one API of a tool, with two lists of parameters.
-
-    Raises:
-        ValueError: it cannot be read; the message says why.
-    """
+    """Return the function of a RapidAPI document: one API of a tool, with two lists of parameters."""
     tool, api = _as_text(row, "tool_name"), _as_text(row, "api_name")
     properties: dict[str, Any] = {}
     required = []

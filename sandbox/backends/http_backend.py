@@ -53,9 +53,6 @@ def http_addresses(text: str, token: str | None = None) -> tuple[list[str], str]
     Args:
         text: the addresses; a password in one, as in http://user:TOKEN@host:8080, is the token.
         token: takes precedence; without it and a password, the environment variable ARPO_SANDBOX_TOKEN counts.
-
-    Raises:
-        ValueError: an address or the token is malformed, or the addresses have different tokens.
     """
     urls: list[str] = []
     passwords: set[str] = set()

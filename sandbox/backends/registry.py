@@ -22,11 +22,7 @@ NAMES = ("auto", "docker", "bubblewrap", "command", "unsafe_local")
 
 
 def check_backend(name: str) -> None:
-    """Check that there is a backend of this name.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Check that there is a backend of this name."""
     if name not in NAMES:
         raise ValueError(
             f"there is no sandbox backend {without_password(str(name))!r}; choose one of {', '.join(NAMES)}, or the "

@@ -57,9 +57,6 @@ def check_token(host: str, token: str, variable: str, danger: str) -> None:
         token: the token; empty for none.
         variable: the environment variable that holds the token.
         danger: what somebody could do without a token.
-
-    Raises:
-        ValueError: the address can be reached by others and there is no token, or a header cannot hold the token.
     """
     if not token and not is_loopback(host):
         raise ValueError(
@@ -179,11 +176,7 @@ def _connection_class() -> type[asyncio.Protocol]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; a host with a colon is an IPv6 address, and port 0 chooses a free one.
-
-    Raises:
-        OSError: the address cannot be listened on, for example since another program does.
-    """
+    """Return a listening socket; a host with a colon is an IPv6 address, and port 0 chooses a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # with the protocol named, asyncio sets TCP_NODELAY: otherwise a body waits 40 ms for the confirmation of its head
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -115,11 +115,7 @@ def locked(name: str, folder: str = "sandbox-packages", work: str = "prepares th
 
 
 def requirements(profile: str) -> str:
-    """Return the requirements for pip, one per line, with comments: the pins, and the packages added to them.
-
-    Raises:
-        ValueError: there is no such profile.
-    """
+    """Return the requirements for pip, one per line, with comments: the pins, and the packages added to them."""
     name, *packages = profile.split(" ")
     if name not in PROFILES:
         raise ValueError(f"there is no profile {name!r}; choose one of {', '.join(PROFILES)}")
