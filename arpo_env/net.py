@@ -71,12 +71,9 @@ class RateLimiter:
         self._lock = threading.Lock()
 
     async def acquire(self, patience: float, key: str = "", min_interval: float = 0.0) -> None:
-        """Wait until the caller may start.
+        """Wait at most `patience` seconds until the caller may start.
 
-        Args:
-            patience: longest wait in seconds.
-            key: what the limit applies to, such as a host.
-            min_interval: seconds to the next start of this key, if that is more than the limit demands.
+        `key` is what the limit applies to, such as a host; `min_interval` seconds lie between its starts, or more.
         """
         await asyncio.sleep(self._reserve(patience, key, max(1 / self.per_second, min_interval)))
 

@@ -351,12 +351,6 @@ def _own_function(own: Any, name: str) -> Callable[[Episode], Any] | None:
 async def grade_episode(episode: Episode, well_formed: bool, grader: Grader, rewards: Rewards) -> Grade:
     """Grade a finished episode; a missing answer counts as wrong, in a bad format.
 
-    Args:
-        episode: the episode with its task and answer.
-        well_formed: whether the text follows the protocol.
-        grader: grades the answer.
-        rewards: computes the reward from the score.
-
     Raises:
         GradingError: the answer could not be graded; the sample is void.
     """

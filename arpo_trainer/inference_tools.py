@@ -265,14 +265,7 @@ _SHORTENED = 'Reply with JSON alone: {"thoughts": [{"number": 1, "text": "the sh
 async def shortened_turns(
     helper: Helper, question: str, turns: Sequence[tuple[str, str]], seed: int, spent: Spent
 ) -> list[str]:
-    """Return the texts of some turns with shorter thoughts; what the model left out, or did not shorten, is as it was.
-
-    Args:
-        helper: the model that is asked.
-        question: of the task.
-        turns: the text of each turn of the policy, and of its result.
-        seed: of the sample.
-        spent: the tokens of the request are added to it.
+    """Return turns (text, result) with shorter thoughts; what the model left out, or did not shorten, is as it was.
 
     Raises:
         HelperFailed: there is no thought, no reply, or none of its thoughts is shorter.

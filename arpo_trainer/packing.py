@@ -331,12 +331,7 @@ def deal_rows(batch: dict[str, Any], generator: torch.Generator) -> torch.Tensor
 
 
 def regroup(micro_batches: Sequence[dict[str, Any]], generator: torch.Generator) -> list[dict[str, Any]]:
-    """Deal the rows of one rollout to the same number of micro-batches of equal size.
-
-    Args:
-        micro_batches: as TRL splits them: tensors and lists with the rows as first dimension, and numbers (0-d).
-        generator: as in `deal_rows`.
-    """
+    """Deal the rows of one rollout to as many micro-batches of equal size, as TRL splits them; see `deal_rows`."""
     joined = {name: _join([part[name] for part in micro_batches]) for name in micro_batches[0]}
     order = deal_rows(joined, generator)
     there = order.to(joined["prompt_ids"].device)  # once: on a GPU the host waits for each copy
@@ -562,13 +557,10 @@ def _rows(values: list[torch.Tensor], index: torch.Tensor) -> torch.Tensor:
 
 
 def why_not_packable(model: Any) -> str | None:
-    """Return why a model cannot be trained on packed trees, and what to do about it if something can be done, or None.
+    """Return why a model (not wrapped by accelerate) cannot be trained on packed trees, and what helps; or None.
 
     It needs attention that takes any mask, positions that can be set for each token, and no other way for tokens to
     influence each other.
-
-    Args:
-        model: a transformers model, wrapped by PEFT or not; unwrap what accelerate wrapped around it.
     """
     if any(
         getattr(entry, "is_prompt_learning", False) for entry in (getattr(model, "peft_config", None) or {}).values()

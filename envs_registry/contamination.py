@@ -106,12 +106,8 @@ def without(source: TaskSource, found: Overlap) -> ListSource:
 def keep_apart(train_source: TaskSource, eval_source: TaskSource, setting: str) -> TaskSource:
     """Return the tasks to train on, where those of an evaluation are not to be trained on.
 
-    What the two have in common, and what they ask alike, is logged.
-
-    Args:
-        train_source: the tasks to train on.
-        eval_source: the tasks of the evaluation.
-        setting: "refuse" raises, "drop" leaves them out of the training, similar ones too, and "allow" keeps them.
+    What the two have in common, and what they ask alike, is logged. The setting "refuse" raises, "drop" leaves them out
+    of the training, similar ones too, and "allow" keeps them.
     """
     if setting not in OVERLAP:
         raise ValueError(f"overlap must be one of {', '.join(map(repr, OVERLAP))}; not {setting!r}")

@@ -17,12 +17,9 @@ Once one has it, write `arpo-gym`; `tests/test_install.py` then names each line 
 
 
 def install_line(extra: str) -> str:
-    """Return the command that adds an extra, from where the package itself was installed.
+    """Return the command that adds an extra (or several: "data,search"), from where the package itself was installed.
 
     That is the folder of a clone, a repository, a file, or, if pip noted none of these, an index.
-
-    Args:
-        extra: name of an extra of the package, or several: "data,search".
     """
     origin = _origin()
     place = unquote(urlsplit(url).path) if (url := origin.get("url", "")).startswith("file://") else ""

@@ -126,12 +126,7 @@ def package_names(packages: Sequence[str]) -> tuple[str, ...]:
 
 
 def command_words(command: str | Sequence[str], name: str = "command") -> tuple[str, ...]:
-    """Return the words of a command.
-
-    Args:
-        command: its words, or a text that is split as a shell does it.
-        name: where it comes from, for the message.
-    """
+    """Return the words of a command; a text is split as a shell does it. `name` is where it comes from."""
     try:
         words = tuple(shlex.split(command) if isinstance(command, str) else command)
     except (TypeError, ValueError) as error:  # the command is not shown, since it may hold a password

@@ -150,11 +150,9 @@ def unwritable(options: Mapping[str, Any]) -> list[str]:
 
 
 def find_task(reference: Mapping[str, Any] | str, **options: Any) -> tuple[EnvFactory, Task]:
-    """Return the environment and the task that a row was made from.
+    """Return the environment and the task of a row: its `extra_info`, its label, or a row of the format "trl" itself.
 
-    Args:
-        reference: the value of `extra_info` or of the label, or a whole row of the format "trl".
-        options: options that were not written into the row.
+    `options` are those that were not written into the row.
     """
     found = json.loads(reference) if isinstance(reference, str) else reference
     lacking = [key for key in ("env_id", "options", "index", "id") if found.get(key) is None]

@@ -117,10 +117,7 @@ class QaGrader(Grader):
 def qa_scores(answer: str, golds: Sequence[str], question: str = "") -> tuple[float, float]:
     """Return exact match and token F1 of an answer, each the maximum over the gold answers.
 
-    Args:
-        answer: the answer.
-        golds: the accepted answers.
-        question: the question; without it, words copied from it count as words of the answer.
+    Without the question, words copied from it count as words of the answer.
     """
     answer = re.sub(r"\s*\n\s*|\s+", lambda blank: "\n" if "\n" in blank[0] else " ", answer[:_LONGEST].strip())
     if any(match[0] not in question for match in _PLURAL_OWNER.finditer(answer)):

@@ -219,9 +219,7 @@ def _send(replies: BinaryIO, reply: bytes) -> None:
 def main(seconds: float, memory: int) -> None:
     """Serve jobs until standard input ends.
 
-    Args:
-        seconds: wall time of one job, after which the kernel ends this process.
-        memory: most bytes of address space.
+    The kernel ends this process after `seconds` of one job; `memory` is the most bytes of address space.
     """
     jobs, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not get between the replies

@@ -474,10 +474,8 @@ _STEP = 40  # characters by which a cut may move to fall between words
 def best_window(text: str, needles: Sequence[str], characters: int) -> str:
     """Return the part of a text with the most different needles; a short text is returned whole.
 
-    Args:
-        text: to be cut.
-        needles: words in lower case; a word of the text that begins with a needle counts.
-        characters: most characters of the result, including the marks for omitted text.
+    Needles are in lower case, and a word that begins with one counts. `characters` bounds the result, marks for omitted
+    text included.
     """
     if len(text) <= characters:
         return text

@@ -167,14 +167,9 @@ os.register_at_fork(after_in_child=shared_extractor.cache_clear)
 
 
 def load_files(paths: Sequence[str], limits: Limits) -> tuple[Files, str]:
-    """Return the contents by name, and a note for the model about files that are too large ("" if there are none).
+    """Return the contents by name, and a note for the model about files above the sandbox's limits ("" without).
 
-    Args:
-        paths: of the files; blocks while they are read.
-        limits: of the sandbox: bytes of one file and of all together.
-
-    Raises:
-        OSError: a file cannot be read.
+    It blocks while files are read, and raises OSError where one cannot be.
     """
     contents: dict[str | PurePath, bytes | str | Path] = {}
     left_out, room = [], limits.disk

@@ -284,11 +284,8 @@ def usable_schemas(tools: Mapping[str, Tool]) -> list[JsonSchema]:
 async def call_tool(tool: Tool, arguments: Mapping[str, Any], timeout: float) -> ToolResult:
     """Call a tool and return the result that is shown to the model.
 
-    Args:
-        tool: the tool.
-        arguments: arguments by name.
-        timeout: time limit in seconds, raised to the tool's `min_timeout`. A tool with `keeps_time` is not interrupted.
-            A thread cannot be stopped; it continues in the background and its result is dropped.
+    The timeout in seconds is raised to the tool's `min_timeout`; a tool with `keeps_time` is not interrupted. A thread
+    cannot be stopped: it continues in the background, and its result is dropped.
     """
     started = time.perf_counter()
     limit = None if tool.keeps_time else max(timeout, tool.min_timeout)

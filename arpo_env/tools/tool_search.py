@@ -79,12 +79,7 @@ class ToolDocument:
 
 
 def read_documents(source: str | Path | Iterable[Any], warn: bool = True) -> tuple[list[ToolDocument], list[str]]:
-    """Return the documents of a file or a collection, and the faults of those that cannot be read.
-
-    Args:
-        source: a file of JSON (a list) or JSON Lines, or the documents themselves as data.
-        warn: log how many documents have faults, and the first of them.
-    """
+    """Return the documents of a file (JSON, JSON Lines) or of rows, and the faults of those that cannot be read."""
     rows = _file_rows(Path(source)) if isinstance(source, str | Path) else source
     documents: dict[str, ToolDocument] = {}
     faults: list[str] = []

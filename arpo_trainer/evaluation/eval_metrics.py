@@ -386,13 +386,8 @@ def compare_runs(
         first: a run.
         second: another run, or the same one with two `models`.
         metric: as of `episode_value`.
-        models: label of the model in the first and in the second run. None: the only model of each, or those with the
-            same label in both.
+        models: labels in the first and the second run. None: the only model of each, or those with the same label.
         common: compare the tasks that both have, instead of refusing different ones.
-
-    Raises:
-        ValueError: the runs have different tasks (the message counts and names them), the models are not clear or not
-            there, or a metric is not among the components.
     """
     for env in first.facts.get("environments", {}):
         one, other = (run.facts.get("environments", {}).get(env, {}).get("revision") for run in (first, second))

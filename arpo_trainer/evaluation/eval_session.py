@@ -314,16 +314,7 @@ def missing_units(
     repeat_broken: bool = False,
     shard: EvalShard | None = None,
 ) -> list[Unit]:
-    """Return the units of a model that have to be played, the first sample of each task before the second.
-
-    Args:
-        planned: the environments.
-        model: the model's label.
-        settings: of the evaluation.
-        store: what has been played.
-        repeat_broken: return the units that broke, instead of those that are missing.
-        shard: return units of this shard only.
-    """
+    """Return the units of a model that have to be played, or broke, the first sample of each task before the second."""
     units, numbers = [], itertools.count()
     for one in planned:
         first = settings.first_task

@@ -71,12 +71,7 @@ class EvalShard:
 
 
 def read_shard(text: str, environ: Mapping[str, str] = os.environ) -> EvalShard:
-    """Return the shard that a command line names.
-
-    Args:
-        text: "i/n", "auto/n" (the index from SLURM or Kubernetes), or "auto" (in an array of SLURM, n as well).
-        environ: environment variables.
-    """
+    """Return the shard of "i/n", "auto/n" (the index from SLURM or Kubernetes) or "auto" (in an array of SLURM)."""
     found = re.fullmatch(r"(auto|\d+)(?:/(\d+))?", text.strip())
     if found is None or (found[1] != "auto" and found[2] is None):
         raise ValueError(f"--shard {text!r}: write i/n with i from 0 to n-1, such as 0/8, or auto, or auto/8")

@@ -112,16 +112,7 @@ def sha256_of(text: str) -> str:
 
 
 def export_run(run: EvalRun, form: str, output: str | Path) -> list[Path]:
-    """Write a run in another format, and return the files.
-
-    Args:
-        run: the run.
-        form: "papers", "lm-eval" or "inspect".
-        output: the folder, which is created; files in it are replaced.
-
-    Raises:
-        ValueError: the format is unknown, or the run's traces are missing.
-    """
+    """Write a run in a format of `FORMATS` to a folder, where files are replaced, and return the files."""
     write, written = look_up("format", form, FORMATS), []
     for model in dict.fromkeys(row.model for row in run.rows):
         for path, text in write(run, model):

@@ -105,11 +105,7 @@ def pairs_of_task(
 ) -> list[PreferencePair]:
     """Return pairs of a task's scored trajectories; none is in two pairs, and equal trajectories count once.
 
-    Args:
-        task: id of the task.
-        trees: what was played.
-        settings: how they are paired.
-        seed: of the choice among equals.
+    `seed` chooses among equals.
     """
     leaves: dict[tuple[int, ...], _Leaf] = {}
     for number, tree in enumerate(trees):

@@ -274,10 +274,6 @@ def write_timeline(
 
     Returns:
         The path of the page and the trees that it shows.
-
-    Raises:
-        FileNotFoundError: there is no such path, or it has no traces.
-        ValueError: there is no such step, or a line cannot be read.
     """
     data = load_step(path, step)
     target = Path(output) if output else data.path.with_name("timeline.html")

@@ -113,12 +113,9 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def recorded(path: Path, facts: dict[str, Any], keep: bool = True) -> Iterator[None]:
-    """Keep the record of a run true: running, then how it ended and after how many seconds, those of before included.
+    """Keep a record true: running, then how it ended and after how many seconds, those of before included.
 
-    Args:
-        path: the record.
-        facts: what it says; what is added within is kept, too.
-        keep: set this to False in processes that write nothing, such as those of higher rank.
+    `facts` are what it says, with what is added within; without `keep`, as on higher ranks, nothing is written.
     """
     began, before, status = time.time(), float(facts.get("seconds", 0.0)), "failed"
     facts["status"] = "running"

@@ -554,12 +554,7 @@ class Engine:
 
 
 def rollout_context(engine: Engine, limits: ConcurrencyLimits | None = None) -> RolloutContext:
-    """Return what the groups of a rollout share, for callers that play groups one by one.
-
-    Args:
-        engine: plays the groups.
-        limits: those of several engines together; by default the limits of this one.
-    """
+    """Return what the groups of a rollout share, for callers that play groups one by one."""
     # the default has to admit a whole group, too; a limit that is given replaces it
     most = {"trajectory": max(DEFAULT_TRAJECTORIES, engine.settings.num_generations), **engine.limits}
     return RolloutContext(
@@ -751,12 +746,7 @@ def play_groups(
 
 
 def joint_trees(engine: Engine, own: Callable[[], OwnGroups]) -> tuple[list[RolloutTree], float]:
-    """Return what `play_groups` does, from what each rank has played by itself; every rank must call it.
-
-    Args:
-        engine: checks how many trajectories failed, those of all ranks together.
-        own: returns the groups of this rank, or raises the error that ended them.
-    """
+    """Return what `play_groups` does, from the groups that each rank has played by itself; every rank must call it."""
     played = [(part.trees, part.seconds) for part in on_every_rank(own)]
     trees = [tree for part, _ in played for tree in part]
     engine.check_failures(trees)  # on the trees of all ranks, so that all ranks raise or none

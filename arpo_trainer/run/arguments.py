@@ -254,12 +254,7 @@ def batch_settings(
 ) -> dict[str, int]:
     """Return `gradient_accumulation_steps` and `steps_per_generation` for a batch in prompts.
 
-    Args:
-        prompts_per_rollout: prompts that are played with the same policy.
-        prompts_per_update: prompts whose rows an update sees.
-        num_generations: rows per prompt.
-        micro_batch: rows in one forward pass of a process (`per_device_train_batch_size`).
-        processes: processes on all machines.
+    `micro_batch` is `per_device_train_batch_size`, and `processes` counts those on all machines.
     """
     for name, size in (("num_generations", num_generations), ("per_device_train_batch_size", micro_batch)):
         # these are settings of ARPOConfig, which has not checked them yet

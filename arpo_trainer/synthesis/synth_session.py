@@ -437,23 +437,12 @@ def synthesise(
 ) -> SynthReport:
     """Sample what is missing, write the files, and return what became of all questions and samples.
 
-    Args:
-        settings: what is sampled, and what is kept.
-        models: the models that are sampled from.
-        output: the folder.
-        resume: go on with a folder that holds samples.
-        repeat_broken: sample what broke again.
-        shard: take only this part of the questions, into a folder of its own in `output`. `merge_shards` joins the
-            samples, and another call with `resume` chooses the rows from all.
-        workers: play on these; this process alone writes to the folder. The models have to be served.
-        progress: called with each row after it was stored.
+    Arguments and errors are those of `run_evaluation`; with `repeat_broken` all that is missing is sampled as well. A
+    shard takes a part of the questions: `merge_shards` joins the samples, and another call with `resume` chooses the
+    rows from all. `progress` is called with each row after it was stored.
 
     Raises:
-        FileExistsError: the folder holds samples and `resume` is not set, or something else.
-        ValueError: the folder has other settings, or a setting cannot work.
         NothingLeft: no sample is left to train on, and it is no shard; the files are written all the same.
-        GenerationError: a model failed again and again; what was sampled is stored.
-        RolloutWorkerError: a worker cannot play, or none is left; what was sampled is stored.
     """
     if workers is not None:
         eval_settings.check_for_workers(models, settings.play.cache)

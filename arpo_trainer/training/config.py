@@ -58,15 +58,7 @@ def _refuse(wrong: object, words: str) -> None:
 
 
 def check_vllm_length(args: Any, tokens: int | None) -> None:
-    """Refuse an engine whose context has no room for a prompt before a full completion.
-
-    Args:
-        args: an `ARPOConfig`.
-        tokens: maximum number of tokens after the prompt in an episode of the environment; None is no limit.
-
-    Raises:
-        ValueError: names the setting to raise.
-    """
+    """Refuse an engine whose context has no room for a prompt before a full completion; see `most_tokens`."""
     room = most_tokens(args, tokens)
     # None cannot be checked yet: vLLM takes the length of the model, which is not loaded
     short = args.use_vllm and args.vllm_mode == "colocate" and (args.vllm_max_model_length or room + 1) <= room

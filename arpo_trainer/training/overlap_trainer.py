@@ -202,12 +202,7 @@ class RolloutAhead:
         return TakenRollout(trees, seconds, ahead.own().spent, overlap)
 
     def begin_if_due(self, micro_batch: int, step: int) -> None:
-        """Begin the next rollout if its weights would not be too old at its first use. Every process must call it.
-
-        Args:
-            micro_batch: the one that is being used.
-            step: steps done.
-        """
+        """Begin the next rollout if its weights would not be too old at its first use. Every process must call it."""
         sizes, number = self.plan.sizes, micro_batch // self.plan.sizes.uses + 1
         first_use = sizes.first_use(number)
         if self._ahead or self._restored or not self._holds or sizes.step(micro_batch) != step:

@@ -385,11 +385,8 @@ def server_urls(args: Any) -> list[str]:
 def check_served_model(args: Any, model: str, tokens: int | None) -> None:
     """Compare what the vLLM servers serve with the run, before weights are loaded here; does nothing without servers.
 
-    Args:
-        args: an `ARPOConfig`.
-        model: the policy's folder or hub id. A server with another name gets a warning: names prove nothing, but
-            weights of another shape can only be refused when they are first sent.
-        tokens: maximum number of tokens after the prompt in an episode of the environment; None is no limit.
+    A server with another name gets a warning: names prove nothing, but weights of another shape can only be refused
+    when they are first sent. `tokens` is the environment's own limit, as in `most_tokens`.
 
     Raises:
         GenerationError: a server does not answer, or serves several models.

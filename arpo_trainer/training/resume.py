@@ -37,12 +37,7 @@ _STATE = "trainer_state.json"
 
 
 def find_checkpoint(given: str | Path | bool | None, folder: str | Path) -> Path | None:
-    """Return the checkpoint to resume from.
-
-    Args:
-        given: folder of a checkpoint; True or "last" for the newest complete one; None, False or "" for none.
-        folder: output folder of the run.
-    """
+    """Return the checkpoint to resume from: the given one, or the newest complete one for True or "last"."""
     if given in (None, False, ""):
         return None
     found = _checkpoints(Path(folder))

@@ -22,16 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def as_env(env: Any, name: str) -> ToolEnv:
-    """Return a checked environment.
-
-    Args:
-        env: an environment, its id, or a function without arguments that makes one.
-        name: of the argument, for messages.
-
-    Raises:
-        TypeError: it is none of these.
-        UnknownEnvError: there is no environment of this id.
-    """
+    """Return a checked environment from one, its id, or a function without arguments; `name` is the argument's."""
     given = env
     if isinstance(env, str):
         env = make_env(env, {})
@@ -59,14 +50,7 @@ def as_env(env: Any, name: str) -> ToolEnv:
 def with_tasks(dataset: Any, env: ToolEnv, name: str) -> Any:
     """Return the rows of a data set with the columns "prompt" and "task", as the environment plays them.
 
-    Args:
-        dataset: a `datasets.Dataset` or `IterableDataset`, or a list of rows; several by name are each converted.
-        env: writes the prompt.
-        name: of the argument, for messages.
-
-    Raises:
-        TypeError: it is no such data set.
-        ValueError: a row has no question, no answer, or a prompt of several turns; names the row and the cure.
+    It is a `Dataset` or `IterableDataset`, or a list of rows; several by name are each converted.
     """
     import datasets
 
@@ -105,13 +89,7 @@ def with_tasks(dataset: Any, env: ToolEnv, name: str) -> Any:
 
 
 def rows_apart(dataset: Any, evaluated: Any, overlap: str) -> Any:
-    """Return the training rows that are not evaluated on; see `keep_apart`, also for what it raises.
-
-    Args:
-        dataset: rows with the column "task".
-        evaluated: likewise, those of the evaluation; several by name, or None.
-        overlap: "refuse", "drop", or "allow", which does not compare them.
-    """
+    """Return the training rows that are not evaluated on, by the column "task"; see `keep_apart`, also for errors."""
     many = evaluated.values() if isinstance(evaluated, Mapping) else [evaluated]
     if overlap == "allow" or not hasattr(dataset, "select"):  # a stream is read once
         return dataset

@@ -226,12 +226,8 @@ def score_lines(run: EvalRun) -> list[ScoreLine]:
 def published_numbers(published: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any] | None:
     """Return what the papers report for a whole set, as shares; those of the same base model, if there are any.
 
-    Args:
-        published: of results.json.
-        names: of the model: its label, path or name.
-
-    Returns:
-        {"subset", "differs", "same_model", "rows": [{"model", "method", "value", "source"}]}; None without numbers.
+    `names` are label, path and name of the model. None without numbers, else {"subset", "differs", "same_model",
+    "rows": [{"model", "method", "value", "source"}]}.
     """
     rows = published.get("rows", ())
     whole = [row for row in rows if not row["part"] and row["metric"] == published["metric"]]
@@ -297,10 +293,8 @@ class _Table:
 def compact_rows(run: EvalRun, tree_of: Callable[[int, UnitRow], int | None]) -> dict[str, Any]:
     """Return a run's rows as the page reads them (`page/rows.js`).
 
-    Args:
-        run: the run.
-        tree_of: returns what the page asks for to see the tree of a unit (its number, or its place in traces.jsonl),
-            from the unit's position and row; None if it cannot.
+    `tree_of` returns from a unit's position and row what the page asks for to see its tree (its number, or its place in
+    traces.jsonl); None if it cannot.
     """
     models, envs, tools, outcomes, tasks = (_Table() for _ in range(5))
     described: list[list[Any]] = []

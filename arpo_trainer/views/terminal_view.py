@@ -101,12 +101,7 @@ def comparison_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
 
 
 def task_rows(run: EvalRun, only: str = "all") -> list[tuple[str, ...]]:
-    """Return the units of a run as rows of a table, with a head.
-
-    Args:
-        run: the run.
-        only: "all", "right", "wrong" or "broken": those with an episode of this kind.
-    """
+    """Return the units of a run as a table: all, or those with an episode that is "right", "wrong" or "broken"."""
     rows: list[tuple[str, ...]] = [("TASK", "MODEL", "SAMPLE", "RESULT", "ANSWER", "GOLD", "QUESTION")]
     for row in run.rows:
         results = [_SIGNS[is_right(entry)] for entry in row.episodes]

@@ -48,11 +48,9 @@ def without_password(text: str) -> str:
 
 
 def http_addresses(text: str, token: str | None = None) -> tuple[list[str], str]:
-    """Return the addresses without credentials, and the token.
+    """Return the addresses in a text without credentials, and the token.
 
-    Args:
-        text: the addresses; a password in one, as in http://user:TOKEN@host:8080, is the token.
-        token: takes precedence; without it and a password, the environment variable ARPO_SANDBOX_TOKEN counts.
+    A given token comes first, then a password as in http://user:TOKEN@host:8080, then ARPO_SANDBOX_TOKEN.
     """
     urls: list[str] = []
     passwords: set[str] = set()

@@ -50,13 +50,9 @@ def _token_of(authorization: str) -> str:
 
 
 def check_token(host: str, token: str, variable: str, danger: str) -> None:
-    """Check the token of a server before it listens.
+    """Check the token of a server before it listens: others must not reach it without one.
 
-    Args:
-        host: the address to listen on.
-        token: the token; empty for none.
-        variable: the environment variable that holds the token.
-        danger: what somebody could do without a token.
+    `variable` is the environment variable that holds the token, and `danger` what somebody could do without.
     """
     if not token and not is_loopback(host):
         raise ValueError(

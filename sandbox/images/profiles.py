@@ -89,13 +89,7 @@ def announce(log: logging.Logger, text: str, *values: object) -> None:
 def locked(name: str, folder: str = "sandbox-packages", work: str = "prepares the sandbox") -> Iterator[Path]:
     """Hold a lock against all threads and processes of this user; yields a folder in the cache.
 
-    Args:
-        name: of the lock.
-        folder: name of the folder.
-        work: what is done under the lock; shown to whoever has to wait.
-
-    Raises:
-        SandboxError: the folder cannot be written.
+    `work` is what is done under the lock, which is shown to whoever has to wait.
     """
     path = cache_directory() / folder
     try:
