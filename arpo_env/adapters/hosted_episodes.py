@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from arpo_env.adapters import FAULTS
 from arpo_env.adapters.chat_episode import ChatEpisode
@@ -22,6 +22,9 @@ from arpo_env.registration import EnvFactory
 from envs_registry import Task, TaskSource, get_spec
 from envs_registry.nearest_name import nearest_hint
 from sandbox.http.json_server import NO_PAGES, NO_TOKEN, check_token, listen, sends_token
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 T = TypeVar("T")
 
@@ -191,11 +194,6 @@ IDLE_SECONDS = 600.0
 _DANGER = "play episodes and run code in the sandbox"
 _OPEN_PATHS = ("/health",)  # asked by container engines, which have no token
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 
 class TokenGuard:
     """An ASGI application that refuses web pages (403) and, if there is a token, requests without it (401).
@@ -205,37 +203,25 @@ class TokenGuard:
         token: what a request has to send as bearer token or as password of basic authentication; empty for none.
     """
 
-    def __init__(self, app: App, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str) -> None:
         self.app, self._token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or refuse a request or a WebSocket."""
         refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
-        if refusal is None:
-            await self.app(scope, receive, send)
-        else:
-            await _refuse(scope, send, *refusal)
+        await (refusal or self.app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        if b"origin" in headers:
-            return 403, NO_PAGES
-        if self._token and scope["path"] not in _OPEN_PATHS:
-            return None if sends_token(headers.get(b"authorization", ""), self._token) else (401, NO_TOKEN)
-        return None
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        from starlette.requests import HTTPConnection
+        from starlette.responses import PlainTextResponse
 
-
-async def _refuse(scope: Scope, send: Send, status: int, why: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8")]
-    headers += [(b"www-authenticate", b"Bearer")] if status == 401 else []
-    kind = "http.response"
-    if scope["type"] == "websocket":
-        if "websocket.http.response" not in scope.get("extensions", {}):
-            await send({"type": "websocket.close", "code": 1008, "reason": why[:100]})
-            return
-        kind = "websocket.http.response"
-    await send({"type": f"{kind}.start", "status": status, "headers": headers})
-    await send({"type": f"{kind}.body", "body": why.encode()})
+        headers = HTTPConnection(scope).headers
+        if "Origin" in headers:
+            return PlainTextResponse(NO_PAGES, 403)
+        if not self._token or scope["path"] in _OPEN_PATHS:
+            return None
+        known = sends_token(headers.get("Authorization", ""), self._token)
+        return None if known else PlainTextResponse(NO_TOKEN, 401, {"WWW-Authenticate": "Bearer"})
 
 
 def bind(host: str, port: int, token: str) -> socket.socket:
@@ -247,7 +233,7 @@ def bind(host: str, port: int, token: str) -> socket.socket:
         raise ValueError(str(error)) from error
 
 
-def uvicorn_server(app: App) -> Any:
+def uvicorn_server(app: ASGIApp) -> Any:
     """Return a `uvicorn.Server`."""
     import uvicorn
 
@@ -255,7 +241,7 @@ def uvicorn_server(app: App) -> Any:
     return uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
 
 
-def serve(app: App, listener: socket.socket) -> None:
+def serve(app: ASGIApp, listener: socket.socket) -> None:
     """Serve until interrupted."""
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn_server(app).run(sockets=[listener])

@@ -17,13 +17,13 @@ import contextlib
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gymnasium.error import ResetNeeded
 
 from arpo_env.adapters import load_peer
 from arpo_env.adapters.chat_episode import ChatEpisode, check_one_conversation
-from arpo_env.adapters.hosted_episodes import EpisodeVoid, Receive, Scope, Send, ServedEpisode, SplitTasks, TokenGuard
+from arpo_env.adapters.hosted_episodes import EpisodeVoid, ServedEpisode, SplitTasks, TokenGuard
 from arpo_env.errors import ServiceError
 from arpo_env.protocols.protocol import UnreadableCall, checked_call
 from arpo_env.registration import EnvFactory
@@ -35,6 +35,9 @@ from arpo_env.tools.tool import (
     usable_schemas,
     usable_tools,
 )
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 PATH = "/mcp"
 _HERE = "stdio"  # the handle of the one episode over standard input and output

@@ -179,7 +179,10 @@ class ModelOptions:
         """
         from arpo_trainer.evaluation.eval_settings import EvalModel, checkpoints, model_label
 
-        price = self._check()
+        chosen({"--vllm": self.vllm, "--vllm-server": self.vllm_server, "--endpoint": self.endpoint})
+        if bool(self.endpoint) != bool(self.endpoint_model):
+            raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
+        price = read_price(self.price)
         if self.endpoint:
             if len(self.model) != 1:
                 raise ValueError(
@@ -211,17 +214,6 @@ class ModelOptions:
                 kind, urls = "vllm" if self.vllm else "vllm-server", self.vllm_server
             models.append(EvalModel(label, kind, facts["path"], urls, name, new_price or kept))
         return models
-
-    def _check(self) -> tuple[float, float, float] | None:
-        chosen({"--vllm": self.vllm, "--vllm-server": self.vllm_server, "--endpoint": self.endpoint})
-        check_endpoint(self.endpoint, self.endpoint_model)
-        return read_price(self.price)
-
-
-def check_endpoint(url: str | None, names: Any) -> None:
-    """Check that an endpoint and the name of its model are given together."""
-    if bool(url) != bool(names):
-        raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
 
 
 def read_price(given: Sequence[float]) -> tuple[float, float, float] | None:

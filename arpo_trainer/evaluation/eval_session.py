@@ -345,16 +345,6 @@ def task_count(label: str, env: ToolEnv, wanted: int | None, usual: int | None) 
     return min(sizes)
 
 
-def share_limits(limits: Mapping[str, int], planned: Iterable[PlannedEnv]) -> dict[str, int]:
-    """Check limits of concurrency against all environments, which share them.
-
-    Raises:
-        ValueError: a kind exists in none of them.
-    """
-    check_limits(limits, sorted({tool for one in planned for tool in one.env.tools}))
-    return dict(limits)
-
-
 class Progress:
     """Says on standard error how far the units of a run are, on one line of a terminal or else every 30 seconds.
 
@@ -443,10 +433,11 @@ def run_evaluation(
         blind = next((model for model in models if model.kind != "endpoint"), None)
         if blind and any(one.env.services.show_images for one in planned):  # before weights are loaded
             raise ValueError(UNSEEN.format(model=f"{blind.label!r} (a model of kind {blind.kind!r})"))
-        limits = share_limits(settings.limits, planned)
+        # all environments share the limits
+        check_limits(settings.limits, sorted({tool for one in planned for tool in one.env.tools}))
         store = held.enter_context(episode_store.EpisodeStore(folder))
         shard = EvalShard.of(stored) or shard
-        facts, played = facts_of(folder, settings, planned, stored, shard), replace(settings, limits=limits)
+        facts = facts_of(folder, settings, planned, stored, shard)
         missing = {
             model: missing_units(planned, model.label, settings, store, repeat_broken, shard) for model in models
         }
@@ -457,7 +448,7 @@ def run_evaluation(
             try:
                 for model, units in missing.items():
                     if units:
-                        _play_model(played, model, units, planned, store, cache, workers, shown)
+                        _play_model(settings, model, units, planned, store, cache, workers, shown)
                         eval_settings.free_memory()
             finally:
                 if shown.total:

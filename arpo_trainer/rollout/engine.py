@@ -184,13 +184,11 @@ class Group:
 
     def _start_root(self, origin: Origin) -> None:
         name, self._started = str(self._started), self._started + 1
-        root = LiveTrajectory(name, self._new_episode(name), list(self.tree.prompt_ids), opening=self.opening)
+        episode = LiveEpisode(self.environments.spawn(), self.settings.retries, self._seed(f"{name}/world", 4))
+        root = LiveTrajectory(name, episode, list(self.tree.prompt_ids), opening=self.opening)
         topped_up = origin == "top-up"
         self.scheduler.root_started(root, topped_up)
         self._start(root, origin, topped_up=topped_up)
-
-    def _new_episode(self, name: str) -> LiveEpisode:
-        return LiveEpisode(self.environments.spawn(), self.settings.retries, self._seed(f"{name}/world", 4))
 
     def _top_up(self, count: int) -> None:
         for _ in range(count):

@@ -197,12 +197,13 @@ behind the limit of a tool (`tool`), for earlier branch requests (`settle`), and
         | `copies_unused` | number of copies that became no branch |
     """
     trajectories = [trajectory for tree in trees for trajectory in tree.trajectories]
-    use = time_use(trees)
+    use, causes = time_use(trees), invalid_causes(trajectories)
     return {
         **_scores(trees),
         **_tokens(trees),
         **_branching(trees, trajectories),
-        **_invalid(trajectories),
+        "invalid": causes.total(),
+        **{f"invalid/{cause}": causes[cause] for cause in sorted(causes)},
         **_folds(trees, trajectories),
         "withheld": sum(bool(span.tool and span.tool.get("withheld")) for tree in trees for span in tree.spans),
         # timelines also know calls whose results were never appended
@@ -348,11 +349,6 @@ def fork_results(tree: RolloutTree) -> list[int]:
     """Return for each branch the number of the tool result after which it leaves; 1 is the first of its path."""
     forks = [trajectory.fork_span for trajectory in tree.trajectories if trajectory.fork_span is not None]
     return [sum(span.is_result for span in tree.path_to(fork)) for fork in forks]
-
-
-def _invalid(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    causes = invalid_causes(trajectories)
-    return {"invalid": causes.total(), **{f"invalid/{cause}": causes[cause] for cause in sorted(causes)}}
 
 
 def _folds(trees: Sequence[RolloutTree], trajectories: Sequence[Trajectory]) -> dict[str, float]:

@@ -32,6 +32,7 @@ from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.make_env import make_env
 from arpo_trainer.report.run_data import read_facts, recorded, write_whole
 from arpo_trainer.rollout.engine import Engine, first_error
+from arpo_trainer.rollout.live_trajectory import check_limits
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import DroppedRow
 from arpo_trainer.sft.trace_data import RejectionSampling
@@ -455,7 +456,7 @@ def synthesise(
             held.callback(cache.close)
         sets = held.enter_context(open_question_sets(settings, cache))
         report = SynthReport(against=find_contaminated(settings, sets))
-        limits = eval_session.share_limits(settings.limits, [one.planned for one in sets])
+        check_limits(settings.limits, sorted({tool for one in sets for tool in one.env.tools}))
         store = held.enter_context(EpisodeStore(folder))
         # again, now that no other process can write
         stored = eval_session.stored_facts(folder, settings.play, resume, SYNTH)
@@ -466,8 +467,7 @@ def synthesise(
         facts = eval_session.facts_of(folder, settings.play, stages, stored, shard)
         samples = max(settings.direct, settings.tir)
         facts |= {"kind": SYNTH, "samples": samples, "synthesis": settings.as_dict()}
-        sampled = replace(settings, limits=limits)
-        sitting = _Sitting(sampled, sets, store, cache, repeat_broken, progress, workers, report.hints)
+        sitting = _Sitting(settings, sets, store, cache, repeat_broken, progress, workers, report.hints)
         with recorded(folder / FACTS, facts):
             _play_models(sitting, models)
             rows, hard = select(settings, sets, EvalRun(folder, facts, list(store.rows.values()), []), report)

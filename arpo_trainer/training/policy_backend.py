@@ -324,8 +324,9 @@ def _transformers(trainer: Any, tokenizer: Any, entropy: dict[str, Any]) -> Back
     if copied := _shards(trainer) or bool(args.max_staleness):
         from arpo_trainer.backends.full_copy import FullCopyBackend, structure
 
+        half = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None
         # made now, from the model as it is before training shards it
-        model = structure(model, trainer.accelerator.device, _forward_dtype(args))
+        model = structure(model, trainer.accelerator.device, half)
     backend = transformers_backend(
         model,
         tokenizer or tokenizer_of(trainer),
@@ -343,10 +344,6 @@ def _shards(trainer: Any) -> bool:
     from transformers.integrations import is_deepspeed_zero3_enabled
 
     return bool(trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled())
-
-
-def _forward_dtype(args: Any) -> Any:
-    return torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else None
 
 
 def _engine(trainer: Any, entropy: dict[str, Any]) -> Backend:
