@@ -581,13 +581,13 @@ def export_jsonl(cache: Cache, path: str | os.PathLike[str]) -> int:
     return count
 
 
-def import_jsonl(cache: Cache, path: str | os.PathLike[str], replace_records: bool = False) -> int:
-    """Add the records of an exported file; return the number of added records."""
+def import_jsonl(cache: Cache, path: str | os.PathLike[str]) -> int:
+    """Add the records of an exported file that are not there yet; return the number of added records."""
     added = 0
     with open(path, "rb") as file:
         lines = (_record(line, f"{path}, line {number}") for number, line in enumerate(file, 1) if line.strip())
         while chunk := list(islice(lines, 1000)):
-            added += cache.store.put(chunk, replace=replace_records)
+            added += cache.store.put(chunk, replace=False)
     return added
 
 

@@ -28,6 +28,7 @@ from arpo_trainer.validation import check_name, check_types
 
 DEBUGGER, BACKTRACER, REFINER = TOOLS = ("debugger", "backtracer", "refiner")
 PRICES = ("input", "output", "cached")
+LONGEST_REPLY = 4096  # maximum number of tokens in a reply of the helping model
 PUBLISHED_LENGTH = 8192  # tokens from which the published code refines a sequence
 
 
@@ -41,12 +42,11 @@ class InferenceSettings:
     model: str = ""  # the helping model at an OpenAI-compatible server; "" is the policy itself
     url: str | None = None  # of the server; None means OPENAI_BASE_URL
     refine_above: int = PUBLISHED_LENGTH  # tokens after the prompt from which thoughts are shortened
-    helper_tokens: int = 4096  # maximum number of tokens in a reply of the helping model
     price: dict[str, float] | None = None  # of that model, in US dollars for a million tokens, by `PRICES`
 
     def __post_init__(self) -> None:
         check_types(self, self.__annotations__)
-        for name, low in {**dict.fromkeys(TOOLS, 0), "refine_above": 1, "helper_tokens": 1}.items():
+        for name, low in {**dict.fromkeys(TOOLS, 0), "refine_above": 1}.items():
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
         if self.url and not self.model:
@@ -129,7 +129,6 @@ class ChatHelper:
     """A chat model at an OpenAI-compatible server."""
 
     chat: ChatModel
-    max_tokens: int = 4096  # of a reply
 
     @property
     def name(self) -> str:
@@ -141,7 +140,7 @@ class ChatHelper:
     ) -> str:
         """Ask the server; see `Helper.complete`."""
         try:
-            return await self.chat.complete(messages, max_tokens=self.max_tokens, json_schema=schema, spent=spent)
+            return await self.chat.complete(messages, max_tokens=LONGEST_REPLY, json_schema=schema, spent=spent)
         except ServiceError as error:
             raise HelperFailed(str(error)) from error
 
@@ -153,7 +152,7 @@ class PolicyHelper:
     backend: Backend
     tokenizer: Any
     render: Callable[[Messages], list[int]]  # prompt ids of messages
-    max_tokens: int = 4096  # of a reply
+    max_tokens: int = LONGEST_REPLY  # of a reply
     name: str = "policy"
 
     async def complete(
@@ -370,4 +369,4 @@ def open_inference_tools(settings: InferenceSettings, cache: Cache | None = None
     if not settings.model:
         return InferenceTools(settings, None, cache)
     chat = ChatModel(settings.model, base_url=settings.url)
-    return InferenceTools(settings, ChatHelper(chat, settings.helper_tokens), cache)
+    return InferenceTools(settings, ChatHelper(chat), cache)

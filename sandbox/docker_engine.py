@@ -312,12 +312,10 @@ def prune(everything: bool = False, images: bool = False, host: str | None = Non
     return removed
 
 
-def describe_unenforced_limits(backend: str, host: str | None = None) -> list[str]:
+def describe_unenforced_limits(backend: str) -> list[str]:
     """Return which limits a backend cannot enforce on this machine, one sentence each.
 
-    Args:
-        backend: its name. What lacks behind "command" is known once a server runs there: see `Sandbox.isolation`.
-        host: the engine; None uses all that DOCKER_HOST names.
+    What lacks behind "command" is known once a server runs there: see `Sandbox.isolation`.
 
     Raises:
         SandboxUnavailable: an engine does not answer.
@@ -325,7 +323,7 @@ def describe_unenforced_limits(backend: str, host: str | None = None) -> list[st
     if backend == "command":
         return []
     names: list[str] = [] if backend == "docker" else unenforced_limits(None)
-    for one in _hosts(host) if backend == "docker" else ():
+    for one in hosts_of(None) if backend == "docker" else ():
         with _client(one) as client:
             names += unenforced_limits(client.info())
     return [UNENFORCED[name] for name in dict.fromkeys(names)]

@@ -87,18 +87,17 @@ class DenseSearch(SearchBackend):
         passages: with `id`, `title` and `text`; the text is embedded.
         embed: returns the vectors of texts, shape (n, d); asynchronous, or else run on a thread.
         name: for errors.
-        query_prefix: put before a query, for models that want an instruction there.
     """
 
-    def __init__(self, passages: Sequence[Any], embed: Embed, name: str = "dense", query_prefix: str = "") -> None:
-        self.name, self._passages, self._embed, self._prefix = name, passages, embed, query_prefix
+    def __init__(self, passages: Sequence[Any], embed: Embed, name: str = "dense") -> None:
+        self.name, self._passages, self._embed = name, passages, embed
         self._matrix: Vectors | None = None
         self._flights: SingleFlight[Vectors] = SingleFlight()
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Number of passages and the prefix of queries."""
-        return {"size": len(self._passages), "prefix": self._prefix}
+        """Number of passages."""
+        return {"size": len(self._passages)}
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Return the k passages with the nearest vectors; a blank query finds none.
@@ -110,7 +109,7 @@ class DenseSearch(SearchBackend):
             return []
         if self._matrix is None:  # embedded once, also if several episodes search at the same time
             self._matrix = await self._flights.do(b"", lambda: self._vectors([one.text for one in self._passages]))
-        [vector] = await self._vectors([self._prefix + query])
+        [vector] = await self._vectors([query])
         if vector.shape[0] != self._matrix.shape[1]:
             raise ServiceError(self.name, f"vectors of {self._matrix.shape[1]} and of {vector.shape[0]} numbers")
         scores = self._matrix @ vector

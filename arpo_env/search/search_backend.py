@@ -187,10 +187,10 @@ class ArpoImport:
     collisions: int  # entries whose normalised query was already present; the first one is kept
 
 
-def import_arpo_json(cache: Cache, path: str | os.PathLike[str], provider: str = ARPO_PROVIDER) -> ArpoImport:
-    """Record a published {query: text} cache as searches of `provider` that never expire.
+def import_arpo_json(cache: Cache, path: str | os.PathLike[str]) -> ArpoImport:
+    """Record a published {query: text} cache as searches of `ARPO_PROVIDER` that never expire.
 
-    `CachedSearch(RecordedSearch(provider), Cache(file, mode="replay"))` then answers from it.
+    `CachedSearch(RecordedSearch(ARPO_PROVIDER), Cache(file, mode="replay"))` then answers from it.
     """
     entries = _read_entries(Path(path))
     found: dict[str, list[Hit]] = {}
@@ -198,7 +198,7 @@ def import_arpo_json(cache: Cache, path: str | os.PathLike[str], provider: str =
         # The first entry of a normalised query wins, so that an import always gives the same records.
         found.setdefault(normalise_query(query), _hits(text))
     records = (
-        _permanent(cache, provider, search_request(query, ARPO_RESULTS, {}), [hit.as_dict() for hit in hits])
+        _permanent(cache, search_request(query, ARPO_RESULTS, {}), [hit.as_dict() for hit in hits])
         for query, hits in found.items()
     )
     return ArpoImport(
@@ -231,9 +231,9 @@ def _hits(text: str) -> list[Hit]:
     return [Hit(snippet=snippet) for snippet in snippets if snippet.strip()]
 
 
-def _permanent(cache: Cache, provider: str, request: dict[str, Any], hits: list[dict[str, Any]]) -> Record:
+def _permanent(cache: Cache, request: dict[str, Any], hits: list[dict[str, Any]]) -> Record:
     # The recorded service cannot be asked again, so that even "nothing found" must not expire.
-    return replace(cache.record("search", provider, 1, request, hits), status="found" if hits else "nothing")
+    return replace(cache.record("search", ARPO_PROVIDER, 1, request, hits), status="found" if hits else "nothing")
 
 
 # List prices of web searches, with their source and the month in which they were read.

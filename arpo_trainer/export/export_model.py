@@ -278,7 +278,7 @@ _SECRET = re.compile(
 # keys of services that stand in a field of another name, or in a text
 _LOOKS_SECRET = re.compile(r"\b(?:hf|sk|ghp|gsk|xai|pplx|tvly|github_pat)[_-][\w-]{16,}|\bBearer\s+\S+", re.IGNORECASE)
 _PATH = re.compile(r"(?<![\w/.:~-])(?:~|/[\w.~-]+)(?:/[\w.~-]+)*/([\w.~-]+)")  # of this machine, in a text
-_COUNTED = re.compile(r"max_tokens|max_new_tokens|prefix_tokens|packing_tokens")  # tokens of text, not of access
+_COUNTED = re.compile(r"max_tokens|max_new_tokens|prefix_tokens")  # tokens of text, not of access
 _LEFT_OUT = ("output_dir", "logging_dir", "resume_from_checkpoint", "report_to", "hub_model_id")
 
 

@@ -133,14 +133,14 @@ class ActorHandle:
 class ActorGroup:
     """Rollout actors; this process has to be connected to Ray. The arguments are those of `RolloutWorkers`."""
 
-    def __init__(
-        self, count: int, cpus: float, resources: Mapping[str, float], start_timeout: float, silence: float
-    ) -> None:
+    silence = 120.0  # seconds without an answer after which an actor counts as lost
+
+    def __init__(self, count: int, cpus: float, resources: Mapping[str, float], start_timeout: float) -> None:
         import ray
 
         self._ray = ray
         self.count, self.cpus, self.resources = count, cpus, dict(resources)
-        self.start_timeout, self.silence = start_timeout, silence
+        self.start_timeout = start_timeout
         self.members: list[ActorHandle] = []
         try:
             self._start_all()

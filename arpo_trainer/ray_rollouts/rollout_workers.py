@@ -164,7 +164,6 @@ class RolloutWorkers:
         groups_at_once: most groups that an actor plays at a time. By default its share of the rollout, and no more than
             its limit of trajectories admits.
         start_timeout: most seconds until an actor runs.
-        silence: seconds without an answer after which an actor counts as lost.
         sharers: processes that each start actors of their own; with a count of 0 they divide the nodes.
 
     Attributes:
@@ -186,7 +185,6 @@ class RolloutWorkers:
         resources: Mapping[str, float] | None = None,
         groups_at_once: int | None = None,
         start_timeout: float = 300.0,
-        silence: float = 120.0,
         sharers: int = 1,
     ) -> None:
         self._connected = connect(address, count, cpus)
@@ -197,7 +195,7 @@ class RolloutWorkers:
         self._sent: list[tuple[EngineParts, int, Any]] = []
         try:
             count = count or -(-sum(node["Alive"] for node in ray.nodes()) // sharers)
-            self.actors = ActorGroup(count, cpus, resources or {}, start_timeout, silence)
+            self.actors = ActorGroup(count, cpus, resources or {}, start_timeout)
         except BaseException:
             self._disconnect()
             raise

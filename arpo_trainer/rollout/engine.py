@@ -32,7 +32,7 @@ from arpo_env.event_loop import BackgroundCall
 from arpo_trainer.algorithms.branching import ENTROPY_UNIT, entropy_level, segment_entropy
 from arpo_trainer.algorithms.registry import probed_roots, split_budget
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request
-from arpo_trainer.inference_tools import InferenceTools, PolicyHelper
+from arpo_trainer.inference_tools import LONGEST_REPLY, InferenceTools, PolicyHelper
 from arpo_trainer.rollout.branch_scheduler import BranchScheduler, PublishedScheduler
 from arpo_trainer.rollout.live_trajectory import (
     DEFAULT_TRAJECTORIES,
@@ -572,7 +572,7 @@ def _with_helper(engine: Engine) -> InferenceTools:
     """Return the tools at inference time with a helper, which is the policy itself where none was given."""
     tools = engine.inference
     assert tools is not None
-    most = min(tools.settings.helper_tokens, engine.settings.max_turn_length or tools.settings.helper_tokens)
+    most = min(LONGEST_REPLY, engine.settings.max_turn_length or LONGEST_REPLY)
     render = functools.partial(engine.renderer.prompt_ids, tools=())
     return tools.with_helper(PolicyHelper(engine.backend, engine.tokenizer, render, most))
 

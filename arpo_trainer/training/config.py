@@ -268,12 +268,6 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
             "without their padding, and logs why."
         },
     )
-    packing_tokens: int | None = field(
-        default=None,
-        metadata={
-            "help": "Maximum number of tokens in one packed forward; default: what the flat rows would have taken."
-        },
-    )
     vllm_importance_sampling_correction: bool | None = field(
         default=None,
         metadata={

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class PackedGRPOTrainer(HookedGRPOTrainer):
-    """Adds `args.packing` (True, False or "auto") and `args.packing_tokens` to `GRPOTrainer`.
+    """Adds `args.packing` (True, False or "auto") to `GRPOTrainer`.
 
     Attributes:
         packs: whether rows are packed as trees.
@@ -81,7 +81,6 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         if not (self.packs or self.padding_free) or forward.aux_loss:
             return None
         budget = forward.batch_size * forward.input_ids.shape[1]  # what the flat rows would have taken
-        budget = min(budget, self.args.packing_tokens or budget)
         with self.accelerator.autocast():
             packed = packing.packed_logps(
                 forward.model,

@@ -109,7 +109,7 @@ _FREE = (
     *("num_completions_to_print", "prediction_loss_only", "per_device_eval_batch_size", "num_generations_eval"),
     *("generation_batch_size", "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "limits"),
     *("ignore_data_skip", "restore_callback_states_from_checkpoint", "max_rows", "prefix_tokens", "turn_timeout"),
-    *("retries", "packing_tokens", "enable_jit_checkpoint", "batch_eval_metrics"),
+    *("retries", "enable_jit_checkpoint", "batch_eval_metrics"),
 )
 _FREE_STARTS = (
     *("logging_", "log_", "save_", "eval_", "hub_", "push_", "trackio_", "dataloader_", "do_", "include_for_"),
