@@ -25,8 +25,6 @@ from torch.nn.attention.flex_attention import BlockMask
 from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-__all__ = ["PackedLogps", "deal_rows", "packed_logps", "regroup", "split_leaves", "why_not_packable"]
-
 # The attention of a packed tree: every token sees its ancestors and itself. Both forms of the mask are made from one
 # number per token (see `Layout`): token j is visible to i exactly when j <= i < ends[j]. `branch_mask` passes these
 # numbers on, and attention is computed branch by branch: the queries of a branch attend to the keys of its ancestors
@@ -280,13 +278,8 @@ def split_leaves(lengths: Sequence[int], shared: Sequence[int], budget: int) -> 
     Args:
         lengths: number of positions of each leaf, in depth-first order.
         shared: how many of them each leaf shares with the one before it.
-        budget: maximum number of positions in an interval.
-
-    Raises:
-        ValueError: the budget is not positive.
+        budget: maximum number of positions in an interval, at least 1.
     """
-    if budget < 1:
-        raise ValueError(f"the token budget must be at least 1, got {budget}")
     # best[n] is for the first n leaves: positions computed again, number of intervals, start of the last interval
     best = [(0, 0, 0)]
     for last in range(len(lengths)):

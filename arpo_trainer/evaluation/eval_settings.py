@@ -14,18 +14,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from arpo_env.net import redact_urls, strip_credentials
+from arpo_trainer.backends.base import Backend
 from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.inference_tools import InferenceSettings
 from arpo_trainer.optional_dependencies import warn_of_vllm
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.validation import check_name, check_types, nearest_names
-
-if TYPE_CHECKING:
-    from arpo_trainer.backends.base import Backend
-
 
 PAPER_SAMPLING: dict[str, Any] = {"temperature": 0.6, "top_p": 0.95, "repetition_penalty": 1.1, "max_turn_length": 4096}
 PAPER_CONTEXT = 32_768

@@ -13,8 +13,9 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
+from arpo_trainer.backends.base import GenerationError
 from arpo_trainer.ray_rollouts.actor_group import ActorGroup, ActorHandle, RolloutWorkerError, connect, last_line
 from arpo_trainer.ray_rollouts.rollout_actor import PARTS_KEPT, EngineParts, GroupJob, PlayedGroup, RemoteRollout
 from arpo_trainer.rollout.engine import Engine
@@ -22,10 +23,6 @@ from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
-
-if TYPE_CHECKING:
-    from arpo_trainer.backends.base import GenerationError
-
 
 # `JobDispatch`: gives numbered jobs to workers, a few at a time, and takes exactly one result of each.
 #

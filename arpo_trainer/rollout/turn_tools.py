@@ -193,8 +193,7 @@ class TurnTools:
         renderer: Renderer,
         seed: Callable[[str], int],
     ) -> None:
-        if tools.helper is None:
-            raise ValueError("tools at inference time need a helper here: `InferenceTools.with_helper`")
+        assert tools.helper is not None  # `InferenceTools.with_helper` has set it
         self.settings, self.helper, self.environments = tools.settings, tools.helper, environments
         self.tree, self.renderer, self._seed = tree, renderer, seed
 

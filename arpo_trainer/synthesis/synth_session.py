@@ -21,15 +21,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arpo_env import ToolEnv
 from arpo_env.cache import Cache
 from arpo_env.event_loop import run
+from arpo_trainer.backends.base import Backend
 from arpo_trainer.evaluation import eval_session, eval_settings
 from arpo_trainer.evaluation.episode_store import FACTS, SYNTH, EpisodeStore, EvalRun, UnitKey, UnitRow
 from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.make_env import make_env
+from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
 from arpo_trainer.report.run_data import read_facts, recorded, write_whole
 from arpo_trainer.rollout.engine import Engine, first_error
 from arpo_trainer.rollout.live_trajectory import check_limits
@@ -49,11 +51,6 @@ from arpo_trainer.synthesis.synth_settings import (
 from envs_registry import Task
 from envs_registry.contamination import overlap
 from envs_registry.sources import LimitedSource, named_source
-
-if TYPE_CHECKING:
-    from arpo_trainer.backends.base import Backend
-    from arpo_trainer.ray_rollouts import RolloutWorkers
-
 
 logger = logging.getLogger(__name__)
 SFT, HARD, REPORT, INFO = "sft.jsonl", "hard", "report.json", "dataset_info.json"
