@@ -15,6 +15,7 @@ from arpo_env.tools.python import PythonTool
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.credit import CREDITS
 from arpo_trainer.algorithms.registry import ALGORITHMS
+from arpo_trainer.cli.command_options import attribute_docs
 from arpo_trainer.rollout.branch_scheduler import BranchState
 from benchmarks.laboratory.paper_rows import PAPER_ALGORITHMS, PAPER_CREDITS
 
@@ -71,7 +72,7 @@ def test_every_algorithm_says_what_is_missing() -> None:
 
 @pytest.mark.parametrize(("setting", "table"), [("algorithm", ALGORITHMS), ("attribution", CREDITS)])
 def test_the_help_of_a_setting_names_all_that_it_takes(setting: str, table: dict[str, Any]) -> None:
-    found = ARPOConfig.__dataclass_fields__[setting].metadata["help"]
+    found = attribute_docs(ARPOConfig)[setting]
     own = table.keys() - PAPER_ALGORITHMS.keys() - PAPER_CREDITS.keys()
     assert [name for name in own if f"'{name}'" not in found] == []
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from arpo_trainer.tree import Decision
@@ -107,14 +107,19 @@ def chain_length(steps: list[bool]) -> int:
 
 @dataclass(kw_only=True)
 class BranchSettings:
-    """The settings that branch functions read; they are settings of rollouts and of training, too."""
+    """The settings that branch functions read; they are settings of rollouts and of training, too.
 
-    branch_alpha: float = field(default=0.5, metadata={"help": "alpha: base of the branch score (ARPO eq. 5)."})
-    branch_beta: float = field(default=0.2, metadata={"help": "beta: weight of the entropy rise (ARPO eq. 5)."})
-    branch_threshold: float = field(default=0.5, metadata={"help": "tau: a point with a score above it branches."})
-    branch_penalty: float = field(
-        default=0.05, metadata={"help": "Slope of AEPO's penalty for consecutive high-entropy steps."}
-    )
+    Attributes:
+        branch_alpha: alpha: base of the branch score (ARPO eq. 5).
+        branch_beta: beta: weight of the entropy rise (ARPO eq. 5).
+        branch_threshold: tau: a point with a score above it branches.
+        branch_penalty: slope of AEPO's penalty for consecutive high-entropy steps.
+    """
+
+    branch_alpha: float = 0.5
+    branch_beta: float = 0.2
+    branch_threshold: float = 0.5
+    branch_penalty: float = 0.05
 
 
 BranchFunction = Callable[[Decision, BranchSettings], Decision]

@@ -80,11 +80,14 @@ def new_app(name: str, purpose: str, **more: Any) -> App:
     )
 
 
-def attribute_docs(settings: Any) -> dict[str, str]:
-    """Return what the "Attributes" of a class's docstring say of each name."""
-    section = re.search(r"^(?:Attributes|Args):\n((?:[ ]{4}.*\n?|\n)+)", inspect.getdoc(settings) or "", re.MULTILINE)
-    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE) if section else []
-    return {name: " ".join(meaning.split()) for name, meaning in entries}
+def attribute_docs(settings: type) -> dict[str, str]:
+    """Return what the "Attributes" in the docstrings of a class and its bases say of each name."""
+    found: dict[str, str] = {}
+    for kind in reversed(settings.__mro__):
+        section = re.search(r"^(?:Attributes|Args):\n((?:[ ]{4}.*\n?|\n)+)", inspect.getdoc(kind) or "", re.MULTILINE)
+        entries = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE) if section else []
+        found |= {name: " ".join(meaning.split()) for name, meaning in entries}
+    return found
 
 
 def options_of(settings: type, *names: str, usual: Mapping[str, Any] | None = None, **aliases: str) -> Any:
@@ -99,11 +102,8 @@ def options_of(settings: type, *names: str, usual: Mapping[str, Any] | None = No
         usual: defaults where the command's are not those of the dataclass.
         aliases: further fields, each with a second spelling, such as samples="-n".
     """
-    types = typing.get_type_hints(settings)
-    docs = {name: said for kind in reversed(settings.__mro__) for name, said in attribute_docs(kind).items()}
-    fields = dataclasses.fields(settings)
-    docs |= {entry.name: entry.metadata["help"] for entry in fields if "help" in entry.metadata}
-    defaults = {entry.name: entry.default for entry in fields} | dict(usual or {})
+    types, docs = typing.get_type_hints(settings), attribute_docs(settings)
+    defaults = {entry.name: entry.default for entry in dataclasses.fields(settings)} | dict(usual or {})
     options: dict[str, Any] = {}
     for name in (*aliases, *names):
         value = defaults[name]

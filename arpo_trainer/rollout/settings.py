@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from arpo_trainer.algorithms.branching import BranchSettings
 from arpo_trainer.algorithms.registry import Algorithm, get_algorithm, split_budget
@@ -16,64 +16,41 @@ _LOWEST = {"branch_width": 1, "entropy_window": 1, "max_turn_length": 1, "max_co
 
 @dataclass(kw_only=True)
 class TreeSettings(BranchSettings):
-    """The settings of trees that rollouts and training share. The defaults are those of ARPO."""
+    """The settings of trees that rollouts and training share. The defaults are those of ARPO.
 
-    algorithm: str = field(
-        default="arpo",
-        metadata={
-            "help": "How trajectories are rolled out and learned from, such as arpo, aepo or grpo. 'arpo' grows trees "
-            "(branches after tool results), 'aepo' balances roots and branches by entropy and keeps gradients that the "
-            "clip would drop, 'grpo' starts all at the prompt; also 'dapo', 'reinforce++', 'arpo-ranked', 'random', "
-            "'tree-grpo', 'arpo-reference', 'aepo-reference', 'fork', 'toolpo'; or 'MODULE:NAME', one of your own."
-        },
-    )
-    budget: str | None = field(
-        default=None,
-        metadata={"help": "In place of the algorithm's: 'grpo', 'arpo' (N of M), 'aepo', 'aepo-reference'."},
-    )
-    branch: str | None = field(
-        default=None,
-        metadata={
-            "help": "In place of the algorithm's: 'arpo', 'aepo', 'arpo-ranked', 'random', 'tree-grpo', or a "
-            "'-reference' method."
-        },
-    )
-    initial_rollouts: int | None = field(
-        default=None,
-        metadata={"help": "N: trajectories that start at the prompt; the others are for branches. Default: half."},
-    )
-    branch_width: int = field(
-        default=2, metadata={"help": "Z: paths that leave a branching point, the original included."}
-    )
-    branch_quota: int | None = field(
-        default=None,
-        metadata={
-            "help": "Maximum number of branches of one root and all its descendants. Default: ceil((M - N) / N), and "
-            "no quota in 'tree-grpo', the '-reference' algorithms and some others (see Algorithms). 0 means no quota."
-        },
-    )
-    budget_beta: float = field(default=0.5, metadata={"help": "AEPO's budget: weight of the entropy difference."})
-    entropy_window: int = field(default=20, metadata={"help": "k: number of tokens whose entropy is compared."})
-    max_turn_length: int | None = field(
-        default=None, metadata={"help": "Maximum number of new tokens in one turn. Default: max_completion_length."}
-    )
-    max_invalid: float = field(
-        default=0.2,
-        metadata={"help": "Stop if more than this share of a rollout fails, because the rest would be biased."},
-    )
-    turn_timeout: float = field(
-        default=900.0,
-        metadata={
-            "help": "Maximum number of seconds for a step of an environment, for tools without a limit of their own."
-        },
-    )
-    retries: int = field(
-        default=1,
-        metadata={
-            "help": "How often an episode whose sandbox or search failed is replayed up to where it was, if its tools "
-            "may be called twice."
-        },
-    )
+    Attributes:
+        algorithm: how trajectories are rolled out and learned from, such as arpo, aepo or grpo. 'arpo' grows trees
+            (branches after tool results), 'aepo' balances roots and branches by entropy and keeps gradients that the
+            clip would drop, 'grpo' starts all at the prompt; also 'dapo', 'reinforce++', 'arpo-ranked', 'random',
+            'tree-grpo', 'arpo-reference', 'aepo-reference', 'fork', 'toolpo'; or 'MODULE:NAME', one of your own.
+        budget: in place of the algorithm's: 'grpo', 'arpo' (N of M), 'aepo', 'aepo-reference'.
+        branch: in place of the algorithm's: 'arpo', 'aepo', 'arpo-ranked', 'random', 'tree-grpo', or a '-reference'
+            method.
+        initial_rollouts: N: trajectories that start at the prompt; the others are for branches. Default: half.
+        branch_width: Z: paths that leave a branching point, the original included.
+        branch_quota: maximum number of branches of one root and all its descendants. Default: ceil((M - N) / N), and no
+            quota in 'tree-grpo', the '-reference' algorithms and some others (see Algorithms). 0 means no quota.
+        budget_beta: AEPO's budget: weight of the entropy difference.
+        entropy_window: k: number of tokens whose entropy is compared.
+        max_turn_length: maximum number of new tokens in one turn. Default: max_completion_length.
+        max_invalid: stop if more than this share of a rollout fails, because the rest would be biased.
+        turn_timeout: maximum number of seconds for a step of an environment, for tools without a limit of their own.
+        retries: how often an episode whose sandbox or search failed is replayed up to where it was, if its tools may be
+            called twice.
+    """
+
+    algorithm: str = "arpo"
+    budget: str | None = None
+    branch: str | None = None
+    initial_rollouts: int | None = None
+    branch_width: int = 2
+    branch_quota: int | None = None
+    budget_beta: float = 0.5
+    entropy_window: int = 20
+    max_turn_length: int | None = None
+    max_invalid: float = 0.2
+    turn_timeout: float = 900.0
+    retries: int = 1
 
     @functools.cached_property
     def parts(self) -> Algorithm:

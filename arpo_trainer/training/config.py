@@ -9,7 +9,7 @@ import importlib.util
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import torch
@@ -86,32 +86,24 @@ def warn_of_dropout(model: Any, args: Any) -> None:
 
 @dataclass
 class RolloutWorkerSettings:
-    """Settings for rollouts on Ray; they are fields of `ARPOConfig`."""
+    """Settings for rollouts on Ray; they are fields of `ARPOConfig`.
 
-    rollout_workers: int = field(
-        default=0,
-        metadata={
-            "help": "Ray actors that play the groups, over all training processes; 0 plays them in the training "
-            "processes, or with `ray_address` on one actor for each node (and at least one for each training process). "
-            "It needs `vllm_mode: server`."
-        },
-    )
-    ray_address: str | None = field(
-        default=None,
-        metadata={
-            "help": "Address of the Ray cluster, 'HOST:PORT' or 'auto'. Default: with `rollout_workers` the variable "
-            "RAY_ADDRESS, or else Ray is started on this machine."
-        },
-    )
-    rollout_worker_cpus: float = field(default=1.0, metadata={"help": "CPUs that an actor asks Ray for."})
-    rollout_worker_resources: dict[str, float] | str | None = field(
-        default=None,
-        metadata={"help": 'Custom resources of Ray that an actor asks for, to choose its nodes: {"sandbox": 1}.'},
-    )
-    rollout_worker_timeout: float = field(
-        default=300.0,
-        metadata={"help": "Maximum number of seconds until all actors run, and until a lost one is replaced."},
-    )
+    Attributes:
+        rollout_workers: Ray actors that play the groups, over all training processes; 0 plays them in the training
+            processes, or with `ray_address` on one actor for each node (and at least one for each training process). It
+            needs `vllm_mode: server`.
+        ray_address: address of the Ray cluster, 'HOST:PORT' or 'auto'. Default: with `rollout_workers` the variable
+            RAY_ADDRESS, or else Ray is started on this machine.
+        rollout_worker_cpus: CPUs that an actor asks Ray for.
+        rollout_worker_resources: custom resources of Ray that an actor asks for, to choose its nodes: {"sandbox": 1}.
+        rollout_worker_timeout: maximum number of seconds until all actors run, and until a lost one is replaced.
+    """
+
+    rollout_workers: int = 0
+    ray_address: str | None = None
+    rollout_worker_cpus: float = 1.0
+    rollout_worker_resources: dict[str, float] | str | None = None
+    rollout_worker_timeout: float = 300.0
 
     @property
     def uses_workers(self) -> bool:
@@ -192,137 +184,77 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
     `num_generations` is M of the paper. `temperature` and `max_completion_length` (tokens of the environment included)
     have their meaning in TRL.
 
+    Attributes:
+        entropy_estimator: 'exact', 'renormalised', 'tail', 'nll' or 'raw10'; 'auto' is exact on transformers and
+            renormalised on vLLM, which returns the most likely tokens only.
+        entropy_topk: number of tokens that the entropy is estimated from.
+        attribution: in place of the algorithm's. 'soft': each copy of a shared token has the advantage of its
+            trajectory; 'hard': their mean; 'dedup': a shared token counts once; 'turn': values backed up turn by turn;
+            'fork': against sister branches.
+        advantage: in place of the algorithm's: 'grpo', 'grpo-population', 'grpo-no-std', 'rloo', 'tree-grpo',
+            'reinforce++'.
+        policy_loss: in place of the algorithm's: 'clipped', 'dapo', 'aepo', 'gppo', 'cispo', 'gspo', 'gspo-turn', or a
+            '-reference' loss. It sets `epsilon`, `epsilon_high`, `delta` and `loss_type` unless they are given.
+        loss_type: how the losses of tokens are added up: 'dapo', 'grpo', 'bnpo', 'dr_grpo', or a loss of TRL's.
+            Default: that of the policy loss, 'grpo' (mean of each trajectory, then of trajectories) for 'gspo' and
+            'gspo-turn', 'dapo' (mean of all tokens) for the others.
+        use_bias_correction_kl: multiply the KL (`beta`) by the probability ratio. Default: false, which is the KL of
+            the papers (GRPO eq. 4); TRL's own default is true.
+        entropy_weight: a: advantages are multiplied by 1 + a z, z the entropy of a token in standard deviations (AEPO);
+            0 is off.
+        entropy_limit: largest |z| of the entropy-aware advantage.
+        action_weight: weight of ToolPO's action advantage on the tokens of tool calls; it needs the reward component
+            `right_calls`. 0 is off.
+        packing: True computes what the rows of a micro-batch share once, with the same updates up to rounding; it fails
+            where a model does not allow that. False computes each row in full. 'auto' packs where tests have compared
+            the two (kind of model, device, sharding), and else trains on full rows, with FlashAttention without their
+            padding, and logs why.
+        vllm_importance_sampling_correction: weigh tokens by the ratio of the trainer's probability to the one they were
+            sampled with: vLLM's, or with `max_staleness` that of older weights. Default: true, except for the
+            '-reference' algorithms, whose code does not.
+        vllm_importance_sampling_mode: 'token_truncate' weighs each token by its own ratio, at most
+            `vllm_importance_sampling_clip_max`; or 'token_mask', 'sequence_truncate', 'sequence_mask'. TRL's default,
+            'sequence_mask', drops rows whose product of ratios is above that, which for long rows it easily is.
+        vllm_server_urls: addresses of several vLLM servers, not `vllm_server_base_url`; each gets the weights.
+        max_rows: maximum number of requests that the transformers backend decodes together.
+        prefix_tokens: maximum number of tokens whose keys and values the transformers backend keeps for later turns and
+            branches; to compute nothing twice it needs those of a whole rollout.
+        limits: maximum number of operations at once by kind: 'trajectory', 'generate', 'reset', 'fork', 'answer' or the
+            name of a tool, as in {"search": 16}.
+        max_staleness: play the next rollout while the model learns from the last one, with weights that are at most
+            this many steps old at its first use. TRL's importance weights correct for their age. 0 waits for the new
+            weights.
+        logging_steps: steps between two logs, the rows of metrics.jsonl; with TRL's 10 a short run would have none.
+            Evaluations keep that interval unless `eval_steps` is given.
+        trace_every: write the rollout trees of every n-th step to traces.jsonl; 0 writes none.
+
     Raises:
         ValueError: settings cannot work together; raised before anything is loaded.
     """
 
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "limits", "rollout_worker_resources"]
 
-    entropy_estimator: str = field(
-        default="auto",
-        metadata={
-            "help": "'exact', 'renormalised', 'tail', 'nll' or 'raw10'; 'auto' is exact on transformers and "
-            "renormalised on vLLM, which returns the most likely tokens only."
-        },
-    )
-    entropy_topk: int = field(default=20, metadata={"help": "Number of tokens that the entropy is estimated from."})
-    attribution: str | None = field(
-        default=None,
-        metadata={
-            "help": "In place of the algorithm's. 'soft': each copy of a shared token has the advantage of its "
-            "trajectory; 'hard': their mean; 'dedup': a shared token counts once; 'turn': values backed up turn by "
-            "turn; 'fork': against sister branches."
-        },
-    )
-    advantage: str | None = field(
-        default=None,
-        metadata={
-            "help": "In place of the algorithm's: 'grpo', 'grpo-population', 'grpo-no-std', 'rloo', 'tree-grpo', "
-            "'reinforce++'."
-        },
-    )
-    policy_loss: str | None = field(
-        default=None,
-        metadata={
-            "help": "In place of the algorithm's: 'clipped', 'dapo', 'aepo', 'gppo', 'cispo', 'gspo', 'gspo-turn', "
-            "or a '-reference' loss. It sets `epsilon`, `epsilon_high`, `delta` and `loss_type` unless they are given."
-        },
-    )
-    loss_type: str | None = field(
-        default=None,
-        metadata={
-            "help": "How the losses of tokens are added up: 'dapo', 'grpo', 'bnpo', 'dr_grpo', or a loss of TRL's. "
-            "Default: that of the policy loss, 'grpo' (mean of each trajectory, then of trajectories) for 'gspo' and "
-            "'gspo-turn', 'dapo' (mean of all tokens) for the others."
-        },
-    )
-    use_bias_correction_kl: bool = field(
-        default=False,
-        metadata={
-            "help": "Multiply the KL (`beta`) by the probability ratio. Default: false, which is the KL of the papers "
-            "(GRPO eq. 4); TRL's own default is true."
-        },
-    )
-    entropy_weight: float | None = field(
-        default=None,
-        metadata={
-            "help": "a: advantages are multiplied by 1 + a z, z the entropy of a token in standard deviations "
-            "(AEPO); 0 is off."
-        },
-    )
-    entropy_limit: float = field(default=3.0, metadata={"help": "Largest |z| of the entropy-aware advantage."})
-    action_weight: float | None = field(
-        default=None,
-        metadata={
-            "help": "Weight of ToolPO's action advantage on the tokens of tool calls; it needs the reward component "
-            "`right_calls`. 0 is off."
-        },
-    )
+    entropy_estimator: str = "auto"
+    entropy_topk: int = 20
+    attribution: str | None = None
+    advantage: str | None = None
+    policy_loss: str | None = None
+    loss_type: str | None = None
+    use_bias_correction_kl: bool = False
+    entropy_weight: float | None = None
+    entropy_limit: float = 3.0
+    action_weight: float | None = None
     # becomes True or False unless it is "auto"; annotated as what argument parsers take
-    packing: str = field(
-        default="auto",
-        metadata={
-            "help": "True computes what the rows of a micro-batch share once, with the same updates up to rounding; it "
-            "fails where a model does not allow that. False computes each row in full. 'auto' packs where tests have "
-            "compared the two (kind of model, device, sharding), and else trains on full rows, with FlashAttention "
-            "without their padding, and logs why."
-        },
-    )
-    vllm_importance_sampling_correction: bool | None = field(
-        default=None,
-        metadata={
-            "help": "Weigh tokens by the ratio of the trainer's probability to the one they were sampled with: vLLM's, "
-            "or with `max_staleness` that of older weights. Default: true, except for the '-reference' algorithms, "
-            "whose code does not."
-        },
-    )
-    vllm_importance_sampling_mode: str = field(
-        default="token_truncate",
-        metadata={
-            "help": "'token_truncate' weighs each token by its own ratio, at most `vllm_importance_sampling_clip_max`; "
-            "or 'token_mask', 'sequence_truncate', 'sequence_mask'. TRL's default, 'sequence_mask', drops rows whose "
-            "product of ratios is above that, which for long rows it easily is."
-        },
-    )
-    vllm_server_urls: list[str] | None = field(
-        default=None,
-        metadata={"help": "Addresses of several vLLM servers, not `vllm_server_base_url`; each gets the weights."},
-    )
-    max_rows: int = field(
-        default=64, metadata={"help": "Maximum number of requests that the transformers backend decodes together."}
-    )
-    prefix_tokens: int = field(
-        default=32_768,
-        metadata={
-            "help": "Maximum number of tokens whose keys and values the transformers backend keeps for later turns and "
-            "branches; to compute nothing twice it needs those of a whole rollout."
-        },
-    )
-    limits: dict[str, int] | str | None = field(
-        default=None,
-        metadata={
-            "help": "Maximum number of operations at once by kind: 'trajectory', 'generate', 'reset', 'fork', 'answer' "
-            'or the name of a tool, as in {"search": 16}.'
-        },
-    )
-    max_staleness: int = field(
-        default=0,
-        metadata={
-            "help": "Play the next rollout while the model learns from the last one, with weights that are at most "
-            "this many steps old at its first use. TRL's importance weights correct for their age. 0 waits for the "
-            "new weights."
-        },
-    )
-    logging_steps: float = field(
-        default=1,
-        metadata={
-            "help": "Steps between two logs, the rows of metrics.jsonl; with TRL's 10 a short run would have none. "
-            "Evaluations keep that interval unless `eval_steps` is given."
-        },
-    )
-    trace_every: int = field(
-        default=1, metadata={"help": "Write the rollout trees of every n-th step to traces.jsonl; 0 writes none."}
-    )
+    packing: str = "auto"
+    vllm_importance_sampling_correction: bool | None = None
+    vllm_importance_sampling_mode: str = "token_truncate"
+    vllm_server_urls: list[str] | None = None
+    max_rows: int = 64
+    prefix_tokens: int = 32_768
+    limits: dict[str, int] | str | None = None
+    max_staleness: int = 0
+    logging_steps: float = 1
+    trace_every: int = 1
 
     @classmethod
     def of(cls, args: Any) -> ARPOConfig:

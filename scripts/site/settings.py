@@ -1,4 +1,4 @@
-"""Lists of settings: the own fields of `ARPOConfig`, and dataclasses whose docstring describes each attribute."""
+"""Lists of settings: dataclasses whose docstring describes each attribute."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 def _meaning(settings: Any, field: dataclasses.Field[Any]) -> str:
-    said = field.metadata.get("help") or attribute_docs(settings).get(field.name)
+    said = attribute_docs(settings).get(field.name)
     if not said:
         raise ValueError(f"{settings.__name__}.{field.name} has no description")
     return str(said)
