@@ -29,7 +29,7 @@ from scripts.site.api import PACKAGES
 from scripts.site.assemble import assemble
 from scripts.site.command_line import commands
 from scripts.site.environments import FAMILIES, specs_of
-from scripts.site.settings import CLASSES, own_fields
+from scripts.site.settings import CLASSES, own_fields, settings_table
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -111,6 +111,7 @@ def test_every_class_of_settings_is_on_a_page() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
     for name in CLASSES:
         assert f"<!-- generated: settings {name} -->" in pages
+        assert settings_table(name), f"{name} has an empty list"
 
 
 def test_every_command_is_described_with_the_options_of_its_help(

@@ -9,6 +9,7 @@ from typing import Any
 from arpo_trainer.cli.command_options import attribute_docs
 from scripts.site.markdown import code
 
+OURS = ("arpo_", "envs_registry", "sandbox")
 CLASSES = {
     "ARPOConfig": "arpo_trainer",
     "RolloutWorkerSettings": "arpo_trainer.training.config",
@@ -45,7 +46,7 @@ def own_fields(settings: Any) -> list[dataclasses.Field[Any]]:
     """Return the public fields that a dataclass declares, and those of bases of ours that have no list of their own."""
     fields = {field.name: field for field in dataclasses.fields(settings) if field.init}
     listed = [base for base in settings.__mro__[1:] if base.__name__ in CLASSES]
-    own = [base for base in settings.__mro__ if base.__module__.startswith("arpo")]
+    own = [base for base in settings.__mro__ if base.__module__.startswith(OURS)]
     own = [base for base in own if not any(issubclass(other, base) for other in listed)]
     names = [name for base in reversed(own) for name in base.__annotations__]
     return [fields[name] for name in names if name in fields and not name.startswith("_")]
