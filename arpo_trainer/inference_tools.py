@@ -22,7 +22,7 @@ from arpo_env.chat_model import ChatModel, without_thoughts
 from arpo_env.errors import ServiceError
 from arpo_env.text import cut_middle, fenced_prompt
 from arpo_trainer.backends.base import Backend, Request
-from arpo_trainer.validation import check_name, check_types
+from arpo_trainer.validation import check_lowest, check_name, check_types
 
 # The tools are those of Tool-Star (arXiv 2505.16410, sec. 2.1): each is used at most once in a sample there.
 
@@ -46,9 +46,7 @@ class InferenceSettings:
 
     def __post_init__(self) -> None:
         check_types(self, self.__annotations__)
-        for name, low in {**dict.fromkeys(TOOLS, 0), "refine_above": 1}.items():
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        check_lowest(self, {**dict.fromkeys(TOOLS, 0), "refine_above": 1})
         if self.url and not self.model:
             raise ValueError(f"the address {self.url!r} of the helping model needs its name there: --with-model NAME")
         if self.price is not None and (set(self.price) != set(PRICES) or not self.model):

@@ -1,4 +1,4 @@
-"""Checks of names and types in settings; errors name the setting and the nearest valid name."""
+"""Checks of names, types and numbers in settings; errors name the setting and the nearest valid name."""
 
 from __future__ import annotations
 
@@ -54,6 +54,13 @@ def check_types(settings: object, annotations: Mapping[str, str]) -> None:
             continue
         if not _has_type(value, wanted):
             raise ValueError(f"{name} must be {_TYPE_WORDS[wanted]}, got {value!r}")
+
+
+def check_lowest(settings: object, lowest: Mapping[str, float]) -> None:
+    """Check that attributes, by name, are not below a number; None is not checked."""
+    for name, low in lowest.items():
+        if (value := getattr(settings, name)) is not None and value < low:
+            raise ValueError(f"{name} must be at least {low}, got {value!r}")
 
 
 def _has_type(value: Any, wanted: str) -> bool:

@@ -22,7 +22,7 @@ from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.inference_tools import InferenceSettings
 from arpo_trainer.optional_dependencies import warn_of_vllm
 from arpo_trainer.rollout.settings import RolloutSettings
-from arpo_trainer.validation import check_name, check_types, nearest_names
+from arpo_trainer.validation import check_lowest, check_name, check_types, nearest_names
 
 PAPER_SAMPLING: dict[str, Any] = {"temperature": 0.6, "top_p": 0.95, "repetition_penalty": 1.1, "max_turn_length": 4096}
 PAPER_CONTEXT = 32_768
@@ -78,11 +78,7 @@ class EvalSettings:
 
     def __post_init__(self) -> None:
         check_types(self, EvalSettings.__annotations__)
-        for name in ("tasks", "samples", "concurrency"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if self.first_task < 0:
-            raise ValueError(f"first_task must be at least 0, got {self.first_task}")
+        check_lowest(self, {"tasks": 1, "samples": 1, "concurrency": 1, "first_task": 0})
         if not 0 <= self.max_broken <= 1:
             raise ValueError(f"max_broken is a share of the episodes, from 0 to 1; got {self.max_broken}")
         if self.cache_mode and not self.cache:

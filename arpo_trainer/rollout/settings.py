@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from arpo_trainer.algorithms.branching import BranchSettings
 from arpo_trainer.algorithms.registry import Algorithm, get_algorithm, split_budget
 from arpo_trainer.backends.base import check_filters
-from arpo_trainer.validation import check_types
+from arpo_trainer.validation import check_lowest, check_types
 
 _LOWEST = {"branch_width": 1, "entropy_window": 1, "max_turn_length": 1, "max_completion_length": 1, "temperature": 0,
            "branch_penalty": 0, "branch_quota": 0, "retries": 0, "turn_timeout": 0.001}  # fmt: skip
@@ -96,9 +96,7 @@ class RolloutSettings(TreeSettings):
             self.initial_rollouts = max(1, self.num_generations // 2)
         # only for its errors, which would otherwise come with the first group
         split_budget(self.parts.budget, self.num_generations, self.initial_rollouts)
-        for name, low in _LOWEST.items():
-            if (value := getattr(self, name)) is not None and value < low:
-                raise ValueError(f"{name} must be at least {low}, got {value}")
+        check_lowest(self, _LOWEST)
         if not 0 <= self.max_invalid <= 1:
             raise ValueError(f"max_invalid is a share of the trajectories, from 0 to 1; got {self.max_invalid}")
         check_filters(self.top_p, self.top_k, self.min_p or 0.0, self.repetition_penalty)

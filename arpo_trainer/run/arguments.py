@@ -30,7 +30,7 @@ from arpo_trainer.make_env import known_id
 from arpo_trainer.sft.trace_data import TraceSettings
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.devices import check_devices, lacks_bfloat16, process_count
-from arpo_trainer.validation import check_name, check_types, nearest_names
+from arpo_trainer.validation import check_lowest, check_name, check_types, nearest_names
 from envs_registry.contamination import OVERLAP
 from envs_registry.datasets.rows import READERS
 from envs_registry.install_line import install_line
@@ -77,9 +77,7 @@ class WeightArguments:
         for kind in kinds:  # the types first: the comparisons below need numbers
             check_types(self, {n: text for n, text in kind.__annotations__.items() if not text.startswith("ClassVar")})
         for kind in kinds:
-            for name, low in vars(kind).get("lowest", {}).items():
-                if (value := getattr(self, name)) is not None and value < low:
-                    raise ValueError(f"{name} must be at least {low}, got {value}")
+            check_lowest(self, vars(kind).get("lowest", {}))
         check_name("dtype", self.dtype, DTYPES)
         if self.lora_rank and importlib.util.find_spec("peft") is None:
             raise ValueError(f"lora_rank={self.lora_rank} needs PEFT: {install_line('lora')}, or set lora_rank=0")

@@ -17,7 +17,7 @@ from arpo_env.protocols.protocol import tool_names
 from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.evaluation.eval_settings import EvalSettings
 from arpo_trainer.rollout.rendering import Renderer
-from arpo_trainer.validation import check_name, check_types
+from arpo_trainer.validation import check_lowest, check_name, check_types
 
 # Hints that are put into reasoning without tools, so that the model goes on with tools (Tool-Star, sec. 3.1).
 #
@@ -228,9 +228,7 @@ class SynthSettings(EvalSettings):
         check_name("format", self.format, FORMATS)
         for hint in self.hints:
             check_name("hints", hint, HINTS)
-        for name, low in _LOWEST.items():
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        check_lowest(self, _LOWEST)
         for name in ("easy", "hard", "min_score"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is a share, from 0 to 1; got {getattr(self, name)}")

@@ -27,7 +27,7 @@ from arpo_trainer.rollout.settings import RolloutSettings, TreeSettings
 from arpo_trainer.training.devices import lacks_bfloat16, planned_processes, process_count
 from arpo_trainer.training.rollout_batch import Moments, entropy_factor
 from arpo_trainer.training.trl_hooks import GRPOConfig
-from arpo_trainer.validation import check_name, check_types
+from arpo_trainer.validation import check_lowest, check_name, check_types
 from envs_registry.install_line import install_line
 
 logger = logging.getLogger(__name__)
@@ -307,9 +307,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         self._fit_loss()
         self.packing = packing_setting(self.packing)  # type: ignore[assignment]
         self._check_sampling()
-        for name, low in _LOWEST.items():
-            if (value := getattr(self, name)) is not None and value < low:
-                raise ValueError(f"{name} must be at least {low}, got {value!r}")
+        check_lowest(self, _LOWEST)
         self._check_vllm()
         self.check_workers(process_count())
         self.initial_rollouts = self.rollout_settings().initial_rollouts  # refuses what the engine would refuse
