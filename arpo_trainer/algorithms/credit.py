@@ -151,17 +151,8 @@ def fork_advantages(tree: RolloutTree, advantages: Sequence[float]) -> list[floa
     root without another one has no baseline: its spans get 0 down to the first fork, and the sisters there have no
     pseudo-sister. Without branches, A is the reward minus the mean of the others (RLOO).
 
-    A choice that is worth nothing gets no push. Let a token be drawn at a state s, g = grad log pi(a | s), and let
-    Q(s, a) = q for all actions a. Given s and everything outside the subtree of u, where the choice was made:
-    b(u) is made of other sisters and other roots, so E[b(u) g] = b(u) E[g] = 0; V(u) averages each fork below with
-    weights that add up to 1, so E[V(u) | a] = q for any number of branches below, and E[V(u) g] = q E[g] = 0; and w(u)
-    belongs to the forks above and is known before the choice. So E[w(u) A(u) g] = 0. In `soft`, `hard` and `turn` the
-    push has the factor d(u), the number of leaves below, which depends on the action where one leads to further forks.
-
-    Two conditions, which the row of the registry keeps. Whether a point is forked must depend on what was known there,
-    not on what follows: an entropy measured after the point (`arpo`, `arpo-ranked`) violates this, and so does a
-    placement once all paths have ended (`tree-grpo`), since a path that went on has more points to share its branches.
-    And advantages divided by the deviation of the group share a random factor; `grpo-no-std` has none.
+    A choice that is worth nothing gets no push, E[w(u) A(u) grad log pi] = 0: docs/concepts/credit.md has the proof and
+    its two conditions, which the row of the registry keeps.
 
     Args:
         tree: with G trajectories.

@@ -7,15 +7,9 @@ stamp with its settings in its folder:
 
     OUTPUT/synth    OUTPUT/sft    OUTPUT/train    OUTPUT/dpo    OUTPUT/eval        each with stage.json
 
-`rounds: N` repeats train and dpo: train-1, dpo-1, train-2, dpo-2, ... A later round takes the model of the one before,
-draws its order of training tasks with the next seed, and samples the tasks behind those of the last dpo. Optimizer and
-schedule begin anew in each. A dpo stage that finds no pair hands the model on, unless its section sets no_pairs: error.
-`after: each` in the section eval evaluates the model that training starts from, and the model of each stage:
-OUTPUT/eval-start, eval-sft, eval-train, ...
-
 A stage that is done is skipped, and one that was interrupted is resumed; of an evaluation, what broke is played again.
 Where a stage runs, what later stages made before is put aside under another name. Settings that differ from the stamp's
-are refused: `--from STAGE` redoes that stage and those after it, and keeps the old folders under another name.
+are refused. `rounds`, `after: each` and `--from` are described in docs/how-to/self-critic.md and cold-start.md.
 
     pipeline = Pipeline.read("arithmetic-cpu", ["train.max_steps=3"])
     pipeline.run(run_command)
