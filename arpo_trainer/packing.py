@@ -25,6 +25,8 @@ from torch.nn.attention.flex_attention import BlockMask
 from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+__all__ = ["PackedLogps", "deal_rows", "packed_logps", "regroup", "split_leaves", "why_not_packable"]
+
 # The attention of a packed tree: every token sees its ancestors and itself. Both forms of the mask are made from one
 # number per token (see `Layout`): token j is visible to i exactly when j <= i < ends[j]. `branch_mask` passes these
 # numbers on, and attention is computed branch by branch: the queries of a branch attend to the keys of its ancestors
