@@ -122,8 +122,8 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         tools: names ("python", "search", "tool_search", "read_file", "browse", "mcp:SERVER"), typed functions, or
             factories of `Tool` objects. By default those of the environment, and "read_file" if tasks have files.
         protocol: the format of turns: "arpo-tags" ("arpo-tags-reference" uses the published code's white space), the
-            model's own tool calls ("hermes" for Qwen, "llama3"), a name registered by `register_protocol`, or a
-            `Protocol`.
+            model's own tool calls ("native", or by their form "hermes" and "llama3"), a name registered by
+            `register_protocol`, or a `Protocol`.
         language: language of the instructions, "en" or "zh".
         prompt: "short", or "paper" with a worked example.
         reward: "paper", "tool-star", "deepagent", "reference", or weighted terms (`arpo_env.rewards.Rewards.of`).
@@ -329,7 +329,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         fresh.tools = self._toolbox.make()
         return fresh
 
-    def with_protocol(self, name: str) -> ToolEnv:
+    def with_protocol(self, name: str | Protocol) -> ToolEnv:
         """Return a new environment with the same settings but another protocol; call `reset` before use."""
         fresh = self.spawn()
         fresh.protocol = make_protocol(name)

@@ -45,7 +45,7 @@ class _ChatTemplate:
     _result: ClassVar[str]  # beginning of a tool result
     _keys: ClassVar[tuple[str, ...]]  # keys of a call: name, arguments, and ignored ones
     _marks: ClassVar[re.Pattern[str]]
-    _delimiters: ClassVar[re.Pattern[str]]
+    _delimiters: re.Pattern[str]
 
     def system_prompt(self, tools: Sequence[JsonSchema], language: Language = "en", style: Style = "short") -> str:
         """Return the instructions; the chat template adds the tools and the format of a call."""

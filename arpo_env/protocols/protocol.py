@@ -156,6 +156,12 @@ def read_object(text: str, start: int) -> tuple[dict[str, Any], int]:
     begin = _space_end(text, start)
     if text[begin : begin + 1] != "{":
         raise UnreadableCall(f"a call is a JSON object, this begins with {text[begin : begin + 20]!r}")
+    return read_json(text, begin)
+
+
+def read_json(text: str, start: int) -> tuple[Any, int]:
+    """Return the JSON value that begins at `start` after white space, and the position after it and white space."""
+    begin = _space_end(text, start)
     try:
         value, end = _DECODER.raw_decode(text, begin)
         # lone surrogates parse as JSON but could not be sent to a tool

@@ -43,7 +43,7 @@ from arpo_trainer.rollout.live_trajectory import (
     check_limits,
     error_message,
 )
-from arpo_trainer.rollout.rendering import Renderer, as_published
+from arpo_trainer.rollout.rendering import Renderer, as_published, with_model_calls
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.rollout.turn_tools import TurnTools
 from arpo_trainer.tree import Event, Origin, RolloutTree, Span, Stopwatch, Trajectory
@@ -361,12 +361,13 @@ class Group:
         if info.get("folded") and (span := self._fold(trajectory, info)):
             self.scheduler.result_shown(trajectory, span, generation.entropies)
             return True
-        ended, withheld = generation.finish == "eos", info.get("withheld", False)
-        ids, room = self._result_ids(trajectory, ended, info["results"]), self._room(trajectory)
+        ended, withheld = bool(generation.ids) and generation.finish == "eos", info.get("withheld", False)
+        last = generation.ids[-1] if ended else None
+        ids, room = self._result_ids(trajectory, last, info["results"]), self._room(trajectory)
         # a result that leaves no room to answer (`answer_tokens`) would be of no use to the model
         if len(ids) + trajectory.env.budget.answer_tokens >= room:
             notice = trajectory.env.budget.no_room(trajectory.env.episode)
-            short = self._result_ids(trajectory, ended, [notice] * len(info["results"]))
+            short = self._result_ids(trajectory, last, [notice] * len(info["results"]))
             if len(short) < len(ids):
                 trajectory.env.withhold_result()
                 ids, withheld = short, True
@@ -400,8 +401,10 @@ class Group:
         trajectory.episode.record(withheld=False)
         return span
 
-    def _result_ids(self, trajectory: LiveTrajectory, ended: bool, results: Sequence[str]) -> list[int]:
-        return self.context.renderer.result_ids(results, ended, trajectory.env.schemas)
+    def _result_ids(self, trajectory: LiveTrajectory, last: int | None, results: Sequence[str]) -> list[int]:
+        return self.context.renderer.result_ids(
+            results, last is not None, trajectory.env.schemas, trajectory.called, ended_by=last
+        )
 
     def _end(self, trajectory: LiveTrajectory, outcome: str, reward: float | None, info: dict[str, Any]) -> bool:
         ended = self.tree.trajectories[trajectory.number]
@@ -468,6 +471,8 @@ class Engine:
             raise ValueError(UNSEEN.format(model=type(self.backend).__name__))
         # reference algorithms also need results written as the published code writes them
         self.env = as_published(self.env, self.settings.parts)
+        if not self.backend.wants_messages:  # a server writes and reads calls itself
+            self.env = with_model_calls(self.env, self.tokenizer, self.chat_template_kwargs)
         check_limits(self.limits, list(self.env.tools))
         whole, most = self.settings.num_generations, self.limits.get("trajectory")
         # a group that branches takes all its places at once, so with fewer of them it would wait for ever

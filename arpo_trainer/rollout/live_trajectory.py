@@ -197,6 +197,13 @@ class LiveTrajectory:
         episode = self.env.episode
         return self.env.budget.results_left(len(episode.tools_used), len(episode.turns))
 
+    @property
+    def called(self) -> list[str]:
+        """The tools whose results its last turn has, in order; none for one message of the environment."""
+        turn = self.env.episode.turns[-1]
+        names = [call.name for call in turn.calls]
+        return names if len(names) == len(turn.results) else []
+
     def messages(self, renderer: Renderer) -> tuple[dict[str, Any], ...]:
         """Return what the model goes on from as chat messages; pictures are parts of a content, as OpenAI has them."""
         messages = conversation(self.env)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from arpo_env.protocols.protocol import Action, Protocol
 from arpo_env.tools.tool import JsonSchema
+from arpo_trainer.rollout.native import ENDS, ModelCalls, bind, check_template, name_of
 
 if TYPE_CHECKING:
     from arpo_env import ToolEnv
@@ -33,9 +34,13 @@ class Renderer:
 
     Args:
         tokenizer: of the model, with its chat template.
-        protocol: how episodes are written.
+        protocol: how episodes are written; "native" becomes that of the tokenizer (`arpo_trainer.rollout.native`).
         chat_template_kwargs: arguments for the chat template, such as `enable_thinking`.
         strict: whether a template that shows no tools or no results is refused where a native protocol needs them.
+            Without it, "native" stays as it is.
+
+    Raises:
+        NoNativeCalls: the protocol is "native", and the model has no tool calls that can be written and read.
     """
 
     def __init__(
@@ -46,7 +51,8 @@ class Renderer:
         strict: bool = True,
     ) -> None:
         self.strict = strict
-        self.tokenizer, self.protocol = tokenizer, protocol
+        self.tokenizer = tokenizer
+        self.protocol = bind(protocol, tokenizer, chat_template_kwargs) if strict else protocol
         self.chat_template_kwargs = dict(chat_template_kwargs or {})
         self._shows_tools = protocol.native and getattr(protocol, "template_shows_tools", True)
         added = {token.content for token in tokenizer.added_tokens_decoder.values()} | set(tokenizer.all_special_tokens)
@@ -78,7 +84,12 @@ class Renderer:
         return self._encode(_filled(frame, contents))
 
     def result_ids(
-        self, texts: Sequence[str], last_turn_ended_with_eos: bool, tools: Sequence[JsonSchema] = ()
+        self,
+        texts: Sequence[str],
+        last_turn_ended_with_eos: bool,
+        tools: Sequence[JsonSchema] = (),
+        names: Sequence[str] = (),
+        ended_by: int | None = None,
     ) -> list[int]:
         """Tokenise what follows a turn of the model: the results of its calls, up to where the model continues.
 
@@ -87,13 +98,20 @@ class Renderer:
             last_turn_ended_with_eos: whether the last id of the turn is its end token; if not, a native template's end
                 token is part of what is appended.
             tools: as for `prompt_ids`.
+            names: the tool that each text is from, which some templates show; for a turn without calls, none.
+            ended_by: the id of the end token, if the turn has one. Behind another one than that of a turn with calls,
+                a native template's own is part of what is appended.
 
         Raises:
             ValueError: the protocol is native, and the template does not show results.
         """
         slots = [_slot(number) for number in range(len(texts))]
         contents = [_encodable(self.protocol.defuse(text, tools)) for text in texts]
-        delta = self._delta(slots, last_turn_ended_with_eos, tools) if self.protocol.native else None
+        if self.protocol.native:
+            ended = last_turn_ended_with_eos and ended_by in (None, self.end_id)
+            delta = self._delta(slots, ended, tools, names)
+        else:
+            delta = ""
         return self._encode(_filled(delta or self.protocol.render_result(slots, tools), contents))
 
     def turn_ids(self, text: str, first: bool = True, ended: bool = False) -> list[int]:
@@ -106,23 +124,28 @@ class Renderer:
             first: whether it is the first turn after the prompt.
             ended: whether the template's end token follows; a turn of a native protocol ends with it.
         """
-        if self._thought_opened and (self.protocol.native or first):
-            text = text.removeprefix("<think>")
-        pieces = [(piece, number % 2 == 0) for number, piece in enumerate(_MARKS.split(_encodable(text)))]
-        return self._encode(pieces) + ([self.end_id] if ended else [])
+        text = text.removeprefix(self._opened(first))
+        pieces = [(piece, number % 2 == 0) for number, piece in enumerate(self._marks.split(_encodable(text)))]
+        end = self.end_id
+        if isinstance(self.protocol, ModelCalls) and not self.protocol.read_calls(text):
+            end = self.tokenizer.convert_tokens_to_ids(self.protocol.answer_end)
+        return self._encode(pieces) + ([end] if ended else [])
 
     @functools.cached_property
     def end_id(self) -> int:
         """The id that the chat template puts behind a turn of the model; the tokenizer's end token if it puts none."""
+        if isinstance(self.protocol, ModelCalls):
+            number: int = self.tokenizer.convert_tokens_to_ids(self.protocol.end)
+            return number
         mark = self._control.search(self._delta((), False, ()))
-        number: int = self.tokenizer.convert_tokens_to_ids(mark[0]) if mark else self.tokenizer.eos_token_id
+        number = self.tokenizer.convert_tokens_to_ids(mark[0]) if mark else self.tokenizer.eos_token_id
         return number
 
     def turn_text(self, ids: Sequence[int], first: bool) -> str:
         """Return the text of a turn as the protocol reads it.
 
         A native protocol needs the special tokens, since Llama's `<|python_tag|>` is one, but not the end token. If the
-        template has opened a thought in the prompt, the text begins with `<think>`.
+        template has opened a thought in the prompt, the text begins with its mark, such as `<think>`.
 
         Args:
             ids: the generated ids, the end token included.
@@ -133,8 +156,8 @@ class Renderer:
         if native and ids and ids[-1] in self._end_ids:
             ids.pop()
         text: str = self.tokenizer.decode(ids, skip_special_tokens=not native, clean_up_tokenization_spaces=False)
-        opened = self._thought_opened and (native or first) and not text.startswith("<think>")
-        return f"<think>{text}" if opened else text
+        opened = self._opened(first)
+        return text if text.startswith(opened) else opened + text
 
     def parse_ids(self, ids: Sequence[int], tools: Sequence[JsonSchema], first: bool = True) -> Action:
         """Parse the action of a turn from its ids; see `turn_text`."""
@@ -154,12 +177,19 @@ class Renderer:
         )
         return text
 
-    def _delta(self, slots: Sequence[str], ended: bool, tools: Sequence[JsonSchema]) -> str:
+    def _delta(self, slots: Sequence[str], ended: bool, tools: Sequence[JsonSchema], names: Sequence[str] = ()) -> str:
         """Return what the template puts between a turn and the next one, with slots for the results; "" if none."""
-        # the template is rendered with a marker as the turn; what follows the marker is the delta
-        turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _TURN}]
-        text = self._template([*turn, *({"role": "tool", "content": slot} for slot in slots)], tools)
-        delta = text.rpartition(_TURN)[2]
+        if isinstance(self.protocol, ModelCalls):
+            # a turn that called nothing is answered as if it had called the first tool
+            called = [*names] or [tool["function"]["name"] for tool in tools[:1]] * len(slots)
+            delta = self.protocol.end + self.protocol.after_turn(
+                self._template(self.protocol.result_messages(slots, called), tools)
+            )
+        else:
+            # the template is rendered with a marker as the turn; what follows the marker is the delta
+            turn = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _TURN}]
+            text = self._template([*turn, *({"role": "tool", "content": slot} for slot in slots)], tools)
+            delta = text.rpartition(_TURN)[2]
         if not all(f'"{number}\ue000' in delta for number in range(len(slots))):
             if not self.strict:
                 return ""
@@ -201,20 +231,40 @@ class Renderer:
 
     @functools.cached_property
     def _end_ids(self) -> set[int]:
-        ends = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.content in _ENDS}
-        return ends | {self.tokenizer.eos_token_id}
+        ends = self.protocol.ends if isinstance(self.protocol, ModelCalls) else ENDS
+        added = self.tokenizer.added_tokens_decoder.items()
+        return {number for number, token in added if token.content in ends} | {self.tokenizer.eos_token_id}
 
     @functools.cached_property
-    def _thought_opened(self) -> bool:
-        """Whether the template begins the turn of the model with an open thought."""
+    def _marks(self) -> re.Pattern[str]:
+        """The control tokens of a turn that was not sampled."""
+        words = self.protocol.words if isinstance(self.protocol, ModelCalls) else _MARKS
+        return re.compile(f"({'|'.join(map(re.escape, sorted(words, key=len, reverse=True))) or '(?!)'})")
+
+    def _opened(self, first: bool) -> str:
+        """Return the mark of the thought that the template opens before a turn of the model; "" if it opens none."""
+        if not (self.protocol.native or first):
+            return ""
+        return self._openings[0 if first else 1]
+
+    @functools.cached_property
+    def _openings(self) -> tuple[str, str]:
+        """The marks of thoughts that the template opens after the prompt and after a result."""
         if not self.tokenizer.chat_template:
-            return False
-        return self._template([{"role": "user", "content": "?"}], ()).rstrip().endswith("<think>")
+            return "", ""
+        prompt = self._template([{"role": "user", "content": "?"}], ())
+        if not isinstance(self.protocol, ModelCalls):
+            return (_THINK, _THINK) if prompt.rstrip().endswith(_THINK) else ("", "")
+        opening, after = self.protocol.opening, self._template(self.protocol.result_messages(["?"]), ())
+        first, later = (
+            opening if opening and text.rstrip().endswith(opening.rstrip()) else "" for text in (prompt, after)
+        )
+        return first, later
 
 
+_THINK = "<think>"
 _TURN = "\ue001turn\ue001"
-_MARKS = re.compile(r"(</?think>|</?tool_call>|<\|python_tag\|>)")
-_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>")
+_MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<|python_tag|>")
 _NO_TOOLS = (
     "the chat template of this model does not {what}, which the protocol {name!r} needs; use a model that was "
     "trained to call tools (such as Qwen2.5-Instruct or Qwen3), or the protocol 'arpo-tags'"
@@ -245,20 +295,6 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def check_template(tokenizer: Any) -> None:
-    """Refuse a tokenizer without a chat template.
-
-    Raises:
-        ValueError: says where to put one.
-    """
-    if not tokenizer.chat_template:
-        raise ValueError(
-            f"the tokenizer {_name(tokenizer)!r} has no chat template, and an episode begins as a chat: use the "
-            "model's Instruct version, put the template into the model's folder as chat_template.jinja, or set "
-            "tokenizer.chat_template and give it as processing_class"
-        )
-
-
 def check_tokenizer(tokenizer: Any) -> None:
     """Refuse a tokenizer without a chat template, or one whose ids cannot be joined span by span.
 
@@ -274,14 +310,10 @@ def check_tokenizer(tokenizer: Any) -> None:
     joined = tokenizer.decode([*ids, *ids], clean_up_tokenization_spaces=False)
     if joined != 2 * _PROBE:
         raise ValueError(
-            f"the tokenizer {_name(tokenizer)!r} begins every text with something of its own: {_PROBE!r} twice reads "
+            f"the tokenizer {name_of(tokenizer)!r} begins every text with something of its own: {_PROBE!r} twice reads "
             f"{joined!r}, so results could not be put after what the model wrote. Load it with "
             "add_prefix_space=False, or take another model"
         )
-
-
-def _name(tokenizer: Any) -> str:
-    return getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
 
 
 def as_published(env: ToolEnv, algorithm: Algorithm) -> ToolEnv:
@@ -292,3 +324,13 @@ def as_published(env: ToolEnv, algorithm: Algorithm) -> ToolEnv:
     rendering = _PUBLISHED.get(env.protocol.name)
     published = algorithm.method is not None and algorithm.method.published
     return env.with_protocol(rendering) if published and rendering else env
+
+
+def with_model_calls(env: ToolEnv, tokenizer: Any, chat_template_kwargs: Mapping[str, Any] | None = None) -> ToolEnv:
+    """Return an environment that reads the turns of this model if its protocol is "native", else the environment.
+
+    Raises:
+        NoNativeCalls: the model has no tool calls that can be written and read.
+    """
+    bound = bind(env.protocol, tokenizer, chat_template_kwargs)
+    return env if bound is env.protocol else env.with_protocol(bound)

@@ -275,7 +275,7 @@ class TurnTools:
         if step[2] or step[3] or step[4].get("folded"):  # a fold makes room by itself
             return False
         env, ended = trajectory.env, self._span(trajectory).finish == "eos"
-        ids = self.renderer.result_ids(step[4]["results"], ended, env.schemas)
+        ids = self.renderer.result_ids(step[4]["results"], ended, env.schemas, trajectory.called)
         return len(ids) + env.budget.answer_tokens >= room
 
     async def _repaired(
@@ -340,7 +340,7 @@ class TurnTools:
     async def _take_back(self, trajectory: LiveTrajectory, saved: ToolEnv, span: Span, step: StepResult) -> None:
         """Bring a trajectory to where it was before its last turn, which stays in the tree with its result."""
         results = step[4]["results"]
-        ids = self.renderer.result_ids(results, span.finish == "eos", trajectory.env.schemas)
+        ids = self.renderer.result_ids(results, span.finish == "eos", trajectory.env.schemas, trajectory.called)
         shown = trajectory.env.episode.turns[-1].result
         # what was done before the turn counts for the one in its place
         trajectory.notes, span.interventions = tuple(span.interventions or ()), None

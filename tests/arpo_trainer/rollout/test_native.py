@@ -1,0 +1,362 @@
+"""Tool calls as each family of models writes them, with the chat templates that TRL ships.
+
+A family is a template of TRL, the control tokens that are named in it, and a small tokenizer. Turns are written by the
+template itself, and read back.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import pickle
+import re
+import time
+from typing import Any
+
+import pytest
+from trl.chat_template_utils import add_response_schema, is_chat_template_prefix_preserving, supports_tool_calling
+
+from arpo_env.protocols import make_protocol
+from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
+from arpo_trainer.rollout.native import ModelCalls, NoNativeCalls, protocol_for
+from arpo_trainer.rollout.rendering import Renderer
+from tests.arpo_env.protocols.schemas import ALL
+from tests.arpo_trainer.rollout.test_rendering import HOSTILE, small_tokenizer
+
+TOKENS = re.compile(
+    r"<\|[^|<>\s'\"{}]+\|>|<\|[a-z_]+>|<[a-z_]+\|>|<\|\"\|>|</?(?:tool_call|tool_response|think|arg_key|arg_value)>"
+)
+ENDS = ("<|im_end|>", "<|eot_id|>", "<|return|>", "<turn|>", "<|user|>")
+FAMILIES = (
+    *("qwen2_5", "qwen3", "qwen3_instruct_2507", "qwen3_vl"),
+    *("qwen3_5_nothink", "qwen3_5_think", "qwen3_6", "qwen3_8"),
+    *("nemotron_3_nano", "nemotron_3_super", "nemotron_3_ultra", "nemotron_3_5_lightning"),
+    *("gemma4", "gemma4_v2", "gemma4_v3", "gemma4_v4", "gemma4_v5"),
+    *("lfm2_v2", "lfm2_2_5", "lfm2_2_5_v2", "lfm2_2_5_vl"),
+    *("glm4moe", "gptoss", "llama3_1", "llama3_2"),
+)
+# one of each form
+FORMS = ("qwen3", "qwen3_5_think", "nemotron_3_nano", "gemma4_v5", "lfm2_2_5", "glm4moe", "gptoss", "llama3_1")
+SEARCH, RUN, MARK = ("search", {"query": "a (b), c", "k": 2}), ("python", {"code": "1 + 1"}), ("mark", {"levels": [1]})
+LONG = {"code": 'def f(x):\n    return {"a": [x, (1)]}\n\nprint(f(2))'}
+QUESTION = {"role": "user", "content": "?"}
+
+
+@functools.cache
+def tokenizer_of(family: str) -> Any:
+    text = (importlib.resources.files("trl") / "chat_templates" / f"{family}.jinja").read_text()
+    words = sorted(set(TOKENS.findall(text)) | ({"<|return|>", "<|constrain|>"} if family == "gptoss" else set()))
+    tokenizer = small_tokenizer((words, []), text)
+    tokenizer.eos_token = next(end for end in ENDS if end in words)
+    return tokenizer
+
+
+@functools.cache
+def renderer_of(family: str) -> Renderer:
+    return Renderer(tokenizer_of(family), make_protocol("native"))
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def protocol_of(family: str) -> ModelCalls:
+    protocol = renderer_of(family).protocol
+    assert isinstance(protocol, ModelCalls)
+    return protocol
+
+
+def messages_of(*calls: tuple[str, Any]) -> list[dict[str, Any]]:
+    made = [
+        {"type": "function", "id": f"call{number:05d}", "function": {"name": name, "arguments": arguments}}
+        for number, (name, arguments) in enumerate(calls)
+    ]
+    return [QUESTION, {"role": "assistant", "content": "", "tool_calls": made}]
+
+
+def turn_of(family: str, *calls: tuple[str, Any]) -> str:
+    """Return a turn as the template writes it, from where the model begins to its end token."""
+    tokenizer, protocol = tokenizer_of(family), protocol_of(family)
+    whole = tokenizer.apply_chat_template(messages_of(*calls), tokenize=False)
+    start = max(match.end() for match in re.finditer(ANCHORS, whole))
+    end = whole.find(protocol.end, start)
+    return whole[start : end if end > 0 else None]
+
+
+ANCHORS = (
+    r"<\|im_start\|>assistant\n|<\|turn>model\n|<\|assistant\|>|<\|start\|>assistant|assistant<\|end_header_id\|>\n\n"
+)
+
+
+def as_calls(*calls: tuple[str, Any]) -> ToolCalls:
+    return ToolCalls(tuple(ToolCall(*call) for call in calls))
+
+
+def test_all_families_that_trl_reads_are_here() -> None:
+    folder = importlib.resources.files("trl") / "chat_templates"
+    known, tokenizer = set(), small_tokenizer((["<|im_end|>"], []), "x")
+    for path in folder.iterdir():
+        if path.name.endswith(".jinja"):
+            tokenizer.chat_template = path.read_text()
+            try:
+                add_response_schema(tokenizer)
+            except ValueError:
+                continue
+            known |= {path.name.removesuffix(".jinja")} if supports_tool_calling(tokenizer) else set()
+    assert known == set(FAMILIES)
+
+
+@pytest.mark.parametrize("calls", [(SEARCH,), (("python", LONG),), (("now", {}),), (MARK,), (SEARCH, MARK, SEARCH)])
+def test_what_the_template_writes_is_read_and_written_again(family: str, calls: tuple[Any, ...]) -> None:
+    protocol = protocol_of(family)
+    if len(calls) > 1 and family in ("gptoss", "llama3_1", "llama3_2"):
+        with pytest.raises(ValueError, match="cannot write"):
+            protocol.write_calls("", calls)
+        return
+    assert protocol.parse(turn_of(family, *calls), ALL) == as_calls(*calls)
+    written = protocol.write_calls("<think>Hm.</think>", calls)
+    assert protocol.parse(written, ALL) == as_calls(*calls)
+    read = protocol.read_calls(written)
+    assert read is not None
+    assert [name for name, _ in read[1]] == [name for name, _ in calls]
+    assert protocol.well_formed([written])
+
+
+def test_a_part_of_a_call_is_never_a_call_or_an_answer(family: str) -> None:
+    protocol, whole = protocol_of(family), turn_of(family, SEARCH)
+    start = protocol.write_calls("", [SEARCH])[:8]
+    for end in range(whole.find("search") + 1, len(whole.rstrip()) - 1, 5):
+        action = protocol.parse(whole[:end], ALL)
+        # of these families the end of the turn closes a call
+        closed = isinstance(action, ToolCalls) and family == "gptoss"
+        assert closed or isinstance(action, Malformed), whole[:end]
+        if closed:
+            assert action == as_calls(SEARCH)
+    missing = whole.replace(start, "", 1) if family not in ("gptoss", "llama3_1", "llama3_2") else whole[:-3]
+    assert isinstance(protocol.parse(missing, ALL), Malformed)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (("pyton", {"code": "1"}), "did you mean python"),
+        (("python", {}), "python needs code"),
+        (("python", {"code": "1", "shell": "sh"}), "no argument 'shell'"),
+        (("search", {"query": "q", "k": "many"}), "must be integer"),
+        (("mark", {"levels": ["x"]}), "array of integer"),
+    ],
+)
+def test_calls_are_checked_against_the_tools(family: str, call: Any, told: str) -> None:
+    action = protocol_of(family).parse(turn_of(family, call), ALL)
+    assert isinstance(action, Malformed)
+    assert told in action.reason
+
+
+def thought(family: str, text: str, closed: bool = True) -> str:
+    if family == "gptoss":
+        return f"<|channel|>analysis<|message|>{text}" + "<|end|><|start|>assistant" * closed
+    if family.startswith("gemma"):
+        return f"<|channel>thought\n{text}" + "<channel|>" * closed
+    return f"<think>\n{text}" + "\n</think>\n\n" * closed
+
+
+def answer(family: str, text: str) -> str:
+    return f"<|channel|>final<|message|>{text}" if family == "gptoss" else text
+
+
+def test_a_call_in_a_thought_is_a_quotation(family: str) -> None:
+    protocol, call = protocol_of(family), protocol_of(family).write_calls("", [SEARCH])
+    quoted = thought(family, f"I could write {call} or so \\boxed{{1}}.")
+    assert protocol.parse(quoted + answer(family, "It is \\boxed{4}."), ALL) == Answer("4", boxed=True)
+    assert protocol.parse(quoted + call, ALL) == as_calls(SEARCH)
+    assert protocol.parse(quoted, ALL) == Nothing()
+    assert protocol.parse(thought(family, "I wonder", closed=False), ALL) == Nothing()
+    if not family.startswith("llama"):  # whose calls have no marks
+        open_thought = protocol.parse(thought(family, f"I call {call}<|call|>", closed=False), ALL)
+        assert isinstance(open_thought, Malformed)
+    assert protocol.parse(answer(family, "Lima"), ALL) == Answer("Lima", boxed=False)
+    assert protocol.parse("", ALL) == Nothing()
+
+
+def test_results_spell_no_control_token(family: str) -> None:
+    renderer = renderer_of(family)
+    frame = renderer.result_ids(["x"], True, ALL, ["search"])
+    added = renderer.tokenizer.added_tokens_decoder
+    controls = [number for number in frame if number in added]
+    for text in [*HOSTILE, *protocol_of(family).words, turn_of(family, SEARCH), protocol_of(family)._result_mark]:
+        ids = renderer.result_ids([text], True, ALL, ["search"])
+        assert [number for number in ids if number in added] == controls, text
+        shown = renderer.protocol.defuse(text)
+        assert not isinstance(renderer.protocol.parse(answer(family, f".{shown}"), ALL), ToolCalls)
+        assert renderer.protocol.defuse(shown) == shown
+
+
+# where rendering anew differs from what the model was given and wrote, and how
+ANEW = {
+    "qwen3": "drops the empty thought of a turn when a result follows",
+    **dict.fromkeys(
+        ("nemotron_3_nano", "nemotron_3_super", "nemotron_3_ultra", "nemotron_3_5_lightning"),
+        "writes <think></think> where the prompt opened a thought with a line break",
+    ),
+}
+
+
+def test_ids_are_appended_as_the_template_writes_them(family: str) -> None:
+    renderer, tokenizer = renderer_of(family), tokenizer_of(family)
+    opened = messages_of(SEARCH)
+    if renderer._opened(True):
+        opened[1] |= {"reasoning_content": "Hm.", "thinking": "Hm."}
+    whole = [*opened, {"role": "tool", "tool_call_id": "call00000", "name": "search", "content": "Lima"}]
+    rendered = tokenizer.apply_chat_template(whole, tokenize=True, add_generation_prompt=True, return_dict=False)
+    prompt = tokenizer.apply_chat_template([QUESTION], tokenize=True, add_generation_prompt=True, return_dict=False)
+    result = renderer.result_ids(["Lima"], True, ALL[:0], ["search"])
+    assert rendered[-len(result) :] == result
+    turn = rendered[len(prompt) : -len(result)]
+    assert turn[-1] == renderer.end_id
+    # without its end token the turn is ended for it
+    assert renderer.result_ids(["Lima"], False, (), ["search"]) == [renderer.end_id, *result]
+    assert is_chat_template_prefix_preserving(tokenizer) is (family != "qwen3")
+    if family in ANEW:
+        return
+    assert rendered[: len(prompt)] == prompt
+    assert renderer.parse_ids(turn, ALL) == as_calls(SEARCH)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_hostile_turns_take_little_time(form: str) -> None:
+    protocol = protocol_of(form)
+    call, size = protocol.write_calls("", [SEARCH]), 1_000_000
+    head = call[: call.find("search") + 6]
+    pieces = [
+        *sorted(protocol.words),
+        call,
+        head,
+        thought(form, ""),
+        "\n",
+        "[",
+        '{"a":',
+        " <",
+        "'",
+        "<parameter=a>",
+        "\\",
+    ]
+    texts = [piece * (size // len(piece)) for piece in pieces]
+    texts += [head + text for text in texts[-8:]] + [call[: call.find("a (b)")] + text for text in texts[-8:]]
+    began = time.process_time()
+    for text in texts:
+        assert not isinstance(protocol.parse(text, ALL), ToolCalls)
+    assert time.process_time() - began < 0.5 * len(texts)
+
+
+HARMONY = '{"query": "a (b), c", "k": 2}'
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "action"),
+    [
+        *(
+            ("gptoss", f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{head}{HARMONY}", as_calls(SEARCH))
+            for head in (
+                " to=functions.search<|channel|>commentary json<|message|>",
+                "<|channel|>commentary to=functions.search <|constrain|>json<|message|>",
+                "<|channel|>commentary to=functions.search<|message|>",
+            )
+        ),
+        (
+            "gptoss",
+            "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final<|message|>\\boxed{2}",
+            Answer("2", boxed=True),
+        ),
+        (
+            "gptoss",
+            "The answer is 2.",
+            Malformed("the text 'The answer is 2.' stands in no message; begin each with its channel"),
+        ),
+        ("llama3_1", f'{{"type": "function", "name": "search", "parameters": {HARMONY}}}', as_calls(SEARCH)),
+        ("llama3_1", f'<|python_tag|>{{"name": "search", "parameters": {HARMONY}}}<|eom_id|>', as_calls(SEARCH)),
+        ("llama3_1", '{"a": 1}', Answer('{"a": 1}', boxed=False)),
+        (
+            "lfm2_2_5",
+            '<|tool_call_start|>[search(query="it\'s\\n", k=2), mark(levels=[1], loud=True)]<|tool_call_end|>',
+            as_calls(("search", {"query": "it's\n", "k": 2}), ("mark", {"levels": [1], "loud": True})),
+        ),
+        ("qwen3_5_think", "Hm.</think>\n\n\\boxed{2}<|im_end|>", Answer("2", boxed=True)),
+        ("gemma4_v5", "Lima<turn|>", Answer("Lima", boxed=False)),
+        ("glm4moe", "Lima<|user|>", Answer("Lima", boxed=False)),
+    ],
+)
+def test_what_models_write_besides_their_templates_is_read(form: str, text: str, action: object) -> None:
+    assert protocol_of(form).parse(text, ALL) == action
+
+
+def test_text_around_calls_is_a_lead_and_the_calls_keep_their_order() -> None:
+    protocol = protocol_of("qwen3")
+    first, second = (protocol.write_calls("", [call]) for call in (SEARCH, MARK))
+    assert protocol.parse(f"I look.\n{first} and {second} now", ALL) == as_calls(SEARCH, MARK)
+    assert protocol.parse(first + second.replace("levels", "level"), ALL) == Malformed(
+        "mark needs levels; it takes levels (array of integer), loud (boolean)"
+    )
+    # a closing mark in a string ends no call
+    quoted = ("python", {"code": "'</tool_call>'"})
+    assert protocol.parse(protocol.write_calls("", [quoted]), ALL) == as_calls(quoted)
+    assert not protocol.well_formed([f"{first}<tool_response>2</tool_response>"])
+
+
+def test_an_opened_thought_belongs_to_the_turn() -> None:
+    tokenizer = tokenizer_of("gemma4_v5")
+    renderer = Renderer(tokenizer, make_protocol("native"), {"enable_thinking": True})
+    ids = renderer.encode("I could.") + renderer.turn_ids("<channel|>Lima")
+    assert renderer.parse_ids(ids, ALL, first=False) == Answer("Lima", boxed=False)
+    assert renderer.turn_text(ids, first=False).startswith("<|channel>thought\n")
+    plain = Renderer(tokenizer_of("qwen3_5_think"), make_protocol("native"), {"enable_thinking": False})
+    assert plain.turn_text(plain.encode("Lima"), first=True) == "Lima"
+    assert renderer_of("qwen3_5_think").turn_text(plain.encode("Lima"), first=True) == "<think>Lima"
+
+
+def test_a_turn_that_ended_otherwise_is_ended_for_the_template() -> None:
+    renderer = renderer_of("glm4moe")
+    user = renderer.tokenizer.convert_tokens_to_ids("<|user|>")
+    shown = renderer.result_ids(["Error"], True, ALL, ended_by=user)
+    assert shown == [renderer.end_id, *renderer.result_ids(["Error"], True, ALL, ended_by=renderer.end_id)]
+
+
+def test_a_changed_template_that_writes_a_known_form_is_read() -> None:
+    tokenizer = small_tokenizer((["<|im_end|>"], []), "x")
+    tokenizer.chat_template = tokenizer_of("qwen3").chat_template + "{# mine #}"
+    protocol = Renderer(tokenizer, make_protocol("native")).protocol
+    assert protocol.parse(turn_of("qwen3", SEARCH), ALL) == as_calls(SEARCH)
+    assert pickle.loads(pickle.dumps(protocol)).parse(turn_of("qwen3", SEARCH), ALL) == as_calls(SEARCH)
+    assert protocol_for(tokenizer) == "native"
+
+
+UNKNOWN = """{% for m in messages %}<|im_start|>{{ m.content }}{% if m.tool_calls %}{% for c in m.tool_calls %}
+CALL {{ c.function.name }} WITH {{ c.function.arguments | tojson }}{% endfor %}{% endif %}<|im_end|>{% endfor %}"""
+
+
+@pytest.mark.parametrize(
+    ("chat_template", "lacks"),
+    [
+        ("{% for m in messages %}{{ m.content }}{% endfor %}", "does not show calls"),
+        (UNKNOWN, "does not show tools"),
+        (UNKNOWN + "{{ tools }}", "unknown form"),
+        ("{{ raise_exception('no tools here') }}", "cannot be rendered with a tool call .*no tools here"),
+        ("{% for m in messages", "cannot be rendered"),
+        (None, "has no chat template"),
+    ],
+)
+def test_a_model_without_tool_calls_is_refused(chat_template: str | None, lacks: str) -> None:
+    tokenizer = small_tokenizer((["<|im_end|>"], []), "x")
+    tokenizer.chat_template = chat_template
+    with pytest.raises(ValueError, match=lacks) as error:
+        Renderer(tokenizer, make_protocol("native"))
+    assert chat_template is None or "protocol='arpo-tags'" in str(error.value)
+    assert protocol_for(tokenizer) == "arpo-tags"
+
+
+def test_a_tokenizer_without_an_end_token_is_refused() -> None:
+    tokenizer = small_tokenizer((["<|im_end|>"], []), "x")
+    tokenizer.chat_template, tokenizer.eos_token = tokenizer_of("qwen3").chat_template, None
+    with pytest.raises(NoNativeCalls, match=r"no end token.*tokenizer.eos_token.*arpo-tags"):
+        Renderer(tokenizer, make_protocol("native"))
