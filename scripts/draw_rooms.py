@@ -10,6 +10,7 @@ up to date.
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,7 +92,8 @@ def modules() -> Iterator[tuple[str, Path]]:
                 yield ".".join(parts), file
 
 
-def imported(file: Path) -> set[str]:
+@functools.cache  # each file is asked for by several tests
+def imported(file: Path) -> frozenset[str]:
     """Return the modules of this project that a file imports, wherever in the file."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -99,7 +101,7 @@ def imported(file: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {_module(node.module, alias.name) for alias in node.names}
-    return {name for name in found if name.partition(".")[0] in FLOORS}
+    return frozenset(name for name in found if name.partition(".")[0] in FLOORS)
 
 
 def _module(package: str, name: str) -> str:

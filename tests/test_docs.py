@@ -6,8 +6,6 @@ import ast
 import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import pytest
 
 from arpo_env.adapters import PEERS
+from tests import ready_processes
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -143,17 +142,16 @@ env.close()
 }
 
 
-def run_snippet(code: str) -> str:
+def run_snippet(code: str, folder: Path) -> str:
     """Run it in a process of its own, see that each of its functions is called, and return what it prints."""
     backend = os.environ.get("ARPO_SANDBOX", "auto")
     code = re.sub(r"open_sync\((?=\)|profile=)", f"open_sync({backend!r}, ", code)
     body, names = marked(code)
     use = USES.get(code.partition("\n")[0], "")
     check = f"left = set({sorted(names)}) - _called\nassert not left, f'never called: {{left}}'"
-    body = f"_called = set()\n{body}\n{use}\n{check}\n"
-    done = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    program = folder / "snippet.py"
+    program.write_text(f"_called = set()\n{body}\n{use}\n{check}\n", encoding="utf-8")
+    return ready_processes.run(str(program), folder=ROOT, said=folder / "snippet.out")
 
 
 def lines(text: str) -> list[str]:
@@ -177,20 +175,20 @@ def test_the_pages_that_want_a_model_have_code() -> None:
 
 
 @pytest.mark.parametrize("page", PROCESSES)
-def test_the_code_of_the_docs_runs(isolation: str, page: str) -> None:
+def test_the_code_of_the_docs_runs(isolation: str, page: str, tmp_path: Path) -> None:
     if page.startswith("adapters/") and (peer := Path(page).stem.replace("-", "_")) in PEERS:
         pytest.importorskip(peer, reason=f"its code needs {peer}; scripts/adapters.sh runs it")
     for code, shown in snippets((DOCS if (DOCS / page).exists() else ROOT) / page):
-        printed = run_snippet(code)
+        printed = run_snippet(code, tmp_path)
         assert shown is None or lines(printed) == lines(shown)
 
 
-def test_the_readme_s_code_runs(isolation: str) -> None:
+def test_the_readme_s_code_runs(isolation: str, tmp_path: Path) -> None:
     """All of it but the training snippet, which wants a model from the hub; that one has to compile."""
     (play, _), (train, _), (sandbox, _) = snippets(ROOT / "README.md")
     compile(train, "README.md", "exec")
-    assert re.search(r"<result>\n0\.\d+\n</result>", run_snippet(play))
-    assert run_snippet(sandbox) == "[1, 2, 3] [1, 2, 3, 4]\n"
+    assert re.search(r"<result>\n0\.\d+\n</result>", run_snippet(play, tmp_path))
+    assert run_snippet(sandbox, tmp_path) == "[1, 2, 3] [1, 2, 3, 4]\n"
 
 
 def test_the_first_training_trains(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import re
 import subprocess
@@ -22,7 +23,9 @@ from packaging.requirements import Requirement
 
 from arpo_env.adapters import load_peer
 from arpo_trainer.cli.arpo_command import app
+from arpo_trainer.demo_model import ensure_model
 from arpo_trainer.optional_dependencies import EXTRAS, naming_extras, require
+from arpo_trainer.run.arguments import RunArguments
 from envs_registry.install_line import install_line
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,7 +48,6 @@ HIDDEN = {
     "envs": OF_TRAIN - {"datasets", "huggingface_hub", "packaging", "httpx2", "tqdm", "yaml"}
     | OF_FILES
     | {"ddgs", "matplotlib"},
-    "train": {"peft", "vllm", "gguf"},
 }
 
 PACKAGES = (
@@ -155,10 +157,6 @@ CODE: dict[str, tuple[str, dict[str, str]]] = {
         {"*": "train"},
     ),
 }
-OF_TRAINING = {
-    "LoRA": ("from arpo_trainer.run.arguments import RunArguments; RunArguments(lora_rank=8)", {"*": "lora"}),
-    "GGUF": ("from arpo_trainer.demo_model import *; ensure_model(Path('/nonexistent/x'))", {"*": "demo"}),
-}
 
 
 def public_names() -> dict[str, tuple[str, dict[str, str]]]:
@@ -171,10 +169,7 @@ def public_names() -> dict[str, tuple[str, dict[str, str]]]:
     return cases
 
 
-CASES = {
-    environment: OF_TRAINING if environment == "train" else {**COMMANDS, **CODE, **public_names()}
-    for environment in HIDDEN
-}
+CASES = {**COMMANDS, **CODE, **public_names()}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -214,8 +209,9 @@ def files() -> None:
 @functools.cache
 def results(environment: str) -> dict[str, tuple[int, str]]:
     """Run all cases of an environment, in one process."""
-    cases = {name: case for name, (case, _) in CASES[environment].items()}
+    cases = {name: case for name, (case, _) in CASES.items()}
     job = json.dumps({"hidden": sorted(HIDDEN[environment]), "cases": cases})
+    (DATA / "cache.jsonl").unlink(missing_ok=True)  # of another environment
     command = [sys.executable, "-m", "tests.hidden_packages", job]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
@@ -223,10 +219,10 @@ def results(environment: str) -> dict[str, tuple[int, str]]:
     return found
 
 
-@pytest.mark.parametrize(("environment", "name"), [(one, name) for one, cases in CASES.items() for name in cases])
+@pytest.mark.parametrize(("environment", "name"), [(one, name) for one in HIDDEN for name in CASES])
 def test_what_lacks_an_extra_names_it_and_the_rest_works(environment: str, name: str) -> None:
     status, words = results(environment)[name]
-    expected = CASES[environment][name][1]
+    expected = CASES[name][1]
     fault = expected.get(environment, expected.get("*"))
     assert "Traceback" not in words
     assert status in (0, 1)
@@ -237,6 +233,17 @@ def test_what_lacks_an_extra_names_it_and_the_rest_works(environment: str, name:
         cure = re.escape(install_line(fault)) if fault in EXTRAS else fault
         assert re.search(cure, words), words
         assert "No module named" not in words
+
+
+@pytest.mark.parametrize(
+    ("extra", "use"),
+    [("lora", lambda: RunArguments(lora_rank=8)), ("demo", lambda: ensure_model(Path("/nonexistent/x")))],
+)
+def test_training_names_the_extra_that_it_lacks(extra: str, use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden, find = set(EXTRAS[extra].values()), importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name in hidden else find(name, *more))
+    with pytest.raises((ModuleNotFoundError, ValueError), match=re.escape(install_line(extra))):
+        use()
 
 
 def test_every_command_is_among_the_cases() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import subprocess
 import sys
@@ -23,6 +24,7 @@ ALLOWED = {
 HEAVY = {"torch", "transformers", "trl", "vllm"}
 
 
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Top-level names that a module imports, wherever in it."""
     names: set[str] = set()

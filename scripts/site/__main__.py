@@ -19,11 +19,16 @@ def main(argv: list[str] | None = None) -> int:
     if importlib.util.find_spec("sphinx") is None:
         sys.stderr.write(f"error: the site needs Sphinx: {install_line('docs,train,envs')}\n")
         return 1
-    from sphinx.cmd.build import build_main
-
     source = output.with_name(f"{output.name}-source")
     assemble(source)
-    arguments = ["--fail-on-warning", "--keep-going", "-q", "-b", "html"]
+    return build(source, output)
+
+
+def build(source: Path, output: Path, *options: str, builder: str = "html") -> int:
+    """Build the site of an assembled source; return Sphinx's exit status, which a warning makes 1."""
+    from sphinx.cmd.build import build_main
+
+    arguments = ["--fail-on-warning", "--keep-going", "-q", "-b", builder, *options]
     status: int = build_main([*arguments, str(source), str(output)])
     return status
 

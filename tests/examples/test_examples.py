@@ -1,6 +1,6 @@
 """Every script in examples/ runs as its docstring says, in a process of its own, and prints what it should show.
 
-Of those that train the first is started with Python, the others are forks: see `ready_processes`.
+Those that train are forks: see `ready_processes`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def test_a_record_is_replayed_and_a_miss_is_named(isolation: str, tmp_path: Path
 
 
 def test_arpo_trains_in_a_few_lines(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
-    out = run("10_train_with_arpo.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
+    out = fork("10_train_with_arpo.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
     told = re.findall(r"^(root|branch|top-up) (\d+) tool calls, reward (-?[\d.]+)$", out, re.MULTILINE)
     assert len(told) == 8
     assert [origin for origin, *_ in told[:4]] == ["root"] * 4
