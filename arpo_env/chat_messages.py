@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from arpo_env.env import ToolEnv
 
 Message = dict[str, Any]
-THOUGHTS = ("reasoning_content", "reasoning")  # fields of a message in which servers return them
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")  # fields of a message in which servers and TRL return them
 _PICTURES = "The attached pictures of the results above."
 # what a refusal says in lower case: vLLM, llama.cpp, Ollama and OpenRouter, OpenAI, Mistral
 TOOL_REFUSALS = ("tool choice", "--jinja", "support tool", "tools is not", "tools' is not", "function calling is not")

@@ -17,11 +17,23 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from arpo_env.chat_messages import Message, request_tools, result_messages, turn_text
 from arpo_env.env import ToolEnv
-from arpo_env.tools.tool import JsonSchema
+from arpo_env.protocols.protocol import NativeProtocol, last_boxed
+from arpo_env.tools.tool import JsonSchema, function_schema
+
+
+def answer(answer: str) -> None:
+    """Give the final answer to the task, which ends the episode.
+
+    Args:
+        answer: the answer, without explanation.
+    """
+
+
+ANSWER = function_schema(answer)  # a tool for frameworks in which the environment sees nothing but calls
 
 
 def check_one_conversation(env: ToolEnv | Mapping[str, Any]) -> None:
@@ -118,6 +130,21 @@ class ChatEpisode:
         """
         answer = await self.reply({"tool_calls": [{"function": {"name": name, "arguments": arguments}}]})
         return str(answer[0]["content"]) if answer else "The episode has ended: no more calls are possible."
+
+    async def answer(self, arguments: Mapping[str, Any]) -> str:
+        """Take a call of the tool `ANSWER`, for a native protocol, and return its result; a wrong one ends nothing.
+
+        Raises:
+            ResetNeeded: there is no running episode.
+            Exception: the infrastructure failed.
+        """
+        given = arguments.get("answer")
+        if set(arguments) != {"answer"} or not isinstance(given, str):
+            return "answer takes one argument, answer, a string"
+        text = given if last_boxed(given) is not None else f"\\boxed{{{given}}}"
+        await self.reply(cast("NativeProtocol", self.env.protocol).write_calls(text, []))  # calls in it are quotations
+        await self.truncate()  # unless it was an answer
+        return "The answer was taken. The episode has ended."
 
     async def truncate(self, text: str = "") -> None:
         """End the episode before its answer, because the context is full or the conversation was broken off."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gymnasium.error import ResetNeeded
 
 from arpo_env.adapters import load_peer
-from arpo_env.adapters.chat_episode import ChatEpisode, check_one_conversation
+from arpo_env.adapters.chat_episode import ANSWER, ChatEpisode, check_one_conversation
 from arpo_env.adapters.hosted_episodes import EpisodeVoid, ServedEpisode, SplitTasks, TokenGuard
 from arpo_env.errors import ServiceError
 from arpo_env.protocols.protocol import UnreadableCall, checked_call
@@ -53,14 +53,6 @@ def start_episode(index: int | None = None, seed: int | None = None) -> None:
     """
 
 
-def answer(answer: str) -> None:
-    """Give the final answer to the task, which ends the episode.
-
-    Args:
-        answer: the answer, without explanation.
-    """
-
-
 def episode_reward() -> None:
     """Return whether the episode has ended, and its reward."""
 
@@ -69,7 +61,7 @@ def end_episode() -> None:
     """Close the episode; call it when the episode is not needed any more."""
 
 
-START, ANSWER, REWARD, END = (function_schema(each) for each in (start_episode, answer, episode_reward, end_episode))
+START, REWARD, END = (function_schema(each) for each in (start_episode, episode_reward, end_episode))
 
 
 class ToolReply(NamedTuple):
@@ -209,11 +201,7 @@ def _with_handle(schema: JsonSchema) -> JsonSchema:
 
 
 async def _answer(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> ToolReply:
-    given = arguments.get("answer")
-    if set(arguments) != {"answer"} or not isinstance(given, str):
-        return ToolReply("answer takes one argument, answer, a string", True)
-    await episode.reply(given if "\\boxed" in given else f"\\boxed{{{given}}}")
-    return ToolReply("The answer was taken. The episode has ended.")
+    return ToolReply(await episode.answer(arguments), not episode.done)
 
 
 async def _call_in_task(episode: ChatEpisode, name: str, arguments: Mapping[str, Any]) -> ToolReply:

@@ -4,6 +4,8 @@
     args = GRPOConfig("out", max_tool_calling_iterations=spec.max_tool_calling_iterations)
     GRPOTrainer("Qwen/Qwen3-4B", args=args, **spec.kwargs).train()
 
+`AsyncGRPOTrainer` shows the environment only the calls, so there the answer is a call, too: `answer_tool=True`.
+
 TRL holds the conversation, parses the calls and executes them one after another, one trajectory at a time. There are no
 forks here, and no trees: `arpo_trainer.ARPOTrainer` has them.
 """
@@ -20,15 +22,16 @@ import operator
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 from arpo_env.adapters import FAULTS, load_peer
-from arpo_env.adapters.chat_episode import ChatEpisode
+from arpo_env.adapters.chat_episode import ANSWER, ChatEpisode
 from arpo_env.adapters.task_rows import FORMATS, find_task, task_rows, unwritable
-from arpo_env.chat_messages import Message, text_of
+from arpo_env.chat_messages import Message, turn_text
 from arpo_env.env import ToolEnv
 from arpo_env.event_loop import background_loop, run
-from arpo_env.protocols.protocol import Answer, Malformed, NativeProtocol, Nothing
+from arpo_env.protocols.protocol import Answer, Malformed, Nothing
 from arpo_env.registration import EnvFactory
 from arpo_env.tools.tool import JsonSchema, usable_schemas
 
@@ -84,11 +87,16 @@ class TRLEpisode:
     def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Execute a call of the model; whatever this raises, TRL shows to the model."""
         if self.fault is None:
+            if self.episode.done:
+                return "The episode has ended: no more calls are possible."
             try:
-                return run(self.episode.call(name, arguments))
+                return run(self._execute(name, arguments))
             except Exception as fault:  # a policy's own mistakes do not raise
                 self._remember(fault)
         raise RuntimeError("the tools are not available")
+
+    async def _execute(self, name: str, arguments: Mapping[str, Any]) -> str:
+        return await self.episode.call(name, arguments)
 
     def _remember(self, fault: Exception) -> None:
         self.fault = fault
@@ -115,7 +123,7 @@ class TRLEpisode:
         if episode.done:
             return
         said = [message for message in completion if message["role"] == "assistant"]
-        texts = [_as_text(env, message) for message in said]
+        texts = [turn_text(message, env.protocol) for message in said]
         actions = [env.protocol.parse(text, usable_schemas(env.tools)) for text in texts]
         # TRL answers unknown tools and wrong arguments itself, and the calls do not come with the model's thoughts.
         env.episode.malformed += sum(isinstance(action, Malformed) for action in actions)
@@ -124,6 +132,25 @@ class TRLEpisode:
             await episode.reply(texts[-1])
         else:
             await episode.truncate()
+
+
+class AnsweringEpisode(TRLEpisode):
+    """A `TRLEpisode` with a reward of its own, since the tool `answer` takes the answer.
+
+    What the model writes outside its calls is neither seen nor graded.
+    """
+
+    def get_reward(self) -> float | None:
+        """Return the reward, without an answer that of a truncated episode; None if the infrastructure failed."""
+        return run(self._grade(()))
+
+    async def _execute(self, name: str, arguments: Mapping[str, Any]) -> str:
+        if name == _ANSWER:
+            return await self.episode.answer(arguments)
+        return await super()._execute(name, arguments)
+
+
+_ANSWER: str = ANSWER["function"]["name"]
 
 
 def environment_reward(
@@ -144,8 +171,8 @@ def environment_reward(
     """
     if environments is None:
         raise ValueError(
-            "TRL did not pass the environments: give GRPOTrainer the environment_factory too, as in **spec.kwargs "
-            "(AsyncGRPOTrainer never passes them)"
+            "TRL did not pass the environments: give GRPOTrainer the environment_factory too, as in **spec.kwargs; "
+            "AsyncGRPOTrainer never passes them and needs trl_spec(..., answer_tool=True)"
         )
     rewards = run(_grade_all(completions, environments))
     void = [each.fault is not None for each in environments if isinstance(each, TRLEpisode)]
@@ -161,16 +188,6 @@ async def _grade_all(completions: Sequence[Any], environments: Sequence[Any]) ->
 async def _grade(environment: Any, completion: Sequence[Message]) -> float | None:
     # other environments of the same run have rewards of their own
     return await environment._grade(completion) if isinstance(environment, TRLEpisode) else None
-
-
-def _as_text(env: ToolEnv, message: Message) -> str:
-    """Return a message that TRL has parsed as the environment's protocol writes it."""
-    thought = message.get("reasoning_content") or message.get("thinking")
-    text = f"<think>{thought}</think>{text_of(message.get('content'))}" if thought else text_of(message.get("content"))
-    functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
-    protocol = cast("NativeProtocol", env.protocol)
-    calls = [(each.get("name"), each.get("arguments")) for each in functions]
-    return protocol.write_calls(text, calls) if calls else text
 
 
 def _close_soon(held: Sequence[ChatEpisode]) -> None:
@@ -289,12 +306,14 @@ def _hint(schema: Mapping[str, Any]) -> Any:
 RESERVED = ("reset", "get_reward", "episode", "fault")
 
 
-def trl_spec(env: str | EnvFactory | Mapping[str, EnvFactory], **options: Any) -> TRLSpec:
-    """Return what a `GRPOTrainer` needs to play an environment.
+def trl_spec(env: str | EnvFactory | Mapping[str, EnvFactory], *, answer_tool: bool = False, **options: Any) -> TRLSpec:
+    """Return what a `GRPOTrainer` needs to play an environment, or with `answer_tool` an `AsyncGRPOTrainer`.
 
     Args:
         env: id of the environment, its factory, or several factories by a name of yours. TRL then shows each row the
             tools of its own environment.
+        answer_tool: whether the model hands in its answer by a tool `answer` instead of its last message. The
+            environments then have `get_reward`, and no reward function is needed.
         options: options of the environment, if `env` is an id. Tasks without end need `limit`. The protocol has to be
             native, and is "hermes" by default; it does not depend on the model, since TRL reads and writes its format.
 
@@ -307,7 +326,7 @@ def trl_spec(env: str | EnvFactory | Mapping[str, EnvFactory], **options: Any) -
         env = EnvFactory(env, **options)
     elif options:
         raise ValueError(f"give the options ({', '.join(options)}) to the EnvFactory")
-    return TRLSpec(env if isinstance(env, Mapping) else {"": env})
+    return TRLSpec(env if isinstance(env, Mapping) else {"": env}, answer_tool)
 
 
 class TRLSpec:
@@ -315,10 +334,15 @@ class TRLSpec:
 
     Args:
         factories: the environments by name; a single one may be named "".
+        answer_tool: as of `trl_spec`.
     """
 
-    def __init__(self, factories: Mapping[str, EnvFactory]) -> None:
-        self._factories = {name: EpisodeFactory(factory) for name, factory in factories.items()}
+    def __init__(self, factories: Mapping[str, EnvFactory], answer_tool: bool = False) -> None:
+        self._answer_tool = answer_tool
+        self._factories = {
+            name: EpisodeFactory(EnvFactory(each.id, **{**FORMATS["trl"].defaults, **each.options}), answer_tool)
+            for name, each in factories.items()
+        }
         for each in self._factories.values():
             each()
 
@@ -342,8 +366,8 @@ class TRLSpec:
 
     @property
     def reward_funcs(self) -> list[Any]:
-        """The reward of the environment; add functions of your own behind it."""
-        return [environment_reward]
+        """The reward of the environment, none where it has `get_reward`; add functions of your own behind it."""
+        return [] if self._answer_tool else [environment_reward]
 
     @property
     def kwargs(self) -> dict[str, Any]:
@@ -354,22 +378,24 @@ class TRLSpec:
     @property
     def max_tool_calling_iterations(self) -> int:
         """The value of this setting of `GRPOConfig` that gives the model as many turns as the environment would."""
-        return max(each.turns for each in self._factories.values()) - 1
+        return max(each.turns for each in self._factories.values()) - (not self._answer_tool)
 
     @property
     def _several(self) -> bool:
         return list(self._factories) != [""]
 
 
+@dataclass(frozen=True)
 class EpisodeFactory:
     """Makes the objects in which TRL plays trajectories; two are equal if their environments are.
 
     Args:
         factory: the environment.
+        answer_tool: as of `trl_spec`.
     """
 
-    def __init__(self, factory: EnvFactory) -> None:
-        self.factory = EnvFactory(factory.id, **{**FORMATS["trl"].defaults, **factory.options})
+    factory: EnvFactory
+    answer_tool: bool = False
 
     def __call__(self) -> TRLEpisode:
         """Return a new object; its class has the environment's tools as methods."""
@@ -379,8 +405,11 @@ class EpisodeFactory:
                 f"TRL parses tool calls by the model's chat template: {self.factory} needs a native protocol, "
                 "protocol='hermes'"
             )
-        made: TRLEpisode = method_class(TRLEpisode, env.schemas, RESERVED)(self.factory, env)
-        return made
+        if not self.answer_tool:
+            return method_class(TRLEpisode, env.schemas, RESERVED)(self.factory, env)
+        if _ANSWER in env.tools:
+            raise ValueError(f"answer_tool adds a tool {_ANSWER!r}: rename that of the environment")
+        return method_class(AnsweringEpisode, [*env.schemas, ANSWER], RESERVED)(self.factory, env)
 
     @property
     def turns(self) -> int:
@@ -388,9 +417,3 @@ class EpisodeFactory:
         env: ToolEnv = self.factory()
         unbounded = env.budget.turns == FORMATS["trl"].defaults["max_turns"]
         return env.env_spec.max_turns if unbounded else env.budget.turns
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EpisodeFactory) and self.factory == other.factory
-
-    def __hash__(self) -> int:
-        return hash(self.factory)

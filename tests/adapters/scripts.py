@@ -105,6 +105,18 @@ class Script:
         return _message(f"The answer is {boxed}." if self.native else f"<think>Done.</think><answer>{boxed}</answer>")
 
 
+class AnsweringScript(Script):
+    """A script, with native calls, that hands in its answers by the tool `answer` and then stops."""
+
+    def turn(self, number: int, turn: int, last: str) -> dict[str, Any]:
+        if "The answer was taken" in last:
+            return _message("Done.")
+        message = super().turn(number, turn, last)
+        if "\\boxed" not in message["content"]:
+            return message
+        return self._call(number, turn, "answer", answer=message["content"])
+
+
 def native_rewards(script: Script) -> list[float]:
     """Return the reward of each task, played by the script in the environment itself, without any adapter."""
     return asyncio.run(_play_all(script))
@@ -128,7 +140,7 @@ async def _play(script: Script, number: int) -> tuple[float, int]:
     await env.areset(options={"index": number})
     turn, text, reward, ended = 0, "", 0.0, False
     while not ended:
-        message = script.turn(number, turn, text)
+        message = Script.turn(script, number, turn, text)
         text, reward, terminated, truncated, _ = await env.astep(as_text(message))
         turn, ended = turn + 1, terminated or truncated
     await env.aclose()

@@ -25,11 +25,22 @@ from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 
 from arpo_env import EnvFactory
+from arpo_env.adapters import chat_episode
 from arpo_env.adapters.trl import TRLSpec, environment_reward, trl_spec
 from arpo_env.grading.grader import Grader, Score
 from envs_registry import Task
 
-from .scripts import KINDS, Script, as_text, breaking_sandbox, native_rewards, own_sandbox, script_for, sets
+from .scripts import (
+    KINDS,
+    AnsweringScript,
+    Script,
+    as_text,
+    breaking_sandbox,
+    native_rewards,
+    own_sandbox,
+    script_for,
+    sets,
+)
 
 TEMPLATE = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
 RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
@@ -107,7 +118,7 @@ def make_trainer(
             seen[key].append(reward)
         return rewards
 
-    arguments = {**spec.kwargs, "reward_funcs": environment_and_note}
+    arguments = {**spec.kwargs, "reward_funcs": [environment_and_note for _ in spec.reward_funcs]}
     return GRPOTrainer(model, args=GRPOConfig(str(folder), **given), processing_class=tokenizer, **arguments), seen
 
 
@@ -241,7 +252,13 @@ def test_limits_hold_and_the_model_is_told(isolation: str) -> None:
     assert said[:2] == ["0", "1"]
     assert {*said[2:]} == {"No tool calls are left. Answer now with what you have."}
     assert spec.max_tool_calling_iterations == 5
-    assert trl_spec("arpo/Arithmetic-v0", limit=1, max_turns=3).max_tool_calling_iterations == 2
+    few = trl_spec("arpo/Arithmetic-v0", limit=1, max_turns=2)
+    assert few.max_tool_calling_iterations == 1
+    played = few.environment_factory()
+    played.reset(**few.train_dataset[0])
+    said = [played.python(code="1") for _ in range(4)]
+    assert {*said[1:]} == {"The episode has ended: no more calls are possible."}
+    assert environment_reward([answer("")], [played]) == [-1.0], "calls after the end are no failure of ours"
 
 
 def test_thoughts_and_cut_messages_are_graded_as_the_environment_would(isolation: str) -> None:
@@ -264,6 +281,49 @@ def test_thoughts_and_cut_messages_are_graded_as_the_environment_would(isolation
         played: Any = spec.environment_factory()
         played.reset(**spec.train_dataset[0])
         assert environment_reward([completion], [played]) == [expected], completion
+
+
+def test_an_answer_that_is_handed_in_ends_the_episode(isolation: str) -> None:
+    """Nothing after it is a failure of ours, or a second answer; and what it quotes is not executed."""
+    spec = trl_spec("arpo/Arithmetic-v0", limit=1, answer_tool=True)
+    [row] = spec.train_dataset
+    gold = spec.environment_factory.factory().tasks.task(0).answers[0]
+    call = '<tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>'
+    cases = [
+        (gold, 1.0),
+        (f"It is \\boxed{{{gold}}}.", 1.0),
+        ("\\boxed{-987654321}", 0.0),
+        (f"{call}\\boxed{{{gold}}}", 1.0),
+        ("<think>" + call, -1.0),
+        ("", 0.0),
+        ("\ud800", 0.0),
+    ]
+    played: Any = spec.environment_factory()
+    for given, expected in cases:
+        played.reset(**row)
+        assert played.answer(text=gold) == "answer takes one argument, answer, a string"
+        assert played.python(code="6 * 7") == "42"
+        assert played.answer(answer=given) == "The answer was taken. The episode has ended."
+        for again in (played.python(code="1"), played.answer(answer=gold)):
+            assert again == "The episode has ended: no more calls are possible."
+        assert played.get_reward() == expected, given
+        assert played.episode.info["tool_calls"] == 1
+    played.reset(**row)
+    assert played.get_reward() == -1.0
+    assert not hasattr(trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory(), "get_reward")
+    with pytest.raises(ValueError, match="adds a tool 'answer'"):
+        trl_spec(EnvFactory("arpo/Arithmetic-v0", tools=["python", chat_episode.answer]), answer_tool=True)
+
+
+def test_get_reward_needs_no_reward_function(isolation: str, tmp_path: Path) -> None:
+    script = AnsweringScript(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes"), 5)
+    spec = trl_spec(limited(script), answer_tool=True)
+    trainer, seen = make_trainer(spec, tmp_path, script)
+    trainer.train()
+    assert not seen
+    # TRL does not tell the environment of calls of unknown tools
+    right = [1.0 if kind == "unknown tool" else each for each, kind in zip(native_rewards(script), KINDS, strict=False)]
+    assert logged(trainer, "reward") == [pytest.approx(sum(right) / 5)]
 
 
 def lookup(
