@@ -35,6 +35,8 @@ class RecordedBackend:
         cache: the file and the mode.
         model: names the weights, for instance the id on the hub or the folder. Give other weights another name: their
             generations would be mixed up otherwise.
+        messages: of a replay, whether the model was asked with messages, as an endpoint is; they hold the pictures, and
+            without them a native protocol reads turns as the tokenizer's model writes them.
 
     Raises:
         ValueError: there is no backend and the cache is not in replay mode.
@@ -42,7 +44,7 @@ class RecordedBackend:
 
     trains = False
 
-    def __init__(self, backend: Backend | None, cache: Cache, model: str) -> None:
+    def __init__(self, backend: Backend | None, cache: Cache, model: str, messages: bool = True) -> None:
         if backend is None and cache.mode != "replay":
             raise ValueError(
                 f"without a model generations can only be replayed, but the cache is in mode {cache.mode!r}: open it "
@@ -50,8 +52,7 @@ class RecordedBackend:
             )
         self.backend, self.cache, self.model = backend if cache.mode != "replay" else None, cache, model
         self.time = backend.time if backend is not None else Stopwatch()
-        # pictures are in the messages alone, and a replay has to find them as they were recorded
-        self.wants_messages = self.backend is None or self.backend.wants_messages
+        self.wants_messages = messages if self.backend is None else self.backend.wants_messages
 
     async def begin(self) -> None:
         """Begin a rollout of the model, if there is one."""

@@ -508,7 +508,7 @@ def open_recorded(model: EvalModel, tokenizer: Any, cache: Cache | None) -> Back
     if cache is None:
         return eval_settings.open_backend(model, tokenizer)
     loaded = None if cache.mode == "replay" else eval_settings.open_backend(model, tokenizer)
-    return RecordedBackend(loaded, cache, model.recorded_as)
+    return RecordedBackend(loaded, cache, model.recorded_as, messages=model.kind == "endpoint")
 
 
 def stored_facts(folder: Path, settings: EvalSettings, resume: bool, kind: str = episode_store.KIND) -> dict[str, Any]:

@@ -169,6 +169,7 @@ def is_fold(action: object) -> bool:
 # by, so that nothing is taught that a rollout would refuse.
 
 _STREAM = "deepagent"  # one stream of reasoning, with JSON calls in tags
+_HERMES = {"hermes", "native"}  # without a model's tokenizer the second is written as the first
 _STREAM_TAGS = ("tool_call", "tool_search", "fold_thought", "tool_call_result")
 
 
@@ -325,7 +326,7 @@ def rewritten(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> 
     turns = checked_turns(trace, source, tools)
     # all protocols with tags have the same ones, but for the stream
     tags = not (source.native or protocol.native) and (source.name == _STREAM) == (protocol.name == _STREAM)
-    same = trace.protocol in ("", protocol.name) or tags
+    same = trace.protocol in ("", protocol.name) or tags or {trace.protocol, protocol.name} <= _HERMES
     if same and not any(isinstance(turn, CheckedTurn) and turn.apart for turn in turns):
         return replace(trace, protocol=protocol.name)
     written: list[Turn] = []
@@ -359,7 +360,7 @@ def _joined(lead: str, content: str) -> str:
 
 def _native_calls(lead: str, action: ToolCalls, protocol: Any, tools: Sequence[JsonSchema]) -> str:
     lead = lead.rstrip()
-    if protocol.name != "hermes":
+    if protocol.name not in _HERMES:
         text: str = protocol.write_calls(lead, [(call.name, call.arguments) for call in action.calls])
         return text
     # with the line breaks of the chat templates of Qwen and Hermes, which the models know

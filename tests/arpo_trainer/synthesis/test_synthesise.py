@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from arpo_env.protocols import make_protocol
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import EpisodeStore, rows_of
 from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
@@ -206,6 +207,36 @@ def test_without_a_reward_for_the_format_thoughts_are_not_asked_for_and_tasks_ma
     assert len({row["id"] for row in rows}) == 12
     assert len({row["conversations"][0]["value"] for row in rows}) < 12
     assert "<think>" not in "".join(row["conversations"][1]["value"] for row in rows)
+
+
+@pytest.mark.usefixtures("isolation")
+def test_a_teacher_with_tool_calls_of_its_own(model_folder: Path, tmp_path: Path) -> None:
+    known = questions(2)
+
+    def say(body: dict[str, Any]) -> tuple[int, Any]:
+        question, *turns = body["messages"][1:]
+        right = known[question["content"]]
+        if not body.get("tools"):
+            return 200, reply("\\boxed{wrong}", reasoning="I guess.")
+        if not any(turn["role"] == "tool" for turn in turns):
+            function = {"name": "python", "arguments": json.dumps({"code": f"print({right!r})"})}
+            call = {"id": "a", "type": "function", "function": function}
+            return 200, reply(None, reasoning="I compute.", tool_calls=[call], finish_reason="tool_calls")
+        assert turns[-2]["reasoning"] == "I compute."
+        return 200, reply(f"\\boxed{{{right}}}", reasoning="So it is.")
+
+    line = ["synth", "arpo/Arithmetic-v0", "--env-set", "level=1", "protocol=native", "--tasks", "2", "--hints"]
+    with chat_server(say) as server:
+        asked = [*line, "--direct", "1", "--tir", "1", "--output", str(tmp_path), *at(server.address, model_folder)]
+        assert main(asked) == 0
+    data = read_trace_files([tmp_path / "sft.jsonl"], TraceSettings(protocol="native"))
+    assert not data.dropped
+    called = [make_protocol("native").read_calls(trace.turns[0].text) for trace in data.traces]  # type: ignore[union-attr, attr-defined]
+    assert called == [
+        ("<think>I compute.</think>", [("python", {"code": f"print({known[trace.question]!r})"})])
+        for trace in data.traces
+    ]
+    assert len(called) == 2
 
 
 def copied(made: Path, tmp_path: Path) -> Path:
