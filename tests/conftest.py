@@ -142,6 +142,16 @@ def tokenizer(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> A
     return AutoTokenizer.from_pretrained(folder, padding_side="left")
 
 
+@pytest.fixture(scope="session")
+def served_model(model_folder: Path, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder to name beside an endpoint that has the model: its configuration, and a tokenizer that loads quickly."""
+    folder = tmp_path_factory.mktemp("served-model")
+    tokenizer.save_pretrained(folder)
+    for name in ("config.json", "generation_config.json"):
+        (folder / name).write_bytes((model_folder / name).read_bytes())
+    return folder
+
+
 def tiny_llama(vocabulary: int, seed: int = 0) -> Any:
     """A Llama of two layers with random weights."""
     import torch

@@ -160,7 +160,7 @@ def endpoint() -> Iterator[ChatServer]:
         yield server
 
 
-def test_an_endpoint_is_evaluated(model_folder: Path, isolation: str, tmp_path: Path, endpoint: ChatServer) -> None:
+def test_an_endpoint_is_evaluated(served_model: Path, isolation: str, tmp_path: Path, endpoint: ChatServer) -> None:
     words = ("--url", endpoint.address, "--name", "m", "--tasks", "2")
     out = fork("14_evaluate_an_endpoint.py", tmp_path, *words)
     assert re.search(r"^m: 0\.00 \[0\.00, 0\.\d+\] on 2 tasks$", out, re.MULTILINE)

@@ -29,7 +29,7 @@ def script() -> Any:
 
 
 def test_direct_questions_questions_for_the_tool_and_wrong_answers(
-    script: Any, model_folder: Path, tmp_path: Path
+    script: Any, served_model: Path, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"level": 2, "world_size": 200}
     teacher = script.Teacher(load_source("multihop", **options), 20)
@@ -38,7 +38,7 @@ def test_direct_questions_questions_for_the_tool_and_wrong_answers(
         line = ["synth", "arpo/MultiHop-v0", "--env-set", *(f"{name}={value}" for name, value in options.items())]
         line += ["--tasks", "20", "--direct", "1", "--tir", "2", "--hints", "--output", str(tmp_path)]
         address = f"http://127.0.0.1:{server.server_port}/v1"
-        line += ["--model", str(model_folder), "--endpoint", address, "--endpoint-model", "teacher"]
+        line += ["--model", str(served_model), "--endpoint", address, "--endpoint-model", "teacher"]
         assert main(line) == 0
         server.shutdown()
     found = json.loads((tmp_path / "report.json").read_text())

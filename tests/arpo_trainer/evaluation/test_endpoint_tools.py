@@ -139,12 +139,12 @@ def asked(bodies: list[dict[str, Any]]) -> set[str]:
     ("name", "protocol"), [("eval", "native"), ("rollout", "hermes"), ("eval", "llama3"), ("eval", "arpo-tags")]
 )
 @pytest.mark.usefixtures("isolation")
-def test_an_endpoint_is_asked_and_read_as_by_play(name: str, protocol: str, model_folder: Path, tmp_path: Path) -> None:
+def test_an_endpoint_is_asked_and_read_as_by_play(name: str, protocol: str, served_model: Path, tmp_path: Path) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, split="test", protocol=protocol), TASKS)
     with chat_server(scripted(script)) as server:
         played = arpo_env.play(script.factory, TASKS, base_url=server.address, model="m")
         theirs, server.bodies = server.bodies, []
-        assert main(command(name, protocol, server, model_folder, tmp_path)) == 0
+        assert main(command(name, protocol, server, served_model, tmp_path)) == 0
     trees = {tree.task["id"]: tree.trajectories[0] for tree in read_traces(tmp_path / "traces.jsonl")}
     assert asked(server.bodies) == asked(theirs)
     ended = [(each.reward, each.outcome, each.info["tool_calls"]) for each in played]
@@ -162,13 +162,13 @@ REFUSALS = [
 @pytest.mark.parametrize(("status", "message"), REFUSALS)
 @pytest.mark.usefixtures("isolation")
 def test_an_endpoint_that_refuses_tools_names_the_cure(
-    status: int, message: str, model_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    status: int, message: str, served_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(body: dict[str, Any]) -> tuple[int, Any]:
         return (status, {"error": {"message": message}}) if body.get("tools") else (200, reply("7"))
 
     with chat_server(answer) as server:
-        assert main(command("eval", "hermes", server, model_folder, tmp_path)) == 1
+        assert main(command("eval", "hermes", server, served_model, tmp_path)) == 1
         [played] = arpo_env.play(
             EnvFactory("arpo/Arithmetic-v0", protocol="hermes"), 1, base_url=server.address, model="m"
         )
@@ -207,23 +207,23 @@ def rewards_in(folder: Path, script: Script) -> list[float | None]:
 @pytest.mark.parametrize(("template", "protocol"), [("qwen3", "native"), ("qwen2_5", "hermes"), ("llama3_1", "llama3")])
 @pytest.mark.usefixtures("isolation")
 def test_calls_that_a_protocol_reads_itself_need_no_parser(
-    template: str, protocol: str, tokenizer: Any, model_folder: Path, tmp_path: Path
+    template: str, protocol: str, tokenizer: Any, served_model: Path, tmp_path: Path
 ) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, split="test", protocol=protocol), TASKS)
     with chat_server(served(Family(template, tokenizer), script, False)) as server:
-        assert main(command("eval", protocol, server, model_folder, tmp_path)) == 0
+        assert main(command("eval", protocol, server, served_model, tmp_path)) == 0
         assert rewards_in(tmp_path, script).count(1.0) == 2
 
 
 @pytest.mark.parametrize("template", ["qwen3_5_think", "gptoss"])
 @pytest.mark.usefixtures("isolation")
 def test_a_server_that_does_not_parse_stops_the_run(
-    template: str, tokenizer: Any, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    template: str, tokenizer: Any, served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, split="test", protocol="native"), TASKS)
     family = Family(template, tokenizer)
     with chat_server(served(family, script, False)) as server:
-        asked = command("eval", "native", server, model_folder, tmp_path)
+        asked = command("eval", "native", server, served_model, tmp_path)
         assert main(asked) == 1
         assert len(server.bodies) <= TASKS + 1
         [played] = arpo_env.play(script.factory, 1, base_url=server.address, model="m")
@@ -235,7 +235,7 @@ def test_a_server_that_does_not_parse_stops_the_run(
     assert "--resume" in said
     # nothing of it was scored: the same folder goes on at a server that parses
     with chat_server(served(family, script, True)) as server:
-        again = ["--endpoint", server.address, "--endpoint-model", "m", "--model", str(model_folder)]
+        again = ["--endpoint", server.address, "--endpoint-model", "m", "--model", str(served_model)]
         assert main(["eval", "--resume", "--output", str(tmp_path), *again]) == 0
     assert rewards_in(tmp_path, script) == native_rewards(script)
 

@@ -43,18 +43,18 @@ def command(folder: Path, model: Path, *more: str) -> list[str]:
 
 @pytest.mark.usefixtures("isolation")
 def test_uses_and_failures_are_counted_drawn_and_replayed(
-    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mends_even.asked = 0  # type: ignore[attr-defined]
     with chat_server(fails_once) as policy, chat_server(mends_even) as helper:
         asked = ["--endpoint", policy.address, "--endpoint-model", "stub", "--cache", str(tmp_path / "record.sqlite")]
         asked += ["--with", "debugger", "--with-model", "fixer", "--with-url", helper.address, "--concurrency", "1"]
         asked += ["--with-price", "10", "20", "5"]
-        assert main(command(tmp_path / "one", model_folder, *asked)) == 0
+        assert main(command(tmp_path / "one", served_model, *asked)) == 0
     said = capsys.readouterr().out
     assert "debugger in 4 of 4 episodes, failed 2x" in said
     assert "helper: 4 requests, 80 tokens in, 14 out, 0.00078 USD" in said
-    assert main(command(tmp_path / "two", model_folder, *asked, "--cache-mode", "replay")) == 0
+    assert main(command(tmp_path / "two", served_model, *asked, "--cache-mode", "replay")) == 0
     assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
     run = load_eval_run(tmp_path / "one")
     assert run.facts["settings"]["inference"]["debugger"] == 1
@@ -99,7 +99,7 @@ def test_a_real_policy_helps_itself_and_a_replay_is_the_same(tiny_policy: Path, 
 
 
 @pytest.mark.usefixtures("isolation")
-def test_a_tree_is_helped_and_a_retry_has_the_same_tools(model_folder: Path, tmp_path: Path) -> None:
+def test_a_tree_is_helped_and_a_retry_has_the_same_tools(served_model: Path, tmp_path: Path) -> None:
     mends_even.asked = 1  # type: ignore[attr-defined]
     folder, down = tmp_path / "run", [True]
 
@@ -110,7 +110,7 @@ def test_a_tree_is_helped_and_a_retry_has_the_same_tools(model_folder: Path, tmp
         asked = ["--endpoint", server.address, "--endpoint-model", "stub", "--algorithm", "tree-grpo"]
         asked += ["--num-generations", "3", "--set", "initial_rollouts=1", "--tasks", "1", "--concurrency", "1"]
         asked += ["--with", "debugger,backtracer", "--with-model", "fixer", "--with-url", "http://127.0.0.1:9/v1"]
-        assert main(command(folder, model_folder, *asked)) == 1
+        assert main(command(folder, served_model, *asked)) == 1
         assert load_eval_run(folder).rows[0].broken
         down.clear()
         down.append(False)

@@ -30,7 +30,7 @@ def model(body: dict[str, Any]) -> tuple[int, Any]:
     return 200, reply(f"<think>a</think><answer>\\boxed{{{number}}}</answer>")
 
 
-def test_tasks_with_files_are_evaluated(isolation: str, model_folder: Path, tmp_path: Path) -> None:
+def test_tasks_with_files_are_evaluated(isolation: str, served_model: Path, tmp_path: Path) -> None:
     rows = [
         {
             "task_id": "1",
@@ -46,7 +46,7 @@ def test_tasks_with_files_are_evaluated(isolation: str, model_folder: Path, tmp_
     options = [f"data={tmp_path / 'gaia.jsonl'}", "files=true", "tools=[python, read_file]"]
     with chat_server(model) as server:
         command = ["eval", "arpo/GAIA-v0", *(part for option in options for part in ("--env-set", option))]
-        command += ["--model", str(model_folder), "--endpoint", server.address, "--endpoint-model", "stub"]
+        command += ["--model", str(served_model), "--endpoint", server.address, "--endpoint-model", "stub"]
         assert main([*command, "--output", str(tmp_path / "run")]) == 0
     run = load_eval_run(tmp_path / "run")
     rewards = {row.task: row.episodes[0].reward for row in run.rows}
@@ -74,7 +74,7 @@ def seeing(body: dict[str, Any]) -> tuple[int, Any]:
     return 200, reply(f"<think>a</think><answer>\\boxed{{{colour}}}</answer>")
 
 
-def test_a_question_about_a_picture_needs_a_model_that_sees(model_folder: Path, tmp_path: Path, capsys: Any) -> None:
+def test_a_question_about_a_picture_needs_a_model_that_sees(served_model: Path, tmp_path: Path, capsys: Any) -> None:
     row = {"task_id": "1", "Question": "Which colour?", "Final answer": "green", "Level": "1", "file_name": "flag.png"}
     (tmp_path / "gaia.jsonl").write_text(json.dumps(row) + "\n")
     Image.new("RGB", (3000, 2000), GREEN).save(tmp_path / "flag.png", compress_level=1)
@@ -82,7 +82,7 @@ def test_a_question_about_a_picture_needs_a_model_that_sees(model_folder: Path, 
     def evaluate(name: str, images: str, *model: str) -> int:
         options = [f"data={tmp_path / 'gaia.jsonl'}", "files=true", "tools=[read_file]", f"show_images={images}"]
         command = ["eval", "arpo/GAIA-v0", *(part for option in options for part in ("--env-set", option))]
-        return main([*command, "--model", str(model_folder), *model, "--output", str(tmp_path / name)])
+        return main([*command, "--model", str(served_model), *model, "--output", str(tmp_path / name)])
 
     with chat_server(seeing) as server:
         served = ("--endpoint", server.address, "--endpoint-model", "stub")

@@ -38,11 +38,11 @@ def searches_folds_and_answers(body: dict[str, Any]) -> tuple[int, Any]:
 
 
 @pytest.fixture(scope="module")
-def run(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> EvalRun:
+def run(served_model: Path, tmp_path_factory: pytest.TempPathFactory) -> EvalRun:
     folder = tmp_path_factory.mktemp("folded")
     settings = [word for name, value in OPTIONS.items() for word in ("--env-set", f"{name}={value}")]
     with chat_server(searches_folds_and_answers) as server:
-        model = ["--model", str(model_folder), "--endpoint", server.address, "--endpoint-model", "stub"]
+        model = ["--model", str(served_model), "--endpoint", server.address, "--endpoint-model", "stub"]
         command = ["eval", "arpo/MultiHop-v0", *settings, "--tasks", "2", "--output", str(folder), *model]
         assert main([*command, "--set", "max_completion_length=4000"]) == 0
     return load_eval_run(folder)

@@ -42,8 +42,8 @@ def without_times(tree: RolloutTree) -> RolloutTree:
     return tree
 
 
-def at(address: str, model_folder: Path) -> list[str]:
-    return ["--model", str(model_folder), "--endpoint", address, "--endpoint-model", "stub"]
+def at(address: str, served_model: Path) -> list[str]:
+    return ["--model", str(served_model), "--endpoint", address, "--endpoint-model", "stub"]
 
 
 def kill_after(command: list[str], rows: int, episodes: Path) -> None:
@@ -62,10 +62,10 @@ def kill_after(command: list[str], rows: int, episodes: Path) -> None:
 
 @pytest.mark.usefixtures("isolation")
 def test_killed_twice_and_resumed_it_is_the_unbroken_run(
-    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with chat_server(guesses, seconds=0.02) as server:
-        asked = ["-n", str(SAMPLES), "--concurrency", "4", *at(server.address, model_folder)]
+        asked = ["-n", str(SAMPLES), "--concurrency", "4", *at(server.address, served_model)]
         assert main(play(tmp_path / "whole", *asked)) == 0
         broken, episodes = tmp_path / "broken", tmp_path / "broken" / "episodes.jsonl"
         for rows in (3, 16):
@@ -83,7 +83,7 @@ def test_killed_twice_and_resumed_it_is_the_unbroken_run(
                     "--endpoint-model",
                     "stub",
                     "--model",
-                    str(model_folder),
+                    str(served_model),
                 ]
             )
             == 0
@@ -123,7 +123,7 @@ def test_a_replay_needs_no_weights_and_writes_the_same_bytes(tiny_policy: Path, 
 
 @pytest.mark.usefixtures("isolation")
 def test_what_broke_is_counted_apart_and_retried(
-    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     down = [True]
 
@@ -132,7 +132,7 @@ def test_what_broke_is_counted_apart_and_retried(
 
     folder = tmp_path / "run"
     with chat_server(sometimes) as server:
-        asked = ["-n", str(SAMPLES), *at(server.address, model_folder)]
+        asked = ["-n", str(SAMPLES), *at(server.address, served_model)]
         status = main(play(folder, *asked))
         run = load_eval_run(folder)
         broken = [row.key for row in run.rows if row.broken]
@@ -154,7 +154,7 @@ def test_what_broke_is_counted_apart_and_retried(
 
 @pytest.mark.usefixtures("isolation")
 def test_a_model_that_is_down_stops_the_run_and_loses_nothing(
-    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     left = [10]
 
@@ -163,7 +163,7 @@ def test_a_model_that_is_down_stops_the_run_and_loses_nothing(
         return guesses(body) if left[0] >= 0 else (400, {"error": "gone"})
 
     with chat_server(dies) as server:
-        asked = ["-n", "3", "--concurrency", "1", *at(server.address, model_folder)]
+        asked = ["-n", "3", "--concurrency", "1", *at(server.address, served_model)]
         assert main(play(tmp_path, *asked)) == 1
         assert "failed 20 times in a row" in capsys.readouterr().err
         run = load_eval_run(tmp_path)
@@ -207,10 +207,10 @@ def test_trees_are_units_too(tiny_policy: Path, tmp_path: Path) -> None:
 )
 @pytest.mark.usefixtures("isolation")
 def test_other_settings_are_refused(
-    more: list[str], words: str, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    more: list[str], words: str, served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with chat_server(guesses) as server:
-        asked = ["--tasks", "2", *at(server.address, model_folder)]
+        asked = ["--tasks", "2", *at(server.address, served_model)]
         assert main(play(tmp_path, *asked)) == 0
         before = (tmp_path / "episodes.jsonl").read_bytes()
         assert main(play(tmp_path, *asked)) == 1
@@ -222,11 +222,11 @@ def test_other_settings_are_refused(
 
 @pytest.mark.usefixtures("isolation")
 def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
-    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     resume = ["eval", "--resume", "--output", str(tmp_path)]
     with chat_server(guesses) as server:
-        assert main(play(tmp_path, "--tasks", "2", *at(server.address, model_folder))) == 0
+        assert main(play(tmp_path, "--tasks", "2", *at(server.address, served_model))) == 0
     with chat_server(guesses) as server:  # at another address
         assert main([*resume, "-n", "2", "--endpoint", server.address, "--price", "1", "2"]) == 0
     facts = load_eval_run(tmp_path).facts
@@ -263,9 +263,9 @@ def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
     ],
 )
 def test_bad_commands_name_the_cure(
-    command: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], model_folder: Path
+    command: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], served_model: Path
 ) -> None:
-    there = {"X": str(tmp_path / "x"), "M": str(model_folder)}
+    there = {"X": str(tmp_path / "x"), "M": str(served_model)}
     assert main([there.get(word, word) for word in command]) == 1
     assert words in capsys.readouterr().err
     assert not (tmp_path / "x" / "episodes.jsonl").exists()

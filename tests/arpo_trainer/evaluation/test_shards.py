@@ -29,10 +29,10 @@ def searches(body: dict[str, Any]) -> tuple[int, Any]:
 
 
 @pytest.fixture(scope="module")
-def asked(model_folder: Path) -> Iterator[list[str]]:
+def asked(served_model: Path) -> Iterator[list[str]]:
     """The command that all shards share."""
     with chat_server(searches) as server:
-        model = ["--model", str(model_folder), "--endpoint", server.address, "--endpoint-model", "stub"]
+        model = ["--model", str(served_model), "--endpoint", server.address, "--endpoint-model", "stub"]
         names = ["arpo/MultiHop-v0", "arpo/Arithmetic-v0"]
         yield ["eval", *names, "--tasks", str(TASKS), "-n", str(SAMPLES), *model]
 

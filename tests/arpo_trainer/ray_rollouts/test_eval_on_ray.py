@@ -77,10 +77,10 @@ def two_nodes(nodes: Any) -> Iterator[Any]:
 
 
 def test_a_node_is_killed_and_no_episode_is_lost_or_there_twice(
-    endpoint: tuple[Endpoint, str], two_nodes: Any, model_folder: Path, tmp_path: Path, caplog: Any
+    endpoint: tuple[Endpoint, str], two_nodes: Any, served_model: Path, tmp_path: Path, caplog: Any
 ) -> None:
     model, address = endpoint
-    models = [EvalModel("stub", "endpoint", str(model_folder), (address,), "stub")]
+    models = [EvalModel("stub", "endpoint", str(served_model), (address,), "stub")]
     with RolloutWorkers(2, two_nodes.address, resources={"evaluation": 1}, start_timeout=60) as workers:
         played_by = [int(re.search(r"process (\d+)", name)[1]) for name in workers.nodes()]  # type: ignore[index]
 
@@ -104,7 +104,7 @@ def test_a_node_is_killed_and_no_episode_is_lost_or_there_twice(
 
 
 def test_a_synthesis_is_that_of_one_process(
-    endpoint: tuple[Endpoint, str], workers: Any, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: tuple[Endpoint, str], workers: Any, served_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
 
@@ -113,7 +113,7 @@ def test_a_synthesis_is_that_of_one_process(
         return contextlib.nullcontext(workers)
 
     monkeypatch.setattr(ray_rollouts, "RolloutWorkers", opened)
-    command = ["synth", "arpo/MultiHop-v0", "--tasks", "5", "--model", str(model_folder), "--endpoint", endpoint[1]]
+    command = ["synth", "arpo/MultiHop-v0", "--tasks", "5", "--model", str(served_model), "--endpoint", endpoint[1]]
     command += ["--endpoint-model", "stub", "other", "--max-broken", "1"]  # both at once
     for name, more in (("ray", ["--ray", "here:1", "--rollout-workers", "2"]), ("whole", [])):
         main([*command, *more, "--output", str(tmp_path / name)])

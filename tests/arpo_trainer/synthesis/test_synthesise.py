@@ -37,10 +37,10 @@ def at(address: str, model: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def made(model_folder: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(served_model: Path, isolation: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("synth") / "whole"
     with chat_server(Teacher(questions())) as server:
-        assert main(command(folder, *at(server.address, model_folder))) == 0
+        assert main(command(folder, *at(server.address, served_model))) == 0
     return folder
 
 
@@ -81,7 +81,7 @@ def test_arpo_sft_reads_every_row(made: Path) -> None:
 
 
 def test_killed_and_resumed_it_is_the_unbroken_run(
-    made: Path, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, served_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # `EpisodeStore` is tested with processes that are killed in fact
     add, left = EpisodeStore.add, [16]  # in the second of three rounds
@@ -94,7 +94,7 @@ def test_killed_and_resumed_it_is_the_unbroken_run(
 
     with chat_server(Teacher(questions())) as server:
         monkeypatch.setattr(EpisodeStore, "add", until_full)
-        assert main(command(tmp_path, *at(server.address, model_folder), "--concurrency", "2")) == 1
+        assert main(command(tmp_path, *at(server.address, served_model), "--concurrency", "2")) == 1
         monkeypatch.undo()
         with (tmp_path / "traces.jsonl").open("ab") as file:
             file.write(b'{"prompt_ids": [1, 2')  # what a kill leaves behind
@@ -107,12 +107,12 @@ def test_killed_and_resumed_it_is_the_unbroken_run(
 
 
 def test_the_shards_are_the_whole(
-    made: Path, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "whole"  # a name is in dataset_info.json
     with chat_server(Teacher(questions())) as server:
         for index in range(2):
-            asked = command(folder, *at(server.address, model_folder), "--shard", f"{index}/2")
+            asked = command(folder, *at(server.address, served_model), "--shard", f"{index}/2")
             assert main(asked) == 0
     shard = folder / "shard-1-of-2"
     facts = json.loads((shard / "run.json").read_text())
@@ -155,11 +155,11 @@ def test_questions_of_evaluation_sets_are_left_out(made: Path, tmp_path: Path) -
 
 
 def test_a_teacher_of_no_use_is_an_error_that_says_why(
-    model_folder: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
+    served_model: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = dict(list(questions().items())[:2])
     with chat_server(Teacher(known, dict.fromkeys(known, "refusing"))) as server:
-        assert main(command(tmp_path / "x", *at(server.address, model_folder), "other", "--tasks", "2")) == 1
+        assert main(command(tmp_path / "x", *at(server.address, served_model), "other", "--tasks", "2")) == 1
     assert {body["model"] for body in server.bodies} == {"teacher", "other"}  # both are sampled
     told, found = capsys.readouterr(), report(tmp_path / "x")
     assert "nothing is left to train on: all 12 samples were dropped" in told.err
@@ -170,7 +170,7 @@ def test_a_teacher_of_no_use_is_an_error_that_says_why(
 
 
 def test_what_broke_is_counted_apart_and_sampled_again(
-    made: Path, model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     teacher, broken = Teacher(questions()), list(questions())[1]
 
@@ -178,19 +178,19 @@ def test_what_broke_is_counted_apart_and_sampled_again(
         return (400, {"error": "no"}) if body["messages"][1]["content"] == broken else teacher(body)
 
     with chat_server(failing) as server:
-        assert main(command(tmp_path, *at(server.address, model_folder))) == 1
+        assert main(command(tmp_path, *at(server.address, served_model))) == 1
     found = report(tmp_path)
     assert (found["samples"]["dropped"]["broken"], found["questions"]["broken"]) == (3, 1)
     assert "--resume --retry" in capsys.readouterr().err
     with chat_server(teacher) as server:
-        line = ["--endpoint", server.address, "--endpoint-model", "teacher", "--model", str(model_folder)]
+        line = ["--endpoint", server.address, "--endpoint-model", "teacher", "--model", str(served_model)]
         assert main(["synth", "--resume", "--retry", "--output", str(tmp_path), *line]) == 0
     assert (tmp_path / "sft.jsonl").read_bytes() == (made / "sft.jsonl").read_bytes()
     assert (tmp_path / "report.json").read_bytes() == (made / "report.json").read_bytes()
 
 
 def test_without_a_reward_for_the_format_thoughts_are_not_asked_for_and_tasks_may_share_a_question(
-    model_folder: Path, tmp_path: Path
+    served_model: Path, tmp_path: Path
 ) -> None:
     source: Any = load_source("bifurcation")
     doors = source.solution(0)  # the same in all tasks, unlike the key
@@ -202,7 +202,7 @@ def test_without_a_reward_for_the_format_thoughts_are_not_asked_for_and_tasks_ma
 
     line = ["synth", "arpo/Bifurcation-v0", "--tasks", "12", "--direct", "0", "--tir", "1", "--hints"]
     with chat_server(say) as server:
-        assert main([*line, "--output", str(tmp_path), *at(server.address, model_folder)]) == 0
+        assert main([*line, "--output", str(tmp_path), *at(server.address, served_model)]) == 0
     rows = [json.loads(row) for row in (tmp_path / "sft.jsonl").read_text().splitlines()]
     assert len({row["id"] for row in rows}) == 12
     assert len({row["conversations"][0]["value"] for row in rows}) < 12
