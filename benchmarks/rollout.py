@@ -86,13 +86,13 @@ def tiny(generations: int, folder: Path) -> World:
     """Return the world of the tiny policy; it is trained first, which takes seconds."""
     import torch
 
-    from arpo_trainer.run.sft_run import cold_start, demonstrations
+    from arpo_trainer.run.sft_run import cold_start, demonstrated_traces, demonstrations
 
     torch.set_num_threads(1)
     shown: Any = ToolEnv("arpo/Arithmetic-v0", level=LEVELS)
     cells = ["".join(shown.tasks.solution(number)) for number in range(200)]
     tokenizer = small_tokenizer([shown.system_prompt, *cells, *(shown.tasks.task(n).question for n in range(200))])
-    examples = list(demonstrations(shown, shown.tasks, tokenizer, 32, tool_share=0.9))
+    examples = list(demonstrations(shown, tokenizer, demonstrated_traces(shown, 32, tool_share=0.9)))
     shown.close()
     model = _two_layers(len(tokenizer))
     cold_start(model, tokenizer, examples, folder, epochs=24, batch_size=8, learning_rate=2e-2, bf16=False)

@@ -196,11 +196,11 @@ def tiny_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPat
 
 def train_tiny_policy(tokenizer: Any, folder: Path) -> None:
     """Teach a tiny model with solved tasks, and write it and its tokenizer into a folder."""
-    from arpo_trainer.run.sft_run import cold_start, demonstrations
+    from arpo_trainer.run.sft_run import cold_start, demonstrated_traces, demonstrations
 
     env = gym.make("arpo/Arithmetic-v0", level=3)
     assert isinstance(env, ToolEnv)
-    examples = list(demonstrations(env, env.tasks, tokenizer, 16, tool_share=0.8))  # type: ignore[arg-type]
+    examples = list(demonstrations(env, tokenizer, demonstrated_traces(env, 16, tool_share=0.8)))
     env.close()
     model = tiny_llama(len(tokenizer), seed=2)  # one whose trees branch where tests want to see it
     cold_start(model, tokenizer, examples, folder, epochs=24, batch_size=8, learning_rate=2e-2, bf16=False)

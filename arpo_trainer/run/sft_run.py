@@ -166,18 +166,24 @@ def prepare(run: SFTArguments, args: Any, tokenizer: Any, play: bool = True) -> 
     """Return the checked traces of a run, with the count of dropped rows, and their ids and labels."""
     check_tokenizer(tokenizer)
     data = read_trace_files(run.files(), run)
-    if play and run.demonstrations:  # only one process plays; the others receive the same traces
-        played = on_every_rank(lambda: _play(run) if this_rank() == 0 else [])[0]
+    if play and run.demonstrations:
+        asked = {**DEMONSTRATIONS, **run.demonstrations}
+        options = {"protocol": run.protocol, **asked["env_kwargs"]}
+        how = (asked["count"], asked["tool_share"], asked["seed"])
+        played = _played(lambda: make_env(asked["env"], options), *how)
         data.traces += played
         data.rows += len(played)
     return data, examples_of(data, Renderer(tokenizer, data.protocol), args.max_length, run.end_token)
 
 
-def _play(run: SFTArguments) -> list[Trace]:
-    asked = {**DEMONSTRATIONS, **run.demonstrations}
-    with contextlib.closing(make_env(asked["env"], {"protocol": run.protocol, **asked["env_kwargs"]})) as env:
-        source: Any = env.tasks
-        return list(demonstrated_traces(env, source, asked["count"], asked["tool_share"], asked["seed"]))
+def _played(make: Callable[[], ToolEnv], count: int, tool_share: float, seed: int) -> list[Trace]:
+    """Return demonstrations, which one process plays; the others receive the same."""
+
+    def play() -> list[Trace]:
+        with contextlib.closing(make()) as env:
+            return list(demonstrated_traces(env, count, tool_share, seed))
+
+    return on_every_rank(lambda: play() if this_rank() == 0 else [])[0]
 
 
 def write_rows(run: SFTArguments, path: str | Path) -> TraceData:
@@ -287,33 +293,28 @@ class SolvableSource(TaskSource, Protocol):
         """Return the arguments of the calls of `solution_tool` that solve a task, one string per call."""
 
 
-def demonstrations(
-    env: ToolEnv, source: SolvableSource, tokenizer: Any, count: int, tool_share: float = 0.5, seed: int = 0
-) -> Iterable[Example]:
-    """Play tasks by script and yield training examples, as `arpo sft` makes them.
+def demonstrations(env: ToolEnv, tokenizer: Any, traces: Iterable[Trace]) -> Iterator[Example]:
+    """Yield the training examples of `demonstrated_traces`, which end as rollouts of the environment do."""
+    renderer = Renderer(tokenizer, env.protocol)
+    # a rollout stops at </answer>; other protocols end with the template's end token
+    ends = not isinstance(env.protocol, ArpoTags)
+    for trace in traces:
+        yield tokenised(trace, renderer, env.schemas, end_token=ends)
+
+
+def demonstrated_traces(env: ToolEnv, count: int, tool_share: float = 0.5, seed: int = 0) -> Iterator[Trace]:
+    """Play an environment's tasks by script and yield them as traces.
 
     Args:
         env: the environment to play in; tool results are real.
-        source: the tasks and their solutions.
-        tokenizer: the model's tokenizer.
         count: the number of tasks.
         tool_share: the share of demonstrations that call the tool; the rest answer at once.
         seed: the seed of the random choices.
 
     Raises:
-        ValueError: the source has no solutions, their tool is not in the environment, or the protocol has no tags.
+        ValueError: the tasks have no solutions, their tool is not in the environment, or the protocol has no tags.
     """
-    renderer = Renderer(tokenizer, env.protocol)
-    # a rollout stops at </answer>; other protocols end with the template's end token
-    ends = not isinstance(env.protocol, ArpoTags)
-    for trace in demonstrated_traces(env, source, count, tool_share, seed):
-        yield tokenised(trace, renderer, env.schemas, end_token=ends)
-
-
-def demonstrated_traces(
-    env: ToolEnv, source: SolvableSource, count: int, tool_share: float = 0.5, seed: int = 0
-) -> Iterator[Trace]:
-    """Play tasks by script and yield them as traces; the arguments are those of `demonstrations`."""
+    source: Any = env.tasks
     check_solvable(source)
     _check_protocol(env, source)
     rng = random.Random(seed)
@@ -427,14 +428,8 @@ def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: 
             "DeepSpeed (for example with --accelerate-config ddp); later runs find the model in the cache"
         )
     logger.info("cold start: %d demonstrations, %d epochs", run.cold_start_examples, run.cold_start_epochs)
-    asked: Any = (env.tasks, tokenizer, run.cold_start_examples, run.cold_start_tool_share, seed)
-
-    def play() -> list[Example]:
-        with contextlib.closing(env):
-            return list(demonstrations(env, *asked))
-
-    # only one process plays; the others receive the same examples
-    examples = on_every_rank(lambda: play() if this_rank() == 0 else [])[0]
+    traces = _played(lambda: env, run.cold_start_examples, run.cold_start_tool_share, seed)
+    examples = list(demonstrations(env, tokenizer, traces))
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     scratch = folder.with_suffix(".unfinished")
     how: dict[str, Any] = {"epochs": run.cold_start_epochs, "learning_rate": run.cold_start_learning_rate}

@@ -47,7 +47,7 @@ def search_env() -> ToolEnv:
 
 def write_policy(folder: Path, tiny: bool) -> None:
     """Write model and tokenizer of a policy that learned the tags from demonstrations; half a minute on a GPU."""
-    from arpo_trainer.run.sft_run import cold_start, demonstrations
+    from arpo_trainer.run.sft_run import cold_start, demonstrated_traces, demonstrations
 
     env, count = search_env(), 16 if tiny else 48
     texts = [message["content"] for number in range(48) for message in env.messages(env.tasks.task(number))]
@@ -57,7 +57,7 @@ def write_policy(folder: Path, tiny: bool) -> None:
     ways = {"vocab_size": len(tokenizer), "initializer_range": 0.2, "tie_word_embeddings": False} if tiny else {}
     ways["eos_token_id"] = tokenizer.eos_token_id
     model = make_model("tiny" if tiny else "0.5b", "cuda" if cuda else "cpu", torch.float32, **ways)
-    examples = list(demonstrations(env, env.tasks, tokenizer, count, tool_share=0.9))
+    examples = list(demonstrations(env, tokenizer, demonstrated_traces(env, count, tool_share=0.9)))
     rate, epochs = (2e-2, 24) if tiny else (5e-4, 25)
     cold_start(model, tokenizer, examples, folder, epochs=epochs, batch_size=8, learning_rate=rate, bf16=cuda)
     model.save_pretrained(folder)

@@ -19,7 +19,7 @@ def test_demonstrations_show_the_tool_s_real_results_and_train_only_the_model_s_
     env: ToolEnv, tokenizer: Any
 ) -> None:
     source: Any = env.tasks
-    for index, example in enumerate(demonstrations(env, source, tokenizer, 4, tool_share=1.0)):
+    for index, example in enumerate(demonstrations(env, tokenizer, demonstrated_traces(env, 4, tool_share=1.0))):
         ids, labels = example["input_ids"], example["labels"]
         assert len(ids) == len(labels)
         learnt = tokenizer.decode([i for i, label in zip(ids, labels, strict=True) if label != IGNORED])
@@ -47,11 +47,10 @@ def test_every_level_s_solution_is_right(isolation: str, tokenizer: Any) -> None
 @pytest.mark.parametrize(
     ("options", "words"), [({"tools": ["search"]}, "solved with 'python'"), ({"protocol": "hermes"}, "writes tags")]
 )
-def test_what_cannot_be_demonstrated_is_refused(options: dict[str, Any], words: str, tokenizer: Any) -> None:
+def test_what_cannot_be_demonstrated_is_refused(options: dict[str, Any], words: str) -> None:
     env = ToolEnv("arpo/Arithmetic-v0", **options)
-    source: Any = env.tasks
     with pytest.raises(ValueError, match=words):
-        next(iter(demonstrations(env, source, tokenizer, 1)))
+        next(demonstrated_traces(env, 1))
 
 
 def test_packed_demonstrations_teach_what_flat_ones_do(tokenizer: Any, tmp_path: Path) -> None:
@@ -86,14 +85,14 @@ def test_packed_demonstrations_teach_what_flat_ones_do(tokenizer: Any, tmp_path:
 
 def test_tools_that_are_found_are_demonstrated_in_the_protocol_of_their_source(tokenizer: Any) -> None:
     env = ToolEnv("arpo/ToolWorld-v0", level="2", tool_results=3)
-    for trace in demonstrated_traces(env, env.tasks, 3, tool_share=1.0):
+    for trace in demonstrated_traces(env, 3, tool_share=1.0):
         turns = [turn.text for turn in trace.turns if isinstance(turn, ModelTurn)]
         assert [turn.count("<tool_search>") for turn in turns] == [1, 0, 1, 0, 0]
     assert env.episode.outcome == "answered"
-    [example] = demonstrations(env, env.tasks, tokenizer, 1, tool_share=1.0)
+    [example] = demonstrations(env, tokenizer, demonstrated_traces(env, 1, tool_share=1.0))
     learned = [number for number in example["labels"] if number != IGNORED]
     text = tokenizer.decode(learned)
     assert "<tool_call_result>" not in text
     assert text.count("</tool_call>") == 2
     with pytest.raises(ValueError, match="written in protocol 'deepagent'"):
-        next(demonstrated_traces(ToolEnv("arpo/ToolWorld-v0", protocol="hermes"), env.tasks, 1))
+        next(demonstrated_traces(ToolEnv("arpo/ToolWorld-v0", protocol="hermes"), 1))
