@@ -7,12 +7,12 @@ group are real.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests import ready_processes
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -82,13 +82,16 @@ PATHS = {"uneven": (2, 5), "idle": (0, 4), "cancels": (3, 3), "fails": (3, 3)}
 def played(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Two processes play the same plans; what each one's engine saw, and its answers."""
     folder = tmp_path_factory.mktemp("lockstep")
-    command = [sys.executable, "-c", PROGRAM]
-    processes = [subprocess.Popen([*command, str(rank), str(folder)], cwd=ROOT) for rank in (0, 1)]
-    try:
-        assert [process.wait(timeout=180) for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
+    program = folder / "play.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    processes = [
+        ready_processes.start(str(program), str(rank), str(folder), folder=ROOT, said=folder / f"{rank}.out")
+        for rank in (0, 1)
+    ]
+    for process in processes:
+        process.join(180)
+        process.kill()
+    assert [process.exitcode for process in processes] == [0, 0], ready_processes.errors_of(folder / "0.out")
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
 
 
