@@ -27,10 +27,19 @@ SIZES = {
 }
 
 
+EXPERTS = {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}
+
+
 def tiny_model(kind: str = "llama", temperature: float = 1.0, seed: int = 0, **settings: Any) -> Any:
     """A causal language model of two layers with TRL's fused head, in training mode."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SIZES | settings))
+    sizes = SIZES | (EXPERTS if "moe" in kind else {})  # of these each kind has 60 or more
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes | settings))
     add_fused_lm_head(model, temperature=temperature, outputs=("log_probs", "entropy"))
     return model.train()
 
