@@ -273,8 +273,9 @@ def _tokenizer(path: str, model: Any) -> Iterator[Finding]:
     if len(words) <= len(tokenizer.added_tokens_decoder):
         yield Finding("tokenizer", False, "without a vocabulary: its files are missing", _NO_TOKENIZER)
         return
-    yield _special_tokens(path, model, tokenizer, max(words.values()))
-    yield from _template(tokenizer)
+    ends = _ends(path, model, tokenizer)
+    yield _special_tokens(ends, model, tokenizer, max(words.values()))
+    yield from _template(tokenizer, ends)
 
 
 _NO_TOKENIZER = "put tokenizer.json and tokenizer_config.json into the folder"
@@ -293,14 +294,18 @@ def _context(config: Any, tokenizer: Any) -> Finding:
     return Finding("context", True, words)
 
 
-def _special_tokens(path: str, model: Any, tokenizer: Any, largest: int) -> Finding:
+def _ends(path: str, model: Any, tokenizer: Any) -> set[int]:
+    """Return the ids that end a turn, as the backends read them."""
     from transformers import GenerationConfig
 
     generation = getattr(model, "generation_config", model.config)
     with contextlib.suppress(OSError, ValueError, TypeError), _quiet():
         generation = GenerationConfig.from_pretrained(path)
     declared = getattr(generation, "eos_token_id", None)
-    ends = {tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None}
+    return {tokenizer.eos_token_id, *(declared if isinstance(declared, list) else [declared])} - {None}
+
+
+def _special_tokens(ends: set[int], model: Any, tokenizer: Any, largest: int) -> Finding:
     padding = tokenizer.pad_token or f"none, so the end token {tokenizer.eos_token}"
     named = [f"{tokenizer.convert_ids_to_tokens(number)} ({number})" for number in sorted(ends)]
     words = f"a turn ends at {' or '.join(named) or 'nothing'}; padding {padding}"
@@ -314,8 +319,8 @@ def _special_tokens(path: str, model: Any, tokenizer: Any, largest: int) -> Find
     return Finding("tokens", True, words)
 
 
-def _template(tokenizer: Any) -> Iterator[Finding]:
-    """Say which template writes a chat, and whether it writes earlier turns again as they were."""
+def _template(tokenizer: Any, ends: set[int]) -> Iterator[Finding]:
+    """Say which template writes a chat, whether earlier turns stay as they were, and what protocol its model gets."""
     from trl.chat_template_utils import is_chat_template_prefix_preserving, supports_tool_calling
 
     from arpo_trainer.rollout.rendering import check_tokenizer
@@ -331,20 +336,41 @@ def _template(tokenizer: Any) -> Iterator[Finding]:
         tokenizer.apply_chat_template(_CHAT, tokenize=False, add_generation_prompt=True)
     except Exception as error:
         cure = "mend chat_template.jinja, or take that of the model's Instruct version"
-        yield Finding("template", False, f"{name}; it does not render a chat ({_said(error)})", cure)
+        yield Finding(
+            "template", False, f"{name}; it does not render a system prompt and a question ({_said(error)})", cure
+        )
         return
     yield Finding("template", True, name)
     try:
         kept = is_chat_template_prefix_preserving(tokenizer) if supports_tool_calling(tokenizer) else None
     except Exception as error:
         yield Finding("prefix", False, f"not known: the template fails on a tool call ({_said(error)})", needed=False)
+    else:
+        if kept is not None:
+            detail = "a call stays as it was when its result follows" if kept else _REWRITTEN
+            yield Finding("prefix", kept, detail, needed=False)
+    yield from _protocol(tokenizer, ends)
+
+
+def _protocol(tokenizer: Any, ends: set[int]) -> Iterator[Finding]:
+    from arpo_trainer.rollout.native import ModelCalls, NoNativeCalls
+
+    try:
+        calls = ModelCalls(tokenizer)
+    except NoNativeCalls as error:
+        yield Finding("protocol", True, f"arpo-tags; not native, since {error}")
         return
-    if kept is not None:
-        detail = "a longer chat begins like the shorter one" if kept else _REWRITTEN
-        yield Finding("prefix", kept, detail, needed=False)
+    yield Finding("family", True, calls.family)
+    number = tokenizer.convert_tokens_to_ids(calls.end)
+    detail = f"native: the model's own tool calls, which {calls.end} ends"
+    if number in ends:
+        yield Finding("protocol", True, detail)
+    else:
+        cure = f"add {number} to eos_token_id in generation_config.json"
+        yield Finding("protocol", False, f"{detail}; but no turn ends there", cure)
 
 
-_CHAT = [{"role": "user", "content": "?"}]
+_CHAT = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "?"}]  # as an episode begins
 _REWRITTEN = (
     "the template writes earlier turns again in another way (often without thoughts). Rollouts and training keep what "
     "was sampled; a server that is sent messages sees the other"

@@ -219,8 +219,9 @@ class PromptLengths:
 def _prompt_tokens(env: ToolEnv, args: ARPOConfig, tokenizer: Any) -> PromptLengths:
     size = env.tasks.size
     tasks = [env.tasks.task(number) for number in range(PROMPTS_READ if size is None else min(size, PROMPTS_READ))]
-    # without tasks the system prompt alone is counted, which is less than with a question
-    opened = [env.messages(task) for task in tasks] or [[{"role": "system", "content": env.system_prompt}]]
+    # without tasks nearly the system prompt alone is counted; some templates raise an error where no question follows
+    alone = [{"role": "system", "content": env.system_prompt}, {"role": "user", "content": "?"}]
+    opened = [env.messages(task) for task in tasks] or [alone]
     if tokenizer is None:
         lengths = [sum(len(part["content"].encode()) for part in parts) // BYTES_A_TOKEN for parts in opened]
     else:
@@ -473,8 +474,9 @@ def cost_rows(costs: Costs) -> list[Line]:
     if (shape := costs.shape) is None or (needs := costs.memory) is None:
         lines.append(("not estimated", "", "the model's configuration is not available"))
     else:
+        used = f"a token uses {shape.active:,}; " if shape.idle else ""
         trained = "all trained" if shape.trained == shape.parameters else f"{shape.trained:,} trained (adapters)"
-        lines.append(("parameters", f"{shape.parameters:,}", f"{trained}; {costs.layout.sharding}, {processes}"))
+        lines.append(("parameters", f"{shape.parameters:,}", f"{used}{trained}; {costs.layout.sharding}, {processes}"))
         parts = ((needs.kept, "all the time"), (needs.training, "in an update"), (needs.rollout, "in a rollout"))
         lines += [(name, format_bytes(size), when) for sizes, when in parts for name, size in sizes.items()]
         without = "without the memory of PyTorch, CUDA and Python themselves"

@@ -131,6 +131,7 @@ class ModelCalls(Native):
         chat_template_kwargs: arguments for the chat template, such as `enable_thinking`.
 
     Attributes:
+        family: whose form its calls have: TRL's name, or "its own" where the tokenizer brings a response template.
         end: the token that ends a turn with calls.
         answer_end: the token that ends a turn without calls.
         ends: all tokens that end a turn.
@@ -153,7 +154,9 @@ class ModelCalls(Native):
         self._text_arguments, self._filler = False, ""
         self._probe()
         self._several = self._writes_several()
-        if not any(self._fits(template) for template in _response_templates(tokenizer)):
+        known = _response_templates(tokenizer)
+        self.family = next((name for name, template in known.items() if self._fits(template)), "")
+        if not self.family:
             raise NoNativeCalls(
                 f"the chat template of {name_of(tokenizer)!r} writes tool calls in an unknown form: set "
                 "tokenizer.response_template (Transformers: response parsing) to one that reads them, or "
@@ -620,8 +623,8 @@ def _either(words: Iterable[str]) -> str:
     return "|".join(map(re.escape, sorted(words, key=len, reverse=True))) or r"(?!)"
 
 
-def _response_templates(tokenizer: Any) -> list[dict[str, Any]]:
-    """Return the response templates to try: the tokenizer's own, that of its chat template, or all that are known."""
+def _response_templates(tokenizer: Any) -> dict[str, dict[str, Any]]:
+    """Return the response templates to try, by family: the tokenizer's own, that of its chat template, or all known."""
     from trl import chat_template_utils
 
     known = {name: getattr(chat_template_utils, name) for name in _CORRECTIONS}
@@ -631,11 +634,16 @@ def _response_templates(tokenizer: Any) -> list[dict[str, Any]]:
             own = chat_template_utils.add_response_schema(copy.copy(tokenizer)).response_template
         except ValueError:
             # an unknown text, such as that of a fine-tuned model, may still write calls in a known form
-            return [_corrected(known[name], _CORRECTIONS[name]) for name in known]
+            return {_family(name): _corrected(known[name], _CORRECTIONS[name]) for name in known}
     if "tool_calls" not in own.get("fields", ()):
-        return []
+        return {}
     name = next((name for name, template in known.items() if template == own), None)
-    return [_corrected(own, _CORRECTIONS[name]) if name else own]
+    return {_family(name): _corrected(own, _CORRECTIONS[name])} if name else {"its own": own}
+
+
+def _family(name: str) -> str:
+    """Return the name of a family from TRL's name of its response template."""
+    return name.removesuffix("_template")
 
 
 def _corrected(template: dict[str, Any], corrections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -277,6 +277,8 @@ def _tokenizer_and_shape(run: RunArguments, args: ARPOConfig) -> tuple[Any, Mode
         notes.append(f"memory and disk: no configuration of {run.model} ({str(error).strip().splitlines()[0]})")
     if (args.model_init_kwargs or {}).get("quantization_config") or (shape and shape.quantised):
         notes.append("quantisation: weights are counted without it")
+    if shape and shape.others:
+        notes.append(f"memory: layers of {', '.join(shape.others)} are counted as if they were full attention")
     return tokenizer, shape, tuple(notes)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trl
+from transformers import AutoTokenizer
 
 from arpo_trainer.cli.arpo_command import main
 
@@ -140,16 +141,19 @@ def test_what_a_model_will_get(name: str, model: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
-        ("qwen3_5_think", (r"ok   template +qwen3_5_think, as TRL has it", r"ok   prefix ")),
-        ("qwen3", (r"ok   template +qwen3, as TRL has it", r"--   prefix +the template writes earlier turns again")),
-        ("phi3", (r"ok   template +phi3, as TRL has it",)),
+        (
+            "qwen3_5_think",
+            (r"ok   prefix ", r"ok   family +qwen3_5\n", r"ok   protocol +native: .* which <\|im_end\|> ends\n"),
+        ),
+        ("qwen3", (r"--   prefix +the template writes earlier turns again", r"ok   family +qwen3\n")),
+        ("phi3", (r"ok   protocol +arpo-tags; not native, since the chat template of .* does not show calls",)),
     ],
 )
 def test_what_a_template_does(name: str, lines: tuple[str, ...], model: Path, capsys: Any) -> None:
     template(model, (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
     status, report = examined(model, capsys)
     assert status == 0
-    for line in lines:
+    for line in (rf"ok   template +{name}, as TRL has it", *lines):
         assert re.search(line, report), report
     template(model, "{% for m in messages %}{{ m.content }}{% endfor %}")
     assert re.search(r"ok   template +its own", examined(model, capsys)[1])
@@ -192,10 +196,13 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no template": (_without("chat_template.jinja"), r"LACK template .*has no chat template"),
     "a template that raises": (
         lambda m: template(m, "{{ raise_exception('roles must alternate') }}"),
-        r"LACK template .*does not render a chat \(roles must alternate\)",
+        r"LACK template .*does not render a system prompt and a question \(roles must alternate\)",
     ),
-    "a template that is none": (lambda m: template(m, "{% for %}"), r"LACK template .*does not render a chat"),
-    "a template that fails at numbers": (lambda m: template(m, "{{ 1 // 0 }}"), r"LACK template .*does not render"),
+    "a template that is none": (lambda m: template(m, "{% for %}"), r"LACK template .*does not render a system prompt"),
+    "a template that fails at numbers": (
+        lambda m: template(m, "{{ 1 // 0 }}"),
+        r"LACK template .*does not render a system prompt",
+    ),
 }
 
 
@@ -215,6 +222,21 @@ def test_a_template_that_fails_on_calls_alone_is_no_fault(model: Path, capsys: p
     status, report = examined(model, capsys)
     assert status == 0
     assert re.search(r"--   prefix +not known: the template fails on a tool call", report), report
+    assert re.search(r"ok   protocol +arpo-tags; not native, since .*cannot be rendered with a tool call", report)
+
+
+def test_a_call_whose_end_ends_no_turn_is_a_fault(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    template(model, (TEMPLATES / "gptoss.jinja").read_text(encoding="utf-8"))
+    words = ["<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|call|>", "<|return|>"]
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.add_special_tokens({"additional_special_tokens": words})
+    tokenizer.save_pretrained(model)
+    status, report = examined(model, capsys)
+    fault = re.search(r"LACK protocol .* which <\|call\|> ends; but no turn ends there to fix: add (\d+) to", report)
+    assert status == 1
+    assert fault, report
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, int(fault[1])]}))
+    assert examined(model, capsys)[0] == 0
 
 
 def test_a_hub_id_that_cannot_be_had_is_named(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:

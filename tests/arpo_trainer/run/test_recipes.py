@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import (
+    Qwen3_5Config,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3_5MoeConfig,
+    Qwen3_5MoeForConditionalGeneration,
+)
 
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.registry import ALGORITHMS
@@ -21,7 +28,10 @@ from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
 NAMES = sorted(path.stem for path in RECIPES.glob("*.yaml"))
 ON_CPU = ("arithmetic-cpu", "multihop-cpu")
+# recipes with the model's own calls, and TRL's name of the chat template that writes them
+TINY = {"arpo-qwen3.5-4b-math-lora": "qwen3_5_think", "arpo-qwen3.6-35b-a3b-multihop": "qwen3_6"}
 OURS = (
+    *TINY,
     "arpo-qwen2.5-3b-math-lora",
     "arpo-qwen3-8b-multihop-lora",
     "toolpo-qwq-32b-toolworld",
@@ -56,6 +66,34 @@ def folder(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.fixture(scope="module")
+def native_models(folder: Path, tokenizer: Any) -> Path:
+    """Tiny models of the kinds that the recipes with native calls train, by the recipe's name."""
+    templates = importlib.resources.files("trl") / "chat_templates"
+    text = {
+        "hidden_size": 32,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+    }
+    text |= {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 16, "bos_token_id": None}
+    text |= {"linear_value_head_dim": 16, "vocab_size": len(tokenizer), "eos_token_id": 2, "pad_token_id": 2}
+    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "out_hidden_size": 32}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    dense = Qwen3_5Config(text_config={**text, "intermediate_size": 64}, vision_config=vision)
+    mixture = Qwen3_5MoeConfig(
+        text_config={**text, **experts, "shared_expert_intermediate_size": 16}, vision_config=vision
+    )
+    models = (Qwen3_5ForConditionalGeneration(dense), Qwen3_5MoeForConditionalGeneration(mixture))
+    for (name, template), model in zip(TINY.items(), models, strict=True):
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+        written = (templates / f"{template}.jinja").read_text(encoding="utf-8")
+        (folder / name / "chat_template.jinja").write_text(written, encoding="utf-8")
+    return folder
+
+
 def config_for(name: str, processes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[RunArguments, ARPOConfig]:
     """A recipe's settings as one of so many processes would have them; vLLM, which is not here, is left out."""
     monkeypatch.setattr("arpo_trainer.run.arguments.process_count", lambda: processes)
@@ -76,7 +114,8 @@ def local(env_id: str, options: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def run_for(name: str, folder: Path, *overrides: str) -> TrainingRun:
-    settings = read_settings(name, [f"model={folder / 'model'}", "cold_start_examples=0", "use_vllm=false", *overrides])
+    model = folder / (name if name in TINY else "model")
+    settings = read_settings(name, [f"model={model}", "cold_start_examples=0", "use_vllm=false", *overrides])
     run, values = split_settings(settings)
     run.env_kwargs = local(run.env, run.env_kwargs, folder)
     run.eval_env_kwargs = local(run.eval_env or run.env, run.eval_env_kwargs, folder)
@@ -137,8 +176,8 @@ BUILT = (*ON_CPU, *OURS, "arpo-qwen3-14b-deepsearch", "dapo-qwen2.5-7b-reasoning
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_a_recipe_builds_its_environments_and_its_trainer(name: str, folder: Path, isolation: str) -> None:
-    training = run_for(name, folder)
+def test_a_recipe_builds_its_environments_and_its_trainer(name: str, native_models: Path, isolation: str) -> None:
+    training = run_for(name, native_models)
     run, args, env = training.arguments, training.args, training.environments.train
     trainer = training.make_trainer()
     assert trainer.eval_env.env_spec.id == (run.eval_env or run.env)
@@ -153,6 +192,29 @@ def test_a_recipe_builds_its_environments_and_its_trainer(name: str, folder: Pat
         assert trainer.model.peft_config["default"].r == run.lora_rank
     else:
         assert len(trained) == len(list(trainer.model.parameters()))
+
+
+SMALL = (
+    *("num_generations=4", "initial_rollouts=2", "prompts_per_rollout=1", "prompts_per_update=1", "max_steps=1"),
+    *("per_device_train_batch_size=4", "max_completion_length=32", "eval_tasks=0", "eval_strategy=no"),
+    "save_strategy=no",
+)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_recipe_with_native_calls_trains_its_kind_of_model(
+    name: str, native_models: Path, tmp_path: Path, isolation: str
+) -> None:
+    """One step: rollouts in padded batches, and rows that cannot be packed."""
+    training = run_for(name, native_models, *SMALL)
+    training.args.output_dir = str(tmp_path)
+    trainer = training.make_trainer()
+    adapted = [name for name, weight in trainer.model.named_parameters() if "lora_" in name and weight.requires_grad]
+    assert not [name for name in adapted if "visual" in name]
+    assert (trainer.packs, trainer.env.protocol.name) == (False, "native")
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert all(torch.isfinite(weight).all() for weight in trainer.model.parameters())
 
 
 def test_adapters_are_saved_alone_and_merged(folder: Path, isolation: str, tmp_path: Path) -> None:
