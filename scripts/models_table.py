@@ -13,6 +13,7 @@ from typing import Any
 
 from trl.chat_template_utils import is_chat_template_prefix_preserving
 
+from arpo_trainer.cli.doctor import chat_fault
 from arpo_trainer.rollout.native import ModelCalls, NoNativeCalls
 from tests.arpo_trainer.rollout import test_native
 from tests.arpo_trainer.rollout.test_rendering import small_tokenizer
@@ -23,7 +24,6 @@ START, END = "<!-- written by scripts/models_table.py -->\n", "<!-- end of table
 HEAD = ("family", "chat templates, by TRL's names", "protocol", "prefix kept", "run in the tests")
 # a diffusion model has no log-probability of a token given those before it
 LEFT_OUT = ("diffusion_gemma",)
-EPISODE = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "?"}]
 CALLS, STEP = "calls and results, tiny tokenizer", "a training step, tiny weights"
 # words of an error: what is said of it
 WHY = {
@@ -31,7 +31,7 @@ WHY = {
     "show results": "shows no results",
     "show tools": "shows no tools",
     "cannot be rendered": "raises an error at a call",
-    "nothing is known": "calls in a form that nothing is known of",
+    "unknown form": "calls in a form of its own, without a response template",
 }
 Row = tuple[str, str, str, str]  # family, protocol, prefix, run
 
@@ -58,9 +58,7 @@ def row_of(template: str) -> Row:
 
 
 def _without_calls(tokenizer: Any, error: str) -> Row:
-    try:
-        tokenizer.apply_chat_template(EPISODE, tokenize=False)
-    except Exception:  # templates raise what they like
+    if chat_fault(tokenizer):
         return "-", "none: takes no system prompt, or no plain text", "-", "-"
     why = next(said for words, said in WHY.items() if words in error)
     return "-", f"`arpo-tags`: {why}", "-", "-"

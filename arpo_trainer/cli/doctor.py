@@ -332,13 +332,9 @@ def _template(tokenizer: Any, ends: set[int]) -> Iterator[Finding]:
         return
     known = known_template(tokenizer.chat_template)
     name = f"{known}, as TRL has it" if known else "its own: no template that TRL knows by its text"
-    try:
-        tokenizer.apply_chat_template(_CHAT, tokenize=False, add_generation_prompt=True)
-    except Exception as error:
+    if fault := chat_fault(tokenizer):
         cure = "mend chat_template.jinja, or take that of the model's Instruct version"
-        yield Finding(
-            "template", False, f"{name}; it does not render a system prompt and a question ({_said(error)})", cure
-        )
+        yield Finding("template", False, f"{name}; {fault}", cure)
         return
     yield Finding("template", True, name)
     try:
@@ -370,7 +366,19 @@ def _protocol(tokenizer: Any, ends: set[int]) -> Iterator[Finding]:
         yield Finding("protocol", False, f"{detail}; but no turn ends there", cure)
 
 
-_CHAT = [{"role": "system", "content": "Answer."}, {"role": "user", "content": "?"}]  # as an episode begins
+_CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]  # as an episode begins
+
+
+def chat_fault(tokenizer: Any) -> str:
+    """Return why an episode cannot begin with the chat template of a tokenizer, or ""."""
+    try:
+        text = tokenizer.apply_chat_template(_CHAT, tokenize=False, add_generation_prompt=True)
+    except Exception as error:
+        return f"it does not render a system prompt and a question ({_said(error)})"
+    lost = [message["role"] for message in _CHAT if message["content"] not in text]
+    return f"it leaves out the text of the {' and the '.join(lost)}" if lost else ""
+
+
 _REWRITTEN = (
     "the template writes earlier turns again in another way (often without thoughts). Rollouts and training keep what "
     "was sampled; a server that is sent messages sees the other"
