@@ -40,7 +40,7 @@ from arpo_trainer.make_env import known_id, make_env
 from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob
 from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
 from arpo_trainer.report.run_data import read_facts, recorded, write_facts
-from arpo_trainer.rollout.engine import UNSEEN, Engine, Group, RolloutContext, first_error, rollout_context
+from arpo_trainer.rollout.engine import UNSEEN, Engine, Group, RolloutContext, only_first_error, rollout_context
 from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits, check_limits
 from arpo_trainer.training.recorder import versions
 from arpo_trainer.tree import RolloutTree
@@ -98,13 +98,11 @@ class EvalRunner:
         queue = iter(units)
         await self.backend.begin()
         try:
-            async with asyncio.TaskGroup() as workers:
-                # as many units as may run at once: those that wait hold no prompt and no environment
-                for _ in range(max(1, self.concurrency // self.per_unit)):
-                    workers.create_task(self._work(queue, contexts))
-        except BaseExceptionGroup as several:
-            error = first_error(several)  # callers expect the error itself, with the traceback of its cause
-            raise error from error.__cause__
+            with only_first_error():
+                async with asyncio.TaskGroup() as workers:
+                    # as many units as may run at once: those that wait hold no prompt and no environment
+                    for _ in range(max(1, self.concurrency // self.per_unit)):
+                        workers.create_task(self._work(queue, contexts))
         finally:
             await self.backend.end()
         self._store_failed()
@@ -113,16 +111,10 @@ class EvalRunner:
         for unit in queue:
             # the seeds of a group depend on these two numbers
             group = Group(contexts[unit.key.env], unit.task, unit.key.sample, unit.index, unit.opening)
-            try:
-                await group.grow()
-            except BaseException as several:
-                error = first_error(several)
-                if not isinstance(error, GenerationError):
-                    raise
-                group.fail(error)
+            if error := await group.grow_or_fail():
                 self._model_failed(unit, group.tree, error)
-                continue
-            self._played(unit, group.tree)
+            else:
+                self._played(unit, group.tree)
 
     def _played(self, unit: Unit, tree: RolloutTree) -> None:
         self._store_failed()  # the model works for this one, so that the failures are theirs

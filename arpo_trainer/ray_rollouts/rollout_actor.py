@@ -140,8 +140,7 @@ class RolloutActor:
         return await asyncio.to_thread(_unpickled, await rollout.parts[0])
 
     async def _play(self, rollout: RemoteRollout, job: GroupJob) -> PlayedGroup:
-        from arpo_trainer.backends.base import GenerationError
-        from arpo_trainer.rollout.engine import Group, first_error
+        from arpo_trainer.rollout.engine import Group
 
         session = await self._once(self._sessions, rollout.name, lambda: self._open(rollout))
         current = asyncio.current_task()
@@ -149,16 +148,9 @@ class RolloutActor:
         session.running.add(current)
         try:
             played = Group(session.contexts[job.env], job.task, job.step, job.group, job.opening)
-            try:
-                await played.grow()
-            except BaseException as several:
-                if not isinstance(error := first_error(several), GenerationError):
-                    raise error from error.__cause__
-                played.fail(error)
-                return PlayedGroup(played.tree, error)
+            return PlayedGroup(played.tree, await played.grow_or_fail())
         finally:
             session.running.discard(current)
-        return PlayedGroup(played.tree)
 
     async def _open(self, rollout: RemoteRollout) -> _Session:
         from arpo_trainer.inference_tools import open_inference_tools

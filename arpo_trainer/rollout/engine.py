@@ -22,7 +22,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -169,8 +169,17 @@ class Group:
         if len(self.tree.trajectories) != self.settings.num_generations:
             raise RuntimeError(f"a group of {len(self.tree.trajectories)} trajectories: this is an error of the engine")
 
-    def fail(self, error: BaseException) -> None:
-        """Mark the trajectories that have not ended, or were not begun, as failed: for groups whose `grow` raised."""
+    async def grow_or_fail(self) -> GenerationError | None:
+        """Grow; where the model fails, so do the trajectories that have not ended or begun. Returns its error."""
+        try:
+            with only_first_error():
+                await self.grow()
+        except GenerationError as error:
+            self._fail(error)
+            return error
+        return None
+
+    def _fail(self, error: GenerationError) -> None:
         missing = self.settings.num_generations - len(self.tree.trajectories)
         self.tree.trajectories += [Trajectory(-1) for _ in range(missing)]
         for trajectory in self.tree.trajectories:
@@ -507,12 +516,10 @@ class Engine:
         groups = [Group(context, task, step, number) for number, task in enumerate(tasks, first_group)]
         await self.begin()
         try:
-            async with asyncio.TaskGroup() as running:
-                for group in groups:
-                    running.create_task(self._grow(group))
-        except BaseExceptionGroup as several:
-            error = first_error(several)  # callers expect the error itself, with the traceback of its cause
-            raise error from error.__cause__
+            with only_first_error():
+                async with asyncio.TaskGroup() as running:
+                    for group in groups:
+                        running.create_task(self._grow(group))
         finally:
             await self.backend.end()
         return [group.tree for group in groups]
@@ -582,11 +589,16 @@ def _with_helper(engine: Engine) -> InferenceTools:
     return tools.with_helper(PolicyHelper(engine.backend, engine.tokenizer, render, most))
 
 
-def first_error(error: BaseException) -> BaseException:
-    """Return the first error in nested exception groups: they all have the same cause."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+@contextlib.contextmanager
+def only_first_error() -> Iterator[None]:
+    """Raise the first error in nested exception groups, which all have the same cause: callers expect it itself."""
+    try:
+        yield
+    except BaseExceptionGroup as several:
+        error: BaseException = several
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from error.__cause__
 
 
 # several processes

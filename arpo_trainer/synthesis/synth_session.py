@@ -33,7 +33,7 @@ from arpo_trainer.evaluation.eval_shard import EvalShard
 from arpo_trainer.make_env import make_env
 from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
 from arpo_trainer.report.run_data import read_facts, recorded, write_whole
-from arpo_trainer.rollout.engine import Engine, first_error
+from arpo_trainer.rollout.engine import Engine, only_first_error
 from arpo_trainer.rollout.live_trajectory import check_limits
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import DroppedRow
@@ -484,20 +484,17 @@ def _play_models(sitting: _Sitting, models: Sequence[eval_settings.EvalModel]) -
     served = [model for model in models if model.kind in eval_settings.SERVED]
 
     async def all_served() -> None:
-        async with asyncio.TaskGroup() as running:
-            for model in served:
-                running.create_task(_play_model(sitting, model))
+        with only_first_error():
+            async with asyncio.TaskGroup() as running:
+                for model in served:
+                    running.create_task(_play_model(sitting, model))
 
     for model in models:
         if model not in served:
             run(_play_model(sitting, model))
             eval_settings.free_memory()
     if served:
-        try:
-            run(all_served())
-        except BaseExceptionGroup as several:
-            error = first_error(several)  # callers expect the error itself, with the traceback of its cause
-            raise error from error.__cause__
+        run(all_served())
 
 
 async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel) -> None:
