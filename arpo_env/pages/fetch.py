@@ -150,7 +150,7 @@ async def resolve(host: str, port: int, allow_private: bool) -> list[str]:
     loop = asyncio.get_running_loop()
     try:
         answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError, ValueError) as error:
+    except (socket.gaierror, ValueError) as error:
         raise AddressRefused("its host was not found", passing=True) from error
     found = list(dict.fromkeys(str(where[0]) for *_, where in answers))
     # One private address among several is enough: the web chose the name and all its addresses.
@@ -375,7 +375,7 @@ def _codec(name: str) -> str:
     """Return Python's name of a charset, or "" if there is no such charset."""
     try:
         found = codecs.lookup(name.strip().lower().removeprefix("x-")).name if name else ""
-    except (LookupError, ValueError, UnicodeError):
+    except (LookupError, ValueError):
         return ""
     found = _WIDER.get(found, found)
     return found if _KNOWN.fullmatch(found) else ""

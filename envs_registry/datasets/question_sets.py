@@ -6,7 +6,6 @@ A new set is one row of the table of its family.
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import functools
 import itertools
@@ -85,7 +84,7 @@ def decrypted(row: Row, repairs: Repairs) -> Row:
         # A prompt that decodes and encodes back to itself is base64; a plain question is not.
         if not canary or not prompt or base64.b64encode(base64.b64decode(prompt, validate=True)).decode() != prompt:
             return row
-    except (binascii.Error, ValueError):
+    except ValueError:
         return row
     repairs["decrypted"] += 1
     return {**row, **{name: _decrypt(str(row[name]), canary, name) for name in ("prompt", "answer")}}

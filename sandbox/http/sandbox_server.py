@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 import logging
 import re
@@ -117,7 +116,7 @@ def _mapping(request: dict[str, Any], name: str) -> dict[str, Any]:
 def _decoded(name: str, data: Any) -> bytes:
     try:
         return base64.b64decode(data or "", validate=True)
-    except (TypeError, ValueError, binascii.Error) as error:
+    except (TypeError, ValueError) as error:
         raise BadRequest(f"file {name!r} is not base64") from error
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 import logging
 import math
@@ -443,7 +442,7 @@ def _put(hosted: HostedSession, request: dict[str, Any]) -> asyncio.Future[Reply
     data = request.get("data", "")
     try:
         content = base64.b64decode(data, validate=True)
-    except (TypeError, ValueError, binascii.Error) as error:
+    except (TypeError, ValueError) as error:
         raise ValueError("'data' has to be base64") from error
     if len(content) > LARGEST_PIECE:
         raise ValueError(f"{len(content)} bytes of data; send at most {LARGEST_PIECE} at once, and go on with 'offset'")
