@@ -202,7 +202,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
             the papers (GRPO eq. 4); TRL's own default is true.
         entropy_weight: a: advantages are multiplied by 1 + a z, z the entropy of a token in standard deviations (AEPO);
             0 is off.
-        entropy_limit: largest |z| of the entropy-aware advantage.
+        entropy_limit: largest absolute z of the entropy-aware advantage.
         action_weight: weight of ToolPO's action advantage on the tokens of tool calls; it needs the reward component
             `right_calls`. 0 is off.
         packing: True computes what the rows of a micro-batch share once, with the same updates up to rounding; it fails
