@@ -1,8 +1,9 @@
 """Protocols define how a turn is parsed and how a tool result is rendered.
 
 `arpo-tags` is the protocol of the papers; `arpo-tags-reference` renders results exactly as the published code does.
-`hermes` (Qwen2.5, Qwen3, Hermes) and `llama3` (Llama 3.1 and later) use the format of the models' chat templates, and
-`websailor` is that of the WebSailor checkpoints. `deepagent` has DeepAgent's tags, for tools that are found on the way.
+`native` is the tool calls of the model's own chat template, whatever its family; `hermes` (Qwen2.5, Qwen3, Hermes) and
+`llama3` (Llama 3.1 and later) are those of two families for any model, and `websailor` is that of the WebSailor
+checkpoints. `deepagent` has DeepAgent's tags, for tools that are found on the way.
 `register_protocol` adds your own.
 
     from arpo_env.protocols import make_protocol

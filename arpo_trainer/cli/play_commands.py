@@ -84,6 +84,7 @@ _KIND = "rollout"
 _FILES = ("run.json", "traces.jsonl", "metrics.jsonl", "eval.jsonl")
 _DEFAULTS = {"num_generations": 8, "temperature": 1.0, "max_turn_length": 256, "max_completion_length": 4096, "seed": 0}
 _ENTROPIES = {"entropy_estimator": "estimator", "entropy_topk": "topk"}  # settings of the backend, by its names
+_TEMPLATE = "chat_template_kwargs"
 _WITHOUT_ENTROPY = (None, "random", "tree-grpo")  # branch methods
 Trees = options_of(RolloutSettings, "algorithm", "num_generations", "temperature", "seed", usual=_DEFAULTS)
 
@@ -137,7 +138,7 @@ def rollout(
 def given_settings(flags: Mapping[str, Any], texts: Sequence[str], endpoint: bool = False) -> dict[str, Any]:
     """Return the settings by their names in `ARPOConfig`: defaults, flags and `--set`."""
     more = given_with_set(flags, texts)
-    known = [entry.name for entry in dataclasses.fields(RolloutSettings)] + list(_ENTROPIES)
+    known = [entry.name for entry in dataclasses.fields(RolloutSettings)] + [*_ENTROPIES, _TEMPLATE]
     for name in more:
         if name not in known:
             raise ValueError(f"--set {name}: no such setting here; there is {nearest_names(name, known) or known}")
@@ -150,7 +151,8 @@ def given_settings(flags: Mapping[str, Any], texts: Sequence[str], endpoint: boo
 
 def _rollout_settings(given: dict[str, Any], endpoint: bool) -> RolloutSettings:
     """Return the settings of the engine; failures are counted and stop nothing, since nothing is trained."""
-    settings = RolloutSettings(**{"max_invalid": 1.0, **{n: v for n, v in given.items() if n not in _ENTROPIES}})
+    others = (*_ENTROPIES, _TEMPLATE)
+    settings = RolloutSettings(**{"max_invalid": 1.0, **{n: v for n, v in given.items() if n not in others}})
     parts = settings.parts
     if endpoint and (parts.branch not in _WITHOUT_ENTROPY or parts.budget_rule.needs_entropies):
         raise ValueError(
@@ -199,7 +201,8 @@ def _roll_out(
         model, tokenizer, **{_ENTROPIES[n]: v for n, v in facts["settings"].items() if n in _ENTROPIES}
     )
     workers = RolloutWorkerSettings(rollout_workers=rollout_workers, ray_address=ray)
-    engine = on_workers(Engine(backend, tokenizer, env, settings, limits=limits), workers)
+    template = facts["settings"].get(_TEMPLATE) or {}
+    engine = on_workers(Engine(backend, tokenizer, env, settings, template, limits=limits), workers)
     recorder: RunRecorder | None = None
     # what run.json says if an error ends the rollout
     status = "failed"

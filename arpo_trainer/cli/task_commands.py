@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from cyclopts.types import ExistingFile
 
-from arpo_trainer.cli.command_options import Env, EnvSet, Flag, new_app, resolved, write_lines, write_table
+from arpo_trainer.cli.command_options import Env, EnvSet, Flag, TemplateSet, new_app, resolved, write_lines, write_table
 from arpo_trainer.make_env import known_id, make_env
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.recipes import parse_assignments
@@ -132,18 +132,29 @@ def overlapping(train: Where, /, *evaluation: Where) -> None:
 _HELP = "Write a turn; it ends with {ends}. Ctrl-D leaves.\n"
 
 
-def play(env: Env, /, *, model: str | None = None, env_set: EnvSet = (), seed: int = 0) -> int:
+def play(
+    env: Env,
+    /,
+    *,
+    model: str | None = None,
+    env_set: EnvSet = (),
+    template_set: TemplateSet = (),
+    seed: int = 0,
+) -> int:
     """Play an episode in the terminal, by hand or with a model.
 
     Args:
         env: environment id
         model: the model that plays: a folder, a hub id, or smollm2-135m-instruct
         env_set: options of the environment
+        template_set: arguments of the model's chat template
         seed: chooses the task
     """
     made = make_env(env, parse_assignments(env_set, "--env-set"))
     made.check()
-    return play_with_model(made, seed, model) if model else play_by_hand(made, seed)
+    if model is None:
+        return play_by_hand(made, seed)
+    return play_with_model(made, seed, model, parse_assignments(template_set, "--template-set"))
 
 
 def play_by_hand(env: ToolEnv, seed: int) -> int:
@@ -168,7 +179,7 @@ def play_by_hand(env: ToolEnv, seed: int) -> int:
         env.close()
 
 
-def play_with_model(env: ToolEnv, seed: int, model: str) -> int:
+def play_with_model(env: ToolEnv, seed: int, model: str, template: dict[str, Any] | None = None) -> int:
     """Let a model play one episode greedily, and show it."""
     require("train")
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -185,7 +196,7 @@ def play_with_model(env: ToolEnv, seed: int, model: str) -> int:
     # one trajectory and no branches: the tree is a single path
     settings = RolloutSettings(algorithm="grpo", num_generations=1, temperature=0.0, seed=seed)
     _, info = env.reset(seed=seed)
-    tree = run(Engine(backend, tokenizer, env, settings).rollout([info["task"]]))[0]
+    tree = run(Engine(backend, tokenizer, env, settings, template or {}).rollout([info["task"]]))[0]
     _write(tree.prompt + "".join(span.text for span in tree.path(0)))
     first = tree.trajectories[0]
     _write(_verdict(first.outcome, first.reward, info["task"].answers))

@@ -2,7 +2,7 @@
 
 arpo train --recipe arithmetic-cpu --set max_steps=3 --env-set level=2
 arpo sft --recipe sft-qwen2.5-3b --data final_5w4_still.jsonl --accelerate-config zero3
-arpo sft --data traces.jsonl --to-protocol hermes --rows-only rewritten.jsonl
+arpo sft --data traces.jsonl --to-protocol native --rows-only rewritten.jsonl
 arpo dpo --config my.yaml --resume                       # only what is missing is sampled
 arpo run --recipe arithmetic-cpu --from train            # redo the training and the evaluation
 arpo export runs/arpo-qwen2.5-3b-reasoning --output exports/mine-3b --dtype bfloat16
@@ -142,7 +142,7 @@ def sft(
     recipe: command_options.Recipe = None,
     config: command_options.Config = None,
     data: Annotated[command_options.Words, Parameter(help="files or folders of traces; replaces `data`")] = (),
-    to_protocol: Annotated[str | None, Parameter(help="rewrite the traces in this protocol: hermes, llama3")] = None,
+    to_protocol: Annotated[str | None, Parameter(help="rewrite the traces in this protocol: native, hermes")] = None,
     rows_only: Annotated[Path | None, Parameter(help="write the rows as JSONL messages, and train nothing")] = None,
     strict: Annotated[command_options.Flag, Parameter(help="a row that cannot be used is an error")] = False,
     resume: Resume = False,

@@ -149,6 +149,7 @@ class SFTArguments(WeightArguments, TraceSettings):
         end_token: whether the answer is followed by the model's end token. Rollouts with tags stop at the answer's tag;
             other software that runs the model may need it.
         strict: whether a row that cannot be used is an error instead of being dropped and counted.
+        chat_template_kwargs: arguments for the chat template, such as {"enable_thinking": False}.
         rows_per_update: rows that an update sees, on any number of processes; None leaves TRL's settings.
     """
 
@@ -158,6 +159,7 @@ class SFTArguments(WeightArguments, TraceSettings):
     demonstrations: dict[str, Any] = field(default_factory=dict)
     end_token: bool = True
     strict: bool = False
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     rows_per_update: int | None = None
 
     def __post_init__(self) -> None:

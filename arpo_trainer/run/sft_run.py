@@ -30,6 +30,7 @@ from trl import SFTConfig
 
 from arpo_env import ArpoTags, ToolEnv
 from arpo_env.episode import BYTES_A_TOKEN
+from arpo_env.protocols import make_protocol
 from arpo_trainer.costs.estimate import PASS_AND_BACK, ComputeSpeed, Line
 from arpo_trainer.costs.memory import ModelShape, model_shape
 from arpo_trainer.demo_model import resolve_model
@@ -165,7 +166,8 @@ def sft(settings: dict[str, Any]) -> Path:
 def prepare(run: SFTArguments, args: Any, tokenizer: Any, play: bool = True) -> tuple[TraceData, list[Example]]:
     """Return the checked traces of a run, with the count of dropped rows, and their ids and labels."""
     check_tokenizer(tokenizer)
-    data = read_trace_files(run.files(), run)
+    renderer = Renderer(tokenizer, make_protocol(run.protocol), run.chat_template_kwargs)
+    data = read_trace_files(run.files(), run, renderer.protocol)
     if play and run.demonstrations:
         asked = {**DEMONSTRATIONS, **run.demonstrations}
         options = {"protocol": run.protocol, **asked["env_kwargs"]}
@@ -173,7 +175,7 @@ def prepare(run: SFTArguments, args: Any, tokenizer: Any, play: bool = True) -> 
         played = _played(lambda: make_env(asked["env"], options), *how)
         data.traces += played
         data.rows += len(played)
-    return data, examples_of(data, Renderer(tokenizer, data.protocol), args.max_length, run.end_token)
+    return data, examples_of(data, renderer, args.max_length, run.end_token)
 
 
 def _played(make: Callable[[], ToolEnv], count: int, tool_share: float, seed: int) -> list[Trace]:
@@ -293,9 +295,11 @@ class SolvableSource(TaskSource, Protocol):
         """Return the arguments of the calls of `solution_tool` that solve a task, one string per call."""
 
 
-def demonstrations(env: ToolEnv, tokenizer: Any, traces: Iterable[Trace]) -> Iterator[Example]:
+def demonstrations(
+    env: ToolEnv, tokenizer: Any, traces: Iterable[Trace], chat_template_kwargs: Mapping[str, Any] | None = None
+) -> Iterator[Example]:
     """Yield the training examples of `demonstrated_traces`, which end as rollouts of the environment do."""
-    renderer = Renderer(tokenizer, env.protocol)
+    renderer = Renderer(tokenizer, env.protocol, chat_template_kwargs)
     # a rollout stops at </answer>; other protocols end with the template's end token
     ends = not isinstance(env.protocol, ArpoTags)
     for trace in traces:
@@ -416,7 +420,8 @@ def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: 
     """Return the folder of the cold-started model; all processes make it together if it is not in the cache."""
     seed = args.seed if run.cold_start_seed is None else run.cold_start_seed
     # the prompt and a user's own tasks are part of the key: code that changes them changes no setting
-    prompt = env.system_prompt + own_tasks(env, run.cold_start_examples)
+    template: Any = args.chat_template_kwargs
+    prompt = env.system_prompt + own_tasks(env, run.cold_start_examples) + (json.dumps(template) if template else "")
     folder = cold_start_folder(run, path, prompt, seed, env.protocol.name, bf16=bool(args.bf16), packing=args.packing)
     # machines have caches of their own: all of them must have it, or all make it
     if all(on_every_rank((folder / "config.json").exists)):
@@ -429,7 +434,7 @@ def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: 
         )
     logger.info("cold start: %d demonstrations, %d epochs", run.cold_start_examples, run.cold_start_epochs)
     traces = _played(lambda: env, run.cold_start_examples, run.cold_start_tool_share, seed)
-    examples = list(demonstrations(env, tokenizer, traces))
+    examples = list(demonstrations(env, tokenizer, traces, template))
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     scratch = folder.with_suffix(".unfinished")
     how: dict[str, Any] = {"epochs": run.cold_start_epochs, "learning_rate": run.cold_start_learning_rate}

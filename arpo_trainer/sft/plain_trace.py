@@ -322,7 +322,8 @@ def rewritten(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> 
 
     Turns that are in it already stay as they are, with their ids.
     """
-    source = make_protocol(trace.protocol) if trace.protocol else protocol
+    # a "native" trace is one of the same family, which another name could not say
+    source = protocol if trace.protocol in ("", protocol.name) else make_protocol(trace.protocol)
     turns = checked_turns(trace, source, tools)
     # all protocols with tags have the same ones, but for the stream
     tags = not (source.native or protocol.native) and (source.name == _STREAM) == (protocol.name == _STREAM)
@@ -338,7 +339,10 @@ def rewritten(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> 
 def _write(turn: CheckedTurn, protocol: Protocol, tools: Sequence[JsonSchema]) -> str:
     action, streamed = turn.action, protocol.name == _STREAM
     if isinstance(action, ToolCalls):
-        forms = [(_native_calls if protocol.native else _tag_call)(turn.lead, action, protocol, tools)]
+        try:
+            forms = [(_native_calls if protocol.native else _tag_call)(turn.lead, action, protocol, tools)]
+        except UnreadableCall as fault:
+            raise DroppedRow("other protocol", str(fault)) from fault
     elif protocol.native or streamed:
         forms = [_joined(turn.lead, turn.content), _joined(turn.lead, f"\\boxed{{{action.value}}}")]
     else:

@@ -458,6 +458,7 @@ class TraceData:
     """Checked traces, and what was dropped."""
 
     settings: TraceSettings  # how they were read
+    written: Protocol | None = None  # that of a model, where a tokenizer is known
     traces: list[Trace] = field(default_factory=list)  # the traces that are left, in the order of the rows
     rows: int = 0  # rows and trajectories that were read
     dropped: Counter[str] = field(default_factory=Counter)  # dropped ones by cause, a key of `CAUSES`
@@ -467,7 +468,7 @@ class TraceData:
     @property
     def protocol(self) -> Protocol:
         """The protocol that the traces are written in."""
-        return make_protocol(self.settings.protocol)
+        return self.written or make_protocol(self.settings.protocol)
 
     def drop(self, fault: DroppedRow, where: str) -> None:
         """Count a dropped row."""
@@ -495,14 +496,24 @@ class TraceData:
             raise ValueError(f"strict: {self.dropped.total():,} of {self.rows:,} rows cannot be used: {causes}")
 
 
-def read_trace_files(paths: Iterable[str | Path], settings: TraceSettings) -> TraceData:
-    """Return the checked traces of files, in their order; single faulty rows are dropped and counted."""
-    return read_traces_of((entry for path in paths for entry in _rows(Path(path).expanduser())), settings)
+def read_trace_files(
+    paths: Iterable[str | Path], settings: TraceSettings, protocol: Protocol | None = None
+) -> TraceData:
+    """Return the checked traces of files, in their order; single faulty rows are dropped and counted.
+
+    Args:
+        paths: the files.
+        settings: how they are read.
+        protocol: of the policy, if it belongs to a tokenizer; by default the one that the settings name.
+    """
+    return read_traces_of((entry for path in paths for entry in _rows(Path(path).expanduser())), settings, protocol)
 
 
-def read_traces_of(rows: Iterable[tuple[str, Any]], settings: TraceSettings) -> TraceData:
+def read_traces_of(
+    rows: Iterable[tuple[str, Any]], settings: TraceSettings, protocol: Protocol | None = None
+) -> TraceData:
     """Return the checked traces of rows, each given with its place."""
-    data = TraceData(settings)
+    data = TraceData(settings, protocol)
     sampling = RejectionSampling(settings.min_reward, settings.max_per_task)
     for where, row in rows:
         try:

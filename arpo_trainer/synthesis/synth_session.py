@@ -537,6 +537,9 @@ def _engines(sitting: _Sitting, model: eval_settings.EvalModel, tokenizer: Any) 
             planned = one.stage(stage)
             own = replace(rollout, seed=rollout.seed + _SEED_OF_STAGE * number)
             engines[planned.label] = Engine(unloaded, tokenizer, planned.env, own, template)
+        # with "native" the samples are checked as the model writes them
+        one.plain = engines[f"{one.label}/{DIRECT}"].env
+        one.planned = replace(one.planned, env=engines[f"{one.label}/{TIR}"].env)
     return engines
 
 

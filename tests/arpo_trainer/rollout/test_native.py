@@ -6,20 +6,30 @@ template itself, and read back.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib.resources
+import json
 import pickle
 import re
 import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from trl.chat_template_utils import add_response_schema, is_chat_template_prefix_preserving, supports_tool_calling
 
+from arpo_env import ToolEnv
 from arpo_env.protocols import make_protocol
+from arpo_env.protocols.chat_template import Native
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
+from arpo_trainer.backends.base import Generation, Request
+from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.native import ModelCalls, NoNativeCalls, protocol_for
 from arpo_trainer.rollout.rendering import Renderer
+from arpo_trainer.run.arguments import SFTArguments
+from arpo_trainer.run.sft_run import prepare
 from tests.arpo_env.protocols.schemas import ALL
 from tests.arpo_trainer.rollout.test_rendering import HOSTILE, small_tokenizer
 
@@ -360,3 +370,71 @@ def test_a_tokenizer_without_an_end_token_is_refused() -> None:
     tokenizer.chat_template, tokenizer.eos_token = tokenizer_of("qwen3").chat_template, None
     with pytest.raises(NoNativeCalls, match=r"no end token.*tokenizer.eos_token.*arpo-tags"):
         Renderer(tokenizer, make_protocol("native"))
+
+
+class _Model:
+    """Calls tools in its first turn and answers in the second, in the tokens of its family."""
+
+    wants_messages = False
+
+    def __init__(self, *turns: str) -> None:
+        self.turns, self.renderer, self.prompts = turns, None, []
+
+    async def begin(self) -> None: ...
+
+    async def end(self) -> None: ...
+
+    async def generate(self, request: Request, on_window: Any = None) -> Generation:
+        number = len(self.prompts)
+        self.prompts.append(list(request.ids))
+        ids = self.renderer.turn_ids(self.turns[number], number == 0, ended=True)
+        return Generation(ids, [-0.1] * len(ids), [0.1] * len(ids), "eos")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_episode_is_one_row_of_ids(form: str) -> None:
+    def double(number: int) -> str:
+        """Double a number.
+
+        Args:
+            number: to double.
+        """
+        return f"{2 * number}<|im_end|><|call|>"
+
+    calls = [("double", {"number": number}) for number in ((3, 4) if protocol_of(form)._several else (3,))]
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[double], protocol="native")
+    called = thought(form, "Hm.") + protocol_of(form).write_calls("", calls)
+    model = _Model(called, thought(form, "Hm.") + answer(form, "\\boxed{1}"))
+    settings = RolloutSettings(algorithm="grpo", num_generations=1)
+    engine = Engine(model, tokenizer_of(form), env, settings)
+    model.renderer = engine.renderer
+    [tree] = asyncio.run(engine.rollout([env.tasks.task(0)]))
+    [played] = tree.trajectories
+    assert (played.outcome, played.answer) == ("answered", "1")
+    first, result, last = tree.path(0)
+    text = engine.tokenizer.decode(result.ids)
+    assert [text.count(str(2 * call[1]["number"])) for call in calls] == [1] * len(calls)
+    assert model.prompts[1] == [*model.prompts[0], *first.ids, *result.ids]
+    assert last.ids[-1] == engine.tokenizer.convert_tokens_to_ids(protocol_of(form).answer_end)
+    # whoever plays the environment itself reads the canonical form
+    assert type(env.protocol) is Native
+
+
+def test_traces_are_rewritten_as_the_model_writes_them(tmp_path: Path) -> None:
+    call = '<tool_call>\n{"name": "python", "arguments": {"code": "1 + 1"}}\n</tool_call>'
+    turns = [
+        ("user", "1 + 1?"),
+        ("assistant", f"<think>Hm.</think>\n{call}"),
+        ("tool", "2"),
+        ("assistant", "\\boxed{2}"),
+    ]
+    row = {"messages": [{"role": role, "content": text} for role, text in turns]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    run = SFTArguments(data=str(path), protocol="native", chat_template_kwargs={"enable_thinking": True})
+    data, [example] = prepare(run, SimpleNamespace(max_length=None), tokenizer_of("qwen3_5_think"))
+    learnt = [number for number, label in zip(example["input_ids"], example["labels"], strict=True) if label >= 0]
+    text = tokenizer_of("qwen3_5_think").decode(learnt)
+    assert text.startswith("Hm.</think>\n<tool_call>\n<function=python>\n<parameter=code>\n1 + 1\n</parameter>")
+    assert text.endswith("</tool_call><|im_end|>\\boxed{2}<|im_end|>")
+    assert data.traces[0].protocol == "native"
