@@ -17,6 +17,7 @@ from typing import Any
 from arpo_env.episode import FOLD
 from arpo_env.memory_folding import fold_schema
 from arpo_env.protocols import make_protocol
+from arpo_env.protocols.chat_template import Native
 from arpo_env.protocols.protocol import (
     Answer,
     Malformed,
@@ -317,17 +318,30 @@ def _calls_apart(calls: Sequence[tuple[str, Any]], tools: Sequence[JsonSchema]) 
 # have the same calls or the same answer; otherwise the row is dropped.
 
 
+def _of_model(protocol: Protocol) -> bool:
+    """Return whether the protocol is "native" for a model whose tokenizer is known."""
+    return isinstance(protocol, Native) and type(protocol) is not Native
+
+
 def rewritten(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> Trace:
     """Return a checked trace whose turns are texts in a protocol.
 
     Turns that are in it already stay as they are, with their ids.
     """
-    # a "native" trace is one of the same family, which another name could not say
     source = protocol if trace.protocol in ("", protocol.name) else make_protocol(trace.protocol)
-    turns = checked_turns(trace, source, tools)
+    try:
+        # marks such as <tool_call> do not tell the form of Hermes from that of the model's own family
+        source = protocol if trace.protocol in _HERMES and _of_model(protocol) else source
+        turns = checked_turns(trace, source, tools)
+    except DroppedRow:
+        if source is not protocol or trace.protocol in ("", protocol.name):
+            raise
+        source = make_protocol(trace.protocol)
+        turns = checked_turns(trace, source, tools)
     # all protocols with tags have the same ones, but for the stream
     tags = not (source.native or protocol.native) and (source.name == _STREAM) == (protocol.name == _STREAM)
-    same = trace.protocol in ("", protocol.name) or tags or {trace.protocol, protocol.name} <= _HERMES
+    hermes = {trace.protocol, protocol.name} <= _HERMES and not _of_model(protocol)
+    same = source is protocol or trace.protocol == protocol.name or tags or hermes
     if same and not any(isinstance(turn, CheckedTurn) and turn.apart for turn in turns):
         return replace(trace, protocol=protocol.name)
     written: list[Turn] = []
@@ -364,7 +378,7 @@ def _joined(lead: str, content: str) -> str:
 
 def _native_calls(lead: str, action: ToolCalls, protocol: Any, tools: Sequence[JsonSchema]) -> str:
     lead = lead.rstrip()
-    if protocol.name not in _HERMES:
+    if protocol.name not in _HERMES or _of_model(protocol):
         text: str = protocol.write_calls(lead, [(call.name, call.arguments) for call in action.calls])
         return text
     # with the line breaks of the chat templates of Qwen and Hermes, which the models know

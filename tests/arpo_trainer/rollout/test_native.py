@@ -438,3 +438,10 @@ def test_traces_are_rewritten_as_the_model_writes_them(tmp_path: Path) -> None:
     assert text.startswith("Hm.</think>\n<tool_call>\n<function=python>\n<parameter=code>\n1 + 1\n</parameter>")
     assert text.endswith("</tool_call><|im_end|>\\boxed{2}<|im_end|>")
     assert data.traces[0].protocol == "native"
+    # and those that it wrote itself stay as they are
+    turns[1] = ("assistant", data.traces[0].turns[0].text)
+    row = {"messages": [{"role": role, "content": text} for role, text in turns]}
+    path.write_text(json.dumps(row) + "\n")
+    again, [same] = prepare(run, SimpleNamespace(max_length=None), tokenizer_of("qwen3_5_think"))
+    assert same == example
+    assert again.traces[0].turns[0].text == data.traces[0].turns[0].text
