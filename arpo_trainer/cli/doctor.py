@@ -358,7 +358,7 @@ def _protocol(tokenizer: Any, ends: set[int]) -> Iterator[Finding]:
         return
     yield Finding("family", True, calls.family)
     number = tokenizer.convert_tokens_to_ids(calls.end)
-    detail = f"native: the model's own tool calls, which {calls.end} ends"
+    detail = f"native, if it is chosen: the model's own tool calls, which {calls.end} ends"
     if number in ends:
         yield Finding("protocol", True, detail)
     else:

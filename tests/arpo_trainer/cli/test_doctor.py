@@ -143,7 +143,11 @@ def test_what_a_model_will_get(name: str, model: Path, capsys: pytest.CaptureFix
     [
         (
             "qwen3_5_think",
-            (r"ok   prefix ", r"ok   family +qwen3_5\n", r"ok   protocol +native: .* which <\|im_end\|> ends\n"),
+            (
+                r"ok   prefix ",
+                r"ok   family +qwen3_5\n",
+                r"ok   protocol +native, if it is chosen: .* which\s+<\|im_end\|> ends\n",
+            ),
         ),
         ("qwen3", (r"--   prefix +the template writes earlier turns again", r"ok   family +qwen3\n")),
         ("phi3", (r"ok   protocol +arpo-tags; not native, since the chat template of .* does not show calls",)),
