@@ -48,7 +48,7 @@ sandbox: setup
 	@scripts/sandbox.sh
 
 model: setup
-	@$(PY) -m arpo_trainer.demo_model
+	@$(VENV)/bin/arpo models get smollm2-135m
 
 demo: setup
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line sandbox model

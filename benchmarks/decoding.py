@@ -40,11 +40,11 @@ def measure(rows: int, tokens: int) -> dict[str, float]:
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    from arpo_trainer.demo_model import ensure_model
+    from arpo_trainer.models import get_model
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    tokenizer = AutoTokenizer.from_pretrained(ensure_model())
+    tokenizer = AutoTokenizer.from_pretrained(get_model())
     sizes: dict[str, Any] = {
         "hidden_size": 32,
         "intermediate_size": 64,

@@ -127,7 +127,7 @@ def play_arpo(tasks: int, url: str, folder: Path) -> list[float]:
     from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
 
     settings = EvalSettings(("arpo/Arithmetic-v0",), OPTIONS, tasks=tasks, concurrency=AT_ONCE)
-    model = EvalModel("stub", "endpoint", "smollm2-135m-instruct", (url,), "stub")
+    model = EvalModel("stub", "endpoint", "smollm2-135m", (url,), "stub")
     found = run_evaluation(settings, [model], folder / "run")
     return [row.episodes[0].reward or 0.0 for row in found.rows]
 

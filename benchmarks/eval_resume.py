@@ -68,14 +68,14 @@ def without_weights(model: Path, folder: Path) -> None:
 
 def measure(env: list[str], given: argparse.Namespace) -> dict[str, Any]:
     """Play, kill, resume and replay one environment."""
-    from arpo_trainer.demo_model import ensure_model
     from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
+    from arpo_trainer.models import get_model
 
     with tempfile.TemporaryDirectory() as scratch:
         place, total = Path(scratch), given.tasks * given.samples
         # recorded under the path of the model, so the replay has to name the same one
         model = place / "SmolLM2-135M-Instruct"
-        model.symlink_to(ensure_model())
+        model.symlink_to(get_model())
         began = time.perf_counter()
         for share in (0.1, 0.33, 0.67):
             broken = command(env, place / "broken", str(model), given, "--resume")
@@ -86,7 +86,7 @@ def measure(env: list[str], given: argparse.Namespace) -> dict[str, Any]:
         played = time.perf_counter() - began
         keys = collections.Counter(row.key for row in rows_of(place / "broken" / "episodes.jsonl"))
         model.unlink()
-        without_weights(ensure_model(), model)
+        without_weights(get_model(), model)
         replay = command(env, place / "whole", str(model), given, "--cache-mode", "replay")
         began = time.perf_counter()
         subprocess.run([*without_network(), *replay], check=True, stdout=subprocess.DEVNULL)

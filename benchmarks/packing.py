@@ -213,9 +213,9 @@ def read_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = read_arguments()
     if arguments.model is None:
-        from arpo_trainer.demo_model import ensure_model
+        from arpo_trainer.models import get_model
 
-        arguments.model = str(ensure_model())
+        arguments.model = str(get_model())
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     settings = {name: getattr(arguments, name) for name in ("model", "rounds", "threads", "device", "checkpointing")}
     settings["dtype"] = arguments.dtype or ("bfloat16" if arguments.device == "cuda" else "float32")

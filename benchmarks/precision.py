@@ -30,7 +30,7 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 
 from arpo_trainer.backends import kv_cache
 from arpo_trainer.backends.kv_cache import accept_single_queries
-from arpo_trainer.demo_model import ensure_model
+from arpo_trainer.models import get_model
 from arpo_trainer.run.sft_run import cold_start
 from arpo_trainer.sft.trace_data import IGNORED
 from arpo_trainer.training.recorder import versions
@@ -42,7 +42,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def load() -> Any:
-    return AutoModelForCausalLM.from_pretrained(ensure_model(), dtype=torch.float32)
+    return AutoModelForCausalLM.from_pretrained(get_model(), dtype=torch.float32)
 
 
 @contextlib.contextmanager

@@ -201,7 +201,7 @@ def calls(recipe: str, tasks: int, roots: Sequence[tuple[int, int]]) -> dict[str
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from arpo_trainer.demo_model import resolve_model
+    from arpo_trainer.models import resolve_model
     from arpo_trainer.run.arguments import idle_threads, split_settings
     from arpo_trainer.run.dry_run import RunEnvironments
     from arpo_trainer.run.recipes import read_settings

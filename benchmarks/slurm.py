@@ -228,7 +228,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=48)
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0.2, help="that each answer of the scripted model takes")
-    parser.add_argument("--model", default="smollm2-135m-instruct", help="the tokenizer")
+    parser.add_argument("--model", default="smollm2-135m", help="the tokenizer")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
     os.chdir(folder)

@@ -41,7 +41,7 @@ import torch
 
 import arpo_env
 from arpo_env import ToolEnv
-from arpo_trainer.demo_model import ensure_model
+from arpo_trainer.models import get_model
 from arpo_trainer.training.recorder import versions
 from envs_registry import Task
 from sandbox.images.profiles import cache_directory
@@ -262,7 +262,7 @@ def main() -> None:
             "gradient_accumulation_steps": 1,
         }
     os.environ["OMP_NUM_THREADS"] = "1"
-    base = ensure_model()
+    base = get_model()
     facts = {"rounds": arguments.rounds, "size": size, "threads": 1, "cores": os.cpu_count(), "versions": versions()}
     for case in arguments.cases:
         folder = base if CASES[case] is None else ensure_taught(base)

@@ -37,7 +37,7 @@ from vllm.v1.outputs import LogprobsLists
 
 from arpo_trainer.backends.base import EntropyWindow, Request
 from arpo_trainer.backends.vllm_engine import VLLMEngineBackend, _EngineRequest
-from arpo_trainer.demo_model import ensure_model
+from arpo_trainer.models import get_model
 
 RESULTS = Path(__file__).parent / "results" / "vllm_engine.json"
 PROMPT, STOP = [5] * 50, ("</search>", "</python>", "</answer>")
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    tokenizer = AutoTokenizer.from_pretrained(ensure_model())
+    tokenizer = AutoTokenizer.from_pretrained(get_model())
     plain = [n for n in range(100, 45000) if (text := tokenizer.decode([n])).isascii() and text.strip()]
     readings: dict[str, list[float]] = {"TRL": [], "objects": [], "arrays": []}
     for _ in range(arguments.rounds):

@@ -11,7 +11,7 @@ from arpo_trainer.evaluation import EvalModel, EvalSettings, results, run_evalua
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--url", default="https://api.openai.com/v1")
 parser.add_argument("--name", default="gpt-4.1-mini", help="of the model at the endpoint")
-parser.add_argument("--tokenizer", default="smollm2-135m-instruct", help="measures texts; any one will do")
+parser.add_argument("--tokenizer", default="smollm2-135m", help="measures texts; any one will do")
 parser.add_argument("--tasks", type=int, default=20)
 parser.add_argument("--samples", type=int, default=1)
 parser.add_argument("--output", default="evals/endpoint")

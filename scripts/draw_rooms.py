@@ -35,7 +35,7 @@ FLOORS: dict[str, list[str]] = {
         "backends",
         "algorithms packing",
         "tree",
-        "demo_model make_env",
+        "models make_env",
         "validation folder_lock optional_dependencies statistics",
     ],
     "arpo_env": [

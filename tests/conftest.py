@@ -114,10 +114,10 @@ def env(isolation: str) -> Any:
 @pytest.fixture(scope="session")
 def model_folder() -> Path:
     """SmolLM2-135M-Instruct as a Hugging Face folder; fetched on first use."""
-    from arpo_trainer.demo_model import ensure_model
+    from arpo_trainer.models import get_model
 
     try:
-        return ensure_model()
+        return get_model()
     except RuntimeError as error:
         pytest.skip(str(error))
 

@@ -23,7 +23,6 @@ from packaging.requirements import Requirement
 
 from arpo_env.adapters import load_peer
 from arpo_trainer.cli.arpo_command import app
-from arpo_trainer.demo_model import ensure_model
 from arpo_trainer.optional_dependencies import EXTRAS, naming_extras, require
 from arpo_trainer.run.arguments import RunArguments
 from envs_registry.install_line import install_line
@@ -91,7 +90,7 @@ LINES: dict[str, tuple[str, dict[str, str]]] = {  # what is said where it fails,
     ),
     "play": ("play arpo/MultiHop-v0", {}),
     "play, pages": (f"play arpo/HotpotQA-v0 --env-set data={ROWS} search={CORPUS} pages=passages", {"base": "search"}),
-    "play, a model": ("play arpo/MultiHop-v0 --model smollm2-135m-instruct", {"*": "train"}),
+    "play, a model": ("play arpo/MultiHop-v0 --model smollm2-135m", {"*": "train"}),
     "rollout": (f"rollout arpo/MultiHop-v0 --model x/y --output {RUN}2", {"*": "train"}),
     "rollout, a server": (
         f"rollout arpo/MultiHop-v0 --model x/y --output {RUN}2 --endpoint http://h/v1 --endpoint-model m",
@@ -115,6 +114,8 @@ LINES: dict[str, tuple[str, dict[str, str]]] = {  # what is said where it fails,
     "export": (f"export {RUN} --output {RUN}3", {"*": "train"}),
     "report": (f"report {RUN}", {}),
     "doctor": ("doctor", {"*": "LACK Docker"}),
+    "models list": ("models list", {}),
+    "models get": ("models get mine", {"*": "must be one of"}),
     "view": ("view", {}),
     "view timeline": (f"view timeline {RUN}", {}),
     "view, a run": (f"view {EVALUATION}", {}),
@@ -137,6 +138,9 @@ LINES: dict[str, tuple[str, dict[str, str]]] = {  # what is said where it fails,
 }
 COMMANDS = {name: (line.split(), said) for name, (line, said) in LINES.items()}
 WHERE_NO_SANDBOX = ("doctor", "sandbox check")  # elsewhere there is no fault to name
+GET_MODEL = """import dataclasses
+from arpo_trainer.models import MODELS, get_model
+get_model(dataclasses.replace(MODELS["smollm2-135m"], hub_id="nobody/not-in-the-cache"))"""
 CODE: dict[str, tuple[str, dict[str, str]]] = {
     "the hub": (
         "from envs_registry import load_source; load_source('gsm8k')",
@@ -152,10 +156,7 @@ CODE: dict[str, tuple[str, dict[str, str]]] = {
         "import arpo_env, gymnasium as g; g.make('arpo/MultiHop-v0', tools=['read_file']).unwrapped.check()",
         {"*": "files"},
     ),
-    "the demo model": (
-        "from arpo_trainer.demo_model import *; ensure_model(Path('/nonexistent/x'))",
-        {"*": "train"},
-    ),
+    "a model without the hub": (GET_MODEL, {"*": "train"}),
 }
 
 
@@ -237,7 +238,7 @@ def test_what_lacks_an_extra_names_it_and_the_rest_works(environment: str, name:
 
 @pytest.mark.parametrize(
     ("extra", "use"),
-    [("lora", lambda: RunArguments(lora_rank=8)), ("demo", lambda: ensure_model(Path("/nonexistent/x")))],
+    [("lora", lambda: RunArguments(lora_rank=8)), ("demo", lambda: exec(GET_MODEL))],
 )
 def test_training_names_the_extra_that_it_lacks(extra: str, use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, find = set(EXTRAS[extra].values()), importlib.util.find_spec
@@ -251,7 +252,7 @@ def test_every_command_is_among_the_cases() -> None:
     assert {"--version", "view", *leaves(app)} <= tried
 
 
-NESTED = ("data", "eval", "view", "cache", "search", "sandbox", "serve")
+NESTED = ("data", "models", "eval", "view", "cache", "search", "sandbox", "serve")
 
 
 def leaves(command: Any, above: tuple[str, ...] = ()) -> list[str]:

@@ -20,6 +20,7 @@ app = new_app(
 )
 _COMMANDS = (
     ("doctor", "doctor:doctor", "show what this machine has and lacks, or what a model will get"),
+    ("models", "model_commands:models", "list the models that need no hub, or download one"),
     ("data", "task_commands:data", "show or export the tasks of environments, or count what two share"),
     ("play", "task_commands:play", "play an episode in the terminal, by hand or with a model"),
     ("rollout", "play_commands:rollout", "play tasks as trees, record them, and print a summary"),

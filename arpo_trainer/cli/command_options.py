@@ -152,7 +152,7 @@ class ModelOptions:
     """The options that name models.
 
     Attributes:
-        model: folders or hub ids; an output folder of training: its checkpoints; of a served model only the tokenizer
+        model: folders, hub ids or names of `arpo models`; an output folder: its checkpoints; served: for the tokenizer
         vllm: generate with vLLM in this process
         vllm_server: generate on vLLM servers at these addresses
         endpoint: generate on an OpenAI-compatible endpoint at this address; with --env-set protocol=native its model

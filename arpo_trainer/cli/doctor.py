@@ -119,11 +119,17 @@ def _sandbox() -> Iterator[Finding]:
 
 
 def _model() -> Iterator[Finding]:
-    from arpo_trainer.demo_model import demo_model_folder, has_demo_model
+    from arpo_trainer.models import DEMO_MODEL, MODELS
 
-    folder, there = demo_model_folder(), has_demo_model()
-    cure = "python -m arpo_trainer.demo_model  (98 MB)"
-    yield Finding("demo model", there, str(folder) if there else "not downloaded yet", cure, needed=False)
+    there, wrong = [], []
+    for model in MODELS.values():
+        try:
+            there += [model.name] if model.is_here() else []
+        except FileExistsError as error:
+            wrong.append(str(error))
+    detail = ", ".join(there) or "none in the cache"
+    cure = f"arpo models get {DEMO_MODEL}  (98 MB; `arpo models` lists others)"
+    yield Finding("models", bool(there) and not wrong, "; ".join([detail, *wrong]), cure, needed=False)
 
 
 def _environments() -> Iterator[Finding]:
@@ -167,15 +173,13 @@ def examine_model(model: str) -> list[Finding]:
     """Say what a model would get, from its configuration and tokenizer alone.
 
     Args:
-        model: a folder, with weights or without, or a hub id.
+        model: a folder, with weights or without, a hub id, or a name of `arpo models`.
     """
-    from arpo_trainer.demo_model import DEMO_MODEL, has_demo_model, resolve_model
+    from arpo_trainer.models import resolve_model
 
-    if model == DEMO_MODEL and not has_demo_model():
-        return list(_model())
     folder = Path(model).expanduser()
     try:
-        path = resolve_model(str(folder) if folder.is_dir() else model)
+        path = resolve_model(str(folder) if folder.is_dir() else model, download=False)
     except (OSError, RuntimeError) as error:
         return [Finding("model", False, str(error), _other_folder(folder))]
     loaded, findings = _load(path)
@@ -419,7 +423,7 @@ def doctor(*, model: str | None = None) -> int:
     """Show what this machine has and lacks, and how to get it.
 
     Args:
-        model: say instead what a model will get: a folder, with weights or without, or a hub id
+        model: say instead what a model will get: a folder, with or without weights, a hub id, a name of `arpo models`
     """
     findings = examine_model(model) if model else examine()
     write_lines(findings)

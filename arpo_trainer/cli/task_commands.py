@@ -2,7 +2,7 @@
 
 arpo data show arpo/GAIA-v0 --env-set level=1
 arpo data export arpo/GSM8K-v0 --format verl --output train.parquet --env-set split=train
-arpo play arpo/Arithmetic-v0 --model smollm2-135m-instruct
+arpo play arpo/Arithmetic-v0 --model smollm2-135m
 arpo search index corpus.jsonl my-index
 arpo cache import run.sqlite search_cache.json
 arpo serve mcp arpo/Arithmetic-v0 --http --port 8001 --show-reward
@@ -145,7 +145,7 @@ def play(
 
     Args:
         env: environment id
-        model: the model that plays: a folder, a hub id, or smollm2-135m-instruct
+        model: the model that plays: a folder, a hub id, or a name of `arpo models`
         env_set: options of the environment
         template_set: arguments of the model's chat template
         seed: chooses the task
@@ -186,7 +186,7 @@ def play_with_model(env: ToolEnv, seed: int, model: str, template: dict[str, Any
 
     from arpo_env.event_loop import run
     from arpo_trainer.backends import transformers_backend
-    from arpo_trainer.demo_model import resolve_model
+    from arpo_trainer.models import resolve_model
     from arpo_trainer.rollout.engine import Engine
     from arpo_trainer.rollout.settings import RolloutSettings
 

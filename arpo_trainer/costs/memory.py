@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -328,14 +329,14 @@ def prompts_computed(args: ARPOConfig, packs: bool) -> int:
     return min(rows, (rows + group - 2) // group + 1)
 
 
-def _kept(shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, width: int) -> dict[str, int]:
+def _kept(shape: ModelShape, args: Any, layout: ProcessLayout, width: int) -> dict[str, int]:
     half = layout.deepspeed and (args.bf16 or args.fp16)  # DeepSpeed trains a 16-bit model and keeps a 32-bit copy
     weights = 2 if half else width
     learned = 4 if shape.adapted else weights  # PEFT keeps adapters in 32 bits
     # paged states go to main memory where the GPU is full
     paged = str(getattr(args.optim, "value", args.optim)).startswith("paged")
     moments = 0 if paged else _moments(args, 4 if half else learned)
-    frozen = shape.parameters if args.beta and not shape.adapted else 0
+    frozen = shape.parameters if getattr(args, "beta", 0) and not shape.adapted else 0
     parts = {
         "weights": shape.parameters * weights * layout.share("weights"),
         "weights of the reference model": frozen * weights * layout.share("weights"),
@@ -347,7 +348,59 @@ def _kept(shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, width: int
     return {name: round(size) for name, size in parts.items() if size}
 
 
-def _moments(args: ARPOConfig, width: int) -> float:
+def check_cpu_memory(shape: ModelShape, args: Any, dtype: str, has: int, layout: ProcessLayout | None = None) -> None:
+    """Compare what training surely takes on the CPU with the memory that is free, before weights are loaded.
+
+    Args:
+        shape: of the model.
+        args: settings of one of TRL's trainers.
+        dtype: of the loaded weights, if `model_init_kwargs` has none.
+        has: free bytes.
+        layout: of the processes; those of this machine share its memory.
+
+    Raises:
+        MemoryError: weights, gradients and optimizer states alone do not fit; the error names settings with which they
+            do.
+    """
+    layout = layout or ProcessLayout()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    asked = str((args.model_init_kwargs or {}).get("dtype", dtype)).removeprefix("torch.")
+    plain = shape.dtype if asked == "auto" else asked
+
+    # TRL's DPO has a reference always, as a second copy of the model or as its log-probabilities
+    computed = getattr(args, "precompute_ref_log_probs", None)
+    reference = 0 if computed else getattr(args, "beta", 0)
+
+    def parts(dtype: str = plain, adapted: bool = False, **settings: Any) -> dict[str, int]:
+        changed = SimpleNamespace(optim=args.optim, bf16=args.bf16, fp16=args.fp16, beta=reference)
+        vars(changed).update(settings)
+        # adapters are a small part of the weights
+        trained = replace(shape, trained=min(shape.trained, shape.parameters // 50)) if adapted else shape
+        return _kept(trained, changed, layout, 4 if dtype == "float32" else 2)
+
+    def total(**settings: Any) -> int:
+        return here * sum(parts(**settings).values())
+
+    if (needed := total()) <= has or shape.quantised:
+        return
+    ways: dict[str, dict[str, Any]] = {
+        "lora_rank=16": {"adapted": True},
+        "optim=adafactor": {"optim": "adafactor"},
+        "beta=0" if computed is None else "precompute_ref_log_probs=true": {"beta": 0},
+        "dtype=bfloat16": {"dtype": "bfloat16"},
+        "lora_rank=16 dtype=bfloat16": {"adapted": True, "dtype": "bfloat16"},
+    }
+    sizes = {way: total(**settings) for way, settings in ways.items()}
+    enough = ", ".join(f"{way} ({format_bytes(size)})" for way, size in sizes.items() if size <= has)
+    needs = ", ".join(f"{name} ({format_bytes(size)})" for name, size in parts().items())
+    raise MemoryError(
+        f"{needs} take {format_bytes(needed)}{f' in {here} processes' * (here > 1)}, and {format_bytes(has)} of memory "
+        f"are free. {f'With one of these it fits: {enough}' if enough else 'No setting lowers that enough'}; or take a "
+        "smaller model"
+    )
+
+
+def _moments(args: Any, width: int) -> float:
     """Return the bytes of optimizer state per trained parameter."""
     name = str(getattr(args.optim, "value", args.optim))
     # by the names of optimizers: Adam keeps two moments, Lion and RMSprop one

@@ -2,7 +2,7 @@
 
 from arpo_trainer.evaluation import EvalModel, EvalSettings, run_evaluation
 settings = EvalSettings(("arpo/GSM8K-v0",), tasks=100, samples=4)
-run = run_evaluation(settings, [EvalModel("smollm2", "transformers", "smollm2-135m-instruct")], "evals/gsm8k")
+run = run_evaluation(settings, [EvalModel("smollm2", "transformers", "smollm2-135m")], "evals/gsm8k")
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
 """Runs an evaluation from its settings into a folder: `run_evaluation`.
 
     settings = EvalSettings(("arpo/GSM8K-v0",), {"split": "test"}, tasks=100, samples=4)
-    run = run_evaluation(settings, [EvalModel("smollm2", "transformers", "smollm2-135m-instruct")], "evals/gsm8k")
+    run = run_evaluation(settings, [EvalModel("smollm2", "transformers", "smollm2-135m")], "evals/gsm8k")
     run.facts["status"], len(run.rows)
 
 A folder that already holds episodes is continued with `resume=True`: only what is missing is played.
@@ -28,7 +28,6 @@ from arpo_env.net import strip_credentials
 from arpo_env.search.search_backend import search_price
 from arpo_trainer.backends.base import Backend, GenerationError, ServerSetupError
 from arpo_trainer.costs.estimate import search_backend
-from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.evaluation import episode_store, eval_settings
 from arpo_trainer.evaluation.eval_metrics import usage_of, write_results
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
@@ -37,6 +36,7 @@ from arpo_trainer.evaluation.suites import SUITES, SuiteRow, suite
 from arpo_trainer.folder_lock import refuse_earlier
 from arpo_trainer.inference_tools import ChatHelper, InferenceSettings, InferenceTools, open_inference_tools
 from arpo_trainer.make_env import known_id, make_env
+from arpo_trainer.models import resolve_model
 from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob
 from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
 from arpo_trainer.report.run_data import read_facts, recorded, write_facts

@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from arpo_env.net import redact_urls, strip_credentials
 from arpo_trainer.backends.base import Backend
-from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.inference_tools import InferenceSettings
+from arpo_trainer.models import resolve_model
 from arpo_trainer.optional_dependencies import warn_of_vllm
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.validation import check_lowest, check_name, check_types, nearest_names
@@ -174,7 +174,7 @@ def _comparable(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 # The models of an evaluation: what each is, and how it is opened for generation.
 #
-#     EvalModel("smollm2", "transformers", "smollm2-135m-instruct")
+#     EvalModel("smollm2", "transformers", "smollm2-135m")
 #     EvalModel("qwen", "vllm-server", "Qwen/Qwen2.5-7B-Instruct", urls=("http://127.0.0.1:8000",))
 #     EvalModel("gpt", "endpoint", "Qwen/Qwen2.5-7B-Instruct", urls=("https://host/v1",), name="gpt-4.1-mini")
 #

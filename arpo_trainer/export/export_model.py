@@ -29,7 +29,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public by its documentation
 
 from arpo_env.net import redact_urls
-from arpo_trainer.demo_model import DEMO_MODEL, resolve_model
+from arpo_trainer.models import MODELS, resolve_model
 from arpo_trainer.report.run_data import lines_of
 from arpo_trainer.training.resume import broken, find_checkpoint
 from arpo_trainer.validation import check_name
@@ -270,7 +270,6 @@ def _tokenizer(found: CheckpointFiles, base: str | None) -> Any:
     return AutoTokenizer.from_pretrained(found.folder if own else resolve_model(base_of(found, base)))
 
 
-_DEMO_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _TAGS = ("reinforcement-learning", "agents", "tool-use", "arpo-gym")
 _SECRET = re.compile(
     r"token|key|passw|secret|url|host|port$|auth|credential|cookie|header|proxy|bearer|login", re.IGNORECASE
@@ -291,7 +290,7 @@ def make_card(
     """
     facts = found.facts()
     named = base or facts.get("model")
-    model = _DEMO_HUB if named == DEMO_MODEL else _hub_id(named)
+    model = MODELS[named].hub_id if named in MODELS else _hub_id(named)
     rows = _evaluations(found)
     algorithm = facts.get("algorithm") or facts.get("kind")
     data = ModelCardData(
@@ -409,6 +408,8 @@ def _hub_id(model: str | None) -> str | None:
 
 
 def _licence_of(model: str | None) -> str | None:
+    if model in MODELS:
+        return MODELS[model].licence
     card = Path(model).expanduser() / "README.md" if model else None
     if card is None or not card.is_file():
         return None

@@ -28,11 +28,11 @@ from trl import DPOConfig, DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
 from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Line
-from arpo_trainer.demo_model import check_model_folder, resolve_model
 from arpo_trainer.evaluation.episode_store import FACTS, ROWS, EvalRun, broken_causes
 from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings, load_tokenizer
 from arpo_trainer.make_env import known_id
+from arpo_trainer.models import check_model_folder, resolve_model
 from arpo_trainer.preference.pairs import (
     PairData,
     PairSettings,
@@ -287,6 +287,8 @@ def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = Fals
     # the processes of a launcher find the samples of the process that started them
     sampled = not run.pair_files and process_count() == 1 and samples.is_file() and samples.stat().st_size
     with kept.held(resume, *([SAMPLES] if sampled else [])):
+        if not sample_only:
+            kept.check_memory()
         pairs, kept.facts["data"] = _pairs(run, args, kept)
         if not pairs:
             return _without_pairs(run, kept)

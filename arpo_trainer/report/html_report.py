@@ -243,7 +243,7 @@ def _traces(path: Path) -> Path:
     if not path.is_dir():
         raise FileNotFoundError(
             f"no run folder and no traces file {str(path)!r}; give the output_dir of a run or its traces.jsonl, or "
-            "make one: arpo rollout arpo/Arithmetic-v0 --model smollm2-135m-instruct --output DIR"
+            "make one: arpo rollout arpo/Arithmetic-v0 --model smollm2-135m --output DIR"
         )
     if not (path / "traces.jsonl").is_file():
         raise FileNotFoundError(

@@ -25,8 +25,8 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig
 
 from arpo_env.protocols import make_protocol
-from arpo_trainer.demo_model import DEMO_MODEL, check_model_folder
 from arpo_trainer.make_env import known_id
+from arpo_trainer.models import DEMO_MODEL, check_model_folder
 from arpo_trainer.sft.trace_data import TraceSettings
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.devices import check_devices, lacks_bfloat16, process_count
@@ -46,7 +46,7 @@ class WeightArguments:
     """Settings of the model, of the trained weights and of the processes, which all commands that train have.
 
     Attributes:
-        model: a hub id, a folder, or "smollm2-135m-instruct" for the demo model, which needs no hub.
+        model: a hub id, a folder, or a name of `arpo models`, such as "smollm2-135m", which needs no hub.
         processes: number of processes that the settings are written for, one per GPU; 0 is any number. A run of
             `arpo train` with fewer processes logs a warning.
         dtype: type of the loaded weights: "float32", which small updates of all weights need (`bf16` sets the type of

@@ -27,9 +27,17 @@ import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
 from arpo_env.net import strip_credentials
 from arpo_trainer.costs.estimate import Costs, Line, cost_summary, estimate
-from arpo_trainer.costs.memory import SHARDINGS, MemoryNeeds, ModelShape, ProcessLayout, format_bytes, model_shape
-from arpo_trainer.demo_model import DEMO_MODEL, has_demo_model, resolve_model
+from arpo_trainer.costs.memory import (
+    SHARDINGS,
+    MemoryNeeds,
+    ModelShape,
+    ProcessLayout,
+    check_cpu_memory,
+    format_bytes,
+    model_shape,
+)
 from arpo_trainer.make_env import known_id, make_env
+from arpo_trainer.models import available_memory, resolve_model
 from arpo_trainer.rollout.engine import this_rank
 from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, check_limits
 from arpo_trainer.run.arguments import RunArguments, configure, lora_config
@@ -163,6 +171,11 @@ def plan_run(settings: dict[str, Any], processes: int | None = None, launch_conf
         # this machine's lack of a GPU decides for one process only; several, and vLLM, may be planned for another one
         on_cpu = bool(settings.get("use_cpu")) or (count == 1 and not args.use_vllm and not torch.cuda.is_available())
         costs = _estimate(run, args, environments, layout, on_cpu)
+        if on_cpu and costs.shape:
+            try:
+                check_cpu_memory(costs.shape, args, run.dtype, available_memory(), layout)
+            except MemoryError as error:
+                missing.append(f"memory: {error}")
         # training and evaluation may lack the same
         return PlannedRun(run, args, costs, list(dict.fromkeys(missing)))
 
@@ -182,6 +195,8 @@ def log_estimate(run: RunArguments, args: ARPOConfig, environments: RunEnvironme
     if costs.memory and torch.cuda.is_available() and not args.use_cpu:
         quantised = costs.shape is not None and costs.shape.quantised
         check_memory(costs.memory, args, torch.cuda.get_device_properties(args.device).total_memory, quantised)
+    elif costs.shape:
+        check_cpu_memory(costs.shape, args, run.dtype, available_memory(), layout)
     return costs.as_dict()
 
 
@@ -258,13 +273,11 @@ def published_size(env_id: str, options: dict[str, Any]) -> int | None:
 
 def _tokenizer_and_shape(run: RunArguments, args: ARPOConfig) -> tuple[Any, ModelShape | None, tuple[str, ...]]:
     """Return the model's tokenizer and shape, and notes on what was not available."""
-    if run.model == DEMO_MODEL and not has_demo_model():
-        return None, None, ("memory and exact prompts: the demo model is downloaded at its first use",)
     revision = (args.model_init_kwargs or {}).get("revision", "main")
     options = {"trust_remote_code": args.trust_remote_code, "revision": revision}
     tokenizer, shape, notes = None, None, []
     try:
-        path = resolve_model(run.model, revision)
+        path = resolve_model(run.model, revision, download=False)
     except FileNotFoundError as error:
         return None, None, (f"memory, disk and exact prompts: {error}",)
     try:

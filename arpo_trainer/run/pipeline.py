@@ -35,9 +35,9 @@ import yaml
 from arpo_trainer.algorithms.registry import get_algorithm
 from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Line, cost_rows
 from arpo_trainer.costs.memory import model_shape
-from arpo_trainer.demo_model import resolve_model
 from arpo_trainer.inference_tools import read_tools
 from arpo_trainer.make_env import make_env
+from arpo_trainer.models import resolve_model
 from arpo_trainer.report.run_data import read_facts, write_whole
 from arpo_trainer.run.dry_run import Placement, plan_run, published_size
 from arpo_trainer.run.recipes import read_section, read_settings
@@ -394,7 +394,7 @@ def _eval(settings: dict[str, Any], speed: ComputeSpeed, plan: Plan) -> Any:
     if not settings.get("model"):
         return rows, []
     try:
-        shape = model_shape(resolve_model(str(settings["model"])))
+        shape = model_shape(resolve_model(str(settings["model"]), download=False))
     except (OSError, ValueError) as error:
         return rows, [f"configuration of {settings['model']}, so hours are left out ({str(error).splitlines()[0]})"]
     return [*rows, *speed.rows(PASS * shape.active * answers * room, 1, not torch.cuda.is_available())], []

@@ -32,10 +32,10 @@ from arpo_env import ArpoTags, ToolEnv
 from arpo_env.episode import BYTES_A_TOKEN
 from arpo_env.protocols import make_protocol
 from arpo_trainer.costs.estimate import PASS_AND_BACK, ComputeSpeed, Line
-from arpo_trainer.costs.memory import ModelShape, model_shape
-from arpo_trainer.demo_model import resolve_model
+from arpo_trainer.costs.memory import ModelShape, check_cpu_memory, model_shape
 from arpo_trainer.folder_lock import only_writer, refuse_earlier
 from arpo_trainer.make_env import make_env
+from arpo_trainer.models import available_memory, resolve_model
 from arpo_trainer.report.run_data import recorded, write_facts, write_whole
 from arpo_trainer.rollout.engine import on_every_rank, rank_count, this_rank
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
@@ -96,6 +96,16 @@ class KeptRun:
         with only_writer(self.folder, this_rank() == 0):
             yield
 
+    def check_memory(self) -> None:
+        """Check that the weights can be trained on this machine, before they are loaded; the model is downloaded."""
+        if torch.cuda.is_available() and not self.args.use_cpu:
+            return
+        with self.args.main_process_first():
+            path = resolve_model(self.run.model)
+        with contextlib.suppress(OSError, ValueError):  # a shape that the estimate does not know
+            shape = model_shape(path, lora_config(self.run), self.args.trust_remote_code)
+            check_cpu_memory(shape, self.args, self.run.dtype, available_memory())
+
     def tokenizer(self) -> Any:
         """Return the tokenizer of the model, which the main process downloads first."""
         revision = (self.args.model_init_kwargs or {}).get("revision", "main")
@@ -144,6 +154,7 @@ def sft(settings: dict[str, Any]) -> Path:
     run, args = configure_sft(settings)
     kept = KeptRun("sft", run, args, settings)
     with kept.held(resume=False):
+        kept.check_memory()
         tokenizer = kept.tokenizer()
         with args.main_process_first():  # the main process downloads
             run.files()
@@ -212,11 +223,17 @@ def hours_of(
 ) -> tuple[list[Line], list[str]]:
     """Return the rows of hours and price, and what is missing for them."""
     try:
-        shape: ModelShape = model_shape(resolve_model(run.model), lora_config(run))
+        shape: ModelShape = model_shape(resolve_model(run.model, download=False), lora_config(run))
     except (OSError, ValueError) as error:
         return [], [f"configuration of {run.model}, so hours are left out ({str(error).splitlines()[0]})"]
     on_cpu = args.use_cpu or (not torch.cuda.is_available() and processes == 1)
-    return (speed or ComputeSpeed()).rows(per_parameter * shape.active, processes, on_cpu), []
+    missing = []
+    if on_cpu:
+        try:
+            check_cpu_memory(shape, args, run.dtype, available_memory())
+        except MemoryError as error:
+            missing.append(f"memory: {error}")
+    return (speed or ComputeSpeed()).rows(per_parameter * shape.active, processes, on_cpu), missing
 
 
 def sft_dry_run(
@@ -232,7 +249,8 @@ def sft_dry_run(
         return [("ROWS", "not known", "the data is not here")], [f"data: {error}"]
     missing: list[str] = []
     try:
-        tokenizer = AutoTokenizer.from_pretrained(resolve_model(run.model), trust_remote_code=args.trust_remote_code)
+        path = resolve_model(run.model, download=False)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=args.trust_remote_code)
         data, examples = prepare(run, args, tokenizer, play=False)
         tokens, learnt = sum(len(example["input_ids"]) for example in examples), learnt_tokens(examples)
     except OSError as error:

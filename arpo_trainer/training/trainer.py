@@ -29,7 +29,7 @@ from arpo_trainer.algorithms.credit import (
     weight_scale,
 )
 from arpo_trainer.algorithms.losses import shift_old_logps
-from arpo_trainer.demo_model import resolve_model
+from arpo_trainer.models import resolve_model
 from arpo_trainer.rollout.engine import Engine, gather, group_tasks
 from arpo_trainer.rollout.live_trajectory import check_limits
 from arpo_trainer.rollout.metrics import completion_metrics
@@ -55,7 +55,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
     """Trains a policy on a `ToolEnv` with ARPO, or with another algorithm of the table.
 
     Args:
-        model: as in `GRPOTrainer`: a hub id, a folder (str or Path), or a model; "smollm2-135m-instruct" is the demo's.
+        model: as in `GRPOTrainer`: a hub id, a folder (str or Path), or a model; names of `arpo models` need no hub.
         env: the environment to train on: a `ToolEnv`, an id such as "arpo/GSM8K-v0", or a function that makes one.
         reward_funcs: TRL reward functions; by default only the reward of the environment (`env_reward`).
         args: the settings; of TRL's `GRPOConfig` those are taken that differ from its defaults.

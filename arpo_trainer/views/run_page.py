@@ -23,9 +23,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
-from arpo_trainer.demo_model import DEMO_MODEL, demo_model_folder
 from arpo_trainer.evaluation import eval_metrics
 from arpo_trainer.evaluation.episode_store import TRACES, EpisodeEntry, EvalRun, UnitRow, load_eval_run
+from arpo_trainer.models import MODELS
 from arpo_trainer.report.html_report import clean_data, make_page, tree_data
 from arpo_trainer.report.run_data import write_whole
 from arpo_trainer.tree import RolloutTree
@@ -88,7 +88,7 @@ class TokenWidths:
 
 
 def _tokenizer_file(model: str | Path) -> Path | None:
-    folder = demo_model_folder() if model == DEMO_MODEL else Path(model)
+    folder = MODELS[str(model)].folder if str(model) in MODELS else Path(model)
     if (path := folder / _FILE).is_file():
         return path
     if importlib.util.find_spec("huggingface_hub") is None:

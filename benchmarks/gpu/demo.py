@@ -39,12 +39,12 @@ TINY = {
 
 def measure(tiny: bool) -> dict[str, Any]:
     """Train, and return accuracy before and after, seconds of a step, tokens a second."""
-    from arpo_trainer.demo_model import ensure_model
+    from arpo_trainer.models import get_model
     from sandbox import SandboxUnavailable, default_sandbox
 
     try:
         isolation = default_sandbox().isolation
-        ensure_model()
+        get_model()
     except (SandboxUnavailable, RuntimeError) as error:
         raise NotHereError(str(error)) from error
     with tempfile.TemporaryDirectory() as folder:

@@ -18,8 +18,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from arpo_env import ToolEnv
-from arpo_trainer.demo_model import DEMO_MODEL, resolve_model
 from arpo_trainer.make_env import make_env
+from arpo_trainer.models import DEMO_MODEL, resolve_model
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn
 from arpo_trainer.sft.trace_data import Example, tokenised

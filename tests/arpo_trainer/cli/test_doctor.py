@@ -244,7 +244,7 @@ def test_a_call_whose_end_ends_no_turn_is_a_fault(model: Path, capsys: pytest.Ca
 
 
 def test_a_hub_id_that_cannot_be_had_is_named(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arpo_trainer.demo_model.offline", lambda: "HF_HUB_OFFLINE is set")
+    monkeypatch.setattr("arpo_trainer.models.offline", lambda: "HF_HUB_OFFLINE is set")
     status, report = examined(Path("nobody/nothing"), capsys)
     assert status == 1
     assert re.search(r"LACK model +model 'nobody/nothing' is not in the cache", report)

@@ -85,7 +85,7 @@ def test_errors_name_the_cure_and_come_before_anything_is_written(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out"
-    assert main([*ENV, "--model", "smollm2-135m-instruct", *arguments, "--output", str(output)]) == 1
+    assert main([*ENV, "--model", "smollm2-135m", *arguments, "--output", str(output)]) == 1
     assert said in capsys.readouterr().err
     assert not output.exists()
 
@@ -108,5 +108,5 @@ def test_no_password_of_an_address_is_written_down(tmp_path: Path) -> None:
 
 def test_the_folder_of_a_training_run_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.json").write_text('{"name": "a training run"}', encoding="utf-8")
-    assert main([*ENV, "--model", "smollm2-135m-instruct", "--output", str(tmp_path)]) == 1
+    assert main([*ENV, "--model", "smollm2-135m", "--output", str(tmp_path)]) == 1
     assert "holds another run (run.json); give another folder with --output" in capsys.readouterr().err

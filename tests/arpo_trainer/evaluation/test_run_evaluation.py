@@ -246,7 +246,7 @@ def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
     [
         (["eval", "arpo/GSM8k-v0", "--model", "M", "--output", "X"], "arpo/GSM8K-v0"),
         (["eval", "resoning", "--model", "M", "--output", "X"], "reasoning"),
-        (["eval", "arpo/Arithmetic-v0", "--model", "smollm2-135m-instruct", "--output", "X"], "--tasks 100"),
+        (["eval", "arpo/Arithmetic-v0", "--model", "smollm2-135m", "--output", "X"], "--tasks 100"),
         (["eval", "arpo/Arithmetic-v0", "--output", "X"], "--model"),
         (["eval", "arpo/Arithmetic-v0", "--model", "M"], "--output"),
         (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--endpoint", "u"], "--endpoint-model"),

@@ -135,11 +135,11 @@ def play_for_ever() -> None:
     from transformers import AutoTokenizer
 
     from arpo_env.event_loop import run
-    from arpo_trainer.demo_model import ensure_model
+    from arpo_trainer.models import get_model
 
     global CALL
     CALL = "<think>c</think><python>import time; time.sleep(9)</python>"
     sandbox = Sandbox.open_sync("docker")
-    engine = engine_of(sandbox, AutoTokenizer.from_pretrained(ensure_model()))
+    engine = engine_of(sandbox, AutoTokenizer.from_pretrained(get_model()))
     threading.Timer(2.0, lambda: print("calls are made", flush=True)).start()  # noqa: T201
     run(engine.rollout([engine.env.tasks.task(0)]))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer import ARPOConfig
-from arpo_trainer.costs.memory import MemoryNeeds
+from arpo_trainer.costs.memory import MemoryNeeds, ModelShape, ProcessLayout, check_cpu_memory, memory
 from arpo_trainer.preference.dpo_run import configure_dpo
 from arpo_trainer.run.arguments import RunArguments, configure, configure_sft
 from arpo_trainer.run.dry_run import RunEnvironments, check_memory
@@ -158,6 +158,38 @@ def test_too_little_memory_is_named_with_the_setting_that_lowers_it(
     with pytest.raises(ValueError, match=refused) if refused else contextlib.nullcontext():
         check_memory(NEEDS, args, gib << 30)
     assert re.search(warned, caplog.text) if warned else not caplog.records
+
+
+# Qwen2.5-0.5B
+HALF_BILLION = ModelShape(494_032_768, 494_032_768, 14_912_384, 24, 896, 4864, 896, 128, 151_936, 14)
+
+
+@pytest.mark.parametrize(
+    ("gib", "settings", "refused"),
+    [
+        (7.4, {}, None),
+        (
+            7.3,
+            {},
+            r"optimizer \(3\.7 GiB\) take 7\.4 GiB, and 7\.3 GiB of memory are free.*fits: lora_rank=16 \(2\.0 GiB",
+        ),
+        (4, {}, r"fits: lora_rank=16 .*, optim=adafactor \(3\.7 GiB\), dtype=bfloat16 \(3\.7 GiB\), .*smaller model"),
+        (1.5, {}, r"fits: lora_rank=16 dtype=bfloat16 \(1\.0 GiB\); or"),
+        (0.5, {}, "No setting lowers that enough; or take a smaller model"),
+        (4, {"optim": "adafactor"}, None),
+        (4, {"model_init_kwargs": {"dtype": "bfloat16"}}, None),
+        (8, {"beta": 0.1}, r"weights of the reference model .*fits: lora_rank=16 .*, beta=0 \(7\.4 GiB"),
+    ],
+)
+def test_training_that_cannot_fit_into_the_cpus_memory_is_refused(
+    gib: float, settings: dict[str, Any], refused: str | None, tmp_path: Path
+) -> None:
+    args = ARPOConfig(str(tmp_path), use_cpu=True, **settings)
+    with pytest.raises(MemoryError, match=refused) if refused else contextlib.nullcontext():
+        check_cpu_memory(HALF_BILLION, args, "float32", int(gib * 2**30))
+    # what is refused is a part of the estimate of the whole
+    if refused is None and not settings:
+        assert memory(HALF_BILLION, args, ProcessLayout(), 1, 1).peak > 7.3 * 2**30
 
 
 @pytest.mark.parametrize(

