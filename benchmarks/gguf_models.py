@@ -105,7 +105,7 @@ def main() -> None:
                 join_parts(model, gguf)
             facts["models"][model.name] = measure(gguf, arguments.data, arguments.solutions)
         print(model.name, json.dumps(facts["models"][model.name], indent=2), flush=True)
-    RESULTS.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        RESULTS.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
