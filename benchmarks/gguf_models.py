@@ -42,13 +42,13 @@ def examples(tokenizer: Any, data: Path, count: int) -> list[tuple[list[int], li
 
 
 @torch.no_grad()
-def surprise(model: Any, rows: list[tuple[list[int], list[int]]]) -> list[float]:
-    """Return the mean negative log-probability of a solution's tokens, for each solution."""
-    means = []
+def surprise(model: Any, rows: list[tuple[list[int], list[int]]], *heads: Any) -> list[list[float]]:
+    """Return the mean negative log-probability of a solution's tokens, for each output embedding and solution."""
+    means: list[list[float]] = [[] for _ in heads]
     for prompt, solution in rows:
-        ids = torch.tensor([prompt + solution])
-        logits = model(ids, logits_to_keep=len(solution) + 1).logits[0, :-1].float()
-        means.append(torch.nn.functional.cross_entropy(logits, torch.tensor(solution)).item())
+        states = model.model(torch.tensor([prompt + solution])).last_hidden_state[0, len(prompt) - 1 : -1]
+        for found, head in zip(means, heads, strict=True):
+            found.append(torch.nn.functional.cross_entropy(states @ head.T, torch.tensor(solution)).item())
     return means
 
 
@@ -57,23 +57,25 @@ def measure(gguf: Path, data: Path, count: int) -> dict[str, Any]:
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     rows = examples(tokenizer, data, count)
     model = load_gguf(gguf, torch.float32)
-    first, last = model.get_input_embeddings(), model.get_output_embeddings()
-    read, written = first.weight, last.weight
+    read, written = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     apart = ((read - written).norm() / written.norm()).item()
-    found = {"both": surprise(model, rows)}
-    last.weight = read
-    found["the input's in both places"] = surprise(model, rows)
-    last.weight = written
+    both, of_input = surprise(model, rows, written, read)
     tie_to_output(model)
-    found["the output's in both places"] = surprise(model, rows)
+    (of_output,) = surprise(model, rows, written)
     for weight in model.parameters():
         weight.data = weight.data.bfloat16().float()
-    found["the output's, rounded to bfloat16"] = surprise(model, rows)
+    (rounded,) = surprise(model, rows, written)
+    found = {
+        "both": both,
+        "the input's in both places": of_input,
+        "the output's in both places": of_output,
+        "the output's, rounded to bfloat16": rounded,
+    }
     return {
         "solutions": len(rows),
         "tokens": sum(len(solution) for _, solution in rows),
         "relative difference of the embeddings": round(apart, 4),
-        "perplexity": {name: _perplexity(means, found["both"]) for name, means in found.items()},
+        "perplexity": {name: _perplexity(means, both) for name, means in found.items()},
     }
 
 
