@@ -195,8 +195,10 @@ def log_estimate(run: RunArguments, args: ARPOConfig, environments: RunEnvironme
     if costs.memory and torch.cuda.is_available() and not args.use_cpu:
         quantised = costs.shape is not None and costs.shape.quantised
         check_memory(costs.memory, args, torch.cuda.get_device_properties(args.device).total_memory, quantised)
-    elif costs.shape:
-        check_cpu_memory(costs.shape, args, run.dtype, available_memory(), layout)
+    elif costs.shape and costs.memory:
+        has = available_memory()
+        check_cpu_memory(costs.shape, args, run.dtype, has, layout)
+        _warn_of_peak(costs.memory, has, f"{format_bytes(has)} are free", "adapters (lora_rank)")
     return costs.as_dict()
 
 
@@ -214,17 +216,22 @@ def check_memory(needs: MemoryNeeds, args: ARPOConfig, has: int, quantised: bool
             f"weights and optimizer states take {format_bytes(fixed)} in each process, and its GPU has "
             f"{format_bytes(has)}{share}. Take {_SHARD}" + ", or less vllm_gpu_memory_utilization" * bool(vllm)
         )
-    parts = needs.kept | max(needs.training, needs.rollout, key=lambda parts: sum(parts.values()))
     # an engine that sleeps gives its share back for the update
-    if (peak := sum(parts.values())) > (has if args.vllm_enable_sleep_mode else beside):
+    left = has if args.vllm_enable_sleep_mode else beside
+    _warn_of_peak(needs, left, f"its GPU has {format_bytes(has)}{share}", _SHARD)
+
+
+def _warn_of_peak(needs: MemoryNeeds, has: int, said: str, last: str) -> None:
+    parts = needs.kept | max(needs.training, needs.rollout, key=lambda parts: sum(parts.values()))
+    if (peak := sum(parts.values())) > has:
         largest = sorted(parts, key=lambda name: -parts[name])[:3]
         logger.warning(
-            "an estimated %s of memory in each process, and its GPU has %s%s: it may run out of memory. Most is for "
+            "an estimated %s of memory in each process, and %s: it may run out of memory. Most is for "
             "%s. To lower it take less per_device_train_batch_size, max_rows or max_completion_length, "
             "gradient_checkpointing: true, or %s",
-            *(format_bytes(peak), format_bytes(has), share),
+            *(format_bytes(peak), said),
             ", ".join(f"{name} ({format_bytes(parts[name])})" for name in largest),
-            _SHARD,
+            last,
         )
 
 
