@@ -70,7 +70,7 @@ _CORRECTIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "glm4moe_template": {
         "tool_calls": {
-            "open_pattern": r"<tool_call>(?P<name>[^\s<]+)\n?",
+            "open_pattern": r"<tool_call>\s*+(?P<name>[^\s<]+)\n?",
             "content_args": {
                 "tag_pattern": r"<arg_key>(?P<key>[^<]+)</arg_key>\s*+<arg_value>(?P<value>.*?)</arg_value>",
                 "value_parser": _VALUE,
@@ -85,13 +85,19 @@ _CORRECTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "close_pattern": r"\}",
         }
     },
-    # the template writes the recipient before the channel, the model also behind it, with <|constrain|>; and it
-    # may say in the channel "commentary" what it is about to do
+    # the template writes the recipient before the channel "commentary", the model also behind it or the channel
+    # "analysis", with <|constrain|> or "code"; and it may say in "commentary" what it is about to do. What it writes
+    # behind its final message counts, too
     "gptoss_template": {
         "thinking": {"open": None, "open_pattern": r"<\|channel\|>(?:analysis|commentary)<\|message\|>"},
+        "content": {
+            "open": None,
+            "open_pattern": r"<\|channel\|>final\s*+(?:<\|constrain\|>[^<]*+)?<\|message\|>",
+            "close_pattern": r"(?:<\|return\|>|<\|end\|>)\s*",
+        },
         "tool_calls": {
-            "open_pattern": r"(?:<\|channel\|>(?:commentary|analysis)\s++)?to=functions\.(?P<name>[^\s<]++)\s*+"
-            r"(?:<\|channel\|>commentary\s*+)?(?:<\|constrain\|>)?(?:json\s*+)?<\|message\|>"
+            "open_pattern": r"(?:<\|channel\|>(?:commentary|analysis)\s++)?to=functions\.(?P<name>[^\s<]{1,99}+)\s*+"
+            r"(?:<\|channel\|>(?:commentary|analysis)\s*+)?(?:<\|constrain\|>\s*+)?(?:(?i:json|code)\s*+)?<\|message\|>"
         },
     },
     # one block holds Python calls, whose strings may contain every mark of TRL's pattern
@@ -263,7 +269,8 @@ class ModelCalls(Native):
         of_calls = (self._calls.open_re, self._calls.close_re, *_strings(self._calls.content_args))
         self._of_calls = self._in(*of_calls) - of_texts
         self._argument = regex.compile(self._calls.content_args.get("tag_pattern", "(?!)"), regex.DOTALL)
-        heads = {_leading(each) for each in of_calls[:2]}
+        # a model may leave out the first of two marks
+        heads = {_leading(each) for each in of_calls[:2]}.union(*(_TAG.findall(_source(each)) for each in of_calls))
         # a brace begins other things than calls, too
         marks = {word for word in self._of_calls | heads if len(word) > 3 and word[0] in "<["}
         self._mark = re.compile(_either(marks))
@@ -285,7 +292,7 @@ class ModelCalls(Native):
         self.end: str = end or self.tokenizer.eos_token
         content = self._spec.fields.get("content")
         closes = content.close_re if content else None
-        self.ends = self._in(closes) | {self.end, self.tokenizer.eos_token} | (self._tokens & ENDS)
+        self.ends = self._in(closes) - {self._close_mark} | {self.end, self.tokenizer.eos_token} | (self._tokens & ENDS)
         first = re.search(_either(self._in(closes)), _source(closes))
         self.answer_end: str = first[0] if first else self.tokenizer.eos_token
         # its sampled end closes the call, and `Renderer.turn_text` takes it away
@@ -401,14 +408,17 @@ class ModelCalls(Native):
             raise UnreadableCall("the turn holds half of a surrogate pair") from None
         regions = self._regions(text, tools)
         calls = [call for each in regions for call in each.calls]
-        visible, bare = "", "{" in _source(self._calls.open_re)
+        visible, bare = "", re.search(r"\{(?!\d)", _source(self._calls.open_re))
         for each in regions:
             if each.kind == "thought":
                 visible = ""
             elif each.kind == "text":
                 visible += each.text
-                if mark := self._mark.search(each.text):
-                    opened = mark[0] in self._opening_marks
+                mark = self._mark.search(each.text)
+                # a message of its own may hold what would be a call outside of it
+                inside = self._spec.implicit is None and self._calls.open_re.search(each.text, timeout=_SECONDS)
+                if mark or inside:
+                    opened = not mark or mark[0] in self._opening_marks
                     raise UnreadableCall(
                         "a call was opened that cannot be read; write it as you were shown"
                         if opened
@@ -491,8 +501,9 @@ class ModelCalls(Native):
         field, begin = self._calls, match.end()
         if field.content == "json" and not field.content_args:
             # the end of JSON is known, whatever marks stand in its strings
-            _, end = read_json(text, begin)
+            value, end = read_json(text, begin)
             close = field.close_re.match(text, end, timeout=_SECONDS)
+            source = text[match.start() : begin] + json.dumps(value)  # line breaks in strings become strict JSON
         else:
             end = self._arguments_end(text, begin) if field.content == "xml-inline" else begin
             close = field.close_re.search(text, end, timeout=_SECONDS)
@@ -500,6 +511,7 @@ class ModelCalls(Native):
             if field.content == "xml-inline" and rest not in ("", self._filler):
                 raise UnreadableCall(f"the arguments of the call end before {rest[:20]!r}; write each in its own tags")
             end = close.start() if close else len(text)
+            source = text[match.start() : end]
         if not close:
             raise UnreadableCall("the call was not closed; write its closing mark after the arguments")
         body = text[begin:end]
@@ -507,7 +519,7 @@ class ModelCalls(Native):
             raise UnreadableCall("the call has too many texts; write fewer")
         try:
             message = self.tokenizer.parse_response(
-                text[match.start() : end], schema=self._reader, prefix="", tools=list(tools) if tools else None
+                source, schema=self._reader, prefix="", tools=list(tools) if tools else None
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UnreadableCall("the arguments of the call cannot be read; write them as you were shown") from None
@@ -534,12 +546,15 @@ def _tool_calls(function: Any, tools: Sequence[JsonSchema] | None) -> list[ToolC
 
 _KEYS = ("name", "arguments")
 _THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)
-_BARE_CALL = re.compile(r'\s*+\{\s*+"(?:name|type|parameters)"')
-_BARE_HEAD = re.compile(r'\{\s*+"name":\s*+"[^"\n]++",\s*+"parameters":')
+_BARE_CALL = re.compile(r'\s*+\{\s*+"(?:name|type|function|parameters)"')
+_BARE_HEAD = re.compile(
+    r'\{\s*+(?:"type":\s*+"function",\s*+)?"(?:name|function)":\s*+"[^"\n]++",\s*+"(?:parameters|arguments)":'
+)
 _WORD = re.compile(r"<[^<>\s]{1,40}>")
+_TAG = re.compile(r"<\w+=")
 _SPACE = re.compile(r"\s*+")
 _PYTHON = re.compile(
-    r"""(?P<text>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")|(?P<word>True|False|None)\b|[^'"TFN]++|.""", re.DOTALL
+    r"""(?P<text>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")|(?<!\w)(?P<word>True|False|None)\b|[^'"TFN]++|.""", re.DOTALL
 )
 _PYTHON_CALL = re.compile(r"\s*+(\w+)\s*+\(\s*+")
 _PYTHON_KEY = re.compile(r"\s*+(\w+)\s*+=")

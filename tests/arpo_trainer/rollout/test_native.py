@@ -250,6 +250,7 @@ def test_hostile_turns_take_little_time(form: str) -> None:
         " <",
         "'",
         "<parameter=a>",
+        "to=functions.a",
         "\\",
     ]
     texts = [piece * (size // len(piece)) for piece in pieces]
@@ -261,6 +262,10 @@ def test_hostile_turns_take_little_time(form: str) -> None:
 
 
 HARMONY = '{"query": "a (b), c", "k": 2}'
+CODE = as_calls(("python", {"code": "1\n2"}))
+OPENED = Malformed("a call was opened that cannot be read; write it as you were shown")
+BARE = Malformed("a call cannot be read, or there is more than it; write its JSON object and nothing else")
+UNKNOWN_TOOL = Malformed("there is no tool 'isNone'; The tools are: search, python, add, now, mark")
 
 
 @pytest.mark.parametrize(
@@ -272,6 +277,9 @@ HARMONY = '{"query": "a (b), c", "k": 2}'
                 " to=functions.search<|channel|>commentary json<|message|>",
                 "<|channel|>commentary to=functions.search <|constrain|>json<|message|>",
                 "<|channel|>commentary to=functions.search<|message|>",
+                "<|channel|>analysis to=functions.search code<|message|>",
+                " to=functions.search<|channel|>analysis <|constrain|>JSON<|message|>",
+                "<|channel|>final<|message|>\\boxed{2}<|end|><|start|>assistant to=functions.search<|message|>",
             )
         ),
         (
@@ -283,6 +291,29 @@ HARMONY = '{"query": "a (b), c", "k": 2}'
             "gptoss",
             "The answer is 2.",
             Malformed("the text 'The answer is 2.' stands in no message; begin each with its channel"),
+        ),
+        ("gptoss", "<|channel|>final <|constrain|>json<|message|>[2]<|return|>", Answer("[2]", boxed=False)),
+        (
+            "gptoss",
+            f"<|channel|>final<|message|>to=functions.search<|message|>{HARMONY}",
+            OPENED,
+        ),
+        (
+            "gptoss",
+            "<|channel|>final<|message|>1<|end|><|start|>functions.search<|message|>\\boxed{3}",
+            Malformed("the text '<|start|>functions.s' stands in no message; begin each with its channel"),
+        ),
+        ("qwen3", '<tool_call>{"name": "python", "arguments": {"code": "1\n2"}}</tool_call>', CODE),
+        ("glm4moe", "<tool_call>\npython\n<arg_key>code</arg_key>\n<arg_value>1\n2</arg_value>\n</tool_call>", CODE),
+        *(
+            (family, "a</think><function=now>\n</function>\n\\boxed{2}", OPENED)
+            for family in ("qwen3_5_think", "nemotron_3_nano")
+        ),
+        ("lfm2_2_5", "<|tool_call_start|>[python(code='1\n2')]<|tool_call_end|>I wait.", CODE),
+        ("lfm2_2_5", "<|tool_call_start|>[isNone()]<|tool_call_end|>", UNKNOWN_TOOL),
+        *(
+            ("llama3_2", f'{lead}{{"{key}": "search", "{other}": {HARMONY}}}', BARE)
+            for lead, key, other in (("", "function", "parameters"), ("I look.\n", "name", "arguments"))
         ),
         ("llama3_1", f'{{"type": "function", "name": "search", "parameters": {HARMONY}}}', as_calls(SEARCH)),
         ("llama3_1", f'<|python_tag|>{{"name": "search", "parameters": {HARMONY}}}<|eom_id|>', as_calls(SEARCH)),
