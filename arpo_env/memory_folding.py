@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -226,8 +227,8 @@ def fold_schema(by_model: bool) -> JsonSchema:
 
 
 def mentions_fold(text: str) -> bool:
-    """Return whether a turn that cannot be read was meant as a fold: it has the tag or names the tool."""
-    return f"</{FOLD}>" in text or f'"{FOLD}"' in text
+    """Return whether a turn that cannot be read was meant as a fold: it has the tag or calls the tool, in any form."""
+    return re.search(rf'(?:</|>|["=.:[]){FOLD}\b', text) is not None
 
 
 def context_messages(opening: list[dict[str, str]], episode: Episode) -> list[dict[str, str]]:

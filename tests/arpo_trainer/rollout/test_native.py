@@ -21,6 +21,8 @@ import pytest
 from trl.chat_template_utils import add_response_schema, is_chat_template_prefix_preserving, supports_tool_calling
 
 from arpo_env import ToolEnv
+from arpo_env.episode import FOLD
+from arpo_env.memory_folding import mentions_fold
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.chat_template import Native
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
@@ -232,6 +234,12 @@ def test_ids_are_appended_as_the_template_writes_them(family: str) -> None:
         return
     assert rendered[: len(prompt)] == prompt
     assert renderer.parse_ids(turn, ALL) == as_calls(SEARCH)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_fold_that_cannot_be_read_is_seen(form: str) -> None:
+    assert mentions_fold(protocol_of(form).write_calls("", [(FOLD, {"focus": "x"})])[:-6])
+    assert not mentions_fold(f"I could call {FOLD}. {protocol_of(form).write_calls('', [SEARCH])}")
 
 
 @pytest.mark.parametrize("form", FORMS)
