@@ -353,12 +353,14 @@ class Played:
 
     def deciding(self, env_options: dict[str, Any], rollout: dict[str, Any]) -> dict[str, Any]:
         """Return options of environments, of rollouts and of the chat template, with those of the preset below them."""
-        if not self.preset:
-            return {"env_options": env_options, "rollout": rollout}
-        row = preset(self.preset)
-        env_options, rollout = apply(row, env_options, rollout)
-        template = dict(row.chat_template_kwargs)
-        return {"env_options": env_options, "rollout": rollout, "chat_template_kwargs": template}
+        template = rollout.pop(_TEMPLATE, {})
+        if not isinstance(template, dict):
+            raise ValueError(f"--set {_TEMPLATE}: give names and values, as in {_TEMPLATE}={{enable_thinking: false}}")
+        if self.preset:
+            row = preset(self.preset)
+            env_options, rollout = apply(row, env_options, rollout)
+            template = {**row.chat_template_kwargs, **template}
+        return {"env_options": env_options, "rollout": rollout, _TEMPLATE: template}
 
 
 @evaluate.default

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arpo_trainer.cli.play_commands import evaluate
+from arpo_trainer.cli.play_commands import Played, evaluate
 from tests.arpo_env.chat_server import chat_server, saying
 from tests.arpo_trainer.evaluation.made_rows import play
 
@@ -99,3 +99,10 @@ def test_wrong_options_of_score_name_the_cure(runs: tuple[Path, Path]) -> None:
         with pytest.raises(ValueError, match=message):
             act("score", runs[0], *options)
     assert not (runs[0] / "scores").exists()
+
+
+def test_arguments_of_the_chat_template_are_settings_of_an_evaluation() -> None:
+    given = Played().deciding({}, {"top_p": 1.0, "chat_template_kwargs": {"enable_thinking": False}})
+    assert given == {"env_options": {}, "rollout": {"top_p": 1.0}, "chat_template_kwargs": {"enable_thinking": False}}
+    with pytest.raises(ValueError, match="names and values, as in"):
+        Played().deciding({}, {"chat_template_kwargs": "enable_thinking"})
