@@ -111,7 +111,8 @@ _CORRECTIONS: dict[str, dict[str, dict[str, Any]]] = {
         }
     },
     "qwen3_template": {},
-    "gemma4_template": {},
+    # names of tools may have dots and dashes
+    "gemma4_template": {"tool_calls": {"open_pattern": r"<\|tool_call>call:(?P<name>[\w.-]++)"}},
 }
 
 
@@ -454,7 +455,8 @@ class ModelCalls(Native):
         opened = [field for field in self._spec.fields.values() if field.open_re is not None]
         found: dict[str, Any] = {}
         # some templates open a thought in the prompt
-        if self.opening and 0 <= (closed := text.find(self._close_mark)) < (text.find(self.opening) % (len(text) + 1)):
+        closed, thought = text.find(self._close_mark), text.find(self.opening) % (len(text) + 1)
+        if self.opening and 0 <= closed < thought and not self._spans(whole, closed, tools):
             position = closed + len(self._close_mark)
             yield _Region("thought", 0, position, text[:closed])
         while True:
@@ -483,6 +485,16 @@ class ModelCalls(Native):
                 yield _Region(kind, start, end, whole[match.end() : body], closed=close is not None)
             position = max(end, start + 1)
         yield from self._text(text[position:], position)
+
+    def _spans(self, text: str, position: int, tools: Sequence[JsonSchema] | None) -> bool:
+        """Return whether a position lies inside the first call, such as in a string of its arguments."""
+        match = self._calls.open_re.search(text, timeout=_SECONDS)
+        if not match or match.start() > position:
+            return False
+        try:
+            return self._one_call(text, match, tools)[0] > position
+        except UnreadableCall:
+            return False
 
     def _text(self, text: str, start: int) -> Iterator[_Region]:
         """Return the text outside of all marks, which a turn that consists of messages has none of."""
@@ -554,10 +566,11 @@ _WORD = re.compile(r"<[^<>\s]{1,40}>")
 _TAG = re.compile(r"<\w+=")
 _SPACE = re.compile(r"\s*+")
 _PYTHON = re.compile(
-    r"""(?P<text>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")|(?<!\w)(?P<word>True|False|None)\b|[^'"TFN]++|.""", re.DOTALL
+    r"""(?P<text>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")|(?<![\w.-])(?P<word>True|False|None)\b|[^'"TFN]++|.""",
+    re.DOTALL,
 )
-_PYTHON_CALL = re.compile(r"\s*+(\w+)\s*+\(\s*+")
-_PYTHON_KEY = re.compile(r"\s*+(\w+)\s*+=")
+_PYTHON_CALL = re.compile(r"\s*+([\w.-]++)\s*+\(\s*+")
+_PYTHON_KEY = re.compile(r"\s*+([\w.-]++)\s*+=")
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
 

@@ -7,6 +7,7 @@ template itself, and read back.
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import importlib.resources
 import json
@@ -234,6 +235,14 @@ def test_ids_are_appended_as_the_template_writes_them(family: str) -> None:
         return
     assert rendered[: len(prompt)] == prompt
     assert renderer.parse_ids(turn, ALL) == as_calls(SEARCH)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_names_may_have_dots_and_dashes_and_texts_the_mark_of_a_thought(form: str) -> None:
+    tool = copy.deepcopy(ALL[0])
+    tool["function"]["name"] = "web.search-2"
+    call = ("web.search-2", {"query": "x </think> y"})
+    assert protocol_of(form).parse(turn_of(form, call), [*ALL, tool]) == as_calls(call)
 
 
 @pytest.mark.parametrize("form", FORMS)
