@@ -236,7 +236,10 @@ class ModelCalls(Native):
 
     def _fits(self, template: dict[str, Any]) -> bool:
         """Take over a response template; return whether it reads what the chat template writes."""
-        self._load(template)
+        try:
+            self._load(template)
+        except (ValueError, KeyError, TypeError, AttributeError):  # one of a tokenizer may be wrong
+            return False
         position = self._written.find(_SENTINEL)
         starts = [each.end() for each in self._spec.start_anchor_re.finditer(self._written) if each.end() < position]
         if not starts:
@@ -656,17 +659,27 @@ def _response_templates(tokenizer: Any) -> dict[str, dict[str, Any]]:
     from trl import chat_template_utils
 
     known = {name: getattr(chat_template_utils, name) for name in _CORRECTIONS}
+    families = {_family(name): _corrected(known[name], _CORRECTIONS[name]) for name in known}
     own = getattr(tokenizer, "response_template", None)
     if own is None:
         try:
-            own = chat_template_utils.add_response_schema(copy.copy(tokenizer)).response_template
+            told = chat_template_utils.add_response_schema(copy.copy(tokenizer)).response_template
         except ValueError:
             # an unknown text, such as that of a fine-tuned model, may still write calls in a known form
-            return {_family(name): _corrected(known[name], _CORRECTIONS[name]) for name in known}
-    if "tool_calls" not in own.get("fields", ()):
-        return {}
-    name = next((name for name, template in known.items() if template == own), None)
-    return {_family(name): _corrected(own, _CORRECTIONS[name])} if name else {"its own": own}
+            return families
+        return {_family(name): families[_family(name)] for name in known if known[name] == told}
+    fields = own.get("fields", {}) if isinstance(own, dict) else {}
+    if "tool_calls" not in fields:
+        return families
+    # those of Gemma 4 differ from TRL's in white space alone, and need the same corrections
+    name = next((name for name in known if _opens(known[name]["fields"]) == _opens(fields)), "")
+    mine = {_family(name): _corrected(own, _CORRECTIONS[name])} if name else {"its own": own}
+    return mine | {name: template for name, template in families.items() if name not in mine}
+
+
+def _opens(fields: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Any, ...]]:
+    """Return what each field begins with."""
+    return {name: (row.get("open"), row.get("open_pattern")) for name, row in fields.items()}
 
 
 def _family(name: str) -> str:

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from trl import chat_template_utils
 from trl.chat_template_utils import add_response_schema, is_chat_template_prefix_preserving, supports_tool_calling
 
 from arpo_env import ToolEnv
@@ -243,6 +244,11 @@ def test_names_may_have_dots_and_dashes_and_texts_the_mark_of_a_thought(form: st
     tool["function"]["name"] = "web.search-2"
     call = ("web.search-2", {"query": "x </think> y"})
     assert protocol_of(form).parse(turn_of(form, call), [*ALL, tool]) == as_calls(call)
+    tokenizer = copy.deepcopy(tokenizer_of(form))
+    tokenizer.response_template = copy.deepcopy(add_response_schema(copy.copy(tokenizer)).response_template)
+    for field in tokenizer.response_template["fields"].values():
+        field["close_pattern"] = field["close_pattern"].replace(r"\s*", "")
+    assert ModelCalls(tokenizer).parse(turn_of(form, call), [*ALL, tool]) == as_calls(call)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -387,6 +393,17 @@ def test_a_changed_template_that_writes_a_known_form_is_read() -> None:
     assert protocol.parse(turn_of("qwen3", SEARCH), ALL) == as_calls(SEARCH)
     assert pickle.loads(pickle.dumps(protocol)).parse(turn_of("qwen3", SEARCH), ALL) == as_calls(SEARCH)
     assert protocol_for(tokenizer) == "native"
+
+
+@pytest.mark.parametrize(
+    "own", [{}, "text", {"fields": {"content": {"close": "x"}}}, chat_template_utils.gptoss_template]
+)
+def test_a_response_template_that_reads_no_calls_is_not_used(own: Any) -> None:
+    tokenizer = copy.deepcopy(tokenizer_of("qwen3"))
+    tokenizer.response_template = own
+    protocol = Renderer(tokenizer, make_protocol("native")).protocol
+    assert isinstance(protocol, ModelCalls)
+    assert protocol.family == "qwen3"
 
 
 UNKNOWN = """{% for m in messages %}<|im_start|>{{ m.content }}{% if m.tool_calls %}{% for c in m.tool_calls %}
