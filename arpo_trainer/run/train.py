@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
-from arpo_trainer.models import resolve_model
+from arpo_trainer.models import MODELS, resolve_model
 from arpo_trainer.ray_rollouts.actor_group import check_address
 from arpo_trainer.rollout.engine import on_every_rank, share, this_rank
 from arpo_trainer.rollout.rendering import as_published
@@ -70,7 +70,8 @@ class TrainingRun:
         # what is downloaded or built once (data sets, the sandbox's image) is left to the main process
         with self.args.main_process_first():
             self.environments.check(self.args)
-            resolve_model(self.arguments.model, (self.args.model_init_kwargs or {}).get("revision", "main"))
+            if self.arguments.model in MODELS:
+                resolve_model(self.arguments.model)  # the estimate, too, reads it
             if self.args.ray_address:
                 check_address(self.args.ray_address)  # before a model is loaded
             # rollout workers have the sandboxes then, and say themselves what is missing

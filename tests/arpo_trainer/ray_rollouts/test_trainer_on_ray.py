@@ -45,7 +45,7 @@ def test_backends_travel_without_connections_and_trainer(monkeypatch: pytest.Mon
     asked = EndpointBackend("m", "http://c:3/v1", "key", tokenizer=tokenizer, extra={"n": 1})
     far = pickle.loads(pickle.dumps(asked))
     assert isinstance(far, EndpointBackend)
-    assert far._endpoint._headers == {"Authorization": "Bearer key"}
+    assert far._endpoint._key == "key"
     assert (far._endpoint._fields["model"], far._endpoint._extra) == ("m", {"n": 1})
 
 
@@ -98,6 +98,8 @@ class SlowWorkers:
 
 
 class NoBackend:
+    wants_messages = False
+
     def __init__(self) -> None:
         self.time, self.begun = Stopwatch(), 0
 
@@ -119,7 +121,13 @@ def test_the_trainer_goes_on_when_the_workers_have_begun() -> None:
 
 def test_a_rollout_that_cannot_begin_raises_its_error() -> None:
     env = world_env("short")
-    engine = RayEngine(cast(Any, object()), tiny_tokenizer(), env, RolloutSettings(), workers=cast(Any, SlowWorkers()))
+    engine = RayEngine(
+        cast(Any, SimpleNamespace(wants_messages=False)),
+        tiny_tokenizer(),
+        env,
+        RolloutSettings(),
+        workers=cast(Any, SlowWorkers()),
+    )
     groups = GroupsUnderWay(engine, [env.tasks.task(0)])  # it would not return if it waited for the weights
     with pytest.raises(AttributeError, match="time"):
         groups.own()
