@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arpo_trainer.algorithms.advantages import Rewards, group_advantages
-from arpo_trainer.tree import RolloutTree, Span
+from arpo_trainer.tree import RolloutTree
 from arpo_trainer.validation import look_up
 
 State = int | None
@@ -378,32 +378,42 @@ def action_advantages(
     return rows
 
 
-def call_marks(tree: RolloutTree, decode: Callable[[Sequence[int]], str], opening: Sequence[str]) -> list[list[int]]:
-    """Mark the tokens of tool calls: in each turn that a tool answered, from the opening tag of the call on.
+def call_marks(
+    tree: RolloutTree, decode: Callable[[Sequence[int]], str], call_start: Callable[[str], int]
+) -> list[list[int]]:
+    """Mark the tokens of tool calls: in each turn that a tool answered, from the beginning of its first call on.
 
     Args:
         tree: any.
         decode: from ids to text, special tokens included.
-        opening: the tags that open a call, such as "<python>"; the first after the last "</think>" counts.
+        call_start: returns the character of a turn's text at which its calls begin, such as `first_tag`; 0 if it cannot
+            tell.
 
     Returns:
-        For each span one 0 or 1 per token; a turn whose tag is not found is marked as a whole.
+        For each span one 0 or 1 per token.
     """
     answered = {span.parent for span in tree.spans if span.kind != "model" and span.tool is not None}
     marks = []
     for span in tree.spans:
-        first = _call_start(span, decode, opening) if span.index in answered else len(span.ids)
+        first = len(span.ids)
+        if span.index in answered:
+            first = _token_at(call_start(decode(span.ids)), span.ids, decode)
         marks.append([int(position >= first) for position in range(len(span.ids))])
     return marks
 
 
-def _call_start(span: Span, decode: Callable[[Sequence[int]], str], opening: Sequence[str]) -> int:
-    """Return the index of the first token of the call."""
-    text = decode(span.ids)
-    # 0 without a thought, since rfind returns -1 then
-    thought = text.rfind("</think>") + 1
-    found = [place for tag in opening if (place := text.find(tag, thought)) >= 0]
-    if not found:
-        return 0
-    # the decoded prefix grows with the number of tokens, so the first token behind the tag is found by bisection
-    return bisect_right(range(len(span.ids)), min(found), key=lambda last: len(decode(span.ids[: last + 1])))
+def _token_at(place: int, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int:
+    """Return the index of the token at a character."""
+    # the decoded prefix grows with the number of tokens
+    return place and bisect_right(range(len(ids)), place, key=lambda last: len(decode(ids[: last + 1])))
+
+
+def first_tag(*tags: str) -> Callable[[str], int]:
+    """Return where the first of these tags after the last "</think>" begins in a text; 0 if there is none."""
+
+    def start(text: str) -> int:
+        # 0 without a thought, since rfind returns -1 then
+        thought = text.rfind("</think>") + 1
+        return min((place for tag in tags if (place := text.find(tag, thought)) >= 0), default=0)
+
+    return start

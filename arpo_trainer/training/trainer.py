@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from arpo_trainer.algorithms.credit import (
     action_advantages,
     action_rewards,
     call_marks,
+    first_tag,
     learned_trajectories,
     success_rewards,
     token_advantages,
@@ -277,7 +279,7 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         rows = token_advantages(tree, advantages, self.args.attribution)
         if not self.args.action_weight or not self.model.training:
             return rows
-        marks = call_marks(tree, tokenizer_of(self).decode, call_openings(self.env))
+        marks = call_marks(tree, tokenizer_of(self).decode, call_start(self.engine.env))
         rewards = action_rewards(tree, getattr(self.env.rewards, "fold_weight", 1.0))
         actions = action_advantages(tree, rewards, marks, self.args.attribution)
         weight = self.args.action_weight
@@ -313,8 +315,10 @@ def _check_arguments(model: Any, eval_env: Any, given: dict[str, Any]) -> None:
         raise ValueError("give eval_env or eval_dataset: with both, the rows of eval_dataset would never be used")
 
 
-def call_openings(env: ToolEnv) -> list[str]:
-    """Return the texts that may open a call in an environment, for ToolPO's marks."""
-    closings = [text for text in env.protocol.stop_strings(env.schemas) if text.startswith("</")]
-    tags = [f"<{text[2:]}" for text in closings if text != "</answer>"]
-    return [*tags, "<tool_call>", "<|python_tag|>"]
+def call_start(env: ToolEnv) -> Callable[[str], int]:
+    """Return what finds the calls in a turn's text, for ToolPO's marks."""
+    protocol: Any = env.protocol
+    if protocol.native:
+        return lambda text: len((protocol.read_calls(text) or ("",))[0])
+    closings = [text for text in protocol.stop_strings(env.schemas) if text.startswith("</")]
+    return first_tag(*(f"<{text[2:]}" for text in closings if text != "</answer>"))

@@ -17,6 +17,7 @@ from arpo_trainer.algorithms.credit import (
     action_advantages,
     action_rewards,
     call_marks,
+    first_tag,
     fold_preference,
     fold_preferences,
     success_rewards,
@@ -43,15 +44,16 @@ def called(ids: list[int]) -> RolloutTree:
 
 
 def test_a_call_begins_at_its_tag_even_if_that_is_several_tokens() -> None:
-    assert call_marks(called([5, 2, 3, 6, 7]), decode, ["<python>"]) == [[0, 1, 1, 1, 1], [0], [0, 0]]
+    assert call_marks(called([5, 2, 3, 6, 7]), decode, first_tag("<python>")) == [[0, 1, 1, 1, 1], [0], [0, 0]]
 
 
 def test_a_tag_in_a_thought_is_no_call() -> None:
-    assert call_marks(called([0, 1, 2, 3, 4, 5, 9, 6, 7]), decode, ["<search>", "<python>"])[0] == [0] * 6 + [1] * 3
+    marks = call_marks(called([0, 1, 2, 3, 4, 5, 9, 6, 7]), decode, first_tag("<search>", "<python>"))
+    assert marks[0] == [0] * 6 + [1] * 3
 
 
 def test_a_call_without_a_known_tag_is_the_whole_turn() -> None:
-    assert call_marks(called([5, 6, 7]), decode, ["<search>"])[0] == [1, 1, 1]
+    assert call_marks(called([5, 6, 7]), decode, first_tag("<search>"))[0] == [1, 1, 1]
 
 
 def test_the_action_s_advantage_follows_the_attribution_on_marked_tokens_only_and_is_not_scaled() -> None:
@@ -90,7 +92,7 @@ def test_the_trainer_of_the_documents_gives_calls_a_credit_of_their_own(
     rows = iter(batch["advantages"])
     levels = set()
     for tree in trees:
-        marks = call_marks(tree, tokenizer.decode, ["<python>"])
+        marks = call_marks(tree, tokenizer.decode, first_tag("<python>"))
         calls = [document["worked"](tree, number) for number in range(GROUP)]
         rewards = [odd([tree.row(number).ids])[0] for number in range(GROUP)]
         for number in range(GROUP):
@@ -165,7 +167,7 @@ def test_the_row_trains_with_the_action_s_advantage_on_calls_and_nowhere_else(
     for tree in trees:
         odds = [odd([tree.row(number).ids])[0] for number in range(GROUP)]
         rewards = [one.components["success"] for one in tree.trajectories] if named else odds
-        marks = call_marks(tree, tokenizer.decode, ["<python>"])
+        marks = call_marks(tree, tokenizer.decode, first_tag("<python>"))
         actions = action_advantages(tree, action_rewards(tree), marks)
         for own, extra in zip(rewards, actions, strict=True):
             wanted = [own - sum(rewards) / GROUP + more for more in extra]
