@@ -274,9 +274,15 @@ class TurnTools:
         """Return whether a result would be withheld, since it leaves no room to answer."""
         if step[2] or step[3] or step[4].get("folded"):  # a fold makes room by itself
             return False
-        env, ended = trajectory.env, self._span(trajectory).finish == "eos"
-        ids = self.renderer.result_ids(step[4]["results"], ended, env.schemas, trajectory.called)
+        env = trajectory.env
+        ids = self._result_ids(trajectory, self._span(trajectory), step)
         return len(ids) + env.budget.answer_tokens >= room
+
+    def _result_ids(self, trajectory: LiveTrajectory, span: Span, step: StepResult) -> list[int]:
+        """Return the ids of the results of a turn, as the engine would append them."""
+        last = span.ids[-1] if span.ids and span.finish == "eos" else None
+        schemas = trajectory.env.schemas
+        return self.renderer.result_ids(step[4]["results"], last is not None, schemas, trajectory.called, last)
 
     async def _repaired(
         self, trajectory: LiveTrajectory, span: Span, text: str, room: int, cut: bool
@@ -339,8 +345,7 @@ class TurnTools:
 
     async def _take_back(self, trajectory: LiveTrajectory, saved: ToolEnv, span: Span, step: StepResult) -> None:
         """Bring a trajectory to where it was before its last turn, which stays in the tree with its result."""
-        results = step[4]["results"]
-        ids = self.renderer.result_ids(results, span.finish == "eos", trajectory.env.schemas, trajectory.called)
+        ids = self._result_ids(trajectory, span, step)
         shown = trajectory.env.episode.turns[-1].result
         # what was done before the turn counts for the one in its place
         trajectory.notes, span.interventions = tuple(span.interventions or ()), None
@@ -350,7 +355,7 @@ class TurnTools:
         trajectory.ids = trajectory.ids[: len(trajectory.ids) - len(span.ids)]
         trajectory.node = span.parent
         self.tree.trajectories[trajectory.number].leaf = -1 if span.parent is None else span.parent
-        self._note(trajectory, BACKTRACER, WORKED, results[0])
+        self._note(trajectory, BACKTRACER, WORKED, step[4]["results"][0])
         await self._move(trajectory, self._in(trajectory, saved))
 
     @staticmethod

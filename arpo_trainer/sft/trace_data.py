@@ -33,6 +33,7 @@ from arpo_env.tools.python import PythonTool
 from arpo_env.tools.search_tool import SearchTool
 from arpo_env.tools.tool import JsonSchema
 from arpo_env.tools.tool_search import NAME as TOOL_SEARCH
+from arpo_trainer.rollout.native import ModelCalls
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import (
     CAUSES,
@@ -607,14 +608,19 @@ def tokenised(trace: Trace, renderer: Renderer, tools: Sequence[JsonSchema], end
         return example
     prompt = renderer.prompt_ids(trace.messages, tools)
     example = {"input_ids": list(prompt), "labels": [IGNORED] * len(prompt)}
+    called: list[str] = []
     for number, turn in enumerate(trace.turns):
         if isinstance(turn, ModelTurn):
+            if isinstance(renderer.protocol, ModelCalls):  # some templates name the tool of a result
+                calls = renderer.protocol.read_calls(turn.text)
+                called = [name for name, _ in calls[1]] if calls else []
             last = number == len(trace.turns) - 1
             # a rollout with tags stops at the closing tag of a fold
             ended = native or (end_token and last and not turn.text.rstrip().endswith(f"</{FOLD}>"))
             _append(example, renderer.turn_ids(turn.text, number == 0, ended), True)
         else:
-            _append(example, renderer.result_ids(turn.texts, native, tools), False)
+            names = called if len(called) == len(turn.texts) else ()
+            _append(example, renderer.result_ids(turn.texts, native, tools, names), False)
     return example
 
 

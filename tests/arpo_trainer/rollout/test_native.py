@@ -16,7 +16,7 @@ import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from trl import chat_template_utils
@@ -34,6 +34,9 @@ from arpo_trainer.rollout.native import ModelCalls, NoNativeCalls, protocol_for
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.arguments import SFTArguments
 from arpo_trainer.run.sft_run import prepare
+from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace
+from arpo_trainer.sft.trace_data import tokenised
+from arpo_trainer.training.trainer import call_start
 from tests.arpo_env.protocols.schemas import ALL
 from tests.arpo_trainer.rollout.test_rendering import HOSTILE, small_tokenizer
 
@@ -185,6 +188,8 @@ def test_a_call_in_a_thought_is_a_quotation(family: str) -> None:
     quoted = thought(family, f"I could write {call} or so \\boxed{{1}}.")
     assert protocol.parse(quoted + answer(family, "It is \\boxed{4}."), ALL) == Answer("4", boxed=True)
     assert protocol.parse(quoted + call, ALL) == as_calls(SEARCH)
+    credited = call_start(cast("Any", SimpleNamespace(protocol=protocol)))(quoted + call)
+    assert (quoted + call)[credited:].strip() == call.strip()
     assert protocol.parse(quoted, ALL) == Nothing()
     assert protocol.parse(thought(family, "I wonder", closed=False), ALL) == Nothing()
     if not family.startswith("llama"):  # whose calls have no marks
@@ -483,6 +488,16 @@ def test_an_episode_is_one_row_of_ids(form: str) -> None:
     assert last.ids[-1] == engine.tokenizer.convert_tokens_to_ids(protocol_of(form).answer_end)
     # whoever plays the environment itself reads the canonical form
     assert type(env.protocol) is Native
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_demonstration_has_the_ids_of_a_rollout(form: str) -> None:
+    renderer, call = renderer_of(form), protocol_of(form).write_calls("", [RUN])
+    turns = (ModelTurn(call), ToolResults(("2",)), ModelTurn(answer(form, "\\boxed{2}")))
+    example = tokenised(Trace("", "1 + 1?", turns, "native"), renderer, ALL)
+    shown = renderer.result_ids(["2"], True, ALL, ["python"], renderer.end_id)
+    masked = [number for number, label in zip(example["input_ids"], example["labels"], strict=True) if label < 0]
+    assert masked[-len(shown) :] == shown
 
 
 def test_traces_are_rewritten_as_the_model_writes_them(tmp_path: Path) -> None:
