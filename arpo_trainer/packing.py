@@ -280,8 +280,13 @@ def split_leaves(lengths: Sequence[int], shared: Sequence[int], budget: int) -> 
     Args:
         lengths: number of positions of each leaf, in depth-first order.
         shared: how many of them each leaf shares with the one before it.
-        budget: maximum number of positions in an interval, at least 1.
+        budget: maximum number of positions in an interval.
+
+    Raises:
+        ValueError: the budget is not positive.
     """
+    if budget < 1:
+        raise ValueError(f"the token budget must be at least 1, got {budget}")
     # best[n] is for the first n leaves: positions computed again, number of intervals, start of the last interval
     best = [(0, 0, 0)]
     for last in range(len(lengths)):

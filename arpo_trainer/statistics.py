@@ -66,7 +66,12 @@ def clustered_share_interval(values: Sequence[Sequence[float]]) -> MeanInterval:
 
     Wilson's interval at the effective sample size: the number of independent samples whose share would have the same
     standard error as these clustered ones (Korn and Graubard 1998, Dean and Pagano 2015).
+
+    Raises:
+        ValueError: there is no sample, or a value is not between 0 and 1.
     """
+    if any(not 0.0 <= value <= 1.0 for each in values for value in each):
+        raise ValueError("a share is a mean of values between 0 and 1")
     mean, error, tasks, samples = _clustered(values)
     single = samples == tasks
     # Without spread between tasks the error says nothing; then the tasks are what is independent.
@@ -131,8 +136,14 @@ class Agreement:
 
 
 def agreement(first: Mapping[str, Hashable], second: Mapping[str, Hashable]) -> Agreement:
-    """Compare the verdicts of two graders, by the id of the answer; there has to be one that both graded."""
+    """Compare the verdicts of two graders, by the id of the answer.
+
+    Raises:
+        ValueError: they graded no answer in common.
+    """
     names = [name for name in first if name in second]
+    if not names:
+        raise ValueError("the two graders have no answer in common")
     differing = [name for name in names if first[name] != second[name]]
     share = 1.0 - len(differing) / len(names)
     ones, others = Counter(first[name] for name in names), Counter(second[name] for name in names)
@@ -172,12 +183,17 @@ def compare_paired(
 
     Args:
         first: id of each task -> the values of its samples (those that could be scored).
-        second: the same for the other evaluation; tasks of one of them alone are left out.
+        second: the same for the other evaluation.
         seed: of the random flips where there are too many to try all.
 
     Raises:
-        ValueError: no task was scored in both, or a value is not a finite number.
+        ValueError: the evaluations have different tasks, or a value is not a finite number.
     """
+    if missing := sorted(first.keys() ^ second.keys(), key=str):
+        raise ValueError(
+            f"the two evaluations have different tasks: {len(missing)} are in one only "
+            f"({', '.join(map(str, missing[:5]))}). Evaluate both on the same tasks, or compare those that they share"
+        )
     means = [{key: statistics.fmean(values) for key, values in each.items() if values} for each in (first, second)]
     names = [key for key in first if key in means[0] and key in means[1]]
     if not names:
@@ -223,7 +239,13 @@ def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
-    """Return the probability that at least one of k of n samples is right (Chen et al. 2021, arXiv 2107.03374)."""
+    """Return the probability that at least one of k of n samples is right (Chen et al. 2021, arXiv 2107.03374, eq. 1).
+
+    Raises:
+        ValueError: k is below 1 or above n, or `right` is not between 0 and n.
+    """
+    if not (1 <= k <= n and 0 <= right <= n):
+        raise ValueError(f"of {n} samples {right} cannot be right and {k} drawn")
     return 1.0 - math.comb(n - right, k) / math.comb(n, k)
 
 
@@ -238,9 +260,15 @@ def mean_over_tasks(measure: str, counts: Sequence[tuple[int, int]], k: int) -> 
     Args:
         measure: "pass@" or "pass^".
         counts: samples and right samples of each task; tasks with fewer than k samples have no unbiased estimate, and
-            are left out. One has to have k.
+            are left out.
         k: number of samples.
+
+    Raises:
+        ValueError: no task has k samples.
     """
     estimate = {"pass@": pass_at_k, "pass^": pass_hat_k}[measure]
     values = [estimate(n, right, k) for n, right in counts if n >= k]
+    if not values:
+        most = max((n for n, _ in counts), default=0)
+        raise ValueError(f"{measure}{k} needs {k} samples of a task; there are at most {most}")
     return statistics.fmean(values), len(values)

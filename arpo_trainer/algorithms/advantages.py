@@ -84,9 +84,11 @@ def tree_group_advantages(rewards: Rewards, starts: Sequence[int]) -> list[float
         Shape (G,); without branches the same as `group_advantages`.
 
     Raises:
-        ValueError: a reward is not finite.
+        ValueError: a reward is not finite, or there is not one start per trajectory.
     """
     result = group_advantages(rewards)
+    if len(starts) != len(rewards):
+        raise ValueError(f"got {len(starts)} starts for {len(rewards)} trajectories")
     for start in set(starts):
         members = [number for number, own in enumerate(starts) if own == start]
         if len(members) > 1:  # a tree of one would be compared with nothing
@@ -109,8 +111,13 @@ def reinforce_plus_plus(groups: Sequence[Rewards], lengths: Sequence[Sequence[in
         As `groups`; 0 for invalid trajectories, and for all if all rewards are the same.
 
     Raises:
-        ValueError: a reward is not finite.
+        ValueError: a reward is not finite, or the lengths do not fit the rewards.
     """
+    if [len(group) for group in groups] != [len(group) for group in lengths]:
+        raise ValueError(
+            f"got rewards for groups of {[len(group) for group in groups]} trajectories and lengths for groups of "
+            f"{[len(group) for group in lengths]}: one length per trajectory"
+        )
     flat = [reward for group in groups for reward in group]
     if len(set(_valid(flat))) < 2:  # rounding would be divided by almost nothing
         return [[0.0] * len(group) for group in groups]

@@ -90,8 +90,14 @@ def segment_entropy(entropies: Sequence[float], vocabulary: int, window: int = R
     """Return the entropy of a segment as the published code measures it: the sum over its first tokens, over ln V.
 
     A segment shorter than the window looks certain; `entropy_level` has no such bias.
+
+    Raises:
+        ValueError: the segment is empty, or the window is below 1.
     """
-    return math.fsum(entropies[:window]) / math.log(vocabulary)
+    first = entropies[:window] if window >= 1 else ()
+    if not first:
+        raise ValueError(f"need at least one entropy and a window >= 1, got {len(entropies)} and {window}")
+    return math.fsum(first) / math.log(vocabulary)
 
 
 def chain_length(steps: list[bool]) -> int:

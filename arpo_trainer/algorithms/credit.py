@@ -292,8 +292,15 @@ SUCCESS, ACTION, RIGHT_CALLS, FOLD_PREFERENCE = "success", "action", "right_call
 def fold_preference(direct: float, folded: float) -> float:
     """Return S_pref = (L_direct - L_fold) / (L_direct + L_fold), in [-1, 1]; above 0 if folding was shorter.
 
-    The lengths are in tokens, of a trajectory that did not fold its memory and of one that did.
+    Args:
+        direct: length of the trajectory that did not fold its memory, in tokens.
+        folded: length of the one that did.
+
+    Raises:
+        ValueError: a length below 0, or both 0.
     """
+    if direct < 0 or folded < 0 or direct + folded == 0:
+        raise ValueError(f"lengths must be at least 0 and not both 0, got {direct} and {folded}")
     return (direct - folded) / (direct + folded)
 
 
@@ -369,8 +376,10 @@ def action_advantages(
         G lists, each as long as its trajectory's row.
 
     Raises:
-        ValueError: `token_advantages` or `group_advantages` refuses the values.
+        ValueError: the marks do not fit the spans, or `token_advantages` or `group_advantages` refuses the values.
     """
+    if [len(flags) for flags in marks] != [len(span.ids) for span in tree.spans]:
+        raise ValueError(f"marks must be one list per span ({len(tree.spans)}), each as long as its tokens")
     rows = []
     for number, row in enumerate(token_advantages(tree, group_advantages(actions, "none"), attribution)):
         flags = [flag for span in tree.path(number) for flag in marks[span.index]]

@@ -143,7 +143,12 @@ def level_log_ratio(log_ratio: torch.Tensor, mask: torch.Tensor, level: Level) -
 
     Returns:
         Shape (B, T); values at masked tokens are meaningless.
+
+    Raises:
+        ValueError: the shapes do not fit.
     """
+    if log_ratio.shape != mask.shape:
+        raise ValueError(f"log-ratios of shape {tuple(log_ratio.shape)} with a mask of shape {tuple(mask.shape)}")
     if level == "token":
         return log_ratio
     segments = turn_numbers(mask) if level == "turn" else torch.zeros_like(mask, dtype=torch.long)

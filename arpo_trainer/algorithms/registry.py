@@ -129,9 +129,13 @@ def probed_roots(budget: str, num_generations: int, root_entropy: float, tool_en
         root_entropy: H_root.
         tool_entropy: H_tool.
         beta: weight of the difference.
+
+    Raises:
+        ValueError: an unknown budget, or one that is known before anything is played.
     """
     decide = look_up("budget", budget, BUDGETS).decide
-    assert decide is not None, "this budget is known before anything is played"
+    if decide is None:
+        raise ValueError(f"budget {budget!r} does not depend on a first trajectory; call split_budget")
     # m may round to 0, although the first trajectory has been played; int(m) + 1 may be one more than k
     return max(1, min(num_generations, decide(num_generations, root_entropy, tool_entropy, beta)))
 

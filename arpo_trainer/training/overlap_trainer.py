@@ -91,7 +91,10 @@ class RolloutPlan:
         """Return a rollout; numbers may be asked in increasing order only."""
         while self._ahead[0] < number:
             self._ahead = next(self._rollouts)
-        tasks = [Task.from_dict(json.loads(self._task_json(row))) for row in self._ahead[1]]
+        found, rows = self._ahead
+        if found != number:
+            raise ValueError(f"rollout {number} is behind rollout {found}, which was asked before")
+        tasks = [Task.from_dict(json.loads(self._task_json(row))) for row in rows]
         return PlannedRollout(tasks, self.sizes.first_use(number) + 1, self.sizes.first_group(number))
 
     def fits(self, planned: PlannedRollout, own: range, trees: Sequence[RolloutTree]) -> bool:

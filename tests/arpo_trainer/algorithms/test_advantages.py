@@ -103,11 +103,15 @@ def test_a_reward_that_is_no_number_is_named(name: str, reward: float) -> None:
         batch_advantages(name, [[0.0, 1.0, 0.0], [0.0, 1.0, reward]], [[1] * 3] * 2)
 
 
-def test_bad_names_are_refused() -> None:
+def test_bad_names_and_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match=r"not 'reinforce'; did you mean 'reinforce\+\+'"):
         batch_advantages("reinforce", [[1.0]], [[1]])
     with pytest.raises(ValueError, match="scale must be one of"):
         group_advantages([1.0, 0.0], "batch")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="1 starts for 2 trajectories"):
+        tree_group_advantages([1.0, 0.0], [0])
+    with pytest.raises(ValueError, match="one length per trajectory"):
+        reinforce_plus_plus([[1.0, 0.0]], [[3]])
 
 
 def test_the_score_rises_with_entropy_and_falls_with_consecutive_branches() -> None:

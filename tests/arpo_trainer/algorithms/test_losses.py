@@ -148,6 +148,8 @@ def test_bad_input_is_refused() -> None:
     x = torch.zeros(2, 3)
     with pytest.raises(ValueError, match=r"shape \(3,\) for log-ratios of shape \(2, 3\)"):
         per_token(Loss(), x, torch.zeros(3), x)
+    with pytest.raises(ValueError, match=r"mask of shape \(2, 2\)"):
+        per_token(Loss(), x, torch.zeros(2), x[:, :2])
     with pytest.raises(ValueError, match="did you mean 'aepo'"):
         get_loss("aeop")
     with pytest.raises(ValueError, match="level must be one of"):

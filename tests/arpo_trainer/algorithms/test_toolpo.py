@@ -66,6 +66,13 @@ def test_the_action_s_advantage_follows_the_attribution_on_marked_tokens_only_an
     assert rows[1][5:] == [-1.5]
 
 
+def test_marks_and_lengths_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"one list per span \(7\)"):
+        action_advantages(small_tree(), [0.0, 0.0, None], [[1]] * 7)
+    with pytest.raises(ValueError, match="not both 0"):
+        fold_preference(0, 0)
+
+
 def test_the_trainer_of_the_documents_gives_calls_a_credit_of_their_own(
     tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
 ) -> None:

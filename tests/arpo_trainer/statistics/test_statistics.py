@@ -34,9 +34,13 @@ def test_pass_at_k_counts_subsets(n: int) -> None:
         assert pass_hat_k(n, right, k) == pytest.approx(sum(map(all, subsets)) / len(subsets))
 
 
-def test_tasks_with_too_few_samples_are_left_out() -> None:
+def test_tasks_with_too_few_samples_are_left_out_and_k_is_checked() -> None:
     assert mean_over_tasks("pass@", [(4, 1), (4, 0), (1, 1)], 2) == (0.25, 2)
     assert mean_over_tasks("pass^", [(4, 4), (4, 2)], 2) == ((1 + 1 / 6) / 2, 2)
+    with pytest.raises(ValueError, match="at most 4"):
+        mean_over_tasks("pass@", [(4, 1)], 5)
+    with pytest.raises(ValueError, match="cannot be right and 0 drawn"):
+        pass_at_k(4, 1, 0)
 
 
 def coverage(
@@ -120,8 +124,9 @@ def test_a_true_difference_is_found_and_none_is_not() -> None:
     assert not set(one.gained) & set(one.lost)
 
 
-def test_tasks_that_are_not_scored_in_both_are_not_compared() -> None:
-    assert compare_paired({"a": [1.0], "b": [1.0]}, {"a": [0.0], "c": [1.0]}).tasks == 1
+def test_other_tasks_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"different tasks: 2 are in one only \(b, c\)"):
+        compare_paired({"a": [1.0], "b": [1.0]}, {"a": [0.0], "c": [1.0]})
     # a task whose samples all failed in one evaluation is not compared
     assert compare_paired({"a": [1.0], "b": [1.0]}, {"a": [0.0], "b": []}).tasks == 1
 
@@ -143,6 +148,8 @@ def test_kappa() -> None:
     assert found.kappa == pytest.approx(0.4)
     assert len(found.disagreements) == 15
     assert agreement({"a": 1}, {"a": 1, "b": 0}).kappa == 1.0
+    with pytest.raises(ValueError, match="no answer in common"):
+        agreement({"a": 1}, {"b": 1})
 
 
 def test_differences_that_cancel_are_no_sign_of_a_change() -> None:
