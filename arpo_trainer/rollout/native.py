@@ -22,7 +22,6 @@ from typing import Any, Literal
 from arpo_env.protocols.chat_template import Native
 from arpo_env.protocols.protocol import (
     Action,
-    Malformed,
     Nothing,
     Protocol,
     ToolCall,
@@ -338,26 +337,6 @@ class ModelCalls(Native):
             position = match.end()
         return position
 
-    def parse(self, text: str, tools: Sequence[JsonSchema]) -> Action:
-        """Parse all calls of the turn, or its answer; a final end token is ignored."""
-        try:
-            return self._action(text, tools)[0]
-        except UnreadableCall as fault:
-            return Malformed(str(fault))
-
-    def read_calls(self, text: str) -> tuple[str, list[tuple[str, dict[str, Any]]]] | None:
-        """Return the text before the calls, and name and arguments of each; None if there is no call, or a faulty one.
-
-        Whether there are such tools is not asked.
-        """
-        try:
-            action, start = self._action(text, None)
-        except UnreadableCall:
-            return None
-        if not isinstance(action, ToolCalls):
-            return None
-        return text[:start], [(call.name, call.arguments) for call in action.calls]
-
     def write_calls(self, text: str, calls: Sequence[tuple[Any, Any]]) -> str:
         """Return a turn with these calls, as the chat template writes them.
 
@@ -404,7 +383,7 @@ class ModelCalls(Native):
                 return False
         return True
 
-    def _action(self, text: str, tools: Sequence[JsonSchema] | None) -> tuple[Action, int]:
+    def _read(self, text: str, tools: Sequence[JsonSchema] | None) -> tuple[Action, int]:
         """Return the action, and where its calls begin; without `tools` any name and any arguments are a call."""
         try:
             text.encode()
