@@ -148,13 +148,14 @@ def hostile_texts(pattern: str, flags: int, length: int, spaces: bool) -> list[s
 def seconds(run: Callable[[Any], object], text: Any) -> float:
     """Return the CPU time of a match, infinite if it was given up."""
     start = time.thread_time()
-    signal.setitimer(signal.ITIMER_VIRTUAL, _STUCK)
     try:
-        run(text)
-    except Stuck:
+        signal.setitimer(signal.ITIMER_VIRTUAL, _STUCK)
+        try:
+            run(text)
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    except Stuck:  # outside: the signal may arrive while the timer is being stopped
         return float("inf")
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     return time.thread_time() - start
 
 

@@ -58,8 +58,10 @@ class Session:
         self.pid = _pid()
         os.setsid()
         confine.adopt_orphans()
+        pause = 0.0001
         while posix.getppid() == parent:  # else the death signal would come from the process in between
-            os.sched_yield()
+            _sleep(pause)  # without the processor, which the one in between needs to make the other copies
+            pause = min(2 * pause, 0.005)
         confine.die_with_parent()
 
     def take_over(self, control: int, out: int, err: int) -> None:
