@@ -280,6 +280,7 @@ def load(
     split: str | None = None,
     data: str | Path | None = None,
     level: int | str | None = None,
+    kind: str | None = None,
     revision: str | None = None,
     **options: Any,
 ) -> DataSetSource:
@@ -290,12 +291,13 @@ def load(
         split: name of the split; None means the one after which a file is named, else the first split.
         data: a file or folder; None means that of `ARPO_DATA`, then the hub.
         level: a level, or several as in "1,2"; None means all levels.
+        kind: "math", "qa" or "mcq", for the tasks of one kind of a set that has several; None means all.
         revision: commit, tag or branch of the hub's repository; None means the newest.
         options: options of the set itself, such as `files` of GAIA.
 
     Raises:
         UnknownOptionError: the set does not have one of the options.
-        ValueError: there is no such split or level, or a revision of local files is asked for.
+        ValueError: there is no such split, level or kind, or a revision of local files is asked for.
         DataFileError: a file or row is broken; the message names it.
         HubError: the hub refused the data set; the message says how to get it.
     """
@@ -305,10 +307,13 @@ def load(
     split = _one_of(data_set, "split", split or data_set.split_names[0], data_set.split_names)
     wanted = [] if level is None else [_level(part) for part in str(level).split(",")]
     levels = {_one_of(data_set, "level", name, data_set.levels) for name in wanted}
+    kinds = tuple(dict.fromkeys(known for _, known in data_set.kinds)) or (data_set.kind,)
+    if kind is not None:
+        _one_of(data_set, "kind", kind, kinds)
     own = [] if data_set.without_files is None else ["files"]
     for name in options:
         if name not in own:
-            raise UnknownOptionError(data_set.name, name, ("split", "data", "level", "revision", *own))
+            raise UnknownOptionError(data_set.name, name, ("split", "data", "level", "kind", "revision", *own))
     if revision is not None and place is not None:
         raise ValueError(f"revision={revision!r} is of the hub, but {data_set.name} is read from {place}: leave it out")
     with_files = bool(data_set.files) and (not own or bool(options.get("files")))
@@ -325,6 +330,8 @@ def load(
                 f"{origin}: no row of level {', '.join(sorted(levels))}; column {data_set.level!r} has {there}. "
                 "Leave `level` out"
             )
+    if kind is not None and not (tasks := [task for task in tasks if task.kind == kind]):
+        raise ValueError(f"{origin}: no row of kind {kind!r}. Leave `kind` out")
     counts = {name: count for name, count in sorted(repairs.items()) if count}
     return DataSetSource(tasks, origin, split, commit, len(rows), counts)
 

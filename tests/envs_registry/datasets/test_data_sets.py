@@ -158,13 +158,21 @@ def test_level_of_rows_that_have_none(tmp_path: Path) -> None:
         load_rows(tmp_path, "MATH500", [{"question": "a?", "answer": "1"}], level=5)
 
 
+def test_tasks_of_one_kind(tmp_path: Path) -> None:
+    rows = [{"question": f"{kind}?", "answer": "1", "ability": kind} for kind in ("math", "qa", "math")]
+    assert [task.kind for task in load_rows(tmp_path, "Reasoning10K", rows, kind="qa").tasks] == ["qa"]
+    with pytest.raises(ValueError, match="no row of kind 'qa'"):
+        load_rows(tmp_path, "Reasoning10K", rows[:1], kind="qa")
+
+
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
         ("MATH", {"level": 6}, "MATH has the levels 1, 2, 3, 4, 5; not '6'"),
         ("AIME24", {"level": 1}, r"AIME24 has the levels \(none\); not '1'"),
+        ("GSM8K", {"kind": "qa"}, "GSM8K has the kinds math; not 'qa'"),
         ("GSM8K", {"split": "dev"}, "GSM8K has the splits train, test; not 'dev'"),
-        ("HLE", {"files": True}, "HLE has no option 'files'; its options are split, data, level, revision"),
+        ("HLE", {"files": True}, "HLE has no option 'files'; its options are split, data, level, kind, revision"),
     ],
 )
 def test_what_a_set_has_not_is_refused(name: str, options: dict[str, Any], words: str) -> None:

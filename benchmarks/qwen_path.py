@@ -1,0 +1,167 @@
+"""The papers' path with real models on two cores: does Qwen2.5-Coder-0.5B learn to compute, and do trees help?
+
+    python benchmarks/qwen_path.py [--seeds 4 5] [--folder runs/qwen]      # hours; goes on where it was interrupted
+
+The first seed is the recipe `path-gsm8k-qwen-cpu` of `arpo run`. The others train again from its cold start, with other
+questions and samples. Beside each, GRPO with groups of 4 trains on the same questions from the same cold start, until
+it has sampled as many tokens as ARPO and executed as many calls; the model at either point is evaluated. Written to
+docs/results/qwen.json after each seed; scripts/qwen_tables.py writes the tables of docs/results/qwen.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]  # this folder hides `http`
+sys.path.insert(0, str(ROOT))
+
+from arpo_trainer.run.pipeline import Pipeline, Stage, run_command  # noqa: E402
+from arpo_trainer.run.train import TrainingRun, configure  # noqa: E402
+from arpo_trainer.training.recorder import RunRecorder, versions  # noqa: E402
+from arpo_trainer.training.resume import newer  # noqa: E402
+
+RECIPE = "path-gsm8k-qwen-cpu"
+RESULTS = ROOT / "docs" / "results" / "qwen.json"
+BUDGETS = {"sampled": "tokens", "calls": "calls"}  # what a run has spent, and the name of the model at that point
+MOST_STEPS = 500  # GRPO ends long before, when both budgets are spent
+
+
+class Budgets(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
+    """Saves the model when a budget of tokens or calls is spent, and ends the training when both are."""
+
+    def __init__(self, trainer: Any, recorder: RunRecorder, most: dict[str, int]) -> None:
+        self.trainer, self.recorder, self.most = trainer, recorder, most
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Compare what all steps have spent with the budgets."""
+        spent = self.recorder.spent.as_dict()
+        over = [name for name, most in self.most.items() if spent[name] >= most]
+        for name in over:
+            target = Path(args.output_dir) / f"equal-{BUDGETS[name]}"
+            if not (target / "step.json").is_file():
+                self.trainer.save_model(str(target))
+                facts = {"step": state.global_step, **{one: spent[one] for one in BUDGETS}}
+                (target / "step.json").write_text(json.dumps(facts), encoding="utf-8")
+        control.should_training_stop |= len(over) == len(self.most)
+
+
+class BudgetedRun(TrainingRun):
+    """A training run that ends where another one's budgets are spent."""
+
+    most: dict[str, int]
+
+    def make_trainer(self, recorder: RunRecorder | None = None) -> Any:
+        """Return the trainer, which saves models at the budgets."""
+        trainer = super().make_trainer(recorder)
+        assert recorder is not None
+        trainer.add_callback(Budgets(trainer, recorder, self.most))
+        return trainer
+
+
+def grpo(folder: Path, trained: Stage) -> None:
+    """Train with GRPO from the same model on the same questions, as far as the budgets of an ARPO run go."""
+    spent = read(trained.folder / "run.json")["spent"]
+    plain = {name: value for name, value in trained.settings.items() if not name.startswith("branch_")}
+    prompts = plain["prompts_per_rollout"] * plain["num_generations"] // 4  # as many trajectories a step
+    plain |= {"algorithm": "grpo", "num_generations": 4, "initial_rollouts": 4, "prompts_per_rollout": prompts}
+    plain |= {"output_dir": str(folder), "max_steps": MOST_STEPS, "save_final_model": False}
+    plain |= {"resume_from_checkpoint": "last"} if newer(folder, 0) else {}
+    run = BudgetedRun(*configure(plain), plain)
+    run.most = {name: spent[name] for name in BUDGETS}
+    run.run()
+
+
+def in_own_process(folder: Path, stage: Path) -> None:
+    """Train GRPO in a process of its own, which frees its memory at the end."""
+    subprocess.run([sys.executable, __file__, "--folder", str(folder), "--grpo", str(stage)], check=True)
+
+
+def evaluate(stage: Stage, model: Path, folder: Path) -> None:
+    """Evaluate a model as the recipe does."""
+    if not (folder / "results.json").is_file():
+        moved = replace(stage, settings={**stage.settings, "model": str(model), "output_dir": str(folder)})
+        if run_command(moved.command()):
+            raise SystemExit(f"the evaluation in {folder} failed; call again to go on")
+
+
+def play_seed(folder: Path, seed: int, first: int, more: list[str]) -> None:
+    """Train and evaluate what is missing of a seed."""
+    own = folder / f"arpo-{seed}"
+    given = [f"output_dir={own}", f"sft.seed={first}", f"synth.seed={first}", f"train.seed={seed}", *more]
+    path = Pipeline.read(RECIPE, given)
+    by_name = {stage.name: stage for stage in path.stages}
+    if seed != first:  # the cold start is that of the first seed
+        train = by_name["train"]
+        model = folder / f"arpo-{first}" / "sft" / "model"
+        by_name["train"] = replace(train, settings={**train.settings, "model": str(model)})
+        path = Pipeline((by_name["train"], by_name["eval-train"]))
+    path.run(run_command)
+    control = folder / f"grpo-{seed}"
+    if not all((control / f"equal-{name}" / "step.json").is_file() for name in BUDGETS.values()):
+        in_own_process(control, by_name["train"].folder)
+    for name in BUDGETS.values():
+        evaluate(by_name["eval-train"], control / f"equal-{name}", folder / f"eval-grpo-{seed}-{name}")
+
+
+def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
+    """Return success after each stage by environment, and what each was trained on."""
+    first = folder / f"arpo-{seeds[0]}"
+    found: dict[str, Any] = {"versions": versions(), "evaluations": {}, "spent": {}}
+    places = {"start": first / "eval-start", "sft": first / "eval-sft"}
+    for seed in seeds:
+        places[f"arpo-{seed}"] = folder / f"arpo-{seed}" / "eval-train"
+        places |= {f"grpo-{seed}-{name}": folder / f"eval-grpo-{seed}-{name}" for name in BUDGETS.values()}
+        found["spent"][f"arpo-{seed}"] = read(folder / f"arpo-{seed}" / "train" / "run.json")["spent"]
+        for name in BUDGETS.values():
+            found["spent"][f"grpo-{seed}-{name}"] = read(folder / f"grpo-{seed}" / f"equal-{name}" / "step.json")
+        lines = (folder / f"arpo-{seed}" / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        kept = ("step", "accuracy", "reward", "tool_calls", "entropy", "seconds_step")
+        found.setdefault("steps", {})[f"arpo-{seed}"] = [
+            {key: row[key] for key in kept if key in row} for row in map(json.loads, lines)
+        ]
+    for name, place in places.items():
+        found["evaluations"][name] = {
+            one["env"]: {**one["score"], "calls": sum(one["calls"].values())}
+            for one in read(place / "results.json")["scores"]
+        }
+    samples = read(first / "synth" / "report.json")["samples"]
+    found["synth"] = {"played": samples["played"], "rows": samples["kept"], "dropped": samples["dropped"]}
+    return found
+
+
+def read(file: Path) -> dict[str, Any]:
+    """Return the contents of a JSON file."""
+    data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return data
+
+
+def main() -> None:
+    """Play what is missing, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[4, 5])
+    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "qwen")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="more settings, to try; not stored")
+    parser.add_argument("--grpo", type=Path, help=argparse.SUPPRESS)  # the folder of the ARPO run beside it
+    given = parser.parse_args()
+    if given.grpo:
+        stamp = read(given.grpo / "stage.json")
+        grpo(given.folder, Stage("train", stamp["settings"]))
+        return
+    for number, seed in enumerate(given.seeds):
+        play_seed(given.folder, seed, given.seeds[0], given.set)
+        if not given.set:
+            found = collect(given.folder, given.seeds[: number + 1])
+            RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
