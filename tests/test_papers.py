@@ -1,4 +1,4 @@
-"""docs/papers.md: what it names is there, what there is it names, and the faults it lists are not ours."""
+"""docs/papers.md and the laboratory's page of rows: what they name is there, and the faults they list are not ours."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from arpo_trainer.rollout.branch_scheduler import BranchState
 from benchmarks.laboratory.paper_rows import PAPER_ALGORITHMS, PAPER_CREDITS
 
 ROOT = File(__file__).resolve().parents[1]
+PAGES = ("docs/papers.md", "benchmarks/laboratory/PAPER_ROWS.md")
 PACKAGES = "arpo_env|arpo_trainer|envs_registry|sandbox|benchmarks"
 
 
 @cache
 def page() -> str:
-    return (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    return "\n".join((ROOT / name).read_text(encoding="utf-8") for name in PAGES)
 
 
 def resolve(path: str) -> Any:
@@ -43,10 +44,10 @@ def resolve(path: str) -> Any:
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The rows of the table whose first column has this heading."""
-    start = re.search(rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\|\n", page(), re.MULTILINE)
-    assert start, f"no table {heading!r}"
-    lines = page()[start.end() :].split("\n\n")[0].splitlines()
+    """The rows of the tables whose first column has this heading."""
+    starts = list(re.finditer(rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\|\n", page(), re.MULTILINE))
+    assert starts, f"no table {heading!r}"
+    lines = [line for start in starts for line in page()[start.end() :].split("\n\n")[0].splitlines()]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
