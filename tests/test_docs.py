@@ -24,7 +24,6 @@ SNIPPET = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL
 WITH_MODEL = (
     "README.md",
     "adapters/play.md",
-    "adapters/recipes.md",
     "concepts/trees.md",
     "how-to/evaluate.md",
     "how-to/generation-backends.md",

@@ -4,7 +4,7 @@
     print([each.reward for each in played])
 
 Frameworks that own the endpoint (rLLM, ART, Agent Lightning, AReaL, slime) call `aplay` as their agent:
-docs/adapters/recipes.md. Tools are called as the environment's protocol says: natively ("native", "hermes", "llama3":
+examples/frameworks. Tools are called as the environment's protocol says: natively ("native", "hermes", "llama3":
 `tools` in the request, `tool_calls` in the reply) or by tags in the text ("arpo-tags": stop strings in the request).
 """
 

@@ -1,11 +1,11 @@
-"""Recipes for frameworks that own the endpoint: ART for real, the others as far as they go."""
+"""examples/frameworks, for those that own the endpoint: ART for real, the others as far as they go."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
 import json
-import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,13 @@ from tests.arpo_env.chat_server import ChatServer, chat_server
 from .chat_policy import scripted
 from .scripts import Script, native_rewards
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "adapters" / "recipes.md"
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "frameworks"
 NATIVE = EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes")
 
 
-def recipes() -> dict[str, str]:
-    """Return the code of each framework."""
-    found = re.findall(r"^## (.+?)\n\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return dict(found)
-
-
 def run_recipe(name: str) -> dict[str, Any]:
-    """Return the names that a recipe defines."""
-    names: dict[str, Any] = {"__name__": "recipe"}
-    exec(compile(recipes()[name], name, "exec"), names)
-    return names
+    """Return the names that a script defines."""
+    return runpy.run_path(str(FOLDER / name))
 
 
 def rows(episodes: int) -> list[dict[str, Any]]:
@@ -46,14 +38,15 @@ def broken(server: ChatServer) -> str:
     return server.address.replace("/v1", "/nothing")
 
 
-def test_there_are_recipes_that_python_can_read() -> None:
-    assert list(recipes()) == ["ART", "Agent Lightning", "AReaL", "rLLM", "slime"]
-    for code in recipes().values():
-        ast.parse(code)
+def test_python_can_read_them_and_the_page_names_each() -> None:
+    page = (FOLDER.parents[1] / "docs" / "adapters" / "play.md").read_text(encoding="utf-8")
+    for script in FOLDER.glob("*.py"):
+        ast.parse(script.read_text(encoding="utf-8"))
+        assert f"`{script.name}`" in page
 
 
 def test_areal_s_agent_returns_the_reward_or_raises(isolation: str) -> None:
-    agent, script = run_recipe("AReaL")["ArpoAgent"](), Script(NATIVE, 6)
+    agent, script = run_recipe("areal_agent.py")["ArpoAgent"](), Script(NATIVE, 6)
 
     async def play(address: str) -> list[Any]:
         plays = (agent.run(row, base_url=address, api_key="k", http_client=None) for row in rows(6))
@@ -71,7 +64,7 @@ def test_art_gets_trajectories_and_exceptions(isolation: str) -> None:
     art = pytest.importorskip("art")
     from openai.types.chat.chat_completion import Choice
 
-    rollout, script = run_recipe("ART")["rollout"], Script(NATIVE, 6)
+    rollout, script = run_recipe("art_rollout.py")["rollout"], Script(NATIVE, 6)
 
     async def groups(address: str, max_exceptions: int = 0) -> list[Any]:
         model = art.Model(name="m", project="p", inference_base_url=address, inference_api_key="k")
