@@ -84,6 +84,9 @@ def _metered(model: Any, tokenizer: Any, rows: int, method: str) -> tuple[int, i
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    from arpo_trainer.backends import sampling
+
+    sampling._TOGETHER = 2**60  # all rows at once, as on a GPU
     operations = most = now = 0
     there: set[int] = set()
 

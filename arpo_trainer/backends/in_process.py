@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import itertools
 import logging
@@ -130,7 +131,7 @@ class InProcessBackend(ABC):
         self.prefixes = PrefixStore(self.prefixes.capacity)
         if self._stream:  # the weights may still be on their way
             self._stream.wait_stream(torch.cuda.current_stream(self.model.device))
-        await self._in_thread(self._keep_casts)
+        await self._in_thread(self._speed_up)
 
     async def end(self) -> None:
         """Wait until the model is at rest, as it was before, and give back the memory of kept prefixes and casts."""
@@ -140,8 +141,8 @@ class InProcessBackend(ABC):
             torch.cuda.current_stream(self.model.device).wait_stream(self._stream)
         await self._in_thread(self._casts.close)
 
-    def _keep_casts(self) -> None:
-        """Let autocast keep the 16-bit casts of the trained weights until the rollout ends.
+    def _speed_up(self) -> None:
+        """Let autocast keep the 16-bit casts of the trained weights until the rollout ends; see also `few_rows`.
 
         Under mixed precision each forward pass enters autocast anew. Autocast drops its casts when the outermost
         region ends, so that every token would cast all weights again. The region around is switched off: it changes no
@@ -151,6 +152,8 @@ class InProcessBackend(ABC):
         kind = self.model.device.type
         if torch.amp.is_autocast_available(kind):
             self._casts.enter_context(torch.autocast(kind, enabled=False))
+        if kind == "cpu":
+            self._casts.enter_context(few_rows(self.model))
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -246,6 +249,38 @@ class InProcessBackend(ABC):
             out.finish = "stop"
         # a request is over, too, when its caller does not wait any more
         return out.finish != "length" or len(out.ids) >= request.max_tokens or row.future.done()
+
+
+_FEW = 256  # rows; measured with weights of 128 x 896 to 151,936 x 896
+
+
+@contextlib.contextmanager
+def few_rows(model: Any) -> Iterator[None]:
+    """Compute the linear layers of a model on a CPU as W x^T where that is faster: in bfloat16, for up to 256 rows.
+
+    oneDNN reorders the second matrix of a product at each call. For a token of some rows that is the weights, which
+    takes as long as the product; in the transposed product it is the rows.
+    """
+    layers = [part for part in model.modules() if type(part) is torch.nn.Linear and "forward" not in vars(part)]
+    for layer in layers:
+        layer.forward = functools.partial(_linear, layer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def _linear(layer: torch.nn.Linear, rows: torch.Tensor) -> torch.Tensor:
+    kind = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else rows.dtype
+    if kind != torch.bfloat16 or rows.numel() > _FEW * layer.in_features:
+        return torch.nn.Linear.forward(layer, rows)
+    across = rows.reshape(-1, layer.in_features).t()
+    if layer.bias is None:
+        made = torch.mm(layer.weight, across)
+    else:
+        made = torch.addmm(layer.bias[:, None], layer.weight, across)
+    return made.t().contiguous().view(*rows.shape[:-1], -1)
 
 
 @contextlib.contextmanager

@@ -126,6 +126,7 @@ def filtered(
     return scores
 
 
+_TOGETHER = 2**18  # logits
 # of a hash of 32 bits with little bias: shifts and odd factors (Wellons, "Prospecting for hash functions", 2018)
 _FIRST, _SECOND = (0x7FEB352D, 16), (0x846CA68B - 2**32, 15)
 
@@ -194,6 +195,18 @@ class Sampler:
             filters: one per row, or none at all. They decide which token is drawn; its log-probability and entropy
                 stay those of the whole distribution.
         """
+        # on a CPU a few rows at a time, so that what they are computed with stays in its cache
+        together = max(1, _TOGETHER // logits.shape[-1])
+        if logits.device.type != "cpu" or len(logits) <= together:
+            return self._draw(logits, chances, filters)
+        drawn: list[Drawn] = []
+        for start in range(0, len(logits), together):
+            some = slice(start, start + together)
+            keys = None if chances.keys is None else chances.keys[:, some]
+            drawn += self._draw(logits[some], Chances(chances.temperature[some], keys), filters[some])
+        return drawn
+
+    def _draw(self, logits: torch.Tensor, chances: Chances, filters: Sequence[TokenFilters | None]) -> list[Drawn]:
         greedy = chances.temperature == 0
         warmth = chances.temperature.masked_fill(greedy, 1)
         # first, while there is nothing else: it takes most memory

@@ -22,7 +22,7 @@ from transformers import (
 
 from arpo_trainer import RolloutSettings
 from arpo_trainer.algorithms.branching import ESTIMATORS, estimated_entropy
-from arpo_trainer.backends import PaddedBackend, TransformersBackend, VLLMServerBackend
+from arpo_trainer.backends import PaddedBackend, TransformersBackend, VLLMServerBackend, sampling
 from arpo_trainer.backends.base import Request
 from arpo_trainer.backends.sampling import Chances, Drawn, Sampler, TokenFilters, Truncation, filtered
 from tests.arpo_trainer.backends.conformance import CONTEXTS, expected, rollout
@@ -100,7 +100,10 @@ class Meter(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_many_rows_take_as_many_operations_as_one_and_12_bytes_a_logit(dtype: torch.dtype) -> None:
+def test_many_rows_take_as_many_operations_as_one_and_12_bytes_a_logit(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "_TOGETHER", 2**60)  # as on a GPU
     counted = []
     for rows in (300, 1):
         logits, chances = torch.randn(rows, 4000).to(dtype), Chances.of([1.0] * rows, range(rows), [0] * rows)
