@@ -9,7 +9,7 @@ import asyncio
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from arpo_env.cache import SERVER, Cache
@@ -20,6 +20,14 @@ from arpo_env.net import Http, Reply, canonical_address, checked_address, redact
 Message = Mapping[str, str]
 
 _OPENAI = "https://api.openai.com/v1"
+_PATIENCE = 600.0  # seconds for a reply, as in OpenAI's client; a model on a CPU may need minutes
+# as OpenAI, vLLM, SGLang, llama.cpp and TGI say it
+_CONTEXT_FULL = re.compile(
+    r"context[ _-]?(length|size|window)|longer than the (maximum|model)|maximum (model|input|sequence) length"
+    r"|max_model_len|max_total_tokens|prompt is too long",
+    re.IGNORECASE,
+)
+_SHORTEST = 500  # characters of a text that is not halved any more
 # Some chat templates open the thought in the prompt, so that the reply has only its end.
 _THOUGHT = re.compile(r"\A\s*<think>.*?(</think>|\Z)|\A.*</think>", re.DOTALL)
 _CURES = {
@@ -27,6 +35,10 @@ _CURES = {
     403: "Set OPENAI_API_KEY, or api_key=, to a key that may use this model",
     404: "OPENAI_BASE_URL or base_url= ends in /v1 as a rule; the names of the models are at /models there",
 }
+
+
+class ContextFull(ServiceError):
+    """Raised when a server refuses a request because it does not fit into the model's context."""
 
 
 class ModelServer:
@@ -41,7 +53,7 @@ class ModelServer:
         self.model, self.base_url = model, checked_address(f"{kind} {model}", address)
         self._key = api_key or os.environ.get("OPENAI_API_KEY") or ""
         secrets = (self._key,) if self._key else ()
-        self._http = Http(f"{kind} {model}", **{"timeout": 120.0, "cures": _CURES, "secrets": secrets, **limits})
+        self._http = Http(f"{kind} {model}", **{"timeout": _PATIENCE, "cures": _CURES, "secrets": secrets, **limits})
 
     @property
     def lacking_key(self) -> str:
@@ -50,12 +62,23 @@ class ModelServer:
         return cure if not self._key and self.base_url == _OPENAI else ""
 
     async def post(self, endpoint: str, body: Mapping[str, Any]) -> Reply:
-        """Send a request; `endpoint` is as in "/chat/completions"."""
+        """Send a request; `endpoint` is as in "/chat/completions".
+
+        Raises:
+            ContextFull: it does not fit into the model's context.
+            ServiceError: it failed otherwise.
+        """
         # Checked only when a request is made, so that a replay needs no key.
         if self.lacking_key:
             raise ServiceError(self._http.service, self.lacking_key)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        return await self._http.request("POST", f"{self.base_url}{endpoint}", json=body, headers=headers)
+        try:
+            return await self._http.request("POST", f"{self.base_url}{endpoint}", json=body, headers=headers)
+        except ServiceError as error:
+            said = str(error).removeprefix(f"{error.service}: ")
+            if error.status in (400, 413, 422) and _CONTEXT_FULL.search(said):
+                raise ContextFull(error.service, said, error.status) from error
+            raise
 
     def close(self) -> None:
         """Close the connections."""
@@ -87,7 +110,7 @@ class ChatModel(ModelServer):
         base_url: str | None = None,
         api_key: str | None = None,
         *,
-        timeout: float = 120.0,
+        timeout: float = _PATIENCE,
         retries: int = 2,
         concurrency: int = 16,
         extra: Mapping[str, Any] | None = None,
@@ -120,7 +143,8 @@ class ChatModel(ModelServer):
         Args:
             messages: {"role", "content"}, in order.
             temperature: None uses the server's default.
-            max_tokens: limit of the reply, including reasoning; None uses the server's default.
+            max_tokens: limit of the reply, including reasoning; None uses the server's default. Where the context has
+                no room for so many, the reply may take what is left.
             json_schema: schema of the object that the reply should be. If the server does not support schemas, it is
                 asked for any JSON, or for no format at all, so check the reply.
             spent: the tokens that the server counts are added to it, also where no reply is usable: "context",
@@ -128,6 +152,7 @@ class ChatModel(ModelServer):
                 reply adds nothing.
 
         Raises:
+            ContextFull: the messages do not fit into the model's context.
             ServiceError: there is no usable reply.
         """
         body: dict[str, Any] = {"model": self.model, "messages": [dict(message) for message in messages]}
@@ -149,7 +174,9 @@ class ChatModel(ModelServer):
         forms = self._forms if schema else ("",)
         for form in forms:
             try:
-                text = await self._once({**body, **_response_format(form, schema)}, spent)
+                text = await self._fitted({**body, **_response_format(form, schema)}, spent)
+            except ContextFull:
+                raise
             except ServiceError as error:
                 # The server may not know this form; the last one is no form at all and has no successor.
                 if form and error.status in (400, 422):
@@ -159,6 +186,15 @@ class ChatModel(ModelServer):
                 self._forms = forms[forms.index(form) :]  # formats that the server rejected are not tried again
             return text
         raise AssertionError("unreachable")
+
+    async def _fitted(self, body: Mapping[str, Any], spent: Counter[str] | None) -> str:
+        try:
+            return await self._once(body, spent)
+        except ContextFull:
+            if "max_tokens" not in body:
+                raise
+            # vLLM counts them as if they were all written
+            return await self._once({name: value for name, value in body.items() if name != "max_tokens"}, spent)
 
     async def _once(self, body: Mapping[str, Any], spent: Counter[str] | None) -> str:
         reply = (await run_on_loop(self._post(body))).json()
@@ -184,6 +220,22 @@ class ChatModel(ModelServer):
         if not text:
             raise ServiceError(self._http.service, _why_empty(choice))
         return text
+
+
+async def with_less_text(ask: Callable[[int], Awaitable[str]], characters: int) -> str:
+    """Return `await ask(characters)`; where that does not fit into the model's context, with half of them, and so on.
+
+    Raises:
+        ContextFull: hardly any text fits.
+        ServiceError: the request failed otherwise.
+    """
+    while True:
+        try:
+            return await ask(characters)
+        except ContextFull:
+            characters //= 2
+            if characters < _SHORTEST:
+                raise
 
 
 def without_thoughts(text: str) -> str:

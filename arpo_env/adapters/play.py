@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from arpo_env.chat_messages import (
     turn_text,
     unparsed_call,
 )
-from arpo_env.chat_model import ModelServer
+from arpo_env.chat_model import ContextFull, ModelServer
 from arpo_env.env import ToolEnv
 from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run
@@ -41,21 +40,11 @@ from arpo_env.protocols.protocol import Protocol
 from arpo_env.registration import EnvFactory, without_checks
 from envs_registry import Task
 
-# as OpenAI, vLLM, SGLang, llama.cpp and TGI say it
-_CONTEXT_FULL = re.compile(
-    r"context[ _-]?(length|size|window)|longer than the (maximum|model)|maximum (model|input|sequence) length"
-    r"|max_model_len|max_total_tokens|prompt is too long",
-    re.IGNORECASE,
-)
 # the server ended the reply itself (vLLM, SGLang, OpenRouter, DeepSeek), not the policy
 _BROKEN_OFF = ("abort", "aborted", "error", "insufficient_system_resource")
 _MOST_STOPS = 4  # OpenAI accepts no more; the text is cut at the others here
 _MOST_BYTES = 64_000_000  # token ids and log-probabilities of a long context are long
 _SHOWN = 200  # characters of a text in an error
-
-
-class ContextFull(ServiceError):
-    """Raised when the endpoint refuses a request because it does not fit into the model's context."""
 
 
 class ToolsNotServed(ServiceError):
@@ -157,8 +146,6 @@ class ChatEndpoint(ModelServer):
             reply = await self.post("/chat/completions", body)
         except ServiceError as error:
             said = str(error).removeprefix(f"{error.service}: ")
-            if error.status in (400, 413, 422) and _CONTEXT_FULL.search(said):
-                raise ContextFull(error.service, said, error.status) from error
             if tools and error.status and any(words in said.lower() for words in TOOL_REFUSALS):
                 raise ToolsNotServed(error.service, f"{said}. {TOOL_CURE}", error.status) from error
             raise

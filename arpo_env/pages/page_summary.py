@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from arpo_env.cache import Cache, canonical
-from arpo_env.chat_model import ChatModel
+from arpo_env.chat_model import ChatModel, with_less_text
 from arpo_env.errors import ServiceError
 from arpo_env.pages.page import Page
 from arpo_env.text import Fence, cut_middle
@@ -61,17 +61,22 @@ class PageSummariser:
 
     async def summarise(self, query: str, steps: Sequence[str], pages: Sequence[Page | Hit]) -> str:
         """Return what the pages contain for the query."""
-        shown = self._shown(pages)
+        shown = _shown(pages, _CHARACTERS)
         if not shown:
             return _NOTHING
-        prompt = _prompt(query, steps, shown)
+
+        async def read() -> str:
+            return await with_less_text(
+                lambda characters: self._read(_prompt(query, steps, _shown(pages, characters))), _CHARACTERS
+            )
+
         if self.cache is None:
-            return await self._read(prompt)
+            return await read()
         settings = {"temperature": _TEMPERATURE, "max_tokens": _MAX_TOKENS}
         # The prompt holds whole pages; its hash keeps the records small.
-        digest = hashlib.sha256(canonical(prompt).encode()).hexdigest()
+        digest = hashlib.sha256(canonical(_prompt(query, steps, shown)).encode()).hexdigest()
         request = {"query": query, "prompt": digest, **settings, **self.chat.parameters}
-        return str(await self.cache.through("summary", self.chat.model, VERSION, request, lambda: self._read(prompt)))
+        return str(await self.cache.through("summary", self.chat.model, VERSION, request, read))
 
     async def _read(self, prompt: str) -> str:
         messages = [{"role": "user", "content": prompt}]
@@ -82,14 +87,15 @@ class PageSummariser:
             raise ServiceError(f"chat model {self.chat.model}", "wrote nothing after **Final Information**")
         return text
 
-    def _shown(self, pages: Sequence[Page | Hit]) -> list[dict[str, str]]:
-        left, shown = _CHARACTERS, []
-        for page in pages:
-            text = page.text.strip()[: min(_PAGE_CHARACTERS, left)]
-            if text:
-                left -= len(text)
-                shown.append({"url": page.url[:500], "title": page.title[:300], "text": text})
-        return shown
+
+def _shown(pages: Sequence[Page | Hit], characters: int) -> list[dict[str, str]]:
+    left, shown = characters, []
+    for page in pages:
+        text = page.text.strip()[: min(_PAGE_CHARACTERS, left)]
+        if text:
+            left -= len(text)
+            shown.append({"url": page.url[:500], "title": page.title[:300], "text": text})
+    return shown
 
 
 def _prompt(query: str, steps: Sequence[str], pages: Sequence[dict[str, str]]) -> str:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arpo_env.chat_model import ChatModel
+from arpo_env.chat_model import ChatModel, with_less_text
 from arpo_env.episode import FOLD, Call
 from arpo_env.event_loop import run_in_daemon_thread
 from arpo_env.search.local_search import Passage
@@ -296,16 +296,20 @@ class ResultCondenser:
             return text
         last = "\n\n".join(cut_middle(step.strip(), _STEP_CHARACTERS) for step in steps[-_STEPS:]) or "-"
         call = json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False, sort_keys=True, default=str)
-        result = cut_middle(text, _CHARACTERS)
-        fence = Fence([last, call, result])
-        prompt = _PROMPT.format(
-            limit=self.limit,
-            rule=fence.rule,
-            steps=fence.around(last),
-            call=fence.around(call),
-            result=fence.around(result),
-        )
-        reply = await self.chat.complete([{"role": "user", "content": prompt}], max_tokens=_CONDENSED_TOKENS)
+
+        async def ask(characters: int) -> str:
+            result = cut_middle(text, characters)
+            fence = Fence([last, call, result])
+            prompt = _PROMPT.format(
+                limit=self.limit,
+                rule=fence.rule,
+                steps=fence.around(last),
+                call=fence.around(call),
+                result=fence.around(result),
+            )
+            return await self.chat.complete([{"role": "user", "content": prompt}], max_tokens=_CONDENSED_TOKENS)
+
+        reply = await with_less_text(ask, _CHARACTERS)
         note = f"(condensed by another model from {len(text):,} characters)"
         return f"{cut_middle(reply, self.limit)}\n{note}"
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from arpo_env.adapters.chat_episode import close_tag
 from arpo_env.adapters.play import ChatEndpoint, ChatTurn, ToolsNotServed
 from arpo_env.chat_messages import turn_text
+from arpo_env.chat_model import ContextFull
 from arpo_env.errors import ServiceError
 from arpo_env.net import RETRIED, checked_address, redact, redact_logs, retry_after, strip_credentials
 from arpo_trainer.algorithms.branching import estimated_entropy
@@ -553,7 +554,11 @@ _ENDPOINT_CURES = {
     "'stop'": "Give extra={'stop': None} if the model takes no stop strings; the text is then cut here",
     "logprobs": "Take topk=0 if the endpoint gives no log-probabilities, or not so many",
     **dict.fromkeys(
-        ("context length", "maximum model length"),  # before "image": such a refusal also says what pictures take
+        (
+            "context length",
+            "context size",
+            "maximum model length",
+        ),  # before "image": such a refusal also says what pictures take
         "Allow fewer tokens a trajectory or a turn, or give the server a larger context",
     ),
     **dict.fromkeys(("image", "multimodal", "multi-modal"), _BLIND),
@@ -600,7 +605,7 @@ class EndpointBackend:
         topk: int = 0,
         estimator: str = "renormalised",
         extra: Mapping[str, Any] | None = None,
-        timeout: float = 300.0,
+        timeout: float = 600.0,
         retries: int = 9,
     ) -> None:
         base_url = base_url or os.environ.get("OPENAI_BASE_URL")
@@ -627,6 +632,9 @@ class EndpointBackend:
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         """Generate one turn; see `Backend.generate`. The window is told at the end.
 
+        A request that does not fit into the model's context any more is an empty turn that was cut off, as in
+        `arpo_env.play`; one of the first turn is a failure.
+
         Raises:
             ValueError: also if there are no messages.
             ServerSetupError: the endpoint takes no tools, or does not parse calls.
@@ -643,6 +651,10 @@ class EndpointBackend:
             made = self._generation(request, turn)
         except ToolsNotServed as error:
             raise ServerSetupError(str(error)) from error
+        except ContextFull as error:
+            if all(message["role"] != "assistant" for message in request.messages):
+                raise GenerationError(self._with_cure(error)) from error
+            made = Generation([self.tokenizer.eos_token_id], [0.0], [0.0], "length")
         except ServiceError as error:
             raise GenerationError(self._with_cure(error)) from error
         EntropyWindow(request.window, on_window).tell(made.entropies, last=True)

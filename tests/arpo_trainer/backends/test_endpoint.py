@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -130,6 +131,7 @@ REFUSALS = [
     (404, "no such model", "base_url= ends in /v1"),
     (400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "extra="),
     (400, "maximum context length is 8192", "fewer tokens"),
+    (400, "request (9030 tokens) exceeds the available context size (8192 tokens)", "fewer tokens"),
     (404, "No endpoints found that support image input", "Give a model that sees"),
     (
         400,
@@ -145,6 +147,13 @@ def test_refusals_name_the_cure_and_no_key(tokenizer: Any, status: int, message:
     with pytest.raises(GenerationError, match=cure) as error:
         ask(tokenizer, answer, api_key="sk-hunter2")
     assert "hunter2" not in str(error.value)
+
+
+def test_a_context_that_is_full_cuts_a_later_turn_off(tokenizer: Any) -> None:
+    said = {"role": "assistant", "content": "<python>print(6*7)</python>"}
+    request = dataclasses.replace(asking(), messages=(*MESSAGES, said, {"role": "user", "content": "42"}))
+    got, _ = ask(tokenizer, always({"error": {"message": "maximum context length is 8192"}}, 400), request)
+    assert (got.finish, got.ids) == ("length", [tokenizer.eos_token_id])
 
 
 @pytest.mark.parametrize("reply", [{"choices": []}, [], b"<html>", {"choices": [{"message": "temperature"}]}])
