@@ -234,7 +234,7 @@ def test_the_own_algorithm_branches_and_gives_credit(tiny_policy: Path, isolatio
             disable_tqdm=True,
             gradient_checkpointing=False,
         )
-        page["ToolPOTrainer"](str(tiny_policy), ToolEnv("arpo/Arithmetic-v0", level=3), args=args).train()
+        page["CarefulTrainer"](str(tiny_policy), ToolEnv("arpo/Arithmetic-v0", level=3), args=args).train()
         assert page["_called"] == functions
     finally:
         del ALGORITHMS["calm"], ALGORITHMS["calm-median"], BRANCHES["calm"], ADVANTAGES["above-median"]
