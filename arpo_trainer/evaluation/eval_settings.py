@@ -326,9 +326,11 @@ def _transformers(model: EvalModel, tokenizer: Any, entropy: dict[str, Any]) -> 
     from transformers import AutoModelForCausalLM
 
     from arpo_trainer.backends import transformers_backend
+    from arpo_trainer.training.devices import lacks_bfloat16
 
     gpu = torch.cuda.is_available()
-    loaded = AutoModelForCausalLM.from_pretrained(resolve_model(model.model_id), dtype="auto" if gpu else torch.float32)
+    on_cpu = torch.float32 if lacks_bfloat16(on_cpu=True) else torch.bfloat16
+    loaded = AutoModelForCausalLM.from_pretrained(resolve_model(model.model_id), dtype="auto" if gpu else on_cpu)
     return transformers_backend(loaded.to("cuda" if gpu else "cpu").eval(), tokenizer, **entropy)
 
 

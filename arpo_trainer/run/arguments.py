@@ -337,10 +337,10 @@ def split_rows_settings(
     """
     run, values = divided(settings, ours, theirs, command)
     values = {"report_to": [], "output_dir": f"runs/{command}", "max_length": None, "logging_steps": 1} | values
-    if not torch.cuda.is_available() or lacks_bfloat16():
-        values = {"bf16": False} | values  # bf16 is several times slower there
     if not torch.cuda.is_available():
         values = {"use_cpu": True} | values
+    if lacks_bfloat16(values.get("use_cpu", False)):
+        values = {"bf16": False} | values  # bf16 is several times slower there
     rows: int | None = getattr(run, "rows_per_update", None)
     if rows is None:
         return run, values

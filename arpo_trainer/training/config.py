@@ -288,8 +288,8 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         own = {**BranchSettings.__annotations__, **TreeSettings.__annotations__, **ARPOConfig.__annotations__}
         check_types(self, {**_READ, **own, "packing": ""})
         if self.bf16 is None and not planned_processes():  # type: ignore[has-type]  # TRL's default fails without a GPU
-            there = is_torch_bf16_gpu_available() and not lacks_bfloat16()
-            self.bf16 = there and not (self.fp16 or self.use_cpu)
+            there = self.use_cpu or is_torch_bf16_gpu_available()
+            self.bf16 = there and not (self.fp16 or lacks_bfloat16(self.use_cpu))
         if self.eval_steps is None and self.logging_steps == ARPOConfig.logging_steps:  # type: ignore[has-type]
             self.eval_steps = GRPOConfig.logging_steps
         self.max_turn_length = self.max_turn_length or None  # 0 has always meant the default

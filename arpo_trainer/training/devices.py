@@ -119,8 +119,10 @@ def check_devices(args: Any) -> None:
         )
 
 
-def lacks_bfloat16() -> bool:
-    """Return whether there is a GPU that only emulates bfloat16, which PyTorch and transformers count as having it."""
+def lacks_bfloat16(on_cpu: bool = False) -> bool:
+    """Return whether a GPU here, or this CPU, only emulates bfloat16, which transformers counts as having it."""
+    if on_cpu:
+        return not torch.cpu._is_avx512_bf16_supported()
     return torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False)
 
 

@@ -108,9 +108,11 @@ def test_commands_look_at_the_devices_and_take_bfloat16_where_it_is(
 ) -> None:
     looked: list[Any] = []
     monkeypatch.setattr(f"{configured.__module__}.check_devices", looked.append)
-    args = configured({"use_cpu": True})[1]
-    assert looked == [args]
-    assert args.bf16 is False
+    for there in (False, True):
+        monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda there=there: there)
+        args = configured({"use_cpu": True})[1]
+        assert looked.pop() is args
+        assert args.bf16 is there
 
 
 def test_one_process_on_several_gpus_is_told_how_to_use_them(old_gpu: None, caplog: pytest.LogCaptureFixture) -> None:
