@@ -123,7 +123,8 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
             factories of `Tool` objects. By default those of the environment, and "read_file" if tasks have files.
         protocol: the format of turns: "arpo-tags" ("arpo-tags-reference" uses the published code's white space), the
             model's own tool calls ("native", or by their form "hermes" and "llama3"), a name registered by
-            `register_protocol`, or a `Protocol`.
+            `register_protocol`, or a `Protocol`. By default "arpo-tags", for which a rollout engine, which knows the
+            model, may take another one (`arpo_trainer.rollout.model_protocol`).
         language: language of the instructions, "en" or "zh".
         prompt: "short", or "paper" with a worked example.
         reward: "paper", "tool-star", "deepagent", "reference", or weighted terms (`arpo_env.rewards.Rewards.of`).
@@ -142,6 +143,9 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         render_mode: None or "ansi" (`render` returns the transcript).
         options: options of `arpo_env.services.Services` (search, cache, pages, browse, judge_model, ...), and of the
             task source, such as `level`.
+
+    Attributes:
+        protocol_given: whether somebody chose the protocol: an argument, the spec or `with_protocol`.
 
     Raises:
         UnknownEnvError: the id is not registered.
@@ -182,7 +186,8 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         # What remains in `options` belongs to the task source, which rejects unknown names.
         self.services = Services(**{key: options.pop(key) for key in _SERVICES & options.keys()})
         self.language, self.prompt = language or spec.language, prompt
-        self.protocol = make_protocol(protocol or spec.protocol)
+        given = protocol or spec.protocol
+        self.protocol, self.protocol_given = make_protocol(given or "arpo-tags"), given is not None
         self.tasks = self._load(split=split, data=data, limit=limit, shuffle=shuffle, seed=seed, **options)
         # Each is made once, since some sources generate them. Those of an endless source are checked at each reset.
         with_files = False
@@ -332,7 +337,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
     def with_protocol(self, name: str | Protocol) -> ToolEnv:
         """Return a new environment with the same settings but another protocol; call `reset` before use."""
         fresh = self.spawn()
-        fresh.protocol = make_protocol(name)
+        fresh.protocol, fresh.protocol_given = make_protocol(name), True
         args, options = self._given
         fresh._given = args, {**options, "protocol": name}
         fresh.system_prompt = fresh.protocol.system_prompt(fresh.schemas, fresh.language, fresh.prompt)
@@ -346,8 +351,13 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
             form, otherwise = "; did you mean {!r} of ToolEnv?", ", besides those of ToolEnv"
             raise ValueError(f"{error}{nearest_hint(error.option, _OPTIONS, form, otherwise)}") from error
 
+    @property
+    def reward_reads_tags(self) -> bool:
+        """Whether the reward is the published one, which reads tags in the text."""
+        return any(term.name == "reference" for term in self.rewards.terms)
+
     def _check_reward(self) -> None:
-        if self.protocol.native and any(term.name == "reference" for term in self.rewards.terms):
+        if self.protocol.native and self.reward_reads_tags:
             raise ValueError(
                 f"the published reward reads tags, which protocol {self.protocol.name!r} does not have; "
                 "use reward='paper'"

@@ -93,7 +93,7 @@ class EnvSpec:
         source: name of the task source in `envs_registry.sources`.
         description: one line for tables.
         tools: the tools of the policy: names, typed functions, or factories of a `Tool`.
-        protocol: the format of turns: a name such as "arpo-tags", or a `Protocol`.
+        protocol: the format of turns: a name such as "arpo-tags", or a `Protocol`; None leaves it to who plays.
         reward: "paper" or "tool-star" (format, answer, multi-tool bonus; ARPO eq. 8), "deepagent" (success and right
             calls), "reference" (published code), or weighted terms.
         scorer: the grader of the answer: "auto" (by the task's kind), "math", "qa", "em" (exact match), "mcq",
@@ -115,7 +115,7 @@ class EnvSpec:
     source: str
     description: str
     tools: tuple[str | Callable[..., Any], ...] = ("python",)
-    protocol: str | Any = "arpo-tags"
+    protocol: str | Any = None
     reward: str | Mapping[str, Any] | Any = "paper"
     scorer: str | Any = "auto"
     max_turns: int = 6

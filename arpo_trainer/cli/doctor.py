@@ -353,16 +353,21 @@ def _template(tokenizer: Any, ends: set[int]) -> Iterator[Finding]:
 
 
 def _protocol(tokenizer: Any, ends: set[int]) -> Iterator[Finding]:
-    from arpo_trainer.rollout.native import ModelCalls, NoNativeCalls
+    from arpo_trainer.rollout.model_protocol import protocol_for
+    from arpo_trainer.rollout.native import ModelCalls
 
+    name, why = protocol_for(tokenizer)
+    if name != "native":
+        yield Finding("protocol", True, f"{name}: {why}")
+        return
     try:
         calls = ModelCalls(tokenizer)
-    except NoNativeCalls as error:
-        yield Finding("protocol", True, f"arpo-tags; not native, since {error}")
+    except ValueError as error:  # it was trained with another template, or another release of TRL
+        yield Finding("protocol", False, f"native, since {why}; but {error}")
         return
     yield Finding("family", True, calls.family)
     number = tokenizer.convert_tokens_to_ids(calls.end)
-    detail = f"native, if it is chosen: the model's own tool calls, which {calls.end} ends"
+    detail = f"native: the model's own tool calls, which {calls.end} ends"
     if number in ends:
         yield Finding("protocol", True, detail)
     else:

@@ -440,7 +440,7 @@ def run_evaluation(
             try:
                 for model, units in missing.items():
                     if units:
-                        _play_model(settings, model, units, planned, store, cache, workers, shown)
+                        _play_model(settings, model, units, planned, store, cache, workers, shown, facts)
                         eval_settings.free_memory()
             finally:
                 if shown.total:
@@ -481,6 +481,7 @@ def _play_model(
     cache: Cache | None,
     workers: RolloutWorkers | None,
     shown: Progress,
+    facts: dict[str, Any],
 ) -> None:
     tokenizer = eval_settings.load_tokenizer(model)
     # an endpoint has a context of its own; the tokenizer may be that of another model
@@ -488,9 +489,25 @@ def _play_model(
     rollout = settings.rollout_settings(context, endpoint=model.kind == "endpoint")
     backend, template = open_recorded(model, tokenizer, cache), settings.chat_template_kwargs
     tools = open_inference_tools(settings.inference_settings, cache)
-    engines = {one.label: Engine(backend, tokenizer, one.env, rollout, template, inference=tools) for one in planned}
+    engines = {
+        one.label: Engine(backend, tokenizer, begun_env(one, model.label, facts), rollout, template, inference=tools)
+        for one in planned
+    }
+    keep_protocols(store.folder, facts, model.label, engines)
     parts: Any = (backend, engines, store, settings.concurrency, settings.limits, shown.add)
     run((RayEvalRunner(*parts, workers=workers) if workers else EvalRunner(*parts)).play(units))
+
+
+def begun_env(planned: PlannedEnv, model: str, facts: Mapping[str, Any]) -> ToolEnv:
+    """Return an environment with the protocol that a model began the run with: it does not change in the middle."""
+    begun = facts["protocols"].get(model, {}).get(planned.label)
+    return planned.env.with_protocol(begun) if begun and not planned.env.protocol_given else planned.env
+
+
+def keep_protocols(folder: Path, facts: dict[str, Any], model: str, engines: Mapping[str, Engine]) -> None:
+    """Note in run.json which protocols a model plays with, before it does."""
+    facts["protocols"][model] = {label: engine.env.protocol.name for label, engine in engines.items()}
+    write_facts(folder / episode_store.FACTS, facts)
 
 
 def open_recorded(model: EvalModel, tokenizer: Any, cache: Cache | None) -> Backend:
@@ -530,6 +547,9 @@ def facts_of(
 ) -> dict[str, Any]:
     """Return what run.json says of a sitting; `stored` is what an earlier one left."""
     part = {"shard": asdict(shard)} if shard else {}
+    planned = list(planned)
+    # an earlier release kept none, and played each environment with its own
+    earlier = {label: {one.label: one.env.protocol.name for one in planned} for label in settings.models}
     return part | {
         "name": folder.resolve().name,
         "kind": episode_store.KIND,
@@ -539,6 +559,7 @@ def facts_of(
         "environments": {one.label: one.facts() for one in planned},
         "models": settings.models,
         "samples": settings.samples,
+        "protocols": stored.get("protocols", earlier if stored else {}),
         "algorithm": settings.algorithm,
         "settings": settings.as_dict(),
         "versions": versions(),

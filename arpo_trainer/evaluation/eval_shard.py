@@ -199,7 +199,7 @@ def _refuse_others(runs: Sequence[EvalRun]) -> None:
     for run in runs[1:]:
         names = f"{str(first.folder)!r} and {str(run.folder)!r}"
         differing = differing_settings(first.facts["settings"], run.facts["settings"])
-        for part in ("environments", "synthesis"):
+        for part in ("environments", "synthesis", "protocols"):
             differing += _differing(first.facts, run.facts, part)
         if differing or first.facts["kind"] != run.facts["kind"]:
             raise ValueError(f"{names} have other settings: {'; '.join(differing)}. Join shards of one evaluation")

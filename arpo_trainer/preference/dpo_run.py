@@ -27,6 +27,7 @@ from datasets import Dataset
 from trl import DPOConfig, DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
+from arpo_env.protocols import make_protocol
 from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Line
 from arpo_trainer.evaluation.episode_store import FACTS, ROWS, EvalRun, broken_causes
 from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
@@ -43,6 +44,7 @@ from arpo_trainer.preference.pairs import (
 )
 from arpo_trainer.report.run_data import read_facts
 from arpo_trainer.rollout.engine import this_rank
+from arpo_trainer.rollout.model_protocol import marked, protocol_for
 from arpo_trainer.run.arguments import WeightArguments, split_rows_settings
 from arpo_trainer.run.sft_run import KeptRun, hours_of, planned_processes
 from arpo_trainer.training.devices import OneDevice, check_devices, planning, process_count
@@ -290,13 +292,15 @@ def dpo(settings: dict[str, Any], resume: bool = False, sample_only: bool = Fals
         if not sample_only:
             kept.check_memory()
         pairs, kept.facts["data"] = _pairs(run, args, kept)
+        kept.facts["protocol"] = _protocol(run, kept)
         if not pairs:
             return _without_pairs(run, kept)
         if sample_only:
             kept.write(status="sampled")
             return kept.folder
         options = kept.model_options()
-        trainer = make_pair_trainer(tokenizer=kept.tokenizer(), pairs=pairs, args=args, **options)
+        tokenizer = marked(kept.tokenizer(), kept.facts["protocol"])
+        trainer = make_pair_trainer(tokenizer=tokenizer, pairs=pairs, args=args, **options)
         if this_rank() == 0:  # that of a round that was skipped shares its files with the policy
             shutil.rmtree(kept.folder / "model", ignore_errors=True)
         return kept.train(trainer, _CURVES)
@@ -321,6 +325,17 @@ def _pairs(run: DPOArguments, args: Any, kept: KeptRun) -> tuple[list[Preference
     write_pairs(file, data.pairs)
     (logger.info if data.pairs else logger.warning)("%s", data.words())
     return data.pairs, {**data.facts(), "words": data.words()}
+
+
+def _protocol(run: DPOArguments, kept: KeptRun) -> str:
+    """Return the protocol of the pairs: that of the samples, else of the environment, else of the model."""
+    samples = kept.folder / SAMPLES / FACTS
+    facts = read_facts(samples) if samples.is_file() and not run.pair_files else {}
+    if played := list(facts.get("protocols", {}).get("policy", {}).values()):
+        return str(played[0])
+    spec = get_spec(run.env).protocol if has_spec(run.env) else None
+    given = make_protocol(run.env_kwargs.get("protocol") or spec or protocol_for(kept.tokenizer())[0])
+    return given.name
 
 
 def _play(run: DPOArguments, folder: Path, seed: int) -> EvalRun:

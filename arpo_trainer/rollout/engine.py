@@ -43,6 +43,7 @@ from arpo_trainer.rollout.live_trajectory import (
     check_limits,
     error_message,
 )
+from arpo_trainer.rollout.model_protocol import with_model_protocol
 from arpo_trainer.rollout.rendering import Renderer, as_published, with_model_calls
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.rollout.turn_tools import TurnTools
@@ -443,8 +444,9 @@ class Engine:
     Attributes:
         backend: generates the turns.
         tokenizer: of the model; it renders prompts, decodes turns and encodes tool results.
-        env: the environment to play; trajectories run on copies of it. With a reference algorithm it is replaced by one
-            that writes results as the published code does.
+        env: the environment to play; trajectories run on copies of it. Unless it was given a protocol, it gets that of
+            the model (`model_protocol`). With a reference algorithm it is replaced by one that writes results as the
+            published code does.
         settings: how trees are grown.
         chat_template_kwargs: arguments for the chat template of the tokenizer.
         on_trajectory: called when a trajectory has ended, for progress bars.
@@ -478,10 +480,12 @@ class Engine:
             self.inference.settings.check(self.settings.temperature)
         if self.env.services.show_images and not self.backend.wants_messages:
             raise ValueError(UNSEEN.format(model=type(self.backend).__name__))
+        messages, model = self.backend.wants_messages, (self.tokenizer, self.chat_template_kwargs)
+        self.env = with_model_protocol(self.env, self.settings, *model, endpoint=messages)
         # reference algorithms also need results written as the published code writes them
         self.env = as_published(self.env, self.settings.parts)
-        if not self.backend.wants_messages:  # a server writes and reads calls itself
-            self.env = with_model_calls(self.env, self.tokenizer, self.chat_template_kwargs)
+        if not messages:  # a server writes and reads calls itself
+            self.env = with_model_calls(self.env, *model)
         check_limits(self.limits, list(self.env.tools))
         whole, most = self.settings.num_generations, self.limits.get("trajectory")
         # a group that branches takes all its places at once, so with fewer of them it would wait for ever

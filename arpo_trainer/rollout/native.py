@@ -1,4 +1,4 @@
-r"""The model's own tool calls: `bind` makes the protocol "native" for one tokenizer, `protocol_for` says who has them.
+r"""The model's own tool calls: `bind` makes the protocol "native" for one tokenizer.
 
     protocol = bind(tokenizer)
     protocol.parse('<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>', tools)
@@ -681,18 +681,6 @@ def bind(protocol: Protocol, tokenizer: Any, chat_template_kwargs: Mapping[str, 
         NoNativeCalls: see `ModelCalls`.
     """
     return ModelCalls(tokenizer, chat_template_kwargs) if type(protocol) is Native else protocol
-
-
-def protocol_for(tokenizer: Any, chat_template_kwargs: Mapping[str, Any] | None = None) -> str:
-    """Return the name of the protocol for a model that was not trained on one: "native" if it has tool calls.
-
-    Otherwise it is "arpo-tags".
-    """
-    try:
-        ModelCalls(tokenizer, chat_template_kwargs)
-    except ValueError:
-        return "arpo-tags"
-    return "native"
 
 
 def check_template(tokenizer: Any) -> None:

@@ -40,6 +40,7 @@ from arpo_trainer.make_env import known_id, make_env
 from arpo_trainer.models import available_memory, resolve_model
 from arpo_trainer.rollout.engine import this_rank
 from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, check_limits
+from arpo_trainer.rollout.model_protocol import with_model_protocol
 from arpo_trainer.run.arguments import RunArguments, configure, lora_config
 from arpo_trainer.run.launch import config_file, refused_machines
 from arpo_trainer.run.sft_run import check_solvable
@@ -263,7 +264,11 @@ def _estimate(
     tasks = published_size(run.env, run.env_kwargs) if isinstance(env, UnloadedEnv) else training_tasks(env, args).size
     tokenizer, shape, notes = _tokenizer_and_shape(run, args)
     known = {"tokenizer": tokenizer, "shape": shape, "layout": layout, "on_cpu": on_cpu, "notes": notes}
-    return estimate(run, args, env, environments.held_out, tasks, **known)
+    held_out = environments.held_out
+    if tokenizer is not None and not environments.cold_start:  # which teaches the protocol that the environment has
+        model = (args.rollout_settings(), tokenizer, args.chat_template_kwargs)
+        env, held_out = with_model_protocol(env, *model), held_out and with_model_protocol(held_out, *model)
+    return estimate(run, args, env, held_out, tasks, **known)
 
 
 def published_size(env_id: str, options: dict[str, Any]) -> int | None:

@@ -38,6 +38,7 @@ from arpo_trainer.make_env import make_env
 from arpo_trainer.models import available_memory, resolve_model
 from arpo_trainer.report.run_data import recorded, write_facts, write_whole
 from arpo_trainer.rollout.engine import on_every_rank, rank_count, this_rank
+from arpo_trainer.rollout.model_protocol import marked
 from arpo_trainer.rollout.rendering import Renderer, check_tokenizer
 from arpo_trainer.run.arguments import (
     DEMONSTRATIONS,
@@ -155,7 +156,7 @@ def sft(settings: dict[str, Any]) -> Path:
     kept = KeptRun("sft", run, args, settings)
     with kept.held(resume=False):
         kept.check_memory()
-        tokenizer = kept.tokenizer()
+        tokenizer = marked(kept.tokenizer(), run.protocol)
         with args.main_process_first():  # the main process downloads
             run.files()
         data, examples = prepare(run, args, tokenizer)

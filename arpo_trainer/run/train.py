@@ -25,6 +25,7 @@ import arpo_env  # noqa: F401  (registers the environments)
 from arpo_trainer.models import MODELS, resolve_model
 from arpo_trainer.ray_rollouts.actor_group import check_address
 from arpo_trainer.rollout.engine import on_every_rank, share, this_rank
+from arpo_trainer.rollout.model_protocol import marked
 from arpo_trainer.rollout.rendering import as_published
 from arpo_trainer.run.arguments import RunArguments, configure, idle_threads, lora_config, save_final
 from arpo_trainer.run.dry_run import RunEnvironments, log_estimate
@@ -120,6 +121,7 @@ class TrainingRun:
         if self.environments.cold_start:
             # the demonstrations have to show results as the algorithm's rollouts will
             env = as_published(self.environments.cold_start, args.rollout_settings().parts)
+            tokenizer = marked(tokenizer, env.protocol.name)
             path = str(cold_started_model(run, args, env, path, tokenizer))
         # a dtype in `model_init_kwargs` replaces that of the run
         args.model_init_kwargs = {"dtype": run.dtype, **(args.model_init_kwargs or {})}

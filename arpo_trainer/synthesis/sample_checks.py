@@ -241,7 +241,8 @@ def check_format(form: str, protocol: Protocol) -> None:
     """Refuse a format that cannot hold the turns of a protocol."""
     if form == "alpaca" and protocol.native:
         raise ValueError(
-            f"alpaca has one text for a whole episode, and protocol {protocol.name!r} has messages: take sharegpt"
+            f"alpaca has one text for a whole episode, and protocol {protocol.name!r} has messages: take sharegpt, or "
+            "--env-set protocol=arpo-tags"
         )
 
 

@@ -68,6 +68,7 @@ class QuestionSet:
     planned: eval_session.PlannedEnv  # the environment with its tools
     plain: ToolEnv  # the same without tools
     contaminated: set[str] = field(default_factory=set)  # ids of tasks that are in an evaluation set
+    played: dict[str, ToolEnv] = field(default_factory=dict)  # the environment as each model plays it, by its label
     # the part of the questions that is taken; None is all. Question number k is in shard k modulo n
     shard: EvalShard | None = None
 
@@ -111,7 +112,6 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
                 raise ValueError(f"folds={env.budget.folds}: a training row is one conversation; leave folds out")
             if env.services.show_images:
                 raise ValueError("show_images=True: a training row is text, and has no pictures; leave show_images out")
-            sample_checks.check_format(settings.format, env.protocol)
             plain_options = {n: value for n, value in settings.env_options.items() if n not in _OF_TOOLS}
             plain = make_env(name, {**plain_options, **services, "tools": []})
             opened.callback(plain.close)
@@ -300,13 +300,14 @@ def _chosen(
 ) -> dict[str, Any]:
     if kind == "contaminated":
         raise sample_checks.DroppedSample("contaminated")
-    trace = sample_checks.sample_trace(sample, settings, one.env)
+    env = one.played[sample.row.model]
+    trace = sample_checks.sample_trace(sample, settings, env)
     if kind == "hard":
         raise sample_checks.DroppedSample("hard question")
     if (kind == "direct") != (sample.stage == DIRECT):
         raise sample_checks.DroppedSample("needs no tools" if kind == "direct" else "needs tools")
     sampling.check(trace)
-    row = sample_checks.training_row(trace, settings.format, one.env.protocol, one.env.schemas)
+    row = sample_checks.training_row(trace, settings.format, env.protocol, env.schemas)
     sampling.keep(trace)
     return {**row, "id": sample.row.task, "stage": sample.stage, "model": sample.row.model, "sample": sample.row.sample}
 
@@ -323,7 +324,8 @@ def write_files(
             report.files[name] = len(found)
         else:
             (folder / name).unlink(missing_ok=True)
-    info = sample_checks.dataset_info(folder.resolve().name, SFT, form, sets[0].env.protocol)
+    protocol = next(iter(sets[0].played.values())).protocol
+    info = sample_checks.dataset_info(folder.resolve().name, SFT, form, protocol)
     write_whole(folder / INFO, json.dumps(info, indent=2) + "\n")
     write_whole(folder / REPORT, json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n")
 
@@ -344,6 +346,7 @@ class _Sitting:
     progress: Progress | None
     workers: RolloutWorkers | None
     hints: dict[str, Counter[str]]  # of the report
+    facts: dict[str, Any]  # of run.json
 
     def missing(self, model: str, stage: str) -> list[eval_session.Unit]:
         """Return the missing samples of a model without or with tools; for the latter all others must be played."""
@@ -464,7 +467,7 @@ def synthesise(
         facts = eval_session.facts_of(folder, settings.play, stages, stored, shard)
         samples = max(settings.direct, settings.tir)
         facts |= {"kind": SYNTH, "samples": samples, "synthesis": settings.as_dict()}
-        sitting = _Sitting(settings, sets, store, cache, repeat_broken, progress, workers, report.hints)
+        sitting = _Sitting(settings, sets, store, cache, repeat_broken, progress, workers, report.hints, facts)
         with recorded(folder / FACTS, facts):
             _play_models(sitting, models)
             rows, hard = select(settings, sets, EvalRun(folder, facts, list(store.rows.values()), []), report)
@@ -482,25 +485,40 @@ def broken_samples(report: SynthReport) -> float:
 
 def _play_models(sitting: _Sitting, models: Sequence[eval_settings.EvalModel]) -> None:
     served = [model for model in models if model.kind in eval_settings.SERVED]
+    # the protocols of all models are known before the first one plays
+    engines = {model: _engines(sitting, model) for model in models}
+    _check_protocols(sitting)
 
     async def all_served() -> None:
         with only_first_error():
             async with asyncio.TaskGroup() as running:
                 for model in served:
-                    running.create_task(_play_model(sitting, model))
+                    running.create_task(_play_model(sitting, model, engines[model]))
 
     for model in models:
         if model not in served:
-            run(_play_model(sitting, model))
+            run(_play_model(sitting, model, engines[model]))
             eval_settings.free_memory()
     if served:
         run(all_served())
 
 
-async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel) -> None:
+def _check_protocols(sitting: _Sitting) -> None:
+    """Refuse rows of a file in different forms, and a form that cannot hold the turns of a protocol."""
+    played = [(model, env.protocol) for one in sitting.sets for model, env in one.played.items()]
+    if len({protocol.native for _, protocol in played}) > 1:
+        named = ", ".join(dict.fromkeys(f"{model}: {protocol.name}" for model, protocol in played))
+        raise ValueError(
+            f"the models would write rows of different forms into one file ({named}): choose a protocol, as in "
+            "--env-set protocol=arpo-tags"
+        )
+    for _, protocol in played:
+        sample_checks.check_format(sitting.settings.format, protocol)
+
+
+async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel, engines: dict[str, Engine]) -> None:
     """Play the three rounds of a model; each depends on what the one before has stored."""
-    tokenizer = eval_settings.load_tokenizer(model)
-    engines = _engines(sitting, model, tokenizer)
+    tokenizer = next(iter(engines.values())).tokenizer
     renderers = {one.label: engines[f"{one.label}/{TIR}"].renderer for one in sitting.sets}
     settings = sitting.settings
     room = min(engine.settings.max_completion_length for engine in engines.values()) // 2
@@ -524,8 +542,9 @@ async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel) -> None
     await play(sitting.missing_after_hints(model.label, renderers, room))
 
 
-def _engines(sitting: _Sitting, model: eval_settings.EvalModel, tokenizer: Any) -> dict[str, Engine]:
+def _engines(sitting: _Sitting, model: eval_settings.EvalModel) -> dict[str, Engine]:
     """Return an engine for each environment and stage, without a backend so far."""
+    tokenizer = eval_settings.load_tokenizer(model)
     endpoint = model.kind == "endpoint"
     context = None if endpoint else eval_settings.context_length(model.model_id)
     rollout = sitting.settings.play.rollout_settings(context, endpoint=endpoint)
@@ -536,10 +555,11 @@ def _engines(sitting: _Sitting, model: eval_settings.EvalModel, tokenizer: Any) 
         for number, stage in enumerate(STAGES):
             planned = one.stage(stage)
             own = replace(rollout, seed=rollout.seed + _SEED_OF_STAGE * number)
-            engines[planned.label] = Engine(unloaded, tokenizer, planned.env, own, template)
-        # with "native" the samples are checked as the model writes them
-        one.plain = engines[f"{one.label}/{DIRECT}"].env
-        one.planned = replace(one.planned, env=engines[f"{one.label}/{TIR}"].env)
+            env = eval_session.begun_env(planned, model.label, sitting.facts)
+            engines[planned.label] = Engine(unloaded, tokenizer, env, own, template)
+        # samples are checked as the model writes them
+        one.played[model.label] = engines[f"{one.label}/{TIR}"].env
+    eval_session.keep_protocols(sitting.store.folder, sitting.facts, model.label, engines)
     return engines
 
 

@@ -25,6 +25,7 @@ import torch
 from transformers import TrainerState
 from transformers.trainer_utils import TrainOutput
 
+from arpo_env.protocols import PROTOCOLS, make_protocol
 from arpo_trainer.training.trl_hooks import HookedGRPOTrainer, forget_rollout, restore_rollout, rollout_state
 
 logger = logging.getLogger(__name__)
@@ -165,6 +166,7 @@ def run_facts(trainer: Any) -> dict[str, Any]:
         "name": args.run_name or Path(args.output_dir).name,
         "algorithm": args.algorithm,
         "env": {"id": env.env_spec.id, "kwargs": _options(env)},
+        "protocol": env.protocol.name,
         "model": getattr(model, "name_or_path", "") or type(model).__name__,
         "seed": args.seed,
         "settings": settings,
@@ -434,6 +436,15 @@ class ResumableTrainer(ResumesOnRows, HookedGRPOTrainer):
             raise ValueError(
                 f"{checkpoint} is in the middle of a rollout, which cannot continue with other sizes: "
                 f"{', '.join(moved)}. Set them back, or start a new run from the weights: model: {checkpoint}"
+            )
+        protocols = [each.get("env", {}).get("protocol") for each in (before, now)]
+        if all(protocols) and protocols[0] != protocols[1]:
+            names = {type(make_protocol(name)).__name__: name for name in PROTOCOLS}
+            named = [names.get(name, name) for name in protocols]
+            raise ValueError(
+                f"{checkpoint} was trained with protocol {named[0]}, and this run has {named[1]}: give the environment "
+                f"protocol={named[0]!r} (arpo train: --env-set protocol={named[0]}), or start a new run in another "
+                "output_dir"
             )
         adapters = [each.get("adapters", {}) for each in (before, now)]
         shapes = [{name: each[name] for name in each if name.endswith((".r", ".target_modules"))} for each in adapters]

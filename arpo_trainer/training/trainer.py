@@ -35,7 +35,9 @@ from arpo_trainer.models import resolve_model
 from arpo_trainer.rollout.engine import Engine, gather, group_tasks
 from arpo_trainer.rollout.live_trajectory import check_limits
 from arpo_trainer.rollout.metrics import completion_metrics
+from arpo_trainer.rollout.model_protocol import marked, with_model_protocol
 from arpo_trainer.rollout.rendering import as_published, check_tokenizer
+from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training import rollout_batch
 from arpo_trainer.training.config import ARPOConfig, check_vllm_length, on_workers, warn_of_dropout
 from arpo_trainer.training.evaluation import EvaluatesOnTasks, evaluation_tasks
@@ -45,7 +47,7 @@ from arpo_trainer.training.policy_backend import rollout_tokenizer, trainer_back
 from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.resume import run_facts
 from arpo_trainer.training.task_data import as_env, rows_apart, task_dataset, task_rows, with_tasks
-from arpo_trainer.training.trl_hooks import tokenizer_of
+from arpo_trainer.training.trl_hooks import processing_class, tokenizer_of
 from arpo_trainer.tree import RolloutTree
 from envs_registry.datasets.hub import offline
 
@@ -59,6 +61,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
     Args:
         model: as in `GRPOTrainer`: a hub id, a folder (str or Path), or a model; names of `arpo models` need no hub.
         env: the environment to train on: a `ToolEnv`, an id such as "arpo/GSM8K-v0", or a function that makes one.
+            Unless they were given a protocol, it and `eval_env` get that of the model (`rollout.model_protocol`); the
+            saved tokenizer says which.
         reward_funcs: TRL reward functions; by default only the reward of the environment (`env_reward`).
         args: the settings; of TRL's `GRPOConfig` those are taken that differ from its defaults.
         train_dataset: rows with a question ("question", "problem", or "prompt" as text or messages) and its answer
@@ -105,18 +109,28 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
                 f"push_to_hub=True, and {reason}. Or leave push_to_hub out, and push the saved model later: hf upload"
             )
         settings = args.rollout_settings()
-        env, eval_env = (one and as_published(one, settings.parts) for one in (env, eval_env))
         check_limits(args.rollout_limits(), list(env.tools))
         check_vllm_length(args, env.budget.tokens)
+        rows = {"train_dataset": train_dataset, "eval_dataset": kwargs.get("eval_dataset")}
+        rows = {name: given for name, given in rows.items() if given is not None}
+        kwargs |= {name: with_tasks(given, env, name) for name, given in rows.items()}  # wrong ones are refused first
+        if isinstance(model, str | Path):
+            with args.main_process_first():
+                model = resolve_model(model, (args.model_init_kwargs or {}).get("revision", "main"))
+        # the model decides the protocol, and the protocol the prompts of the rows
+        processing, before = kwargs.get("processing_class") or processing_class(model, args), env.protocol.name
+        env = self._as_played(env, settings, args, processing)
+        if env.protocol.name != before:
+            kwargs |= {name: with_tasks(given, env, name) for name, given in rows.items()}
+        kwargs["processing_class"] = processing = marked(processing, env.protocol.name)
+        eval_env = eval_env and self._as_played(eval_env, settings, args, processing)
         # TRL itself normalises over the whole batch or over several rewards: its advantages are taken as they are then
         as_trl = args.scale_rewards == "batch" or args.multi_objective_aggregation != "sum_then_normalize"
         self._scale: Scale | None = None if as_trl else args.scale_rewards
         self.env, self.rollout_batch, self.evaluations = env, rollout_batch.RolloutBatch(), []
         self.eval_env, self.eval_tasks = eval_env, evaluation_tasks(eval_env, eval_tasks) if eval_env else []
-        given = None if train_dataset is None else with_tasks(train_dataset, env, "train_dataset")
-        train_dataset = task_dataset(env, args) if given is None else given
-        if kwargs.get("eval_dataset") is not None:
-            kwargs["eval_dataset"] = with_tasks(kwargs["eval_dataset"], env, "eval_dataset")
+        if train_dataset is None:
+            kwargs["train_dataset"] = task_dataset(env, args)
         if eval_env:
             kwargs["eval_dataset"] = task_rows(eval_env, self.eval_tasks)
         elif args.metric_for_best_model == "accuracy":  # TRL evaluates on the user's rows and logs it under our prefix
@@ -124,15 +138,11 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         self._no_signal, self._reward_check = rollout_batch.NoSignalWarning(), rollout_batch.RewardCheck()
         self._env_rewards = reward_funcs is None
         self._token_loss, self._prepare = args.token_loss(), CREDITS[args.attribution].prepare
-        if isinstance(model, str | Path):
-            with args.main_process_first():
-                model = resolve_model(model, (args.model_init_kwargs or {}).get("revision", "main"))
         super().__init__(
             model=model,
             reward_funcs=self._reward_check.wrap(rollout_batch.env_reward if reward_funcs is None else reward_funcs),
             args=args,
-            train_dataset=rows_apart(train_dataset, kwargs.get("eval_dataset"), overlap),
-            **kwargs,
+            **kwargs | {"train_dataset": rows_apart(kwargs["train_dataset"], kwargs.get("eval_dataset"), overlap)},
         )
         if self._scale:
             self.scale_rewards = "none"  # TRL then hands over R - mean; `group_advantages` divides
@@ -146,6 +156,12 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         self.engine = on_workers(Engine(self.backend, tokenizer, env, settings, template, limits=limits), args)
         if self.recorder is None and self.accelerator.is_main_process:
             self.add_callback(RunRecorder(args.output_dir, args.trace_every))
+
+    @staticmethod
+    def _as_played(env: ToolEnv, settings: RolloutSettings, args: ARPOConfig, processing: Any) -> ToolEnv:
+        tokenizer = getattr(processing, "tokenizer", processing)
+        env = with_model_protocol(env, settings, tokenizer, args.chat_template_kwargs)
+        return as_published(env, settings.parts)
 
     @property
     def recorder(self) -> RunRecorder | None:

@@ -37,6 +37,7 @@ import trl.trainer.utils
 from accelerate.utils import send_to_device
 from packaging.requirements import Requirement
 from packaging.version import Version
+from transformers import AutoProcessor
 
 from arpo_trainer.training.devices import OneDevice
 
@@ -378,6 +379,18 @@ def _refill(kept: Any, saved: dict[str, Any]) -> None:
         else:
             kept[key].clear()
             kept[key].extend(value)
+
+
+def processing_class(model: Any, args: Any) -> Any:
+    """Return the tokenizer or processor that TRL would load for a model or its folder."""
+    path, revision = (model, (args.model_init_kwargs or {}).get("revision")) if isinstance(model, str) else ("", None)
+    return AutoProcessor.from_pretrained(
+        path or model.name_or_path,
+        revision=revision,
+        truncation_side="left",
+        padding_side="left",
+        trust_remote_code=args.trust_remote_code,
+    )
 
 
 def tokenizer_of(trainer: Any) -> Any:

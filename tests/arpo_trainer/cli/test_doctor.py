@@ -146,11 +146,11 @@ def test_what_a_model_will_get(name: str, model: Path, capsys: pytest.CaptureFix
             (
                 r"ok   prefix ",
                 r"ok   family +qwen3_5\n",
-                r"ok   protocol +native, if it is chosen: .* which\s+<\|im_end\|> ends\n",
+                r"ok   protocol +native: .* which\s+<\|im_end\|> ends\n",
             ),
         ),
         ("qwen3", (r"--   prefix +the template writes earlier turns again", r"ok   family +qwen3\n")),
-        ("phi3", (r"ok   protocol +arpo-tags; not native, since the chat template of .* does not show calls",)),
+        ("phi3", (r"ok   protocol +arpo-tags: not native, since the chat template of .* does not show calls",)),
     ],
 )
 def test_what_a_template_does(name: str, lines: tuple[str, ...], model: Path, capsys: Any) -> None:
@@ -226,7 +226,7 @@ def test_a_template_that_fails_on_calls_alone_is_no_fault(model: Path, capsys: p
     status, report = examined(model, capsys)
     assert status == 0
     assert re.search(r"--   prefix +not known: the template fails on a tool call", report), report
-    assert re.search(r"ok   protocol +arpo-tags; not native, since .*cannot be rendered with a tool call", report)
+    assert re.search(r"ok   protocol +arpo-tags: not native, since .*cannot be rendered with a tool call", report)
 
 
 def test_a_call_whose_end_ends_no_turn_is_a_fault(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,8 @@ from arpo_env.protocols.chat_template import Native
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
 from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.rollout.native import ModelCalls, NoNativeCalls, protocol_for
+from arpo_trainer.rollout.model_protocol import protocol_for
+from arpo_trainer.rollout.native import ModelCalls, NoNativeCalls
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.arguments import SFTArguments
 from arpo_trainer.run.sft_run import prepare
@@ -397,7 +398,7 @@ def test_a_changed_template_that_writes_a_known_form_is_read() -> None:
     protocol = Renderer(tokenizer, make_protocol("native")).protocol
     assert protocol.parse(turn_of("qwen3", SEARCH), ALL) == as_calls(SEARCH)
     assert pickle.loads(pickle.dumps(protocol)).parse(turn_of("qwen3", SEARCH), ALL) == as_calls(SEARCH)
-    assert protocol_for(tokenizer) == "native"
+    assert protocol_for(tokenizer)[0] == "native"
 
 
 @pytest.mark.parametrize(
@@ -432,7 +433,7 @@ def test_a_model_without_tool_calls_is_refused(chat_template: str | None, lacks:
     with pytest.raises(ValueError, match=lacks) as error:
         Renderer(tokenizer, make_protocol("native"))
     assert chat_template is None or "protocol='arpo-tags'" in str(error.value)
-    assert protocol_for(tokenizer) == "arpo-tags"
+    assert protocol_for(tokenizer)[0] == "arpo-tags"
 
 
 def test_a_tokenizer_without_an_end_token_is_refused() -> None:

@@ -217,7 +217,7 @@ def test_the_run_is_written_down_and_reads_back(trained: Any) -> None:
     facts = json.loads((folder / "run.json").read_text())
     assert facts["status"] == "finished"
     assert facts["versions"]["torch"]
-    assert facts["env"] == {"id": "arpo/Arithmetic-v0", "kwargs": {"level": 3}}
+    assert facts["env"] == {"id": "arpo/Arithmetic-v0", "kwargs": {"level": 3, "protocol": "arpo-tags"}}
     assert facts["settings"]["branch_alpha"] == 0.6  # what differs from the defaults
     assert "branch_beta" not in facts["settings"]
     assert "arpo/Arithmetic-v0" in (folder / "report.html").read_text()

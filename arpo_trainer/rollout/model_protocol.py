@@ -1,0 +1,121 @@
+"""The protocol that a model is played with where nobody chose one.
+
+An environment that was given a protocol keeps it (`ToolEnv.protocol_given`). Otherwise, in this order: the protocol
+that the model was trained with, by the mark that trainers leave in its tokenizer or by the record of its run; the tags
+for the papers' checkpoints, and for algorithms and rewards that read them; the model's own tool calls if its chat
+template has them; the tags.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arpo_trainer.rollout.native import ModelCalls, name_of
+
+if TYPE_CHECKING:
+    from arpo_env import ToolEnv
+    from arpo_trainer.rollout.settings import RolloutSettings
+
+logger = logging.getLogger(__name__)
+TAGS = "arpo-tags"
+_MARK = "arpo_protocol"  # in tokenizer_config.json
+_PAPERS = re.compile(r"(?<![a-z])(?:arpo|aepo|tool-star)(?![a-z])", re.IGNORECASE)
+_RECORDS = ("run.json", "sft.json", "dpo.json")  # of commands that train
+
+
+def marked(processing_class: Any, protocol: str) -> Any:
+    """Return a copy of a tokenizer, or of a processor, that says with which protocol its model was trained.
+
+    It is saved with the tokenizer, and read again by `protocol_for`.
+    """
+    copied = copy.copy(processing_class)
+    if hasattr(copied, "tokenizer"):
+        copied.tokenizer = marked(copied.tokenizer, protocol)
+    else:
+        copied.init_kwargs = {**copied.init_kwargs, _MARK: protocol}
+    return copied
+
+
+def protocol_for(
+    tokenizer: Any, chat_template_kwargs: Mapping[str, Any] | None = None, needs_tags: str = ""
+) -> tuple[str, str]:
+    """Return the name of the protocol for a model where nobody chose one, and why.
+
+    Args:
+        tokenizer: of the model.
+        chat_template_kwargs: arguments for its chat template.
+        needs_tags: what needs the tags, in words: an algorithm or a reward.
+    """
+    if mark := tokenizer.init_kwargs.get(_MARK):
+        return mark, "the model was trained with it"
+    if recorded := _recorded(tokenizer.name_or_path or ""):
+        return recorded, "the record of the model's run"
+    if _PAPERS.search(_own_name(tokenizer.name_or_path or "")):
+        return TAGS, "a checkpoint of the papers, by its name"
+    if needs_tags:
+        return TAGS, f"{needs_tags} reads tags"
+    try:
+        calls = ModelCalls(tokenizer, chat_template_kwargs)
+    except ValueError as error:
+        return TAGS, f"not native, since {error}"
+    return "native", f"the chat template has tool calls, of the family {calls.family}"
+
+
+def with_model_protocol(
+    env: ToolEnv,
+    settings: RolloutSettings,
+    tokenizer: Any,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
+    endpoint: bool = False,
+) -> ToolEnv:
+    """Return an environment with the protocol that its model gets, and log which; one that was given stays.
+
+    An endpoint keeps the tags: only who set up its server knows whether that reads tool calls.
+    """
+    if env.protocol_given:
+        return env
+    method = settings.parts.method
+    published = method is not None and method.published
+    needs_tags = f"algorithm {settings.algorithm}" if published else "reward reference" if env.reward_reads_tags else ""
+    if endpoint:
+        name, why = TAGS, "an endpoint; its tool calls are used with protocol=native"
+        _say(f"protocol {name}: {why}")
+    else:
+        name, why = protocol_for(tokenizer, chat_template_kwargs, needs_tags)
+        _say(f"protocol {name} for {name_of(tokenizer)}: {why}. Another one is chosen with the environment's protocol=")
+    return env.with_protocol(name)
+
+
+@functools.lru_cache(maxsize=256)  # each environment, evaluation and group of a run would say the same
+def _say(line: str) -> None:
+    logger.info("%s", line)
+
+
+def _own_name(path: str) -> str:
+    """Return the name of a model itself: the last part of a folder or hub id, or that of a snapshot in the cache."""
+    parts = Path(path).parts
+    return parts[-3] if parts[-2:-1] == ("snapshots",) and len(parts) > 2 else Path(path).name
+
+
+def _recorded(path: str) -> str:
+    """Return the protocol that the record of a model's run names, the tags if it names none, or "" without a record.
+
+    Earlier releases marked no tokenizer, and trained with tags unless another protocol was given.
+    """
+    folder = Path(path)
+    of_run = folder.name in ("model", "adapter") or folder.name.startswith("checkpoint-")
+    for file in ((folder.parent if of_run else folder) / name for name in _RECORDS):
+        if path and file.is_file():
+            try:
+                found = json.loads(file.read_text(encoding="utf-8"))
+            except ValueError:
+                continue
+            return str(found.get("protocol") or TAGS)
+    return ""

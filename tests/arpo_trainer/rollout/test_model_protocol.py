@@ -1,0 +1,137 @@
+"""Which protocol a model gets where nobody chose one, and that it keeps it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from arpo_env import ToolEnv
+from arpo_trainer import ARPOConfig, ARPOTrainer
+from arpo_trainer.evaluation.eval_session import run_evaluation
+from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
+from arpo_trainer.rollout.engine import Engine
+from arpo_trainer.rollout.model_protocol import marked, protocol_for, with_model_protocol
+from arpo_trainer.rollout.settings import RolloutSettings
+from tests.arpo_trainer.rollout.test_native import tokenizer_of
+from tests.arpo_trainer.rollout.test_rendering import small_tokenizer
+from tests.conftest import tiny_llama
+
+ENV = "arpo/Arithmetic-v0"
+NATIVE: dict[str, Any] = {"name": "Qwen/Qwen3-8B", "family": "qwen3"}
+SNAPSHOT = "/hub/models--dongguanting--Qwen2.5-7B-ARPO/snapshots/0a1b"
+
+
+@pytest.mark.parametrize(
+    ("given", "protocol", "why"),
+    [
+        # what is given goes first, whatever follows
+        ({"protocol": "llama3", "mark": "hermes"}, "llama3", None),
+        ({"mark": "hermes", "name": "x/Qwen3-8B-ARPO"}, "hermes", "trained with it"),
+        ({"mark": "native", "algorithm": "arpo-reference"}, "native", "trained with it"),
+        ({"record": {"protocol": "native"}, "name": "arpo"}, "native", "record"),
+        ({"record": {"kind": "sft"}}, "arpo-tags", "record"),
+        ({"name": "dongguanting/Qwen3-8B-AEPO-DeepSearch"}, "arpo-tags", "papers"),
+        ({"name": "dongguanting/Tool-Star-Qwen-3B"}, "arpo-tags", "papers"),
+        ({"name": SNAPSHOT}, "arpo-tags", "papers"),
+        ({"algorithm": "arpo-reference"}, "arpo-tags", "algorithm arpo-reference reads tags"),
+        ({"reward": "reference"}, "arpo-tags", "reward reference reads tags"),
+        ({}, "native", "family qwen3"),
+        ({"name": "/home/me/.cache/arpo/Qwen3-8B"}, "native", "family qwen3"),
+        ({"name": "sharpo/Qwen3-8B"}, "native", "family qwen3"),
+        ({"endpoint": True}, "arpo-tags", "endpoint"),
+        ({"family": ""}, "arpo-tags", "does not show calls"),
+    ],
+)
+def test_who_decides(
+    given: dict[str, Any], protocol: str, why: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = NATIVE | given
+    plain = small_tokenizer((["<|im_end|>"], []), "{% for m in messages %}{{ m.content }}{% endfor %}")
+    tokenizer = copy.copy(tokenizer_of(parts["family"]) if parts["family"] else plain)
+    # the folder of each test is another one: what was said once is not said again
+    tokenizer.name_or_path = parts["name"] if "name" in given else str(tmp_path / "model")
+    if "record" in parts:
+        folder = tmp_path / parts["name"].replace("/", "-")
+        (folder / "model").mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps(parts["record"]))
+        tokenizer.name_or_path = str(folder / "model")
+    if "mark" in parts:
+        tokenizer = marked(tokenizer, parts["mark"])
+    options = {name: parts[name] for name in ("protocol", "reward") if name in parts}
+    settings = RolloutSettings(algorithm=parts.get("algorithm", "grpo"))
+    with caplog.at_level(logging.INFO):
+        env = with_model_protocol(ToolEnv(ENV, **options), settings, tokenizer, endpoint=parts.get("endpoint", False))
+    assert env.protocol.name == protocol
+    assert env.protocol_given
+    said = [record.message for record in caplog.records if record.message.startswith("protocol")]
+    assert len(said) == (why is not None)
+    assert not said or (why in said[0] and f"protocol {protocol}" in said[0])
+
+
+def test_an_engine_plays_with_what_the_model_gets() -> None:
+    backend: Any = SimpleNamespace(wants_messages=False)
+    for settings, name in (
+        (RolloutSettings(), "native"),
+        (RolloutSettings(algorithm="arpo-reference"), "arpo-tags-reference"),
+    ):
+        assert Engine(backend, tokenizer_of("qwen3"), ToolEnv(ENV), settings).env.protocol.name == name
+
+
+@pytest.fixture(scope="module")
+def native_model(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model whose chat template takes tools."""
+    folder = tmp_path_factory.mktemp("native")
+    tiny_llama(len(tokenizer)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "chat_template.jinja").write_text(tokenizer_of("qwen3").chat_template, encoding="utf-8")
+    return folder
+
+
+ROWS = [{"question": "1 + 1?", "answer": "2"}, {"question": "1 + 2?", "answer": "3"}]
+
+
+def trainer_of(model: Path, folder: Path, env: ToolEnv) -> ARPOTrainer:
+    args = ARPOConfig(
+        output_dir=str(folder), num_generations=2, initial_rollouts=2, per_device_train_batch_size=2, max_steps=2,
+        max_completion_length=16, save_steps=1, use_cpu=True, bf16=False, gradient_checkpointing=False, report_to=[],
+    )  # fmt: skip
+    return ARPOTrainer(str(model), env, args=args, train_dataset=ROWS)
+
+
+def played(model: Path, folder: Path, tasks: int) -> str:
+    """Evaluate a model with nothing said of a protocol, and return which one it got."""
+    settings = EvalSettings((ENV,), tasks=tasks, rollout={"max_turn_length": 4, "max_completion_length": 8})
+    run = run_evaluation(settings, [EvalModel("m", "transformers", str(model))], folder, resume=True)
+    assert len(run.rows) == tasks
+    protocol: str = run.facts["protocols"]["m"]["Arithmetic-v0"]
+    return protocol
+
+
+@pytest.mark.parametrize("given", [None, "arpo-tags"])
+def test_a_trained_model_keeps_its_protocol(
+    given: str | None, native_model: Path, tmp_path: Path, isolation: str
+) -> None:
+    protocol, run = given or "native", tmp_path / "run"
+    trainer = trainer_of(native_model, run, ToolEnv(ENV, limit=2, protocol=given))
+    assert trainer.train_dataset[0]["prompt"][0]["content"] == trainer.engine.env.system_prompt
+    trainer.train()
+    trainer.save_model(run / "elsewhere")
+    for folder in (run / "elsewhere", run / "checkpoint-1"):
+        assert protocol_for(AutoTokenizer.from_pretrained(folder)) == (protocol, "the model was trained with it")
+    assert protocol_for(AutoTokenizer.from_pretrained(native_model))[0] == "native"
+    assert played(run / "elsewhere", tmp_path / "eval", 1) == protocol
+    # an evaluation that an earlier release began went on with tags
+    facts = json.loads((tmp_path / "eval" / "run.json").read_text())
+    del facts["protocols"]
+    (tmp_path / "eval" / "run.json").write_text(json.dumps(facts))
+    assert played(run / "elsewhere", tmp_path / "eval", 2) == "arpo-tags"
+    other = trainer_of(native_model, run, ToolEnv(ENV, limit=2, protocol=None if given else "arpo-tags"))
+    with pytest.raises(ValueError, match=rf"was trained with protocol {protocol}, .*--env-set protocol={protocol}"):
+        other.train("last")
