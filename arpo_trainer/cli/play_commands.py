@@ -203,6 +203,7 @@ def _roll_out(
     workers = RolloutWorkerSettings(rollout_workers=rollout_workers, ray_address=ray)
     template = facts["settings"].get(_TEMPLATE) or {}
     engine = on_workers(Engine(backend, tokenizer, env, settings, template, limits=limits), workers)
+    facts["protocol"] = engine.env.protocol.name
     recorder: RunRecorder | None = None
     # what run.json says if an error ends the rollout
     status = "failed"

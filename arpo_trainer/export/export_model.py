@@ -31,6 +31,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from arpo_env.net import redact_urls
 from arpo_trainer.models import MODELS, resolve_model
 from arpo_trainer.report.run_data import lines_of
+from arpo_trainer.rollout.model_protocol import learnt_protocol, marked
 from arpo_trainer.training.resume import broken, find_checkpoint
 from arpo_trainer.validation import check_name
 
@@ -267,7 +268,9 @@ def _tokenizer(found: CheckpointFiles, base: str | None) -> Any:
     from transformers import AutoTokenizer
 
     own = (found.folder / "tokenizer_config.json").is_file()
-    return AutoTokenizer.from_pretrained(found.folder if own else resolve_model(base_of(found, base)))
+    tokenizer = AutoTokenizer.from_pretrained(found.folder if own else resolve_model(base_of(found, base)))
+    learnt = learnt_protocol(tokenizer)  # known of a run's folder, which the exported one is not
+    return marked(tokenizer, learnt[0]) if learnt else tokenizer
 
 
 _TAGS = ("reinforcement-learning", "agents", "tool-use", "arpo-gym")

@@ -43,6 +43,14 @@ def marked(processing_class: Any, protocol: str) -> Any:
     return copied
 
 
+def learnt_protocol(tokenizer: Any) -> tuple[str, str] | None:
+    """Return the name of the protocol that a model was trained with here, and from where it is known, if it is."""
+    if mark := tokenizer.init_kwargs.get(_MARK):
+        return mark, "the model was trained with it"
+    recorded = _recorded(tokenizer.name_or_path or "")
+    return (recorded, "the record of the model's run") if recorded else None
+
+
 def protocol_for(
     tokenizer: Any, chat_template_kwargs: Mapping[str, Any] | None = None, needs_tags: str = ""
 ) -> tuple[str, str]:
@@ -53,10 +61,8 @@ def protocol_for(
         chat_template_kwargs: arguments for its chat template.
         needs_tags: what needs the tags, in words: an algorithm or a reward.
     """
-    if mark := tokenizer.init_kwargs.get(_MARK):
-        return mark, "the model was trained with it"
-    if recorded := _recorded(tokenizer.name_or_path or ""):
-        return recorded, "the record of the model's run"
+    if learnt := learnt_protocol(tokenizer):
+        return learnt
     if _PAPERS.search(_own_name(tokenizer.name_or_path or "")):
         return TAGS, "a checkpoint of the papers, by its name"
     if needs_tags:
@@ -89,7 +95,7 @@ def with_model_protocol(
         _say(f"protocol {name}: {why}")
     else:
         name, why = protocol_for(tokenizer, chat_template_kwargs, needs_tags)
-        _say(f"protocol {name} for {name_of(tokenizer)}: {why}. Another one is chosen with the environment's protocol=")
+        _say(f"protocol {name} for {name_of(tokenizer)}: {why}. The environment's option protocol chooses another")
     return env.with_protocol(name)
 
 

@@ -16,14 +16,20 @@ from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.evaluation.eval_session import run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
+from arpo_trainer.preference.dpo_run import dpo
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.model_protocol import marked, protocol_for, with_model_protocol
 from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.run.arguments import configure
+from arpo_trainer.run.recipes import read_settings
+from arpo_trainer.run.sft_run import sft
+from arpo_trainer.run.train import TrainingRun
+from tests.arpo_trainer.preference.test_dpo_run import PAIR
 from tests.arpo_trainer.rollout.test_native import tokenizer_of
 from tests.arpo_trainer.rollout.test_rendering import small_tokenizer
 from tests.conftest import tiny_llama
 
-ENV = "arpo/Arithmetic-v0"
+ENV, TRAINED = "arpo/Arithmetic-v0", "the model was trained with it"
 NATIVE: dict[str, Any] = {"name": "Qwen/Qwen3-8B", "family": "qwen3"}
 SNAPSHOT = "/hub/models--dongguanting--Qwen2.5-7B-ARPO/snapshots/0a1b"
 
@@ -124,7 +130,7 @@ def test_a_trained_model_keeps_its_protocol(
     trainer.train()
     trainer.save_model(run / "elsewhere")
     for folder in (run / "elsewhere", run / "checkpoint-1"):
-        assert protocol_for(AutoTokenizer.from_pretrained(folder)) == (protocol, "the model was trained with it")
+        assert protocol_for(AutoTokenizer.from_pretrained(folder)) == (protocol, TRAINED)
     assert protocol_for(AutoTokenizer.from_pretrained(native_model))[0] == "native"
     assert played(run / "elsewhere", tmp_path / "eval", 1) == protocol
     # an evaluation that an earlier release began went on with tags
@@ -135,3 +141,32 @@ def test_a_trained_model_keeps_its_protocol(
     other = trainer_of(native_model, run, ToolEnv(ENV, limit=2, protocol=None if given else "arpo-tags"))
     with pytest.raises(ValueError, match=rf"was trained with protocol {protocol}, .*--env-set protocol={protocol}"):
         other.train("last")
+
+
+@pytest.mark.usefixtures("isolation")
+def test_what_teaches_a_protocol_leaves_it_in_the_model(
+    native_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Supervised training and cold starts teach tags unless they are told otherwise; DPO goes on with the model's."""
+    monkeypatch.setattr("arpo_trainer.run.sft_run.cache_directory", lambda: tmp_path)
+    small = ["max_steps=1", "per_device_train_batch_size=2", "use_cpu=true", "bf16=false", "report_to=[]", "threads=1"]
+    small += [f"model={native_model}", "save_strategy=no"]
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(PAIR) + "\n")
+    taught = sft(
+        read_settings(None, [*small, f"output_dir={tmp_path}/sft", "demonstrations={count: 2}"], command="sft")
+    )
+    given = [f"output_dir={tmp_path}/dpo", f"env={ENV}", f"pairs={tmp_path}/pairs.jsonl"]
+    learnt = dpo(read_settings(None, [*small, *given], command="dpo"))
+    for folder, protocol in ((taught, "arpo-tags"), (learnt, "native")):
+        assert protocol_for(AutoTokenizer.from_pretrained(folder / "model")) == (protocol, TRAINED)
+    own = [
+        f"output_dir={tmp_path}/train",
+        "cold_start_examples=2",
+        "eval_tasks=1",
+        "num_generations=2",
+        "initial_rollouts=2",
+    ]
+    settings = read_settings(None, [*small, *own])
+    trainer = TrainingRun(*configure(settings), settings).make_trainer()
+    names = [trainer.env.protocol.name, trainer.eval_env.protocol.name, protocol_for(trainer.processing_class)[0]]
+    assert names == ["arpo-tags"] * 3
