@@ -41,7 +41,7 @@ help:
 setup:
 	@scripts/install.sh
 
-setup-vllm:
+setup-vllm: setup
 	@scripts/install_vllm.sh
 
 sandbox: setup
@@ -103,4 +103,4 @@ site: setup
 	@OMP_NUM_THREADS=1 $(PY) -m scripts.site build/site && echo "== open build/site/index.html"
 
 clean:
-	rm -rf $(VENV) .venv-vllm .venv-deepspeed .venv-pythons .venv-peers .venv-install build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm .venv-deepspeed .venv-pythons .venv-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -20,8 +20,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TOOLS = ROOT / ".venv-install"
-UV = str(TOOLS / "bin" / "uv")
+UV = str(ROOT / ".venv" / "bin" / "uv")
 PACKAGES = ("sandbox", "envs_registry", "arpo_env", "arpo_gym", "arpo_trainer")
 PYTHONS = ("3.11", "3.12", "3.13")
 SETS = ("constraints.txt", "constraints-gpu.txt")
@@ -32,7 +31,6 @@ SHOWN = re.compile(r"^((?:torch|transformers|trl|vllm|numpy)==.*)$", re.MULTILIN
 
 def main(parts: list[str]) -> int:
     """Run the parts that are named, or all; return the exit status."""
-    install_tools()
     faults = [fault for name, part in PARTS.items() if not parts or name in parts for fault in part()]
     for fault in faults:
         say(f"error: {fault}")
@@ -43,14 +41,6 @@ def say(text: str) -> None:
     """Print a line."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-def install_tools() -> None:
-    """Make an environment of their own for the resolver and the check of metadata."""
-    if not (TOOLS / "bin" / "twine").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(TOOLS)], check=True)
-        pip = [str(TOOLS / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-        subprocess.run([*pip, "-c", "constraints.txt", "uv", "twine"], check=True, cwd=ROOT)
 
 
 def resolve() -> list[str]:
@@ -85,7 +75,8 @@ def build() -> list[str]:
         place = Path(folder)
         subprocess.run([UV, "build", "--quiet", "--out-dir", folder, str(ROOT)], check=True)
         [wheel], [source] = place.glob("*.whl"), place.glob("*.tar.gz")
-        subprocess.run([str(TOOLS / "bin" / "twine"), "check", "--strict", str(wheel), str(source)], check=True)
+        twine = [UV, "tool", "run", "--constraints", str(ROOT / "constraints.txt"), "twine"]
+        subprocess.run([*twine, "check", "--strict", str(wheel), str(source)], check=True)
         return [*_contents(wheel, source), *_use(wheel, place)]
 
 

@@ -9,8 +9,8 @@ PYTHONS=${PYTHONS:-3.11 3.12 3.13}
 QUICK=(tests/test_layers.py tests/envs_registry tests/arpo_env
     tests/sandbox/test_sandbox_{session,fresh,parts}.py tests/sandbox/pool/test_sandbox_{exit,lifetime,pool}.py
     tests/sandbox/files/test_sandbox_files.py tests/sandbox/server/test_sandbox_fork.py)
-# of the packages that the tests use, those that are PyTorch, need it, or check types
-WITHOUT='^(torch|transformers|trl|accelerate|peft|gguf|mypy|ruff|types-.*)$'
+# of the packages that the tests use, those that are PyTorch, need it, check types or install
+WITHOUT='^(torch|transformers|trl|accelerate|peft|gguf|mypy|ruff|types-.*|uv)$'
 
 say() { printf '== %s\n' "$*"; }
 
@@ -50,10 +50,10 @@ install() {  # python, folder: does nothing if that has been done for these pins
     [ "$(cat "$2/.installed" 2>/dev/null)" = "$pins" ] && return
     say "making $2 with $("$1" --version)"
     rm -rf "$2"
-    "$1" -m venv "$2"
+    .venv/bin/uv venv --quiet --python "$1" "$2"
     mapfile -t needed < <(needs "$1")
-    "$2/bin/pip" install --quiet --disable-pip-version-check --no-compile -c constraints.txt "${needed[@]}"
-    "$2/bin/pip" install --quiet --disable-pip-version-check --no-compile --no-deps -e .
+    .venv/bin/uv pip install --quiet --python "$2/bin/python" -c constraints.txt "${needed[@]}"
+    .venv/bin/uv pip install --quiet --python "$2/bin/python" --no-deps -e .
     printf '%s' "$pins" > "$2/.installed"
 }
 
