@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -56,6 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Let what takes long come first, where several processes run the tests."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: next((n for n, path in enumerate(LONG) if item.nodeid.startswith(path)), len(LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage look through what has been imported: every training asks for one."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

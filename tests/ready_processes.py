@@ -7,6 +7,7 @@ interpreter can import everything is what other tests see.
 from __future__ import annotations
 
 import atexit
+import gc
 import multiprocessing
 import os
 import runpy
@@ -59,6 +60,7 @@ def errors_of(said: Path) -> str:
 
 
 def _play(program: str, arguments: tuple[str, ...], folder: Path, said: Path, variables: dict[str, str]) -> None:
+    gc.freeze()  # what has been imported is not looked through again
     os.chdir(folder)
     os.environ.update(variables)
     for number, file in enumerate((said, said.with_suffix(".err")), 1):

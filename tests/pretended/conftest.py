@@ -25,11 +25,6 @@ else:
     collect_ignore_glob = ["test_*.py"]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def imported() -> None:
-    gc.freeze()  # what has been imported is not looked through again after each test
-
-
 @pytest.fixture(autouse=True)
 def ordered() -> Iterator[list[str]]:
     """Streams that use the same memory wait for each other; a test that plants a race empties the list."""
