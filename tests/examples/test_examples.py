@@ -1,17 +1,11 @@
-"""Every script in examples/ runs as its docstring says, in a process of its own, and prints what it should show.
-
-Those that train are forks: see `ready_processes`.
-"""
+"""Every script in examples/ runs as its docstring says, in a process of its own, and prints what it should show."""
 
 from __future__ import annotations
 
 import ast
 import copy
-import os
 import re
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,22 +21,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def run(name: str, folder: Path, *arguments: str, **variables: str) -> str:
-    """Run a script in an empty folder, without a network, and return what it prints."""
-    environ = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "HF_HUB_OFFLINE": "1",
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-        **variables,
-    }
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-def fork(name: str, folder: Path, *arguments: str, **variables: str) -> str:
-    """Run a script as `run` does, but as a fork of a process that has imported what it takes to train."""
+    """Run a script in an empty folder, and return what it prints."""
     said = folder.parent / f"{folder.name}.out"
     return ready_processes.run(str(EXAMPLES / name), *arguments, folder=folder, said=said, **variables)
 
@@ -111,7 +90,7 @@ def test_a_record_is_replayed_and_a_miss_is_named(isolation: str, tmp_path: Path
 
 
 def test_arpo_trains_in_a_few_lines(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
-    out = fork("10_train_with_arpo.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
+    out = run("10_train_with_arpo.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
     told = re.findall(r"^(root|branch|top-up) (\d+) tool calls, reward (-?[\d.]+)$", out, re.MULTILINE)
     assert len(told) == 8
     assert [origin for origin, *_ in told[:4]] == ["root"] * 4
@@ -123,7 +102,7 @@ def test_lora_trains_adapters_and_merges_them(tiny_policy: Path, isolation: str,
     pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM
 
-    out = fork("11_train_with_lora.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
+    out = run("11_train_with_lora.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
     [trained, total] = re.findall(r"params: ([\d,]+)", out)
     assert int(trained.replace(",", "")) < int(total.replace(",", ""))
     folder = tmp_path / "runs" / "lora"
@@ -132,7 +111,7 @@ def test_lora_trains_adapters_and_merges_them(tiny_policy: Path, isolation: str,
 
 
 def test_a_branching_rule_of_ones_own_decides(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
-    out = fork("12_your_own_branching_rule.py", tmp_path, MODEL=str(tiny_policy))
+    out = run("12_your_own_branching_rule.py", tmp_path, MODEL=str(tiny_policy))
     decisions = re.findall(r"^score ([\d.]+): (\d) branches \((.*)\)$", out, re.MULTILINE)
     assert decisions
     assert all((float(score) > 0.1) == (why != "score not above threshold") for score, _, why in decisions)
@@ -142,7 +121,7 @@ def test_a_branching_rule_of_ones_own_decides(tiny_policy: Path, isolation: str,
 
 
 def test_an_advantage_of_ones_own_is_trained_with(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:
-    out = fork("13_your_own_advantage.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
+    out = run("13_your_own_advantage.py", tmp_path, MODEL=str(tiny_policy), STEPS="1")
     [found] = re.findall(r"^rewards (\[.*\]) advantages (\[.*\])$", out, re.MULTILINE)
     rewards, advantages = map(ast.literal_eval, found)
     assert advantages == [reward - statistics.median(rewards) for reward in rewards]
@@ -162,7 +141,7 @@ def endpoint() -> Iterator[ChatServer]:
 
 def test_an_endpoint_is_evaluated(served_model: Path, isolation: str, tmp_path: Path, endpoint: ChatServer) -> None:
     words = ("--url", endpoint.address, "--name", "m", "--tasks", "2")
-    out = fork("14_evaluate_an_endpoint.py", tmp_path, *words)
+    out = run("14_evaluate_an_endpoint.py", tmp_path, *words)
     assert re.search(r"^m: 0\.00 \[0\.00, 0\.\d+\] on 2 tasks$", out, re.MULTILINE)
     assert (tmp_path / "evals" / "endpoint" / "results.json").is_file()
     assert out.count("-> 42 (wrong)") == 2
@@ -208,7 +187,7 @@ def calling_policy(tokenizer: Any, isolation: str, tmp_path_factory: pytest.Temp
 
 
 def test_plain_trl_plays_an_environment(calling_policy: Path, isolation: str, tmp_path: Path) -> None:
-    out = fork("15_use_plain_trl.py", tmp_path, MODEL=str(calling_policy), STEPS="1")
+    out = run("15_use_plain_trl.py", tmp_path, MODEL=str(calling_policy), STEPS="1")
     calls = float(re.findall(r"'tools/call_frequency': '?([\d.]+)", out)[-1])
     failures = float(re.findall(r"'tools/failure_frequency': '?([\d.]+)", out)[-1])
     assert calls > 0
