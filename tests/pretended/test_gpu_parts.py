@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer import ARPOTrainer
+import arpo_trainer
+from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.run import sft_run
 from benchmarks.gpu import machine
 
 
 def test_a_machine_is_right_until_a_path_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The policy is a random one: that it walks through the world takes longer than all else."""
+    """The policy is a random one, and its episodes are short: that it walks through the world takes longer than all."""
     ordinary = ARPOTrainer._compute_loss
 
     def broken(trainer: Any, model: Any, inputs: Any) -> Any:
@@ -21,6 +22,8 @@ def test_a_machine_is_right_until_a_path_fails(monkeypatch: pytest.MonkeyPatch) 
         return ordinary(trainer, model, inputs)
 
     monkeypatch.setattr(sft_run, "cold_start", lambda *args, **settings: None)
+    short = {"max_turn_length": 32, "max_completion_length": 64}
+    monkeypatch.setattr(arpo_trainer, "ARPOConfig", lambda **settings: ARPOConfig(**settings | short))
     monkeypatch.setattr(machine, "PATHS", {"bf16": "", "packed": ""})
     monkeypatch.setattr(ARPOTrainer, "_compute_loss", broken)
     found = machine.measure(tiny=True)

@@ -13,9 +13,7 @@ from transformers import AutoModelForCausalLM
 from tests.pretended.world import Run, weights_of
 
 CASES: dict[str, dict[str, Any]] = {
-    "flat": {"packing": False},
     "packed": {"packing": True},
-    "checkpointing": {"packing": True, "gradient_checkpointing": True},
     "reference": {"packing": False, "beta": 0.04, "algorithm": "aepo", "num_iterations": 2, "learning_rate": 1e-4},
     "lora": {"packing": True, "lora": True, "gradient_checkpointing": True},
     "overlap": {"packing": False, "max_staleness": 1, "max_steps": 4},
