@@ -82,6 +82,10 @@ class _SlotLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write each row's new tokens at the row's own length; return its keys and values so far as views."""
+        # rotary embeddings leave keys in float32 under autocast, which attention would cast again for each token
+        kind = key_states.device.type
+        if torch.is_autocast_enabled(kind):
+            key_states = key_states.to(torch.get_autocast_dtype(kind))
         self.fit("keys", key_states[0])
         self.fit("values", value_states[0])
         owner = self.owner

@@ -255,7 +255,7 @@ def _deepspeed_offloads(environ: Mapping[str, str]) -> frozenset[str]:
 
 # bytes per token that a layer keeps, by the width that they grow with: (hidden, queries, inner, normed queries + keys)
 _KEPT = {"float32": (24, 16, 16, 8), "mixed": (21, 12, 8, 6), "bfloat16": (16, 8, 8, 6)}
-_CACHED = {"float32": 8, "mixed": 6, "bfloat16": 4}  # bytes of a key and its value, per unit of a layer's key width
+_CACHED = {"float32": 8, "mixed": 4, "bfloat16": 4}  # bytes of a key and its value, per unit of a layer's key width
 _TILE = (4096, 32_768)  # tokens and vocabulary rows of the head that TRL computes at once
 _CPU_TILES = 7  # copies of one
 
@@ -496,7 +496,7 @@ def _rollout(
     # draw of a token
     new, width = min(PREFILL_TOKENS, rows * tokens), 4 if kind == "float32" else 2
     between = new * shape.hidden * (12 if kind == "bfloat16" else 20)
-    repeated = rows * tokens * shape.queries * (_CACHED[kind] + 2 * (kind == "mixed")) * (shape.queries > shape.keys)
+    repeated = rows * tokens * shape.queries * _CACHED[kind] * (shape.queries > shape.keys)
     steps = {
         "keys and values for each query head": repeated + between,
         "activations of new contexts": new * 3 * width * shape.inner + between,
