@@ -724,7 +724,19 @@ def _stored_interval(data: dict[str, Any] | None) -> str:
 
 Made = options_of(
     SynthSettings,
-    *("tasks", "direct", "tir", "easy", "hard", "min_score", "max_calls", "max_failed", "max_tokens", "max_per_task"),
+    *(
+        "tasks",
+        "direct",
+        "tir",
+        "opening",
+        "easy",
+        "hard",
+        "min_score",
+        "max_calls",
+        "max_failed",
+        "max_tokens",
+        "max_per_task",
+    ),
     *("hints", "all_questions", "against", "format", "seed", "concurrency", "max_broken", "cache", "cache_mode"),
 )
 

@@ -348,18 +348,21 @@ class _Sitting:
     hints: dict[str, Counter[str]]  # of the report
     facts: dict[str, Any]  # of run.json
 
-    def missing(self, model: str, stage: str) -> list[eval_session.Unit]:
+    def missing(self, model: str, stage: str, renderers: Mapping[str, Renderer]) -> list[eval_session.Unit]:
         """Return the missing samples of a model without or with tools; for the latter all others must be played."""
         samples = self.settings.direct if stage == DIRECT else self.settings.tir
+        text = self.settings.opening if stage == TIR else ""
         units: list[eval_session.Unit] = []
         for one in self.sets if samples else ():
+            opening = tuple(renderers[one.label].turn_ids(text, first=True)) if text else ()
             planned, play = [one.stage(stage)], replace(self.settings.play, samples=samples)
             found = eval_session.missing_units(planned, model, play, self.store)
             if self.repeat_broken:
                 found += eval_session.missing_units(planned, model, play, self.store, repeat_broken=True)
             wanted = self._need_tools(model, one) if stage == TIR else {unit.task.id for unit in found}
             wanted -= one.contaminated
-            units += [unit for unit in found if unit.task.id in wanted and one.takes(unit.index)]
+            found = [unit for unit in found if unit.task.id in wanted and one.takes(unit.index)]
+            units += [replace(unit, opening=opening) for unit in found]
         return units
 
     def missing_after_hints(self, model: str, renderers: Mapping[str, Renderer], room: int) -> list[eval_session.Unit]:
@@ -460,6 +463,11 @@ def synthesise(
         store = held.enter_context(EpisodeStore(folder))
         # again, now that no other process can write
         stored = eval_session.stored_facts(folder, settings.play, resume, SYNTH)
+        begun = stored.get("synthesis", {}).get("opening", settings.opening)
+        if begun != settings.opening:
+            raise ValueError(
+                f"the samples in {folder} begin with {begun!r}, not {settings.opening!r}: take another folder"
+            )
         shard = EvalShard.of(stored) or shard
         for one in sets:
             one.shard = shard
@@ -537,8 +545,8 @@ async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel, engines
             runner = eval_session.RayEvalRunner(backend[0], engines, sitting.store, *limits, workers=sitting.workers)
         await runner.play(missing)
 
-    await play(sitting.missing(model.label, DIRECT))
-    await play(sitting.missing(model.label, TIR))
+    await play(sitting.missing(model.label, DIRECT, renderers))
+    await play(sitting.missing(model.label, TIR, renderers))
     await play(sitting.missing_after_hints(model.label, renderers, room))
 
 

@@ -195,6 +195,8 @@ class SynthSettings(EvalSettings):
     Attributes:
         direct: samples without tools of each question and model.
         tir: samples with tools.
+        opening: text that each sample with tools begins with, for a teacher that does not call tools by itself, such as
+            "<think>I compute this with Python.</think><python>"; the rows have it, too.
         hints: kinds of hints that are put into the samples without tools: "verify", "reflect".
         easy: a question whose samples without tools are right at least this often needs no tools. 0 disables this.
         hard: a question whose samples with tools are right at most this often is kept for reinforcement learning.
@@ -210,6 +212,7 @@ class SynthSettings(EvalSettings):
 
     direct: int = 2
     tir: int = 3
+    opening: str = ""
     hints: tuple[str, ...] = tuple(HINTS)
     easy: float = 0.5
     hard: float = 0.0

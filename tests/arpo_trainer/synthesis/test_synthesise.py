@@ -210,6 +210,30 @@ def test_without_a_reward_for_the_format_thoughts_are_not_asked_for_and_tasks_ma
 
 
 @pytest.mark.usefixtures("isolation")
+def test_an_opening_makes_a_teacher_call_tools(
+    served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known, opening = questions(2), "<think>I compute this.</think><python>"
+
+    def say(body: dict[str, Any]) -> tuple[int, Any]:
+        right = known[body["messages"][1]["content"]]
+        if body["messages"][-1] == {"role": "assistant", "content": opening}:
+            return 200, reply(f"print({right!r})</python>")
+        return 200, reply(f"<think>So it is.</think><answer>\\boxed{{{right}}}</answer>")
+
+    line = ["synth", "arpo/Arithmetic-v0", "--env-set", "level=1", "--tasks", "2", "--direct", "1", "--tir", "1"]
+    line += ["--easy", "0", "--hints", "--opening", opening, "--output", str(tmp_path)]
+    with chat_server(say) as server:
+        assert main([*line, *at(server.address, served_model)]) == 0
+        assert main([*line, *at(server.address, served_model), "--resume", "--opening", "<python>"]) == 1
+    assert "begin with '<think>" in capsys.readouterr().err
+    rows = [json.loads(row) for row in (tmp_path / "sft.jsonl").read_text().splitlines()]
+    with_tools = [row["conversations"][1]["value"] for row in rows if row["stage"] == "tir"]
+    assert len(with_tools) == 2
+    assert all(text.startswith(f"{opening}print(") for text in with_tools)
+
+
+@pytest.mark.usefixtures("isolation")
 def test_a_teacher_with_tool_calls_of_its_own(model_folder: Path, tmp_path: Path) -> None:
     known = questions(2)
 
