@@ -1,0 +1,124 @@
+"""Writes the tables of docs/results/qwen.md from benchmarks/results/real_models.json.
+
+python -m scripts.real_model_tables
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "results" / "qwen.md"
+RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
+END = "<!-- end of table -->\n"
+PLACES = (
+    *("found", "worse query than the question", "not found by the question either"),
+    *("a call that nobody can read", "no call"),
+)
+Part = dict[str, Any]
+
+
+def search_table(part: Part) -> str:
+    """Return accuracy and calls of each way to play, and how far the episodes with search came."""
+    heads = ["set", "tools", "protocol", "tasks", "accuracy", "right in any format", "calls", "answered"]
+    rows, reached = [], []
+    for way in part["ways"]:
+        rows.append([
+            way["set"], way["tools"], way["protocol"], way["tasks"], _interval(way["accuracy"]),
+            _interval(way["right in any format"]), f"{way['calls']:.2f}",
+            f"{way['outcomes'].get('answered', 0)} of {way['tasks']}",
+        ])  # fmt: skip
+        if "places" in way:
+            cells = [f"{way['places'].get(one, 0)} ({way['right'].get(one, 0)} right)" for one in PLACES]
+            reached.append([way["set"], way["protocol"], *cells])
+    second = _table(["set", "protocol", *PLACES], reached)
+    return f"{_table(heads, rows)}\n{second}"
+
+
+def judge_table(part: Part) -> str:
+    """Return agreement of the judges' verdicts."""
+    rows = []
+    for name, found in part.items():
+        against = [key for key, value in found.items() if isinstance(value, dict)]
+        rows += [[name if key in against[:1] else "", key, *_agreement(found[key])] for key in against]
+    return _table(["judge", "compared with", "answers", "agree", "kappa", "wrongly accepted", "wrongly rejected"], rows)
+
+
+def helpers_table(part: Part) -> str:
+    """Return what each helper did."""
+    rows = []
+    for name, found in part.items():
+        for kind, counts in found["debugger"]["kinds"].items():
+            rows.append(
+                [name, f"debugger: {kind}", counts["programs"], f"{counts['run']} run, {counts['right']} right"]
+            )
+        tools = found["tool_model"]
+        rows.append([
+            name, "plays tools", tools["asked"],
+            f"{tools['JSON']} JSON; {tools['of them answered']} of {tools['calls that fit']} calls that fit answered, "
+            f"{tools['of them refused']} of {tools['calls that do not fit']} that do not fit refused",
+        ])  # fmt: skip
+        for helper in ("summariser", "condenser"):
+            one = found[helper]
+            size = one["characters"]
+            words = f"{size['before']:,} -> {size['after']:,} characters; the answer is kept in {one['kept']}"
+            rows.append([name, helper, one["asked"], words])
+        one = found["refiner"]
+        size, failed = one["characters"], sum(one["failed"].values())
+        words = f"{one['asked'] - failed} shortened, {size['before']:,} -> {size['after']:,} characters of turns"
+        rows.append([name, "refiner", one["asked"], words])
+    return _table(["model", "helper", "asked", "what came of it"], rows)
+
+
+def frameworks_table(part: Part) -> str:
+    """Return what each framework counted, beside `arpo eval`."""
+    heads = ["model", "framework", "tasks", "mean reward", "calls", "same text", "same answer", "same reward"]
+    rows = []
+    for model, frameworks in part.items():
+        for name, found in frameworks.items():
+            same = [found[key] for key in ("same text", "same answer", "same reward")]
+            rows.append([model, name, found["tasks"], f"{found['reward']:.2f}", found["calls"], *same])
+    return _table(heads, rows)
+
+
+TABLES = {"search": search_table, "judge": judge_table, "helpers": helpers_table, "frameworks": frameworks_table}
+
+
+def page_with_tables(page: str) -> str:
+    """Return the text of the page with its tables written anew."""
+    data: dict[str, Part] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    for name, part in data.items():
+        begin = f"<!-- {name}: written by scripts/real_model_tables.py -->\n"
+        before, mark, rest = page.partition(begin)
+        if not mark:
+            raise ValueError(f"{PAGE.name} has no place for the results of {name}: write {begin.strip()!r}")
+        page = before + begin + TABLES[name](part) + END + rest.partition(END)[2]
+    return page
+
+
+def _interval(found: Part | None) -> str:
+    return f"{found['mean']:.2f} [{found['low']:.2f}, {found['high']:.2f}]" if found else "-"
+
+
+def _agreement(found: Part) -> list[Any]:
+    share, kappa = f"{found['share']:.2f}", f"{found['kappa']:.2f}"
+    return [found["answers"], share, kappa, found["wrongly accepted"], found["wrongly rejected"]]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(str(cell) for cell in cells)} |\n" for cells in lines)
+
+
+def main() -> int:
+    """Write the tables."""
+    PAGE.write_text(page_with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
