@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,12 +54,14 @@ def copies(shards: Path, tmp_path: Path) -> Path:
 
 
 def untimed(run: EvalRun) -> list[Any]:
-    """All that is stored of each unit, without times."""
+    """All that is stored of each unit, without times, and without how often a busy server was asked."""
 
     def cleaned(value: Any) -> Any:
         if isinstance(value, dict):
             times = ("seconds", "trace", "timeline", "start", "end")
             return {name: cleaned(each) for name, each in value.items() if name not in times}
+        if isinstance(value, str):
+            return re.sub(r" \(\d+ tries\)", "", value)
         return [cleaned(each) for each in value] if isinstance(value, list) else value
 
     return [(cleaned(row.as_dict()), cleaned(json.loads(run.line(row)))) for row in run.rows]
