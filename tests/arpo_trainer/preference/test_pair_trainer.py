@@ -37,7 +37,13 @@ def byte_tokenizer(policy: Path) -> Any:
 
 def trainer_of(pairs: list[PreferencePair], policy: Path, tokenizer: Any, folder: Path, **more: Any) -> PairTrainer:
     settings = {"model": str(policy), "output_dir": str(folder), "gradient_checkpointing": False, "beta": BETA}
-    settings |= {"per_device_train_batch_size": len(pairs), "save_strategy": "no", "disable_tqdm": True, **more}
+    settings |= {
+        "per_device_train_batch_size": len(pairs),
+        "save_strategy": "no",
+        "bf16": False,
+        "disable_tqdm": True,
+        **more,
+    }
     args = configure_dpo(settings)[1]
     args.model_init_kwargs = {"dtype": "float32"}
     return make_pair_trainer(str(policy), tokenizer, pairs, args)
