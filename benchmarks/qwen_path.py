@@ -5,7 +5,7 @@
 The first seed is the recipe `path-gsm8k-qwen-cpu` of `arpo run`. The others train again from its cold start, with other
 questions and samples. Beside each, GRPO with groups of 4 trains on the same questions from the same cold start, until
 it has sampled as many tokens as ARPO and executed as many calls; the model at either point is evaluated. Written to
-docs/results/qwen.json after each seed; scripts/qwen_tables.py writes the tables of docs/results/qwen.md.
+docs/results/qwen.json after each seed. Not run yet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/results/qwen.md from benchmarks/results/real_models.json.
+"""Writes the tables of the page qwen of docs/results from benchmarks/results/real_models.json.
 
 python -m scripts.real_model_tables
 """
