@@ -84,6 +84,9 @@ def with_model_protocol(
     """Return an environment with the protocol that its model gets, and log which; one that was given stays.
 
     An endpoint keeps the tags: only who set up its server knows whether that reads tool calls.
+
+    Raises:
+        ValueError: the model was trained with a protocol that is not registered here, or that the reward cannot read.
     """
     if env.protocol_given:
         return env
@@ -96,7 +99,13 @@ def with_model_protocol(
     else:
         name, why = protocol_for(tokenizer, chat_template_kwargs, needs_tags)
         _say(f"protocol {name} for {name_of(tokenizer)}: {why}. The environment's option protocol chooses another")
-    return env.with_protocol(name)
+    try:
+        return env.with_protocol(name)
+    except ValueError as error:
+        raise ValueError(
+            f"{name_of(tokenizer)} has protocol {name}, since {why}, and {error}. Register your own protocol first "
+            "(arpo_env.register_protocol), or choose one with the environment's option protocol"
+        ) from error
 
 
 @functools.lru_cache(maxsize=256)  # each environment, evaluation and group of a run would say the same

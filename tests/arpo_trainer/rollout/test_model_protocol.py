@@ -81,6 +81,19 @@ def test_who_decides(
     assert not said or (why in said[0] and f"protocol {protocol}" in said[0])
 
 
+@pytest.mark.parametrize(
+    ("mark", "options", "words"),
+    [
+        ("mine", {}, "has protocol mine, since .* trained with it, and unknown protocol 'mine'.*register_protocol"),
+        ("native", {"reward": "reference"}, "has protocol native.*the published reward reads tags"),
+    ],
+)
+def test_a_protocol_that_cannot_be_had_here(mark: str, options: dict[str, Any], words: str) -> None:
+    tokenizer = marked(tokenizer_of("qwen3"), mark)
+    with pytest.raises(ValueError, match=words):
+        with_model_protocol(ToolEnv(ENV, **options), RolloutSettings(), tokenizer)
+
+
 def test_an_engine_plays_with_what_the_model_gets() -> None:
     backend: Any = SimpleNamespace(wants_messages=False)
     for settings, name in (
