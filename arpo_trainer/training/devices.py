@@ -122,7 +122,8 @@ def check_devices(args: Any) -> None:
 def lacks_bfloat16(on_cpu: bool = False) -> bool:
     """Return whether a GPU here, or this CPU, only emulates bfloat16, which transformers counts as having it."""
     if on_cpu:
-        return not torch.cpu._is_avx512_bf16_supported()
+        # not public, and not in every release
+        return not getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
     return torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False)
 
 
