@@ -26,7 +26,7 @@ import operator
 import pickle
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import gymnasium
 from gymnasium.error import ResetNeeded
@@ -126,7 +126,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
             `register_protocol`, or a `Protocol`. By default "arpo-tags", for which a rollout engine, which knows the
             model, may take another one (`arpo_trainer.rollout.model_protocol`).
         language: language of the instructions, "en" or "zh".
-        prompt: "short", or "paper" with a worked example.
+        prompt: "short", "paper" with a worked example, or the instructions themselves, as text of several words.
         reward: "paper", "tool-star", "deepagent", "reference", or weighted terms (`arpo_env.rewards.Rewards.of`).
         scorer: the grader of answers (`arpo_env.grading`), by name or as a `Grader`.
         max_turns: maximum number of model turns in an episode.
@@ -167,7 +167,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         tools: Sequence[toolbox.ToolName] | None = None,
         protocol: str | Protocol | None = None,
         language: Language | None = None,
-        prompt: Style = "short",
+        prompt: Style | str = "short",
         reward: str | Rewards | Mapping[str, Any] | None = None,
         scorer: str | Grader | None = None,
         max_turns: int | None = None,
@@ -204,7 +204,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         self.folding = make_folding(folds, self.schemas, self.services.chat("fold_model"))
         if self.folding:
             self.schemas.append(self.folding.schema)
-        self.system_prompt = self.protocol.system_prompt(self.schemas, self.language, self.prompt)
+        self.system_prompt = self._instructions()
         self.budget = Budget.of(spec, list(self.tools), max_turns, max_tool_calls, tool_limits, max_tokens, folds)
         self._scorer = scorer or spec.scorer
         if not isinstance(self._scorer, Grader):
@@ -340,9 +340,16 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         fresh.protocol, fresh.protocol_given = make_protocol(name), True
         args, options = self._given
         fresh._given = args, {**options, "protocol": name}
-        fresh.system_prompt = fresh.protocol.system_prompt(fresh.schemas, fresh.language, fresh.prompt)
+        fresh.system_prompt = fresh._instructions()
         fresh._check_reward()
         return fresh
+
+    def _instructions(self) -> str:
+        if self.prompt and not (
+            self.prompt.isascii() and self.prompt.isidentifier()
+        ):  # a text, not the name of a style
+            return self.prompt
+        return self.protocol.system_prompt(self.schemas, self.language, cast(Style, self.prompt))
 
     def _load(self, **options: Any) -> Any:
         try:

@@ -138,9 +138,10 @@ def native_prompt(tools: Sequence[JsonSchema], language: Language, style: Style)
 
 def check_wording(language: str, style: str) -> None:
     """Raise ValueError if there are no prompts in a language or style."""
-    for what, given, known in (("language", language, tuple(_SHORT)), ("prompt style", style, ("short", "paper"))):
-        if given not in known:
-            raise ValueError(f"unknown {what} {given!r}; available: {', '.join(known)}")
+    if language not in _SHORT:
+        raise ValueError(f"unknown language {language!r}; available: {', '.join(_SHORT)}")
+    if style not in ("short", "paper"):
+        raise ValueError(f"unknown prompt style {style!r}; available: short, paper, or a text of several words")
 
 
 def _intro(tools: Sequence[JsonSchema], words: dict[str, str]) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import re
 
 import pytest
 
+from arpo_env.env import ToolEnv
 from arpo_env.protocols import make_protocol
 from arpo_env.protocols.arpo_tags import ArpoTags
 from arpo_env.protocols.protocol import Language, Malformed, Style
@@ -49,3 +51,12 @@ def test_a_wrong_language_or_style_is_answered_with_what_there_is() -> None:
             make_protocol(name).system_prompt([], "de")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="unknown prompt style 'long'; available: short, paper"):
             make_protocol(name).system_prompt([], "en", "long")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["Solve it with <python>.", "请用 <python> 解答。", "Éclair!"])
+def test_instructions_of_ones_own_are_shown_as_they_are_in_every_protocol(text: str) -> None:
+    env = ToolEnv("arpo/Arithmetic-v0", prompt=text)
+    for one in (env, env.spawn(), env.with_protocol("hermes"), pickle.loads(pickle.dumps(env))):
+        assert one.messages(one.tasks.task(0))[0] == {"role": "system", "content": text}
+    with pytest.raises(ValueError, match="unknown prompt style 'long'; available: short, paper, or a text of several"):
+        ToolEnv("arpo/Arithmetic-v0", prompt="long")
