@@ -89,7 +89,7 @@ check: setup
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy && echo "== ruff and mypy are content"
 
 bench: sandbox model
-	@$(WITH_SANDBOX) $(ONE_THREAD) $(PY) benchmarks/loop.py
+	@$(WITH_SANDBOX) $(ONE_THREAD) $(PY) -m benchmarks.loop
 
 # without a sandbox or the small model only the part that needs them is skipped
 gpu: setup

@@ -1,7 +1,7 @@
 """Where do branches leave, and which decisions pass? Read from the traces of runs, side by side.
 
-    python benchmarks/branching.py before=RUN/traces.jsonl after=RUN/traces.jsonl [--steps 8] [--vocabulary 49152]
-    python benchmarks/branching.py --simulate 16        # prompts; no model, no training
+    python -m benchmarks.branching before=RUN/traces.jsonl after=RUN/traces.jsonl [--steps 8] [--vocabulary 49152]
+    python -m benchmarks.branching --simulate 16        # prompts; no model, no training
 
 A run is a traces.jsonl of `arpo train` or `arpo rollout`. Traces that were written before entropies had a fixed unit
 are read with theirs, ln V of the tokenizer (`--vocabulary`). The decisions of each are also replayed: which would pass
@@ -26,9 +26,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-if str(Path(__file__).resolve().parent) in sys.path:  # its sandbox.py would pass for the package
-    sys.path.remove(str(Path(__file__).resolve().parent))
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from arpo_env import ToolEnv
 from arpo_trainer import Engine, RolloutSettings, RolloutTree, branch_score, read_traces
 from arpo_trainer.algorithms.branching import ENTROPY_UNIT, entropy_level

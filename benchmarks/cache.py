@@ -1,6 +1,6 @@
 """How fast is the cache, and what does it lose? 16 processes on one file, and writers that are killed.
 
-    python benchmarks/cache.py [--processes 16] [--seconds 3] [--killed 8]
+    python -m benchmarks.cache [--processes 16] [--seconds 3] [--killed 8]
 
 Values are 1.5 kB of text, each another one. A set is acknowledged once `put` has returned; then it must be there,
 though its process is killed by SIGKILL amid the next. Prints sets and gets a second and the CPU time of each, then
@@ -18,21 +18,18 @@ import platform
 import random
 import signal
 import sqlite3
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-if str(HERE) in sys.path:
-    sys.path.remove(str(HERE))  # or its sandbox.py would pass for the package
-from arpo_env.cache import (  # noqa: E402
+from arpo_env.cache import (
     Cache,
     Record,
     canonical,
 )
 
+HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 SPAWN = multiprocessing.get_context("spawn")
 BYTES = 1500

@@ -1,6 +1,6 @@
 """Does the demo learn from its rewards, or from something else? The same recipe with rewards shuffled in the batch.
 
-    python benchmarks/control.py [--recipe arithmetic-cpu]
+    python -m benchmarks.control [--recipe arithmetic-cpu]
 
 Trains the recipe twice from the same cold start with the same seeds, at the same time, one thread each: as it is, and
 with each batch's rewards dealt out at random. The first has to get better on held-out tasks, the second must not.
@@ -13,15 +13,12 @@ import argparse
 import json
 import multiprocessing
 import random
-import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-if str(Path(__file__).resolve().parent) in sys.path:  # its sandbox.py would pass for the package
-    sys.path.remove(str(Path(__file__).resolve().parent))
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.run.train import train
 from arpo_trainer.training.recorder import versions

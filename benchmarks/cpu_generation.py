@@ -1,6 +1,6 @@
 """Tokens per CPU second: `TransformersBackend` beside transformers' `generate`, which TRL's trainer calls.
 
-    python benchmarks/cpu_generation.py [--model qwen2.5-coder-0.5b] [--rows 8 32 64] [--rounds 1] [--against FOLDER]
+    python -m benchmarks.cpu_generation [--model qwen2.5-coder-0.5b] [--rows 8 32 64] [--rounds 1] [--against FOLDER]
 
 On one thread. Each row plays three turns of 24 tokens with a tool result of 20 tokens after the first two, from a
 prompt of 200 tokens that groups of eight share: 312 tokens at its end. Weights are in float32, and a model computes in

@@ -1,6 +1,6 @@
 """What a decoding step of the transformers backend costs beside the model, this version beside another one, in one run.
 
-    python benchmarks/decoding.py [--against FOLDER] [--rounds 5] [--rows 64] [--tokens 24]
+    python -m benchmarks.decoding [--against FOLDER] [--rounds 5] [--rows 64] [--tokens 24]
 
 FOLDER is another checkout of this project (`git worktree add FOLDER COMMIT`). The model has random weights and two
 small layers, but SmolLM2's 49,152 tokens: most of a step is sampling and stop strings. Each round measures both

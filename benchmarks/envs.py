@@ -1,6 +1,6 @@
 """Environment steps a second, beside gem-llm and skyrl-gym, and what importing costs.
 
-    python benchmarks/envs.py [--peers PYTHON] [--rounds 3] [--seconds 4]
+    python -m benchmarks.envs [--peers PYTHON] [--rounds 3] [--seconds 4]
 
 Two kinds of step, at 1 and at 64 episodes in one process: "answer" (reset, then a right answer that is graded) and
 "tool" (Python prints a product; episodes last 8 calls). All subjects do the same work in the same run, round by round
@@ -215,5 +215,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path[:] = [path for path in sys.path if Path(path).resolve() != HERE]  # a file here has a package's name
     main()

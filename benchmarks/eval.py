@@ -1,7 +1,7 @@
 """What an evaluation costs beside the model: this harness beside inspect_ai's and verifiers', on the same tasks.
 
     make adapters PEERS="inspect_ai verifiers"     # makes their environments
-    python benchmarks/eval.py [--tasks 500] [--rounds 3]
+    python -m benchmarks.eval [--tasks 500] [--rounds 3]
 
 A scripted policy plays Arithmetic episodes of one to six turns with real Python calls, behind an OpenAI-compatible
 endpoint in a process of its own, whose answers take as long as those of a real one (log-normal, median 0.6 s, 95 %
@@ -35,8 +35,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "eval.json"
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]
-sys.path.insert(0, str(ROOT))
 PYTHONS = {"arpo": ".venv", "inspect_ai": ".venv-peers/inspect_ai", "verifiers": ".venv-peers/verifiers"}
 AT_ONCE, MEDIAN, SPREAD = 64, 0.6, 0.76
 OPTIONS = {"level": 2, "split": "test"}
@@ -192,7 +190,7 @@ def run_harness(harness: str, tasks: int, url: str) -> dict[str, Any] | None:
     if not python.exists():
         print(f"{harness}: {PYTHONS[harness]} is missing; make adapters PEERS={harness}", file=sys.stderr)
         return None
-    command = [str(python), __file__, "--worker", harness, "--tasks", str(tasks), "--url", url]
+    command = [str(python), "-m", "benchmarks.eval", "--worker", harness, "--tasks", str(tasks), "--url", url]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, "NO_KEY": "x"})
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -213,7 +211,7 @@ def main() -> None:
         print(json.dumps(measure(given.worker, given.tasks, given.url)))
         return
     server = subprocess.Popen(
-        [sys.executable, __file__, "--serve", "--tasks", str(given.tasks)],
+        [sys.executable, "-m", "benchmarks.eval", "--serve", "--tasks", str(given.tasks)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,6 +1,6 @@
 """Is an evaluation that is killed three times the evaluation that was not? A real model, real tasks.
 
-    python benchmarks/eval_resume.py [--data ../shared/data/arpo/eval/gsm8k] [--tasks 100] [--samples 4]
+    python -m benchmarks.eval_resume [--data ../shared/data/arpo/eval/gsm8k] [--tasks 100] [--samples 4]
 
 SmolLM2-135M-Instruct answers GSM8K tasks and MultiHop tasks with the local index, recording what it generates. The
 command is killed with SIGKILL after a tenth, a third and two thirds of the episodes, and resumed. Then the same
@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]  # this folder hides `http`
-sys.path.insert(0, str(ROOT))
 RESULTS = ROOT / "benchmarks" / "results" / "eval_resume.json"
 DATA = ROOT.parent / "shared" / "data" / "arpo" / "eval" / "gsm8k"
 SHORT = ["--set", "max_turn_length=128", "max_completion_length=768"]

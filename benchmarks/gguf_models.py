@@ -1,6 +1,6 @@
 """Which of a GGUF's two embeddings should stay, and does bfloat16 lose anything? By perplexity.
 
-    python benchmarks/gguf_models.py --data gsm8k/test.jsonl [--solutions 20] [--gguf qwen2.5-coder-0.5b=FILE ...]
+    python -m benchmarks.gguf_models --data gsm8k/test.jsonl [--solutions 20] [--gguf qwen2.5-coder-0.5b=FILE ...]
 
 Qwen2.5-Coder's input and output embeddings are one matrix, which the GGUF has in two quantisations. This takes the
 perplexity of GSM8K's solutions after their questions (in the chat template): with both, with either of them in both
@@ -14,12 +14,10 @@ import argparse
 import json
 import math
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
 import torch
 from transformers import AutoTokenizer
 

@@ -1,6 +1,6 @@
 r"""Does the math grader accept right answers in other words, and no wrong ones? Beside math-verify and the papers' F1.
 
-    python benchmarks/grading.py [--data ../shared/data] [--golds 680]
+    python -m benchmarks.grading [--data ../shared/data] [--golds 680]
 
 Golds: MATH500, AIME24, AIME25 and 120 of GSM8K. Each is rewritten in the ways models write (`reformulations`) and made
 wrong (`wrong_answers`). Prints a table and writes benchmarks/results/grading.json, misses included.
@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import re
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -20,8 +19,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":
-    sys.path[0] = str(Path(__file__).resolve().parents[1])  # or its sandbox.py would pass for the package
 from arpo_env.errors import GradingError
 from arpo_env.grading.answer_text import prepare
 from arpo_env.grading.math_grader import MathGrader

@@ -1,6 +1,6 @@
 """What TRL's four corrections of vLLM's log-probabilities keep of a batch, by length of the completion and by noise.
 
-    python benchmarks/importance.py
+    python -m benchmarks.importance
 
 A token's log-ratio between trainer and vLLM is drawn from N(-s^2/2, s^2): noise of s nats, whose mean ratio is 1.
 Tokens are independent. Each mode does what TRL does with its bound of 3:

@@ -1,7 +1,7 @@
 """Which algorithm learns more from the same number of trajectories? GRPO, ARPO and AEPO on the demo, three seeds each.
 
-    python benchmarks/learning_curve.py [--rollouts 5] [--seeds 0 1 2] [--processes 2]
-    python benchmarks/learning_curve.py --draw          # only draws docs/results/learning_curve.json again
+    python -m benchmarks.learning_curve [--rollouts 5] [--seeds 0 1 2] [--processes 2]
+    python -m benchmarks.learning_curve --draw          # only draws docs/results/learning_curve.json again
 
 All start from the same cold-started model, get the same tasks in the same order for a seed, and play 4 prompts x 8
 trajectories a rollout, from which two updates of 2 prompts each are made (so that ratios leave 1 and a clip can act).
@@ -19,14 +19,11 @@ import math
 import multiprocessing
 import shutil
 import statistics
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-if str(Path(__file__).resolve().parent) in sys.path:  # its sandbox.py would pass for the package
-    sys.path.remove(str(Path(__file__).resolve().parent))
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.run.train import train
 from arpo_trainer.training.recorder import versions

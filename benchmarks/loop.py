@@ -1,6 +1,6 @@
 """Where the seconds of a training step go: generation, tools, scoring, update; ARPO and GRPO in one run.
 
-    python benchmarks/loop.py [--steps 3] [--recipe arithmetic-cpu]
+    python -m benchmarks.loop [--steps 3] [--recipe arithmetic-cpu]
 
 The first step of each is left out (it warms caches). Prints medians a step, and writes them to
 benchmarks/results/loop.json. Tools overlap with generation; each column is the wall time during which at least one of
@@ -13,12 +13,10 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
 from arpo_trainer.run.recipes import read_settings
 from arpo_trainer.run.train import train
 from arpo_trainer.training.recorder import versions

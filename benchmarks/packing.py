@@ -1,6 +1,6 @@
 """What does packing save? A training step (forward and backward) on packed trees beside the same rows flat.
 
-    python benchmarks/packing.py [--traces FOLDER/traces.jsonl] [--model FOLDER] [--quick]
+    python -m benchmarks.packing [--traces FOLDER/traces.jsonl] [--model FOLDER] [--quick]
 
 Synthetic trees: 2 to 16 rows of one length, of which 20 to 80 % is shared (half of that by all rows, half by two
 neighbours). Real trees: the largest ones of a traces file, one group a step. Each number is a process of its own, both
@@ -18,14 +18,11 @@ import multiprocessing
 import os
 import re
 import statistics
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-if (here := str(Path(__file__).resolve().parent)) in sys.path:
-    sys.path.remove(here)  # or the sandbox.py beside this file would pass for the package
 import torch
 
 from arpo_trainer.packing import packed_logps

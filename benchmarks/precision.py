@@ -1,6 +1,6 @@
 """What float32 instead of bfloat16, and decoding without copies of keys and values, save on this CPU.
 
-    python benchmarks/precision.py [--rows 32] [--rounds 3] [--demonstrations 2]
+    python -m benchmarks.precision [--rows 32] [--rounds 3] [--demonstrations 2]
 
 SmolLM2-135M-Instruct on one thread, CPU seconds of this process. One token for all rows of the transformers backend's
 cache, each with about 220 tokens before it: computed in bfloat16 (autocast over float32 weights, which are cast once,
@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
 import torch
 from transformers import AutoModelForCausalLM, TrainerCallback
 

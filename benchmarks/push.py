@@ -25,9 +25,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-if str(Path(__file__).resolve().parent) in sys.path:  # its sandbox.py would pass for the package
-    sys.path.remove(str(Path(__file__).resolve().parent))
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import benchmarks.laboratory.paper_rows  # noqa: F401  (registers rows)
 from arpo_env import ToolEnv
 from arpo_trainer import Engine, RolloutSettings, RolloutTree, token_advantages

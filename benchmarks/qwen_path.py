@@ -1,6 +1,6 @@
 """The papers' path with real models on two cores: does Qwen2.5-Coder-0.5B learn to compute, and do trees help?
 
-    python benchmarks/qwen_path.py [--seeds 4 5] [--folder runs/qwen]      # hours; goes on where it was interrupted
+    python -m benchmarks.qwen_path [--seeds 4 5] [--folder runs/qwen]      # hours; goes on where it was interrupted
 
 The first seed is the recipe `path-gsm8k-qwen-cpu` of `arpo run`. The others train again from its cold start, with other
 questions and samples. Beside each, GRPO with groups of 4 trains on the same questions from the same cold start, until
@@ -20,15 +20,12 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from arpo_trainer.run.pipeline import Pipeline, Stage, run_command
+from arpo_trainer.run.train import TrainingRun, configure
+from arpo_trainer.training.recorder import RunRecorder, versions
+from arpo_trainer.training.resume import newer
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]  # this folder hides `http`
-sys.path.insert(0, str(ROOT))
-
-from arpo_trainer.run.pipeline import Pipeline, Stage, run_command  # noqa: E402
-from arpo_trainer.run.train import TrainingRun, configure  # noqa: E402
-from arpo_trainer.training.recorder import RunRecorder, versions  # noqa: E402
-from arpo_trainer.training.resume import newer  # noqa: E402
-
 RECIPE = "path-gsm8k-qwen-cpu"
 RESULTS = ROOT / "docs" / "results" / "qwen.json"
 BUDGETS = {"sampled": "tokens", "calls": "calls"}  # what a run has spent, and the name of the model at that point
@@ -82,7 +79,11 @@ def grpo(folder: Path, trained: Stage) -> None:
 
 def in_own_process(folder: Path, stage: Path) -> None:
     """Train GRPO in a process of its own, which frees its memory at the end."""
-    subprocess.run([sys.executable, __file__, "--folder", str(folder), "--grpo", str(stage)], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.qwen_path", "--folder", str(folder), "--grpo", str(stage)],
+        check=True,
+        cwd=ROOT,
+    )
 
 
 def evaluate(stage: Stage, model: Path, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Rollouts on Ray beside one process: equal trees, a node that is killed, and the wall time.
 
-    python benchmarks/ray_rollouts.py [--groups 200] [--workers 4] [--seconds 0.4] [--part equal] [--part kill] ...
+    python -m benchmarks.ray_rollouts [--groups 200] [--workers 4] [--seconds 0.4] [--part equal] [--part kill] ...
 
 A cluster of three raylets runs on this machine: the head, which has no CPUs, and two "nodes" with half of the workers
 each. Engines are simulated (`ray_world`): each has 8 places and sleeps for a turn, so what is measured is what the
@@ -19,14 +19,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from arpo_env.event_loop import run
 from arpo_trainer.ray_rollouts import RayEngine, RolloutWorkers
 from arpo_trainer.rollout.engine import Engine

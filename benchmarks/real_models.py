@@ -1,10 +1,10 @@
 """What do small real models do as policies with search, as judges and as helpers, and do frameworks agree about them?
 
     python examples/serve_gguf.py "$(arpo models get qwen2.5-coder-1.5b --gguf)" &
-    python benchmarks/real_models.py search --corpus passages.jsonl --questions questions.jsonl
-    python benchmarks/real_models.py judge
-    python benchmarks/real_models.py helpers --corpus passages.jsonl --questions questions.jsonl --gsm8k test.jsonl
-    python benchmarks/real_models.py frameworks --name qwen2.5-coder-0.5b --tasks 20
+    python -m benchmarks.real_models search --corpus passages.jsonl --questions questions.jsonl
+    python -m benchmarks.real_models judge
+    python -m benchmarks.real_models helpers --corpus passages.jsonl --questions questions.jsonl --gsm8k test.jsonl
+    python -m benchmarks.real_models frameworks --name qwen2.5-coder-0.5b --tasks 20
 
 The model answers at `--url`. Every answer is kept in runs/real-models at once: a call goes on where the last one was
 interrupted, and each writes its part of benchmarks/results/real_models.json; scripts/real_model_tables.py makes tables
@@ -27,30 +27,27 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from pathlib import Path
 from typing import Any
 
+from arpo_env.chat_model import ChatModel
+from arpo_env.errors import GradingError, ServiceError
+from arpo_env.grading.llm_judge import Judge
+from arpo_env.grading.qa_grader import qa_scores
+from arpo_env.pages.page import Page
+from arpo_env.pages.page_summary import PageSummariser
+from arpo_env.protocols.protocol import last_boxed
+from arpo_env.search import open_search
+from arpo_env.services import Services
+from arpo_env.tools.tool_search import ResultCondenser, open_registry
+from arpo_trainer.evaluation.episode_store import EvalRun, UnitRow, load_eval_run
+from arpo_trainer.evaluation.eval_metrics import interval_data, interval_of, values_of
+from arpo_trainer.evaluation.eval_session import run_evaluation
+from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
+from arpo_trainer.inference_tools import ChatHelper, HelperFailed, Spent, corrected_code, shortened_turns
+from arpo_trainer.statistics import agreement
+from benchmarks.real_models_frameworks import compare_frameworks
+from envs_registry import load_source
+from sandbox import default_sandbox
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]  # this folder hides `http`
-sys.path.insert(0, str(ROOT))
-
-from arpo_env.chat_model import ChatModel  # noqa: E402
-from arpo_env.errors import GradingError, ServiceError  # noqa: E402
-from arpo_env.grading.llm_judge import Judge  # noqa: E402
-from arpo_env.grading.qa_grader import qa_scores  # noqa: E402
-from arpo_env.pages.page import Page  # noqa: E402
-from arpo_env.pages.page_summary import PageSummariser  # noqa: E402
-from arpo_env.protocols.protocol import last_boxed  # noqa: E402
-from arpo_env.search import open_search  # noqa: E402
-from arpo_env.services import Services  # noqa: E402
-from arpo_env.tools.tool_search import ResultCondenser, open_registry  # noqa: E402
-from arpo_trainer.evaluation.episode_store import EvalRun, UnitRow, load_eval_run  # noqa: E402
-from arpo_trainer.evaluation.eval_metrics import interval_data, interval_of, values_of  # noqa: E402
-from arpo_trainer.evaluation.eval_session import run_evaluation  # noqa: E402
-from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings  # noqa: E402
-from arpo_trainer.inference_tools import ChatHelper, HelperFailed, Spent, corrected_code, shortened_turns  # noqa: E402
-from arpo_trainer.statistics import agreement  # noqa: E402
-from benchmarks.real_models_frameworks import compare_frameworks  # noqa: E402
-from envs_registry import load_source  # noqa: E402
-from sandbox import default_sandbox  # noqa: E402
-
 RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
 READ = ROOT / "benchmarks" / "results" / "real_models_read.json"
 SHOWN = {"search_results": 3, "result_characters": 1500}  # of a search: the model's context is small

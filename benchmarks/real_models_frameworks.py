@@ -1,7 +1,7 @@
 """The same tasks through `arpo eval`, verifiers, Inspect and TRL's own trainer, with one model behind one server.
 
     scripts/adapters.sh verifiers inspect_ai            # makes their environments
-    python benchmarks/real_models.py frameworks --name qwen2.5-coder-0.5b
+    python -m benchmarks.real_models frameworks --name qwen2.5-coder-0.5b
 
 Each framework plays tasks of GSM8K greedily, with native calls of Python, one request at a time, in a process of its
 own: verifiers and Inspect in the environments of scripts/adapters.sh, the others in this one. TRL's trainer evaluates

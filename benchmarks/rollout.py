@@ -1,6 +1,6 @@
 """How long collecting trajectories takes: our engine beside one that works in rounds, as the published one does.
 
-    python benchmarks/rollout.py [--part simulated] [--part tiny] [--part calls] [--rounds 5] [--speed 4] [--quick]
+    python -m benchmarks.rollout [--part simulated] [--part tiny] [--part calls] [--rounds 5] [--speed 4] [--quick]
 
 simulated  16 prompts x 16 trajectories, 1 to 5 calls each, on a simulated engine of a GPU with a model of 1.5B
            parameters (rollout_script.py has its numbers); tools only wait. ARPO, and GRPO, in which the two engines
@@ -23,7 +23,6 @@ import asyncio
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -31,8 +30,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from arpo_env import ToolEnv
 from arpo_env.tools.python import PythonTool
 from arpo_trainer.backends import TransformersBackend

@@ -1,6 +1,6 @@
 """What calls and forks cost, this version beside another one, in one run.
 
-    python benchmarks/sandbox_calls.py [--against FOLDER] [--rounds 5]
+    python -m benchmarks.sandbox_calls [--against FOLDER] [--rounds 5]
 
 FOLDER is another checkout of this project (`git worktree add FOLDER COMMIT`). Each round measures both, one after the
 other, in a process and a container of its own. Medians over the rounds are printed and written to

@@ -1,6 +1,6 @@
 """Many clients of one sandbox server, which is killed and started again in the middle.
 
-    python benchmarks/sandbox_http.py [--clients 64] [--calls 10000] [--backend docker]
+    python -m benchmarks.sandbox_http [--clients 64] [--calls 10000] [--backend docker]
 
 A server (`arpo sandbox serve`) runs as a process of its own; each client has a token and a live session of its own.
 Every call appends its name to a list in the session and returns the length of the list, so that a call that ran twice
@@ -16,13 +16,6 @@ benchmarks/results/sandbox_http.json.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-if str(Path(__file__).resolve().parent) in sys.path:  # its http.py and sandbox.py would pass for packages
-    sys.path.remove(str(Path(__file__).resolve().parent))
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import argparse
 import json
 import os
@@ -32,6 +25,7 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -41,6 +35,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sandbox import Sandbox, SessionLost, SyncInterpreter

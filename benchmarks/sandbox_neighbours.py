@@ -1,6 +1,6 @@
 """What a neighbour feels: a live call's latency beside 0, 1, 8 and 64 hogs of one family, and what watching costs.
 
-    python benchmarks/sandbox_neighbours.py [--rounds 5] [--hogs 0 1 8 64] [--against FOLDER]
+    python -m benchmarks.sandbox_neighbours [--rounds 5] [--hogs 0 1 8 64] [--against FOLDER]
 
 The hogs are endless loops in processes, within a cell that runs, or left behind by one that has ended. One neighbour
 calls `sum(range(1000))`, with a pause of 3 ms in between: p50 and p95 in ms, and their ratio to no hogs. "cell" is the
@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve()
-sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != HERE.parent]  # our neighbour's name
 RESULTS = HERE.parent / "results" / "sandbox_neighbours.json"
 CALL = "sum(range(1000))"
 HOGS = "import os\nfor _ in range({number}):\n    if os.fork() == 0:\n        while True: pass\n"

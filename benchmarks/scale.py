@@ -1,6 +1,6 @@
 """How rollouts scale: 8 to 1,024 workers against simulated servers, tools and sandboxes, with real scheduling code.
 
-    python benchmarks/scale.py [--part costs] [--part check] [--part workers] ...
+    python -m benchmarks.scale [--part costs] [--part check] [--part workers] ...
 
 The library's engine, scheduler, server pool, rate limiter, sandbox queue and dispatch play whole trees in virtual time
 (`virtual_time`); what they wait for is simulated (`scale_servers`, `scale_sandbox`, `scale_world`). One id stands for
@@ -21,14 +21,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES
 from benchmarks.rollout_world import DELAYS, small_tokenizer
 from benchmarks.scale_costs import measured_costs

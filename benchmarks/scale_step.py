@@ -22,7 +22,7 @@ from benchmarks.scale_world import KINDS, BusyClock, FleetBackend, SimulatedWork
 from benchmarks.virtual_time import run_virtual
 
 LINK = 10e9 / 8  # bytes per second into the driver's machine; assumed: 10 Gbit/s
-TOOL_CALL_SECONDS = 0.00097  # CPU of a search's request, measured by benchmarks/http.py; a call of Python takes less
+TOOL_CALL_SECONDS = 0.00097  # CPU of a search's request, by benchmarks/http_requests.py; a call of Python takes less
 FREE = ("driver", "workers")
 
 

@@ -1,7 +1,7 @@
 """What a local search costs: tantivy beside bm25s and rank_bm25, where those are installed.
 
-    python benchmarks/search.py --links 12500 50000 200000
-    python benchmarks/search.py [--passages 14000 1000000] [--corpus FOLDER] [--packages FOLDER] [--seconds 20]
+    python -m benchmarks.search --links 12500 50000 200000
+    python -m benchmarks.search [--passages 14000 1000000] [--corpus FOLDER] [--packages FOLDER] [--seconds 20]
 
 For each size and engine: building (CPU s, peak memory), disk, opening, memory after the queries, CPU ms a query, p50
 and p95 in ms with one caller and with 64, queries a second with 64, and the share of gold passages in the first five.
@@ -36,8 +36,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]  # our own name
-from arpo_env.search import LocalSearch, build_index, read_corpus  # noqa: E402
+from arpo_env.search import LocalSearch, build_index, read_corpus
 
 RESULTS = Path(__file__).parent / "results"
 SHARED = Path(__file__).resolve().parents[2] / "shared/data/corpus"
@@ -260,7 +259,8 @@ def _skipped(engine: str, passages: int) -> dict[str, str]:
 def _run(arguments: argparse.Namespace, engine: str, corpus: Path, folder: Path) -> dict[str, float]:
     facts: dict[str, float] = {}
     for what in ("build", "measure"):
-        command = [sys.executable, __file__, "--corpus", str(arguments.corpus), "--seconds", str(arguments.seconds)]
+        command = [sys.executable, "-m", "benchmarks.search", "--corpus", str(arguments.corpus)]
+        command += ["--seconds", str(arguments.seconds)]
         command += ["--packages", arguments.packages] if arguments.packages else []
         command += ["--part", engine, str(corpus), str(folder), what]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

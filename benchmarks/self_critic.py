@@ -1,6 +1,6 @@
 """What does a round of self-critic DPO do to a tiny policy? Success on tasks that it has not seen, before and after.
 
-    python benchmarks/self_critic.py [--seeds 5] [--tasks 500]
+    python -m benchmarks.self_critic [--seeds 5] [--tasks 500]
 
 The policy (the laboratory's of level `short`) walks through a world of doors at random. A round samples 256 tasks 16
 times, independently or as trees of 8 starts that branch at random, and learns the pairs with the recipe
@@ -18,17 +18,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from arpo_trainer.evaluation.eval_session import run_evaluation
+from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
+from arpo_trainer.preference.dpo_run import dpo
+from arpo_trainer.run.recipes import read_settings
+from arpo_trainer.statistics import clustered_interval
+from benchmarks.laboratory.lab_policy import PolicySettings, lab_policy
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]  # this folder hides `http`
-sys.path.insert(0, str(ROOT))
-
-from arpo_trainer.evaluation.eval_session import run_evaluation  # noqa: E402
-from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings  # noqa: E402
-from arpo_trainer.preference.dpo_run import dpo  # noqa: E402
-from arpo_trainer.run.recipes import read_settings  # noqa: E402
-from arpo_trainer.statistics import clustered_interval  # noqa: E402
-from benchmarks.laboratory.lab_policy import PolicySettings, lab_policy  # noqa: E402
-
 RESULTS = ROOT / "benchmarks" / "results" / "self_critic.json"
 ARMS: dict[str, dict[str, Any]] = {
     "independent": {"algorithm": "grpo", "rollout": {}},

@@ -1,7 +1,7 @@
 """Do the SLURM templates run under a real SLURM, and is a sharded evaluation the whole one after kills?
 
     apt-get install slurmctld slurmd slurm-client munge      # root; Debian's 22.05 has --enable-multiple-slurmd
-    python benchmarks/slurm.py [--tasks 48] [--samples 2]
+    python -m benchmarks.slurm [--tasks 48] [--samples 2]
 
 Starts a cluster of eight nodes with eight GPUs each on this machine: eight slurmd, whose GPUs are empty files. On it:
 
@@ -30,13 +30,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
+from tests.arpo_env.chat_server import chat_server, reply
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]  # this folder hides `http`
-sys.path.insert(0, str(ROOT))
-
-from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run  # noqa: E402
-from tests.arpo_env.chat_server import chat_server, reply  # noqa: E402
-
 RESULTS = ROOT / "benchmarks" / "results" / "slurm.json"
 TEMPLATES = ROOT / "examples" / "slurm"
 NODES, GPUS, SHARDS = 8, 8, 8

@@ -1,6 +1,6 @@
 """Does it hold? Many calls over many sessions, some of them hostile: wrong results and leaks are counted.
 
-    python benchmarks/soak.py [--calls 20000] [--sessions 64] [--hostile 0.05]
+    python -m benchmarks.soak [--calls 20000] [--sessions 64] [--hostile 0.05]
 
 Each worker keeps a session with a running total, which every honest call adds to and checks; it forks now and then,
 and goes on in the fork. Hostile calls come from a session of their own, in other families. At the end everything is
@@ -23,7 +23,6 @@ from typing import Any
 
 import docker
 
-sys.path.remove(str(Path(__file__).resolve().parent))  # or its sandbox.py would pass for the package
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
 
 RESULTS = Path(__file__).parent / "results"

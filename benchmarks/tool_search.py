@@ -1,6 +1,6 @@
 """How often does a search find the right one of the 1,250 tools of arpo/ToolWorld-v0, and what does it cost?
 
-    python benchmarks/tool_search.py [--worlds 5] [--tasks 200] [--embedding-model NAME --url http://.../v1]
+    python -m benchmarks.tool_search [--worlds 5] [--tasks 200] [--embedding-model NAME --url http://.../v1]
 
 For each world and each step of its questions, the query is the question's own phrase, with the kind of place in place
 of its name ("the number of workers on the payroll of a bakery"). The phrases are written in other words than the
@@ -17,18 +17,16 @@ import argparse
 import asyncio
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]  # our own name
-from arpo_env.search.dense_search import DenseSearch, EmbeddingModel  # noqa: E402
-from arpo_env.search.local_search import WorldSearch  # noqa: E402
-from arpo_env.search.search_backend import SearchBackend  # noqa: E402
-from arpo_env.tools.tool_search import passages_of, read_documents  # noqa: E402
-from envs_registry.generated.toolworld import ToolWorldSource  # noqa: E402
+from arpo_env.search.dense_search import DenseSearch, EmbeddingModel
+from arpo_env.search.local_search import WorldSearch
+from arpo_env.search.search_backend import SearchBackend
+from arpo_env.tools.tool_search import passages_of, read_documents
+from envs_registry.generated.toolworld import ToolWorldSource
 
 RESULT = Path(__file__).parent / "results" / "tool_search.json"
 RANKS = (1, 5, 10)

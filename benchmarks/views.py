@@ -1,6 +1,6 @@
 """How long `arpo view` takes on 5,000 episodes: writing the page, and each action in a headless Chromium.
 
-    python benchmarks/views.py [--tokens 400]
+    python -m benchmarks.views [--tokens 400]
 
 Two models, two environments and two samples of 625 tasks each, and a second run beside it. An action ends when the page
 has drawn its result: the script dispatches the event and waits for the next frame that is painted. Medians of five. The
@@ -13,7 +13,6 @@ import argparse
 import json
 import platform
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,8 +20,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "views.json"
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]
-sys.path.insert(0, str(ROOT))
 MODELS, ENVS = ("qwen2.5-3b", "llama3.1-8b"), ("GSM8K", "MATH500")
 REPEATS = 5
 # each ends with a promise that is kept when the result has been painted

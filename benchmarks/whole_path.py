@@ -1,8 +1,8 @@
 """What does each stage of the whole path add? Success on held-out tasks after synthesis and sft, ARPO, self-critic DPO.
 
-    python benchmarks/whole_path.py bifurcation [--seeds 5]    # tiny policies; minutes
-    python benchmarks/whole_path.py arithmetic                 # SmolLM2 with a scripted teacher
-    python benchmarks/whole_path.py multihop
+    python -m benchmarks.whole_path bifurcation [--seeds 5]    # tiny policies; minutes
+    python -m benchmarks.whole_path arithmetic                 # SmolLM2 with a scripted teacher
+    python -m benchmarks.whole_path multihop
 
 Each is the recipe `path-NAME-cpu` of `arpo run`, with its seeds set. The stages are in runs/whole-path/NAME-SEED, and a
 call goes on where the last one was interrupted. Written to docs/results/whole-path.json after each seed; then
@@ -20,14 +20,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from arpo_trainer.cli.arpo_command import main as arpo
+from arpo_trainer.run.pipeline import Pipeline
+from benchmarks.laboratory.lab_policy import PolicySettings, lab_policy
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).parent]  # this folder hides `http`
-sys.path.insert(0, str(ROOT))
-
-from arpo_trainer.cli.arpo_command import main as arpo  # noqa: E402
-from arpo_trainer.run.pipeline import Pipeline  # noqa: E402
-from benchmarks.laboratory.lab_policy import PolicySettings, lab_policy  # noqa: E402
-
 RESULTS = ROOT / "docs" / "results" / "whole-path.json"
 STAGES = ("start", "sft", "train", "dpo")
 TRAINED = ("sft", "train", "dpo")

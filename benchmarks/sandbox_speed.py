@@ -1,12 +1,12 @@
 """What a call costs: our sessions beside the usual ways to run Python for an agent, in one run.
 
-    python benchmarks/sandbox.py [--rounds 3] [--callers 1 8 64] [--smolagents FOLDER]
+    python -m benchmarks.sandbox_speed [--rounds 3] [--callers 1 8 64] [--smolagents FOLDER]
 
 For `print(1)` and a factorisation with sympy, and 1, 8 and 64 callers at once: latency p50 and p95 in ms, CPU in ms a
 call (this process, its children and the container; Docker's own processes beside it), calls a second, errors. Rounds of
-all subjects alternate; the medians over the rounds are printed and written to benchmarks/results/sandbox.json. Last,
-what forks cost. smolagents is measured where it can be imported (--smolagents names a folder with it). bubblewrap does
-not wait for what it has started, so its CPU time is not known.
+all subjects alternate; the medians over the rounds are printed and written to benchmarks/results/sandbox_speed.json.
+Last, what forks cost. smolagents is measured where it can be imported (--smolagents names a folder with it). bubblewrap
+does not wait for what it has started, so its CPU time is not known.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from typing import Any
 
 import docker
 
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]  # our own name
-from sandbox import Limits, Sandbox, SyncInterpreter, build_image  # noqa: E402
-from sandbox.backends.processes import why_no_bubblewrap  # noqa: E402
+from sandbox import Limits, Sandbox, SyncInterpreter, build_image
+from sandbox.backends.processes import why_no_bubblewrap
 
 SNIPPETS = {"print": "print(1)", "sympy": "import sympy\nprint(sympy.factorint(10**12 + 39))"}
 EXPECTED = {"print": "1", "sympy": "{1000000000039: 1}"}
@@ -259,7 +258,7 @@ def main() -> None:
         "rounds": arguments.rounds,
     }
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "sandbox.json").write_text(json.dumps({**facts, **table}, indent=2) + "\n", encoding="utf-8")
+    (RESULTS / "sandbox_speed.json").write_text(json.dumps({**facts, **table}, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

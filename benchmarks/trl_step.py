@@ -1,6 +1,6 @@
 """A training step beside plain TRL: the same model, prompts, tools and settings. Flat and packed rows here.
 
-    python benchmarks/trl.py [--rounds 1] [--steps 2] [--cases plain tools slow] [--precision auto] [--quick]
+    python -m benchmarks.trl_step [--rounds 1] [--steps 2] [--cases plain tools slow] [--precision auto] [--quick]
 
 SmolLM2-135M-Instruct, 4 prompts x 8 completions a step, at most 96 tokens each, on one core. Weights are in float32;
 computations are in bf16 if the processor has instructions for it. The sides are `GRPOTrainer` as it comes, and
@@ -16,7 +16,7 @@ taught to. It is made once and kept in the cache. Both sides get its folder, Qwe
 
 Each number is a process of its own that makes a trainer and then times `train()`; sides take turns, and the first one
 changes from round to round. CPU seconds count the process alone. Prints medians of the rounds and writes
-benchmarks/results/trl.json.
+benchmarks/results/trl_step.json.
 """
 
 from __future__ import annotations
@@ -27,15 +27,12 @@ import multiprocessing
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-if (here := str(Path(__file__).resolve().parent)) in sys.path:
-    sys.path.remove(here)  # or this file would pass for the package
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 import torch
 
@@ -235,7 +232,7 @@ def compare(case: str, folder: Path, rounds: int, size: dict[str, int]) -> dict[
 
 def keep(facts: dict[str, Any], case: str, medians: dict[str, Any]) -> None:
     """Write a case beside those that were measured before with the same settings and versions."""
-    path = RESULTS / "trl.json"
+    path = RESULTS / "trl_step.json"
     before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     same = all(before.get(name) == facts[name] for name in ("rounds", "size", "versions"))
     cases = {**(before["cases"] if same else {}), case: {"load": os.getloadavg()[0], **medians}}

@@ -1,6 +1,6 @@
 """What HTTP requests to a service cost, this version beside another one, in one run.
 
-    python benchmarks/http.py [--against FOLDER] [--rounds 5] [--requests 600]
+    python -m benchmarks.http_requests [--against FOLDER] [--rounds 5] [--requests 600]
 
 FOLDER is another checkout of this project (`git worktree add FOLDER COMMIT`). A server process of its own answers each
 request after 5 ms with 2 KB of JSON. Each round measures both versions, one after the other, each in a new process:
@@ -10,7 +10,7 @@ request after 5 ms with 2 KB of JSON. Each round measures both versions, one aft
 - in turn: as many requests one after the other, without an event loop
 
 CPU seconds are those of the client. "threads" is the largest number of threads beside the main one. Medians over the
-rounds are printed and written to benchmarks/results/http.json.
+rounds are printed and written to benchmarks/results/http_requests.json.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve()
-RESULTS = HERE.parent / "results" / "http.json"
+RESULTS = HERE.parent / "results" / "http_requests.json"
 BODY = json.dumps({"hits": [{"title": f"title {n}", "text": "word " * 30} for n in range(10)]}).encode()
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
 
