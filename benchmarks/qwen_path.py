@@ -1,11 +1,12 @@
 """The papers' path with real models on two cores: does Qwen2.5-Coder-0.5B learn to compute, and do trees help?
 
     python -m benchmarks.qwen_path [--seeds 4 5] [--folder runs/qwen]      # hours; goes on where it was interrupted
+    python -m benchmarks.qwen_path --collect                               # what is there by now
 
 The first seed is the recipe `path-gsm8k-qwen-cpu` of `arpo run`. The others train again from its cold start, with other
 questions and samples. Beside each, GRPO with groups of 4 trains on the same questions from the same cold start, until
 it has sampled as many tokens as ARPO and executed as many calls; the model at either point is evaluated. Written to
-docs/results/qwen.json after each seed. Not run yet.
+benchmarks/results/real_models.json after each seed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from arpo_trainer.evaluation.episode_store import UnitRow, load_eval_run
 from arpo_trainer.run.pipeline import Pipeline, Stage, run_command
 from arpo_trainer.run.train import TrainingRun, configure
 from arpo_trainer.training.recorder import RunRecorder, versions
@@ -27,8 +29,10 @@ from arpo_trainer.training.resume import newer
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = "path-gsm8k-qwen-cpu"
-RESULTS = ROOT / "docs" / "results" / "qwen.json"
+RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
 BUDGETS = {"sampled": "tokens", "calls": "calls"}  # what a run has spent, and the name of the model at that point
+STEP = ("step", "accuracy", "reward", "tool_calls", "entropy", "seconds_step")  # of metrics.jsonl
+SCORE = ("score", "calls", "outcomes", "tasks_with_tools", "tokens")  # of results.json
 MOST_STEPS = 500  # GRPO ends long before, when both budgets are spent
 
 
@@ -114,29 +118,56 @@ def play_seed(folder: Path, seed: int, first: int, more: list[str]) -> None:
 
 
 def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
-    """Return success after each stage by environment, and what each was trained on."""
+    """Return success after each stage that is there, what each was trained on, and some whole episodes."""
     first = folder / f"arpo-{seeds[0]}"
-    found: dict[str, Any] = {"versions": versions(), "evaluations": {}, "spent": {}}
     places = {"start": first / "eval-start", "sft": first / "eval-sft"}
-    for seed in seeds:
-        places[f"arpo-{seed}"] = folder / f"arpo-{seed}" / "eval-train"
-        places |= {f"grpo-{seed}-{name}": folder / f"eval-grpo-{seed}-{name}" for name in BUDGETS.values()}
-        found["spent"][f"arpo-{seed}"] = read(folder / f"arpo-{seed}" / "train" / "run.json")["spent"]
-        for name in BUDGETS.values():
-            found["spent"][f"grpo-{seed}-{name}"] = read(folder / f"grpo-{seed}" / f"equal-{name}" / "step.json")
-        lines = (folder / f"arpo-{seed}" / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        kept = ("step", "accuracy", "reward", "tool_calls", "entropy", "seconds_step")
-        found.setdefault("steps", {})[f"arpo-{seed}"] = [
-            {key: row[key] for key in kept if key in row} for row in map(json.loads, lines)
-        ]
-    for name, place in places.items():
-        found["evaluations"][name] = {
-            one["env"]: {**one["score"], "calls": sum(one["calls"].values())}
-            for one in read(place / "results.json")["scores"]
-        }
     samples = read(first / "synth" / "report.json")["samples"]
+    found: dict[str, Any] = {"versions": versions(), "evaluations": {}, "spent": {}, "steps": {}}
     found["synth"] = {"played": samples["played"], "rows": samples["kept"], "dropped": samples["dropped"]}
+    for seed in seeds:
+        arpo = folder / f"arpo-{seed}"
+        places[f"arpo-{seed}"] = arpo / "eval-train"
+        if (arpo / "train" / "run.json").is_file():
+            found["spent"][f"arpo-{seed}"] = read(arpo / "train" / "run.json")["spent"]
+            found["steps"][f"arpo-{seed}"] = [
+                {key: row[key] for key in STEP if key in row}
+                for row in map(json.loads, (arpo / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+            ]
+        for name in BUDGETS.values():
+            places[f"grpo-{seed}-{name}"] = folder / f"eval-grpo-{seed}-{name}"
+            if (point := folder / f"grpo-{seed}" / f"equal-{name}" / "step.json").is_file():
+                found["spent"][f"grpo-{seed}-{name}"] = read(point)
+    for name, place in places.items():
+        if (place / "results.json").is_file():
+            scores = read(place / "results.json")["scores"]
+            found["evaluations"][name] = {one["env"]: {key: one[key] for key in SCORE} for one in scores}
+    if f"arpo-{seeds[0]}" in found["evaluations"]:
+        found["episodes"] = whole_episodes(places["start"], places["sft"], places[f"arpo-{seeds[0]}"])
     return found
+
+
+def whole_episodes(start: Path, sft: Path, trained: Path) -> dict[str, dict[str, Any]]:
+    """Return the first episode, in the order of the tasks, of each kind that the page shows."""
+    runs = [load_eval_run(folder) for folder in (start, sft, trained)]
+    rows = [{row.task: row for row in sorted(run.rows, key=lambda row: row.index)} for run in runs]
+    found: dict[str, dict[str, Any]] = {}
+    for task, row in rows[2].items():
+        before, after = [one[task].episodes[0] for one in rows[:2]], row.episodes[0]
+        right, failed = after.reward == 1, "Error" in (text := text_of(runs[2], row))
+        kinds = {
+            "computes instead of guessing": right and after.calls and not before[0].calls and before[0].reward != 1,
+            "recovers from an error": right and failed,
+            "fails": not right and after.outcome == "answered",
+        }
+        for kind in (kind for kind, holds in kinds.items() if holds and kind not in found):
+            found[kind] = {"task": task, "question": row.question, "answers": row.answers, "text": text}
+            found[kind]["before"] = text_of(runs[0], rows[0][task])
+    return found
+
+
+def text_of(run: Any, row: UnitRow) -> str:
+    """Return what follows the prompt in the first episode of a unit."""
+    return "".join(span.text for span in run.tree(row).path(0))
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -151,17 +182,26 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[4, 5])
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "qwen")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="more settings, to try; not stored")
+    parser.add_argument("--collect", action="store_true", help="only write the results of what is there")
     parser.add_argument("--grpo", type=Path, help=argparse.SUPPRESS)  # the folder of the ARPO run beside it
     given = parser.parse_args()
     if given.grpo:
         stamp = read(given.grpo / "stage.json")
         grpo(given.folder, Stage("train", stamp["settings"]))
         return
+    if given.collect:
+        store(collect(given.folder, given.seeds))
+        return
     for number, seed in enumerate(given.seeds):
         play_seed(given.folder, seed, given.seeds[0], given.set)
         if not given.set:
-            found = collect(given.folder, given.seeds[: number + 1])
-            RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            store(collect(given.folder, given.seeds[: number + 1]))
+
+
+def store(found: dict[str, Any]) -> None:
+    """Write the results beside those of `real_models.py`."""
+    data = read(RESULTS) if RESULTS.is_file() else {}
+    RESULTS.write_text(json.dumps({**data, "path": found}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

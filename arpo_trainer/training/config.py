@@ -249,7 +249,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
     vllm_importance_sampling_correction: bool | None = None
     vllm_importance_sampling_mode: str = "token_truncate"
     vllm_server_urls: list[str] | None = None
-    max_rows: int = 64
+    max_rows: int = 128
     prefix_tokens: int = 32_768
     limits: dict[str, int] | str | None = None
     max_staleness: int = 0
