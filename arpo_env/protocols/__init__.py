@@ -21,6 +21,7 @@ __all__ = ["PROTOCOLS", "make_protocol", "register_protocol"]
 
 PROTOCOLS = ("arpo-tags", "arpo-tags-reference", "deepagent", "hermes", "llama3", "native", "websailor")
 _MEMBERS = ("name", "native", "system_prompt", "stop_strings", "parse", "defuse", "render_result", "well_formed")
+_NAME_IT = "write a name of its own in its class, name = '...', by which records and trained models know it"
 _registered: dict[str, Callable[[], Protocol]] = {}
 
 
@@ -34,14 +35,16 @@ def register_protocol(name: str, make: Callable[[], Protocol], *, overwrite: boo
             notebook cell that is run again, replaces itself without this.
 
     Raises:
-        ValueError: the name is taken, or the protocol lacks a required member.
+        ValueError: the name is taken, the protocol has another name, or it lacks a required member.
     """
-    _check_members(make(), name)
+    own = _check_members(make(), name).name
     known = _registered.get(name)
     # of a script the module may differ: `__main__`, or its name where another process imports it
     same = known is None or getattr(known, "__qualname__", known) == getattr(make, "__qualname__", make)
     if not overwrite and (name in PROTOCOLS or not same):
         raise ValueError(f"protocol {name!r} exists already; choose another name, or set overwrite=True to replace it")
+    if own != name:
+        raise ValueError(f"what is to be registered as {name!r} has the name {own!r}: {_NAME_IT}")
     _registered[name] = make
 
 
@@ -49,7 +52,8 @@ def make_protocol(name: str | Protocol) -> Protocol:
     """Return the protocol of this name: one of `PROTOCOLS`, or a registered one; a protocol is returned unchanged.
 
     Raises:
-        ValueError: the name is unknown (the message suggests a similar one), or the object is not a protocol.
+        ValueError: the name is unknown (the message suggests a similar one), or the object is not a protocol or has the
+            name of the one that it derives from.
     """
     # imported at first use, which keeps `import arpo_env` cheap
     from arpo_env.protocols.arpo_tags import ArpoTags, ArpoTagsReference
@@ -63,7 +67,10 @@ def make_protocol(name: str | Protocol) -> Protocol:
             hint = nearest_hint(name.lower(), made, otherwise=".", likeness=0.4)
             raise ValueError(f"unknown protocol {name!r}{hint} Available: {', '.join(made)}")
         return made[name]()
-    return _check_members(name() if isinstance(name, type) else name, "protocol=")
+    given = _check_members(name() if isinstance(name, type) else name, "protocol=")
+    if "name" not in {**vars(type(given)), **getattr(given, "__dict__", {})}:
+        raise ValueError(f"{type(given).__name__} has the name {given.name!r} of another protocol: {_NAME_IT}")
+    return given
 
 
 def _check_members(protocol: Protocol, name: str) -> Protocol:

@@ -353,17 +353,20 @@ def _template(tokenizer: Any, ends: set[int]) -> Iterator[Finding]:
 
 
 def _protocol(tokenizer: Any, ends: set[int]) -> Iterator[Finding]:
+    from arpo_env.protocols import make_protocol
     from arpo_trainer.rollout.model_protocol import protocol_for
     from arpo_trainer.rollout.native import ModelCalls
 
     name, why = protocol_for(tokenizer)
-    if name != "native":
-        yield Finding("protocol", True, f"{name}: {why}")
-        return
     try:
-        calls = ModelCalls(tokenizer)
-    except ValueError as error:  # it was trained with another template, or another release of TRL
-        yield Finding("protocol", False, f"native, since {why}; but {error}")
+        make_protocol(name)
+        calls = ModelCalls(tokenizer) if name == "native" else None
+    except ValueError as error:  # one of its own, or it was trained with another template or release of TRL
+        cure = "" if name == "native" else "name the module that registers it, as in my_envs:ID, or choose another"
+        yield Finding("protocol", False, f"{name}, since {why}; but {error}", cure)
+        return
+    if calls is None:
+        yield Finding("protocol", True, f"{name}: {why}")
         return
     yield Finding("family", True, calls.family)
     number = tokenizer.convert_tokens_to_ids(calls.end)

@@ -269,7 +269,7 @@ def _tokenizer(found: CheckpointFiles, base: str | None) -> Any:
 
     own = (found.folder / "tokenizer_config.json").is_file()
     tokenizer = AutoTokenizer.from_pretrained(found.folder if own else resolve_model(base_of(found, base)))
-    learnt = learnt_protocol(tokenizer)  # known of a run's folder, which the exported one is not
+    learnt = learnt_protocol(tokenizer, found.folder)  # known of a run's folder, which the exported one is not
     return marked(tokenizer, learnt[0]) if learnt else tokenizer
 
 

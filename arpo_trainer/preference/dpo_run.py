@@ -333,7 +333,8 @@ def _protocol(run: DPOArguments, kept: KeptRun) -> str:
     facts = read_facts(samples) if samples.is_file() and not run.pair_files else {}
     if played := list(facts.get("protocols", {}).get("policy", {}).values()):
         return str(played[0])
-    spec = get_spec(run.env).protocol if has_spec(run.env) else None
+    env_id = known_id(run.env)
+    spec = get_spec(env_id).protocol if has_spec(env_id) else None
     given = make_protocol(run.env_kwargs.get("protocol") or spec or protocol_for(kept.tokenizer())[0])
     return given.name
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.rollout.native import ModelCalls, name_of
+from arpo_trainer.rollout.native import INSTEAD, ModelCalls, name_of
 
 if TYPE_CHECKING:
     from arpo_env import ToolEnv
@@ -28,27 +28,40 @@ TAGS = "arpo-tags"
 _MARK = "arpo_protocol"  # in tokenizer_config.json
 _PAPERS = re.compile(r"(?<![a-z])(?:arpo|aepo|tool-star)(?![a-z])", re.IGNORECASE)
 _RECORDS = ("run.json", "sft.json", "dpo.json")  # of commands that train
+_TRAINING = (None, "sft", "dpo")  # `kind` in these; an evaluation beside its model writes a run.json, too
 
 
 def marked(processing_class: Any, protocol: str) -> Any:
     """Return a copy of a tokenizer, or of a processor, that says with which protocol its model was trained.
 
-    It is saved with the tokenizer, and read again by `protocol_for`.
+    It is saved with the tokenizer, and read again by `protocol_for`. A model that had another protocol is warned of.
     """
     copied = copy.copy(processing_class)
     if hasattr(copied, "tokenizer"):
         copied.tokenizer = marked(copied.tokenizer, protocol)
     else:
+        before, why = learnt_protocol(copied) or (protocol, "")
+        if before.removesuffix("-reference") != protocol.removesuffix("-reference"):
+            text = "%s had protocol %s, since %s, and is trained with %s from now on; protocol=%s keeps the former"
+            logger.warning(text, name_of(copied), before, why, protocol, before)
         copied.init_kwargs = {**copied.init_kwargs, _MARK: protocol}
     return copied
 
 
-def learnt_protocol(tokenizer: Any) -> tuple[str, str] | None:
-    """Return the name of the protocol that a model was trained with here, and from where it is known, if it is."""
-    if mark := tokenizer.init_kwargs.get(_MARK):
-        return mark, "the model was trained with it"
-    recorded = _recorded(tokenizer.name_or_path or "")
-    return (recorded, "the record of the model's run") if recorded else None
+def learnt_protocol(tokenizer: Any, folder: str | Path = "") -> tuple[str, str] | None:
+    """Return the name of the protocol that a model was trained with here, and from where it is known, if it is.
+
+    Args:
+        tokenizer: of the model, or of its base.
+        folder: of the model, if its tokenizer may be from elsewhere; what it says goes first.
+    """
+    own = _json(Path(folder, "tokenizer_config.json")).get(_MARK) if folder else None
+    for mark, path in ((own, folder), (tokenizer.init_kwargs.get(_MARK), tokenizer.name_or_path)):
+        if mark:
+            return str(mark), "the model was trained with it"
+        if recorded := _recorded(str(path or "")):
+            return recorded, "the record of the model's run"
+    return None
 
 
 def protocol_for(
@@ -70,7 +83,7 @@ def protocol_for(
     try:
         calls = ModelCalls(tokenizer, chat_template_kwargs)
     except ValueError as error:
-        return TAGS, f"not native, since {error}"
+        return TAGS, f"not native, since {str(error).removesuffix(f'; {INSTEAD}')}"
     return "native", f"the chat template has tool calls, of the family {calls.family}"
 
 
@@ -83,7 +96,8 @@ def with_model_protocol(
 ) -> ToolEnv:
     """Return an environment with the protocol that its model gets, and log which; one that was given stays.
 
-    An endpoint keeps the tags: only who set up its server knows whether that reads tool calls.
+    An endpoint keeps the tags, unless its tokenizer is of a model that was trained here: only who set up its server
+    knows whether that reads tool calls.
 
     Raises:
         ValueError: the model was trained with a protocol that is not registered here, or that the reward cannot read.
@@ -94,11 +108,11 @@ def with_model_protocol(
     published = method is not None and method.published
     needs_tags = f"algorithm {settings.algorithm}" if published else "reward reference" if env.reward_reads_tags else ""
     if endpoint:
-        name, why = TAGS, "an endpoint; its tool calls are used with protocol=native"
-        _say(f"protocol {name}: {why}")
+        other = TAGS, "an endpoint's tool calls are used with protocol=native"
+        name, why = learnt_protocol(tokenizer) or other
     else:
         name, why = protocol_for(tokenizer, chat_template_kwargs, needs_tags)
-        _say(f"protocol {name} for {name_of(tokenizer)}: {why}. The environment's option protocol chooses another")
+    _say(f"protocol {name} for {name_of(tokenizer)}: {why}. The environment's option protocol chooses another")
     try:
         return env.with_protocol(name)
     except ValueError as error:
@@ -115,8 +129,8 @@ def _say(line: str) -> None:
 
 def _own_name(path: str) -> str:
     """Return the name of a model itself: the last part of a folder or hub id, or that of a snapshot in the cache."""
-    parts = Path(path).parts
-    return parts[-3] if parts[-2:-1] == ("snapshots",) and len(parts) > 2 else Path(path).name
+    parts = Path(path).absolute().parts if path else ("",)
+    return parts[-3] if parts[-2:-1] == ("snapshots",) and len(parts) > 2 else parts[-1]
 
 
 def _recorded(path: str) -> str:
@@ -124,13 +138,26 @@ def _recorded(path: str) -> str:
 
     Earlier releases marked no tokenizer, and trained with tags unless another protocol was given.
     """
-    folder = Path(path)
+    folder = Path(path).absolute()
     of_run = folder.name in ("model", "adapter") or folder.name.startswith("checkpoint-")
     for file in ((folder.parent if of_run else folder) / name for name in _RECORDS):
-        if path and file.is_file():
-            try:
-                found = json.loads(file.read_text(encoding="utf-8"))
-            except ValueError:
-                continue
-            return str(found.get("protocol") or TAGS)
+        if path and (found := _json(file)) and found.get("kind") in _TRAINING:
+            places = (found, found.get("traces"), _part(found, "env", "kwargs"), _part(found, "settings", "env_kwargs"))
+            return next((str(each) for place in places if (each := _part(place, "protocol"))), TAGS)
     return ""
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """Return the object in a file, or {}."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # ValueError: a run was killed while it wrote
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _part(record: Any, *names: str) -> Any:
+    """Return what a record has under these names, one in the other, or None."""
+    for name in names:
+        record = record.get(name) if isinstance(record, dict) else None
+    return record

@@ -47,7 +47,7 @@ _PROBE_SCHEMA: JsonSchema = {
 }
 # tokens that end a turn or a text in many families, whatever their templates say
 ENDS = frozenset({"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>"})
-_INSTEAD = "use protocol='arpo-tags', whose tags every model can learn"
+INSTEAD = "use protocol='arpo-tags', whose tags every model can learn"
 # a turn with more calls than any model writes on purpose is not read to its end
 _MOST_CALLS = 200
 # response templates of a tokenizer are foreign regular expressions; those below take linear time
@@ -149,13 +149,15 @@ class ModelCalls(Native):
             known of how its model writes a call.
     """
 
+    name = Native.name
+
     def __init__(self, tokenizer: Any, chat_template_kwargs: Mapping[str, Any] | None = None) -> None:
         self.tokenizer, self._options = tokenizer, dict(chat_template_kwargs or {})
         check_template(tokenizer)
         if tokenizer.eos_token_id is None:
             raise NoNativeCalls(
                 f"the tokenizer {name_of(tokenizer)!r} has no end token, by which its model could end a turn: set "
-                f"tokenizer.eos_token, or {_INSTEAD}"
+                f"tokenizer.eos_token, or {INSTEAD}"
             )
         self._text_arguments, self._filler = False, ""
         self._probe()
@@ -166,7 +168,7 @@ class ModelCalls(Native):
             raise NoNativeCalls(
                 f"the chat template of {name_of(tokenizer)!r} writes tool calls in an unknown form: set "
                 "tokenizer.response_template (Transformers: response parsing) to one that reads them, or "
-                f"{_INSTEAD}"
+                f"{INSTEAD}"
             )
 
     # what the chat template writes
@@ -191,14 +193,14 @@ class ModelCalls(Native):
             # jinja2 and the template itself raise what they like
             raise NoNativeCalls(
                 f"the chat template of {name!r} cannot be rendered with a tool call ({type(error).__name__}: "
-                f"{str(error).splitlines()[0] if str(error) else ''}); {_INSTEAD}"
+                f"{str(error).splitlines()[0] if str(error) else ''}); {INSTEAD}"
             ) from error
         for what, word in (("calls", _PROBE), ("calls", _SENTINEL), ("results of tools", _RESULT)):
             if word not in written:
-                raise NoNativeCalls(f"the chat template of {name!r} does not show {what}; {_INSTEAD}")
+                raise NoNativeCalls(f"the chat template of {name!r} does not show {what}; {INSTEAD}")
         shown = self._render([_QUESTION], tools=[_PROBE_SCHEMA])
         if "shown_to_the_model" not in shown:
-            raise NoNativeCalls(f"the chat template of {name!r} does not show tools; {_INSTEAD}")
+            raise NoNativeCalls(f"the chat template of {name!r} does not show tools; {INSTEAD}")
         self._written = written
 
     def _writes_several(self) -> bool:

@@ -35,7 +35,7 @@ from arpo_trainer.models import resolve_model
 from arpo_trainer.rollout.engine import Engine, gather, group_tasks
 from arpo_trainer.rollout.live_trajectory import check_limits
 from arpo_trainer.rollout.metrics import completion_metrics
-from arpo_trainer.rollout.model_protocol import marked, with_model_protocol
+from arpo_trainer.rollout.model_protocol import learnt_protocol, marked, with_model_protocol
 from arpo_trainer.rollout.rendering import as_published, check_tokenizer
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training import rollout_batch
@@ -119,6 +119,10 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
                 model = resolve_model(model, (args.model_init_kwargs or {}).get("revision", "main"))
         # the model decides the protocol, and the protocol the prompts of the rows
         processing, before = kwargs.get("processing_class") or processing_class(model, args), env.protocol.name
+        # a tokenizer that was given may be the base's, which does not know what the model was trained with
+        folder = model if isinstance(model, str) else getattr(model, "name_or_path", "")
+        if learnt := learnt_protocol(getattr(processing, "tokenizer", processing), folder):
+            processing = marked(processing, learnt[0])
         env = self._as_played(env, settings, args, processing)
         if env.protocol.name != before:
             kwargs |= {name: with_tasks(given, env, name) for name, given in rows.items()}

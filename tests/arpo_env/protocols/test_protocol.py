@@ -59,11 +59,11 @@ def test_a_protocol_of_your_own_is_taken_by_name_as_a_class_and_as_an_instance()
 @pytest.mark.usefixtures("own_names")
 def test_a_protocol_is_registered_once() -> None:
     class Quiet(Loud):
-        pass
+        name = "hermes"
 
     def again() -> type[Protocol]:
         class Twice(Loud):
-            pass
+            name = "twice"
 
         return Twice
 
@@ -79,6 +79,19 @@ def test_a_protocol_is_registered_once() -> None:
 def test_what_is_no_protocol_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a protocol: object lacks name, native"):
         register_protocol("mine", object)  # type: ignore[arg-type]
+
+
+def test_a_protocol_has_a_name_of_its_own() -> None:
+    """By the name of the tags, a model that was trained with it would later be played with the tags."""
+
+    class Mine(ArpoTags):
+        pass
+
+    with pytest.raises(ValueError, match="registered as 'mine' has the name 'arpo-tags': write a name"):
+        register_protocol("mine", Mine)
+    for given in (Mine, Mine()):
+        with pytest.raises(ValueError, match="Mine has the name 'arpo-tags' of another protocol"):
+            ToolEnv("arpo/Arithmetic-v0", protocol=given)  # type: ignore[arg-type]
 
 
 def fold_thought(focus: str = "") -> str:

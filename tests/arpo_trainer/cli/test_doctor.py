@@ -202,6 +202,10 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda m: template(m, "{{ raise_exception('roles must alternate') }}"),
         r"LACK template .*does not render a system prompt and a question \(roles must alternate\)",
     ),
+    "an unknown protocol": (
+        lambda m: setting(m, arpo_protocol="mine"),
+        r"LACK protocol +mine, .* to fix: name the",
+    ),
     "a template that is none": (lambda m: template(m, "{% for %}"), r"LACK template .*does not render a system prompt"),
     "a template that fails at numbers": (
         lambda m: template(m, "{{ 1 // 0 }}"),

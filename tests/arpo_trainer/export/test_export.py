@@ -15,7 +15,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.export.export_model import export_model, find_checkpoint_files, load_model
+from arpo_trainer.rollout.model_protocol import learnt_protocol
 from tests.arpo_trainer.byte_policy import write_byte_policy
+from tests.arpo_trainer.rollout.test_model_protocol import TRAINED
 from tests.arpo_trainer.training.test_resume import byte_trainer
 
 IDS = torch.tensor([[5, 6, 7, 8, 9]])
@@ -102,6 +104,8 @@ def test_a_plain_checkpoint(base: Path, run: Path, tmp_path: Path) -> None:
     model.save_pretrained(folder)
     assert export_model(folder, tmp_path / "out") == tmp_path / "out"
     same_model(tmp_path / "out", logits(model))
+    # the checkpoint has no tokenizer, and its run's record no protocol: an earlier release trained with tags
+    assert learnt_protocol(AutoTokenizer.from_pretrained(tmp_path / "out")) == ("arpo-tags", TRAINED)
     assert not (tmp_path / "out.unfinished").exists()
 
 

@@ -16,7 +16,7 @@ from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.evaluation.eval_session import run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
-from arpo_trainer.preference.dpo_run import dpo
+from arpo_trainer.preference.dpo_run import _protocol, dpo
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.model_protocol import marked, protocol_for, with_model_protocol
 from arpo_trainer.rollout.settings import RolloutSettings
@@ -43,6 +43,13 @@ SNAPSHOT = "/hub/models--dongguanting--Qwen2.5-7B-ARPO/snapshots/0a1b"
         ({"mark": "native", "algorithm": "arpo-reference"}, "native", "trained with it"),
         ({"record": {"protocol": "native"}, "name": "arpo"}, "native", "record"),
         ({"record": {"kind": "sft"}}, "arpo-tags", "record"),
+        # of earlier releases, which named it among the settings alone
+        ({"record": {"env": {"kwargs": {"protocol": "hermes"}}}}, "hermes", "record"),
+        ({"record": {"kind": "sft", "traces": {"protocol": "hermes"}}}, "hermes", "record"),
+        ({"record": {"settings": {"env_kwargs": {"protocol": "hermes"}}}, "here": True}, "hermes", "record"),
+        # what is beside a model is not always the record of its training
+        ({"record": {"kind": "eval"}}, "native", "family qwen3"),
+        ({"record": [1]}, "native", "family qwen3"),
         ({"name": "dongguanting/Qwen3-8B-AEPO-DeepSearch"}, "arpo-tags", "papers"),
         ({"name": "dongguanting/Tool-Star-Qwen-3B"}, "arpo-tags", "papers"),
         ({"name": SNAPSHOT}, "arpo-tags", "papers"),
@@ -52,11 +59,12 @@ SNAPSHOT = "/hub/models--dongguanting--Qwen2.5-7B-ARPO/snapshots/0a1b"
         ({"name": "/home/me/.cache/arpo/Qwen3-8B"}, "native", "family qwen3"),
         ({"name": "sharpo/Qwen3-8B"}, "native", "family qwen3"),
         ({"endpoint": True}, "arpo-tags", "endpoint"),
+        ({"endpoint": True, "mark": "native"}, "native", "trained with it"),
         ({"family": ""}, "arpo-tags", "does not show calls"),
     ],
 )
 def test_who_decides(
-    given: dict[str, Any], protocol: str, why: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    given: dict[str, Any], protocol: str, why: str | None, tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
     parts = NATIVE | given
     plain = small_tokenizer((["<|im_end|>"], []), "{% for m in messages %}{{ m.content }}{% endfor %}")
@@ -68,6 +76,9 @@ def test_who_decides(
         (folder / "model").mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps(parts["record"]))
         tokenizer.name_or_path = str(folder / "model")
+        if "here" in parts:
+            monkeypatch.chdir(folder / "model")
+            tokenizer.name_or_path = "."
     if "mark" in parts:
         tokenizer = marked(tokenizer, parts["mark"])
     options = {name: parts[name] for name in ("protocol", "reward") if name in parts}
@@ -116,12 +127,12 @@ def native_model(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
 ROWS = [{"question": "1 + 1?", "answer": "2"}, {"question": "1 + 2?", "answer": "3"}]
 
 
-def trainer_of(model: Path, folder: Path, env: ToolEnv) -> ARPOTrainer:
+def trainer_of(model: Path, folder: Path, env: ToolEnv, tokenizer: Any = None) -> ARPOTrainer:
     args = ARPOConfig(
         output_dir=str(folder), num_generations=2, initial_rollouts=2, per_device_train_batch_size=2, max_steps=2,
         max_completion_length=16, save_steps=1, use_cpu=True, bf16=False, gradient_checkpointing=False, report_to=[],
     )  # fmt: skip
-    return ARPOTrainer(str(model), env, args=args, train_dataset=ROWS)
+    return ARPOTrainer(str(model), env, args=args, train_dataset=ROWS, processing_class=tokenizer)
 
 
 def played(model: Path, folder: Path, tasks: int) -> str:
@@ -135,7 +146,7 @@ def played(model: Path, folder: Path, tasks: int) -> str:
 
 @pytest.mark.parametrize("given", [None, "arpo-tags"])
 def test_a_trained_model_keeps_its_protocol(
-    given: str | None, native_model: Path, tmp_path: Path, isolation: str
+    given: str | None, native_model: Path, tmp_path: Path, isolation: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     protocol, run = given or "native", tmp_path / "run"
     trainer = trainer_of(native_model, run, ToolEnv(ENV, limit=2, protocol=given))
@@ -144,7 +155,14 @@ def test_a_trained_model_keeps_its_protocol(
     trainer.save_model(run / "elsewhere")
     for folder in (run / "elsewhere", run / "checkpoint-1"):
         assert protocol_for(AutoTokenizer.from_pretrained(folder)) == (protocol, TRAINED)
-    assert protocol_for(AutoTokenizer.from_pretrained(native_model))[0] == "native"
+    of_base = AutoTokenizer.from_pretrained(native_model, padding_side="left")
+    assert protocol_for(of_base)[0] == "native"
+    # with the tokenizer of the base, too
+    further = trainer_of(run / "elsewhere", tmp_path / "further", ToolEnv(ENV, limit=2), of_base)
+    assert further.env.protocol.name == protocol
+    assert "from now on" not in caplog.text
+    trainer_of(run / "elsewhere", tmp_path / "other", ToolEnv(ENV, limit=2, protocol="hermes"))
+    assert f"had protocol {protocol}, since {TRAINED}, and is trained with hermes from now on" in caplog.text
     assert played(run / "elsewhere", tmp_path / "eval", 1) == protocol
     # an evaluation that an earlier release began went on with tags
     facts = json.loads((tmp_path / "eval" / "run.json").read_text())
@@ -172,6 +190,9 @@ def test_what_teaches_a_protocol_leaves_it_in_the_model(
     learnt = dpo(read_settings(None, [*small, *given], command="dpo"))
     for folder, protocol in ((taught, "arpo-tags"), (learnt, "native")):
         assert protocol_for(AutoTokenizer.from_pretrained(folder / "model")) == (protocol, TRAINED)
+    # of pairs from files, that of the environment, which may be named with its module
+    of_env: Any = SimpleNamespace(env="arpo_env:arpo/ToolWorld-v0", env_kwargs={}, pair_files=["pairs.jsonl"])
+    assert _protocol(of_env, SimpleNamespace(folder=tmp_path)) == "deepagent"  # type: ignore[arg-type]
     own = [
         f"output_dir={tmp_path}/train",
         "cold_start_examples=2",
