@@ -42,6 +42,8 @@ from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
 from arpo_trainer.report.run_data import read_facts, recorded, write_facts
 from arpo_trainer.rollout.engine import UNSEEN, Engine, Group, RolloutContext, only_first_error, rollout_context
 from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits, check_limits
+from arpo_trainer.rollout.model_protocol import with_model_protocol
+from arpo_trainer.rollout.rendering import with_model_calls
 from arpo_trainer.training.recorder import versions
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
@@ -436,6 +438,7 @@ def run_evaluation(
         with _recording(folder, facts, store):
             for model in [model for model, units in missing.items() if units]:
                 resolve_model(model.model_id)  # all of them before the first, which may take hours
+                _check_protocols(settings, model, planned, facts)
             shown = Progress(sum(map(len, missing.values())))
             try:
                 for model, units in missing.items():
@@ -496,6 +499,22 @@ def _play_model(
     keep_protocols(store.folder, facts, model.label, engines)
     parts: Any = (backend, engines, store, settings.concurrency, settings.limits, shown.add)
     run((RayEvalRunner(*parts, workers=workers) if workers else EvalRunner(*parts)).play(units))
+
+
+def _check_protocols(
+    settings: EvalSettings, model: EvalModel, planned: Sequence[PlannedEnv], facts: Mapping[str, Any]
+) -> None:
+    """Refuse a protocol that a model cannot have."""
+    tokenizer, template, served = (
+        eval_settings.load_tokenizer(model),
+        settings.chat_template_kwargs,
+        model.kind == "endpoint",
+    )
+    rollout = settings.rollout_settings(endpoint=served)
+    for one in planned:
+        env = with_model_protocol(begun_env(one, model.label, facts), rollout, tokenizer, template, served)
+        if not served:
+            with_model_calls(env, tokenizer, template)
 
 
 def begun_env(planned: PlannedEnv, model: str, facts: Mapping[str, Any]) -> ToolEnv:

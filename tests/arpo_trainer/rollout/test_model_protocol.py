@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -172,6 +173,19 @@ def test_a_trained_model_keeps_its_protocol(
     other = trainer_of(native_model, run, ToolEnv(ENV, limit=2, protocol=None if given else "arpo-tags"))
     with pytest.raises(ValueError, match=rf"was trained with protocol {protocol}, .*--env-set protocol={protocol}"):
         other.train("last")
+
+
+@pytest.mark.parametrize(("mark", "words"), [("mine", "b has protocol mine, since"), ("native", "does not show calls")])
+def test_no_model_is_evaluated_before_one_that_cannot_be(
+    mark: str, words: str, native_model: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(native_model, tmp_path / "b")
+    marked(AutoTokenizer.from_pretrained(native_model), mark).save_pretrained(tmp_path / "b")
+    (tmp_path / "b" / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    models = [EvalModel("a", "transformers", str(native_model)), EvalModel("b", "transformers", str(tmp_path / "b"))]
+    with pytest.raises(ValueError, match=words):
+        run_evaluation(EvalSettings((ENV,), tasks=1), models, tmp_path / "eval")
+    assert not (tmp_path / "eval" / "episodes.jsonl").read_text()
 
 
 @pytest.mark.usefixtures("isolation")
