@@ -26,7 +26,14 @@ from transformers import TrainerState
 from transformers.trainer_utils import TrainOutput
 
 from arpo_env.protocols import PROTOCOLS, make_protocol
-from arpo_trainer.training.trl_hooks import HookedGRPOTrainer, forget_rollout, restore_rollout, rollout_state
+from arpo_trainer.rollout.model_protocol import learnt_protocol
+from arpo_trainer.training.trl_hooks import (
+    HookedGRPOTrainer,
+    forget_rollout,
+    restore_rollout,
+    rollout_state,
+    tokenizer_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -171,6 +178,13 @@ def run_facts(trainer: Any) -> dict[str, Any]:
         "seed": args.seed,
         "settings": settings,
     }
+
+
+def _other_protocol(checkpoint: Path, before: str, now: str) -> ValueError:
+    return ValueError(
+        f"{checkpoint} was trained with protocol {before}, and this run has {now}: give the environment "
+        f"protocol={before!r} (arpo train: --env-set protocol={before}), or start a new run in another output_dir"
+    )
 
 
 def as_json(settings: dict[str, Any]) -> dict[str, Any]:
@@ -424,6 +438,9 @@ class ResumableTrainer(ResumesOnRows, HookedGRPOTrainer):
                 "sync_ref_model: checkpoints do not contain the reference model; it starts from the beginning"
             )
         if state is None:
+            learnt = learnt_protocol(tokenizer_of(self), checkpoint)
+            if learnt and learnt[0] != self.env.protocol.name:
+                raise _other_protocol(checkpoint, learnt[0], self.env.protocol.name)
             logger.warning(
                 "%s has no rollout_0.pt (it was written by another trainer, or with save_only_model): the run resumes "
                 "as with TRL, not exactly where it stopped",
@@ -440,12 +457,7 @@ class ResumableTrainer(ResumesOnRows, HookedGRPOTrainer):
         protocols = [each.get("env", {}).get("protocol") for each in (before, now)]
         if all(protocols) and protocols[0] != protocols[1]:
             names = {type(make_protocol(name)).__name__: name for name in PROTOCOLS}
-            named = [names.get(name, name) for name in protocols]
-            raise ValueError(
-                f"{checkpoint} was trained with protocol {named[0]}, and this run has {named[1]}: give the environment "
-                f"protocol={named[0]!r} (arpo train: --env-set protocol={named[0]}), or start a new run in another "
-                "output_dir"
-            )
+            raise _other_protocol(checkpoint, *(names.get(name, name) for name in protocols))
         adapters = [each.get("adapters", {}) for each in (before, now)]
         shapes = [{name: each[name] for name in each if name.endswith((".r", ".target_modules"))} for each in adapters]
         if shapes[0] != shapes[1]:

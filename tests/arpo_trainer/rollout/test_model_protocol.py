@@ -171,7 +171,11 @@ def test_a_trained_model_keeps_its_protocol(
     (tmp_path / "eval" / "run.json").write_text(json.dumps(facts))
     assert played(run / "elsewhere", tmp_path / "eval", 2) == "arpo-tags"
     other = trainer_of(native_model, run, ToolEnv(ENV, limit=2, protocol=None if given else "arpo-tags"))
-    with pytest.raises(ValueError, match=rf"was trained with protocol {protocol}, .*--env-set protocol={protocol}"):
+    words = rf"was trained with protocol {protocol}, .*--env-set protocol={protocol}"
+    with pytest.raises(ValueError, match=words):
+        other.train("last")
+    (run / "checkpoint-2" / "rollout_0.pt").unlink()  # as with save_only_model
+    with pytest.raises(ValueError, match=words):
         other.train("last")
 
 
