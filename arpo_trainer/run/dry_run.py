@@ -266,8 +266,9 @@ def _estimate(
     known = {"tokenizer": tokenizer, "shape": shape, "layout": layout, "on_cpu": on_cpu, "notes": notes}
     held_out = environments.held_out
     if tokenizer is not None and not environments.cold_start:  # which teaches the protocol that the environment has
-        model = (args.rollout_settings(), tokenizer, args.chat_template_kwargs)
-        env, held_out = with_model_protocol(env, *model), held_out and with_model_protocol(held_out, *model)
+        env = with_model_protocol(env, args.rollout_settings(), tokenizer, args.chat_template_kwargs)
+        if held_out and not held_out.protocol_given:  # as the trainer does
+            held_out = held_out.with_protocol(env.protocol)
     return estimate(run, args, env, held_out, tasks, **known)
 
 

@@ -127,7 +127,9 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         if env.protocol.name != before:
             kwargs |= {name: with_tasks(given, env, name) for name, given in rows.items()}
         kwargs["processing_class"] = processing = marked(processing, env.protocol.name)
-        eval_env = eval_env and self._as_played(eval_env, settings, args, processing)
+        if eval_env and not eval_env.protocol_given:
+            eval_env = eval_env.with_protocol(env.protocol)
+        eval_env = eval_env and as_published(eval_env, settings.parts)
         # TRL itself normalises over the whole batch or over several rewards: its advantages are taken as they are then
         as_trl = args.scale_rewards == "batch" or args.multi_objective_aggregation != "sum_then_normalize"
         self._scale: Scale | None = None if as_trl else args.scale_rewards

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from arpo_env import ToolEnv
+from arpo_env import ArpoTags, ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.evaluation.eval_session import run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
@@ -128,12 +128,12 @@ def native_model(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
 ROWS = [{"question": "1 + 1?", "answer": "2"}, {"question": "1 + 2?", "answer": "3"}]
 
 
-def trainer_of(model: Path, folder: Path, env: ToolEnv, tokenizer: Any = None) -> ARPOTrainer:
+def trainer_of(model: Path, folder: Path, env: ToolEnv, **options: Any) -> ARPOTrainer:
     args = ARPOConfig(
         output_dir=str(folder), num_generations=2, initial_rollouts=2, per_device_train_batch_size=2, max_steps=2,
         max_completion_length=16, save_steps=1, use_cpu=True, bf16=False, gradient_checkpointing=False, report_to=[],
     )  # fmt: skip
-    return ARPOTrainer(str(model), env, args=args, train_dataset=ROWS, processing_class=tokenizer)
+    return ARPOTrainer(str(model), env, args=args, train_dataset=ROWS, **options)
 
 
 def played(model: Path, folder: Path, tasks: int) -> str:
@@ -159,7 +159,7 @@ def test_a_trained_model_keeps_its_protocol(
     of_base = AutoTokenizer.from_pretrained(native_model, padding_side="left")
     assert protocol_for(of_base)[0] == "native"
     # with the tokenizer of the base, too
-    further = trainer_of(run / "elsewhere", tmp_path / "further", ToolEnv(ENV, limit=2), of_base)
+    further = trainer_of(run / "elsewhere", tmp_path / "further", ToolEnv(ENV, limit=2), processing_class=of_base)
     assert further.env.protocol.name == protocol
     assert "from now on" not in caplog.text
     trainer_of(run / "elsewhere", tmp_path / "other", ToolEnv(ENV, limit=2, protocol="hermes"))
@@ -177,6 +177,24 @@ def test_a_trained_model_keeps_its_protocol(
     (run / "checkpoint-2" / "rollout_0.pt").unlink()  # as with save_only_model
     with pytest.raises(ValueError, match=words):
         other.train("last")
+
+
+class Mine(ArpoTags):
+    """The tags, under a name that is not registered."""
+
+    name = "mine"
+
+
+@pytest.mark.parametrize(("given", "protocol"), [(None, "native"), (Mine(), "mine")])
+def test_an_evaluation_gets_the_protocol_of_the_training(
+    given: Mine | None, protocol: str, native_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env, eval_env = ToolEnv(ENV, limit=2, protocol=given), ToolEnv(ENV, limit=2, seed=1)
+    with caplog.at_level(logging.INFO):
+        trainer = trainer_of(native_model, tmp_path, env, eval_env=eval_env, overlap="allow")
+    assert trainer.eval_env is not None
+    assert trainer.eval_env.protocol.name == protocol
+    assert TRAINED not in caplog.text  # a base model was not
 
 
 @pytest.mark.parametrize(("mark", "words"), [("mine", "b has protocol mine, since"), ("native", "does not show calls")])
