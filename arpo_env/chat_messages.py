@@ -84,7 +84,8 @@ def turn_text(message: Mapping[str, Any], protocol: Protocol) -> str:
     text = text_of(message.get("content"))
     thought = next((message[name] for name in THOUGHTS if message.get(name)), "")
     if thought and "</think>" not in text:
-        text = f"<think>{thought}</think>{text}"
+        # it ends where the server says it does: what it quotes is neither a call nor an answer
+        text = f"<think>{thought.replace('</think>', '&lt;/think>')}</think>{text}"
     functions = [call.get("function") or {} for call in message.get("tool_calls") or ()]
     if not (functions and protocol.native):
         return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from arpo_env.chat_messages import turn_text
 from arpo_env.protocols.chat_template import Hermes, Llama3
 from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
 from tests.arpo_env.protocols.schemas import ALL, BOTH
@@ -128,3 +129,10 @@ def test_what_llama_cannot_read_is_told(text: str, told: str) -> None:
 )
 def test_well_formed(turns: list[str], fine: bool) -> None:
     assert Hermes().well_formed(turns) is fine
+
+
+def test_the_thought_of_a_served_turn_ends_where_the_server_says() -> None:
+    message = {"reasoning_content": f"It ends with </think>, then {RUN}.", "content": "\\boxed{2}"}
+    turn = turn_text(message, Hermes())
+    assert Hermes().parse(turn, BOTH) == Answer("2", boxed=True)
+    assert Hermes().well_formed([turn])
