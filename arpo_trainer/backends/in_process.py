@@ -212,7 +212,7 @@ class InProcessBackend(ABC):
     async def _piece(self, rows: list[DecodingRow]) -> None:
         # requests whose callers were cancelled meanwhile need no place
         ready = [row for row in self._waiting if not row.future.done()]
-        # Contexts that come one by one, as results of tools do, cost a pass over all weights each: they wait for others.
+        # contexts that come one by one, as results of tools do, cost a pass over all weights each: they wait for others
         self._held = (self._held + 1) % _PATIENCE if ready and len(ready) < len(rows) // 8 else 0
         joining = [] if self._held else ready[: self.max_rows - len(rows)]
         self._waiting = ready[len(joining) :]
