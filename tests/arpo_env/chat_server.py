@@ -1,7 +1,5 @@
 """A local server that speaks /chat/completions and answers what a test tells it to."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """A real HTTP server on this machine whose answers a test writes itself, well or badly."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import ssl
@@ -10,7 +8,7 @@ import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class LocalServer:
     def connections(self) -> set[tuple[str, int]]:
         return {request.connection for request in self.seen}
 
-    def __enter__(self) -> LocalServer:
+    def __enter__(self) -> Self:
         self._gone = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         if self.certificate:

@@ -1,7 +1,5 @@
 """Limits: what is refused, when the model is told to answer, and when nothing may follow."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

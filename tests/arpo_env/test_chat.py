@@ -1,7 +1,5 @@
 """The chat model: what it sends, what it makes of replies, and what it refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

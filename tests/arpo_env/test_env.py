@@ -1,7 +1,5 @@
 """`ToolEnv`: a true Gymnasium environment, with a live interpreter, that can be forked."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any

@@ -1,7 +1,5 @@
 """An environment travels between processes as its factory; a running episode does not, and is copied by a fork."""
 
-from __future__ import annotations
-
 import copy
 import multiprocessing
 import pickle

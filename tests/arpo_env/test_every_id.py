@@ -3,8 +3,6 @@
 Rows are invented, with the columns of the real sets; search runs on a corpus of a few passages.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Memory folding in an environment: what the model goes on from, what lives on, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Every gold answer, each alias of it, is given as a policy would give it, in `\bo
 and F1 here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Environments of one's own: registered by a public function, and found by `module:id` wherever an id is taken."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Compositions of rewards, and the published text reward."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

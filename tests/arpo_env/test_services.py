@@ -1,7 +1,5 @@
 """Search, pages, models and the record of them, through the options of an environment."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,9 +62,7 @@ def episode(**options: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("pages", ["snippets", "passages", "summaries"])
-def test_an_episode_is_replayed_without_any_connection(
-    pages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_episode_is_replayed_without_any_connection(pages: str, tmp_path: Path, monkeypatch: Any) -> None:
     options: dict[str, Any] = {"pages": pages, "cache": tmp_path / "run.sqlite"}
     if pages != "snippets":
         options["page_reader"] = reader()

@@ -1,7 +1,5 @@
 """What a policy can learn from a task's setup: nothing but what it defines, and never the answer as it was written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

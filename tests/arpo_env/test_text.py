@@ -1,7 +1,5 @@
 """Folding: doing it twice changes nothing, whatever the text."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """`ToolVectorEnv`: many episodes in one process, with Gymnasium's three autoreset modes."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Iterator
@@ -82,9 +80,7 @@ def test_disabled_waits_for_the_reset_mask() -> None:
         envs.step(["nothing", "nothing"])
 
 
-def test_a_failing_episode_is_marked_and_spares_the_others(
-    envs: ToolVectorEnv, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_episode_is_marked_and_spares_the_others(envs: ToolVectorEnv, monkeypatch: Any) -> None:
     envs.reset(options={"tasks": [LIST] * 3})
 
     async def broken(**arguments: Any) -> None:

@@ -1,7 +1,5 @@
 """Jobs in child processes: replies, time limits, crashes, replacement, closing."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
@@ -73,9 +71,7 @@ def test_a_job_that_takes_too_long_ends_its_process_only() -> None:
 
 def test_a_child_that_does_not_read_holds_nobody() -> None:
     workers = WorkerPool(
-        [sys.executable, "-c", "import os, time; os.write(1, bytes(4)); time.sleep(60)"],
-        processes=1,
-        seconds=1.0,
+        [sys.executable, "-c", "import os, time; os.write(1, bytes(4)); time.sleep(60)"], processes=1, seconds=1.0
     )
     with pytest.raises(WorkerTimeout):
         ask(workers, bytes(5_000_000))

@@ -3,8 +3,6 @@
 A step takes a tenth of a second with it: there are 258 logits a token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A tiny Llama whose every number is float64: transformers and TRL compute norms, rotations and the head in float32."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

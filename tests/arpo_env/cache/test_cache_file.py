@@ -1,7 +1,5 @@
 """The file under the cache: killed writers lose nothing, damage is named and kept, reading needs no writing."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

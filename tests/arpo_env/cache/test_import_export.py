@@ -1,10 +1,9 @@
 """Caches from and to other files: ARPO's published one, JSONL, and the command."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,9 +80,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
         import_jsonl(Cache(tmp_path / "c.sqlite"), path)
 
 
-def test_the_command_imports_shows_and_exports(
-    tmp_path: Path, published: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_imports_shows_and_exports(tmp_path: Path, published: Path, capsys: Any) -> None:
     file, export = str(tmp_path / "c.sqlite"), str(tmp_path / "out.jsonl")
     assert main(["cache", "import", file, str(published)]) == 0
     assert "3 searches, 2 records of bing-arpo: 1 were equal" in capsys.readouterr().out

@@ -1,7 +1,5 @@
 """The tables of answers beside the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Multiple choice and GAIA's rules. Pairs are in choice_right.txt and choice_wrong.txt."""
 
-from __future__ import annotations
-
 import pytest
 
 from arpo_env.grading.answer_text import read_options

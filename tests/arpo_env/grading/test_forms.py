@@ -1,7 +1,5 @@
 """Ways of writing an answer: generated numbers, formulas, intervals and texts."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

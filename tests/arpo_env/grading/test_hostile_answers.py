@@ -1,7 +1,5 @@
 """Whatever a policy writes: no grader holds the event loop, none is left undecided by it, and none pays for it."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

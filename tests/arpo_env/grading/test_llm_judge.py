@@ -1,7 +1,5 @@
 """The judge: what it decides alone, what it sends, and which replies it believes."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Math answers: what is read, what is not even tried, and what copies the question. Pairs are in math_right.txt."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

@@ -1,7 +1,5 @@
 """The supervised processes: right from many threads, never a 0 for the machine's failures, safe after a fork."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

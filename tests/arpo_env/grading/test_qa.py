@@ -3,8 +3,6 @@
 The tests on real questions need the shared data.
 """
 
-from __future__ import annotations
-
 import asyncio
 import calendar
 import itertools

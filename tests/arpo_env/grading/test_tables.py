@@ -1,7 +1,5 @@
 """The tables of right and wrong answers, beside this file."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

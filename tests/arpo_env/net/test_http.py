@@ -1,7 +1,5 @@
 """Requests to services: they end on time whatever the other side does, and keys stay where they belong."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import logging
@@ -211,9 +209,7 @@ def test_a_certificate_that_nobody_signed_is_refused(certificate: Path) -> None:
 
 
 @pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"])
-def test_certificates_come_from_the_usual_variables(
-    variable: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_certificates_come_from_the_usual_variables(variable: str, certificate: Path, monkeypatch: Any) -> None:
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, str(certificate))

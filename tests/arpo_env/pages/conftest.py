@@ -1,7 +1,5 @@
 """A real web server in a thread, whose pages are functions."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """Pages through the cache: pages and lasting faults are kept, passing ones never."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Fetching from real servers that behave badly."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import ssl

@@ -1,7 +1,5 @@
 """Jina's reader service, played by a local server with answers of its documented form."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

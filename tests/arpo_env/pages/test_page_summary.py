@@ -1,7 +1,5 @@
 """Page summaries: what the model is shown, what comes out, and that pages stay data."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

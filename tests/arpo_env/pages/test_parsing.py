@@ -1,7 +1,5 @@
 """Markup and PDFs to text: good ones, foreign ones, and ones made to harm."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import os

@@ -1,7 +1,5 @@
 """The passage around a snippet, and page text marked as data."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """The reader as a whole: what its pages depend on, how long it may take, and what a fork leaves of it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time
@@ -13,10 +11,7 @@ from arpo_env.pages import PageReader
 from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read, reason
 
 
-@pytest.mark.parametrize(
-    "option",
-    [{"max_bytes": 7}, {"max_characters": 7}, {"robots": False}, {"jina": True}],
-)
+@pytest.mark.parametrize("option", [{"max_bytes": 7}, {"max_characters": 7}, {"robots": False}, {"jina": True}])
 def test_what_decides_a_page_is_part_of_its_key(option: dict[str, object]) -> None:
     assert PageReader().parameters != PageReader(**option).parameters  # type: ignore[arg-type]
 

@@ -1,7 +1,5 @@
 """robots.txt and the pace of requests."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time

@@ -1,7 +1,5 @@
 """Addresses: what is refused, in all its spellings, before a connection and after a redirect."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 import time
@@ -92,9 +90,7 @@ def test_read_as(url: str, read_as: str) -> None:
     assert parse_address(url).url == read_as
 
 
-def test_a_redirect_to_a_private_address_is_refused(
-    site: Site, second_site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_redirect_to_a_private_address_is_refused(site: Site, second_site: Site, monkeypatch: Any) -> None:
     _only_second_is_private(monkeypatch)
     site.pages["/"] = lambda handler: answer(handler, b"", status=302, Location=f"{second_site.url}/secret")
     second_site.pages["/secret"] = b"secret"
@@ -157,9 +153,7 @@ def test_an_unknown_name_is_told() -> None:
     assert "not found" in reason("http://no-such-host.invalid/", robots=False)
 
 
-def test_proxies_of_the_environment_are_not_used(
-    site: Site, second_site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_proxies_of_the_environment_are_not_used(site: Site, second_site: Site, monkeypatch: Any) -> None:
     monkeypatch.setenv("http_proxy", second_site.url)
     site.pages["/"] = ARTICLE.encode()
     assert read(f"{site.url}/").text

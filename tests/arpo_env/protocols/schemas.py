@@ -1,7 +1,5 @@
 """Tools for the tests of protocols: only their schemas matter here."""
 
-from __future__ import annotations
-
 from arpo_env.tools.tool import JsonSchema, function_schema
 
 

@@ -1,7 +1,5 @@
 """The tag protocol: what a turn asks for, read from that turn alone."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

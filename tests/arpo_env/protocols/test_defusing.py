@@ -3,8 +3,6 @@
 The texts are made of the tags and marks of every tool there is, those of custom tools too, in many spellings.
 """
 
-from __future__ import annotations
-
 import random
 import re
 

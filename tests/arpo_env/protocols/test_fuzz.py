@@ -3,8 +3,6 @@
 What was called is said by a second, plain reading of the turn (`CALLED`), which shares nothing with the parsers.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Tool calls as the models' chat templates write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from arpo_env.chat_messages import turn_text

@@ -1,7 +1,5 @@
 """The system prompts: what they name, and that their own examples ask for nothing."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import re

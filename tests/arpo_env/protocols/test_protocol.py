@@ -1,7 +1,5 @@
 """What all protocols share: the actions, the box, and the table of names."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`open_search` finds a backend by what people write, and says what is near when they err."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Corpora of other people's making are read, and what can not be read is named by file and line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

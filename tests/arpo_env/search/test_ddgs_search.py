@@ -1,7 +1,5 @@
 """Search through the `ddgs` package, whose class is replaced by a recording: the engines behind it are the web."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Dense retrieval: any embedding endpoint or function of texts ranks by cosine, and bad vectors void the sample."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,9 +47,7 @@ def test_a_function_of_texts_is_enough() -> None:
     assert ids(search, "river", 9) == ["river", "ship", "bread", "king"]
 
 
-def test_an_endpoint_embeds_in_batches_and_the_documents_once(
-    server: LocalServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endpoint_embeds_in_batches_and_the_documents_once(server: LocalServer, monkeypatch: Any) -> None:
     monkeypatch.setattr("arpo_env.search.dense_search._BATCH", 3)
     model = EmbeddingModel("m", f"{server.address}/v1")
     search = DenseSearch(PASSAGES, model.embed)

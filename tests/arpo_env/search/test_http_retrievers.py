@@ -1,7 +1,5 @@
 """Retrieval servers: what is sent to them, every shape of document they answer with, and their faults."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace
@@ -151,15 +149,7 @@ def test_a_document_without_text_is_left_out(document: Any) -> None:
 
 @pytest.mark.parametrize("name", RETRIEVERS)
 @pytest.mark.parametrize(
-    "body",
-    [
-        {"error": "index is loading"},
-        {},
-        None,
-        {"result": [[], []]},
-        {"hits": {"hits": {}}},
-    ],
-    ids=str,
+    "body", [{"error": "index is loading"}, {}, None, {"result": [[], []]}, {"hits": {"hits": {}}}], ids=str
 )
 def test_a_shape_that_is_not_understood_is_an_error(name: str, body: Any) -> None:
     error = refusal(name, lambda call: call.reply(json.dumps(body).encode()))

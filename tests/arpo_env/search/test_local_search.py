@@ -1,7 +1,5 @@
 """Local search: what is found, in which order, by whom, and when things break."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Web providers against recorded answers: what is sent, what is read, and what is said when it goes wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -81,12 +79,7 @@ POSTED = {
         "/search",
         "authorization",
         f"Bearer {KEY}",
-        {
-            "query": "who wrote Solaris",
-            "max_results": 3,
-            "search_depth": "basic",
-            "topic": "general",
-        },
+        {"query": "who wrote Solaris", "max_results": 3, "search_depth": "basic", "topic": "general"},
     ),
     "exa": (
         "/search",
@@ -128,11 +121,7 @@ GOT = {
         "x-subscription-token",
         {"q": "who wrote Solaris", "count": "3", "search_lang": "en", "text_decorations": "false"},
     ),
-    "serpapi": (
-        "/search",
-        "",
-        {"engine": "google", "q": "who wrote Solaris", "num": "3", "hl": "en", "api_key": KEY},
-    ),
+    "serpapi": ("/search", "", {"engine": "google", "q": "who wrote Solaris", "num": "3", "hl": "en", "api_key": KEY}),
     "searxng": ("/search", "", {"q": "who wrote Solaris", "format": "json", "language": "en", "pageno": "1"}),
 }
 
@@ -299,13 +288,7 @@ def test_an_odd_field_never_raises(name: str) -> None:
 @pytest.mark.parametrize("name", BY_HTTP)
 @pytest.mark.parametrize(
     "body",
-    [
-        {"error": "out of order"},
-        {},
-        [],
-        None,
-        {"organic": {}, "results": "none", "organic_results": 1, "web": [1]},
-    ],
+    [{"error": "out of order"}, {}, [], None, {"organic": {}, "results": "none", "organic_results": 1, "web": [1]}],
     ids=str,
 )
 def test_a_shape_that_is_not_understood_is_an_error(name: str, body: Any) -> None:

@@ -1,7 +1,5 @@
 """Search over HTTP as a client of Search-R1's server sees it, and the `arpo search` command."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

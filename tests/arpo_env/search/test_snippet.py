@@ -1,7 +1,5 @@
 """The window of a long text lies where the words of the query are, and has the size that was asked for."""
 
-from __future__ import annotations
-
 import random
 import time
 

@@ -1,7 +1,5 @@
 """Search over a generated world: the right queries find its gold passages, the bare question does not."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

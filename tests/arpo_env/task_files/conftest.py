@@ -1,7 +1,5 @@
 """Reads files in a child process, as `read_file` does."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

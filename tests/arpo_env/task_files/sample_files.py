@@ -1,7 +1,5 @@
 """Small files of every type, made by the libraries that also read them, and broken ones."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """Episodes with attached files: GAIA-like tasks of each type, and forks."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pictures for models that see: what `read_file` attaches, what it refuses, and how the picture travels."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """Reading files: text by parts for every type, and a clear fault for whatever cannot be read; nothing crashes."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -81,9 +79,7 @@ def test_parts_are_asked_for_by_number_or_name(read: Any) -> None:
     assert "there are only 3 lines" in fault(read, FILES["rows.csv"], line=9)
 
 
-def test_each_row_of_a_workbook_is_read_once_and_a_changed_file_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_row_of_a_workbook_is_read_once_and_a_changed_file_anew(tmp_path: Path, monkeypatch: Any) -> None:
     book, rows = openpyxl.Workbook(), [f"{number}: {'x' * 30}" for number in range(1, 41)]
     assert book.active is not None
     for row in rows:

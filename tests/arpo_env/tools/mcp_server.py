@@ -1,7 +1,5 @@
 """A small MCP server for the tests: `python mcp_server.py` over stdio, `python mcp_server.py PORT` over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """The tool of Bifurcation: noise follows from the seed of the episode and from the fork, and nothing else is random."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """The tool `browse`: a walk through a local web site by link numbers, its faults, forks, and its replay."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import json

@@ -1,7 +1,5 @@
 """One call of a tool: the time limit holds for every tool, and an exception of a user's tool is told to the model."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

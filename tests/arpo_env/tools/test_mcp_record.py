@@ -1,7 +1,5 @@
 """MCP servers in the record: played once for real, then without process or connection."""
 
-from __future__ import annotations
-
 import asyncio
 import shlex
 import sys

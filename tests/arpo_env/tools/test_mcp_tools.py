@@ -1,7 +1,5 @@
 """MCP servers as tools: a real server, over stdio and over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

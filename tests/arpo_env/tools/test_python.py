@@ -1,7 +1,5 @@
 """The Python tool's cells are stopped when their step is given up, and its results tell of pictures."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import threading

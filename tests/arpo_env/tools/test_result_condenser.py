@@ -1,7 +1,5 @@
 """Long results of found tools: a second model condenses them, its replies are recorded, and forks share them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The search tool: what the model is shown, what is remembered in an episode, and what counts as whose fault."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

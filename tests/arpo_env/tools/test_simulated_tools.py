@@ -1,7 +1,5 @@
 """Tools that a model plays: it sees document and arguments, its answers are recorded, and a replay needs no model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Documents of tools: every format is read, and what cannot be read is named and counted, never a crash."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

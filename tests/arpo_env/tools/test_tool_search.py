@@ -1,7 +1,5 @@
 """tool_search: tools are found by what they do, can be called from then on, and belong to one episode and its forks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

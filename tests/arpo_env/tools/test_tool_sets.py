@@ -1,7 +1,5 @@
 """Sets whose tools have to be found: invented rows with the columns of the real ones, played from search to reward."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The tools of an episode: made, forked and closed together, with nothing left over when one of them fails."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Coroutines that begin at the same time share one piece of work."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

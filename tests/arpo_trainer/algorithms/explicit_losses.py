@@ -1,7 +1,5 @@
 """The losses of `LOSSES` written out for autograd, to compare TRL's loss with shifted anchors with."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,7 +1,5 @@
 """From rewards to an advantage for every token."""
 
-from __future__ import annotations
-
 import statistics
 
 import pytest

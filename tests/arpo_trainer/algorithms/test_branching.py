@@ -1,7 +1,5 @@
 """Branching: the scale of entropies, what the documents say of it, and what the forks of a tree are worth."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Every row of credit: on a nested fork worked out by hand, on random trees, and against what the documents say."""
 
-from __future__ import annotations
-
 import copy
 import math
 import random

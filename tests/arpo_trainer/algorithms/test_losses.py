@@ -1,7 +1,5 @@
 """The gradient of each loss is that of its definition, written here a second time and differentiated by autograd."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """ToolPO: extra credit on the tokens of tool calls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ weights), and says in class attributes what its backend promises. It builds the 
 What a backend does beyond the interface is tested beside its subclass, not here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

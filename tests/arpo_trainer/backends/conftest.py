@@ -1,7 +1,5 @@
 """Fixtures of the backends: what a random model of 49,152 tokens writes seldom ends by itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -6,14 +6,12 @@ computes one token of one request at a time. `kill` drops all connections, as a 
 it back at the same port.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 import uvicorn
@@ -53,7 +51,7 @@ class FakeVLLM:
     die_after: int | None = None
     port: int = 0
 
-    def __enter__(self) -> FakeVLLM:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

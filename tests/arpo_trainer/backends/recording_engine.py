@@ -1,7 +1,5 @@
 """A stand-in for a vLLM engine that writes down what is done to it; its tokens are a function of the request."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Under mixed precision the weights are cast once per rollout, and products are turned round on a CPU: same numbers."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections.abc import Iterator

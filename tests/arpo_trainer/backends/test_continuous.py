@@ -1,7 +1,5 @@
 """The continuous transformers backend: the suite of all backends, and what is its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """An OpenAI-compatible endpoint as the policy: what is asked, how its text becomes a generation, what is retried."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import math

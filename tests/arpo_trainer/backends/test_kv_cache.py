@@ -1,7 +1,5 @@
 """Kept keys and values: a cache grows in few steps, the longest beginning is found, shared heads copy nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The padded transformers backend: the suite of all backends on two kinds of model, and what is its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from typing import Any

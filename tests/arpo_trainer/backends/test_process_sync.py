@@ -4,8 +4,6 @@ The engine is a stand-in that writes down what is done to it: two real ones need
 group are real.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Recorded generations: a replay needs no model and gives the same trees; what is missing is named."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from collections.abc import Sequence

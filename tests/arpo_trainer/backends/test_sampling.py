@@ -1,7 +1,5 @@
 """Drawing tokens: the distribution is the model's, also at its edges; filters are those of transformers."""
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import math
@@ -100,9 +98,7 @@ class Meter(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_many_rows_take_as_many_operations_as_one_and_12_bytes_a_logit(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_rows_take_as_many_operations_as_one_and_12_bytes_a_logit(dtype: torch.dtype, monkeypatch: Any) -> None:
     monkeypatch.setattr(sampling, "_TOGETHER", 2**60)  # as on a GPU
     counted = []
     for rows in (300, 1):

@@ -1,7 +1,5 @@
 """Stop strings in streams of tokens."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """vLLM servers: the suite of all backends on a server in this process, and what happens when servers fail."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

@@ -1,7 +1,5 @@
 """The command line: lists, the doctor, and errors in one line."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

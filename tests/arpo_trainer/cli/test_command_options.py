@@ -1,7 +1,5 @@
 """One grammar for all commands: `--set`, `--env-set`, `--recipe`, `--config`; and nothing in Python's spelling."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`arpo data` and `arpo envs` on the terminal."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,7 @@ from arpo_trainer.cli.arpo_command import main
 from tests.envs_registry.datasets.sample_rows import sample_file
 
 
-def test_envs_is_a_table_with_size_tools_scorer_and_licence_and_says_what_is_gated(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_envs_is_a_table_with_size_tools_scorer_and_licence_and_says_what_is_gated(capsys: Any) -> None:
     assert main(["envs"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100

@@ -1,7 +1,5 @@
 """`arpo doctor --model`: what a folder's configuration, tokenizer and template say, and what is wrong with others."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -77,10 +75,7 @@ MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         | {"max_position_embeddings": 32768},
         (r"ok   context +32,768 tokens, rope scaled \(yarn, 4 x",),
     ),
-    "a class of nobody": (
-        {**LLAMA, "architectures": ["Mine"]},
-        (r"ok   model +LlamaForCausalLM",),
-    ),
+    "a class of nobody": ({**LLAMA, "architectures": ["Mine"]}, (r"ok   model +LlamaForCausalLM",)),
     "fewer bits": (
         {**LLAMA, "quantization_config": {"quant_method": "mxfp4"}},
         (r"--   weights +quantised \(mxfp4\)",),
@@ -143,11 +138,7 @@ def test_what_a_model_will_get(name: str, model: Path, capsys: pytest.CaptureFix
     [
         (
             "qwen3_5_think",
-            (
-                r"ok   prefix ",
-                r"ok   family +qwen3_5\n",
-                r"ok   protocol +native: .* which\s+<\|im_end\|> ends\n",
-            ),
+            (r"ok   prefix ", r"ok   family +qwen3_5\n", r"ok   protocol +native: .* which\s+<\|im_end\|> ends\n"),
         ),
         ("qwen3", (r"--   prefix +the template writes earlier turns again", r"ok   family +qwen3\n")),
         ("phi3", (r"ok   protocol +arpo-tags: not native, since the chat template of .* does not show calls",)),

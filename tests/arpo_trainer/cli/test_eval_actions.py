@@ -1,9 +1,8 @@
 """The actions of `arpo eval` on stored runs: what they print, and with which status they end."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,9 +38,7 @@ def test_compare_prints_a_table_and_the_tasks(runs: tuple[Path, Path], capsys: p
     assert (found["overall"]["difference"], len(found["gained"])) == (0.5, 12)
 
 
-def test_what_models_and_tasks_say_cannot_control_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_models_and_tasks_say_cannot_control_the_terminal(tmp_path: Path, capsys: Any) -> None:
     one, two = (
         play(tmp_path / name, {"t\x1b[31m": [("12\x9b2J\u202e", score)]})
         for name, score in (("one", 0.0), ("two", 1.0))
@@ -53,17 +50,13 @@ def test_what_models_and_tasks_say_cannot_control_the_terminal(
     assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
 
 
-def test_compare_of_one_task_is_json_without_infinite_bounds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_of_one_task_is_json_without_infinite_bounds(tmp_path: Path, capsys: Any) -> None:
     one, two = (play(tmp_path / name, {"t0": [("12", 1.0)]}) for name in ("one", "two"))
     assert act("compare", one, two, "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["overall"]["low"] is None
 
 
-def test_score_prints_scores_agreement_and_where_the_rest_is(
-    runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_score_prints_scores_agreement_and_where_the_rest_is(runs: tuple[Path, Path], capsys: Any) -> None:
     assert act("score", runs[0], "--scorer", "em") == 0
     shown = capsys.readouterr().out
     assert "0 of 24 answers that both graded have another verdict than in the run" in shown

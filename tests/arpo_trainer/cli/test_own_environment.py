@@ -1,13 +1,12 @@
 """The docs' file with tasks, a tool and a protocol of one's own, used as a user does: by the commands, by its name."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -161,8 +160,6 @@ def test_a_cold_start_is_made_anew_when_your_tasks_have_changed() -> None:
         (["envs", "no_such_module"], "no module 'no_such_module'"),
     ],
 )
-def test_a_wrong_name_is_answered_with_the_cure(
-    here: Path, capsys: pytest.CaptureFixture[str], command: list[str], words: str
-) -> None:
+def test_a_wrong_name_is_answered_with_the_cure(here: Path, capsys: Any, command: list[str], words: str) -> None:
     assert main(command) == 1
     assert words in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """`arpo play`: an episode by hand and by a model, and Ctrl-C in the middle of one."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,9 +1,8 @@
 """`arpo rollout`: trees of a real model in a real environment, written down, and a summary of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,9 +25,7 @@ def quick() -> list[str]:
     return ["--tasks", "2", "--set", "max_turn_length=48", "max_completion_length=160"]
 
 
-def test_trees_are_written_down_and_summed_up(
-    tiny_policy: Path, quick: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trees_are_written_down_and_summed_up(tiny_policy: Path, quick: list[str], tmp_path: Path, capsys: Any) -> None:
     model, output = ["--model", str(tiny_policy)], tmp_path / "out"
     asked = ["--num-generations", "4", "--algorithm", "random", "--limit", "python=1", "--output", str(output)]
     assert main([*ENV, *model, *quick, *asked]) == 0

@@ -1,7 +1,5 @@
 """What a run costs, before it is started: numbers by hand, against TRL's own loop, fake tensors and a real run."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -406,9 +404,7 @@ def test_a_model_that_cannot_be_had_is_left_out_by_name(tmp_path: Path) -> None:
     assert any("memory, disk and exact prompts: model 'nobody/no-such-model' is not in" in note for note in costs.notes)
 
 
-def test_a_missing_key_is_named_beside_the_report(
-    tiny_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_key_is_named_beside_the_report(tiny_policy: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.delenv("SERPER_API_KEY", raising=False)
     (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n')
     options = {"data": str(tmp_path / "test.jsonl"), "search": "serper", "tools": ["search"]}
@@ -451,9 +447,7 @@ def test_a_dry_run_refuses_what_a_run_would(setting: str, named: str, capsys: py
         (["--recipe", "arithmetic-gpu"], "did you mean: arithmetic-cpu"),
     ],
 )
-def test_one_recipe_or_config_is_given_and_exists(
-    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_recipe_or_config_is_given_and_exists(given: list[str], said: str, capsys: Any) -> None:
     assert main(["train", *given]) == 1
     assert said in capsys.readouterr().err
 

@@ -1,7 +1,5 @@
 """Rows of evaluations as tests need them, without playing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

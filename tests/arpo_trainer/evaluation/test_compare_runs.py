@@ -1,7 +1,5 @@
 """Comparisons of two runs: a true difference is found, none is not, and different tasks are refused."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -21,8 +19,7 @@ def simulated(rng: random.Random, gain: float) -> tuple[EvalRun, EvalRun]:
     hard = [rng.betavariate(1, 1) * 0.95 for _ in range(500)]
     sides = [
         run(
-            [row(f"t{n}", [float(rng.random() < share + plus) for _ in range(4)]) for n, share in enumerate(hard)],
-            name,
+            [row(f"t{n}", [float(rng.random() < share + plus) for _ in range(4)]) for n, share in enumerate(hard)], name
         )
         for name, plus in (("one", 0.0), ("two", gain))
     ]

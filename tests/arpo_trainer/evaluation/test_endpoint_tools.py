@@ -4,8 +4,6 @@ The endpoint writes the whole conversation by the chat template of a family of m
 the calls of its model or leaves them in the text.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """`arpo eval --with`: what is stored, counted and replayed, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -42,9 +40,7 @@ def command(folder: Path, model: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("isolation")
-def test_uses_and_failures_are_counted_drawn_and_replayed(
-    served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_uses_and_failures_are_counted_drawn_and_replayed(served_model: Path, tmp_path: Path, capsys: Any) -> None:
     mends_even.asked = 0  # type: ignore[attr-defined]
     with chat_server(fails_once) as policy, chat_server(mends_even) as helper:
         asked = ["--endpoint", policy.address, "--endpoint-model", "stub", "--cache", str(tmp_path / "record.sqlite")]

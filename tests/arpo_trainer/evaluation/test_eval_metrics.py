@@ -1,7 +1,5 @@
 """Metrics of an evaluation: against brute force, in any order, and without what broke."""
 
-from __future__ import annotations
-
 import json
 import random
 import statistics
@@ -10,13 +8,7 @@ from typing import Any
 
 import pytest
 
-from arpo_trainer.evaluation.eval_metrics import (
-    mean_seconds,
-    results,
-    usage_of,
-    values_of,
-    write_results,
-)
+from arpo_trainer.evaluation.eval_metrics import mean_seconds, results, usage_of, values_of, write_results
 from arpo_trainer.evaluation.suites import PAPER_SETS, SUITES, published, published_for, suite, suite_table
 from arpo_trainer.statistics import wilson_interval
 from envs_registry import get_spec

@@ -1,7 +1,5 @@
 """Parts of an evaluation: models and their labels, settings, what is planned, and the progress."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -103,9 +101,7 @@ def test_single_environments_have_all_tasks_of_the_split_for_evaluation() -> Non
     assert single["arpo/MultiHop-v0"].options == {"split": "test"}
 
 
-def test_a_mixed_suite_gives_search_and_judge_to_the_sets_that_use_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mixed_suite_gives_search_and_judge_to_the_sets_that_use_them(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("ARPO_CACHE", str(tmp_path))
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     for name in ("corpus", "SimpleQA"):

@@ -1,7 +1,5 @@
 """`arpo eval` on tasks with attached files: text for every model, and pictures for endpoints whose model sees."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """An evaluation whose episodes fold: it is stored, counted, shown, exported and graded again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
@@ -96,11 +94,7 @@ def test_play_goes_on_from_the_memories() -> None:
 
 @pytest.mark.parametrize(
     "adapter",
-    [
-        lambda factory: ChatEpisode(factory()),
-        HostedEpisodes,
-        lambda factory: next(iter(task_rows(factory, "verl"))),
-    ],
+    [lambda factory: ChatEpisode(factory()), HostedEpisodes, lambda factory: next(iter(task_rows(factory, "verl")))],
 )
 def test_adapters_that_hold_one_conversation_refuse_folds(adapter: Any) -> None:
     with pytest.raises(ValueError, match="one conversation that only grows"):

@@ -1,7 +1,5 @@
 """Exports: each stored episode is in each format as its readers want it, and what broke is never a wrong answer."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -56,7 +54,7 @@ def test_the_papers_files(run: Path) -> None:
     assert [item["input"] for item in first] == ["What is t0?", "What is t1?"]  # the one that broke is left out
     assert [item["prediction"] for item in second] == ["13", "", "12"]
     assert set(first[0]) == {
-        *("instruction", "input", "output", "prediction", "answer", "logs", "search_query_history"),
+        *("instruction", "input", "output", "prediction", "answer", "logs", "search_query_history")
     }
     assert first[0]["answer"] == "12"
     assert first[0]["output"] == "".join(first[0]["logs"])

@@ -1,7 +1,5 @@
 """Presets of published checkpoints: their prompts, tags and templates on recorded text; no weights are needed."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

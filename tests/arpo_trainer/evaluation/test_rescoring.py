@@ -1,7 +1,5 @@
 """Re-scoring of stored answers: resumable, with judges over HTTP that answer nonsense, and rewards of stored trees."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`arpo eval`: killed and resumed, repeated from a recording, broken and retried, as users run it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time
@@ -61,9 +59,7 @@ def kill_after(command: list[str], rows: int, episodes: Path) -> None:
 
 
 @pytest.mark.usefixtures("isolation")
-def test_killed_twice_and_resumed_it_is_the_unbroken_run(
-    served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_killed_twice_and_resumed_it_is_the_unbroken_run(served_model: Path, tmp_path: Path, capsys: Any) -> None:
     with chat_server(guesses, seconds=0.02) as server:
         asked = ["-n", str(SAMPLES), "--concurrency", "4", *at(server.address, served_model)]
         assert main(play(tmp_path / "whole", *asked)) == 0
@@ -122,9 +118,7 @@ def test_a_replay_needs_no_weights_and_writes_the_same_bytes(tiny_policy: Path, 
 
 
 @pytest.mark.usefixtures("isolation")
-def test_what_broke_is_counted_apart_and_retried(
-    served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_broke_is_counted_apart_and_retried(served_model: Path, tmp_path: Path, capsys: Any) -> None:
     down = [True]
 
     def sometimes(body: dict[str, Any]) -> tuple[int, Any]:
@@ -153,9 +147,7 @@ def test_what_broke_is_counted_apart_and_retried(
 
 
 @pytest.mark.usefixtures("isolation")
-def test_a_model_that_is_down_stops_the_run_and_loses_nothing(
-    served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_is_down_stops_the_run_and_loses_nothing(served_model: Path, tmp_path: Path, capsys: Any) -> None:
     left = [10]
 
     def dies(body: dict[str, Any]) -> tuple[int, Any]:

@@ -1,7 +1,5 @@
 """`arpo eval --shard` and `arpo eval merge`: the shards together are the whole, and nothing else is joined."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -129,9 +127,7 @@ def test_shards_of_other_settings_are_refused(
         merge_shards([copies])
 
 
-def test_shards_of_another_number_and_a_whole_are_refused(
-    asked: list[str], copies: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shards_of_another_number_and_a_whole_are_refused(asked: list[str], copies: Path, capsys: Any) -> None:
     assert main([*asked, "--shard", "0/4", "--output", str(copies)]) == 1
     assert "is one of 3 shards, and 0/4 one of 4" in capsys.readouterr().err
     (copies / "shard-1-of-3").rename(copies / "shard-2-of-4")

@@ -1,7 +1,5 @@
 """Exports of every kind of checkpoint: the logits are those of the trained model, and the card can be read."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A policy, a helper and a tool that say what a test tells them to, without a model and without a sandbox."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence

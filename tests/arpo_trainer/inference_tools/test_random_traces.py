@@ -1,7 +1,5 @@
 """Random samples with tools at inference time: prompt, template and results are never lost or altered."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

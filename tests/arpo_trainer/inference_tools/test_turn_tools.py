@@ -1,7 +1,5 @@
 """Debugger, backtracer and refiner in single samples and in trees."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter

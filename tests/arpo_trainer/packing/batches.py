@@ -1,7 +1,5 @@
 """Batches of random trees as TRL pads them, tiny models, and the flat forward that packing is measured against."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

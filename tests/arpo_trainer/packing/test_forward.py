@@ -1,7 +1,5 @@
 """A packed forward gives the numbers of the flat one: log-probabilities, entropies and every gradient."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -156,9 +154,7 @@ def as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", PROVEN)
-def test_packed_is_flat_with_the_attention_of_cuda(
-    kind: str, as_on_cuda: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_is_flat_with_the_attention_of_cuda(kind: str, as_on_cuda: None, monkeypatch: Any) -> None:
     """This makes a kind of model proven on GPUs: all but the compiler of FlexAttention is what runs there."""
     monkeypatch.setattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
     monkeypatch.setattr(

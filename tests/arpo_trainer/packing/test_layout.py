@@ -1,7 +1,5 @@
 """The layout holds each shared span once, and its masks let every token see its own row and nothing else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

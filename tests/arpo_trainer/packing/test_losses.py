@@ -1,18 +1,12 @@
 """Packed trees have the loss and every gradient of flat rows, under each loss that a policy can be trained with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from arpo_trainer.algorithms.losses import LOSS_TYPES, LOSSES
 from tests.arpo_trainer.byte_policy import write_byte_policy
-from tests.arpo_trainer.packing.batches import (
-    assert_equal_gradients,
-    gradients,
-    weights,
-)
+from tests.arpo_trainer.packing.batches import assert_equal_gradients, gradients, weights
 from tests.arpo_trainer.packing.test_trl import inputs
 from tests.arpo_trainer.training.test_trl_options import made
 

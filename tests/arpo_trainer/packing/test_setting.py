@@ -1,7 +1,5 @@
 """The setting `packing`: its values, what "auto" decides and says, and checkpoints that knew it by other values."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil
@@ -63,9 +61,7 @@ def test_it_is_on_by_default_where_it_is_proven(policy: Path, tmp_path: Path) ->
     assert trainer.packs
 
 
-def test_auto_says_why_it_does_not_pack_and_true_insists(
-    policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_auto_says_why_it_does_not_pack_and_true_insists(policy: Path, tmp_path: Path, caplog: Any) -> None:
     other = unpackable(policy, tmp_path / "model")
     with caplog.at_level(logging.INFO, "arpo_trainer"):
         trainer, _ = made(other, tmp_path / "auto")
@@ -107,9 +103,7 @@ def test_what_no_test_has_compared_is_not_packed_unasked(
     assert words in reason if words else reason is None
 
 
-def test_true_packs_what_is_not_proven_and_warns(
-    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_true_packs_what_is_not_proven_and_warns(policy: Path, tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setattr("arpo_trainer.packing.PROVEN", ())
     with caplog.at_level(logging.WARNING, "arpo_trainer"):
         trainer, _ = made(policy, tmp_path, packing=True)
@@ -117,9 +111,7 @@ def test_true_packs_what_is_not_proven_and_warns(
     assert "have not been compared with flat ones in tests. Compare a step" in caplog.text
 
 
-def test_with_flash_attention_auto_leaves_out_the_padding(
-    policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_with_flash_attention_auto_leaves_out_the_padding(policy: Path, tmp_path: Path, caplog: Any) -> None:
     trainer, _ = made(policy, tmp_path)
     config = trainer.accelerator.unwrap_model(trainer.model).config
     config._attn_implementation = "flash_attention_2"

@@ -1,7 +1,5 @@
 """Cuts compute as little as can be, and siblings meet."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

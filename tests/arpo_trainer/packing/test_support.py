@@ -1,7 +1,5 @@
 """Models that packing cannot serve are refused with a reason and a cure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """At TRL's seam: `GRPOTrainer` with packed log-probabilities has the losses and gradients of the flat one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Trees of random ids, for pairs: some trajectories fork after a result, some are right."""
 
-from __future__ import annotations
-
 import random
 
 from arpo_trainer.tree import RolloutTree, Span, Trajectory

@@ -1,7 +1,5 @@
 """`arpo dpo`: sampled, killed and resumed, trained with and without adapters, skipped, and refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter
@@ -94,9 +92,7 @@ def test_adapters_learn_from_a_file_of_pairs(tiny_policy: Path, tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("isolation")
-def test_a_round_without_pairs_is_an_error_or_skipped(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_round_without_pairs_is_an_error_or_skipped(tmp_path: Path, capsys: Any, caplog: Any) -> None:
     model = write_byte_policy(tmp_path / "model")
     given = ("samples=2", "tasks=2", "max_completion_length=64", "max_turn_length=16")
     assert main(command(model, tmp_path / "one", *given, "chosen_reward=1")) == 1

@@ -1,7 +1,5 @@
 """`PairTrainer`: TRL's loss on pairs of ids, by hand; results of tools are context, and nothing else."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pairs: made of right and wrong trajectories, with the ids and masks of their rows, and read back from files."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

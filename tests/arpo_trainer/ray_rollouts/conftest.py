@@ -1,7 +1,5 @@
 """A Ray cluster of a head without CPUs and two nodes; its nodes find no Docker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

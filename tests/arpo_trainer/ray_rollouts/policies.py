@@ -1,7 +1,5 @@
 """Policies that actors import: a module of their own, since what it imports costs each actor seconds."""
 
-from __future__ import annotations
-
 from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Request
 from benchmarks.ray_world import SleepingPolicy
 

@@ -1,7 +1,5 @@
 """`--ray` of `arpo eval` and `arpo synth`: the episodes of one process, each stored once, whoever dies."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -146,9 +144,7 @@ def test_two_runs_that_lose_a_worker_get_the_same_new_one(monkeypatch: pytest.Mo
         (["--vllm-server", "http://h", "--cache", "c.sqlite"], "cannot share the recording 'c.sqlite'"),
     ],
 )
-def test_what_workers_cannot_play_is_refused(
-    more: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_workers_cannot_play_is_refused(more: list[str], said: str, tmp_path: Path, capsys: Any) -> None:
     command = ["eval", "arpo/MultiHop-v0", "--model", "y/x", "--output", str(tmp_path / "out"), "--ray", "auto"]
     assert main([*command, *more]) != 0
     assert said in capsys.readouterr().err

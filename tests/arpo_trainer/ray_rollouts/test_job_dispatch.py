@@ -1,7 +1,5 @@
 """Jobs are given out so that each has one result, whatever happens to the workers."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter

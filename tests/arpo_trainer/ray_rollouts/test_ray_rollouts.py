@@ -1,7 +1,5 @@
 """Rollouts on Ray: the trees of one process, whoever plays them and whoever dies; faults by name."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The trainer on rollout workers: its steps, what travels, and when it goes on."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from threading import Lock

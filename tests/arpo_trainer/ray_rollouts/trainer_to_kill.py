@@ -1,7 +1,5 @@
 """A process that plays on a rollout worker of its own Ray for ever, with Python in sandboxes; the test kills it."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

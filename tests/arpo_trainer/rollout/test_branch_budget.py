@@ -1,7 +1,5 @@
 """What a group's branch budget is spent on does not depend on which trajectory was faster."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 The pair is started once: `experiment` runs in each of its processes and in this one, and the tests compare.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import dataclasses
@@ -309,9 +307,7 @@ def test_rows_that_are_no_groups_are_refused(names: str) -> None:
         group_tasks(list(names), 2)
 
 
-def test_a_batch_of_all_processes_that_holds_no_whole_groups_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_of_all_processes_that_holds_no_whole_groups_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")
     with pytest.raises(
         ValueError, match=r"\(2\) x steps_per_generation \(1\) x processes \(3\) = 6 rows must be a multi"

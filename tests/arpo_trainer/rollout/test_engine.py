@@ -1,7 +1,5 @@
 """The engine: trees of the right size and shape, branched by the paper's rule, from live episodes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -136,9 +134,7 @@ def test_a_result_that_does_not_fit_ends_the_trajectory_within_the_limit(env: To
     assert max(len(tree.row(number).ids) for number in range(4)) <= 60
 
 
-def test_a_failure_before_the_first_token_still_makes_a_row(
-    env: ToolEnv, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_before_the_first_token_still_makes_a_row(env: ToolEnv, tokenizer: Any, monkeypatch: Any) -> None:
     real, calls = ToolEnv.areset, []
 
     async def failing(self: ToolEnv, **options: Any) -> Any:

@@ -1,7 +1,5 @@
 """What breaks while trees grow, for real: the container dies, the program is interrupted. Nothing is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

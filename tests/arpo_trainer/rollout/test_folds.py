@@ -1,7 +1,5 @@
 """Folds in rollouts: what the model goes on from, forks on both sides, broken memories, and what traces keep."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

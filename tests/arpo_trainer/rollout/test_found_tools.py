@@ -1,7 +1,5 @@
 """Tools that are found on the way, in the rollout engine: branches know what was found before them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Which protocol a model gets where nobody chose one, and that it keeps it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import logging
@@ -211,9 +209,7 @@ def test_no_model_is_evaluated_before_one_that_cannot_be(
 
 
 @pytest.mark.usefixtures("isolation")
-def test_what_teaches_a_protocol_leaves_it_in_the_model(
-    native_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_teaches_a_protocol_leaves_it_in_the_model(native_model: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Supervised training and cold starts teach tags unless they are told otherwise; DPO goes on with the model's."""
     monkeypatch.setattr("arpo_trainer.run.sft_run.cache_directory", lambda: tmp_path)
     small = ["max_steps=1", "per_device_train_batch_size=2", "use_cpu=true", "bf16=false", "report_to=[]", "threads=1"]

@@ -4,8 +4,6 @@ A family is a template of TRL, the control tokens that are named in it, and a sm
 template itself, and read back.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import functools
@@ -322,11 +320,7 @@ UNKNOWN_TOOL = Malformed("there is no tool 'isNone'; The tools are: search, pyth
             Malformed("the text 'The answer is 2.' stands in no message; begin each with its channel"),
         ),
         ("gptoss", "<|channel|>final <|constrain|>json<|message|>[2]<|return|>", Answer("[2]", boxed=False)),
-        (
-            "gptoss",
-            f"<|channel|>final<|message|>to=functions.search<|message|>{HARMONY}",
-            OPENED,
-        ),
+        ("gptoss", f"<|channel|>final<|message|>to=functions.search<|message|>{HARMONY}", OPENED),
         (
             "gptoss",
             "<|channel|>final<|message|>1<|end|><|start|>functions.search<|message|>\\boxed{3}",

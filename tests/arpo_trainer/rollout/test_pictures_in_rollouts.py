@@ -1,7 +1,5 @@
 """Pictures in rollouts: an episode that is played again has to show those that the model saw."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The engine in its reference modes makes the trees of the published engines: the shared traces, played for real."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
@@ -62,9 +60,7 @@ class Script:
         return Generation(ids, [-0.1] * len(ids), [summed, *[0.0] * (len(ids) - 1)], "stop")
 
 
-def play(
-    vector: dict[str, Any], algorithm: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> tuple[RolloutTree, Script]:
+def play(vector: dict[str, Any], algorithm: str, tokenizer: Any, monkeypatch: Any) -> tuple[RolloutTree, Script]:
     given, script = vector["inputs"], Script(vector, tokenizer)
     start, ended = Group._start, Group._ended
 
@@ -129,18 +125,14 @@ def vectors(shared: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["arpo", "aepo"])
-def test_the_published_traces(
-    vectors: dict[str, Any], name: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_published_traces(vectors: dict[str, Any], name: str, tokenizer: Any, monkeypatch: Any) -> None:
     vector = vectors[f"rollout.trace.{name}"]
     tree, script = play(vector, f"{name}-reference", tokenizer, monkeypatch)
     assert [origin(script, number) for number in range(len(tree.trajectories))] == vector["expected"]["origins"]
     assert rounds(script) == vector["expected"]["rounds"]
 
 
-def test_missing_trajectories_one_a_round(
-    vectors: dict[str, Any], tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_trajectories_one_a_round(vectors: dict[str, Any], tokenizer: Any, monkeypatch: Any) -> None:
     vector = vectors["rollout.trace.topup"]
     _, script = play(vector, "arpo-reference", tokenizer, monkeypatch)
     assert [origin(script, number) for number in range(4)] == vector["expected"]["origins"]

@@ -4,8 +4,6 @@ The templates of Qwen2.5, Qwen3, Llama 3.1 and 3.2 are the ones that trl ships; 
 same frame. The tokenizer is a small byte-level BPE with the control tokens of each family.
 """
 
-from __future__ import annotations
-
 import importlib.resources
 import json
 import random

@@ -1,7 +1,5 @@
 """Rollouts as a whole: the same tree whoever is faster, the right number of trajectories whatever breaks."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Where time went: every second counted once, as work or as waiting; and what the metrics make of it."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

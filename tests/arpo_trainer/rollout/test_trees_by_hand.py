@@ -1,7 +1,5 @@
 """Whole trees of rows that decide at once, worked out by hand: each path writes turns that were given for its place."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A turn that begins with given tokens: the model goes on behind them, and the episode reads the whole turn."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings that cannot be are refused by name before anything is loaded, with what they may be."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from pathlib import Path
@@ -67,9 +65,7 @@ def test_flags_that_would_start_nothing_are_refused(flags: LaunchFlags, refused:
 
 
 @pytest.mark.parametrize(("started", "warned"), [(4, True), (8, False), (16, False)])
-def test_only_fewer_processes_than_written_for_are_warned_about(
-    started: int, warned: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_fewer_processes_than_written_for_are_warned_about(started: int, warned: bool, caplog: Any) -> None:
     with planning(started):
         configure(read_settings("arpo-qwen2.5-7b-reasoning", []))
     assert ("written for 8 processes" in caplog.text) == warned

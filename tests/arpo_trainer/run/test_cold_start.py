@@ -1,7 +1,5 @@
 """The cold start: demonstrations from the real environment, and a model that learns the format from them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Starting several processes: the configurations and the command line. `test_sharded` starts two this way."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Two runs never write into one folder, and no stage goes on after its pipeline was killed."""
 
-from __future__ import annotations
-
 import multiprocessing
 import sys
 import time

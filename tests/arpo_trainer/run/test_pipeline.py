@@ -1,7 +1,5 @@
 """`arpo run`: stages in order, each from the output of the one before; skipped, resumed, refused or redone."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`arpo train --dry-run`: which processes, servers and sandboxes are where, and what is refused, without a model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +98,7 @@ def test_what_cannot_work_is_refused(tiny_policy: Path, asked: dict[str, Any], w
     assert any(words in reason for reason in placed(tiny_policy, **asked).refused())
 
 
-def test_the_command_says_what_is_refused_and_what_is_missing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_says_what_is_refused_and_what_is_missing(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     machines = ["--accelerate-config", "fsdp2", "--num-processes", "16", "--num-machines", "2"]
     assert main(["train", "--recipe", "arpo-qwen3-14b-deepsearch", "--dry-run", *machines]) == 1

@@ -1,7 +1,5 @@
 """Every recipe: it is read, makes a config with the numbers it promises, and builds its trainer on a tiny model."""
 
-from __future__ import annotations
-
 import importlib.resources
 import json
 from pathlib import Path
@@ -124,9 +122,7 @@ def run_for(name: str, folder: Path, *overrides: str) -> TrainingRun:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recipe_has_its_batch_on_any_number_of_processes(
-    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_recipe_has_its_batch_on_any_number_of_processes(name: str, monkeypatch: Any, caplog: Any) -> None:
     written_for = split_settings(read_settings(name, []))[0].processes or 1
     for processes in {1, written_for}:
         run, config = config_for(name, processes, monkeypatch)

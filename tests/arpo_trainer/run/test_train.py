@@ -1,7 +1,5 @@
 """Runs from settings files: what is refused before they start, their environments, and one from start to end."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """What docs/results/whole-path.md shows is drawn from docs/results/whole-path.json."""
 
-from __future__ import annotations
-
 import json
 
 from scripts.whole_path_tables import PAGE, RESULTS, STAGES, page_with_tables

@@ -1,7 +1,5 @@
 """Generated rows in each format: an addition with a call, a lookup with a search, or an answer at once."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable

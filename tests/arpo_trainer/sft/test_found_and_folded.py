@@ -1,7 +1,5 @@
 """Traces with found tools and with folds: what a rollout sampled is what `arpo sft` learns."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`arpo sft`: the loss falls in each format, masked tokens get no gradient, and a killed run resumes exactly."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -80,11 +78,7 @@ def test_masked_tokens_get_no_gradient(form: str, byte_tokenizer: Any, tmp_path:
     options = {"packing": True, "max_length": 64} if form == "packed" else {"max_length": None}
     args = configure_sft({"output_dir": str(tmp_path), "max_steps": 1, **QUICK, **options})[1]
     trainer = make_trainer(
-        tiny_llama(400),
-        byte_tokenizer,
-        examples,
-        args,
-        share_beginnings="auto" if form == "shared" else False,
+        tiny_llama(400), byte_tokenizer, examples, args, share_beginnings="auto" if form == "shared" else False
     )
     assert trainer.shares == (form == "shared")
     batch = next(iter(trainer.get_train_dataloader()))

@@ -1,7 +1,5 @@
 """Rows of each format: read, checked, dropped by cause, rewritten in other protocols, and masked."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

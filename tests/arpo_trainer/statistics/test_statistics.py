@@ -1,7 +1,5 @@
 """The statistics against brute force, against scipy, and against the truth of simulated evaluations."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

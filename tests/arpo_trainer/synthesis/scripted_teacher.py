@@ -3,8 +3,6 @@
 Which of its ways a question meets depends on the question's number; a sample's seed changes the wording only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

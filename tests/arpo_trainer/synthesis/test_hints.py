@@ -1,7 +1,5 @@
 """Hints: where they are put, and that sampled tokens before them stay as they are."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Sequence

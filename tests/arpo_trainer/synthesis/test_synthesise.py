@@ -1,7 +1,5 @@
 """`arpo synth`: what is sampled, what is dropped and why, killed and resumed; its files are read by what trains."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter
@@ -106,9 +104,7 @@ def test_killed_and_resumed_it_is_the_unbroken_run(
         assert (made / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
-def test_the_shards_are_the_whole(
-    made: Path, served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_shards_are_the_whole(made: Path, served_model: Path, tmp_path: Path, capsys: Any) -> None:
     folder = tmp_path / "whole"  # a name is in dataset_info.json
     with chat_server(Teacher(questions())) as server:
         for index in range(2):
@@ -210,9 +206,7 @@ def test_without_a_reward_for_the_format_thoughts_are_not_asked_for_and_tasks_ma
 
 
 @pytest.mark.usefixtures("isolation")
-def test_an_opening_makes_a_teacher_call_tools(
-    served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_opening_makes_a_teacher_call_tools(served_model: Path, tmp_path: Path, capsys: Any) -> None:
     known, opening = questions(2), "<think>I compute this.</think><python>"
 
     def say(body: dict[str, Any]) -> tuple[int, Any]:

@@ -1,7 +1,5 @@
 """Rows of training files read back as they were, in every format and protocol; hard questions in every data set."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -113,12 +111,7 @@ def entry(score: float, answer: str | None = "x") -> EpisodeEntry:
 
 @pytest.mark.parametrize(
     ("direct", "tools", "expected"),
-    [
-        ([1, 0], [], "direct"),
-        ([0, 0], [0, 1], "tir"),
-        ([0, 0], [0, 0], "hard"),
-        ([0], [], "broken"),
-    ],
+    [([1, 0], [], "direct"), ([0, 0], [0, 1], "tir"), ([0, 0], [0, 0], "hard"), ([0], [], "broken")],
 )
 def test_difficulty_follows_from_the_shares(direct: list[int], tools: list[int], expected: str) -> None:
     tried = Attempts([entry(score) for score in direct], [entry(score) for score in tools])

@@ -5,8 +5,6 @@ PyTorch itself shards over gloo, so here the state is told what it would be on G
 accelerate, transformers and TRL do with a sharded model) is the real thing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

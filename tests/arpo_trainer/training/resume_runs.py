@@ -4,8 +4,6 @@ A job is {"arguments": of the command line, "kill": the step in which the proces
 longer than a run of a tiny model, so that it is done once, and each run is a fork of what has been imported.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

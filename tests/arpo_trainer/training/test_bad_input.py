@@ -1,7 +1,5 @@
 """What cannot be learned from is refused with its cure, or counted and said; what only looks odd just works."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import dataclasses

@@ -1,7 +1,5 @@
 """One process has one GPU, also where settings count two. The precision of FSDP2 is in `test_sharded`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

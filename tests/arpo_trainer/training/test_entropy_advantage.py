@@ -1,7 +1,5 @@
 """The entropy-aware factor: the same however the batch is split, and never an advantage turned around."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

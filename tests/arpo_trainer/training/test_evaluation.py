@@ -1,7 +1,5 @@
 """Greedy evaluation and its intervals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

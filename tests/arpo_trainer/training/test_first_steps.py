@@ -1,7 +1,5 @@
 """What a user of TRL tries first: each works, or is refused with the cure before a model is loaded."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Training through folds: every token has the gradient of the context it was sampled from, packed or flat."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

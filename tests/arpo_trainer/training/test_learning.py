@@ -1,7 +1,5 @@
 """How trees are learned from, in TRL's own loop: advantages, the entropy factor, losses by moved anchors."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Rollouts ahead: the same trees as without them, one step older weights, nothing played twice or left running."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -274,9 +272,7 @@ def test_a_run_that_ends_leaves_nothing_running(tmp_path: Path, kind: str, error
     assert threading.active_count() < 20
 
 
-def test_a_data_loader_of_another_order_is_served_without_overlap(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_data_loader_of_another_order_is_served_without_overlap(tmp_path: Path, caplog: Any) -> None:
     class Reversed(ARPOTrainer):
         def sampler_made(self, sampler: Any) -> Any:
             rows = list(super().sampler_made(sampler))

@@ -1,7 +1,5 @@
 """A run that was killed and goes on from a checkpoint becomes, bit by bit, the run that was never stopped."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -157,9 +155,7 @@ def test_a_rollout_cannot_go_on_with_other_sizes(runs: Path, tiny_model: Any, to
         trainer.train(runs / "parts" / "checkpoint-3")
 
 
-def test_other_settings_are_named(
-    runs: Path, tiny_model: Any, tokenizer: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_other_settings_are_named(runs: Path, tiny_model: Any, tokenizer: Any, caplog: Any) -> None:
     trainer = trainer_for(runs, tiny_model, tokenizer)
     kept = runs / "parts" / "checkpoint-3"
     trainer.args.model_init_kwargs = {"dtype": "float32"}  # as a run from a file has it
@@ -385,9 +381,7 @@ def test_a_later_pass_over_the_tasks_goes_on(policy: Path, tmp_path: Path, adapt
     assert not differing(*kept)
 
 
-def test_a_finished_run_stays_as_it_is_and_goes_on_with_more_steps(
-    policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_finished_run_stays_as_it_is_and_goes_on_with_more_steps(policy: Path, tmp_path: Path, caplog: Any) -> None:
     first = byte_trainer(policy, tmp_path, max_steps=1)
     first.train()
     again = byte_trainer(policy, tmp_path, max_steps=1)

@@ -4,8 +4,6 @@ The pair is started once: `experiment` runs in each of its processes and, withou
 gloo on the CPU; see `fsdp_on_cpu` for the one thing that is pretended.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os

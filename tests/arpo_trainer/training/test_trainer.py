@@ -1,7 +1,5 @@
 """Training end to end: a tiny model, real containers, TRL's own loop."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Evaluation on an environment's tasks while training goes on, and the checkpoint that is kept."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -22,9 +20,7 @@ STEPS, TASKS = 3, 6
 
 
 @pytest.fixture(scope="module")
-def trained(
-    tiny_policy: Path, tokenizer: Any, isolation: str, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[ARPOTrainer, Path]:
+def trained(tiny_policy: Path, tokenizer: Any, isolation: str, tmp_path_factory: Any) -> tuple[ARPOTrainer, Path]:
     """A run that evaluates and saves after each step, and loads the best at its end."""
     folder = tmp_path_factory.mktemp("evaluated")
     args = config(
@@ -80,9 +76,7 @@ def test_the_best_checkpoint_is_the_model_in_the_end(trained: tuple[ARPOTrainer,
     assert same == [best]
 
 
-def test_an_evaluation_of_too_few_tasks_is_never_the_best(
-    trained: tuple[ARPOTrainer, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_of_too_few_tasks_is_never_the_best(trained: tuple[ARPOTrainer, Path], monkeypatch: Any) -> None:
     """One task that could be scored, and was right, of six."""
     trainer, _ = trained
     few = replace(trainer.evaluations[-1], n=1, invalid=5, accuracy=1.0, reward=9.0)

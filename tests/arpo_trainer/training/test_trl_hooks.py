@@ -1,7 +1,5 @@
 """What we use of TRL's inside is still there, and still does what we rely on."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import inspect

@@ -1,7 +1,5 @@
 """TRL's own `_compute_loss`, run on plain tensors, has the value and gradient of the explicit loss."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What TRL's users set, set here: each does what it says, on tiny updates of a random model."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Weights for vLLM servers: TRL's own client and push, with a wire in place of NCCL; several servers, and adapters."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Iterator
@@ -161,9 +159,7 @@ def test_the_first_of_the_addresses_is_trls_own(tmp_path: Path, monkeypatch: pyt
         ({"max_staleness": 1, "vllm_mode": "colocate"}, "vllm_mode: server"),
     ],
 )
-def test_addresses_that_cannot_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], words: str
-) -> None:
+def test_addresses_that_cannot_be(tmp_path: Path, monkeypatch: Any, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         _config(tmp_path, monkeypatch, **settings)
 

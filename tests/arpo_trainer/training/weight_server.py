@@ -1,14 +1,12 @@
 """A server in this process with the routes of `vllm serve` that TRL gives weights by, and a wire in place of NCCL."""
 
-from __future__ import annotations
-
 import json
 import queue
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -46,7 +44,7 @@ class WeightServer(ThreadingHTTPServer):
         self.weights: dict[str, torch.Tensor] = {}
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
-    def __enter__(self) -> WeightServer:
+    def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return self
 

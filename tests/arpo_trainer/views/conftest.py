@@ -1,7 +1,5 @@
 """Runs of evaluations and a browser, shared by the tests of the views."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Folders of `arpo eval` with realistic trees, made quickly and without a model."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What tools at inference time abandoned is drawn apart in a browser: in the tree and in the conversation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run

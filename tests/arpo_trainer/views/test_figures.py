@@ -1,7 +1,5 @@
 """`arpo plot`: figures say what the runs say, and the same run gives the same bytes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

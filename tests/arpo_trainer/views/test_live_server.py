@@ -1,7 +1,5 @@
 """`arpo view --serve`: the same page from a local server that follows a run and answers nobody else."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import random
@@ -82,10 +80,7 @@ def test_requests_under_another_name_are_refused(server: ViewServer, host: str) 
     assert ask(server, "/state", f"localhost:{server.server_port}")[0] == 200
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/tree?run=0&at=1", "/tree?run=9&at=0", "/tree?run=-1&at=0", "/rows", "/../run.json"],
-)
+@pytest.mark.parametrize("path", ["/tree?run=0&at=1", "/tree?run=9&at=0", "/tree?run=-1&at=0", "/rows", "/../run.json"])
 def test_nothing_else_is_served(server: ViewServer, path: str) -> None:
     assert ask(server, path)[0] == 404
 

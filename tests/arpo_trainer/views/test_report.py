@@ -1,7 +1,5 @@
 """The report: what goes in comes out, hostile text stays text, and a run that is not whole still gets its page."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

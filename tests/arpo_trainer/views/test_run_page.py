@@ -1,7 +1,5 @@
 """The page of an evaluation: it holds every episode, a browser shows them, and hostile text stays text."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -141,9 +139,7 @@ def test_a_trace_that_was_cut_costs_only_its_own_conversations(tmp_path: Path) -
         (["run", "--text", "--task", "x"], "has no task 'x'; it has GSM8K/GSM8K-0"),
     ],
 )
-def test_errors_name_the_cure(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_name_the_cure(arguments: list[str], said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     make_run(tmp_path / "run", tasks=2)
     monkeypatch.chdir(tmp_path)
     assert main(["view", "run", *arguments]) == 1

@@ -1,7 +1,5 @@
 """Pictures that a tool has shown to the model are on the page; nothing is loaded from elsewhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey

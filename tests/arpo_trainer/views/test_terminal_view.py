@@ -1,9 +1,8 @@
 """`arpo view --text`: what the page shows, as text that cannot drive a terminal."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,9 +48,7 @@ def test_tasks_and_conversations(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("more", [["--tasks", "all"], ["--task", "hostile", "--prompt"]])
-def test_hostile_text_does_not_reach_the_terminal(
-    more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hostile_text_does_not_reach_the_terminal(more: list[str], tmp_path: Path, capsys: Any) -> None:
     run = hostile_run(tmp_path / "run")
     assert main(["view", str(run), "--text", *more]) == 0
     shown = capsys.readouterr().out

@@ -1,7 +1,5 @@
 """`arpo view timeline`: the page holds every event, a browser draws it, and errors name the cure."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import replace
@@ -95,9 +93,7 @@ def test_text_cannot_become_markup(run_dir: Path) -> None:
         (["empty"], "holds no tree yet"),
     ],
 )
-def test_errors_name_the_cure(
-    arguments: list[str], said: str, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_name_the_cure(arguments: list[str], said: str, run_dir: Path, monkeypatch: Any, capsys: Any) -> None:
     for name in ("run", "empty"):
         (run_dir / name).mkdir()
     (run_dir / "traces.jsonl").rename(run_dir / "run" / "traces.jsonl")

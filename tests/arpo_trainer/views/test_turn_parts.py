@@ -1,7 +1,5 @@
 """Turns as people read them: the parts of any text, and which token wrote which characters."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
