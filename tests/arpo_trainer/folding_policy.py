@@ -11,6 +11,7 @@ from arpo_trainer.backends.base import Generation, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.tree import RolloutTree, Stopwatch
 from envs_registry import Task
+from tests.arpo_trainer.text_policy import TextPolicy
 
 
 def memory(done: int, query: str) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def fold_call(value: Any) -> str:
 
 
 @dataclass
-class FoldingPolicy:
+class FoldingPolicy(TextPolicy):
     """Searches, folds, and answers with the gold answer if, and only if, it stands in the context."""
 
     tokenizer: Any
@@ -44,38 +45,23 @@ class FoldingPolicy:
     unsure: str = "</result>\n"  # what a context ends with after which the entropy is high
     seen: list[Request] = field(default_factory=list)
     time: Stopwatch = field(default_factory=Stopwatch)
-    wants_messages = False
-    trains = True
-
-    async def begin(self) -> None:
-        """It keeps nothing."""
-
-    async def end(self) -> None:
-        """It holds nothing."""
 
     async def generate(self, request: Request, on_window: Any = None) -> Generation:
         """Return the next turn."""
         self.seen.append(request)
         await asyncio.sleep(0)
         text = self.tokenizer.decode(request.ids)
-        ids = self.tokenizer(self.turn(text, request.seed), add_special_tokens=False)["input_ids"][: request.max_tokens]
         started = text.count("<result>\n") + text.count('"key_events"') > 0
         entropy = 2.0 if started and text.endswith(self.unsure) else 0.1
-        if on_window:
-            on_window([entropy] * min(len(ids), request.window))
-        finish: Any = "stop" if len(ids) < request.max_tokens else "length"
-        return Generation(ids, [-0.1] * len(ids), [entropy] * len(ids), finish)
+        return self.said(request, self.turn(text, request.seed), entropy, on_window)
 
     def turn(self, text: str, seed: int) -> str:
         """Return the turn that follows a context."""
         number = next(n for n, task in enumerate(self.tasks) if task.question in text)
         queries, answer = self.queries[number], self.tasks[number].answers[0]
         shown = text.partition(self.tasks[number].question)[2]
-        remembered, fresh = (
-            shown.count('"outcome": "found"'),
-            shown.count("<result>\n") - shown.count("There is no room"),
-        )
-        done = remembered + fresh
+        fresh = shown.count("<result>\n") - shown.count("There is no room")
+        done = shown.count('"outcome": "found"') + fresh
         if done >= len(queries):
             boxed = answer if answer in shown else "unknown"
             return f"<think>d</think><answer>\\boxed{{{boxed}}}</answer>"

@@ -168,23 +168,6 @@ def test_visits_of_a_fork_add_up_to_that_of_the_path_to_it(seed: int) -> None:
             assert total == pytest.approx(totals[state])
 
 
-def test_soft_and_hard_attribution_of_shared_tokens() -> None:
-    assert token_advantages(small_tree(), OWN, "soft") == [[1.0] * 9, [-0.5] * 6, [0.0] * 2]
-    rows = token_advantages(small_tree(), OWN, "hard")
-    assert rows[0] == [0.25] * 5 + [1.0] * 4
-    assert rows[1] == [0.25] * 5 + [-0.5]
-    assert rows[2] == [0.0, 0.0]  # invalid: no gradient, whatever its number
-
-
-def test_a_shared_token_weighs_once() -> None:
-    """Summed over the copies it has the mean advantage, and not as many times that as there are copies."""
-    rows = token_advantages(small_tree(), OWN, "dedup")
-    assert [a + b for a, b in zip(rows[0][:5], rows[1][:5], strict=True)] == [0.25] * 5
-    assert rows[0][5:] == [1.0] * 4
-    assert weight_scale([small_tree()], "dedup") == (5 + 3) / (2 + 1 + 2 + 1)  # the model's tokens in valid rows
-    assert weight_scale([], "dedup") == 1.0
-
-
 @pytest.mark.parametrize("name", ROWS)
 def test_of_a_flat_group_and_of_an_invalid_trajectory(name: str) -> None:
     """Without branches `fork` is RLOO, and all others the trajectory's own; an invalid one has no part."""
@@ -192,7 +175,7 @@ def test_of_a_flat_group_and_of_an_invalid_trajectory(name: str) -> None:
     tree.trajectories = [Trajectory(turn(tree, None, 2), reward=reward) for reward in OWN]
     flat = [value - (sum(OWN) - value) / 2 for value in OWN] if name == "fork" else OWN
     assert token_advantages(tree, OWN, name) == [pytest.approx([value] * 2) for value in flat]
-    assert weight_scale([tree], name) == 1.0
+    assert weight_scale([tree], name) == weight_scale([], name) == 1.0
     rows = [token_advantages(small_tree(), [1.0, -0.5, other], name) for other in (9.0, -3.0)]
     assert rows[0] == rows[1]
 

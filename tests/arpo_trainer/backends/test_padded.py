@@ -1,15 +1,14 @@
 """The padded transformers backend: the suite of all backends on two kinds of model, and what is its own."""
 
 import asyncio
-import contextlib
 from typing import Any
 
 import pytest
 import torch
 
 from arpo_trainer.backends import PaddedBackend
-from arpo_trainer.backends.base import Backend, Request
-from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, broken, rollout
+from arpo_trainer.backends.base import Request
+from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, rollout
 
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "initializer_range": 0.2, "tie_word_embeddings": False}
 ENDS = {"eos_token_id": 2, "pad_token_id": 2, "bos_token_id": 1}
@@ -21,10 +20,6 @@ class Padded(BackendConformance):
     @pytest.fixture
     def backend(self, reference: Any, tokenizer: Any, eos_id: int) -> PaddedBackend:
         return PaddedBackend(reference, tokenizer, eos_token_ids={eos_id})
-
-    def breaking(self, backend: Backend) -> contextlib.AbstractContextManager[None]:
-        assert isinstance(backend, PaddedBackend)
-        return broken(backend.model)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from envs_registry import Task
 from tests.arpo_trainer.backends.conformance import rollout
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.rollout.test_engine import CALL, DONE, TASK, ScriptedPolicy
+from tests.arpo_trainer.text_policy import TextPolicy
 
 REQUESTS = [
     Request((5, 6, 7), 9, seed=1, window=3),
@@ -124,19 +125,13 @@ class TimedPolicy(ScriptedPolicy):
     time = Stopwatch()
 
 
-class Answering:
+class Answering(TextPolicy):
     """Gives one answer."""
 
     trains = wants_messages = False
 
     def __init__(self, answer: Generation) -> None:
         self.answer, self.time = answer, Stopwatch()
-
-    async def begin(self) -> None:
-        """It keeps nothing."""
-
-    async def end(self) -> None:
-        """It holds nothing."""
 
     async def generate(self, request: Request, on_window: Any = None) -> Generation:
         return self.answer

@@ -25,7 +25,6 @@ from arpo_trainer.backends.base import Request
 from arpo_trainer.backends.sampling import Chances, Drawn, Sampler, TokenFilters, Truncation, filtered
 from tests.arpo_trainer.backends.conformance import CONTEXTS, expected, rollout
 from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
-from tests.conftest import tiny_llama
 
 
 def draw(logits: torch.Tensor, temperature: float, count: int, by: str = "seed") -> list[Drawn]:
@@ -145,11 +144,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"top_p": 0.8, "top_k": 9, "min_p": 0.05, "repetition_penalty": 0.8, "temperature": 0.6},
     {"top_p": 1e-9, "temperature": 1.5},
 ]
-
-
-@pytest.fixture(scope="module")
-def llama(tokenizer: Any) -> Any:
-    return tiny_llama(len(tokenizer)).eval()
 
 
 def by_transformers(request: Request, ids: list[int], logits: torch.Tensor) -> torch.Tensor:

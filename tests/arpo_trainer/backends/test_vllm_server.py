@@ -14,12 +14,6 @@ from arpo_trainer.backends import VLLMServerBackend
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
 from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, broken, rollout
 from tests.arpo_trainer.backends.fake_vllm import FakeVLLM, refused
-from tests.conftest import tiny_llama
-
-
-@pytest.fixture(scope="module")
-def llama(tokenizer: Any) -> Any:
-    return tiny_llama(len(tokenizer)).eval()
 
 
 @pytest.fixture

@@ -18,34 +18,25 @@ from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree, Stopwatch
 from benchmarks.laboratory.training_run import root_success
 from tests.arpo_trainer import folding_policy
+from tests.arpo_trainer.text_policy import TextPolicy
 
 CALL = "<think>s</think><search>x</search>"
 
 
 @dataclass
-class Coin:
+class Coin(TextPolicy):
     """Calls or answers by chance, and is less sure after a call, which forks there."""
 
     tokenizer: Any
     gold: str
     time: Stopwatch = field(default_factory=Stopwatch)
-    wants_messages = False
-    trains = True
-
-    async def begin(self) -> None: ...
-
-    async def end(self) -> None: ...
 
     async def generate(self, request: Request, on_window: Any = None) -> Generation:
         called = "<result>\n" in self.tokenizer.decode(request.ids)
         rng = random.Random(request.seed)
         answer = self.gold if rng.random() < (0.8 if called else 0.2) else "unknown"
         text = f"<think>d</think><answer>\\boxed{{{answer}}}</answer>" if called or rng.random() < 0.5 else CALL
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        entropies = [2.0 if called else 0.1] * len(ids)
-        if on_window:
-            on_window(entropies[: request.window])
-        return Generation(ids, [-0.1] * len(ids), entropies, "stop")
+        return self.said(request, text, 2.0 if called else 0.1, on_window)
 
 
 def grown(tokenizer: Any, algorithm: str, tasks: int) -> list[RolloutTree]:

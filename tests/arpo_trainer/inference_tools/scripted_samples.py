@@ -14,6 +14,7 @@ from arpo_trainer.inference_tools import HelperFailed, InferenceSettings, Infere
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.tree import RolloutTree, Stopwatch
 from envs_registry import Task
+from tests.arpo_trainer.text_policy import TextPolicy
 
 
 def python(code: str) -> str:
@@ -34,7 +35,7 @@ def toy_env(**options: Any) -> ToolEnv:
 
 
 @dataclass
-class ScriptedTurns:
+class ScriptedTurns(TextPolicy):
     """Writes the turn that a function returns for a request.
 
     `pace` decides the timing alone; entropies are drawn from the seed of the request.
@@ -45,11 +46,7 @@ class ScriptedTurns:
     seen: list[Request] = field(default_factory=list)
     pace: random.Random = field(default_factory=random.Random)
     time: Stopwatch = field(default_factory=Stopwatch)
-    wants_messages = trains = False
-
-    async def begin(self) -> None: ...
-
-    async def end(self) -> None: ...
+    trains = False
 
     async def generate(self, request: Request, on_window: Any = None) -> Generation:
         self.seen.append(request)

@@ -1,7 +1,8 @@
-"""The setting `packing`: its values, what "auto" decides and says, and checkpoints that knew it by other values."""
+"""The setting `packing`: its values, what "auto" decides and says, which models are refused, and every loss."""
 
 import json
 import logging
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import HfArgumentParser
+from transformers import AutoConfig, AutoModelForCausalLM, HfArgumentParser, T5Config, T5ForConditionalGeneration
 
 from arpo_trainer import ARPOConfig
-from arpo_trainer.packing import packing_setting, why_not_proven
+from arpo_trainer.algorithms.losses import LOSS_TYPES, LOSSES
+from arpo_trainer.packing import packing_setting, why_not_packable, why_not_padding_free, why_not_proven
 from tests.arpo_trainer.byte_policy import write_byte_policy
-from tests.arpo_trainer.packing.batches import pad, tiny_model
+from tests.arpo_trainer.packing.batches import SIZES, assert_equal_gradients, gradients, pad, tiny_model, weights
+from tests.arpo_trainer.packing.test_trl import inputs
 from tests.arpo_trainer.training.test_trl_options import made
 
 
@@ -130,3 +133,91 @@ def test_dropout_is_not_proven() -> None:
     peft = pytest.importorskip("peft")
     settings = peft.LoraConfig(r=2, lora_dropout=0.1, target_modules="all-linear", task_type="CAUSAL_LM")
     assert "drops activations at random" in str(why_not_proven(peft.get_peft_model(tiny_model("qwen2"), settings)))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_through_the_trainer(policy: Path, tmp_path: Path, name: str) -> None:
+    """Anchors are moved after a packed pass as after a flat one."""
+    way = LOSS_TYPES[list(LOSSES).index(name) % len(LOSS_TYPES)]
+    trainer, _ = made(policy, tmp_path, policy_loss=name, packing=True, num_iterations=2, loss_type=way)
+    trainer.current_gradient_accumulation_steps = 1
+    model, batch, found, values = trainer.model.train(), inputs(6), [], []
+    batch["old_per_token_logps"] = 1.5 * weights(batch["advantages"].shape, 3) - 7  # far off, mostly above the bounds
+    for trainer.packs in (True, False):
+        value = trainer._compute_loss(model, batch)
+        value.backward()
+        values.append(value.item())
+        found.append(gradients(model))
+    assert values[0] == pytest.approx(values[1], abs=1e-5, rel=1e-5)
+    assert_equal_gradients(*found)
+    moved = trainer._metrics["train"].get("arpo/kept_gradients", [0.0, 0.0])
+    assert (moved[0] > 0) == (LOSSES[name].clip != "ppo")
+    assert moved[0] == moved[1]
+
+
+def of_kind(kind: str, **settings: Any) -> Any:
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings))
+
+
+REFUSED = {
+    "window": (lambda: tiny_model("mistral", sliding_window=16), "window.*sliding_window=None"),
+    "some windows": (lambda: tiny_model("qwen2", use_sliding_window=True, max_window_layers=1), "window"),
+    "recurrent": (
+        lambda: of_kind("mamba", vocab_size=61, hidden_size=32, num_hidden_layers=1, state_size=4),
+        "state from token to token",
+    ),
+    "alibi": (lambda: of_kind("bloom", vocab_size=61, hidden_size=32, n_layer=1, n_head=2), "positions cannot be set"),
+    "encoder": (
+        lambda: T5ForConditionalGeneration(
+            T5Config(vocab_size=61, d_model=16, d_ff=16, d_kv=8, num_layers=1, num_heads=2)
+        ),
+        "no decoder of text alone",
+    ),
+    "dropout": (lambda: tiny_model("llama", attention_dropout=0.1), "attention_dropout=0.0"),
+    "dropout by another name": (
+        lambda: of_kind("gpt2", vocab_size=61, n_embd=32, n_layer=1, n_head=2),
+        "attn_pdrop=0.0",
+    ),
+    "masks of its own": (lambda: tiny_model("doge"), "masks or positions of its own making"),
+    "routers": (
+        lambda: of_kind(
+            "mixtral", **SIZES | {"sliding_window": None, "output_router_logits": True, "num_local_experts": 2}
+        ),
+        "balancing loss",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_models_that_packing_cannot_serve_are_refused(name: str) -> None:
+    make, reason = REFUSED[name]
+    said = why_not_packable(make())
+    assert said is not None
+    assert re.search(reason, said)
+
+
+def test_attention_without_masks_is_refused() -> None:
+    for attention, cure in (("eager", "'sdpa'"), ("flex_attention", "CPU.*'sdpa'")):
+        model = tiny_model()
+        model.set_attn_implementation(attention)
+        with pytest.raises(AssertionError, match=cure):
+            raise AssertionError(why_not_packable(model))
+
+
+@pytest.mark.parametrize(
+    ("kind", "attention", "reason"),
+    [
+        ("llama", "flash_attention_2", None),
+        ("llama", "sdpa", "need attn_implementation='flash_attention_2'"),
+        ("gpt_neox", "flash_attention_2", "gpt_neox without padding have not been compared"),
+        ("qwen3_next", "flash_attention_2", "carry a state from token to token"),
+    ],
+)
+def test_rows_go_without_padding_where_attention_keeps_them_apart(
+    kind: str, attention: str, reason: str | None
+) -> None:
+    """A layer with a state carries it on: transformers reads the rows' lengths only in kernels that are not here."""
+    model = tiny_model(kind)
+    model.config._attn_implementation = attention
+    said = why_not_padding_free(model)
+    assert said is None if reason is None else reason in str(said)

@@ -25,28 +25,23 @@ from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Re
 from arpo_trainer.rollout.engine import group_tasks, play_groups, rank_count, share, this_rank
 from arpo_trainer.tree import Stopwatch
 from tests import ready_processes
-from tests.arpo_trainer.cli.test_play_command import containers_of
+from tests.arpo_trainer.cli.test_arpo_command import containers_of
+from tests.arpo_trainer.text_policy import TextPolicy
 from tests.arpo_trainer.training import test_overlap as overlap
 from tests.arpo_trainer.training.test_trainer import config, listener
 
 GROUP, GROUPS, MICRO = 4, 3, 2  # of two processes each has 6 rows, and half of the second group
 
 
-class OneAtATime:
+class OneAtATime(TextPolicy):
     """Generates with a transformers backend that is new for each request.
 
     The last bits of a log-probability depend on what else was computed with it, and now and then a token hangs on
     them. Here nothing depends on timing, so that trees can be compared bit by bit.
     """
 
-    trains, wants_messages = True, False
-
     def __init__(self, *arguments: Any) -> None:
         self.arguments, self.lock, self.time = arguments, asyncio.Lock(), Stopwatch()
-
-    async def begin(self) -> None: ...
-
-    async def end(self) -> None: ...
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         async with self.lock:

@@ -1,18 +1,24 @@
 """The engine: trees of the right size and shape, branched by the paper's rule, from live episodes."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, GenerationError, Request
-from arpo_trainer.rollout.engine import Engine, RolloutSettings
+from arpo_trainer.rollout.engine import Engine, Group, RolloutSettings, rollout_context
+from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits, LiveEpisode, PlayedTurn, ReplayError, replay
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
 from sandbox import SessionLost
+from tests.arpo_trainer.text_policy import TextPolicy
 
 TASK = Task("t", "How long is the list?", ("3",), kind="math", setup="items = [1, 2, 3]")
 CALL = "<think>c</think><python>items.append(1); len(items)</python>"
@@ -20,32 +26,20 @@ DONE = "<think>d</think><answer>\\boxed{3}</answer>"
 
 
 @dataclass
-class ScriptedPolicy:
+class ScriptedPolicy(TextPolicy):
     """Writes given turns with given entropies: the n-th turn of a conversation is `turns[n]`."""
 
     tokenizer: Any
     turns: Sequence[str]
     entropies: Sequence[float]
     seen: list[Request] = field(default_factory=list)
-    wants_messages = False
-    trains = True
-
-    async def begin(self) -> None:
-        """It keeps nothing."""
-
-    async def end(self) -> None:
-        """It holds nothing."""
 
     async def generate(self, request: Request, on_window: Any = None) -> Generation:
         self.seen.append(request)
         await asyncio.sleep(0)
         turn = self.tokenizer.decode(request.ids).count("<result>\n")
         turn = min(turn, len(self.turns) - 1)
-        ids = self.tokenizer(self.turns[turn], add_special_tokens=False)["input_ids"][: request.max_tokens]
-        finish = "stop" if len(ids) < request.max_tokens else "length"
-        if on_window:
-            on_window([self.entropies[turn]] * min(len(ids), request.window))
-        return Generation(ids, [-0.1] * len(ids), [self.entropies[turn]] * len(ids), finish)  # type: ignore[arg-type]
+        return self.said(request, self.turns[turn], self.entropies[turn], on_window)
 
 
 def play(
@@ -165,15 +159,7 @@ def test_if_too_much_fails_the_rollout_stops_instead_of_learning_from_the_rest(
 
 
 def test_a_failing_model_ends_the_rollout(env: ToolEnv, tokenizer: Any) -> None:
-    class Broken:
-        wants_messages = False
-
-        async def begin(self) -> None:
-            """It keeps nothing."""
-
-        async def end(self) -> None:
-            """It holds nothing."""
-
+    class Broken(TextPolicy):
         async def generate(self, request: Request, on_window: Any = None) -> Generation:
             raise IndexError("index 9 is out of range")
 
@@ -188,3 +174,141 @@ def test_the_environment_s_own_token_limit_holds_too(env: ToolEnv, tokenizer: An
     tree = play(limited, ScriptedPolicy(tokenizer, [CALL], [0.1]), tokenizer, max_completion_length=1024)[0]
     assert all(len(tree.row(number).ids) <= 60 for number in range(len(tree.trajectories)))
     assert {trajectory.outcome for trajectory in tree.trajectories} == {"truncated"}
+
+
+class FindingPolicy(ScriptedPolicy):
+    """Writes the turns of a solution, one after each result."""
+
+    async def generate(self, request: Request, on_window: Any = None) -> Generation:
+        turn = self.tokenizer.decode(request.ids).count("<tool_call_result>\n")
+        return self.said(request, self.turns[turn], self.entropies[turn], on_window)
+
+
+def solution(env: ToolEnv, index: int) -> list[str]:
+    turns = []
+    for step in env.tasks.steps(index):
+        call = json.dumps({"name": step.tool, "arguments": step.arguments})
+        turns += [f"<tool_search>{step.query}</tool_search>", f"<tool_call>{call}</tool_call>"]
+    return [*turns, f"\\boxed{{{env.tasks.task(index).answers[0]}}}"]
+
+
+def test_branches_after_a_search_call_what_it_found(tokenizer: Any) -> None:
+    env = ToolEnv("arpo/ToolWorld-v0", level="2", search_results=3, tool_results=3)
+    policy = FindingPolicy(tokenizer, solution(env, 0), [0.1, 2.0, 0.1, 0.1, 0.1])
+    settings = RolloutSettings(num_generations=3, initial_rollouts=1, branch_alpha=0.5, branch_width=3)
+    [tree] = asyncio.run(Engine(policy, tokenizer, env, settings).rollout([env.tasks.task(0)]))
+    assert sorted(one.origin for one in tree.trajectories) == ["branch", "branch", "root"]
+    assert [one.reward for one in tree.trajectories] == [1.0] * 3
+    assert [one.components["right_calls"] for one in tree.trajectories] == [2.0] * 3
+    first = next(span for span in tree.spans if span.decision and span.decision.branches)
+    assert first.tool is not None
+    assert first.tool["name"] == "tool_search"
+
+
+def test_an_episode_that_is_played_again_has_found_the_same() -> None:
+    env = ToolEnv("arpo/ToolWorld-v0", level="1", tool_results=2)
+    env.reset(options={"index": 3})
+    history = []
+    for text in solution(env, 3)[:-1]:
+        env.step(text)
+        history.append(PlayedTurn(text, 10_000, env.episode.turns[-1].result))
+    episode = LiveEpisode(env, retries=1, begun=True)
+    assert episode.may_replay(OSError("lost"))  # found tools of a world in memory may be called twice
+    fresh = env.spawn()
+    asyncio.run(replay(fresh, env.tasks.task(3), history))
+    assert set(fresh.tools["tool_search"].found) == set(env.tools["tool_search"].found)
+
+
+def test_another_picture_is_another_result(tmp_path: Path) -> None:
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "a.png")
+    task = Task("1", "Which colour?", ("red",), files=(str(tmp_path / "a.png"),))
+    env = ToolEnv("arpo/Arithmetic-v0", tools=["read_file"], show_images=True)
+    env.reset(options={"task": task})
+    env.step('<think>l</think><read_file>{"file": "a.png"}</read_file>')
+    env.episode.tokens_left = 4000
+    episode = LiveEpisode(env, begun=True)
+    episode.record(withheld=False)
+    asyncio.run(replay(env.spawn(), task, episode.history))
+    Image.new("RGB", (40, 40), "blue").save(tmp_path / "a.png")  # its text is the same
+    with pytest.raises(ReplayError, match="turn 0"):
+        asyncio.run(replay(env.spawn(), task, episode.history))
+
+
+def test_a_model_that_reads_token_ids_is_refused() -> None:
+    env = ToolEnv("arpo/Arithmetic-v0", tools=["read_file"], show_images=True)
+    blind: Any = SimpleNamespace(wants_messages=False)
+    with pytest.raises(ValueError, match="SimpleNamespace reads token ids of text alone"):
+        Engine(blind, None, env, RolloutSettings())
+
+
+BEGIN = "<think>I compute it. "
+REST = "Now.</think><python>1 + 1</python>"
+SOLVED = "<think>Done.</think><answer>\\boxed{2}</answer>"
+
+
+@dataclass
+class ChatPolicy(ScriptedPolicy):
+    wants_messages = True
+
+
+def grown(env: ToolEnv, policy: Any, tokenizer: Any, opening: tuple[int, ...], **settings: Any) -> RolloutTree:
+    values = {"algorithm": "grpo", "num_generations": 1, "initial_rollouts": 1, **settings}
+    engine = Engine(policy, tokenizer, env, RolloutSettings(**values))
+    group = Group(rollout_context(engine, ConcurrencyLimits({"trajectory": 8})), TASK, 0, 0, opening)
+
+    async def grow() -> None:
+        await policy.begin()
+        await group.grow()
+        await policy.end()
+
+    asyncio.run(grow())
+    return group.tree
+
+
+def ids_of(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def test_the_first_turn_is_the_opening_and_what_was_sampled(env: ToolEnv, tokenizer: Any) -> None:
+    opening = ids_of(tokenizer, BEGIN)
+    policy = ScriptedPolicy(tokenizer, [REST, SOLVED], [0.5, 0.5])
+    tree = grown(env, policy, tokenizer, opening, max_completion_length=200)
+    first, second = policy.seen
+    assert first.ids == (*tree.prompt_ids, *opening)
+    assert first.max_tokens == 200 - len(opening)
+    turn, result, answer = tree.spans
+    assert tuple(turn.ids) == (*opening, *ids_of(tokenizer, REST))
+    assert turn.logprobs == [0.0] * len(opening) + [-0.1] * (len(turn.ids) - len(opening))
+    assert turn.entropies[: len(opening)] == [0.0] * len(opening)
+    assert result.tool is not None
+    assert result.tool["status"] == "ok"
+    assert second.ids == (*tree.prompt_ids, *turn.ids, *result.ids)
+    assert answer.text == SOLVED
+    assert tree.meta["opening"] == len(opening)
+
+
+def test_an_endpoint_gets_the_opening_as_its_last_message(env: ToolEnv, tokenizer: Any) -> None:
+    policy = ChatPolicy(tokenizer, [REST, SOLVED], [0.5, 0.5])
+    grown(env, policy, tokenizer, ids_of(tokenizer, BEGIN))
+    first, second = policy.seen
+    assert first.messages[-1] == {"role": "assistant", "content": BEGIN}
+    assert [message["role"] for message in second.messages] == ["system", "user", "assistant", "user"]
+    assert second.messages[2]["content"] == BEGIN + REST
+
+
+def test_a_model_goes_on_from_its_own_tokens_as_it_did(env: ToolEnv, tokenizer: Any, tiny_model: Any) -> None:
+    from arpo_trainer.backends import transformers_backend
+
+    backend = transformers_backend(tiny_model, tokenizer)
+    settings = {"temperature": 0.0, "max_completion_length": 24}
+    whole = grown(env, backend, tokenizer, (), **settings).spans[0]
+    for length in (1, 7, 20):
+        again = grown(env, backend, tokenizer, tuple(whole.ids[:length]), **settings).spans[0]
+        assert again.ids == whole.ids
+        assert again.text == whole.text
+
+
+def test_an_algorithm_that_compares_first_tokens_takes_none(env: ToolEnv, tokenizer: Any) -> None:
+    policy = ScriptedPolicy(tokenizer, [REST], [0.5])
+    with pytest.raises(ValueError, match="only 'grpo' takes an opening"):
+        grown(env, policy, tokenizer, (5, 6), algorithm="arpo", num_generations=2)

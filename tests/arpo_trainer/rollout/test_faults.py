@@ -20,32 +20,22 @@ from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.tree import RolloutTree, Stopwatch
 from sandbox import Sandbox, SandboxUnavailable
+from tests.arpo_trainer.text_policy import TextPolicy
 
 CALL = "<think>c</think><python>import time; time.sleep(0.2); n = globals().get('n', 0) + 1; n</python>"
 DONE = "<think>d</think><answer>\\boxed{3}</answer>"
 
 
-class Policy:
+class Policy(TextPolicy):
     """Three calls and an answer; entropies rise, so that it branches."""
-
-    trains, wants_messages = True, False
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer, self.time = tokenizer, Stopwatch()
 
-    async def begin(self) -> None:
-        """It keeps nothing."""
-
-    async def end(self) -> None:
-        """It holds nothing."""
-
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         calls = self.tokenizer.decode(request.ids).count("<result>\n")
-        ids = self.tokenizer(CALL if calls < 3 else DONE, add_special_tokens=False)["input_ids"]
-        entropies = [0.5 + calls + random.Random(request.seed).random()] * len(ids)
-        if on_window:
-            on_window(entropies[: request.window])
-        return Generation(ids, [-0.1] * len(ids), entropies, "stop")
+        entropy = 0.5 + calls + random.Random(request.seed).random()
+        return self.said(request, CALL if calls < 3 else DONE, entropy, on_window)
 
 
 @dataclass

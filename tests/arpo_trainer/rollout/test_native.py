@@ -38,6 +38,7 @@ from arpo_trainer.sft.trace_data import tokenised
 from arpo_trainer.training.trainer import call_start
 from tests.arpo_env.protocols.schemas import ALL
 from tests.arpo_trainer.rollout.test_rendering import HOSTILE, small_tokenizer
+from tests.arpo_trainer.text_policy import TextPolicy
 
 TOKENS = re.compile(
     r"<\|[^|<>\s'\"{}]+\|>|<\|[a-z_]+>|<[a-z_]+\|>|<\|\"\|>|</?(?:tool_call|tool_response|think|arg_key|arg_value)>"
@@ -437,17 +438,11 @@ def test_a_tokenizer_without_an_end_token_is_refused() -> None:
         Renderer(tokenizer, make_protocol("native"))
 
 
-class _Model:
+class _Model(TextPolicy):
     """Calls tools in its first turn and answers in the second, in the tokens of its family."""
-
-    wants_messages = False
 
     def __init__(self, *turns: str) -> None:
         self.turns, self.renderer, self.prompts = turns, None, []
-
-    async def begin(self) -> None: ...
-
-    async def end(self) -> None: ...
 
     async def generate(self, request: Request, on_window: Any = None) -> Generation:
         number = len(self.prompts)

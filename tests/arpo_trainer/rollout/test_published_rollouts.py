@@ -17,19 +17,16 @@ from arpo_trainer.rollout.engine import Engine, Group, RolloutSettings
 from arpo_trainer.rollout.live_trajectory import LiveTrajectory
 from arpo_trainer.rollout.rendering import as_published
 from arpo_trainer.tree import Origin, RolloutTree, Span, Stopwatch
+from tests.arpo_trainer.text_policy import TextPolicy
 
 TOOL = "<think>c</think><search>who</search>"
 DONE = "<think>d</think><answer>\\boxed{3}</answer>"
 
 
-class Backend:
+class Backend(TextPolicy):
     """Never asked: the script writes the turns."""
 
-    time, trains, wants_messages = Stopwatch(), True, False
-
-    async def begin(self) -> None: ...
-
-    async def end(self) -> None: ...
+    time = Stopwatch()
 
 
 class Script:

@@ -22,6 +22,7 @@ from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits
 from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.tree import RolloutTree, Stopwatch
+from tests.arpo_trainer.text_policy import TextPolicy
 
 
 @pytest.fixture
@@ -67,21 +68,13 @@ class Look(Tool):
         """It holds nothing."""
 
 
-class Writer:
+class Writer(TextPolicy):
     """A policy whose turns and entropies are a function of the context and the seed; how long it takes is not."""
-
-    trains, wants_messages = True, False
 
     def __init__(self, tokenizer: Any, hurry: random.Random, calls: float = 0.7) -> None:
         self.tokenizer, self.hurry, self.calls = tokenizer, hurry, calls
         self.time = Stopwatch()
         self.most = self.now = 0
-
-    async def begin(self) -> None:
-        """It keeps nothing."""
-
-    async def end(self) -> None:
-        """It holds nothing."""
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         rng = random.Random(f"{request.ids[-40:]}/{len(request.ids)}/{request.seed}")

@@ -15,6 +15,7 @@ from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.tree import SPENT, RolloutTree, Stopwatch
 from benchmarks.laboratory.paper_rows import EVERY_POINT
 from tests.arpo_trainer.rollout.test_rollouts import make_env
+from tests.arpo_trainer.text_policy import TextPolicy
 
 Turn = tuple[str, float]  # its text, and H of each of its tokens
 
@@ -28,30 +29,16 @@ def answer(what: int, level: float = 1.0) -> Turn:
 
 
 @dataclass
-class PlacedTurns:
+class PlacedTurns(TextPolicy):
     """A policy that writes the turn that is given for a place, such as "1.2.0/3": turn 3 of the path 1.2.0."""
 
     tokenizer: Any
     turns: Mapping[str, Turn]
     time: Stopwatch = field(default_factory=Stopwatch)
-    trains, wants_messages = True, False
-
-    async def begin(self) -> None:
-        """It keeps nothing."""
-
-    async def end(self) -> None:
-        """It holds nothing."""
-
-    def ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
         [(text, level)] = [turn for place, turn in self.turns.items() if seed(request.group, place) == request.seed]
-        ids = self.ids(text)
-        entropies = [level * ENTROPY_UNIT] * len(ids)
-        if on_window:
-            on_window(entropies[: request.window])
-        return Generation(ids, [-0.1] * len(ids), entropies, "stop")
+        return self.said(request, text, level * ENTROPY_UNIT, on_window)
 
 
 def seed(group: str, place: str) -> int:

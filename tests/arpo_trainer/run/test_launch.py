@@ -1,11 +1,23 @@
-"""Starting several processes: the configurations and the command line. `test_sharded` starts two this way."""
+"""Starting several processes: the command line, which process is where, what is refused; and one writer a folder."""
 
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.folder_lock import LOCK, lock_folder
+from arpo_trainer.preference.dpo_run import dpo
+from arpo_trainer.run import pipeline
+from arpo_trainer.run.dry_run import Placement, plan_run
 from arpo_trainer.run.launch import CONFIGS, LaunchFlags, launch_command
+from arpo_trainer.run.sft_run import sft
+from arpo_trainer.run.train import train
 
 
 def test_the_command_is_this_one_without_the_launch_flags() -> None:
@@ -43,3 +55,134 @@ def test_a_launcher_in_a_launcher_is_refused(monkeypatch: pytest.MonkeyPatch, ca
     monkeypatch.setenv("LOCAL_RANK", "0")
     assert main(["train", "--recipe", "arithmetic-cpu", "--accelerate_config", "ddp"]) == 1
     assert "leave it out under a launcher" in capsys.readouterr().err
+
+
+SERVER: dict[str, Any] = {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://me:secret@n9:8000"}
+COLOCATE: dict[str, Any] = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
+
+
+def placed(
+    tiny_policy: Path,
+    processes: int = 1,
+    machines: int = 1,
+    config: str | None = None,
+    environ: dict[str, str] | None = None,
+    **settings: Any,
+) -> Placement:
+    given = {
+        "model": str(tiny_policy),
+        "env": "arpo/Arithmetic-v0",
+        "eval_tasks": 0,
+        "bf16": False,
+        "num_generations": 4,
+        "per_device_train_batch_size": 4,
+        "prompts_per_rollout": 32,
+        "max_steps": 2,
+        "max_completion_length": 120,
+    }
+    address = "n0" if machines > 1 else None
+    planned = plan_run({**given, **settings}, processes, config)
+    return Placement(planned, machines, address, environ or {})
+
+
+def text(placement: Placement) -> dict[str, str]:
+    return {name: f"{amount} | {remark}" for name, amount, remark in placement.rows()}
+
+
+def test_processes_are_on_their_machines(tiny_policy: Path) -> None:
+    shown = text(placed(tiny_policy, 32, 4, "fsdp2", **SERVER))
+    assert shown["machine 0 (n0)"].startswith("processes 0 .. 7 | training, a GPU each; fsdp: a share of")
+    assert shown["machines 1 .. 3"] == "processes 8 .. 31 | training, 8 on each"
+    assert shown["vLLM server"].startswith("http://n9:8000 | ")  # without the password
+    assert shown["rollouts"] == "in the training processes | at most 1 of 32 groups of 4 in each"
+    assert shown["environments at once, at most"] == "4 in each | 128 in all"
+    assert "GiB" in shown["memory of a process"] or "MiB" in shown["memory of a process"]
+
+
+def test_engines_and_sandboxes_are_named(tiny_policy: Path) -> None:
+    environ = {"DOCKER_HOST": "ssh://n5,ssh://me:secret@n6"}
+    shown = text(placed(tiny_policy, 8, environ=environ, vllm_tensor_parallel_size=2, **COLOCATE))
+    assert shown["generation"].startswith("4 vLLM engine(s) of 2 process(es) | 30% of each of their GPUs")
+    assert shown["sandboxes"].startswith("docker on ssh://n5, ssh://n6 |")
+    assert text(placed(tiny_policy, environ={**environ, "ARPO_SANDBOX": "bubblewrap"}))["sandboxes"].startswith(
+        "bubblewrap, on the machine"
+    )
+    copied: list[dict[str, Any]] = [{"processes": 2, "config": "zero3"}, {"max_staleness": 1}]
+    for asked in copied:
+        assert text(placed(tiny_policy, **asked))["generation"].endswith("a whole copy of the weights in rollouts")
+
+
+def test_servers_workers_and_sandbox_servers_are_named(tiny_policy: Path) -> None:
+    several: dict[str, Any] = {
+        **SERVER,
+        "vllm_server_base_url": None,
+        "vllm_server_urls": ["http://n8:8000", "http://n9:8000"],
+    }
+    ray: dict[str, Any] = {"rollout_workers": 16, "ray_address": "n0:6379"}
+    environ = {"ARPO_SANDBOX": "http://me:secret@n5:8080,http://n6:8080"}
+    placement = placed(tiny_policy, 8, 2, environ=environ, **several, **ray)
+    assert [amount for name, amount, _ in placement.rows() if name == "vLLM server"] == several["vllm_server_urls"]
+    shown = text(placement)
+    assert shown["  new weights"].endswith("over ports 51216 .. 51217")
+    assert shown["rollouts"] == "16 Ray actors, cluster n0:6379 | at most 2 of 32 groups of 4 in each"
+    assert shown["sandboxes"] == "servers http://n5:8080, http://n6:8080 | at most 8 sessions of each actor"
+    one_each = text(placed(tiny_policy, **SERVER, ray_address="auto"))
+    assert one_each["rollouts"].startswith("one for each node: Ray actors, cluster auto")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"processes": 32, "machines": 3}, "must be a multiple of --num-machines"),
+        (
+            {"processes": 2, "machines": 2, **SERVER, "vllm_server_base_url": "http://127.0.0.1:8000"},
+            "another one on each of 2",
+        ),
+        ({"processes": 2, "machines": 2, **SERVER, "vllm_server_base_url": None}, "another one on each of 2"),
+        ({"processes": 2, "config": "zero3", "cold_start_examples": 8}, "a cold start with zero3"),
+        ({"processes": 8, "machines": 4, **COLOCATE, "vllm_tensor_parallel_size": 4}, "would span two machines"),
+    ],
+)
+def test_what_cannot_work_is_refused(tiny_policy: Path, asked: dict[str, Any], words: str) -> None:
+    assert any(words in reason for reason in placed(tiny_policy, **asked).refused())
+
+
+def test_the_command_says_what_is_refused_and_what_is_missing(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    machines = ["--accelerate-config", "fsdp2", "--num-processes", "16", "--num-machines", "2"]
+    assert main(["train", "--recipe", "arpo-qwen3-14b-deepsearch", "--dry-run", *machines]) == 1
+    shown = capsys.readouterr()
+    assert "machine 1" in shown.out
+    assert "refused: --num-machines above 1 needs --main-process-ip" in shown.err
+    assert "missing here: no search is configured" in shown.err
+
+
+@pytest.mark.parametrize("command", [train, sft, dpo])
+def test_a_second_run_in_a_folder_is_refused(command: Callable[[dict[str, Any]], Path], tmp_path: Path) -> None:
+    common = {"model": "owner/no-such-model", "output_dir": str(tmp_path), "use_cpu": True, "threads": 1}
+    data = {"data": "traces.jsonl"} if command is sft else {"env": "arpo/Arithmetic-v0"}
+    with lock_folder(tmp_path), pytest.raises(BlockingIOError, match="another process is writing"):
+        command({**common, **data})
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
+def test_a_stage_ends_with_its_killed_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "stage"
+    program.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    parent = multiprocessing.get_context("fork").Process(target=pipeline.run_command, args=(["train"],))
+    parent.start()
+    wait_for(lambda: (tmp_path / "pid").is_file() and (tmp_path / "pid").read_text().endswith("\n"))
+    stage = psutil.Process(int((tmp_path / "pid").read_text()))
+    parent.kill()
+    parent.join()
+    wait_for(lambda: not stage.is_running() or stage.status() == psutil.STATUS_ZOMBIE)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)

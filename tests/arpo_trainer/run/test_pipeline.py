@@ -16,6 +16,7 @@ from arpo_trainer.preference.dpo_run import dpo_dry_run
 from arpo_trainer.run import pipeline as pipeline_module
 from arpo_trainer.run.pipeline import Pipeline, StageError, pipeline_dry_run
 from arpo_trainer.run.recipes import recipe_names
+from scripts.whole_path_tables import PAGE, RESULTS, STAGES, page_with_tables
 from tests.arpo_trainer.byte_policy import write_byte_policy
 
 
@@ -267,3 +268,13 @@ def test_the_stages_run_in_fact(isolation: str, tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "out" / "train" / "model" / "config.json").is_file()
     assert main(command) == 0
     assert len(commands.lines) == 3
+
+
+def test_the_page_has_the_tables_of_the_stored_runs() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page_with_tables(page) == page
+
+
+def test_each_stage_was_evaluated_on_enough_held_out_tasks() -> None:
+    for runs in json.loads(RESULTS.read_text(encoding="utf-8")).values():
+        assert all(run["stages"][stage]["tasks"] >= 60 for run in runs for stage in STAGES)

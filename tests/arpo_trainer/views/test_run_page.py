@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.evaluation.episode_store import load_eval_run
+from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
 from arpo_trainer.evaluation.eval_metrics import results
-from arpo_trainer.views.run_page import comparisons, view_tree, write_view
+from arpo_trainer.report.html_report import tree_svg
+from arpo_trainer.tree import ABANDONED, WORKED, RolloutTree, Trajectory
+from arpo_trainer.views.run_page import comparisons, score_lines, view_tree, write_view
+from arpo_trainer.views.terminal_view import conversation_lines, visible
+from tests.arpo_trainer.evaluation import made_rows
 from tests.arpo_trainer.views.browser import Browser
 from tests.arpo_trainer.views.sample_runs import HOSTILE, hostile_run, make_run
 
@@ -277,3 +281,117 @@ def test_hostile_text_stays_text(tmp_path: Path, browser: Browser) -> None:
     assert browser.value('document.querySelectorAll("img, #detail script, #list script").length') == 0
     assert browser.value('document.querySelector("#detail .question").textContent') == HOSTILE.replace("\ud800", "?")
     assert (browser.logs, browser.requests) == ([], [page.as_uri()])
+
+
+def taken_back() -> RolloutTree:
+    """A call that failed and was taken back, then one that worked, and the answer."""
+    tree = RolloutTree([1, 2], task={"id": "t0", "question": "What?", "answers": ["12"], "kind": "qa"}, prompt="What?")
+    numbers = {"logprobs": [0.0, 0.0], "entropies": [0.1, 0.1]}
+    python = {"name": "python", "status": "error", "seconds": 0.1}
+    bad = tree.add_span(None, "model", [3, 4], text="<think>a</think><python>1 / 0</python>", **numbers)
+    error = tree.add_span(bad.index, "environment", [5], text="\n<result>\nZeroDivisionError\n</result>\n", tool=python)
+    for span in (bad, error):
+        span.mark("backtracer", ABANDONED)
+    again = tree.add_span(None, "model", [6, 7], text="<think>b</think><python>12</python>", **numbers)
+    again.mark("backtracer", WORKED, "ZeroDivisionError")
+    result = {**python, "status": "ok"}
+    shown = tree.add_span(again.index, "environment", [8], text="\n<result>\n12\n</result>\n", tool=result)
+    last = tree.add_span(shown.index, "model", [9, 9], text="<answer>\\boxed{12}</answer>", **numbers)
+    tree.trajectories = [Trajectory(last.index, reward=1.0, components={"accuracy": 1.0}, answer="12", tool_calls=1)]
+    tree.reorder([0])
+    return tree
+
+
+def test_the_picture_and_the_text_show_it_too(tmp_path: Path) -> None:
+    folder = made_rows.play(tmp_path / "run", {})
+    with EpisodeStore(folder) as store:
+        store.add(UnitKey("a", "GSM8K", "t0"), 0, taken_back())
+    run = load_eval_run(folder)
+    assert tree_svg(run.tree(run.rows[0])).count("stroke-dasharray") == 2
+    lines = list(conversation_lines(run, run.rows[0], 0))
+    end = lines.index("2 spans were abandoned by tools at inference time:")
+    assert [at for at, line in enumerate(lines) if "ZeroDivisionError" in line][-1] > end > lines.index("12")
+
+
+def test_a_browser_draws_what_was_abandoned_apart(tmp_path: Path, browser: Browser) -> None:
+    folder = made_rows.play(tmp_path / "run", {})
+    with EpisodeStore(folder) as store:
+        row = store.add(UnitKey("a", "GSM8K", "t0"), 0, taken_back())
+    assert row.episodes[0].inference == {"backtracer": 1}
+    assert (row.episodes[0].calls, row.generated) == ({"python": 1}, 6)
+    browser.open(write_view([folder]).as_uri())
+    browser.value('document.querySelector(".grid-box").focus()')
+    open_task(browser)
+    assert "ZeroDivisionError" in browser.value('document.querySelector("#detail .abandoned-part").textContent')
+    assert browser.value('document.querySelectorAll("#detail .said > .part.call").length') == 1
+    open_task(browser, "t")
+    assert browser.value('document.querySelectorAll("#detail [data-node].abandoned").length') == 2
+    assert browser.value('document.querySelector("#detail .node .helped").textContent') == "B"
+    assert browser.value('document.querySelectorAll("#detail button.leaf").length') == 1
+    assert browser.logs == []
+
+
+DOT = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # 1 x 1 pixel
+
+
+def test_a_browser_shows_the_pictures_of_a_result(tmp_path: Path, browser: Browser) -> None:
+    folder = made_rows.play(tmp_path / "run", {})
+    tree = made_rows.tree("t0", "12", 1.0)
+    tree.spans[1].tool = {"name": "read_file", "status": "ok", "images": [DOT, "http://192.0.2.1/x.png", 7]}
+    with EpisodeStore(folder) as store:
+        store.add(UnitKey("a", "GSM8K", "t0"), 0, tree)
+    browser.open(write_view([folder]).as_uri())
+    browser.value('document.querySelector(".grid-box").focus()')
+    open_task(browser)
+    browser.wait('document.querySelector("#detail .part.result img.seen").naturalWidth === 1', seconds=10)
+    assert browser.value('document.querySelectorAll("#detail img").length') == 1
+    assert not browser.logs
+
+
+def test_the_summary_has_every_model_and_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = make_run(tmp_path / "one", tasks=20, samples=2, models=("a", "b"), envs=("X", "Y"))
+    about = {
+        name: {"id": f"arpo/{of}-v0", "tasks": 20, "metric": "accuracy"} for name, of in (("X", "GAIA"), ("Y", "Y"))
+    }
+    two = make_run(tmp_path / "two", tasks=20, models=("a",), envs=("X", "Y"), skill=0.9, seed=3, environments=about)
+    assert main(["view", str(one), str(two), "--text"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("one: finished, 160 units in ")
+    table = [line.split() for line in lines if line.startswith(("one ", "two "))]
+    assert [cells[:3] for cells in table] == [
+        ["one", "a", "X"], ["one", "a", "Y"], ["one", "b", "X"], ["one", "b", "Y"], ["two", "a", "X"], ["two", "a", "Y"]
+    ]  # fmt: skip
+    scores = [line["score"] for run in (one, two) for line in score_lines(load_eval_run(run))]
+    assert [cells[3] for cells in table] == [f"{score['mean']:.3f}" for score in scores if score]
+    assert "0.155-0.534" in table[4]  # of GAIA, over all models
+    assert [line.split()[4] for line in lines if line.startswith("one: a")] == ["X", "Y"]
+
+
+def test_tasks_and_conversations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run", tasks=20, samples=2)
+    stored = load_eval_run(run)
+    assert main(["view", str(run), "--text", "--tasks", "broken"]) == 0
+    listed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("GSM8K/")]
+    assert len(listed) == sum(row.broken for row in stored.rows)
+    assert main(["view", str(run), "--text", "--task", "GSM8K-3", "--prompt"]) == 0
+    shown = capsys.readouterr().out
+    rows = [row for row in stored.rows if row.task == "GSM8K-3"]
+    assert shown.count("-- call python") == shown.count("-- result") == len(rows) == 2
+    for row in rows:
+        said = " ".join(span.text for span in stored.tree(row).spans)
+        assert all(word in shown for word in re.sub(r"</?\w+>", " ", said).split())
+
+
+@pytest.mark.parametrize("more", [["--tasks", "all"], ["--task", "hostile", "--prompt"]])
+def test_hostile_text_does_not_reach_the_terminal(more: list[str], tmp_path: Path, capsys: Any) -> None:
+    run = hostile_run(tmp_path / "run")
+    assert main(["view", str(run), "--text", *more]) == 0
+    shown = capsys.readouterr().out
+    assert "\\x1b[31mred" in shown
+    assert all(sign.isprintable() or sign == "\n" for sign in shown)
+
+
+def test_visible_text_is_the_text_where_nothing_is_hidden() -> None:
+    text = "plain\ttext\n中文 עברית 👩‍👩‍👧"
+    assert visible(text) == text
+    assert visible("\x1b[2J\r\u202e\ud800\x9b") == "\\x1b[2J\\x0d\\u202e\\ud800\\x9b"
