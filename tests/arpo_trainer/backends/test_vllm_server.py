@@ -172,10 +172,24 @@ def test_what_a_server_asks_to_wait_is_waited(one: VLLMServerBackend, server: Fa
 
 
 STREAM = "text/event-stream"
+
+
+def unlikely(value: str) -> Response:
+    """Answer with this as the log-probability of a token."""
+    choice = f'{{"logprobs": {{"tokens": ["token_id:7"], "top_logprobs": [{{"token_id:7": {value}}}]}}}}'
+    return PlainTextResponse(f'data: {{"choices": [{choice}]}}\n\n', media_type=STREAM)
+
+
 USELESS = [
     (PlainTextResponse("<html>welcome</html>"), "answered with no stream of events"),
     (PlainTextResponse('data: {"hello": 1}\n\n', media_type=STREAM), "an event that cannot be read"),
     (PlainTextResponse('data: {"error": {"message": "bad seed", "code": 400}}\n\n', media_type=STREAM), "bad seed"),
+    (unlikely("null"), "token 7 is NaN"),
+    (unlikely("NaN"), "token 7 is NaN"),
+    (
+        Response(status_code=307, headers={"Location": "https://user:hunter2@elsewhere/v1?key=1"}),
+        "redirects to https://elsewhere/v1; give that address",
+    ),
 ]
 
 
@@ -200,22 +214,6 @@ def test_an_answer_that_breaks_off_is_asked_for_again(one: VLLMServerBackend, se
     assert ask(one, in_group("g"))[0].ids == want
 
 
-@pytest.mark.parametrize("value", ["null", "NaN"])
-def test_log_probabilities_that_are_none_are_named(one: VLLMServerBackend, server: FakeVLLM, value: str) -> None:
-    ask(one, in_group("g"))
-    choice = f'{{"logprobs": {{"tokens": ["token_id:7"], "top_logprobs": [{{"token_id:7": {value}}}]}}}}'
-    server.wrong = [PlainTextResponse(f'data: {{"choices": [{choice}]}}\n\n', media_type=STREAM)]
-    with pytest.raises(GenerationError, match="token 7 is NaN"):
-        ask(one, in_group("g"))
-
-
-def test_a_redirection_is_named(one: VLLMServerBackend, server: FakeVLLM) -> None:
-    ask(one, in_group("g"))
-    server.wrong = [Response(status_code=307, headers={"Location": "https://user:hunter2@elsewhere/v1?key=1"})]
-    with pytest.raises(GenerationError, match=r"redirects to https://elsewhere/v1; give that address"):
-        ask(one, in_group("g"))
-
-
 # Errors of setting up, which name the cure.
 
 
@@ -223,10 +221,7 @@ def test_a_context_that_is_too_long(one: VLLMServerBackend) -> None:
     for length in (1024, 1100):
         with pytest.raises(GenerationError, match="larger --max-model-len"):
             ask(one, Request((7,) * length, 5))
-
-
-def test_a_turn_ends_where_the_context_does(one: VLLMServerBackend) -> None:
-    got = ask(one, Request((7,) * 1020, 50, seed=1))[0]
+    got = ask(one, Request((7,) * 1020, 50, seed=1))[0]  # a turn ends where the context does
     assert (len(got.ids), got.finish) == (4, "length")
 
 

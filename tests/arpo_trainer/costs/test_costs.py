@@ -27,6 +27,7 @@ from arpo_trainer.run.launch import config_file
 from arpo_trainer.run.train import train
 from arpo_trainer.training.devices import planning
 from benchmarks.memory import CASES, measure
+from tests.arpo_trainer.quick_settings import ON_CPU, QUICK
 from tests.conftest import tiny_llama
 
 SMALL = ModelShape(
@@ -35,22 +36,9 @@ SMALL = ModelShape(
 
 
 def config(folder: Path | str = "out", **settings: Any) -> ARPOConfig:
-    values: dict[str, Any] = {
-        "output_dir": str(folder),
-        "use_cpu": True,
-        "bf16": False,
-        "report_to": [],
-        "num_generations": 4,
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 2,
-        "max_steps": 3,
-        "max_completion_length": 100,
-        "gradient_checkpointing": False,
-        "save_strategy": "no",
-        "disable_tqdm": True,
-        **settings,
-    }
-    return ARPOConfig(**values)
+    values = {"output_dir": str(folder), "num_generations": 4, "per_device_train_batch_size": 4}
+    values |= {"gradient_accumulation_steps": 2, "max_steps": 3, "max_completion_length": 100}
+    return ARPOConfig(**ON_CPU | values | settings)
 
 
 # schedule
@@ -333,28 +321,15 @@ def test_adapters_are_counted_as_peft_makes_them(tiny_policy: Path, tiny_model: 
 
 
 def small_run(tiny_policy: Path, folder: Path, **settings: Any) -> dict[str, Any]:
-    return {
+    run = {
         "model": str(tiny_policy),
         "output_dir": str(folder),
         "env": "arpo/Arithmetic-v0",
         "env_kwargs": {"level": 3},
-        "eval_tasks": 2,
-        "threads": 1,
-        "bf16": False,
-        "num_generations": 4,
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 2,
-        "max_steps": 2,
-        "max_completion_length": 120,
-        "max_turn_length": 40,
-        "branch_alpha": 0.6,
-        "gradient_checkpointing": False,
-        "save_strategy": "no",
-        "save_final_model": False,
-        "disable_tqdm": True,
-        "logging_steps": 1,
-        **settings,
     }
+    run |= {"env_kwargs": {"level": 3}, "eval_tasks": 2, "save_final_model": False, "max_steps": 2, "branch_alpha": 0.6}
+    run |= {"num_generations": 4, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    return QUICK | run | {"max_completion_length": 120, "max_turn_length": 40} | settings
 
 
 def test_a_real_run_keeps_within_its_estimate(tiny_policy: Path, tmp_path: Path, isolation: str) -> None:
@@ -437,19 +412,6 @@ def test_a_dry_run_refuses_what_a_run_would(setting: str, named: str, capsys: py
 
 
 # the command line
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ([], "--config"),
-        (["--recipe", "arithmetic-cpu", "--config", "my.yaml"], "--config"),
-        (["--recipe", "arithmetic-gpu"], "did you mean: arithmetic-cpu"),
-    ],
-)
-def test_one_recipe_or_config_is_given_and_exists(given: list[str], said: str, capsys: Any) -> None:
-    assert main(["train", *given]) == 1
-    assert said in capsys.readouterr().err
 
 
 def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,16 +109,7 @@ def told(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def command(
     name: str, protocol: str, server: ChatServer, model: Path, output: Path, served_models: Sequence[str] = ("m",)
 ) -> list[str]:
-    options = [
-        "--env-set",
-        "level=2",
-        "split=test",
-        f"protocol={protocol}",
-        "--tasks",
-        str(TASKS),
-        "--output",
-        str(output),
-    ]
+    options = f"--env-set level=2 split=test protocol={protocol} --tasks {TASKS} --output {output}".split()
     endpoint = ["--model", str(model), "--endpoint", server.address, "--endpoint-model", *served_models]
     single = [] if name == "eval" else ["--num-generations", "1"]
     return [name, "arpo/Arithmetic-v0", *options, *endpoint, *single]

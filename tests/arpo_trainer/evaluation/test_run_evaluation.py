@@ -15,6 +15,7 @@ from arpo_trainer.tree import RolloutTree
 from tests import ready_processes
 from tests.arpo_env.chat_server import chat_server, reply
 
+pytestmark = pytest.mark.usefixtures("isolation")
 TASKS, SAMPLES = 12, 2
 BRIEF = ["eval", "arpo/Arithmetic-v0", "--tasks", "1", "--model", "M", "--output", "X"]
 
@@ -58,7 +59,6 @@ def kill_after(command: list[str], rows: int, episodes: Path) -> None:
     process.join()
 
 
-@pytest.mark.usefixtures("isolation")
 def test_killed_twice_and_resumed_it_is_the_unbroken_run(served_model: Path, tmp_path: Path, capsys: Any) -> None:
     with chat_server(guesses, seconds=0.02) as server:
         asked = ["-n", str(SAMPLES), "--concurrency", "4", *at(server.address, served_model)]
@@ -67,23 +67,7 @@ def test_killed_twice_and_resumed_it_is_the_unbroken_run(served_model: Path, tmp
         for rows in (3, 16):
             kill_after(play(broken, *asked, "--resume"), rows, episodes)
         assert load_eval_run(broken).facts["status"] == "stopped"
-        assert (
-            main(
-                [
-                    "eval",
-                    "--resume",
-                    "--output",
-                    str(broken),
-                    "--endpoint",
-                    server.address,
-                    "--endpoint-model",
-                    "stub",
-                    "--model",
-                    str(served_model),
-                ]
-            )
-            == 0
-        )
+        assert main(["eval", "--resume", "--output", str(broken), *at(server.address, served_model)]) == 0
     keys = Counter(row.key for row in rows_of(episodes))
     assert len(keys) == TASKS * SAMPLES
     assert set(keys.values()) == {1}
@@ -117,7 +101,6 @@ def test_a_replay_needs_no_weights_and_writes_the_same_bytes(tiny_policy: Path, 
     assert main(play(tmp_path / "three", *replay, "--seed", "1")) == 1  # all broke: they were not recorded
 
 
-@pytest.mark.usefixtures("isolation")
 def test_what_broke_is_counted_apart_and_retried(served_model: Path, tmp_path: Path, capsys: Any) -> None:
     down = [True]
 
@@ -146,7 +129,6 @@ def test_what_broke_is_counted_apart_and_retried(served_model: Path, tmp_path: P
     capsys.readouterr()
 
 
-@pytest.mark.usefixtures("isolation")
 def test_a_model_that_is_down_stops_the_run_and_loses_nothing(served_model: Path, tmp_path: Path, capsys: Any) -> None:
     left = [10]
 
@@ -166,7 +148,6 @@ def test_a_model_that_is_down_stops_the_run_and_loses_nothing(served_model: Path
     assert len(load_eval_run(tmp_path).rows) == 36
 
 
-@pytest.mark.usefixtures("isolation")
 def test_a_model_that_is_not_there_is_named_before_another_is_played(
     tiny_policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,7 +159,6 @@ def test_a_model_that_is_not_there_is_named_before_another_is_played(
     assert load_eval_run(tmp_path / "run").rows == []
 
 
-@pytest.mark.usefixtures("isolation")
 def test_trees_are_units_too(tiny_policy: Path, tmp_path: Path) -> None:
     short = ["--set", "max_turn_length=48", "max_completion_length=160", "--tasks", "2"]
     grown = ["--algorithm", "random", "--num-generations", "4", "--model", str(tiny_policy)]
@@ -189,30 +169,23 @@ def test_trees_are_units_too(tiny_policy: Path, tmp_path: Path) -> None:
     assert (score["tasks"], score["samples"]) == (2, 4)  # of two roots each: the branches are no samples
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["--seed", "3"], "the run has other settings: seed was 0 and is 3"),
-        (["--temperature", "0"], "rollout was"),
-        (["--env-set", "level=2"], "env_options was"),
-    ],
-)
-@pytest.mark.usefixtures("isolation")
-def test_other_settings_are_refused(
-    more: list[str], words: str, served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_settings_are_refused(served_model: Path, tmp_path: Path, capsys: Any) -> None:
     with chat_server(guesses) as server:
         asked = ["--tasks", "2", *at(server.address, served_model)]
         assert main(play(tmp_path, *asked)) == 0
         before = (tmp_path / "episodes.jsonl").read_bytes()
         assert main(play(tmp_path, *asked)) == 1
         assert "add --resume to go on with it" in capsys.readouterr().err
-        assert main(play(tmp_path, *asked, *more, "--resume")) == 1
-        assert words in capsys.readouterr().err
+        for more, words in (
+            (["--seed", "3"], "the run has other settings: seed was 0 and is 3"),
+            (["--temperature", "0"], "rollout was"),
+            (["--env-set", "level=2"], "env_options was"),
+        ):
+            assert main(play(tmp_path, *asked, *more, "--resume")) == 1
+            assert words in capsys.readouterr().err
         assert (tmp_path / "episodes.jsonl").read_bytes() == before
 
 
-@pytest.mark.usefixtures("isolation")
 def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
     served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,13 +214,10 @@ def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
         (["eval", "arpo/Arithmetic-v0", "--model", "smollm2-135m", "--output", "X"], "--tasks 100"),
         (["eval", "arpo/Arithmetic-v0", "--output", "X"], "--model"),
         (["eval", "arpo/Arithmetic-v0", "--model", "M"], "--output"),
-        (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--endpoint", "u"], "--endpoint-model"),
-        (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--price", "1"], "two or three"),
-        (["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--set", "topp=1"], "top_p"),
-        (
-            ["eval", "arpo/Arithmetic-v0", "--model", "M", "--output", "X", "--tasks", "1", "--limit", "pyton=1"],
-            "python",
-        ),
+        ([*BRIEF, "--endpoint", "u"], "--endpoint-model"),
+        ([*BRIEF, "--price", "1"], "two or three"),
+        ([*BRIEF, "--set", "topp=1"], "top_p"),
+        ([*BRIEF, "--limit", "pyton=1"], "python"),
         ([*BRIEF, "--cache-mode", "replay"], "--cache FILE"),
         ([*BRIEF, "--cache-mode", "replay", "--cache", "nowhere.sqlite"], "no recording 'nowhere.sqlite'"),
         (["eval", "--resume", "--output", "X"], "no evaluation in"),

@@ -66,6 +66,13 @@ def pad(rows: Sequence[tuple[list[int], list[int]]]) -> tuple[torch.Tensor, torc
     return ids, mask, right
 
 
+def columns(ids: torch.Tensor, mask: torch.Tensor, keep: int) -> dict[str, torch.Tensor]:
+    """Such rows as the columns that TRL has of them."""
+    left = ids.shape[1] - keep
+    parts = {"prompt_ids": ids[:, :left], "prompt_mask": mask[:, :left]}
+    return parts | {"completion_ids": ids[:, left:], "completion_mask": mask[:, left:]}
+
+
 def random_batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Rows of one to three prompts in random order: trees, plain copies of a prompt, a row twice, a short one."""
     rng = np.random.default_rng(seed)

@@ -19,7 +19,7 @@ from arpo_trainer.packing import (
     regroup,
     split_leaves,
 )
-from tests.arpo_trainer.packing.batches import pad, random_batch, random_tree
+from tests.arpo_trainer.packing.batches import columns, pad, random_batch, random_tree
 
 
 def dense_mask(ends: torch.Tensor) -> torch.Tensor:
@@ -146,13 +146,8 @@ def batch(groups: int, size: int, seed: int = 0) -> dict[str, object]:
         while len(tree) < size:
             tree += random_tree(rng, leaves=size - len(tree))
         rows += [([1, group + 3, 4], tree[i]) for i in rng.permutation(size)]
-    ids, mask, keep = pad(rows)
-    left = ids.shape[1] - keep
     return {
-        "prompt_ids": ids[:, :left],
-        "prompt_mask": mask[:, :left],
-        "completion_ids": ids[:, left:],
-        "completion_mask": mask[:, left:],
+        **columns(*pad(rows)),
         "number": torch.arange(len(rows)),
         "text": [str(i) for i in range(len(rows))],
         "num_items_in_batch": torch.tensor(7),
@@ -192,15 +187,5 @@ def test_families_are_not_cut_where_they_fit() -> None:
     """2 + 4 + 2 leaves, cut in two: the four stay together."""
     families = [(3, 2), (4, 4), (5, 2)]
     rows = [([1], [first, 9, 9, 9, 10 + i]) for first, count in families for i in range(count)]
-    ids, mask, keep = pad(rows)
-    left = ids.shape[1] - keep
-    order = deal_rows(
-        {
-            "prompt_ids": ids[:, :left],
-            "prompt_mask": mask[:, :left],
-            "completion_ids": ids[:, left:],
-            "completion_mask": mask[:, left:],
-        },
-        torch.Generator(),
-    )
+    order = deal_rows(columns(*pad(rows)), torch.Generator())
     assert sorted(order[:4].tolist()) == [2, 3, 4, 5]

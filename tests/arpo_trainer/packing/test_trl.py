@@ -12,6 +12,7 @@ from arpo_trainer.packing import packed_logps
 from tests.arpo_trainer.packing.batches import (
     SIZES,
     assert_equal_gradients,
+    columns,
     gradients,
     random_batch,
     tiny_model,
@@ -71,18 +72,14 @@ def trainer(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Packed:
 def inputs(seed: int) -> dict[str, Any]:
     """A micro-batch with advantages by token, masked tokens, and old and reference log-probabilities."""
     ids, mask, keep = random_batch(seed)
-    left = ids.shape[1] - keep
     shape = torch.Size((len(ids), keep))
     return {
-        "prompt_ids": ids[:, :left],
-        "prompt_mask": mask[:, :left],
-        "completion_ids": ids[:, left:],
-        "completion_mask": mask[:, left:],
+        **columns(ids, mask, keep),
         "tool_mask": (weights(shape, 1) < 1).long(),
         "advantages": weights(shape, 2),
         "old_per_token_logps": weights(shape, 3) * 0.3 - 4,
         "ref_per_token_logps": weights(shape, 4) * 0.3 - 4,
-        "num_items_in_batch": mask[:, left:].sum(),
+        "num_items_in_batch": mask[:, -keep:].sum(),
     }
 
 

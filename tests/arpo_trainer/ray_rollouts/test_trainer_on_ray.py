@@ -16,6 +16,7 @@ from arpo_trainer.training.policy_backend import SyncedBackend
 from benchmarks.ray_world import SleepingPolicy, counting_env, without_times
 from benchmarks.rollout_world import small_tokenizer
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
+from tests.arpo_trainer.quick_settings import ON_CPU
 
 pytest.importorskip("ray", reason="without the extra `ray`")
 import asyncio
@@ -51,18 +52,9 @@ def test_a_step_on_workers_is_a_step_of_one_process(nodes: Any, tmp_path: Path) 
     folder = write_byte_policy(tmp_path / "model")
 
     def trainer(wanted: RolloutWorkerSettings) -> ARPOTrainer:
-        args = ARPOConfig(
-            output_dir=str(tmp_path / f"run-{wanted.rollout_workers}"),
-            num_generations=4,
-            per_device_train_batch_size=4,
-            gradient_accumulation_steps=2,
-            max_completion_length=400,
-            max_steps=1,
-            use_cpu=True,
-            bf16=False,
-            save_strategy="no",
-            report_to=[],
-        )
+        size = {"num_generations": 4, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+        size |= {"max_completion_length": 400, "max_steps": 1}
+        args = ARPOConfig(str(tmp_path / f"run-{wanted.rollout_workers}"), **ON_CPU | size)
         made = ARPOTrainer(folder, counting_env(), letter_reward, args)
         made.backend = SleepingPolicy(made.engine.tokenizer, 0.01)  # it is not the model that is trained
         made.engine.backend = made.backend

@@ -68,15 +68,6 @@ def test_entropy_that_falls_does_not_and_the_budget_goes_to_fresh_roots(env: Too
     assert {span.decision.branches for span in tree.spans if span.decision} == {0}
 
 
-def test_branching_stops_when_the_budget_is_spent(env: ToolEnv, tokenizer: Any) -> None:
-    policy = ScriptedPolicy(tokenizer, [CALL, CALL, CALL, DONE], [0.1, 1.0, 2.0, 3.0])
-    tree = play(env, policy, tokenizer, num_generations=5, initial_rollouts=1, branch_width=3)[0]
-    assert origins(tree) == ["branch"] * 4 + ["root"]
-    spent = [span.decision for span in tree.spans if span.decision and span.decision.reason == "budget spent"]
-    assert spent
-    assert all(decision.branches == 0 for decision in spent)
-
-
 def test_a_branch_shares_the_tokens_before_it_and_lives_in_its_own_world(env: ToolEnv, tokenizer: Any) -> None:
     policy = ScriptedPolicy(tokenizer, [CALL, CALL, DONE], [0.1, 2.0, 0.1])
     tree = play(env, policy, tokenizer, num_generations=2, initial_rollouts=1)[0]
@@ -108,24 +99,10 @@ def test_no_two_requests_for_the_same_context_share_a_seed(env: ToolEnv, tokeniz
     assert len({request.seed for request in policy.seen}) == len(policy.seen)
 
 
-def test_a_result_cannot_smuggle_in_a_control_token(env: ToolEnv, tokenizer: Any) -> None:
-    engine = Engine(ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, env, RolloutSettings())
-    ids = engine.renderer.encode("a<|im_end|>b")
-    assert not set(ids) & set(tokenizer.all_special_ids)
-    assert tokenizer.decode(ids) == "a<|im_end|>b"
-
-
 def test_a_turn_that_is_cut_short_is_truncated(env: ToolEnv, tokenizer: Any) -> None:
     tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, max_turn_length=5)[0]
     assert {trajectory.outcome for trajectory in tree.trajectories} == {"truncated"}
     assert {trajectory.reward for trajectory in tree.trajectories} == {-1.0}
-
-
-def test_a_result_that_does_not_fit_ends_the_trajectory_within_the_limit(env: ToolEnv, tokenizer: Any) -> None:
-    long = "<think>c</think><python>print('word ' * 300)</python>"
-    tree = play(env, ScriptedPolicy(tokenizer, [long, DONE], [1.0, 1.0]), tokenizer, max_completion_length=60)[0]
-    assert {trajectory.outcome for trajectory in tree.trajectories} == {"truncated"}
-    assert max(len(tree.row(number).ids) for number in range(4)) <= 60
 
 
 def test_a_failure_before_the_first_token_still_makes_a_row(env: ToolEnv, tokenizer: Any, monkeypatch: Any) -> None:

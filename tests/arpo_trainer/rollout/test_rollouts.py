@@ -586,6 +586,7 @@ def test_what_the_tree_says_was_shown_was_shown(tokenizer: Any, room: int) -> No
     spans = [span for tree in trees for span in tree.spans if span.kind == "environment"]
     assert spans
     assert [tokenizer.decode(span.ids) for span in spans] == [span.text for span in spans]
+    assert max(len(tree.row(number).ids) for tree in trees for number in range(8)) <= room
 
 
 def test_grading_for_want_of_room_keeps_its_limit_and_is_noted(tokenizer: Any) -> None:

@@ -18,17 +18,8 @@ from benchmarks.laboratory.tiny_model import tiny_model, tiny_tokenizer
 from envs_registry import UnknownEnvError
 
 ID = "arpo/Arithmetic-v0"
-SMALL: dict[str, Any] = {
-    "num_generations": 2,
-    "per_device_train_batch_size": 2,
-    "max_completion_length": 12,
-    "max_steps": 1,
-    "learning_rate": 1e-2,
-    "gradient_checkpointing": False,
-    "save_strategy": "no",
-    "report_to": [],
-    "disable_tqdm": True,
-}
+SMALL = {"num_generations": 2, "per_device_train_batch_size": 2, "max_completion_length": 12, "max_steps": 1}
+SMALL |= {"learning_rate": 1e-2, "save_strategy": "no", "report_to": [], "gradient_checkpointing": False}
 ASKED, ANSWER = "What is 2 + 3?", "5"
 
 

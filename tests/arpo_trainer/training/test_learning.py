@@ -122,11 +122,6 @@ def test_equal_rewards_teach_nothing_also_where_the_batch_scales_them() -> None:
     assert silent_groups(trainer.rollout_batch.group_rewards()) == 1
 
 
-def test_a_deviation_that_is_to_be_left_out_is_not_divided_by(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="take advantage='grpo-no-std'"):
-        config(tmp_path, advantage="tree-grpo", scale_rewards="none")
-
-
 MASK = torch.tensor([[1, 1, 0, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 1, 1]])
 
 

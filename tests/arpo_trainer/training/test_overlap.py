@@ -20,6 +20,7 @@ from arpo_trainer.training.task_data import task_rows
 from arpo_trainer.tree import Trajectory
 from benchmarks.laboratory.lab_policy import world_env
 from benchmarks.laboratory.tiny_model import tiny_model, tiny_tokenizer
+from tests.arpo_trainer.quick_settings import ON_CPU
 from tests.arpo_trainer.training.test_trainer import listener
 
 GROUP = 4
@@ -30,32 +31,15 @@ def make(folder: Path, kind: type[ARPOTrainer] = ARPOTrainer, tasks: int = 3, **
     env = world_env("short", {"decisions": 1, "routine": 1})
     torch.manual_seed(0)
     rows = task_rows(env, [env.tasks.task(number) for number in range(tasks)])
-    values: dict[str, Any] = {
-        "output_dir": str(folder),
-        "use_cpu": True,
-        "bf16": False,
-        "algorithm": "aepo",
-        "num_generations": GROUP,
-        "per_device_train_batch_size": GROUP,
-        "gradient_accumulation_steps": 1,
-        "gradient_checkpointing": False,
-        "max_steps": 4,
-        "learning_rate": 1e-2,
-        "max_completion_length": 24,
-        "max_turn_length": 6,
-        "entropy_window": 2,
-        "max_rows": 1,  # a turn's numbers do not depend on what is computed with it
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": [],
-        "disable_tqdm": True,
-        **settings,
-    }
+    values = {"output_dir": str(folder), "algorithm": "aepo", "max_steps": 4, "learning_rate": 1e-2}
+    values |= {"num_generations": GROUP, "per_device_train_batch_size": GROUP, "gradient_accumulation_steps": 1}
+    values |= {"max_completion_length": 24, "max_turn_length": 6, "entropy_window": 2}
+    values |= {"max_rows": 1}  # a turn's numbers do not depend on what is computed with it
 
     def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
         return [float(sum(ids) % 7) for ids in completion_ids]
 
-    args = ARPOConfig(**values)
+    args = ARPOConfig(**ON_CPU | values | settings)
     return kind(tiny_model("0.8M", 0), env, reward, args, rows, processing_class=tiny_tokenizer())
 
 

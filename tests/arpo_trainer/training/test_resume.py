@@ -20,34 +20,16 @@ from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.resume import ResumableTrainer, find_checkpoint, fingerprint
 from tests import ready_processes
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
+from tests.arpo_trainer.quick_settings import ON_CPU, QUICK
 from tests.arpo_trainer.training.test_trainer import config
 
 # two steps a rollout: a checkpoint after step 3 lies in the middle of one. One request at a time: its numbers do not
 # depend on which others happened to be computed with it
-SETTINGS = {
-    "env_kwargs": {"level": 3},
-    "eval_tasks": 1,
-    "max_steps": 4,
-    "algorithm": "aepo",
-    "num_iterations": 2,
-    "max_rows": 1,
-    "bf16": False,
-    "num_generations": 4,
-    "initial_rollouts": 2,
-    "branch_alpha": 0.6,
-    "per_device_train_batch_size": 4,
-    "gradient_accumulation_steps": 1,
-    "max_completion_length": 80,
-    "max_turn_length": 28,
-    "gradient_checkpointing": False,
-    "learning_rate": 1e-3,
-    "weight_decay": 0.1,
-    "logging_steps": 2,
-    "save_strategy": "steps",
-    "save_steps": 1,
-    "save_final_model": False,
-    "threads": 1,
-}
+SETTINGS = QUICK | {"env_kwargs": {"level": 3}, "eval_tasks": 1, "save_final_model": False, "threads": 1}
+SETTINGS |= {"max_steps": 4, "algorithm": "aepo", "num_iterations": 2, "max_rows": 1, "branch_alpha": 0.6}
+SETTINGS |= {"num_generations": 4, "initial_rollouts": 2, "per_device_train_batch_size": 4}
+SETTINGS |= {"gradient_accumulation_steps": 1, "max_completion_length": 80, "max_turn_length": 28}
+SETTINGS |= {"learning_rate": 1e-3, "weight_decay": 0.1, "logging_steps": 2, "save_strategy": "steps", "save_steps": 1}
 
 
 @pytest.fixture(scope="module")
@@ -316,27 +298,9 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def byte_trainer(policy: Path, folder: Path, adapter: bool = False, **settings: Any) -> ARPOTrainer:
     """A trainer on four tasks, two a step: a pass has two steps."""
-    values: dict[str, Any] = {
-        "output_dir": str(folder),
-        "use_cpu": True,
-        "bf16": False,
-        "algorithm": "grpo",
-        "num_generations": 4,
-        "per_device_train_batch_size": 8,
-        "gradient_accumulation_steps": 1,
-        "max_steps": 4,
-        "learning_rate": 1e-2,
-        "max_completion_length": 12,
-        "max_turn_length": 8,
-        "logging_steps": 1,
-        "gradient_checkpointing": False,
-        "save_strategy": "steps",
-        "save_steps": 1,
-        "report_to": [],
-        "disable_tqdm": True,
-        "max_rows": 1,
-        **settings,
-    }
+    values = {"output_dir": str(folder), "algorithm": "grpo", "num_generations": 4, "per_device_train_batch_size": 8}
+    values |= {"gradient_accumulation_steps": 1, "max_steps": 4, "learning_rate": 1e-2, "max_completion_length": 12}
+    values |= {"max_turn_length": 8, "save_strategy": "steps", "save_steps": 1, "max_rows": 1}
     lora = None
     if adapter:
         peft = pytest.importorskip("peft")
@@ -345,7 +309,7 @@ def byte_trainer(policy: Path, folder: Path, adapter: bool = False, **settings: 
         AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
         ToolEnv("arpo/Arithmetic-v0", level=1, limit=4),
         reward_funcs=letter_reward,
-        args=ARPOConfig(**values),
+        args=ARPOConfig(**ON_CPU | values | settings),
         processing_class=AutoTokenizer.from_pretrained(policy),
         peft_config=lora,
     )

@@ -66,24 +66,11 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool, **settings:
     tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
     env = ToolEnv("arpo/Arithmetic-v0", level=3)
     rounds = GROUP * GROUPS // MICRO // int(os.environ.get("WORLD_SIZE", 1))
-    args = config(
-        folder,
-        num_generations=GROUP,
-        initial_rollouts=2,
-        per_device_train_batch_size=MICRO,
-        packing=kind["packing"],
-        attribution=kind["attribution"],
-        gradient_accumulation_steps=rounds,
-        max_steps=STEPS,
-        optim="sgd",
-        learning_rate=1.0,
-        max_turn_length=32,
-        max_completion_length=80,
-        save_strategy="steps",
-        save_steps=STEPS,
-        lr_scheduler_type="constant",
-        **settings,
-    )
+    size = {"num_generations": GROUP, "initial_rollouts": 2, "per_device_train_batch_size": MICRO}
+    size |= {"packing": kind["packing"], "attribution": kind["attribution"], "gradient_accumulation_steps": rounds}
+    size |= {"max_steps": STEPS, "optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant"}
+    size |= {"max_turn_length": 32, "max_completion_length": 80, "save_strategy": "steps", "save_steps": STEPS}
+    args = config(folder, **size, **settings)
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
     if not hasattr(model.lm_head.weight, "ds_id"):  # ZeRO-3 shards what it loads, and a copy would be empty
         model = copy.deepcopy(model)  # see test_distributed

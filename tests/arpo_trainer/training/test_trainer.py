@@ -17,34 +17,18 @@ from arpo_trainer.algorithms.credit import span_advantages
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.training.task_data import task_dataset
 from sandbox import SessionLost
+from tests.arpo_trainer.quick_settings import ON_CPU
 
 STEPS = 3
 GROUP = 4
 
 
 def config(folder: Path, **settings: Any) -> ARPOConfig:
-    values: dict[str, Any] = {
-        "output_dir": str(folder),
-        "use_cpu": True,
-        "bf16": False,
-        "num_generations": GROUP,
-        "initial_rollouts": 2,
-        "branch_alpha": 0.6,  # above the threshold: every tool result branches while there is budget
-        "attribution": "hard",
-        "per_device_train_batch_size": GROUP,
-        "gradient_accumulation_steps": 2,
-        "max_steps": STEPS,
-        "learning_rate": 1e-3,
-        "max_completion_length": 160,
-        "max_turn_length": 48,
-        "gradient_checkpointing": False,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": [],
-        "disable_tqdm": True,
-        **settings,
-    }
-    return ARPOConfig(**values)
+    values = {"output_dir": str(folder), "num_generations": GROUP, "initial_rollouts": 2, "attribution": "hard"}
+    values |= {"branch_alpha": 0.6}  # above the threshold: every tool result branches while there is budget
+    values |= {"per_device_train_batch_size": GROUP, "gradient_accumulation_steps": 2, "max_steps": STEPS}
+    values |= {"learning_rate": 1e-3, "max_completion_length": 160, "max_turn_length": 48}
+    return ARPOConfig(**ON_CPU | values | settings)
 
 
 def listener(**hears: Any) -> TrainerCallback:
@@ -83,14 +67,6 @@ def trained(
     return trainer, before, folder
 
 
-def test_every_group_has_exactly_its_size(trained: Any) -> None:
-    trainer, _, _ = trained
-    assert len(trainer.kept) == STEPS
-    for trees, batch in trainer.kept:
-        assert [len(tree.trajectories) for tree in trees] == [GROUP, GROUP]
-        assert batch["completion_ids"].shape[0] == 2 * GROUP
-
-
 def test_the_reward_that_is_logged_is_the_policy_s(trained: Any) -> None:
     trainer, _, _ = trained
     rows = [row for row in trainer.state.log_history if "arpo/reward" in row]
@@ -98,30 +74,15 @@ def test_the_reward_that_is_logged_is_the_policy_s(trained: Any) -> None:
         roots = [t.reward for tree in trees for t in tree.trajectories if t.origin == "root"]
         assert any(t.origin != "root" for tree in trees for t in tree.trajectories)
         assert row["rewards/env_reward/mean"] == row["reward"] == pytest.approx(statistics.fmean(roots))
+        assert row["arpo/reward"] == pytest.approx(row["reward"], abs=1e-6)
     assert any(row["arpo/reward_leaves"] != row["reward"] for row in rows)
-
-
-def test_siblings_share_their_prefix_token_by_token(trained: Any) -> None:
-    trainer, _, _ = trained
-    compared = 0
-    for trees, batch in trainer.kept:
-        for group, tree in enumerate(trees):
-            for number, trajectory in enumerate(tree.trajectories):
-                if trajectory.origin != "branch":
-                    continue
-                shared = sum(len(span.ids) for span in tree.path_to(trajectory.fork_span))
-                mine = batch["completion_ids"][group * GROUP + number]
-                theirs = batch["completion_ids"][group * GROUP + trajectory.parent]
-                assert shared > 0
-                assert torch.equal(mine[:shared], theirs[:shared])
-                compared += 1
-    assert compared
 
 
 def test_the_batch_holds_the_tree_s_tokens_and_masks_the_environment_s(trained: Any) -> None:
     trainer, _, _ = trained
     masked = 0
     for trees, batch in trainer.kept:
+        assert [len(tree.trajectories) for tree in trees] == [GROUP, GROUP]
         rows = [tree.row(number) for tree in trees for number in range(GROUP)]
         for row, ids, mask, real in zip(
             rows, batch["completion_ids"], batch["tool_mask"], batch["completion_mask"], strict=True
@@ -272,29 +233,6 @@ def test_evaluation_during_training_plays_plain_roots(
     assert evaluated
     assert evaluated[0]["eval_arpo/branches"] == 0
     assert trainer.state.best_metric == evaluated[0]["eval_arpo/accuracy"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"initial_rollouts": 5}, r"initial_rollouts must be between 1 and num_generations \(4\), got 5"),
-        ({"num_generations": 1}, "num_generations must be at least 2"),
-        ({"num_generations": 3, "initial_rollouts": 1}, r"must be a multiple of num_generations \(3\)"),
-        ({"algorithm": "ppo"}, "algorithm must be one of 'grpo', 'arpo'"),
-        ({"attribution": "firm"}, "attribution must be one of 'soft', 'hard'"),
-        ({"top_p": 0.9}, "only `temperature` can be set"),
-        ({"temperature": 0.0}, "temperature must be above 0"),
-        ({"loss_type": "luspo"}, "one advantage per row"),
-        ({"max_rows": 0}, "max_rows must be at least 1"),
-        ({"mask_truncated_completions": True}, "nothing would be learned"),
-        ({"branch_width": 0}, "branch_width must be at least 1"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused_before_anything_is_loaded(
-    tmp_path: Path, settings: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        config(tmp_path, **settings)
 
 
 def test_parts_that_belong_to_the_environment_are_refused(tmp_path: Path, isolation: str) -> None:

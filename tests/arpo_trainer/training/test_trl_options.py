@@ -14,6 +14,7 @@ from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.algorithms.credit import CREDITS, Credit, own_advantages
 from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
 from tests.arpo_trainer.packing.batches import assert_equal_gradients
+from tests.arpo_trainer.quick_settings import ON_CPU
 
 ROWS = 8
 NUMBERS = itertools.count()  # each trainer has a folder of its own
@@ -60,33 +61,16 @@ def made(
     **settings: Any,
 ) -> tuple[Watched, Gradients]:
     """A trainer that rolls out two groups of four a step."""
-    values: dict[str, Any] = {
-        "output_dir": str(folder / f"run-{next(NUMBERS)}"),
-        "use_cpu": True,
-        "bf16": False,
-        "algorithm": "grpo",
-        "num_generations": 4,
-        "per_device_train_batch_size": ROWS,
-        "gradient_accumulation_steps": 1,
-        "max_steps": 1,
-        "learning_rate": 1e-2,
-        "lr_scheduler_type": "constant",
-        "max_completion_length": 24,
-        "max_turn_length": 16,
-        "logging_steps": 1,
-        "gradient_checkpointing": False,
-        "save_strategy": "no",
-        "report_to": [],
-        "disable_tqdm": True,
-        "max_grad_norm": 0.0,
-        **settings,
-    }
+    values = {"output_dir": str(folder / f"run-{next(NUMBERS)}"), "algorithm": "grpo", "num_generations": 4}
+    values |= {"per_device_train_batch_size": ROWS, "gradient_accumulation_steps": 1, "max_steps": 1}
+    values |= {"learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
+    values |= {"max_completion_length": 24, "max_turn_length": 16}
     watching = Gradients()
     trainer = Watched(
         AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
         env or ToolEnv("arpo/Arithmetic-v0", level=1),
         reward_funcs=reward,
-        args=ARPOConfig(**values),
+        args=ARPOConfig(**ON_CPU | values | settings),
         processing_class=AutoTokenizer.from_pretrained(policy),
         callbacks=[watching],
         peft_config=peft,
