@@ -92,7 +92,7 @@ FAULTS = [
         "call-limit",
         "if len(used) >= self.calls:",
         "if len(used) > self.calls:",
-        "tests/arpo_env/test_budget.py tests/arpo_env/test_env.py",
+        "tests/arpo_env/test_folding.py tests/arpo_env/test_env.py",
     ),
     Fault("thought-calls", 'if opened is None and name == "think":', "if False:", "tests/arpo_env/protocols"),
     Fault(

@@ -2,19 +2,25 @@
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from arpo_env import ToolEnv
 from arpo_env.adapters.play import play
 from arpo_env.episode import NO_CALLS
 from arpo_env.registration import without_checks
+from arpo_env.search.search_backend import normalise_query
+from arpo_env.text import normalise_unicode
 from arpo_env.vector import ToolVectorEnv
-from envs_registry import Task
+from envs_registry import EnvSpec, Task, register, register_source, spec
 
 DONE = "<think>d</think><answer>\\boxed{{{}}}</answer>"
 LIST = Task("t", "How long is the list?", ("4",), kind="math", setup="items = [1, 2, 3]")
@@ -285,3 +291,75 @@ def test_after_a_failure_of_the_machinery_the_episode_is_over(env: ToolEnv, monk
         env.step(call("1"))
     with pytest.raises(ResetNeeded, match=r"has ended \(failed\)"):
         env.step(DONE.format(4))
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_folding_again_changes_nothing(text: str) -> None:
+    assert normalise_unicode(normalise_unicode(text)) == normalise_unicode(text)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet=st.sampled_from("aB \"'`“”search query:´\u0301ßＡ²")))
+def test_normalising_a_query_again_changes_nothing(text: str) -> None:
+    assert normalise_query(normalise_query(text)) == normalise_query(text)
+
+
+def test_width_case_and_composition_are_levelled() -> None:
+    assert normalise_unicode("  ＡＢＣ １２３\u3000Straße ") == "abc 123 strasse"
+    assert normalise_unicode("Ame\u0301lie ｶﾞ") == normalise_unicode("Amélie ガ")
+
+
+LEAKY = Task("leaky", "What is the capital?", ("Paris",), setup="answer = 'Paris'\ndel answer")
+CLEAN = Task("clean", "What is 6 * n?", ("4218",), kind="math", setup="# marker, it is 4218\nn = 700 + 3")
+
+
+@dataclass
+class Tasks:
+    """A finite source."""
+
+    tasks: list[Task]
+
+    @property
+    def size(self) -> int:
+        return len(self.tasks)
+
+    def task(self, index: int) -> Task:
+        return self.tasks[index]
+
+
+@pytest.fixture
+def own() -> Iterator[list[Task]]:
+    """The tasks of an environment `arpo/Own-v0`."""
+    tasks: list[Task] = []
+    register_source("own", lambda **_: Tasks(tasks))
+    register([EnvSpec("arpo/Own-v0", "own", "tasks of a test")])
+    yield tasks
+    del spec._SPECS["arpo/Own-v0"]
+
+
+def test_a_task_whose_setup_holds_its_answer_is_refused_at_reset(own: list[Task]) -> None:
+    own.append(CLEAN)
+    env = ToolEnv("arpo/Own-v0")
+    with pytest.raises(ValueError, match=r"task 'leaky': line 1 of its setup holds the gold answer 'Paris'"):
+        env.reset(options={"task": LEAKY})
+    assert env.reset(options={"task": CLEAN})[0] == CLEAN.question
+
+
+def test_a_finite_set_is_looked_through_when_the_environment_is_built(own: list[Task]) -> None:
+    own += [CLEAN, LEAKY]
+    with pytest.raises(ValueError, match=r"task 'leaky'.*or remove it"):
+        ToolEnv("arpo/Own-v0")
+
+
+def test_a_policy_does_not_find_the_text_of_a_setup(own: list[Task], isolation: str) -> None:
+    own.append(CLEAN)
+    env = ToolEnv("arpo/Own-v0")
+    env.reset(options={"index": 0})
+    look = "import linecache, gc\nprint([name for name in linecache.cache if 'setup' in name], n)"
+    twin = env.fork()
+    for one in (env, twin):
+        result, *_ = one.step(f"<think>t</think><python>{look}</python>")
+        assert "[] 703" in result
+    env.close()
+    twin.close()

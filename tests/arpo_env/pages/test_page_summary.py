@@ -1,8 +1,9 @@
-"""Page summaries: what the model is shown, what comes out, and that pages stay data."""
+"""What the model is shown of a page: the passage around a snippet, or a summary; pages stay data."""
 
 import asyncio
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from arpo_env.cache import Cache
 from arpo_env.chat_model import ChatModel
 from arpo_env.net import ServiceError
-from arpo_env.pages.page import Page
+from arpo_env.pages import passage
+from arpo_env.pages.page import Page, sentences
 from arpo_env.pages.page_summary import PageSummariser, reasoning_context
 from tests.arpo_env.chat_server import ChatServer, chat_server, reply, saying
 
@@ -116,3 +118,59 @@ def test_summaries_are_recorded_by_all_that_is_shown(tmp_path: Path) -> None:
     assert found == ["1", "1", "2", "3", "4"]
     replay = PageSummariser(ChatModel("m", server.address), Cache(cache.path, mode="replay"))
     assert asyncio.run(replay.summarise("q", ["s"], [page("u")])) == "2"
+
+
+FILLER = "Nothing of interest is said in this line. " * 200
+CHINESE_FILLER = "这里没有什么有意思的内容。" * 500
+
+
+NILE = "The Nile is 6,650 km long and flows into the Mediterranean."
+
+
+@pytest.mark.parametrize(
+    ("before", "sentence", "after", "snippet"),
+    [
+        (FILLER, NILE, f" {FILLER}", "Nile 6,650 km long flows Mediterranean"),
+        (CHINESE_FILLER, "尼罗河全长六千六百五十公里，流入地中海。", CHINESE_FILLER, "尼罗河长度为六千六百五十公里 地中海"),
+    ],
+)
+def test_the_sentence_of_the_snippet_is_in_the_middle(before: str, sentence: str, after: str, snippet: str) -> None:
+    found = passage(before + sentence + after, snippet, 300)
+    assert (found.index(sentence), len(found)) == (300, 600 + len(sentence))
+
+
+@pytest.mark.parametrize("snippet", ["", "entirely different vocabulary", "。！？"])
+def test_a_snippet_that_fits_nowhere_gives_the_start(snippet: str) -> None:
+    assert passage(FILLER, snippet, 100) == FILLER[:200]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("One. Two! Three? Four", 4),
+        ("It is 3.14 and U.S.A-like. Next", 2),
+        ('He said "no." Then left.', 2),
+        ("第一句。第二句！第三句？“第四句。”第五句", 5),
+        ("Title\nFirst line\n\nSecond", 3),
+        ("混合 text。English follows. 再来", 3),
+    ],
+)
+def test_sentences(text: str, count: int) -> None:
+    found = [text[start:end] for start, end in sentences(text)]
+    assert "".join(found) == text
+    assert len(found) == count
+
+
+@pytest.mark.parametrize("text", [".", "?!", "a...", ". .", '."', "。", "…", "\n"])
+def test_the_time_for_sentences_grows_with_the_text(text: str) -> None:
+    """Four times the text; the square would take 16 times as long. Dotted lines are in every table of contents."""
+    times = []
+    for many in (10_000, 40_000):
+        long, spent = text * many + "x", []
+        for _ in range(3):
+            started = time.process_time()
+            for _ in sentences(long):
+                pass
+            spent.append(time.process_time() - started)
+        times.append(min(spent))
+    assert times[1] < 9 * max(times[0], 0.001)

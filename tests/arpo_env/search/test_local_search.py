@@ -1,8 +1,10 @@
-"""Local search: what is found, in which order, by whom, and when things break."""
+"""Local search: what is found, in which order, by whom, in corpora and in generated worlds, and when things break."""
 
 import asyncio
+import gzip
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from arpo_env.net import ServiceError
-from arpo_env.search import CorpusError, LocalSearch, Passage, build_index
-from arpo_env.search.local_search import ENGINE, ParsedQuery
+from arpo_env.search import CorpusError, LocalSearch, Passage, build_index, read_corpus
+from arpo_env.search.local_search import ENGINE, ParsedQuery, WorldSearch, best_window
+from arpo_env.search.search_backend import Hit
+from envs_registry.generated.multihop import MultiHopSource
 
 PASSAGES = [
     Passage("gold", "黄金", "黄金是一种贵金属。2020年金价上涨。", "https://example.org/gold", "2020-01-02"),
@@ -246,3 +250,155 @@ def test_a_question_is_taken_apart() -> None:
     assert question.pairs == ("黄金", "金时", "时代")
     assert ("the movie", 2) in question.names
     assert ("who", 1) not in question.names
+
+
+FILLER = "lorem ipsum dolor sit amet "
+
+
+def test_a_short_text_is_returned_whole() -> None:
+    assert best_window("short text", ("absent",), 20) == "short text"
+
+
+def test_it_prefers_where_more_different_words_are() -> None:
+    text = "radium radium radium " + FILLER * 50 + "radium and polonium " + FILLER * 50
+    assert "radium and polonium" in best_window(text, ("radium", "polonium"), 200)
+
+
+def test_cuts_are_marked_and_fall_between_words() -> None:
+    window = best_window(FILLER * 50 + "here is radium now " + FILLER * 50, ("radium",), 100)
+    assert window.startswith("...")
+    assert window.endswith("...")
+    assert set(window.strip(".").split()) <= set((FILLER + "here is radium now").split())
+
+
+def test_without_a_match_it_is_the_beginning() -> None:
+    assert best_window("first " + FILLER * 50, ("absent",), 60).startswith("first lorem")
+
+
+def test_words_in_scripts_without_spaces_are_found() -> None:
+    assert "黄金" in best_window("的" * 3000 + "黄金价格" + "的" * 3000, ("黄金",), 100)
+
+
+@pytest.mark.parametrize("size", [7, 20, 100, 1000])
+def test_it_is_never_longer_than_asked_for(size: int) -> None:
+    random_ = random.Random(size)
+    for _ in range(200):
+        text = "".join(random_.choices(["a", " ", "radium", "黄金", "x" * 30, "\n"], k=random_.randrange(400)))
+        assert len(best_window(text, ("radium", "黄金", "xx"), size)) <= size
+
+
+def test_a_huge_text_is_cheap() -> None:
+    started = time.thread_time()
+    best_window("radium " * 200_000, ("radium", "polonium"), 1000)
+    assert time.thread_time() - started < 5
+
+
+def written(folder: Path, *lines: str) -> Path:
+    path = folder / "corpus.jsonl"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("row", "passage"),
+    [
+        ({"id": "a", "title": "T", "text": "words"}, Passage("a", "T", "words")),
+        ({"id": 7, "contents": '"The Title"\nwords\nmore'}, Passage("7", "The Title", "words\nmore")),
+        ({"contents": "Bare Title\nwords"}, Passage("0", "Bare Title", "words")),
+        ({"contents": "only words"}, Passage("0", "", "only words")),
+        ({"title": "T", "contents": "words\nmore"}, Passage("0", "T", "words\nmore")),
+        ({"title": "T", "contents": '"T"\nwords'}, Passage("0", "T", "words")),
+        ({"title": "T", "text": "words", "contents": '"T"\nother'}, Passage("0", "T", "words")),
+        ({"url": "http://x", "text": "words", "date": "1999", "n": [1]}, Passage("0", "", "words", "http://x", "1999")),
+        ({"_id": "m", "title": "only a title"}, Passage("m", "only a title", "")),
+        ({"id": "s", "text": "half \ud83d a pair"}, Passage("s", "", "half ? a pair")),
+    ],
+)
+def test_a_row_becomes_a_passage(tmp_path: Path, row: object, passage: Passage) -> None:
+    assert list(read_corpus(written(tmp_path, json.dumps(row)))) == [passage]
+
+
+def test_gzipped_files_and_blank_lines_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"text": "one"}\n\n{"text": "two"}'))
+    assert [(passage.id, passage.text) for passage in read_corpus(path)] == [("0", "one"), ("2", "two")]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{not json", "property name"),
+        ("[1, 2]", "not list"),
+        ('{"body": "x", "id": 1}', r"needs one of 'text', 'contents'.*\['body', 'id'\]"),
+        ('{"text": ["a"]}', "'text' has to be a string, not list"),
+        ("[" * 100_000, "recursion"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+    path = written(tmp_path, '{"text": "fine"}', line)
+    with pytest.raises(CorpusError, match=rf"(?s)corpus\.jsonl, line 2: .*{said}"):
+        list(read_corpus(path))
+
+
+def test_a_cut_off_archive_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"text": "one"}\n' * 1000)[:-12])
+    with pytest.raises(CorpusError, match="damaged or cut off"):
+        list(read_corpus(path))
+
+
+def test_the_shared_corpus_is_read(shared: Path) -> None:
+    passages = list(read_corpus(shared / "data/corpus/passages.jsonl"))
+    assert len(passages) == 13_838
+    assert passages[0].id == "p00000"
+    assert passages[0].title == "Meet Corliss Archer"
+
+
+K = 5
+
+
+@pytest.fixture(scope="module")
+def source() -> MultiHopSource:
+    return MultiHopSource("test")
+
+
+@pytest.fixture(scope="module")
+def search(source: MultiHopSource) -> WorldSearch:
+    return WorldSearch(source.passages)
+
+
+def find(search: WorldSearch, query: str, k: int = K) -> list[Hit]:
+    return asyncio.run(search.search(query, k))
+
+
+def test_the_queries_of_the_solution_find_the_gold_passages(search: WorldSearch, source: MultiHopSource) -> None:
+    found = []
+    for index in range(200):
+        for fact, query in zip(source.proof(index).facts, source.solution(index), strict=True):
+            found.append(fact.subject in {hit.url for hit in find(search, query)})
+    assert sum(found) / len(found) > 0.96
+
+
+def test_the_bare_question_finds_fewer_gold_passages_the_more_hops_it_has(
+    search: WorldSearch, source: MultiHopSource
+) -> None:
+    recall: dict[str, list[float]] = {"2": [], "3": [], "4": []}
+    for index in range(300):
+        gold, task = source.proof(index).passages, source.task(index)
+        hits = {hit.url for hit in find(search, task.question)}
+        recall[task.level].append(len(hits.intersection(gold)) / len(gold))
+    two, three, four = (sum(shares) / len(shares) for shares in recall.values())
+    assert 0.7 > two > three > four
+    assert four < 0.4
+
+
+@pytest.mark.parametrize(
+    "query", ["", "   ", "()\"'", '"', "NEAR(", "title:x AND", "* OR -", "黄金", "x" * 100_000, "\x00"]
+)
+def test_no_query_is_an_error(search: WorldSearch, query: str) -> None:
+    assert len(find(search, query)) <= K
+
+
+def test_two_worlds_are_told_apart_by_their_parameters(source: MultiHopSource) -> None:
+    assert WorldSearch(source.passages).parameters != WorldSearch(source.passages, seed=1).parameters
+    assert WorldSearch(source.passages).parameters != WorldSearch(source.passages[:300]).parameters

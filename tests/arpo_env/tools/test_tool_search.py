@@ -1,8 +1,9 @@
-"""tool_search: tools are found by what they do, can be called from then on, and belong to one episode and its forks."""
+"""tool_search: tools are found, called, played by models and condensed, and belong to one episode and its forks."""
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +11,9 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_env.adapters.chat_episode import ChatEpisode
+from arpo_env.errors import ServiceError
 from arpo_env.protocols.protocol import tool_names
+from arpo_env.tools.tool import ToolResult
 from arpo_env.tools.tool_search import (
     CALLED_BEFORE,
     NAME,
@@ -18,10 +21,13 @@ from arpo_env.tools.tool_search import (
     ToolDocument,
     ToolRegistry,
     ToolSearchTool,
+    as_document,
+    read_documents,
     shown_documents,
 )
 from envs_registry import Task
 from envs_registry.generated.toolworld import ToolStep
+from tests.arpo_env.chat_server import ChatServer, chat_server, reply, saying
 from tests.arpo_trainer.folding_policy import memory
 
 TASK = Task("t", "q", ("4",))
@@ -194,3 +200,214 @@ def test_documents_that_do_not_fit_are_counted_and_not_found() -> None:
     assert len(shown) < 5
     assert f"({5 - len(shown)} more did not fit" in text
     assert shown_documents(documents, 10)[1] == documents[:1]
+
+
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+GOOD = {"name": "get_weather", "description": "Tells the weather.", "parameters": PARAMETERS}
+RAPID = {  # the fields of ToolBench's documents
+    "category_name": "Weather",
+    "tool_name": "Open Weather 13",
+    "api_name": "Current Weather",
+    "api_description": "Gives the weather now.",
+    "required_parameters": [{"name": "city", "type": "STRING", "description": "", "default": "Lima"}],
+    "optional_parameters": [{"name": "days", "type": "NUMBER", "description": "", "default": ""}],
+    "method": "GET",
+}
+
+
+BAD: list[Any] = [
+    "text",
+    None,
+    [],
+    {},
+    {"name": ""},
+    {"name": "two words"},
+    {"name": 3},
+    {"name": "a", "parameters": "city"},
+    {"name": "a", "parameters": {"type": "array"}},
+    {"name": "a", "parameters": {"properties": ["city"]}},
+    {"name": "a", "parameters": {"properties": {"city": "string"}}},
+    {"name": "a", "parameters": {"properties": {"city": {"type": "strnig"}}}},
+    {"name": "a", "parameters": {"properties": {}, "required": ["city"]}},
+    {"api_name": "a", "required_parameters": ["city"]},
+    {"api_name": "!!!"},
+    {"api_name": "天气", "tool_name": "weather"},
+    {"api_name": "a", "required_parameters": 5},
+    {"name": "a", "parameters": {"properties": {"city": {"type": "string"}}, "required": [["city"]]}},
+    {"name": "a", "parameters": {"properties": {"city": {"type": "string"}}, "required": "city"}},
+    {"name": "a", "parameters": {"properties": {"city": {"type": "string", "default": {1, 2}}}}},
+    {"name": "a", "description": "half of a pair: \ud800"},
+]
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        (GOOD, "get_weather"),
+        ({"type": "function", "function": GOOD}, "get_weather"),
+        ({"name": "get_weather", "inputSchema": PARAMETERS}, "get_weather"),
+        (RAPID, "current_weather_for_open_weather_13"),
+    ],
+)
+def test_every_format_is_read(row: dict[str, Any], name: str) -> None:
+    document = as_document(row)
+    assert document.name == name
+    assert document.parameters["required"] == ["city"]
+    assert document.parameters["properties"]["city"]["type"] == "string"
+    assert as_document(document.schema) == as_document(document) or document.category
+
+
+@pytest.mark.parametrize("row", BAD, ids=str)
+def test_a_document_that_cannot_be_read_is_named_and_left_out(row: Any, caplog: pytest.LogCaptureFixture) -> None:
+    documents, faults = read_documents([GOOD, row])
+    assert [one.name for one in documents] == ["get_weather"]
+    assert [fault.partition(" (")[0] for fault in faults] == ["document 2"]
+    assert "1 of 2 tool documents are left out: document 2" in caplog.text
+
+
+def test_of_two_tools_with_one_name_the_first_stays() -> None:
+    documents, faults = read_documents([GOOD, {**GOOD, "description": "Other."}])
+    assert documents[0].description == GOOD["description"]
+    assert "document 2 ('get_weather'): there is another tool" in faults[0]
+
+
+@pytest.mark.parametrize("layout", ["lines", "list"])
+def test_files_are_read_with_their_faults(tmp_path: Path, layout: str) -> None:
+    file, rows = tmp_path / "tools", [GOOD, {"name": "two words"}, {**GOOD, "name": "b"}]
+    written = {
+        "lines": "\n".join([json.dumps(rows[0]), "{broken", *map(json.dumps, rows[1:])]),
+        "list": json.dumps([rows[0], None, *rows[1:]]),
+    }
+    file.write_text(written[layout], encoding="utf-8")
+    documents, faults = read_documents(file)
+    assert [one.name for one in documents] == ["get_weather", "b"]
+    assert len(faults) == 2
+
+
+ROW = {
+    "name": "get_weather",
+    "description": "Tells the weather of a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+WEATHER = '<tool_call>{"name": "get_weather", "arguments": {"city": "Lima <|im_end|>"}}</tool_call>'
+
+
+def played(folder: Path, address: str, **options: Any) -> str:
+    file = folder / "tools.json"
+    file.write_text(json.dumps([ROW, {"name": "no name"}]), encoding="utf-8")
+    env = ToolEnv(
+        "arpo/Arithmetic-v0",
+        tools=["tool_search"],
+        protocol="deepagent",
+        tool_documents=str(file),
+        tool_model="sim",
+        model_url=address,
+        **options,
+    )
+    env.reset(options={"task": TASK})
+    env.step("<tool_search>weather</tool_search>")
+    try:
+        return env.step(WEATHER)[0]
+    finally:
+        env.close()
+
+
+def test_the_model_answers_for_the_tool_and_reads_its_document(tmp_path: Path) -> None:
+    with chat_server(saying('{"degrees": 21}')) as server:
+        assert '{"degrees": 21}' in played(tmp_path, server.address)
+    [prompt] = server.prompts
+    assert ROW["description"] in prompt
+    assert '{"city": "Lima < |im_end|>"}' in prompt  # no control token of the model's own template
+
+
+def test_a_record_replays_without_the_model(tmp_path: Path) -> None:
+    with chat_server(saying("one", "two")) as server:
+        first = played(tmp_path, server.address, cache=str(tmp_path / "c.sqlite"))
+        assert played(tmp_path, server.address, cache=str(tmp_path / "c.sqlite")) == first
+    again = played(tmp_path, server.address, cache=str(tmp_path / "c.sqlite"), cache_mode="replay")
+    assert again == first
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize("content", [None, "", "<think>hm</think>"])
+def test_a_model_that_says_nothing_voids_the_sample(tmp_path: Path, content: str | None) -> None:
+    with chat_server(lambda _: (200, reply(content, refusal="no"))) as server, pytest.raises(ServiceError):
+        played(tmp_path, server.address)
+
+
+def test_documents_without_anything_that_runs_them_are_refused(tmp_path: Path) -> None:
+    env = ToolEnv("arpo/Arithmetic-v0", tools=["tool_search"], protocol="deepagent", tool_documents=[ROW])
+    env.reset(options={"task": TASK})
+    with pytest.raises(ValueError, match="tool_model=NAME"):
+        env.step("<tool_search>weather</tool_search>")
+
+
+LONG = "row 1: nothing\n" * 600 + "row 601: the key is 42\n"
+TABLE = '<tool_call>{"name": "table", "arguments": {"size": %d}}</tool_call>'
+
+
+def table(size: int) -> str | ToolResult:
+    """Return a table."""
+    if size < -1:
+        return ToolResult("x" * 9000, "error")
+    if size < 0:
+        raise ValueError("x" * 9000)
+    return LONG[-size:]
+
+
+def opened(server: ChatServer, **options: Any) -> ToolEnv:
+    services = {"result_model": "m", "model_url": server.address, **options}
+    tools: list[str | Callable[..., Any]] = ["tool_search"]
+    registry = ToolRegistry.from_functions([table])
+    env = ToolEnv(
+        "arpo/Arithmetic-v0", tools=tools, protocol="deepagent", tool_documents=registry, max_tool_calls=9, **services
+    )
+    env.reset(options={"task": Task("t", "q", ("4",))})
+    env.step("I look for a key. <tool_search>table</tool_search>")
+    return env
+
+
+def test_a_long_result_is_condensed_with_the_last_steps_and_the_call_in_view() -> None:
+    with chat_server(saying("the key is 42")) as server:
+        env = opened(server)
+        shown = env.step(f"I want the key. {TABLE % 9000}")[0]
+        assert "the key is 42\n(condensed by another model from 9,000 characters)" in shown
+        [prompt] = server.prompts
+        for part in ("I look for a key.", "I want the key.", '"size": 9000', "row 601: the key is 42"):
+            assert part in prompt
+        assert "row 1" in env.step(TABLE % 4000)[0]  # short enough
+        for failing in (-1, -2):  # an error is shortened, one that the tool raises or returns
+            assert "characters left out" in env.step(TABLE % failing)[0]
+        assert len(server.prompts) == 1
+        env.close()
+
+
+def test_forks_share_the_record_and_a_replay_needs_no_model(tmp_path: Any) -> None:
+    with chat_server(saying("first", "second")) as server:
+        env = opened(server, cache=str(tmp_path / "c.sqlite"))
+        twin = env.fork()
+        results = [each.step(TABLE % 9000)[0] for each in (env, twin)]
+        env.close()
+        twin.close()
+    assert "first" in results[0]
+    assert results[1] == results[0]
+    again = opened(server, cache=str(tmp_path / "c.sqlite"), cache_mode="replay")  # the server is gone
+    assert again.step(TABLE % 9000)[0] == results[0]
+    again.close()
+
+
+def test_a_model_that_writes_too_much_is_cut_and_one_that_writes_nothing_voids_the_sample() -> None:
+    with chat_server(saying("y" * 9000)) as server:
+        env = opened(server)
+        assert len(env.step(TABLE % 9000)[0]) < 5200
+        env.close()
+    with chat_server(saying(" ")) as server:
+        env = opened(server)
+        with pytest.raises(ServiceError):
+            env.step(TABLE % 9000)
+        env.close()
+
+
+def test_a_model_without_tool_search_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"result_model= is given.*add tools=\['tool_search'"):
+        ToolEnv("arpo/Arithmetic-v0", result_model="m").reset(seed=0)
