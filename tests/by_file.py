@@ -1,7 +1,5 @@
 """How several processes share the tests, and what becomes of those of a process that dies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped, unused-ignore]

@@ -1,7 +1,5 @@
 """Parts that several tests share. They are real: a real sandbox, a real tokenizer, a real (tiny) model."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -6,8 +6,6 @@ A case is the arguments of `arpo`, or code. Prints JSON: {case: [exit status, wh
 has status 1, one that gets out of the command status -1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

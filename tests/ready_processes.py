@@ -4,8 +4,6 @@ A program runs as with `python PROGRAM`: in its own folder, with its own argumen
 interpreter can import everything is what other tests see.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import multiprocessing

@@ -1,7 +1,5 @@
 """SmolLM2's tokenizer with a twelfth of its vocabulary: a training step of a tiny model is nearly all in the logits."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

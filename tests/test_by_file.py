@@ -1,7 +1,5 @@
 """The tests of a process that dies are run by others, and nobody waits for ever."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

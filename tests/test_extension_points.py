@@ -4,8 +4,6 @@ Each test adds one as a user would, from outside and with nothing else touched, 
 takes it out again.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Iterator

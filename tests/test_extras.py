@@ -3,8 +3,6 @@
 Packages are hidden from a process of its own, one for each environment: all of its cases run there.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.metadata

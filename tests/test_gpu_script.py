@@ -1,7 +1,5 @@
 """The GPU script on a CPU: its parts run in tiny form; one that is missing, hangs or dies does not stop the others."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

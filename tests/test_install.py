@@ -1,7 +1,5 @@
 """How the package is installed: the lines that errors and pages name, and the vLLM that goes with TRL."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import json

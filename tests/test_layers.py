@@ -1,7 +1,5 @@
 """Packages and rooms keep to their layers: imports run downwards only, heavy ones stay out."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """The page of models says what the code does with the chat templates that TRL ships."""
 
-from __future__ import annotations
-
 import re
 
 from scripts.models_table import PAGE, page_with_table, templates

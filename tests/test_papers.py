@@ -1,7 +1,5 @@
 """docs/papers.md and the laboratory's page of rows: what they name is there, and the faults they list are not ours."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """What a visitor of the repository finds beside the code: its files are valid and say what is so."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

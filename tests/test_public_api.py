@@ -1,7 +1,5 @@
 """The public names of the packages, written out: a change of them has to be made here as well."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The simulation of scale: its clock, its servers, its steps, and the pages made from its results."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

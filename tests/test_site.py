@@ -1,7 +1,5 @@
 """The site: its generated pages are complete, and Sphinx builds it without a warning."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

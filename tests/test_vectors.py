@@ -1,7 +1,5 @@
 """The shared test vectors: numbers computed independently from the papers' formulas."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

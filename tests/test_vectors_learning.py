@@ -1,7 +1,5 @@
 """The shared vectors of learning: advantages, clipping, aggregation, ratios of segments, in the mode each names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A local endpoint at which the scripted policy answers, as vLLM does it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

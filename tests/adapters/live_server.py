@@ -1,7 +1,5 @@
 """An ASGI application served by uvicorn on a thread of this process."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

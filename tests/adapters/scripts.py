@@ -4,8 +4,6 @@ The script of a task depends on the task alone, so a peer may play tasks in any 
 right, wrong, malformed, use the interpreter's state from call to call, call unknown tools, or never answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """`ChatEpisode` gives the rewards of the environment, whether calls are text or structured."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """GEM's real package: its vector environments give the environment's rewards, and `spawn` copies running episodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The adapter for Inspect: its own evaluation plays the environments with a model that speaks the script."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

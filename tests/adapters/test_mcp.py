@@ -1,7 +1,5 @@
 """The MCP server of an environment's tools, used by the SDK's client and by the library's own `mcp:` tools."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

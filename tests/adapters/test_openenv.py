@@ -1,7 +1,5 @@
 """The OpenEnv server, played by OpenEnv's own generic client over WebSockets."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """OpenRLHF's real MultiTurnAgentExecutor, with a stand-in for its engine: rewards, token ids, faults."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """`play` against real local servers: rewards as in the environment, faults without a reward, odd answers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """examples/frameworks, for those that own the endpoint: ART for real, the others as far as they go."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """The `arpo serve` command: what it refuses, and that it serves until Ctrl-C."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import signal

@@ -1,7 +1,5 @@
 """SkyRL-gym's real package: exported rows, played as SkyRL's generator plays them, give the environment's rewards."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Rows of tasks, read as each framework reads them: a row leads back to the task that it was made of."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Environments in TRL's own `GRPOTrainer`: real steps of a tiny Qwen3 whose `generate` writes what a script says."""
 
-from __future__ import annotations
-
 import gc
 import json
 import math

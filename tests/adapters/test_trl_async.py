@@ -4,8 +4,6 @@ vLLM is a tiny Qwen3 behind `/v1/completions`, which writes what a script says, 
 the trainer's weights, so that the ratio of the two is 1 if prompts, tokens and weights all agree.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

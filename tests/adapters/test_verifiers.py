@@ -1,7 +1,5 @@
 """The adapter for verifiers: its own evaluation loop plays the environments against a server that speaks the script."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

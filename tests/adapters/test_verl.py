@@ -1,7 +1,5 @@
 """verl's own worker, data set class and tool loop play our environments; only the language model is a script."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import functools

@@ -1,7 +1,5 @@
 """Overlap: the same question in another dress is found, another question is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from envs_registry import Task, load_source

@@ -1,7 +1,5 @@
 """A setup may compute the gold answer, and must not hold it."""
 
-from __future__ import annotations
-
 import pytest
 
 from envs_registry import Task

@@ -1,7 +1,5 @@
 """Task sources: the generated one, GSM8K from a real file, limits and shuffles."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

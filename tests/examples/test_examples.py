@@ -1,7 +1,5 @@
 """Every script in examples/ runs as its docstring says, in a process of its own, and prints what it should show."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import re

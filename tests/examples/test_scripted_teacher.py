@@ -1,7 +1,5 @@
 """The scripted teacher of examples/: what it says is what `arpo synth` sorts."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import threading

@@ -1,7 +1,5 @@
 """A GGUF is served by llama.cpp, where its wheel is installed (`pip install xllamacpp`), and answers as an endpoint."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The sbatch templates: which command they start on which node and GPU, with SLURM's commands replaced by records."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

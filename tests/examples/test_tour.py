@@ -1,7 +1,5 @@
 """The notebook examples/tour.ipynb runs from top to bottom, and is committed with what it prints and draws."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """A policy for the worlds of `arpo/Bifurcation-v0` without a model: it samples turns, and says how likely they are."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Records of runs as training would write them, made up: success rises with cost, from binomial draws."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`python -m benchmarks.laboratory compare` from its command line, with runs that are made up in place of training."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

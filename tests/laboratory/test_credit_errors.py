@@ -1,7 +1,5 @@
 """Errors of credit, on made-up samples whose bias and variance are known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy

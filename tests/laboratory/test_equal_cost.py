@@ -1,7 +1,5 @@
 """Comparisons at equal cost: what a run's score is, and whether what is equal looks equal and what differs does not."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any

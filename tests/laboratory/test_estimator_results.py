@@ -1,7 +1,5 @@
 """The tables of the documents are those of the stored results."""
 
-from __future__ import annotations
-
 from scripts.estimator_tables import LEVELS, PAGE, RESULTS, page_with_tables
 
 

@@ -1,7 +1,5 @@
 """Estimators judged against true values, with trees of the real engine and a policy without a model."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`python -m benchmarks.laboratory estimators` from its command line, with a scripted policy."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """True values: enumeration and the engine tell the same."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

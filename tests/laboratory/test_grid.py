@@ -1,7 +1,5 @@
 """The grid: it makes what is missing, survives kills, and refuses what does not belong together."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """What users write: algorithms with settings and labels, seeds, budgets."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs of a grid as training takes them: settings find their place, and wrong ones the nearest name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Policies to start from: their demonstrations, their place in the cache, and who makes them."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of worlds: every row makes its environment and its policy, and a real model runs as a tiny one does."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import asdict

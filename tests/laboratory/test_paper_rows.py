@@ -1,7 +1,5 @@
 """Rows of papers: their credit on trees worked out by hand, and the gold answer against a plain forward pass."""
 
-from __future__ import annotations
-
 import copy
 import math
 import random

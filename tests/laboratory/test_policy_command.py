@@ -1,7 +1,5 @@
 """`python -m benchmarks.laboratory policy` from its command line: where the policy is, what it is, and wrong names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A small comparison from the command to its files, with real training in a process of its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

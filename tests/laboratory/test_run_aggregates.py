@@ -1,7 +1,5 @@
 """Aggregates of runs: known values, and intervals that hold as often as they say, by simulation."""
 
-from __future__ import annotations
-
 import math
 
 import numpy

@@ -1,7 +1,5 @@
 """What the pages of the laboratory show is drawn from the runs that are stored."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tiny models: sizes are what their names say, and no word of any world is unknown to the tokenizer."""
 
-from __future__ import annotations
-
 import random
 import re
 from pathlib import Path

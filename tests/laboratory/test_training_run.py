@@ -1,7 +1,5 @@
 """Runs of a comparison: costs are those of the trees, budgets end runs, and a seed repeats a run."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 One of them is visible, where a test does not ask for both.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ another stream than its own may still use it. Each stream counts its operations,
 others it has waited, by events or because the host has waited for them (vector clocks).
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pretended GPU itself: it refuses what CUDA refuses, counts what CUDA waits for, and computes as the CPU does."""
 
-from __future__ import annotations
-
 import copy
 import re
 import threading

@@ -1,7 +1,5 @@
 """The first part of `make gpu` on a pretended GPU: it finds what is wrong, and says so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

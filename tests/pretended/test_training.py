@@ -1,7 +1,5 @@
 """The whole trainer on a pretended GPU, rollouts included: it plays, branches and learns what it does on the CPU."""
 
-from __future__ import annotations
-
 import gc
 from pathlib import Path
 from typing import Any

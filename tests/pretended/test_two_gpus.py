@@ -1,7 +1,5 @@
 """One process on a machine with two GPUs: every trainer uses one of them, and does what it does where there is one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How often the host waits for the GPU: a number for each decoding step and each micro-batch, whatever their size."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Neither a sandbox nor a download is needed, and a training step with its rollout takes half a second.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A vLLM engine on the CPU. All that this build of vLLM needs, and a GPU does not, is here."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib.util

@@ -1,7 +1,5 @@
 """Training with TRL's vLLM engine in this process: it has the trainer's weights at every step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

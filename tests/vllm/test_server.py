@@ -1,7 +1,5 @@
 """A real vLLM server in a process of its own: the suite of all backends, and a restart while requests run."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import copy

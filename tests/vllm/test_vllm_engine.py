@@ -1,7 +1,5 @@
 """The vLLM engine in this process: the suite of all backends, and what is its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -131,7 +131,12 @@ NILE = "The Nile is 6,650 km long and flows into the Mediterranean."
     ("before", "sentence", "after", "snippet"),
     [
         (FILLER, NILE, f" {FILLER}", "Nile 6,650 km long flows Mediterranean"),
-        (CHINESE_FILLER, "尼罗河全长六千六百五十公里，流入地中海。", CHINESE_FILLER, "尼罗河长度为六千六百五十公里 地中海"),
+        (
+            CHINESE_FILLER,
+            "尼罗河全长六千六百五十公里，流入地中海。",
+            CHINESE_FILLER,
+            "尼罗河长度为六千六百五十公里 地中海",
+        ),
     ],
 )
 def test_the_sentence_of_the_snippet_is_in_the_middle(before: str, sentence: str, after: str, snippet: str) -> None:

@@ -1,7 +1,5 @@
 """Three invented rows for each data set, with the columns that are read of the hub's. Nothing is from the sets."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Attached files of data sets: found beside a local data file or in the repository's layout, and missing ones named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Data files: what can be read is read, what is broken is named by line and column."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Data sets from invented rows with the hub's columns: what becomes of a row, options, local files, the hub."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """The real files: every one loads, with the documented number of rows, and their known faults are mended."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

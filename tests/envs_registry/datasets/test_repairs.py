@@ -1,7 +1,5 @@
 """Faults of published files: what was meant comes back, what is right already is left alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

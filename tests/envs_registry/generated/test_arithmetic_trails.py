@@ -1,7 +1,5 @@
 """Trails of Arithmetic: a trail takes as many calls as it says, and its answer is seen after the last one only."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

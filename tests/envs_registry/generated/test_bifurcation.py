@@ -1,7 +1,5 @@
 """Bifurcation: worlds follow from seed and number, and knobs do what they say."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

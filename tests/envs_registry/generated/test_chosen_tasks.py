@@ -1,7 +1,5 @@
 """A data file chooses some tasks of an endless source; they are the same, in the same world."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Generated tasks never change: the same in every process (each has its own hash seed), whatever was asked before."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MultiHop: the same everywhere, one answer to each question, and everything it needs is in the corpus."""
 
-from __future__ import annotations
-
 import re
 import time
 

@@ -1,7 +1,5 @@
 """ToolWorld: the same everywhere, over a thousand tools, and each question needs as many of them as its level says."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
