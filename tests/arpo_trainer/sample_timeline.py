@@ -6,20 +6,7 @@ from dataclasses import dataclass, field
 from arpo_trainer.tree import Decision, Event, RolloutTree, Trajectory
 
 WORDS = [
-    "the",
-    "list",
-    "holds",
-    "seven",
-    "items",
-    "so",
-    "I",
-    "sum",
-    "them",
-    "and",
-    "look",
-    "at",
-    "what",
-    "comes",
+    *("the", "list", "holds", "seven", "items", "so", "I", "sum", "them", "and", "look", "at", "what", "comes"),
     "back",
 ]
 TOOLS = ("python", "search")

@@ -168,12 +168,7 @@ def test_a_curve_leads_to_each_branch(picture: ElementTree.Element) -> None:
 def test_texts_are_text_and_say_what_a_trajectory_earned(picture: ElementTree.Element) -> None:
     texts = [text.text or "" for text in picture.iter(f"{SVG}text")]
     assert {
-        "Is 1 < 2 & 3 > 2?",
-        "1 < 2",
-        "python: True",
-        "yes",
-        "reward 1, root",
-        "no reward, root",
+        *("Is 1 < 2 & 3 > 2?", "1 < 2", "python: True", "yes", "reward 1, root", "no reward, root"),
         "reward -1, branch",
     } <= set(texts)
     titles = [title.text for title in picture.iter(f"{SVG}title")]

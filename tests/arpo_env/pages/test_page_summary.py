@@ -90,16 +90,8 @@ def test_of_more_steps_those_that_matter_are_shown() -> None:
     steps = ["a", "b", "c", "<search>d</search>", "e", "<result>f</result>", "g", "h", "i", "j", "k"]
     lines = reasoning_context(steps).split("\n\n")
     assert lines == [
-        "Step 1: a",
-        "...",
-        "Step 4: <search>d</search>",
-        "...",
-        "Step 6: <result>f</result>",
-        "...",
-        "Step 8: h",
-        "Step 9: i",
-        "Step 10: j",
-        "Step 11: k",
+        *("Step 1: a", "...", "Step 4: <search>d</search>", "...", "Step 6: <result>f</result>", "...", "Step 8: h"),
+        *("Step 9: i", "Step 10: j", "Step 11: k"),
     ]
 
 

@@ -29,16 +29,10 @@ TAG_PIECES = [
     *("<think>hm</think>", "<think><python>2</python></think>", "</RESULT >", "< python>", "<python >", "<pyth", "on>"),
 ]
 JSON_PIECES = [
-    '{"name": "python", "arguments": {"code": "1"}}',
-    '{"name": "search", "arguments": {"query": "q", "k": 2}}',
-    '{"name": "python", "parameters": {"code": "1"}}',
-    '{"name": "now", "parameters": {}}',
-    '{"name": "pyton"}',
-    '{"name": "add", "arguments": {"a": 1e999, "b": 2}}',
-    '{"name": "mark", "arguments": {"levels": [1, true]}}',
-    '{"name": "python", "arguments": {"code": "</tool_call><tool_call>"}}',
-    '{"code": NaN, "code": 1}',
-    '{"a": ',
+    *('{"name": "python", "arguments": {"code": "1"}}', '{"name": "search", "arguments": {"query": "q", "k": 2}}'),
+    *('{"name": "python", "parameters": {"code": "1"}}', '{"name": "now", "parameters": {}}', '{"name": "pyton"}'),
+    *('{"name": "add", "arguments": {"a": 1e999, "b": 2}}', '{"name": "mark", "arguments": {"levels": [1, true]}}'),
+    *('{"name": "python", "arguments": {"code": "</tool_call><tool_call>"}}', '{"code": NaN, "code": 1}', '{"a": '),
     '{"name": "python", "name": "search", "arguments": {}}',
 ]
 MARK_PIECES = [
@@ -188,17 +182,7 @@ def test_calls_that_are_read_for_a_server_are_those_that_ran_and_can_be_written_
 
 
 LONG_TAGS = [
-    "<",
-    "< ",
-    "</",
-    " ",
-    "<python>",
-    "</python>",
-    "<think>",
-    "</think>",
-    "<python><think>",
-    "<a1><a2>",
-    "</a><a>",
+    *("<", "< ", "</", " ", "<python>", "</python>", "<think>", "</think>", "<python><think>", "<a1><a2>", "</a><a>"),
 ]
 LONG_MARKS = [
     *("<", " ", "[", "<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "<think><tool_call>"),

@@ -427,11 +427,7 @@ def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     "name",
     [
-        "3b, one GPU",
-        "8b, LoRA",
-        "7b, FSDP2 x 8, packed",
-        "14b, FSDP2 x 16",
-        "1.5b, no checkpointing, packed",
+        *("3b, one GPU", "8b, LoRA", "7b, FSDP2 x 8, packed", "14b, FSDP2 x 16", "1.5b, no checkpointing, packed"),
         "7b, rollout",
     ],
 )

@@ -131,74 +131,65 @@ def first(name: str, clock: int) -> float:
     return float(name.split(".")[0])
 
 
+def opened(reserve: int | None, *names: str, points: int = 1, **options: Any) -> BranchBudget:
+    """A budget for two branches a place at most, with these paths."""
+    budget = BranchBudget(reserve, 2, first, **options)
+    for name in names:
+        budget.start_path(name, 1, points)
+    return budget
+
+
+def settled(budget: BranchBudget) -> tuple[str, int] | None:
+    """The path that is answered next, and what it gets."""
+    found = budget.settle()
+    return found and (found[0].path, found[1])
+
+
 def test_a_claim_waits_only_for_those_who_can_take_it_away() -> None:
-    budget = BranchBudget(2, 2, first)
-    for name in ("0", "1", "2"):
-        budget.start_path(name, 1, 1)
+    budget = opened(2, "0", "1", "2")
     budget.add_request(BranchRequest("2", 1, 1))
-    assert budget.settle() is None  # 0 and 1 may both come first
+    assert settled(budget) is None  # 0 and 1 may both come first
     budget.pass_point("1", 1, 0)
-    settled = budget.settle()
-    assert settled is not None
-    assert settled[1] == 1  # 0 may still take one: there are two
+    assert settled(budget) == ("2", 1)  # 0 may still take one: there are two
 
 
 def test_a_claim_that_others_have_used_up_is_denied_at_once() -> None:
-    budget = BranchBudget(1, 2, first)
-    for name in ("0", "1", "2"):
-        budget.start_path(name, 1, 1)
+    budget = opened(1, "0", "1", "2")
     budget.add_request(BranchRequest("1", 1, 1))
     budget.add_request(BranchRequest("2", 1, 1))
-    denied = budget.settle()  # 0 is open, so 1 waits; whoever gets it, 2 does not
-    assert denied is not None
-    assert (denied[0].path, denied[1]) == ("2", 0)
+    assert settled(budget) == ("2", 0)  # 0 is open, so 1 waits; whoever gets it, 2 does not
 
 
 def test_nothing_is_settled_before_the_budget_is_known() -> None:
-    budget = BranchBudget(None, 2, first)
-    budget.start_path("0", 1, 1)
+    budget = opened(None, "0")
     budget.add_request(BranchRequest("0", 1, 1))
-    assert budget.settle() is None
-    assert budget.surplus() == 0
+    assert (settled(budget), budget.surplus()) == (None, 0)
     budget.reserve = 1
-    assert budget.settle() is not None
+    assert settled(budget) == ("0", 1)
 
 
 def test_the_best_come_first_when_all_have_ended() -> None:
-    budget = BranchBudget(1, 2, first, best_first=True)
-    for name in ("0", "1"):
-        budget.start_path(name, 1, 1)
+    budget = opened(1, "0", "1", best_first=True)
     budget.add_request(BranchRequest("0", 1, 1, score=0.1))
     budget.add_request(BranchRequest("1", 1, 1, score=0.9))
     budget.end_path("0", 2)
-    assert budget.settle() is None
+    assert settled(budget) is None
     budget.end_path("1", 2)
-    best, rest = budget.settle(), budget.settle()
-    assert best is not None
-    assert rest is not None
-    assert (best[0].path, best[1], rest[0].path, rest[1]) == ("1", 1, "0", 0)
+    assert [settled(budget), settled(budget)] == [("1", 1), ("0", 0)]
 
 
 def test_with_a_quota_a_claim_waits_for_its_own_root_alone() -> None:
-    budget = BranchBudget(3, 2, first, quota=1)
-    for name in ("0", "1", "2"):
-        budget.start_path(name, 1, 4)
+    budget = opened(3, "0", "1", "2", points=4, quota=1)
     budget.add_request(BranchRequest("2", 1, 1, 3))
-    settled = budget.settle()  # 0 and 1 come first, but they cannot take more than one each
-    assert settled is not None
-    assert settled[1] == 1
+    assert settled(budget) == ("2", 1)  # 0 and 1 come first, but they cannot take more than one each
     budget.start_path("2.1.0", 2, 3)
     budget.add_request(BranchRequest("2.1.0", 2, 1, 2))
-    refused = budget.settle()
-    assert refused is not None
-    assert refused[1] == 0
-    assert budget.denied() == [(refused[0], True)]
+    assert settled(budget) == ("2.1.0", 0)
+    assert [(request.path, left) for request, left in budget.denied()] == [("2.1.0", True)]
 
 
 def test_the_best_of_a_group_are_spread_over_its_roots() -> None:
-    budget = BranchBudget(2, 2, first, best_first=True, quota=1)
-    for name in ("0", "1"):
-        budget.start_path(name, 1, 2)
+    budget = opened(2, "0", "1", points=2, best_first=True, quota=1)
     for name, clock, score in (("0", 1, 0.8), ("0", 2, 0.9), ("1", 1, 0.1)):
         budget.add_request(BranchRequest(name, clock, 1, 2 - clock, score=score))
     for name in ("0", "1"):
@@ -210,9 +201,7 @@ def test_the_best_of_a_group_are_spread_over_its_roots() -> None:
 
 @pytest.mark.parametrize("points", [1, 3])
 def test_roots_that_can_claim_nothing_more_free_the_rest(points: int) -> None:
-    budget = BranchBudget(3, 2, first)
-    budget.start_path("0", 1, points)
-    assert budget.surplus() == max(0, 3 - (2**points - 1))
+    assert opened(3, "0", points=points).surplus() == max(0, 3 - (2**points - 1))
 
 
 def ranked(requests: Sequence[BranchRequest], given: Sequence[int]) -> list[float]:
@@ -262,12 +251,9 @@ def test_the_ranking_is_asked_again_after_every_branch() -> None:
 
 def test_what_one_round_leaves_waits_for_the_branches_of_that_round() -> None:
     budget = waiting({"0": 0.9, "1": 0.5, "2": 0.1}, reserve=4, rounds=2)
-    best = budget.settle()
-    assert best is not None
-    assert (best[0].path, best[1]) == ("0", 2)
+    assert settled(budget) == ("0", 2)
     budget.start_path("0.1.0", 2, 1)
-    assert budget.settle() is None
-    assert budget.surplus() == 0
+    assert (settled(budget), budget.surplus()) == (None, 0)
     budget.add_request(BranchRequest("0.1.0", 2, 2, score=0.7))
     budget.end_path("0.1.0", 3)
     assert served(budget) == {"0.1.0": 2, "1": 0, "2": 0}

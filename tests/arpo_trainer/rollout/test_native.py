@@ -272,14 +272,7 @@ def test_hostile_turns_take_little_time(form: str) -> None:
         call,
         head,
         thought(form, ""),
-        "\n",
-        "[",
-        '{"a":',
-        " <",
-        "'",
-        "<parameter=a>",
-        "to=functions.a",
-        "\\",
+        *("\n", "[", '{"a":', " <", "'", "<parameter=a>", "to=functions.a", "\\"),
     ]
     texts = [piece * (size // len(piece)) for piece in pieces]
     texts += [head + text for text in texts[-8:]] + [call[: call.find("a (b)")] + text for text in texts[-8:]]

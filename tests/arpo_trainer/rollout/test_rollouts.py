@@ -97,8 +97,13 @@ async def at_once(tool: Look) -> None:
     """Take no time."""
 
 
-def make_env(hurry: Any = at_once, **options: Any) -> ToolEnv:
-    return ToolEnv("arpo/Arithmetic-v0", tools=[lambda: Look(hurry)], max_tool_calls=5, max_turns=7, **options)
+def make_env(hurry: Any = at_once, look: Any = Look, *given: Any) -> ToolEnv:
+    return ToolEnv("arpo/Arithmetic-v0", tools=[lambda: look(hurry, *given)], max_tool_calls=5, max_turns=7)
+
+
+def errors(trees: list[RolloutTree]) -> list[str | None]:
+    """What made trajectories void."""
+    return [trajectory.error for tree in trees for trajectory in tree.trajectories if not trajectory.valid]
 
 
 def play(
@@ -149,10 +154,8 @@ def test_trees_depend_on_seed_step_and_group(tokenizer: Any) -> None:
 
 def test_a_group_is_the_same_whoever_plays_it(tokenizer: Any) -> None:
     both = play(tokenizer, groups=2)
-    env = make_env()
-    engine = Engine(
-        Writer(tokenizer, random.Random(5)), tokenizer, env, RolloutSettings(num_generations=8, initial_rollouts=3)
-    )
+    env, settings = make_env(), RolloutSettings(num_generations=8, initial_rollouts=3)
+    engine = Engine(Writer(tokenizer, random.Random(5)), tokenizer, env, settings)
     alone = asyncio.run(engine.rollout([env.tasks.task(1)], step=1, first_group=1))
     assert without_seconds(alone[0]) == without_seconds(both[1])
 
@@ -375,10 +378,9 @@ class Slotted(Look):
 def test_as_many_sandboxes_as_places_are_enough(tokenizer: Any, algorithm: str) -> None:
     """Nobody who holds one waits for those who wait for one."""
     slots = Slots(8)
-    env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: Slotted(at_once, slots)], max_tool_calls=5, max_turns=7)
     limits = {"trajectory": 8, "look": 8, "fork": 1}
-    for tree in play(tokenizer, groups=4, env=env, algorithm=algorithm, branch_alpha=0.6, limits=limits):
-        assert all(trajectory.valid for trajectory in tree.trajectories)
+    env = make_env(at_once, Slotted, slots)
+    assert not errors(play(tokenizer, 0, 4, env, limits, algorithm=algorithm, branch_alpha=0.6))
     assert not any(slots.holders.values())
 
 
@@ -402,15 +404,20 @@ def test_a_turn_that_calls_several_tools_holds_a_place_of_each() -> None:
 
 
 class Breaks:
-    """Breaks the n-th call of all, once."""
+    """Breaks the third call of all, once: it fails with this error, or hangs."""
 
-    def __init__(self, error: Exception, at: int = 3) -> None:
-        self.error, self.at, self.calls = error, at, 0
+    def __init__(self, error: Exception | None) -> None:
+        self.error, self.calls = error, 0
 
     async def __call__(self, tool: Look) -> None:
         self.calls += 1
-        if self.calls == self.at:
+        if self.calls == 3:
+            await self.broken()
+
+    async def broken(self) -> None:
+        if self.error:
             raise self.error
+        await asyncio.Event().wait()
 
 
 class BreaksLater(Breaks):
@@ -419,7 +426,7 @@ class BreaksLater(Breaks):
     async def __call__(self, tool: Look) -> None:
         if tool.calls == 2 and not self.calls:
             self.calls += 1
-            raise self.error
+            await self.broken()
 
 
 def test_what_broke_down_is_played_again(tokenizer: Any) -> None:
@@ -433,8 +440,7 @@ def test_what_broke_down_is_played_again(tokenizer: Any) -> None:
 def test_what_may_not_be_called_twice_is_not(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Look, "repeatable", False)
     trees = play(tokenizer, env=make_env(Breaks(ServiceError("look", "gone"))), algorithm="grpo")
-    failed = [trajectory for tree in trees for trajectory in tree.trajectories if not trajectory.valid]
-    assert [trajectory.error for trajectory in failed] == ["ServiceError: look: gone"]
+    assert errors(trees) == ["ServiceError: look: gone"]
 
 
 def test_an_episode_that_shows_something_else_the_second_time_is_void(tokenizer: Any) -> None:
@@ -445,24 +451,14 @@ def test_an_episode_that_shows_something_else_the_second_time_is_void(tokenizer:
             await super().call(**arguments)
             return ToolResult(f"call {next(answers)} of all")
 
-    broken = BreaksLater(ServiceError("look", "gone"))
-    env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: Counts(broken)], max_tool_calls=5, max_turns=7)
-    trees = play(tokenizer, env=env, algorithm="grpo")
-    failed = [trajectory for tree in trees for trajectory in tree.trajectories if not trajectory.valid]
-    assert len(failed) == 1
-    assert "could not be replayed" in str(failed[0].error)
+    env = make_env(BreaksLater(ServiceError("look", "gone")), Counts)
+    (error,) = errors(play(tokenizer, env=env, algorithm="grpo"))
+    assert "could not be replayed" in str(error)
 
 
 def test_a_tool_that_hangs_is_given_up(tokenizer: Any) -> None:
-    class Hangs(Breaks):
-        async def __call__(self, tool: Look) -> None:
-            self.calls += 1
-            if self.calls == self.at:
-                await asyncio.Event().wait()
-
-    trees = play(tokenizer, env=make_env(Hangs(RuntimeError())), algorithm="grpo", turn_timeout=1.5, retries=0)
-    failed = [trajectory.error for tree in trees for trajectory in tree.trajectories if not trajectory.valid]
-    assert failed == ["TimeoutError: a tool took longer than turn_timeout = 1.5 s"]
+    trees = play(tokenizer, env=make_env(Breaks(None)), algorithm="grpo", turn_timeout=1.5, retries=0)
+    assert errors(trees) == ["TimeoutError: a tool took longer than turn_timeout = 1.5 s"]
 
 
 @pytest.mark.parametrize("what", ["reset", "fork", "close"])
@@ -475,8 +471,7 @@ def test_nothing_of_a_tool_may_hang_for_ever(tokenizer: Any, monkeypatch: pytest
         return await real(self, *arguments)
 
     monkeypatch.setattr(Look, what, hangs_once)
-    trees = play(tokenizer, env=make_env(), branch_alpha=0.6, turn_timeout=1.5)
-    assert all(trajectory.valid for tree in trees for trajectory in tree.trajectories)
+    assert not errors(play(tokenizer, env=make_env(), branch_alpha=0.6, turn_timeout=1.5))
 
 
 def test_an_interrupted_rollout_leaves_nothing_open(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,7 +564,7 @@ def test_forks_that_fail_make_no_tree_depend_on_timing(tokenizer: Any, algorithm
         async def slowly(tool: Look) -> None:
             await asyncio.sleep(rng.random() ** 4 * 0.05)
 
-        env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: SometimesForks(slowly)], max_tool_calls=5, max_turns=7)
+        env = make_env(slowly, SometimesForks)
         trees = play(tokenizer, speed, 3, env, algorithm=algorithm, branch_width=3, num_generations=12)
         return [without_seconds(tree) for tree in trees]
 
@@ -594,8 +589,7 @@ def test_grading_for_want_of_room_keeps_its_limit_and_is_noted(tokenizer: Any) -
         async def call(self, **arguments: Any) -> ToolResult:
             return ToolResult("word " * 300)
 
-    env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: Long(at_once)], max_tool_calls=5, max_turns=7)
-    (tree,) = play(tokenizer, groups=1, env=env, algorithm="grpo", max_completion_length=30)
+    (tree,) = play(tokenizer, 0, 1, make_env(at_once, Long), algorithm="grpo", max_completion_length=30)
     cut = {number for number, trajectory in enumerate(tree.trajectories) if trajectory.outcome == "truncated"}
     noted = {event.trajectory for event in tree.timeline if (event.kind, event.status) == ("answer", "truncated")}
     assert cut
