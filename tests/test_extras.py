@@ -214,8 +214,7 @@ def results(environment: str) -> dict[str, tuple[int, str]]:
     command = [sys.executable, "-m", "tests.hidden_packages", job]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    found: dict[str, tuple[int, str]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize(("environment", "name"), [(one, name) for one in HIDDEN for name in CASES])

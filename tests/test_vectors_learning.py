@@ -81,7 +81,6 @@ def coefficients(tree: RolloutTree, attribution: Any, how: Any) -> list[float]:
     spans = torch.tensor([tree.row(i).span + [-1] * n for i, n in enumerate(pad)])
     log_ratio = torch.zeros_like(advantages, requires_grad=True)
     aggregate(per_token(Loss(), log_ratio, advantages, mask), mask, how).backward()
-    assert log_ratio.grad is not None
     return [-float(log_ratio.grad[spans == span.index].sum()) / len(span.ids) for span in tree.spans]
 
 
@@ -151,7 +150,6 @@ def slope(loss: Loss, ratio: float, advantage: float) -> float:
     """The derivative of the loss of one token with respect to its log pi."""
     log_ratio = double([[ratio]]).log().requires_grad_()
     per_token(loss, log_ratio, double([advantage]), double([[1]])).sum().backward()
-    assert log_ratio.grad is not None
     return log_ratio.grad.item()
 
 

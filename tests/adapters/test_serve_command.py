@@ -55,7 +55,6 @@ def test_without_openenv_the_pip_line_and_the_clash_are_named(capsys: pytest.Cap
 def test_it_serves_until_it_is_interrupted() -> None:
     command = [sys.executable, "-m", "arpo_trainer.cli", "serve", "mcp", ENV, "--http", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
         line = server.stderr.readline()
         found = re.search(r"http://127\.0\.0\.1:[0-9]+", line)
         assert found, line

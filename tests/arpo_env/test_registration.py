@@ -32,8 +32,7 @@ arpo_env.register("mine/Shout-v0", [Task("t", "Shout a.", ("A!",))], tools=[shou
 
 def question(env_id: str, **options: Any) -> str:
     env: Any = gym.make(env_id, **options)
-    shown: str = env.reset(options={"index": 0})[0]
-    return shown
+    return env.reset(options={"index": 0})[0]
 
 
 def write(folder: Path, name: str = "own_shout", text: str = MODULE) -> Path:

@@ -52,7 +52,6 @@ def make_exact(model: Any, temperature: float) -> None:
             return output
         logits, wanted = output.logits / temperature, shift_labels
         if wanted is None:
-            assert labels is not None
             logits, wanted = logits[:, :-1], labels[:, 1:]
         told = logits.log_softmax(-1)
         own = told.gather(-1, wanted.clamp(min=0)[..., None])[..., 0].masked_fill(wanted < 0, 0)

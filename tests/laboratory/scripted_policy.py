@@ -57,8 +57,7 @@ class ScriptedPolicy:
         shares = numpy.array([self.shares(history) for history in histories])
         places = [self._places[tuple(turn)] for turn in turns]
         masses = numpy.stack([shares @ alike for alike in self._alike], axis=-1)[:, places]
-        found: Floats = numpy.nan_to_num(masses[..., 1:] / numpy.maximum(masses[..., :-1], 1e-300))
-        return found
+        return numpy.nan_to_num(masses[..., 1:] / numpy.maximum(masses[..., :-1], 1e-300))
 
     def shares(self, history: Sequence[int]) -> Floats:
         """Return the probability of each turn."""

@@ -248,8 +248,7 @@ def expected(model: Any, tokenizer: Any, tree: RolloutTree, state: int | None) -
             values.append(logits.log_softmax(-1)[token].item())
             ids = [*ids, token]
         found.append(sum(values) / len(values))
-    best: float = max(found)
-    return best
+    return max(found)
 
 
 def test_the_trainer_and_a_plain_model_score_as_a_forward_pass_of_each_row_does(trainer: Any) -> None:

@@ -129,7 +129,6 @@ def test_no_process_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment)
-    assert parent.stdout is not None
     worker = int(parent.stdout.readline())
     parent.kill()
     parent.wait()

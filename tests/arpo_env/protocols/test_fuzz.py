@@ -175,7 +175,6 @@ def test_calls_that_are_read_for_a_server_are_those_that_ran_and_can_be_written_
             assert text.startswith(read[0])
             assert protocol.read_calls(protocol.write_calls("so ", read[1])) == ("so ", read[1])
         if isinstance(action, ToolCalls):
-            assert read is not None
             assert [ToolCall(*call) for call in read[1]] == list(action.calls)
         elif not isinstance(action, Malformed):  # of a tool that is not there, or with other arguments
             assert read is None

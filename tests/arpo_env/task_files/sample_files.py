@@ -57,7 +57,6 @@ def saved(save: Callable[[io.BytesIO], object]) -> bytes:
 def xlsx() -> bytes:
     book = openpyxl.Workbook()
     first = book.active
-    assert first is not None
     first.title = "Sales"
     for row in (["city", "sold"], ["Oslo", 17], [], ["Rome", 25]):
         first.append(row)

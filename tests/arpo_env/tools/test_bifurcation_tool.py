@@ -22,8 +22,7 @@ def world_env(**knobs: Any) -> ToolEnv:
 
 def go(env: ToolEnv, door: str) -> str:
     """Go through a door, and return what is shown."""
-    shown: str = env.step(f"<go>{door}</go>")[4]["results"][0]
-    return shown
+    return env.step(f"<go>{door}</go>")[4]["results"][0]
 
 
 def walk(env: ToolEnv, places: str) -> list[str]:
@@ -34,7 +33,6 @@ def walk(env: ToolEnv, places: str) -> list[str]:
 def open_doors(env: ToolEnv) -> str:
     tool = env.tools["go"]
     assert isinstance(tool, BifurcationTool)
-    assert tool._world is not None
     rooms = tool._world.rooms
     return rooms[tool._state.room].doors if tool._state.room < len(rooms) else ""
 

@@ -105,6 +105,7 @@ def test_a_nested_fork_worked_out_by_hand(name: str) -> None:
     expected = [[8] * 5, [2], [0] * 3, [4] * 5] if name == "soft" else by_path(SHARED[name])
     assert CREDITS[name].values(nested(), NESTED)[:4] == [pytest.approx(row) for row in expected]
     weights, total = CREDITS[name].weights, 12.0
+    assert (weights is not None) == (name in WEIGHTS)
     if weights:
         copies, total = WEIGHTS[name]
         assert weights(nested())[:4] == [pytest.approx(row) for row in by_path(copies)]

@@ -195,7 +195,6 @@ def test_ctrl_c_leaves_no_container_behind(isolation: str) -> None:
         pytest.skip(f"the sandbox here is {isolation}, not Docker")
     command = [sys.executable, "-m", "arpo_trainer.cli", "play", "arpo/Arithmetic-v0", "--env-set", "level=1"]
     player = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert player.stdin
     assert player.stdout
     player.stdin.write("<think>c</think><python>6 * 7</python>\n")
     player.stdin.flush()

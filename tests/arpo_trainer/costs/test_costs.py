@@ -166,7 +166,6 @@ def test_the_price_of_a_run_has_its_evaluation_in_it(tmp_path: Path) -> None:
     run = RunArguments(eval_tasks=100, search_price=10.0)
     costs = estimate(run, config(), env, env, 3)
     size = env.tasks.size
-    assert costs.evaluations is not None
     assert costs.evaluations.answers == 2 * size
     assert costs.searches == (3 * 8 + 2 * size) * 2
     assert costs.search_usd == pytest.approx(costs.searches / 100)

@@ -27,8 +27,7 @@ def command(model: Path, folder: Path, *more: str) -> list[str]:
 
 
 def facts(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "dpo.json").read_text())
-    return found
+    return json.loads((folder / "dpo.json").read_text())
 
 
 def test_a_round_that_was_killed_while_it_sampled_is_the_unbroken_one(

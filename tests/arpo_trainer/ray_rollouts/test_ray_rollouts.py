@@ -178,7 +178,6 @@ def test_another_version_of_ray(nodes: Any) -> None:
 def test_nothing_is_left_of_a_trainer_that_is_killed(isolation: str) -> None:
     command = [sys.executable, "-m", "tests.arpo_trainer.ray_rollouts.trainer_to_kill", "/tmp/arpo-ray-kill"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trainer:
-        assert trainer.stdout is not None
         lines = [trainer.stdout.readline().strip() for _ in range(3)]
         assert lines[-1] == "[4, 4, 4, 4]"  # Python was called in a sandbox
         actors = [int(re.search(r"process (\d+)", line)[1]) for line in lines[1:2]]  # type: ignore[index]

@@ -106,7 +106,6 @@ def test_a_program_that_is_interrupted_leaves_no_container(tokenizer: Any, box: 
     program = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert program.stdout is not None
     assert program.stdout.readline() == "calls are made\n"
     assert own_containers(program.pid)
     program.send_signal(signal.SIGINT)

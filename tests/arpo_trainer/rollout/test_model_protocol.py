@@ -139,8 +139,7 @@ def played(model: Path, folder: Path, tasks: int) -> str:
     settings = EvalSettings((ENV,), tasks=tasks, rollout={"max_turn_length": 4, "max_completion_length": 8})
     run = run_evaluation(settings, [EvalModel("m", "transformers", str(model))], folder, resume=True)
     assert len(run.rows) == tasks
-    protocol: str = run.facts["protocols"]["m"]["Arithmetic-v0"]
-    return protocol
+    return run.facts["protocols"]["m"]["Arithmetic-v0"]
 
 
 @pytest.mark.parametrize("given", [None, "arpo-tags"])
@@ -190,7 +189,6 @@ def test_an_evaluation_gets_the_protocol_of_the_training(
     env, eval_env = ToolEnv(ENV, limit=2, protocol=given), ToolEnv(ENV, limit=2, seed=1)
     with caplog.at_level(logging.INFO):
         trainer = trainer_of(native_model, tmp_path, env, eval_env=eval_env, overlap="allow")
-    assert trainer.eval_env is not None
     assert trainer.eval_env.protocol.name == protocol
     assert TRAINED not in caplog.text  # a base model was not
 

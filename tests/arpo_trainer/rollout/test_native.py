@@ -75,8 +75,7 @@ def renderer_of(family: str) -> Renderer:
 
 @pytest.fixture(params=FAMILIES)
 def family(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+    return request.param
 
 
 def protocol_of(family: str) -> ModelCalls:
@@ -136,7 +135,6 @@ def test_what_the_template_writes_is_read_and_written_again(family: str, calls: 
     written = protocol.write_calls("<think>Hm.</think>", calls)
     assert protocol.parse(written, ALL) == as_calls(*calls)
     read = protocol.read_calls(written)
-    assert read is not None
     assert [name for name, _ in read[1]] == [name for name, _ in calls]
     assert protocol.well_formed([written])
 

@@ -92,8 +92,7 @@ def small_tokenizer(added: tuple[list[str], list[str]], chat_template: str) -> A
 
 @pytest.fixture(scope="module", params=list(FAMILIES))
 def family(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+    return request.param
 
 
 @pytest.fixture(scope="module")

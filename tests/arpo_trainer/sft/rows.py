@@ -90,8 +90,7 @@ def tree(rng: random.Random, encode: Callable[[str], list[int]], reward: float =
     for given, earned in ((answer, reward), ("?", 0.0)):
         leaf = add(node, "model", f"<think>{thought}</think><answer>\\boxed{{{given}}}</answer>")
         made.trajectories.append(Trajectory(leaf, reward=earned))
-    row: Row = json.loads(made.to_json())
-    return row
+    return json.loads(made.to_json())
 
 
 FORMATS: dict[str, Callable[[random.Random], Row]] = {

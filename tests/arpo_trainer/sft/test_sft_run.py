@@ -41,8 +41,7 @@ def rows_file(form: str, folder: Path, tokenizer: Any, count: int) -> Path:
     rng = random.Random(7)
 
     def encode(text: str) -> list[int]:
-        ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
 
     rows = (tree(rng, encode) if form == "traces" else FORMATS[form](rng) for _ in range(count))
     path = folder / f"{form}.jsonl"
@@ -106,8 +105,7 @@ def test_masked_tokens_get_no_gradient(form: str, byte_tokenizer: Any, tmp_path:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = load_file(folder / "model.safetensors")
-    return found
+    return load_file(folder / "model.safetensors")
 
 
 RESUMED = [*["num_train_epochs=3", "per_device_train_batch_size=4", "learning_rate=5e-3", "threads=1", "save_steps=4"]]

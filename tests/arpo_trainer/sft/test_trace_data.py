@@ -165,8 +165,7 @@ def test_any_row_is_read_or_dropped(row: Any) -> None:
 
 def test_rejection_sampling_keeps_what_scored(tokenizer: Any) -> None:
     def encode(text: str) -> list[int]:
-        ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-        return ids
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
 
     rng = random.Random(1)
     rows = [tree(rng, encode), tree(rng, encode, reward=0.5)]

@@ -26,8 +26,7 @@ def renderer(tokenizer: Any) -> Renderer:
 
 
 def ids_of(renderer: Renderer, text: str) -> list[int]:
-    ids: list[int] = renderer.tokenizer(text, add_special_tokens=False)["input_ids"]
-    return ids
+    return renderer.tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def opened(renderer: Renderer, kind: str, text: str = ANSWERED, spread: Sequence[float] = (), seed: int = 0) -> str:

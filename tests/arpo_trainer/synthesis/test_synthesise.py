@@ -43,8 +43,7 @@ def made(served_model: Path, isolation: str, tmp_path_factory: pytest.TempPathFa
 
 
 def report(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    return found
+    return json.loads((folder / "report.json").read_text())
 
 
 def test_every_sample_and_every_question_is_counted_once(made: Path) -> None:

@@ -109,8 +109,7 @@ class Browser:
             if answer.get("id") == self._number:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']}")
-                result: dict[str, Any] = answer["result"]
-                return result
+                return answer["result"]
             self._note(answer)
 
     def _read(self) -> dict[str, Any]:
@@ -122,8 +121,7 @@ class Browser:
                 raise RuntimeError("Chromium ended")
             self._held += more
         line, _, self._held = self._held.partition(b"\0")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        return json.loads(line)
 
     def _note(self, event: dict[str, Any]) -> None:
         method, about = event.get("method"), event.get("params", {})

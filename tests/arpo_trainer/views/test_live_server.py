@@ -50,8 +50,7 @@ def add(run: Path, number: int) -> None:
 
 
 def rows(server: ViewServer) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(ask(server, "/rows?run=0")[1])
-    return found
+    return json.loads(ask(server, "/rows?run=0")[1])
 
 
 def test_trees_are_read_by_their_place_in_the_trace(server: ViewServer, run: Path) -> None:

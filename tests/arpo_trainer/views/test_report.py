@@ -91,8 +91,7 @@ def embedded(page: str) -> dict[str, Any]:
     """Read the page's data back the way a browser does: everything up to the first closing tag."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found
-    data: dict[str, Any] = json.loads(found[1])
-    return data
+    return json.loads(found[1])
 
 
 def test_the_page_holds_what_the_run_holds(run_dir: Path) -> None:

@@ -57,11 +57,9 @@ def test_turns_and_results_are_found_for_their_events() -> None:
         made = spans_of(tree, number, events)
         for event, span in zip(events, made, strict=True):
             if event.kind == "generate":
-                assert span is not None
                 assert (span.kind, len(span.ids)) == ("model", event.tokens)
                 assert span.index in path
             elif event.kind == "tool":
-                assert span is not None
                 assert span.tool == {"name": event.name, "status": event.status}
             else:
                 assert span is None
