@@ -1,10 +1,15 @@
-"""Data files: what can be read is read, what is broken is named by line and column."""
+"""Data files: what can be read is read and mended, what is broken or missing is named; the real files all load."""
 
+import json
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from envs_registry import DataFileError
+from envs_registry import DataFileError, Task, load_source
+from envs_registry.contamination import overlap
+from envs_registry.datasets.loading import DataSetSource, answers, clean, cut_off
 from envs_registry.datasets.rows import column, read_rows
 
 ROWS = [{"question": "a?", "answer": "1"}, {"question": "b, c?", "answer": "2"}]
@@ -75,3 +80,218 @@ def test_missing_or_blank_column_is_named() -> None:
         column({"q": "x"}, ("question",), "row 3")
     with pytest.raises(DataFileError, match=r"column 'q': is blank"):
         column({"q": " "}, ("q",), "row 3")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"so \boxed{3}, \beta, \binom{4}{2}",
+        r"\frac{m}{n} for all \forall x",
+        r"\triangle ABC, 3 \times 4, \theta, \text{cm}, \tfrac12",
+        r"\left( 1 \right) \rangle",
+        r"\vec v, \varphi",
+        r"a \neq b, x \notin S, \nabla f",
+        r"\alpha and \angle ABC",
+    ],
+)
+def test_latex_whose_backslash_was_read_as_an_escape_comes_back(text: str) -> None:
+    read = text
+    for letter, control in zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True):
+        read = read.replace(f"\\{letter}", control)
+    repairs: Counter[str] = Counter()
+    assert read != text
+    assert clean(read, repairs) == text
+    assert repairs["backslash read as a control character"] == 1
+
+
+@pytest.mark.parametrize("text", ["first line\nequal parts", "a\tperimeter\tan apple", "line\n\n    not code", "x < y"])
+def test_ordinary_white_space_stays(text: str) -> None:
+    repairs: Counter[str] = Counter()
+    assert clean(text, repairs) == text
+    assert not +repairs
+
+
+def test_other_faults_of_a_text_are_mended_and_counted() -> None:
+    repairs: Counter[str] = Counter()
+    assert clean(" di\vfference\u200b:<br/>one\r\ntwo ", repairs) == "difference:\none\ntwo"
+    assert +repairs == {
+        "control character": 1,
+        "invisible character": 1,
+        "<br> for a new line": 1,
+        "carriage return": 1,
+        "white space around a text": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "wanted"),
+    [
+        ([70], "math", ("70",)),
+        ([70.0], "math", ("70",)),
+        (["['Paris', 'Paname']"], "qa", ("Paris", "Paname")),
+        (["[1, 2]"], "math", ("[1, 2]",)),
+        (["[4,\\infty)"], "math", ("[4,\\infty)",)),
+        ([["Li Ye", " Li Ye ", "", "Ye"], ["Ye", "Y."]], "qa", ("Li Ye", "Ye", "Y.")),
+        (["The final answer is \\(\\boxed{D}\\)."], "math", ("D",)),
+        (["$-\\frac{5}{2}$"], "math", ("-\\frac{5}{2}",)),
+        (["$5$ or $6$"], "math", ("$5$ or $6$",)),
+        (["$268 million"], "qa", ("$268 million",)),
+        ([None, " "], "qa", ()),
+    ],
+)
+def test_answers_of_all_forms(values: list[object], kind: str, wanted: tuple[str, ...]) -> None:
+    assert answers(values, kind, Counter()) == wanted
+
+
+def test_a_cut_formula_is_told_from_a_whole_one() -> None:
+    assert all(map(cut_off, ["1}^N", "(37", "36\\}", "-5\\right\\}", "2)"]))
+    assert not any(map(cut_off, ["[1, 2)", "\\left( 3, \\frac{\\pi}{2} \\right]", "\\{1, 2\\}", "x^{2}"]))
+
+
+ROW = {"task_id": "1", "Question": "How many?", "Final answer": "3", "Level": "1", "file_name": "a b.xlsx"}
+
+
+def write_rows(path: Path, *rows: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_folder_with_the_layout_of_the_repository(tmp_path: Path) -> None:
+    row = {**ROW, "file_path": "2023/validation/a b.xlsx"}
+    for name in ("metadata.jsonl", "metadata.level1.jsonl"):
+        table = write_rows(tmp_path / "2023" / "validation" / name, row)
+    write_rows(tmp_path / "2023" / "test" / "metadata.jsonl", {**row, "Question": "Another?"})
+    (table.parent / "a b.xlsx").write_bytes(b"x")
+    (table.parent / "other.csv").write_text("a,b\n1,2\n")  # an attached file that could be a data file
+    for place in (tmp_path, table.parent, table.parent / "metadata.jsonl"):
+        [task] = load_source("gaia", data=place, files=True).tasks  # type: ignore[attr-defined]
+        assert task.files == (str(table.parent / "a b.xlsx"),)
+        assert task.question == "How many?\n\nAttached file: a b.xlsx"
+    assert load_source("gaia", data=tmp_path).size == 0
+
+
+def test_a_missing_file_is_named_with_the_cure(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataFileError, match=r"gaia\.jsonl, line 1: the attached file 'a b\.xlsx' was not found in .*--local"
+    ):
+        load_source("gaia", data=write_rows(tmp_path / "gaia.jsonl", ROW), files=True)
+
+
+@pytest.mark.parametrize("name", ["../secret.txt", "/etc/passwd", "x/../../secret.txt", "n" * 300])
+def test_a_data_file_names_no_files_outside_its_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret.txt").write_text("s")
+    (tmp_path / "inner" / "x").mkdir(parents=True)
+    with pytest.raises(DataFileError, match="was not found"):
+        load_source("gaia", data=write_rows(tmp_path / "inner" / "g.jsonl", {**ROW, "file_name": name}), files=True)
+
+
+def test_attached_files_of_the_hub_are_downloaded_once_and_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def download(repository: str, **options: Any) -> str:
+        asked.append((repository, options))
+        (tmp_path / "2023").mkdir(exist_ok=True)
+        (tmp_path / "2023" / "a [b].xlsx").write_bytes(b"x")
+        return str(tmp_path)
+
+    rows = [("row 1", {**ROW, "file_path": "2023/a [b].xlsx"}), ("row 2", {**ROW, "task_id": "2", "file_name": ""})]
+    monkeypatch.setattr("envs_registry.datasets.loading.hub_rows", lambda *_: (rows, "a" * 40))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    first, second = load_source("gaia", files=True).tasks  # type: ignore[attr-defined]
+    assert first.files == (str(tmp_path / "2023" / "a [b].xlsx"),)
+    assert second.files == ()
+    patterns = {
+        "repo_type": "dataset",
+        "allow_patterns": ["2023/a [[]b].xlsx"],  # as a pattern, in which brackets are escaped
+        "revision": "a" * 40,  # that of the rows
+    }
+    assert asked == [("gaia-benchmark/GAIA", patterns)]
+
+
+def test_a_task_names_its_files_and_travels_as_json() -> None:
+    task = Task("1", "What is in a.csv?", ("3",), files=("/data/a.csv", "/data/b.csv"), start_url="https://x.org")
+    assert task.question == "What is in a.csv?\n\nAttached file: b.csv"
+    assert Task.from_dict(json.loads(json.dumps(task.as_dict()))) == task
+    near = Task("1", "What is in data.csv?", ("3",), files=("/x/a.csv", "/x/data.csv"))
+    assert near.question.endswith("\n\nAttached file: a.csv")
+    assert Task.from_dict(near.as_dict()) == near
+    assert not {"files", "start_url"} & Task("1", "q", ("3",)).as_dict().keys()
+    with pytest.raises(ValueError, match=r"two files have the name 'a\.csv'"):
+        Task("1", "q", ("3",), files=("/x/a.csv", "/y/a.csv"))
+    for name in ("a\nb.csv", "\udcff.csv"):  # the question is text for a model
+        with pytest.raises(ValueError, match="plain text on one line"):
+            Task("1", "q", ("3",), files=(f"/x/{name}",))
+
+
+EVALUATION = {
+    "aime24": 30,
+    "aime25": 30,
+    "math500": 500,
+    "gsm8k": 1319,
+    "hotpotqa": 200,
+    "2wiki": 200,
+    "musique": 200,
+    "bamboogle": 125,
+    "webwalker": 200,
+    "simpleqa": 500,
+}
+
+
+@pytest.fixture
+def files(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of training files; `ARPO_DATA` names that of the evaluation files."""
+    monkeypatch.setenv("ARPO_DATA", str(shared / "data/arpo/eval"))
+    return shared / "data/arpo/rl"
+
+
+def source_of(name: str) -> DataSetSource:
+    split = "validation" if name in ("hotpotqa", "2wiki", "musique") else "test"
+    source = load_source(name, split=split)
+    assert isinstance(source, DataSetSource)
+    return source
+
+
+def training(name: str, path: Path, split: str = "train") -> DataSetSource:
+    source = load_source(name, split=split, data=path)
+    assert isinstance(source, DataSetSource)
+    return source
+
+
+@pytest.mark.parametrize(("name", "rows"), EVALUATION.items())
+def test_evaluation_files_load_whole(name: str, rows: int, files: Path) -> None:
+    source = source_of(name)
+    assert source.rows == source.size == rows
+    assert len({task.id for task in source.tasks}) == rows
+    for task in source.tasks:
+        assert task.answers
+        assert all(answer == answer.strip() for answer in task.answers)
+        assert not set("\a\b\f\v\r\u200b\u200f") & set(task.question + "".join(task.answers))
+
+
+def test_reasoning10k(files: Path) -> None:
+    source = training("reasoning10k", files / "train_10k.parquet")
+    out = {name: count for name, count in source.repairs.items() if name.startswith("left out")}
+    assert source.rows == 10_000
+    assert out == {"left out: cut-off answer": 10, "left out: duplicate question": 45, "left out: no answer": 1}
+    assert source.size == 10_000 - 56
+    assert Counter(task.kind for task in source.tasks) == {"math": 4953, "qa": 4991}
+    assert not any("helpful assistant" in task.question for task in source.tasks)
+
+
+def test_known_contamination(files: Path) -> None:
+    reasoning = training("reasoning10k", files / "train_10k.parquet")
+    search = training("deepsearch1k", files / "hard_search_1k.parquet")
+    valid = training("reasoning10k", files / "valid.parquet", "validation")
+    counts = {
+        (name, against): overlap(source, source_of(against)).count
+        for name, source, against in (
+            ("train_10k", reasoning, "simpleqa"),
+            ("hard_search_1k", search, "hotpotqa"),
+            ("valid", valid, "math500"),
+            ("valid", valid, "musique"),
+        )
+    }
+    assert list(counts.values()) == [14, 15, 30, 1]

@@ -1,5 +1,6 @@
-"""A data file chooses some tasks of an endless source; they are the same, in the same world."""
+"""Generated tasks: they never change, a data file chooses some of them, and a trail takes the calls it says."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from arpo_env import ToolEnv
 from envs_registry import DataFileError, load_source
+from envs_registry.generated.arithmetic import MOST_NOTES, ArithmeticSource
 from envs_registry.sources import LimitedSource
 
 INDICES = (7, 2, 11)
@@ -52,3 +54,49 @@ def test_chosen_questions_search_their_own_world(tmp_path: Path) -> None:
     assert "<result>" in result
     assert "No calls" not in result
     env.close()
+
+
+FROZEN = {
+    "arithmetic": "5246139438e854c9",
+    "bifurcation": "0ca95fa77907773f",
+    "multihop": "fe9106b8ff920065",
+    "toolworld": "b009a8a526035bca",
+}
+
+
+def digest(name: str) -> str:
+    """A digest of some tasks of a generator, of both splits and of two seeds, asked for from the last to the first."""
+    found = []
+    for seed in (0, 5):
+        for split in ("train", "test"):
+            source: Any = load_source(name, split=split, seed=seed)
+            found += [(source.task(index), source.solution(index)) for index in reversed(range(60))]
+            found += [getattr(source, "passages", ()), getattr(source, "tool_documents", ())]
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_tasks_are_those_that_were_published(name: str) -> None:
+    assert digest(name) == FROZEN[name]
+
+
+@pytest.mark.parametrize("notes", [1, 3, MOST_NOTES])
+def test_every_call_of_a_trail_is_needed(notes: int) -> None:
+    source = ArithmeticSource(level=6, notes=notes)
+    for index in range(20):
+        task, names = source.task(index), dict[str, Any]()
+        exec(task.setup, names)
+        seen = [str(eval(cell, names)) for cell in source.solution(index)]
+        assert len(seen) == notes + 2
+        assert [seen[-1]] == list(task.answers)
+        # each call names a variable that only the result before it shows
+        for before, cell in zip(seen, source.solution(index)[1:], strict=False):
+            assert cell.split()[0] in before
+            assert cell.split()[0] not in task.question
+        assert not any(task.answers[0] in text for text in seen[:-1])
+
+
+@pytest.mark.parametrize("notes", [0, MOST_NOTES + 1])
+def test_other_numbers_of_notes_are_refused(notes: Any) -> None:
+    with pytest.raises(ValueError, match="notes must be a whole number from 1 to 7"):
+        ArithmeticSource(notes=notes)
