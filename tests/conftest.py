@@ -213,6 +213,22 @@ def train_tiny_policy(tokenizer: Any, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
+@pytest.fixture(scope="session")
+def byte_lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with random weights, whose tokens are bytes: a folder that no test changes."""
+    pytest.importorskip("torch")
+    from tests.arpo_trainer.byte_policy import write_byte_policy
+
+    return write_byte_policy(tmp_path_factory.mktemp("byte-policy"))
+
+
+@pytest.fixture(scope="session")
+def byte_tokenizer(byte_lm: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(byte_lm)
+
+
 @pytest.fixture
 def tiny_model(tiny_policy: Path) -> Any:
     """A fresh copy of the tiny policy, in float32."""

@@ -151,15 +151,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> User:
     return User(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def byte_policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch")
-    from tests.arpo_trainer.byte_policy import write_byte_policy
-
-    return write_byte_policy(tmp_path_factory.mktemp("byte-policy"))
-
-
-def test_an_algorithm_is_one_file_with_a_row(user: User, byte_policy: Path, isolation: str) -> None:
+def test_an_algorithm_is_one_file_with_a_row(user: User, byte_lm: Path, isolation: str) -> None:
     """A branching rule, an advantage and a loss: trained by name from a settings file, and played by the engine."""
     from transformers import AutoTokenizer
 
@@ -170,7 +162,7 @@ def test_an_algorithm_is_one_file_with_a_row(user: User, byte_policy: Path, isol
 
     user.writes("own_algorithm.py", ALGORITHM)
     settings = {
-        "model": str(byte_policy),
+        "model": str(byte_lm),
         "env": "arpo/Arithmetic-v0",
         "algorithm": "own_algorithm:own",
         "max_steps": 1,
@@ -196,7 +188,7 @@ def test_an_algorithm_is_one_file_with_a_row(user: User, byte_policy: Path, isol
     [trained] = read_traces(user.folder / "out" / "traces.jsonl")
     assert trained.meta["algorithm"] == "own_algorithm:own"
 
-    tokenizer = AutoTokenizer.from_pretrained(byte_policy)
+    tokenizer = AutoTokenizer.from_pretrained(byte_lm)
     backend = user.imports("own_backend", BACKEND).Scripted(tokenizer, TURNS)
     env: Any = gym.make("arpo/Arithmetic-v0")
     grown = RolloutSettings(algorithm="own", num_generations=4, initial_rollouts=2)
@@ -299,14 +291,14 @@ def test_a_search_provider_is_one_row(user: User, monkeypatch: pytest.MonkeyPatc
     env.close()
 
 
-def test_a_generation_backend_is_one_file(user: User, byte_policy: Path, isolation: str) -> None:
+def test_a_generation_backend_is_one_file(user: User, byte_lm: Path, isolation: str) -> None:
     """Anything with the methods of `Backend`: the engine plays trees with it, and `evaluate` measures it."""
     from transformers import AutoTokenizer
 
     from arpo_env.event_loop import run
     from arpo_trainer import Engine, RolloutSettings, evaluate
 
-    tokenizer = AutoTokenizer.from_pretrained(byte_policy)
+    tokenizer = AutoTokenizer.from_pretrained(byte_lm)
     backend = user.imports("own_backend", BACKEND).Scripted(tokenizer, TURNS)
     env: Any = gym.make("arpo/Arithmetic-v0", level=1)
     engine = Engine(backend, tokenizer, env, RolloutSettings(algorithm="grpo", num_generations=2))

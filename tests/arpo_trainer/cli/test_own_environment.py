@@ -18,7 +18,6 @@ from arpo_trainer.run.sft_run import own_tasks
 from arpo_trainer.tree import read_traces
 from envs_registry import Task
 from tests import ready_processes
-from tests.arpo_trainer.byte_policy import write_byte_policy
 
 ROOT = Path(__file__).resolve().parents[3]
 ID = "my_envs:mine/Capital-v0"
@@ -34,11 +33,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [code] = [text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if text.startswith("# my_envs.py")]
     (made / "my_envs.py").write_text(code, encoding="utf-8")
     return made
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_byte_policy(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture
@@ -81,8 +75,8 @@ def test_it_is_played_by_hand(folder: Path, options: list[str], turns: list[str]
     assert "answered, reward 1.0; the answer is Lima" in out
 
 
-def test_a_model_plays_it_in_its_own_protocol(folder: Path, policy: Path) -> None:
-    asked = f"{ID} --env-set protocol=lines --model {policy} --tasks 2 --num-generations 2 --algorithm grpo"
+def test_a_model_plays_it_in_its_own_protocol(folder: Path, byte_lm: Path) -> None:
+    asked = f"{ID} --env-set protocol=lines --model {byte_lm} --tasks 2 --num-generations 2 --algorithm grpo"
     words = [*asked.split(), "--set", "max_turn_length=12", "--output", "out"]
     ready_processes.run(console_script(folder), "rollout", *words, folder=folder, said=folder / "rollout.out")
     trees = list(read_traces(folder / "out" / "traces.jsonl"))
@@ -111,11 +105,11 @@ def test_gymnasium_finds_it_by_the_same_name(here: Path, monkeypatch: pytest.Mon
 
 
 def test_it_is_trained_on_and_found_again_on_resume(
-    here: Path, policy: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
+    here: Path, byte_lm: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "my.yaml"
     path.write_text(
-        f"model: {policy}\nenv: {ID}\neval_env: mine/Capital-v0\neval_tasks: 1\nmax_steps: 1\nbf16: false\n"
+        f"model: {byte_lm}\nenv: {ID}\neval_env: mine/Capital-v0\neval_tasks: 1\nmax_steps: 1\nbf16: false\n"
         "num_generations: 2\ninitial_rollouts: 2\nper_device_train_batch_size: 2\nmax_completion_length: 300\n"
         "max_turn_length: 8\nsave_strategy: steps\nsave_steps: 1\nsave_final_model: false\nthreads: 1\n"
         f"output_dir: {tmp_path / 'run'}\n"

@@ -15,7 +15,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, HfArgumentParser, T5C
 from arpo_trainer import ARPOConfig
 from arpo_trainer.algorithms.losses import LOSS_TYPES, LOSSES
 from arpo_trainer.packing import packing_setting, why_not_packable, why_not_padding_free, why_not_proven
-from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.packing.batches import SIZES, assert_equal_gradients, gradients, pad, tiny_model, weights
 from tests.arpo_trainer.packing.test_trl import inputs
 from tests.arpo_trainer.training.test_trl_options import made
@@ -45,27 +44,22 @@ def test_a_command_line_parser_takes_it(flags: list[str], meant: Any, tmp_path: 
     assert HfArgumentParser(ARPOConfig).parse_args_into_dataclasses(line)[0].packing == meant
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_byte_policy(tmp_path_factory.mktemp("bytes"))
-
-
-def unpackable(policy: Path, folder: Path) -> Path:
+def unpackable(byte_lm: Path, folder: Path) -> Path:
     """The same policy, with dropout in its attention."""
-    shutil.copytree(policy, folder)
+    shutil.copytree(byte_lm, folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "attention_dropout": 0.1}))
     return folder
 
 
-def test_it_is_on_by_default_where_it_is_proven(policy: Path, tmp_path: Path) -> None:
-    trainer, _ = made(policy, tmp_path)
+def test_it_is_on_by_default_where_it_is_proven(byte_lm: Path, tmp_path: Path) -> None:
+    trainer, _ = made(byte_lm, tmp_path)
     assert trainer.args.packing == "auto"
     assert trainer.packs
 
 
-def test_auto_says_why_it_does_not_pack_and_true_insists(policy: Path, tmp_path: Path, caplog: Any) -> None:
-    other = unpackable(policy, tmp_path / "model")
+def test_auto_says_why_it_does_not_pack_and_true_insists(byte_lm: Path, tmp_path: Path, caplog: Any) -> None:
+    other = unpackable(byte_lm, tmp_path / "model")
     with caplog.at_level(logging.INFO, "arpo_trainer"):
         trainer, _ = made(other, tmp_path / "auto")
     assert not trainer.packs
@@ -90,10 +84,10 @@ def test_auto_says_why_it_does_not_pack_and_true_insists(policy: Path, tmp_path:
     ],
 )
 def test_what_no_test_has_compared_is_not_packed_unasked(
-    policy: Path, tmp_path: Path, change: dict[str, Any], words: str | None
+    byte_lm: Path, tmp_path: Path, change: dict[str, Any], words: str | None
 ) -> None:
     """These devices and launchers are not here: the decision is asked about a trainer that says it has them."""
-    trainer, _ = made(policy, tmp_path)
+    trainer, _ = made(byte_lm, tmp_path)
     plugin = SimpleNamespace(fsdp_version=change["fsdp"]) if "fsdp" in change else None
     like = SimpleNamespace(
         args=SimpleNamespace(torch_compile=change.get("torch_compile", False), use_liger_kernel=False),
@@ -106,16 +100,16 @@ def test_what_no_test_has_compared_is_not_packed_unasked(
     assert words in reason if words else reason is None
 
 
-def test_true_packs_what_is_not_proven_and_warns(policy: Path, tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+def test_true_packs_what_is_not_proven_and_warns(byte_lm: Path, tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setattr("arpo_trainer.packing.PROVEN", ())
     with caplog.at_level(logging.WARNING, "arpo_trainer"):
-        trainer, _ = made(policy, tmp_path, packing=True)
+        trainer, _ = made(byte_lm, tmp_path, packing=True)
     assert trainer.packs
     assert "have not been compared with flat ones in tests. Compare a step" in caplog.text
 
 
-def test_with_flash_attention_auto_leaves_out_the_padding(policy: Path, tmp_path: Path, caplog: Any) -> None:
-    trainer, _ = made(policy, tmp_path)
+def test_with_flash_attention_auto_leaves_out_the_padding(byte_lm: Path, tmp_path: Path, caplog: Any) -> None:
+    trainer, _ = made(byte_lm, tmp_path)
     config = trainer.accelerator.unwrap_model(trainer.model).config
     config._attn_implementation = "flash_attention_2"
     with caplog.at_level(logging.INFO, "arpo_trainer"):
@@ -136,10 +130,10 @@ def test_dropout_is_not_proven() -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_every_loss_through_the_trainer(policy: Path, tmp_path: Path, name: str) -> None:
+def test_every_loss_through_the_trainer(byte_lm: Path, tmp_path: Path, name: str) -> None:
     """Anchors are moved after a packed pass as after a flat one."""
     way = LOSS_TYPES[list(LOSSES).index(name) % len(LOSS_TYPES)]
-    trainer, _ = made(policy, tmp_path, policy_loss=name, packing=True, num_iterations=2, loss_type=way)
+    trainer, _ = made(byte_lm, tmp_path, policy_loss=name, packing=True, num_iterations=2, loss_type=way)
     trainer.current_gradient_accumulation_steps = 1
     model, batch, found, values = trainer.model.train(), inputs(6), [], []
     batch["old_per_token_logps"] = 1.5 * weights(batch["advantages"].shape, 3) - 7  # far off, mostly above the bounds

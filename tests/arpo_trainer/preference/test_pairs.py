@@ -12,7 +12,6 @@ import torch
 from arpo_trainer.preference.dpo_run import PairTrainer, configure_dpo, make_pair_trainer
 from arpo_trainer.preference.pairs import PairData, PairSettings, PreferencePair, pairs_of_task, read_pairs, write_pairs
 from arpo_trainer.tree import RolloutTree
-from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.preference.made_trees import random_tree
 
 PAIR = PreferencePair("t", [1, 2], 0, [3, 4], [1, 0], [5], [1], 1.0, 0.0)
@@ -116,20 +115,8 @@ def random_pairs(count: int) -> list[PreferencePair]:
     return [one for tree in trees for one in pairs_of_task("t", tree, PairSettings(pairs_per_task=1))][:count]
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_byte_policy(tmp_path_factory.mktemp("dpo-policy"))
-
-
-@pytest.fixture(scope="module")
-def byte_tokenizer(policy: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(policy)
-
-
-def trainer_of(pairs: list[PreferencePair], policy: Path, tokenizer: Any, folder: Path, **more: Any) -> PairTrainer:
-    settings = {"model": str(policy), "output_dir": str(folder), "gradient_checkpointing": False, "beta": BETA}
+def trainer_of(pairs: list[PreferencePair], byte_lm: Path, tokenizer: Any, folder: Path, **more: Any) -> PairTrainer:
+    settings = {"model": str(byte_lm), "output_dir": str(folder), "gradient_checkpointing": False, "beta": BETA}
     settings |= {
         "per_device_train_batch_size": len(pairs),
         "save_strategy": "no",
@@ -139,7 +126,7 @@ def trainer_of(pairs: list[PreferencePair], policy: Path, tokenizer: Any, folder
     }
     args = configure_dpo(settings)[1]
     args.model_init_kwargs = {"dtype": "float32"}
-    return make_pair_trainer(str(policy), tokenizer, pairs, args)
+    return make_pair_trainer(str(byte_lm), tokenizer, pairs, args)
 
 
 def loss_and_gradients(trainer: PairTrainer, pairs: list[PreferencePair]) -> tuple[float, list[torch.Tensor]]:
@@ -175,15 +162,15 @@ def shaken(trainer: PairTrainer) -> None:
             parameter += 0.05 * torch.randn_like(parameter)
 
 
-def test_loss_and_gradient_are_those_computed_by_hand(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
+def test_loss_and_gradient_are_those_computed_by_hand(byte_lm: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
     pairs = random_pairs(6)
     assert any(0 in one.chosen_mask for one in pairs)
     assert any(one.shared for one in pairs)
-    trainer = trainer_of(pairs, policy, byte_tokenizer, tmp_path)
+    trainer = trainer_of(pairs, byte_lm, byte_tokenizer, tmp_path)
     shaken(trainer)
-    reference, plain = (AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32) for _ in range(2))
+    reference, plain = (AutoModelForCausalLM.from_pretrained(byte_lm, dtype=torch.float32) for _ in range(2))
     plain.load_state_dict(trainer.model.state_dict())
     loss, gradients = loss_and_gradients(trainer, pairs)
     expected = by_hand(plain, reference, pairs)
@@ -198,7 +185,7 @@ WHOLE = ("sigmoid", "ipo", "sft", "hinge")
 
 @pytest.mark.parametrize("loss", WHOLE)
 def test_what_two_continuations_share_cancels_or_is_refused(
-    policy: Path, byte_tokenizer: Any, tmp_path: Path, loss: str
+    byte_lm: Path, byte_tokenizer: Any, tmp_path: Path, loss: str
 ) -> None:
     """The pair up to the fork has the loss and the gradient of the two whole trajectories, or it is not learnt from."""
     trees = [random_tree(random.Random(seed), 6) for seed in range(40)]
@@ -214,38 +201,38 @@ def test_what_two_continuations_share_cancels_or_is_refused(
         masks = {f"{side}_mask": [1] * len(shared) + getattr(one, f"{side}_mask") for side in ("chosen", "rejected")}
         return replace(one, prompt_ids=one.prompt_ids[:start], shared=0, **ids, **masks)
 
-    trainer = trainer_of([whole(one) for one in forked], policy, byte_tokenizer, tmp_path, loss_type=[loss])
+    trainer = trainer_of([whole(one) for one in forked], byte_lm, byte_tokenizer, tmp_path, loss_type=[loss])
     shaken(trainer)
     short, full = loss_and_gradients(trainer, forked), loss_and_gradients(trainer, [whole(one) for one in forked])
     differs = abs(short[0] - full[0]) > 1e-4
     if differs:
         with pytest.raises(ValueError, match=f"loss_type='{loss}' with pairs from trees.*algorithm: grpo"):
-            trainer_of(forked, policy, byte_tokenizer, tmp_path, loss_type=[loss])
+            trainer_of(forked, byte_lm, byte_tokenizer, tmp_path, loss_type=[loss])
         with pytest.raises(ValueError, match="with pairs from trees"):
-            configure_dpo({"model": str(policy), "algorithm": "arpo", "loss_type": ["sigmoid", loss]})
+            configure_dpo({"model": str(byte_lm), "algorithm": "arpo", "loss_type": ["sigmoid", loss]})
         return
-    trainer_of(forked, policy, byte_tokenizer, tmp_path, loss_type=[loss])
+    trainer_of(forked, byte_lm, byte_tokenizer, tmp_path, loss_type=[loss])
     for got, want in zip(short[1], full[1], strict=True):
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-3)
 
 
 @pytest.mark.parametrize("settings", [{}, {"precompute_ref_log_probs": True}], ids=["copy", "precomputed"])
 def test_the_reference_is_the_policy_before_the_round(
-    settings: dict[str, Any], policy: Path, byte_tokenizer: Any, tmp_path: Path
+    settings: dict[str, Any], byte_lm: Path, byte_tokenizer: Any, tmp_path: Path
 ) -> None:
     pairs = random_pairs(4)
-    trainer = trainer_of(pairs, policy, byte_tokenizer, tmp_path, max_steps=3, learning_rate=1e-2, **settings)
+    trainer = trainer_of(pairs, byte_lm, byte_tokenizer, tmp_path, max_steps=3, learning_rate=1e-2, **settings)
     trainer.train()
     log = [entry for entry in trainer.state.log_history if "train_loss" in entry][-1]
     assert log["train_loss"] < 0.69
     batch = next(iter(trainer.get_train_dataloader()))
     trained = trainer.compute_loss(trainer.model, batch).item()
-    trainer.model.load_state_dict(type(trainer.model).from_pretrained(policy, dtype=torch.float32).state_dict())
+    trainer.model.load_state_dict(type(trainer.model).from_pretrained(byte_lm, dtype=torch.float32).state_dict())
     assert trainer.compute_loss(trainer.model, batch).item() == pytest.approx(0.693147, abs=1e-5)
     assert trained < 0.6
 
 
-def test_ids_of_another_tokenizer_are_refused(policy: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
+def test_ids_of_another_tokenizer_are_refused(byte_lm: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
     [pair] = random_pairs(1)
     with pytest.raises(ValueError, match="token id 49000, and the model has 258 tokens"):
-        trainer_of([replace(pair, prompt_ids=[49000])], policy, byte_tokenizer, tmp_path)
+        trainer_of([replace(pair, prompt_ids=[49000])], byte_lm, byte_tokenizer, tmp_path)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.run.arguments import configure_sft
@@ -19,22 +18,10 @@ from arpo_trainer.run.sft_run import sft
 from arpo_trainer.sft.sft_trainer import make_trainer
 from arpo_trainer.sft.trace_data import IGNORED
 from tests import ready_processes
-from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.sft.rows import FORMATS, tree
 from tests.conftest import tiny_llama
 
 QUICK = {"threads": 1, "logging_steps": 5, "save_strategy": "no", "gradient_checkpointing": False, "disable_tqdm": True}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model with random weights, whose tokens are bytes."""
-    return write_byte_policy(tmp_path_factory.mktemp("sft-model"))
-
-
-@pytest.fixture(scope="module")
-def byte_tokenizer(model: Path) -> Any:
-    return AutoTokenizer.from_pretrained(model)
 
 
 def rows_file(form: str, folder: Path, tokenizer: Any, count: int) -> Path:
@@ -50,9 +37,9 @@ def rows_file(form: str, folder: Path, tokenizer: Any, count: int) -> Path:
 
 
 @pytest.mark.parametrize(("form", "rows"), [("sharegpt", 200), ("traces", 100)])
-def test_the_loss_falls(form: str, rows: int, model: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
+def test_the_loss_falls(form: str, rows: int, byte_lm: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
     path = rows_file(form, tmp_path, byte_tokenizer, rows)
-    settings = {"model": str(model), "data": str(path), "output_dir": str(tmp_path / "out"), "max_steps": 15}
+    settings = {"model": str(byte_lm), "data": str(path), "output_dir": str(tmp_path / "out"), "max_steps": 15}
     settings |= {"per_device_train_batch_size": 8, "learning_rate": 1e-2, **QUICK}
     facts = json.loads((sft(settings) / "sft.json").read_text())
     assert facts["status"] == "finished"
@@ -112,11 +99,11 @@ RESUMED = [*["num_train_epochs=3", "per_device_train_batch_size=4", "learning_ra
 RESUMED += [*["logging_steps=3", "gradient_checkpointing=false", "disable_tqdm=true", "seed=3", "lora_dropout=0.1"]]
 
 
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(model: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(byte_lm: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
     path = rows_file("sharegpt", tmp_path, byte_tokenizer, 40)
 
     def command(folder: str) -> list[str]:
-        more = ("lora_rank=4", f"model={model}", f"output_dir={tmp_path / folder}")
+        more = ("lora_rank=4", f"model={byte_lm}", f"output_dir={tmp_path / folder}")
         return ["sft", "--data", str(path), "--resume", "--set", *RESUMED, *more]
 
     assert main(command("unbroken")) == 0
@@ -167,11 +154,11 @@ def test_every_recipe_is_read_and_names_its_batch() -> None:
         assert (run.rows_per_update, args.weight_decay) == ((32, 0.0) if "tool-star" in name else (128, 0.1))
 
 
-def test_dry_run_counts_rows_tokens_and_steps(model: Path, byte_tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
+def test_dry_run_counts_rows_tokens_and_steps(byte_lm: Path, byte_tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
     path = rows_file("sharegpt", tmp_path, byte_tokenizer, 30)
     with path.open("a") as file:
         file.write('{"conversations": [{"from": "boss", "value": "x"}]}\n')
-    shown = ["--set", f"model={model}", "rows_per_update=8", "num_train_epochs=2", "--tflops", "1", "--hour-price", "2"]
+    shown = f"--set model={byte_lm} rows_per_update=8 num_train_epochs=2 --tflops 1 --hour-price 2".split()
     assert main(["sft", "--data", str(path), "--dry-run", *shown]) == 0
     table = {line[:26].strip(): line[26:].split()[0] for line in capsys.readouterr().out.splitlines()}
     assert (table["ROWS"], table["kept"], table["dropped: unknown role"]) == ("31", "30", "1")
@@ -198,9 +185,9 @@ def test_bad_input_is_one_line_with_the_cure(arguments: list[str], words: str, c
     assert words in capsys.readouterr().err
 
 
-def test_runs_are_not_mixed_in_one_folder(model: Path, byte_tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
+def test_runs_are_not_mixed_in_one_folder(byte_lm: Path, byte_tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
     rows, others = (rows_file(form, tmp_path, byte_tokenizer, 8) for form in ("sharegpt", "tool-star"))
-    settings = ["threads=1", "save_steps=1", "max_steps=1", "gradient_checkpointing=false", f"model={model}"]
+    settings = ["threads=1", "save_steps=1", "max_steps=1", "gradient_checkpointing=false", f"model={byte_lm}"]
     command = ["sft", "--set", *settings, f"output_dir={tmp_path / 'run'}"]
     assert main([*command, "--data", str(rows)]) == 0
     assert main([*command, "--data", str(rows)]) == 1

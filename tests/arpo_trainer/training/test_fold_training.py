@@ -13,7 +13,6 @@ from arpo_trainer.algorithms.credit import token_advantages
 from arpo_trainer.training.packed_trainer import cut_at_folds
 from arpo_trainer.training.rollout_batch import RolloutBatch, pad_rows
 from arpo_trainer.tree import Trajectory
-from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.exact_model import make_exact
 from tests.arpo_trainer.folding_policy import FoldingPolicy, multihop
 from tests.arpo_trainer.packing.batches import gradients
@@ -23,14 +22,9 @@ LOSSES = ("grpo", "dapo", "bnpo", "dr_grpo")
 
 
 @pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_byte_policy(tmp_path_factory.mktemp("bytes"))
-
-
-@pytest.fixture(scope="module")
-def trainer(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def trainer(byte_lm: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A trainer in float64 that packs if asked to."""
-    made_one, _ = made(policy, tmp_path_factory.mktemp("run"), packing=True)
+    made_one, _ = made(byte_lm, tmp_path_factory.mktemp("run"), packing=True)
     make_exact(made_one.model, made_one.temperature)
     made_one.current_gradient_accumulation_steps = 1
     return made_one
@@ -183,11 +177,11 @@ class Wandering(FoldingPolicy):
 
 
 @pytest.mark.parametrize("packing", [False, True])
-def test_a_run_learns_from_episodes_that_fold(policy: Path, tmp_path: Path, packing: bool) -> None:
+def test_a_run_learns_from_episodes_that_fold(byte_lm: Path, tmp_path: Path, packing: bool) -> None:
     """Two passes over one rollout in TRL's own loop: log pi_old goes the same way as log pi."""
     env, tasks, queries = multihop(folds=1, count=2, level=2, result_characters=300, search_results=2)
     trainer, _ = made(
-        policy,
+        byte_lm,
         tmp_path,
         env=env,
         packing=packing,

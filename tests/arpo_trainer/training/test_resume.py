@@ -19,7 +19,7 @@ from arpo_trainer.training.evaluation import Evaluation
 from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.resume import ResumableTrainer, find_checkpoint, fingerprint
 from tests import ready_processes
-from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
+from tests.arpo_trainer.byte_policy import letter_reward
 from tests.arpo_trainer.quick_settings import ON_CPU, QUICK
 from tests.arpo_trainer.training.test_trainer import config
 
@@ -291,12 +291,7 @@ def test_rollouts_are_counted_on(tmp_path: Path) -> None:
     assert (tmp_path / "traces.jsonl").exists()
 
 
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_byte_policy(tmp_path_factory.mktemp("bytes"))
-
-
-def byte_trainer(policy: Path, folder: Path, adapter: bool = False, **settings: Any) -> ARPOTrainer:
+def byte_trainer(byte_lm: Path, folder: Path, adapter: bool = False, **settings: Any) -> ARPOTrainer:
     """A trainer on four tasks, two a step: a pass has two steps."""
     values = {"output_dir": str(folder), "algorithm": "grpo", "num_generations": 4, "per_device_train_batch_size": 8}
     values |= {"gradient_accumulation_steps": 1, "max_steps": 4, "learning_rate": 1e-2, "max_completion_length": 12}
@@ -306,11 +301,11 @@ def byte_trainer(policy: Path, folder: Path, adapter: bool = False, **settings: 
         peft = pytest.importorskip("peft")
         lora = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
     return ARPOTrainer(
-        AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
+        AutoModelForCausalLM.from_pretrained(byte_lm, dtype=torch.float32),
         ToolEnv("arpo/Arithmetic-v0", level=1, limit=4),
         reward_funcs=letter_reward,
         args=ARPOConfig(**ON_CPU | values | settings),
-        processing_class=AutoTokenizer.from_pretrained(policy),
+        processing_class=AutoTokenizer.from_pretrained(byte_lm),
         peft_config=lora,
     )
 
@@ -319,40 +314,40 @@ def weights(trainer: ARPOTrainer) -> dict[str, torch.Tensor]:
     return {n: p.detach().clone() for n, p in trainer.accelerator.unwrap_model(trainer.model).named_parameters()}
 
 
-def test_the_checkpoint_of_the_settings_is_taken(policy: Path, tmp_path: Path) -> None:
+def test_the_checkpoint_of_the_settings_is_taken(byte_lm: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="resume_from_checkpoint='last': no complete checkpoint"):
-        byte_trainer(policy, tmp_path, resume_from_checkpoint="last").train()
+        byte_trainer(byte_lm, tmp_path, resume_from_checkpoint="last").train()
 
 
 @pytest.mark.parametrize("adapter", [False, True])
-def test_a_later_pass_over_the_tasks_goes_on(policy: Path, tmp_path: Path, adapter: bool) -> None:
+def test_a_later_pass_over_the_tasks_goes_on(byte_lm: Path, tmp_path: Path, adapter: bool) -> None:
     """From the middle of the second pass, whose order is another one; with packed trees, a reference and an adapter."""
     settings: dict[str, Any] = {"packing": True, "beta": 0.1} if adapter else {}
-    whole = byte_trainer(policy, tmp_path, adapter, **settings)
+    whole = byte_trainer(byte_lm, tmp_path, adapter, **settings)
     adapters = fingerprint(whole)["adapters"]
     assert adapters.get("default.r") == (4 if adapter else None)
     assert bool(adapters) == adapter
     whole.train()
-    again = byte_trainer(policy, tmp_path, adapter, **settings)
+    again = byte_trainer(byte_lm, tmp_path, adapter, **settings)
     again.train(tmp_path / "checkpoint-3")
     assert again.trees == whole.trees
     assert not differing(weights(whole), weights(again))
     with pytest.raises(
         ValueError, match=r"checkpoint-3 has adapters of another shape \(default.r: (4 -> None|None -> 4)"
     ):
-        byte_trainer(policy, tmp_path, not adapter, **settings).train(tmp_path / "checkpoint-3")
+        byte_trainer(byte_lm, tmp_path, not adapter, **settings).train(tmp_path / "checkpoint-3")
     kept = [timeless(trainer.state.log_history[:4]) for trainer in (whole, again)]
     assert not differing(*kept)
 
 
-def test_a_finished_run_stays_as_it_is_and_goes_on_with_more_steps(policy: Path, tmp_path: Path, caplog: Any) -> None:
-    first = byte_trainer(policy, tmp_path, max_steps=1)
+def test_a_finished_run_stays_as_it_is_and_goes_on_with_more_steps(byte_lm: Path, tmp_path: Path, caplog: Any) -> None:
+    first = byte_trainer(byte_lm, tmp_path, max_steps=1)
     first.train()
-    again = byte_trainer(policy, tmp_path, max_steps=1)
+    again = byte_trainer(byte_lm, tmp_path, max_steps=1)
     again.train("last")
     assert again.state.global_step == 1
     assert not differing(weights(first), weights(again))
-    more = byte_trainer(policy, tmp_path, max_steps=2)
+    more = byte_trainer(byte_lm, tmp_path, max_steps=2)
     more.train("last")
     assert more.state.global_step == 2
     assert "max_steps: 1 -> 2" in caplog.text

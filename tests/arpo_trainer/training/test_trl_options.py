@@ -12,17 +12,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
 from arpo_trainer.algorithms.credit import CREDITS, Credit, own_advantages
-from tests.arpo_trainer.byte_policy import letter_reward, write_byte_policy
+from tests.arpo_trainer.byte_policy import letter_reward
 from tests.arpo_trainer.packing.batches import assert_equal_gradients
 from tests.arpo_trainer.quick_settings import ON_CPU
 
 ROWS = 8
 NUMBERS = itertools.count()  # each trainer has a folder of its own
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_byte_policy(tmp_path_factory.mktemp("bytes"))
 
 
 class Gradients(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
@@ -53,7 +48,7 @@ class Watched(ARPOTrainer):
 
 
 def made(
-    policy: Path,
+    byte_lm: Path,
     folder: Path,
     peft: Any = None,
     env: ToolEnv | None = None,
@@ -67,11 +62,11 @@ def made(
     values |= {"max_completion_length": 24, "max_turn_length": 16}
     watching = Gradients()
     trainer = Watched(
-        AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32),
+        AutoModelForCausalLM.from_pretrained(byte_lm, dtype=torch.float32),
         env or ToolEnv("arpo/Arithmetic-v0", level=1),
         reward_funcs=reward,
         args=ARPOConfig(**ON_CPU | values | settings),
-        processing_class=AutoTokenizer.from_pretrained(policy),
+        processing_class=AutoTokenizer.from_pretrained(byte_lm),
         callbacks=[watching],
         peft_config=peft,
     )
@@ -83,9 +78,9 @@ def weights(trainer: ARPOTrainer) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def plain(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Watched, Gradients]:
+def plain(byte_lm: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Watched, Gradients]:
     """One step with nothing special, its completions logged."""
-    trainer, watching = made(policy, tmp_path_factory.mktemp("plain"), log_completions=True)
+    trainer, watching = made(byte_lm, tmp_path_factory.mktemp("plain"), log_completions=True)
     trainer.train()
     return trainer, watching
 
@@ -97,9 +92,11 @@ def same_rollout(one: Watched, other: Watched) -> bool:
 
 
 @pytest.mark.parametrize("loss_type", ["dapo", "grpo"])
-def test_two_micro_batches_have_the_gradients_of_one(policy: Path, tmp_path: Path, loss_type: str) -> None:
-    whole, one = made(policy, tmp_path, loss_type=loss_type)
-    cut, two = made(policy, tmp_path, loss_type=loss_type, per_device_train_batch_size=4, gradient_accumulation_steps=2)
+def test_two_micro_batches_have_the_gradients_of_one(byte_lm: Path, tmp_path: Path, loss_type: str) -> None:
+    whole, one = made(byte_lm, tmp_path, loss_type=loss_type)
+    cut, two = made(
+        byte_lm, tmp_path, loss_type=loss_type, per_device_train_batch_size=4, gradient_accumulation_steps=2
+    )
     whole.train()
     cut.train()
     assert same_rollout(whole, cut)
@@ -108,10 +105,10 @@ def test_two_micro_batches_have_the_gradients_of_one(policy: Path, tmp_path: Pat
     assert_equal_gradients(one.steps[0], two.steps[0])
 
 
-def test_packing_changes_no_update(policy: Path, tmp_path: Path) -> None:
+def test_packing_changes_no_update(byte_lm: Path, tmp_path: Path) -> None:
     """Also with mini-batches: the same rows share each update, packed or flat."""
     settings = {"per_device_train_batch_size": 4, "steps_per_generation": 4, "max_steps": 4, "learning_rate": 1e-3}
-    (flat, one), (packed, two) = (made(policy, tmp_path, packing=way, **settings) for way in (False, True))
+    (flat, one), (packed, two) = (made(byte_lm, tmp_path, packing=way, **settings) for way in (False, True))
     flat.train()
     packed.train()
     assert same_rollout(flat, packed)
@@ -123,11 +120,11 @@ def test_packing_changes_no_update(policy: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("updates", "dropout", "warns"), [(2, 0.05, True), (1, 0.05, False), (2, 0.0, False)])
 def test_dropout_is_warned_of_where_ratios_would_hear_it(
-    policy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, updates: int, dropout: float, warns: bool
+    byte_lm: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, updates: int, dropout: float, warns: bool
 ) -> None:
     peft = pytest.importorskip("peft")
     adapter = peft.LoraConfig(r=4, lora_dropout=dropout, target_modules="all-linear", task_type="CAUSAL_LM")
-    made(policy, tmp_path, adapter, num_iterations=updates)
+    made(byte_lm, tmp_path, adapter, num_iterations=updates)
     assert ("drops activations at random, also while" in caplog.text) == warns
 
 
@@ -154,20 +151,20 @@ def halves(tree: RolloutTree) -> list[list[float]]:
     [("void", "dapo"), ("void", "grpo"), ("unscored", "dapo"), ("weightless", "grpo"), ("weightless", "dr_grpo")],
 )
 def test_what_is_not_learned_from_does_not_change_the_step(
-    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str, way: str
+    byte_lm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str, way: str
 ) -> None:
     """Advantages and KL are means over the rows that are left, written out by hand."""
     monkeypatch.setitem(CREDITS, "halves", Credit(own_advantages, halves))
     settings = {"loss_type": loss_type, "beta": 0.3, "advantage": "grpo-no-std", "per_device_train_batch_size": 4}
     settings |= {"gradient_accumulation_steps": 2, "attribution": "halves" if way == "weightless" else "soft"}
-    trainer, watching = made(policy, tmp_path, reward=unscored if way == "unscored" else letter_reward, **settings)
+    trainer, watching = made(byte_lm, tmp_path, reward=unscored if way == "unscored" else letter_reward, **settings)
     watching.on_rollout = make_void if way == "void" else len  # type: ignore[attr-defined]
     torch.manual_seed(0)
     for parameter in trainer.ref_model.parameters():
         parameter.data += 0.05 * torch.randn_like(parameter)
     trainer.train()
 
-    batch, model = trainer.kept[0], AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
+    batch, model = trainer.kept[0], AutoModelForCausalLM.from_pretrained(byte_lm, dtype=torch.float32)
     trees, kept = batch["trees"], [n for n in range(ROWS) if n not in LEFT_OUT]
     rewards = letter_reward([tree.row(n).ids for tree in trees for n in range(4)])
     compared = range(ROWS) if way == "weightless" else kept
@@ -187,10 +184,10 @@ def test_what_is_not_learned_from_does_not_change_the_step(
     assert_equal_gradients(wanted, watching.steps[0])
 
 
-def test_a_rollout_for_each_micro_batch_is_told_apart(policy: Path, tmp_path: Path) -> None:
+def test_a_rollout_for_each_micro_batch_is_told_apart(byte_lm: Path, tmp_path: Path) -> None:
     """Two rollouts in one step: their groups have numbers, seeds and tasks of their own."""
     trainer, _ = made(
-        policy, tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=1
+        byte_lm, tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=2, steps_per_generation=1
     )
     trainer.train()
     trees = [tree for batch in trainer.kept for tree in batch["trees"]]
@@ -198,9 +195,9 @@ def test_a_rollout_for_each_micro_batch_is_told_apart(policy: Path, tmp_path: Pa
     assert trees[0].task != trees[1].task
 
 
-def test_gradient_checkpointing_changes_no_gradient(policy: Path, plain: Any, tmp_path: Path) -> None:
+def test_gradient_checkpointing_changes_no_gradient(byte_lm: Path, plain: Any, tmp_path: Path) -> None:
     trainer, watching = made(
-        policy, tmp_path, gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": False}
+        byte_lm, tmp_path, gradient_checkpointing=True, gradient_checkpointing_kwargs={"use_reentrant": False}
     )
     trainer.train()
     assert trainer.accelerator.unwrap_model(trainer.model).is_gradient_checkpointing
@@ -208,11 +205,11 @@ def test_gradient_checkpointing_changes_no_gradient(policy: Path, plain: Any, tm
     assert_equal_gradients(plain[1].steps[0], watching.steps[0], 1e-6)
 
 
-def test_bf16_computes_in_halves_and_keeps_whole_weights(policy: Path, tmp_path: Path) -> None:
-    trainer, watching = made(policy, tmp_path, bf16=True)
+def test_bf16_computes_in_halves_and_keeps_whole_weights(byte_lm: Path, tmp_path: Path) -> None:
+    trainer, watching = made(byte_lm, tmp_path, bf16=True)
     trainer.train()
     assert {weight.dtype for weight in weights(trainer).values()} == {torch.float32}
-    whole, _ = made(policy, tmp_path)
+    whole, _ = made(byte_lm, tmp_path)
     whole.current_gradient_accumulation_steps = 1
     whole._compute_loss(whole.model.train(), trainer._buffered_inputs[0]).backward()
     wanted = {name: parameter.grad for name, parameter in whole.model.named_parameters()}
@@ -221,9 +218,9 @@ def test_bf16_computes_in_halves_and_keeps_whole_weights(policy: Path, tmp_path:
     assert torch.cosine_similarity(*flat, dim=0) > 0.99
 
 
-def test_kl_pulls_towards_the_reference_also_of_packed_trees(policy: Path, tmp_path: Path) -> None:
+def test_kl_pulls_towards_the_reference_also_of_packed_trees(byte_lm: Path, tmp_path: Path) -> None:
     """Without a reward the gradient is the penalty's: along the way that the weights went, it has to rise."""
-    trainer, watching = made(policy, tmp_path, beta=0.5, num_iterations=2, max_steps=2, packing=True)
+    trainer, watching = made(byte_lm, tmp_path, beta=0.5, num_iterations=2, max_steps=2, packing=True)
     before = weights(trainer)
     trainer.train()
     assert watching.logs[0]["kl"] == pytest.approx(0, abs=1e-6)
@@ -240,11 +237,11 @@ def test_kl_pulls_towards_the_reference_also_of_packed_trees(policy: Path, tmp_p
 
 @pytest.mark.parametrize("packing", [False, True])
 def test_lora_trains_the_adapter_rolls_out_with_it_and_refers_to_the_model_below(
-    policy: Path, tmp_path: Path, packing: bool
+    byte_lm: Path, tmp_path: Path, packing: bool
 ) -> None:
     peft = pytest.importorskip("peft")
     adapter = peft.LoraConfig(r=4, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
-    trainer, watching = made(policy, tmp_path, adapter, beta=0.1, max_steps=2, packing=packing)
+    trainer, watching = made(byte_lm, tmp_path, adapter, beta=0.1, max_steps=2, packing=packing)
     before = weights(trainer)
     trainer.train()
     after = weights(trainer)
@@ -254,7 +251,7 @@ def test_lora_trains_the_adapter_rolls_out_with_it_and_refers_to_the_model_below
     assert watching.logs[1]["kl"] > 1e-4
     second = trainer.kept[1]  # rolled out after the first update
     mask = second["completion_mask"] * second["tool_mask"]
-    below = scored(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32), second)
+    below = scored(AutoModelForCausalLM.from_pretrained(byte_lm, dtype=torch.float32), second)
     torch.testing.assert_close(second["ref_per_token_logps"] * mask, below * mask, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(second["sampling_per_token_logps"] * mask, second["now"] * mask, atol=1e-4, rtol=1e-4)
     assert ((below - second["now"]) * mask).abs().max() > 1e-2  # the adapter is heard
@@ -271,9 +268,9 @@ def scored(model: Any, batch: dict[str, Any], grad: bool = False) -> torch.Tenso
     return chosen[:, -batch["completion_ids"].shape[1] :]
 
 
-def test_a_second_pass_is_off_policy_and_aepo_keeps_gradients_there(policy: Path, tmp_path: Path) -> None:
+def test_a_second_pass_is_off_policy_and_aepo_keeps_gradients_there(byte_lm: Path, tmp_path: Path) -> None:
     trainer, watching = made(
-        policy, tmp_path, policy_loss="aepo", num_iterations=2, max_steps=2, learning_rate=5e-2, epsilon=0.1
+        byte_lm, tmp_path, policy_loss="aepo", num_iterations=2, max_steps=2, learning_rate=5e-2, epsilon=0.1
     )
     trainer.train()
     assert len(trainer.kept) == 1
@@ -285,11 +282,11 @@ def test_a_second_pass_is_off_policy_and_aepo_keeps_gradients_there(policy: Path
     torch.testing.assert_close(old * mask, trainer.kept[0]["now"] * mask)
 
 
-def test_a_saved_model_is_the_trained_one(plain: Any, policy: Path, tmp_path: Path) -> None:
+def test_a_saved_model_is_the_trained_one(plain: Any, byte_lm: Path, tmp_path: Path) -> None:
     trainer, _ = plain
     trainer.save_model(str(tmp_path))
     again = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
-    untrained = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
+    untrained = AutoModelForCausalLM.from_pretrained(byte_lm, dtype=torch.float32)
     batch = trainer.kept[0]
     assert torch.equal(scored(again, batch), scored(trainer.model.eval(), batch))
     assert not torch.equal(scored(again, batch), scored(untrained, batch))
