@@ -16,9 +16,8 @@ from inspect_ai.log import list_eval_logs, read_eval_log
 from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ModelOutput, ModelUsage, get_model
 from inspect_ai.model._call_tools import parse_tool_call
 
-from arpo_env import EnvFactory, ToolEnv
+from arpo_env import EnvFactory
 from arpo_env.adapters import inspect_ai as adapter
-from sandbox import SandboxUnavailable
 from tests.arpo_env.chat_server import chat_server
 
 from .chat_policy import scripted
@@ -124,18 +123,11 @@ def test_a_broken_sandbox_is_an_error_and_no_score(tmp_path: Path) -> None:
 
 
 def test_a_failed_sample_is_played_again(
-    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_episodes: Any
+    isolation: str, tmp_path: Path, third_step_fails: Any, open_episodes: Any
 ) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
     native = native_rewards(script)
-    step, steps = ToolEnv.astep, iter(range(1000))
-
-    async def fails_once(self: ToolEnv, action: str) -> Any:
-        if next(steps) == 2:
-            raise SandboxUnavailable("the machine is full")
-        return await step(self, action)
-
-    monkeypatch.setattr(ToolEnv, "astep", fails_once)
+    third_step_fails()
     log = evaluate(script, tmp_path, retry_on_error=1)
     assert log.status == "success"
     assert scores(log) == native

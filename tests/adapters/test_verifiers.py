@@ -18,9 +18,8 @@ from verifiers.v1.serve.client import EnvClient
 from verifiers.v1.serve.server import EnvServer
 from verifiers.v1.utils.format import format_mean
 
-from arpo_env import EnvFactory, ToolEnv
+from arpo_env import EnvFactory
 from arpo_env.adapters import verifiers as adapter
-from sandbox import SandboxUnavailable
 from tests.arpo_env.chat_server import chat_server
 
 from .chat_policy import scripted
@@ -112,18 +111,11 @@ def test_a_broken_sandbox_is_an_error_and_no_reward(tmp_path: Path, monkeypatch:
 
 
 def test_a_failed_episode_is_played_again(
-    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_episodes: Any
+    isolation: str, tmp_path: Path, third_step_fails: Any, open_episodes: Any
 ) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
     native = native_rewards(script)
-    step, steps = ToolEnv.astep, iter(range(1000))
-
-    async def fails_once(self: ToolEnv, action: str) -> Any:
-        if next(steps) == 2:
-            raise SandboxUnavailable("the machine is full")
-        return await step(self, action)
-
-    monkeypatch.setattr(ToolEnv, "astep", fails_once)
+    third_step_fails()
     episodes = evaluate(script, tmp_path, env={"retries": {"max_retries": 1}})
     assert all(episode.ok for episode in episodes)
     assert [episode.traces[0].reward for episode in episodes] == native

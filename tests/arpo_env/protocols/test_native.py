@@ -4,7 +4,7 @@ import pytest
 
 from arpo_env.chat_messages import turn_text
 from arpo_env.protocols.chat_template import Hermes, Llama3
-from arpo_env.protocols.protocol import Answer, Malformed, Nothing, ToolCall, ToolCalls
+from arpo_env.protocols.protocol import Answer, Malformed, Nothing, Protocol, ToolCall, ToolCalls
 from tests.arpo_env.protocols.schemas import ALL, BOTH
 
 RUN = '<tool_call>\n{"name": "python", "arguments": {"code": "1 + 1"}}\n</tool_call>'
@@ -16,9 +16,8 @@ def hermes(arguments: str, name: str = "python") -> str:
     return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
 
 
-@pytest.mark.parametrize(
-    ("text", "action"),
-    [
+READ = {
+    Hermes: [
         (RUN, ToolCalls((PYTHON_CALL,))),
         (f"I run it.\n{RUN}<|im_end|>", ToolCalls((PYTHON_CALL,))),
         (f"<think>\nWell, <tool_call> ...\n</think>\n\n{RUN}", ToolCalls((PYTHON_CALL,))),
@@ -38,14 +37,26 @@ def hermes(arguments: str, name: str = "python") -> str:
         ("<|im_end|>", Nothing()),
         ("", Nothing()),
     ],
-)
-def test_a_hermes_turn_is_read(text: str, action: object) -> None:
-    assert Hermes().parse(text, ALL) == action
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
+    Llama3: [
+        (LLAMA, ToolCalls((PYTHON_CALL,))),
+        (f"\n{LLAMA}\n<|eot_id|>", ToolCalls((PYTHON_CALL,))),
+        (f"<|python_tag|>{LLAMA}<|eom_id|>", ToolCalls((PYTHON_CALL,))),
+        (f"I look.<|python_tag|>{LLAMA}", ToolCalls((PYTHON_CALL,))),
+        (f"<think><|python_tag|></think>{LLAMA}", ToolCalls((PYTHON_CALL,))),
+        ('{"type": "function", "name": "now", "parameters": {}}', ToolCalls((ToolCall("now", {}),))),
+        (
+            '{"name": "python", "parameters": {"code": "<think>"}}',
+            ToolCalls((ToolCall("python", {"code": "<think>"}),)),
+        ),
+        ('{"a": 1}', Answer('{"a": 1}', boxed=False)),
+        ('{"name": "Ada", "born": 1815}', Answer('{"name": "Ada", "born": 1815}', boxed=False)),
+        (f"The call would be {LLAMA}", Answer(f"The call would be {LLAMA}", boxed=False)),
+        (f"<think>{LLAMA}", Nothing()),
+        ("\\boxed{1}<|eot_id|>", Answer("1", boxed=True)),
+    ],
+}
+TOLD = {
+    Hermes: [
         (f"<think>I call {RUN}", "inside a thought; close the thought first"),
         (f"{RUN}</tool_call>", "closed but not opened"),
         (RUN.removesuffix("</tool_call>"), "was not closed"),
@@ -68,49 +79,24 @@ def test_a_hermes_turn_is_read(text: str, action: object) -> None:
         ('<tool_call>{"name": 7, "arguments": {}}</tool_call>', "a string, not integer"),
         (f"{RUN}{hermes('{}')}", "python needs code"),  # one that cannot be read stops them all
     ],
-)
-def test_what_hermes_cannot_read_is_told(text: str, told: str) -> None:
-    action = Hermes().parse(text, ALL)
-    assert isinstance(action, Malformed)
-    assert told in action.reason
-
-
-@pytest.mark.parametrize(
-    ("text", "action"),
-    [
-        (LLAMA, ToolCalls((PYTHON_CALL,))),
-        (f"\n{LLAMA}\n<|eot_id|>", ToolCalls((PYTHON_CALL,))),
-        (f"<|python_tag|>{LLAMA}<|eom_id|>", ToolCalls((PYTHON_CALL,))),
-        (f"I look.<|python_tag|>{LLAMA}", ToolCalls((PYTHON_CALL,))),
-        (f"<think><|python_tag|></think>{LLAMA}", ToolCalls((PYTHON_CALL,))),
-        ('{"type": "function", "name": "now", "parameters": {}}', ToolCalls((ToolCall("now", {}),))),
-        (
-            '{"name": "python", "parameters": {"code": "<think>"}}',
-            ToolCalls((ToolCall("python", {"code": "<think>"}),)),
-        ),
-        ('{"a": 1}', Answer('{"a": 1}', boxed=False)),
-        ('{"name": "Ada", "born": 1815}', Answer('{"name": "Ada", "born": 1815}', boxed=False)),
-        (f"The call would be {LLAMA}", Answer(f"The call would be {LLAMA}", boxed=False)),
-        (f"<think>{LLAMA}", Nothing()),
-        ("\\boxed{1}<|eot_id|>", Answer("1", boxed=True)),
-    ],
-)
-def test_a_llama_turn_is_read(text: str, action: object) -> None:
-    assert Llama3().parse(text, ALL) == action
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
+    Llama3: [
         ("<|python_tag|>print(1)", "a call is a JSON object, this begins with 'print(1)'"),
         (f"{LLAMA} and so on", "write nothing after"),
         ('{"name": "python", "parameters": ', "the JSON cannot be read"),
         (f"<think><|python_tag|>{LLAMA}", "inside a thought"),
         ('{"name": "pithon", "parameters": {}}', "did you mean python?"),
     ],
-)
-def test_what_llama_cannot_read_is_told(text: str, told: str) -> None:
-    action = Llama3().parse(text, BOTH)
+}
+
+
+@pytest.mark.parametrize(("protocol", "text", "action"), [(one, *row) for one, rows in READ.items() for row in rows])
+def test_a_turn_is_read(protocol: type[Protocol], text: str, action: object) -> None:
+    assert protocol().parse(text, ALL) == action
+
+
+@pytest.mark.parametrize(("protocol", "text", "told"), [(one, *row) for one, rows in TOLD.items() for row in rows])
+def test_what_cannot_be_read_is_told(protocol: type[Protocol], text: str, told: str) -> None:
+    action = protocol().parse(text, ALL)
     assert isinstance(action, Malformed)
     assert told in action.reason
 

@@ -67,3 +67,15 @@ def tree(task: str, answer: str | None, score: float | None) -> RolloutTree:
     end = Trajectory(leaf.index, reward=score, components=parts, answer=answer, error=error, outcome=outcome)
     grown.trajectories.append(end)
     return grown
+
+
+def until_full(rows: int) -> Any:
+    """`EpisodeStore.add` on a disk that has room for so many rows."""
+    add, left = EpisodeStore.add, iter(range(rows))
+
+    def added(store: EpisodeStore, *row: Any) -> Any:
+        if next(left, None) is None:
+            raise OSError("the disk is full")
+        return add(store, *row)
+
+    return added

@@ -14,6 +14,7 @@ from arpo_trainer.evaluation.episode_store import EpisodeStore, rows_of
 from arpo_trainer.preference.pairs import read_pairs
 from arpo_trainer.run.recipes import read_settings
 from tests.arpo_trainer.byte_policy import write_byte_policy
+from tests.arpo_trainer.evaluation.made_rows import until_full
 
 # the tiny policy answers in the format or not: that is what can be preferred
 QUICK = ["tasks=4", "chosen_reward=0", "max_turn_length=48", "max_completion_length=160"]
@@ -37,15 +38,7 @@ def test_a_round_that_was_killed_while_it_sampled_is_the_unbroken_one(
     given = ("samples=4", "algorithm=random", "seed=3", "max_steps=2", "per_device_train_batch_size=2")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert main(command(tiny_policy, whole, *given)) == 0
-    add, left = EpisodeStore.add, [2]
-
-    def until_full(store: EpisodeStore, *row: Any) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError("the disk is full")
-        return add(store, *row)
-
-    monkeypatch.setattr(EpisodeStore, "add", until_full)
+    monkeypatch.setattr(EpisodeStore, "add", until_full(2))
     assert main(command(tiny_policy, killed, *given)) == 1
     monkeypatch.undo()
     with (killed / "samples" / "traces.jsonl").open("ab") as file:

@@ -58,7 +58,6 @@ def leaves(tree: RolloutTree) -> dict[str, tuple[str, str | None, int]]:
     for trajectory in tree.trajectories:
         parent = None if trajectory.parent is None else tree.trajectories[trajectory.parent].answer
         shared = [] if trajectory.fork_span is None else tree.path_to(trajectory.fork_span)
-        assert trajectory.answer is not None
         found[trajectory.answer] = trajectory.origin, parent, sum(span.is_result for span in shared)
     return found
 
@@ -89,25 +88,11 @@ TREEPO = {
     **{"0.1.0.2.0/2": answer(11), "0.1.0.2.1/2": answer(12), "0.1.0.3.0/3": answer(13), "0.1.0.3.1/3": answer(14)},
     **{"2/0": call("2a", 3), "2/1": answer(15)},
 }
-NINE = {
-    "1": ("root", None, 0),
-    "2": ("root", None, 0),
-    "3": ("branch", "1", 1),
-    "4": ("branch", "1", 1),
-    "5": ("branch", "2", 1),
-    "6": ("branch", "2", 1),
-    "7": ("branch", "2", 2),
-    "9": ("branch", "5", 2),
-    "10": ("branch", "5", 2),
-}
-SIX_MORE = {
-    "8": ("branch", "2", 2),
-    "11": ("branch", "3", 2),
-    "12": ("branch", "3", 2),
-    "13": ("branch", "3", 3),
-    "14": ("branch", "3", 3),
-    "15": ("top-up", None, 0),
-}
+NINE = {"1": ("root", None, 0), "2": ("root", None, 0)}
+NINE |= dict.fromkeys("34", ("branch", "1", 1)) | dict.fromkeys("56", ("branch", "2", 1))
+NINE |= {"7": ("branch", "2", 2)} | dict.fromkeys(("9", "10"), ("branch", "5", 2))
+SIX_MORE = {"8": ("branch", "2", 2), "15": ("top-up", None, 0)}
+SIX_MORE |= dict.fromkeys(("11", "12"), ("branch", "3", 2)) | dict.fromkeys(("13", "14"), ("branch", "3", 3))
 
 
 @pytest.mark.parametrize(
@@ -118,16 +103,11 @@ SIX_MORE = {
     ],
 )
 def test_treepo_branches_everywhere_until_the_width_is_used_up(
-    whole_tokenizer: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    total: int,
-    grown: dict[str, Any],
-    late: dict[str, tuple[int, str]],
+    whole_tokenizer: Any, monkeypatch: pytest.MonkeyPatch, total: int, grown: dict[str, Any], late: dict[str, Any]
 ) -> None:
     order = {"1.1.0": 0.1, "1": 0.2, "0.1.0": 0.3}
-    monkeypatch.setattr(
-        BranchScheduler, "uniform", lambda self, *place: order.get(place[1], 0.0)
-    )  # "order", path, round
+    # a place is "order", path, round
+    monkeypatch.setattr(BranchScheduler, "uniform", lambda self, *place: order.get(place[1], 0.0))
     policy = PlacedTurns(whole_tokenizer, TREEPO)
     tree = play(policy, algorithm="treepo", num_generations=total, initial_rollouts=2, branch_width=3)
     early = dict.fromkeys(("0a", "1a", "110b"), (2, EVERY_POINT))

@@ -15,6 +15,7 @@ from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
 from arpo_trainer.synthesis.sample_checks import CAUSES, CLASSES
 from envs_registry import load_source
 from tests.arpo_env.chat_server import chat_server, reply
+from tests.arpo_trainer.evaluation.made_rows import until_full
 from tests.arpo_trainer.synthesis.scripted_teacher import WAYS, Teacher
 
 TASKS = len(WAYS)
@@ -81,16 +82,8 @@ def test_killed_and_resumed_it_is_the_unbroken_run(
     made: Path, served_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # `EpisodeStore` is tested with processes that are killed in fact
-    add, left = EpisodeStore.add, [16]  # in the second of three rounds
-
-    def until_full(store: EpisodeStore, *row: Any) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError("the disk is full")
-        return add(store, *row)
-
     with chat_server(Teacher(questions())) as server:
-        monkeypatch.setattr(EpisodeStore, "add", until_full)
+        monkeypatch.setattr(EpisodeStore, "add", until_full(16))  # in the second of three rounds
         assert main(command(tmp_path, *at(server.address, served_model), "--concurrency", "2")) == 1
         monkeypatch.undo()
         with (tmp_path / "traces.jsonl").open("ab") as file:
