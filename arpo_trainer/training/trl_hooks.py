@@ -39,6 +39,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 from transformers import AutoProcessor
 
+from arpo_trainer.training.cpu_head import speed_up_head
 from arpo_trainer.training.devices import OneDevice
 
 
@@ -104,6 +105,7 @@ def check_trl(version: str, missing: list[str]) -> None:
 check_trl(trl.__version__, missing_methods(trl.GRPOTrainer))
 GRPOConfig = trl.GRPOConfig
 HAS_FUSED_HEAD = hasattr(trl.trainer.utils, "add_fused_lm_head")  # since 1.16, on a CPU; packing asks it
+speed_up_head()
 
 
 class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # trl is untyped
