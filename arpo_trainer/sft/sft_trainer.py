@@ -51,9 +51,17 @@ class TraceTrainer(ResumesOnRows, OneDevice, SFTTrainer):  # type: ignore[misc] 
         """Return the mean negative log-likelihood of the labelled tokens."""
         if not self.shares or return_outputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        # the first token, which nothing predicts, is the prompt; all others are the completion
-        labels = inputs["labels"][:, 1:]
-        scored = packed_logps(model, inputs["input_ids"], inputs["attention_mask"], labels.shape[1])
+        # each row is moved so that its labels begin in the same column; what comes before is the prompt
+        ids, mask, labels = inputs["input_ids"], inputs["attention_mask"], inputs["labels"]
+        first = (labels != IGNORED).int().argmax(1).clamp(min=1)
+        columns = (
+            torch.arange(int(first.max() + (ids.shape[1] - first).max()), device=ids.device)
+            - (first.max() - first)[:, None]
+        )
+        there, columns = (columns >= 0) & (columns < ids.shape[1]), columns.clamp(0, ids.shape[1] - 1)
+        ids, mask, labels = (one.gather(1, columns) for one in (ids, mask, labels))
+        labels = labels.masked_fill(~there, IGNORED)[:, first.max() :]
+        scored = packed_logps(model, ids, mask * there, labels.shape[1])
         learnt = scored.logps[labels != IGNORED]
         return -learnt.mean() if num_items_in_batch is None else -learnt.sum() / num_items_in_batch
 

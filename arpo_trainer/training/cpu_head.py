@@ -92,7 +92,9 @@ class _Head(torch.autograd.Function):
                 if gradients[1] is None:
                     tile.mul_(-of_logprobs[rows, None])
                 else:  # d entropy / d logit = -p (log p + entropy)
-                    tile.mul_(logprobs.add_(entropy[rows, None]).mul_(-of_entropy[rows, None]) - of_logprobs[rows, None])
+                    tile.mul_(
+                        logprobs.add_(entropy[rows, None]).mul_(-of_entropy[rows, None]) - of_logprobs[rows, None]
+                    )
                 here, column = _labels_in(labels[rows], words)
                 tile[here, column] += of_logprobs[rows][here]
                 of_logits[:, words] = tile.mul_(ctx.factor)
