@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -154,11 +155,9 @@ def test_one_call_serves_several_threads_and_loops(file: Path) -> None:
         barrier.wait()
         answers.append(ask(cache, call))
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(8):
+            threads.submit(work)
     assert answers == ["answer"] * 8
     assert call.calls == 1
 
@@ -215,14 +214,11 @@ def test_a_cache_goes_on_in_a_child_process(file: Path) -> None:
     ask(cache, Counted("of the parent"))
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    children = [context.Process(target=_child, args=(cache, answers)) for _ in range(1)]
-    for child in children:
-        child.start()
-    found = [answers.get(timeout=30) for _ in children]
-    for child in children:
-        child.join()
-    assert found == [("of the parent", "new")]
-    assert ask(cache, Counted("mine"), query=str(children[0].pid)) == "new"
+    child = context.Process(target=_child, args=(cache, answers))
+    child.start()
+    assert answers.get(timeout=30) == ("of the parent", "new")
+    child.join()
+    assert ask(cache, Counted("mine"), query=str(child.pid)) == "new"
 
 
 # search

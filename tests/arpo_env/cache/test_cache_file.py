@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -103,25 +104,18 @@ def test_processes_that_make_the_file_at_the_same_moment_agree(file: Path) -> No
 
 
 def test_threads_write_and_read_one_cache_and_an_open_replay_sees_it(file: Path) -> None:
-    cache, errors = Cache(file), []
+    cache = Cache(file)
     put(cache, "first")
     replay = Cache(file, mode="replay")
     assert read(replay, "first") == VALUE
 
     def work(name: int) -> None:
-        try:
-            for number in range(20):
-                put(cache, f"{name}-{number}")
-                assert read(cache, f"{name}-{number}") == read(replay, f"{name}-{number}") == VALUE
-        except BaseException as error:
-            errors.append(error)
+        for number in range(20):
+            put(cache, f"{name}-{number}")
+            assert read(cache, f"{name}-{number}") == read(replay, f"{name}-{number}") == VALUE
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
     assert cache.store.stats()[0]["records"] == 161
 
 

@@ -16,6 +16,7 @@ from arpo_env.grading import GradingError
 from arpo_env.grading.check_pool import CheckPool, shared_pool
 from arpo_env.grading.math_grader import MathGrader
 from envs_registry import Task
+from tests.arpo_env.forks import holds_in_a_child
 
 SLOW = r"\cup".join(f"({number},{number}.5)" for number in range(6000))  # the pool itself has no guard
 HUGE = r"\binom{10^7}{5\cdot10^6}"
@@ -100,20 +101,13 @@ def test_a_grader_passes_the_failure_on(pool: CheckPool) -> None:
 def test_after_os_fork_the_child_has_its_own_processes() -> None:
     assert check(shared_pool(), r"\sqrt{12}", r"2\sqrt{3}")
     before = shared_pool().pids
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:  # pragma: no cover
-        try:
-            right = check(shared_pool(), r"\sqrt{12}", r"2\sqrt{3}")
-            apart = not set(shared_pool().pids) & set(before)
-            shared_pool().close()
-            os.write(writer, b"ok" if right and apart else b"no")
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as answer:
-        assert answer.read() == b"ok"
-    os.waitpid(child, 0)
+
+    def apart() -> bool:
+        right, own = check(shared_pool(), r"\sqrt{12}", r"2\sqrt{3}"), set(shared_pool().pids)
+        shared_pool().close()
+        return right and not own & set(before)
+
+    assert holds_in_a_child(apart)
     assert shared_pool().pids == before
     assert check(shared_pool(), r"\sqrt{12}", r"2\sqrt{3}")
 

@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import logging
-import os
 import shutil
 import socket
 import subprocess
@@ -19,6 +18,7 @@ import pytest
 
 from arpo_env.event_loop import background_loop, run
 from arpo_env.net import Http, Reply, ServiceError
+from tests.arpo_env.forks import holds_in_a_child
 from tests.arpo_env.local_server import Call, LocalServer
 
 KEY = "sk-very secret/1234"
@@ -104,13 +104,7 @@ def test_it_works_after_a_fork() -> None:
     with LocalServer(lambda call: call.reply({})) as server:
         http = quick(timeout=5)
         ask(http, server.address)
-        child = os.fork()
-        if child == 0:
-            try:
-                os._exit(0 if ask(http, server.address).status == 200 else 1)
-            finally:
-                os._exit(2)
-        assert os.waitpid(child, 0)[1] == 0
+        assert holds_in_a_child(lambda: ask(http, server.address).status == 200)
 
 
 # --- repeats

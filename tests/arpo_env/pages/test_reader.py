@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from arpo_env.net import ServiceError
 from arpo_env.pages import PageReader
 from arpo_env.pages.page import Page, PageError
 from arpo_env.pages.reader import CachedPages, parse_robots
+from tests.arpo_env.forks import holds_in_a_child
 from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read, reason
 
 
@@ -39,14 +39,7 @@ def test_a_reader_goes_on_in_the_child_of_a_fork(site: Site) -> None:
         site.pages[f"/{name}"] = lambda handler, text=text: answer(handler, text, "text/html")
     reader = PageReader(allow_private=True, ports=None, per_host_per_second=1000, timeout=5.0)
     assert "parent" in asyncio.run(reader.read(f"{site.url}/parent")).text
-    child = os.fork()
-    if child == 0:
-        try:
-            text = asyncio.run(reader.read(f"{site.url}/child")).text
-            os._exit(0 if "child" in text else 1)
-        except BaseException:
-            os._exit(2)
-    assert os.waitpid(child, 0)[1] == 0
+    assert holds_in_a_child(lambda: "child" in asyncio.run(reader.read(f"{site.url}/child")).text)
     assert "later" in asyncio.run(reader.read(f"{site.url}/later")).text
     asyncio.run(reader.close())
 

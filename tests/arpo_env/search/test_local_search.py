@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import json
-import os
 import random
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from arpo_env.search import CorpusError, LocalSearch, Passage, build_index, read
 from arpo_env.search.local_search import ENGINE, ParsedQuery, WorldSearch, best_window
 from arpo_env.search.search_backend import Hit
 from envs_registry.generated.multihop import MultiHopSource
+from tests.arpo_env.forks import holds_in_a_child
 
 PASSAGES = [
     Passage("gold", "黄金", "黄金是一种贵金属。2020年金价上涨。", "https://example.org/gold", "2020-01-02"),
@@ -123,14 +123,7 @@ def test_64_callers_at_once_get_their_own_answers(index: LocalSearch) -> None:
 
 def test_it_works_in_the_child_of_a_fork(index: LocalSearch) -> None:
     expected = asyncio.run(index.search("who discovered radium", 3))  # its threads are there now
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        try:
-            os._exit(0 if asyncio.run(index.search("who discovered radium", 3)) == expected else 1)
-        finally:
-            os._exit(2)
-    assert os.waitpid(child, 0)[1] == 0
+    assert holds_in_a_child(lambda: asyncio.run(index.search("who discovered radium", 3)) == expected)
     assert asyncio.run(index.search("who discovered radium", 3)) == expected
 
 
