@@ -14,9 +14,7 @@ TINY = ["groups=1", "num_generations=4", "initial_rollouts=2", "test_tasks=2"]
 POLICY = ["policy.demonstrations=32", "policy.batch_size=8"]
 
 
-def test_a_comparison_trains_stores_and_makes_no_run_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
+def test_a_comparison_trains_stores_and_makes_no_run_twice(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setenv("ARPO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("benchmarks.laboratory.comparison_files._drawn", lambda *_: [])  # has tests of its own
     folder = tmp_path / "lab"

@@ -83,9 +83,7 @@ def test_sampled_branches_have_the_models_log_probabilities(llm: Any, llama: Any
 
 
 @pytest.mark.parametrize("estimator", ["renormalised", "tail", "nll", "raw10"])
-def test_arrays_hold_what_the_engines_own_objects_say(
-    llm: Any, llama: Any, estimator: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arrays_hold_what_the_engines_own_objects_say(llm: Any, llama: Any, estimator: str, monkeypatch: Any) -> None:
     """The same numbers to the last bit, without a decoded string for any of the most likely tokens."""
     requests = [Request(ids, 50, ("</search>",), seed=n, window=5 * n) for n, ids in enumerate(CONTEXTS)]
     requests.append(Request(CONTEXTS[2], 9, seed=4, top_p=0.5))  # most tokens have probability 0

@@ -186,9 +186,7 @@ def test_a_data_file_names_no_files_outside_its_folder(tmp_path: Path, name: str
         load_source("gaia", data=write_rows(tmp_path / "inner" / "g.jsonl", {**ROW, "file_name": name}), files=True)
 
 
-def test_attached_files_of_the_hub_are_downloaded_once_and_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attached_files_of_the_hub_are_downloaded_once_and_by_name(tmp_path: Path, monkeypatch: Any) -> None:
     asked = []
 
     def download(repository: str, **options: Any) -> str:

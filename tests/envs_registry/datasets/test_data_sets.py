@@ -255,9 +255,7 @@ def test_several_configurations_of_the_hub_are_read_one_after_the_other(tmp_path
     assert len({task.id for task in source.tasks}) == 7
 
 
-def test_the_commit_that_the_hub_has_sent_is_kept(
-    tmp_path: Path, datasets: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commit_that_the_hub_has_sent_is_kept(tmp_path: Path, datasets: Any, monkeypatch: Any) -> None:
     """`datasets` names the folder of what it has read by the commit, whether a revision was asked for or not."""
     folder = hub_folder(tmp_path / "hub", {"t.jsonl": rows_of("GSM8K")}, {"main": {"train": "t.jsonl"}})
     table, asked = datasets.load_dataset(str(folder), "main", split="train"), []
