@@ -35,10 +35,11 @@ class _Chosen:
         chunk: int, softcap: float | None, factor: float, outputs: tuple[str, ...],
     ) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
         """Take what TRL's function takes, and return as much: log-probabilities, entropies, and three more."""
-        known = softcap is None and bias is None and {*outputs} <= {"log_probs", "entropy"}
+        known = softcap is None and bias is None and {*outputs} <= {"log_probs", "entropy", "is_top1"}
         reduced = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
         if known and reduced and hidden.device.type == "cpu":
-            return *_Head.apply(hidden, weight, labels, factor / temperature, "entropy" in outputs), None, None, None
+            logprobs, entropies, best = _Head.apply(hidden, weight, labels, factor / temperature, "entropy" in outputs)
+            return logprobs, entropies, None, None, best == labels
         made: tuple[Any, ...] = self.function.apply(
             hidden, weight, bias, labels, temperature, chunk, softcap, factor, outputs
         )
@@ -46,7 +47,7 @@ class _Chosen:
 
 
 class _Head(torch.autograd.Function):
-    """Log-probabilities of labels, (N,), and entropies where asked for, in float32.
+    """Log-probabilities of labels, (N,), entropies where asked for, in float32, and the most likely tokens.
 
     As the plain computation under autocast, it rounds the logits, their gradients, and what comes of these to bfloat16;
     sums are in float32. A product over the whole vocabulary is rounded once: rounding for each of its tiles would bias
@@ -56,17 +57,20 @@ class _Head(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, factor: float, entropies: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
         """Take hidden states (N, H), the matrix (V, H), labels (N,), and the factor of the logits."""
         ctx.set_materialize_grads(False)
         states, matrix = hidden.bfloat16(), weight.bfloat16()
         log_z = torch.full((len(states),), -torch.inf)
-        chosen, mean = torch.zeros_like(log_z), torch.zeros_like(log_z)
+        chosen, mean, highest, best = (torch.zeros_like(log_z), torch.zeros_like(log_z), log_z.clone(), labels.clone())
         for rows in _slices(len(states), _TOKENS):
             for words in _slices(len(matrix), _WORDS):
                 logits = torch.mm(states[rows], matrix[words].t()).float().mul_(factor)
                 here, column = _labels_in(labels[rows], words)
                 chosen[rows][here] = logits[here, column]
+                top = logits.max(-1)
+                best[rows] = torch.where(top.values > highest[rows], top.indices + words.start, best[rows])
+                highest[rows] = torch.maximum(highest[rows], top.values)
                 before, total = log_z[rows], torch.logaddexp(log_z[rows], logits.logsumexp(-1))
                 if entropies:
                     new = (logits - total[:, None]).exp_().mul_(logits).sum(-1)
@@ -74,14 +78,15 @@ class _Head(torch.autograd.Function):
                 log_z[rows] = total
         ctx.save_for_backward(hidden, weight, labels, log_z, log_z - mean)
         ctx.factor = factor
-        return chosen - log_z, log_z - mean if entropies else None
+        ctx.mark_non_differentiable(best)
+        return chosen - log_z, log_z - mean if entropies else None, best
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Compute the logits again, a few rows at a time."""
         hidden, weight, labels, log_z, entropy = ctx.saved_tensors
         states, matrix = hidden.bfloat16(), weight.bfloat16()
-        of_logprobs, of_entropy = (torch.zeros_like(log_z) if one is None else one.float() for one in gradients)
+        of_logprobs, of_entropy = (torch.zeros_like(log_z) if one is None else one.float() for one in gradients[:2])
         of_states = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         of_matrix = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         for rows in _slices(len(states), _TOKENS):
