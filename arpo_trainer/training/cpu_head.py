@@ -38,8 +38,9 @@ class _Chosen:
         known = softcap is None and bias is None and {*outputs} <= {"log_probs", "entropy", "is_top1"}
         reduced = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
         if known and reduced and hidden.device.type == "cpu":
-            logprobs, entropies, best = _Head.apply(hidden, weight, labels, factor / temperature, "entropy" in outputs)
-            return logprobs, entropies, None, None, best == labels
+            given = (hidden, weight, labels, factor / temperature, "entropy" in outputs)
+            logprobs, entropies, best = _Head.apply(*given)  # type: ignore[no-untyped-call]
+            return logprobs, entropies, None, None, best == labels if "is_top1" in outputs else None
         made: tuple[Any, ...] = self.function.apply(
             hidden, weight, bias, labels, temperature, chunk, softcap, factor, outputs
         )
