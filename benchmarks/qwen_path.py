@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,7 +22,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from arpo_trainer.evaluation.episode_store import UnitRow, load_eval_run
+from arpo_env.protocols.protocol import last_boxed
+from arpo_trainer.evaluation.episode_store import EvalRun, UnitRow, load_eval_run
+from arpo_trainer.evaluation.eval_metrics import interval_data, interval_of
 from arpo_trainer.run.pipeline import Pipeline, Stage, run_command
 from arpo_trainer.run.train import TrainingRun, configure
 from arpo_trainer.training.recorder import RunRecorder, versions
@@ -139,8 +142,10 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
                 found["spent"][f"grpo-{seed}-{name}"] = read(point)
     for name, place in places.items():
         if (place / "results.json").is_file():
-            scores = read(place / "results.json")["scores"]
-            found["evaluations"][name] = {one["env"]: {key: one[key] for key in SCORE} for one in scores}
+            (score,) = read(place / "results.json")["scores"]
+            run = load_eval_run(place)
+            said = interval_data(interval_of([[float(says_it(run, row))] for row in run.rows]))
+            found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said}
     if f"arpo-{seeds[0]}" in found["evaluations"]:
         found["episodes"] = whole_episodes(places["start"], places["sft"], places[f"arpo-{seeds[0]}"])
     return found
@@ -165,7 +170,14 @@ def whole_episodes(start: Path, sft: Path, trained: Path) -> dict[str, dict[str,
     return found
 
 
-def text_of(run: Any, row: UnitRow) -> str:
+def says_it(run: EvalRun, row: UnitRow) -> bool:
+    """Return whether the last turn says the answer in any format: in its last box, else as its last number."""
+    text = next((span.text for span in reversed(run.tree(row).path(0)) if span.kind == "model"), "")
+    numbers = re.findall(r"-?\d+(?:\.\d+)?", (last_boxed(text) or text).replace(",", ""))
+    return bool(numbers) and float(numbers[-1]) == float(row.answers[0].replace(",", ""))
+
+
+def text_of(run: EvalRun, row: UnitRow) -> str:
     """Return what follows the prompt in the first episode of a unit."""
     return "".join(span.text for span in run.tree(row).path(0))
 

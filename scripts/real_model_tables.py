@@ -85,7 +85,42 @@ def frameworks_table(part: Part) -> str:
     return _table(heads, rows)
 
 
-TABLES = {"search": search_table, "judge": judge_table, "helpers": helpers_table, "frameworks": frameworks_table}
+def path_table(part: Part) -> str:
+    """Return accuracy after each stage, and what each was trained on."""
+    heads = ["model", "accuracy", "right in any format", "tasks with calls", "answered", "tokens", "trained on"]
+    rows = []
+    for name, found in part["evaluations"].items():
+        outcomes = found["outcomes"]
+        rows.append([
+            _stage(name), _interval(found["score"]), _interval(found["said"]), f"{found['tasks_with_tools']:.2f}",
+            f"{outcomes.get('answered', 0)} of {sum(outcomes.values())}", f"{found['tokens']:.0f}",
+            _trained_on(name, part),
+        ])  # fmt: skip
+    return _table(heads, rows)
+
+
+def _stage(name: str) -> str:
+    """Return words for a model, as "grpo-4-tokens"."""
+    if name in (words := {"start": "as it is", "sft": "cold start"}):
+        return words[name]
+    algorithm, seed, *equal = name.split("-")
+    return f"{algorithm.upper()}, seed {seed}" + (f", at as many {equal[0]}" if equal else "")
+
+
+def _trained_on(name: str, part: Part) -> str:
+    if name == "sft":
+        return f"{part['synth']['rows']} of {part['synth']['played']} samples of the 1.5B"
+    spent = part["spent"].get(name)
+    return f"{spent['sampled']:,} tokens, {spent['calls']:,} calls" if spent else ""
+
+
+TABLES = {
+    "path": path_table,
+    "search": search_table,
+    "judge": judge_table,
+    "helpers": helpers_table,
+    "frameworks": frameworks_table,
+}
 
 
 def page_with_tables(page: str) -> str:
