@@ -298,6 +298,7 @@ def _as_on_a_gpu() -> Iterator[None]:
             (flex, "compile_friendly_flex_attention", _attend),
             (head_kernels, "_use_triton", lambda device: True),
             (trl_utils, "_use_triton", lambda device: True),
+            (trl_utils, "_ChunkedLogProbFunction", head_kernels.ChunkedLogProbFunction),
             (head_kernels, "_forward_kernel", _Kernel()),
             (head_kernels, "_backward_kernel", _Kernel()),
             (head_kernels, "triton", SimpleNamespace(cdiv=lambda size, by: -(-size // by))),
