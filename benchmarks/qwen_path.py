@@ -130,7 +130,7 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
     for seed in seeds:
         arpo = folder / f"arpo-{seed}"
         places[f"arpo-{seed}"] = arpo / "eval-train"
-        if (arpo / "train" / "run.json").is_file():
+        if (arpo / "train" / "stage.json").is_file() and read(arpo / "train" / "stage.json")["status"] == "done":
             found["spent"][f"arpo-{seed}"] = read(arpo / "train" / "run.json")["spent"]
             found["steps"][f"arpo-{seed}"] = [
                 {key: row[key] for key in STEP if key in row}
@@ -144,23 +144,23 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
         if (place / "results.json").is_file():
             (score,) = read(place / "results.json")["scores"]
             run = load_eval_run(place)
-            said = interval_data(interval_of([[float(says_it(run, row))] for row in run.rows]))
+            said = interval_data(interval_of({row.task: [float(says_it(run, row))] for row in run.rows}))
             found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said}
-    if f"arpo-{seeds[0]}" in found["evaluations"]:
-        found["episodes"] = whole_episodes(places["start"], places["sft"], places[f"arpo-{seeds[0]}"])
+    last = next(name for name in (f"arpo-{seeds[0]}", "sft") if name in found["evaluations"])
+    found["episodes"] = whole_episodes(places["start"], places[last])
     return found
 
 
-def whole_episodes(start: Path, sft: Path, trained: Path) -> dict[str, dict[str, Any]]:
+def whole_episodes(start: Path, trained: Path) -> dict[str, dict[str, Any]]:
     """Return the first episode, in the order of the tasks, of each kind that the page shows."""
-    runs = [load_eval_run(folder) for folder in (start, sft, trained)]
+    runs = [load_eval_run(folder) for folder in (start, trained)]
     rows = [{row.task: row for row in sorted(run.rows, key=lambda row: row.index)} for run in runs]
     found: dict[str, dict[str, Any]] = {}
-    for task, row in rows[2].items():
-        before, after = [one[task].episodes[0] for one in rows[:2]], row.episodes[0]
-        right, failed = after.reward == 1, "Error" in (text := text_of(runs[2], row))
+    for task, row in rows[1].items():
+        before, after = rows[0][task].episodes[0], row.episodes[0]
+        right, failed = after.reward == 1, "Error" in (text := text_of(runs[1], row))
         kinds = {
-            "computes instead of guessing": right and after.calls and not before[0].calls and before[0].reward != 1,
+            "computes instead of guessing": right and after.calls and not before.calls and before.reward != 1,
             "recovers from an error": right and failed,
             "fails": not right and after.outcome == "answered",
         }

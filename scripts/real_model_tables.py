@@ -99,6 +99,16 @@ def path_table(part: Part) -> str:
     return _table(heads, rows)
 
 
+def episodes_text(part: Part) -> str:
+    """Return whole episodes, each after its question."""
+    shown = []
+    for kind, one in part.items():
+        shown.append(f"**{kind.capitalize()}** ({one['task']}, accepted: {', '.join(one['answers'])})\n")
+        shown.append("".join(f"> {line}\n" for line in one["question"].splitlines()))
+        shown.append(f"```text\n{one['text'].strip()}\n```\n")
+    return "\n".join(shown)
+
+
 def _stage(name: str) -> str:
     """Return words for a model, as "grpo-4-tokens"."""
     if name in (words := {"start": "as it is", "sft": "cold start"}):
@@ -116,6 +126,7 @@ def _trained_on(name: str, part: Part) -> str:
 
 TABLES = {
     "path": path_table,
+    "episodes": episodes_text,
     "search": search_table,
     "judge": judge_table,
     "helpers": helpers_table,
@@ -126,6 +137,7 @@ TABLES = {
 def page_with_tables(page: str) -> str:
     """Return the text of the page with its tables written anew."""
     data: dict[str, Part] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    data["episodes"] = data["path"]["episodes"]
     for name, part in data.items():
         begin = f"<!-- {name}: written by scripts/real_model_tables.py -->\n"
         before, mark, rest = page.partition(begin)
