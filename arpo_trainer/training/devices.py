@@ -104,7 +104,7 @@ class OneDevice:
 def keep_freed_memory() -> None:
     """Let glibc keep large blocks that are freed instead of giving them back: a training step asks for them again.
 
-    The system would clear each page anew, which takes a fifth of what the output matrix costs on a CPU (benchmarks/cpu_step.py).
+    The system would clear each page anew: a fifth of the time of the output matrix on a CPU (benchmarks/cpu_step.py).
     """
     with contextlib.suppress(AttributeError, OSError):  # another C library
         library = ctypes.CDLL(None)
