@@ -213,7 +213,7 @@ class InProcessBackend(ABC):
         # requests whose callers were cancelled meanwhile need no place
         ready = [row for row in self._waiting if not row.future.done()]
         # contexts that come one by one, as results of tools do, cost a pass over all weights each: they wait for others
-        self._held = (self._held + 1) % _PATIENCE if ready and len(ready) < len(rows) // 8 else 0
+        self._held = (self._held + 1) % _PATIENCE if len(rows) >= _MANY and 0 < len(ready) < len(rows) // 8 else 0
         joining = [] if self._held else ready[: self.max_rows - len(rows)]
         self._waiting = ready[len(joining) :]
         rows += joining
@@ -254,6 +254,7 @@ class InProcessBackend(ABC):
         return out.finish != "length" or len(out.ids) >= request.max_tokens or row.future.done()
 
 
+_MANY = 64  # rows; with fewer, waiting costs more than it saves
 _PATIENCE = 8  # tokens that a request waits at most for others to be prefilled with
 _FEW = 256  # rows; measured with weights of 128 x 896 to 151,936 x 896
 
