@@ -115,7 +115,6 @@ class InProcessBackend(ABC):
         self.time = Stopwatch()
         self._waiting: list[DecodingRow] = []
         self._worker: Worker = None
-        self._held = 0  # number of tokens that waiting requests have been held for
         self._stops: dict[tuple[str, ...], StopFinder] = {}
         # one: a closed loop's last piece comes before the next
         self._thread = ThreadPoolExecutor(1, "arpo-model", *same_device())
@@ -212,9 +211,7 @@ class InProcessBackend(ABC):
     async def _piece(self, rows: list[DecodingRow]) -> None:
         # requests whose callers were cancelled meanwhile need no place
         ready = [row for row in self._waiting if not row.future.done()]
-        # contexts that come one by one, as results of tools do, cost a pass over all weights each: they wait for others
-        self._held = (self._held + 1) % _PATIENCE if len(rows) >= _MANY and 0 < len(ready) < len(rows) // 8 else 0
-        joining = [] if self._held else ready[: self.max_rows - len(rows)]
+        joining = ready[: self.max_rows - len(rows)]
         self._waiting = ready[len(joining) :]
         rows += joining
         if not rows:
@@ -254,8 +251,6 @@ class InProcessBackend(ABC):
         return out.finish != "length" or len(out.ids) >= request.max_tokens or row.future.done()
 
 
-_MANY = 64  # rows; with fewer, waiting costs more than it saves
-_PATIENCE = 8  # tokens that a request waits at most for others to be prefilled with
 _FEW = 256  # rows; measured with weights of 128 x 896 to 151,936 x 896
 
 
