@@ -53,14 +53,12 @@ class TraceTrainer(ResumesOnRows, OneDevice, SFTTrainer):  # type: ignore[misc] 
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         # each row is moved so that its labels begin in the same column; what comes before is the prompt
         ids, mask, labels = inputs["input_ids"], inputs["attention_mask"], inputs["labels"]
-        first = (labels != IGNORED).int().argmax(1).clamp(min=1)
-        columns = (
-            torch.arange(int(first.max() + (ids.shape[1] - first).max()), device=ids.device)
-            - (first.max() - first)[:, None]
-        )
-        there, columns = (columns >= 0) & (columns < ids.shape[1]), columns.clamp(0, ids.shape[1] - 1)
-        ids, mask, labels = (one.gather(1, columns) for one in (ids, mask, labels))
-        labels = labels.masked_fill(~there, IGNORED)[:, first.max() :]
+        width, first = ids.shape[1], (labels != IGNORED).int().argmax(1).clamp(min=1)
+        prompt = int(first.max())
+        columns = torch.arange(prompt + width - int(first.min()), device=ids.device) - (prompt - first)[:, None]
+        there = (columns >= 0) & (columns < width)
+        ids, mask, labels = (one.gather(1, columns.clamp(0, width - 1)) for one in (ids, mask, labels))
+        labels = labels.masked_fill(~there, IGNORED)[:, prompt:]
         scored = packed_logps(model, ids, mask * there, labels.shape[1])
         learnt = scored.logps[labels != IGNORED]
         return -learnt.mean() if num_items_in_batch is None else -learnt.sum() / num_items_in_batch
