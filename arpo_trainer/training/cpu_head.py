@@ -1,7 +1,8 @@
 """Log-probabilities under the output matrix of a model on a CPU that has bfloat16.
 
 TRL's fused head has no kernel for a CPU. It scores all positions there, also those without a label, and multiplies in
-float32, which is most of a training step: 18 ms for each position with the vocabulary of Qwen2.5.
+float32, which is most of a training step: 16 ms for each position with the vocabulary of Qwen2.5
+(benchmarks/cpu_step.py).
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class _Head(torch.autograd.Function):
         states, matrix = hidden.bfloat16(), weight.bfloat16()
         of_logprobs, of_entropy = (torch.zeros_like(log_z) if one is None else one.float() for one in gradients[:2])
         of_states = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        of_matrix = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        of_matrix = torch.zeros(weight.shape) if ctx.needs_input_grad[1] else None  # sums in float32
         for rows in _slices(len(states), _TOKENS):
             of_logits = torch.empty(len(states[rows]), len(matrix), dtype=torch.bfloat16)
             for words in _slices(len(matrix), _WORDS):
@@ -108,7 +109,7 @@ class _Head(torch.autograd.Function):
                 of_states[rows] = torch.mm(of_logits, matrix).to(hidden.dtype)
             if of_matrix is not None:
                 of_matrix += torch.mm(of_logits.t(), states[rows])
-        return of_states, of_matrix, None, None, None
+        return of_states, None if of_matrix is None else of_matrix.to(weight.dtype), None, None, None
 
 
 def _slices(size: int, each: int) -> Iterator[slice]:
