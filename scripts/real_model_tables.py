@@ -105,6 +105,11 @@ def episodes_text(part: Part) -> str:
     for kind, one in part.items():
         shown.append(f"**{kind.capitalize()}** ({one['task']}, accepted: {', '.join(one['answers'])})\n")
         shown.append("".join(f"> {line}\n" for line in one["question"].splitlines()))
+        if kind.startswith("computes"):
+            before = one["before"].strip()
+            shown.append(
+                f"The model as it is, which makes up what its code prints:\n\n~~~text\n{before}\n~~~\n\nTrained:\n"
+            )
         shown.append(f"```text\n{one['text'].strip()}\n```\n")
     return "\n".join(shown)
 
