@@ -24,6 +24,7 @@ import functools
 import inspect
 import operator
 import pickle
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, cast
@@ -345,9 +346,7 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         return fresh
 
     def _instructions(self) -> str:
-        if self.prompt and not (
-            self.prompt.isascii() and self.prompt.isidentifier()
-        ):  # a text, not the name of a style
+        if not re.fullmatch(r"\w*", str(self.prompt), re.ASCII):  # a text, and not the name of a style
             return self.prompt
         return self.protocol.system_prompt(self.schemas, self.language, cast(Style, self.prompt))
 

@@ -505,11 +505,8 @@ def _check_protocols(
     settings: EvalSettings, model: EvalModel, planned: Sequence[PlannedEnv], facts: Mapping[str, Any]
 ) -> None:
     """Refuse a protocol that a model cannot have."""
-    tokenizer, template, served = (
-        eval_settings.load_tokenizer(model),
-        settings.chat_template_kwargs,
-        model.kind == "endpoint",
-    )
+    tokenizer, template = eval_settings.load_tokenizer(model), settings.chat_template_kwargs
+    served = model.kind == "endpoint"
     rollout = settings.rollout_settings(endpoint=served)
     for one in planned:
         env = with_model_protocol(begun_env(one, model.label, facts), rollout, tokenizer, template, served)
