@@ -6,7 +6,9 @@
 The first seed is the recipe `path-gsm8k-qwen-cpu` of `arpo run`. The others train again from its cold start, with other
 questions and samples. Beside each, GRPO with groups of 4 trains on the same questions from the same cold start, until
 it has sampled as many tokens as ARPO and executed as many calls; the model at either point is evaluated. Written to
-benchmarks/results/real_models.json after each seed.
+benchmarks/results/real_models.json after each evaluation, and what that file has is not computed again: without the
+run folders the cold start is trained once more, on the stored samples of the teacher
+(benchmarks/results/qwen_samples.jsonl; remove it to draw others).
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +37,7 @@ from arpo_trainer.training.resume import newer
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = "path-gsm8k-qwen-cpu"
 RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
+SAMPLES = ROOT / "benchmarks" / "results" / "qwen_samples.jsonl"
 BUDGETS = {"sampled": "tokens", "calls": "calls"}  # what a run has spent, and the name of the model at that point
 STEP = ("step", "accuracy", "reward", "tool_calls", "entropy", "seconds_step")  # of metrics.jsonl
 SCORE = ("score", "calls", "outcomes", "tasks_with_tools", "tokens")  # of results.json
@@ -71,10 +76,9 @@ class BudgetedRun(TrainingRun):
         return trainer
 
 
-def grpo(folder: Path, trained: Stage) -> None:
+def grpo(folder: Path, settings: dict[str, Any], spent: dict[str, int]) -> None:
     """Train with GRPO from the same model on the same questions, as far as the budgets of an ARPO run go."""
-    spent = read(trained.folder / "run.json")["spent"]
-    plain = {name: value for name, value in trained.settings.items() if not name.startswith("branch_")}
+    plain = {name: value for name, value in settings.items() if not name.startswith("branch_")}
     prompts = plain["prompts_per_rollout"] * plain["num_generations"] // 4  # as many trajectories a step
     plain |= {"algorithm": "grpo", "num_generations": 4, "initial_rollouts": 4, "prompts_per_rollout": prompts}
     plain |= {"output_dir": str(folder), "max_steps": MOST_STEPS, "save_final_model": False}
@@ -84,70 +88,93 @@ def grpo(folder: Path, trained: Stage) -> None:
     run.run()
 
 
-def in_own_process(folder: Path, stage: Path) -> None:
-    """Train GRPO in a process of its own, which frees its memory at the end."""
-    subprocess.run(
-        [sys.executable, "-m", "benchmarks.qwen_path", "--folder", str(folder), "--grpo", str(stage)],
-        check=True,
-        cwd=ROOT,
-    )
-
-
 def evaluate(stage: Stage, model: Path, folder: Path) -> None:
     """Evaluate a model as the recipe does."""
     if not (folder / "results.json").is_file():
-        moved = replace(stage, settings={**stage.settings, "model": str(model), "output_dir": str(folder)})
+        moved = with_settings(stage, model=str(model), output_dir=str(folder))
         if run_command(moved.command()):
             raise SystemExit(f"the evaluation in {folder} failed; call again to go on")
 
 
-def play_seed(folder: Path, seed: int, first: int, more: list[str]) -> None:
-    """Train and evaluate what is missing of a seed."""
+def models_of(seed: int) -> dict[str, str]:
+    """Return the evaluated models of a seed, each with its folder below the one of all runs."""
+    return {
+        f"arpo-{seed}": f"arpo-{seed}/eval-train",
+        **{f"grpo-{seed}-{name}": f"eval-grpo-{seed}-{name}" for name in BUDGETS.values()},
+    }
+
+
+def play_seed(folder: Path, seed: int, first: int, more: list[str], seen: Collection[str]) -> Iterator[None]:
+    """Train and evaluate what is missing of a seed, except the models that were seen; yields after each evaluation."""
     own = folder / f"arpo-{seed}"
     given = [f"output_dir={own}", f"sft.seed={first}", f"synth.seed={first}", f"train.seed={seed}", *more]
-    path = Pipeline.read(RECIPE, given)
-    by_name = {stage.name: stage for stage in path.stages}
+    stages = {stage.name: stage for stage in Pipeline.read(RECIPE, given).stages}
+    if SAMPLES.is_file() and not stages["synth"].folder.exists():
+        del stages["synth"]
+        stages["sft"] = with_settings(stages["sft"], data=[str(SAMPLES)])
+    names = {"eval-start": "start", "eval-sft": "sft", "train": f"arpo-{seed}", "eval-train": f"arpo-{seed}"}
+    train, last = stages["train"], stages["eval-train"]
     if seed != first:  # the cold start is that of the first seed
-        train = by_name["train"]
-        model = folder / f"arpo-{first}" / "sft" / "model"
-        by_name["train"] = replace(train, settings={**train.settings, "model": str(model)})
-        path = Pipeline((by_name["train"], by_name["eval-train"]))
-    path.run(run_command)
+        train = with_settings(train, model=str(folder / f"arpo-{first}" / "sft" / "model"))
+        stages = {"train": train, "eval-train": last}
+    kept = [stage for name, stage in stages.items() if names.get(name) not in seen]
+    for number, stage in enumerate(kept, start=1):
+        if stage.kind == "eval":
+            Pipeline(tuple(kept[:number])).run(run_command)
+            yield
+    Pipeline(tuple(kept)).run(run_command)
+    if all(f"grpo-{seed}-{name}" in seen for name in BUDGETS.values()):
+        return
     control = folder / f"grpo-{seed}"
     if not all((control / f"equal-{name}" / "step.json").is_file() for name in BUDGETS.values()):
-        in_own_process(control, by_name["train"].folder)
+        run = read(train.folder / "run.json") if train.status == "done" else {}
+        spent = run.get("spent") or read(RESULTS)["path"]["spent"][f"arpo-{seed}"]
+        asked = folder / f"grpo-{seed}.json"
+        asked.write_text(json.dumps({"settings": train.settings, "spent": spent}), encoding="utf-8")
+        line = [sys.executable, "-m", "benchmarks.qwen_path", "--folder", str(control), "--grpo", str(asked)]
+        subprocess.run(line, check=True, cwd=ROOT)  # a process of its own frees its memory at the end
     for name in BUDGETS.values():
-        evaluate(by_name["eval-train"], control / f"equal-{name}", folder / f"eval-grpo-{seed}-{name}")
+        evaluate(last, control / f"equal-{name}", folder / f"eval-grpo-{seed}-{name}")
+        yield
+
+
+def with_settings(stage: Stage, **settings: Any) -> Stage:
+    """Return a stage with other settings."""
+    return replace(stage, settings={**stage.settings, **settings})
 
 
 def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
-    """Return success after each stage that is there, what each was trained on, and some whole episodes."""
+    """Return what was stored with what is there by now: scores, what models were trained on, some whole episodes."""
     first = folder / f"arpo-{seeds[0]}"
-    places = {"start": first / "eval-start", "sft": first / "eval-sft"}
-    samples = read(first / "synth" / "report.json")["samples"]
-    found: dict[str, Any] = {"versions": versions(), "evaluations": {}, "spent": {}, "steps": {}}
-    found["synth"] = {"played": samples["played"], "rows": samples["kept"], "dropped": samples["dropped"]}
+    found: dict[str, Any] = read(RESULTS)["path"] if RESULTS.is_file() else {}
+    found |= {"versions": versions()} | {key: found.get(key, {}) for key in ("evaluations", "spent", "steps")}
+    if (report := first / "synth" / "report.json").is_file():
+        samples = read(report)["samples"]
+        found["synth"] = {"played": samples["played"], "rows": samples["kept"], "dropped": samples["dropped"]}
+        shutil.copyfile(first / "synth" / "sft.jsonl", SAMPLES)
     for seed in seeds:
-        arpo = folder / f"arpo-{seed}"
-        places[f"arpo-{seed}"] = arpo / "eval-train"
-        if (arpo / "train" / "stage.json").is_file() and read(arpo / "train" / "stage.json")["status"] == "done":
-            found["spent"][f"arpo-{seed}"] = read(arpo / "train" / "run.json")["spent"]
+        train = folder / f"arpo-{seed}" / "train"
+        if (train / "stage.json").is_file() and read(train / "stage.json")["status"] == "done":
+            found["spent"][f"arpo-{seed}"] = read(train / "run.json")["spent"]
             found["steps"][f"arpo-{seed}"] = [
                 {key: row[key] for key in STEP if key in row}
-                for row in map(json.loads, (arpo / "train" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+                for row in map(json.loads, (train / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
             ]
         for name in BUDGETS.values():
-            places[f"grpo-{seed}-{name}"] = folder / f"eval-grpo-{seed}-{name}"
             if (point := folder / f"grpo-{seed}" / f"equal-{name}" / "step.json").is_file():
                 found["spent"][f"grpo-{seed}-{name}"] = read(point)
-    for name, place in places.items():
-        if (place / "results.json").is_file():
-            (score,) = read(place / "results.json")["scores"]
-            run = load_eval_run(place)
-            said = interval_data(interval_of({row.task: [float(says_it(run, row))] for row in run.rows}))
-            found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said}
-    last = next(name for name in (f"arpo-{seeds[0]}", "sft") if name in found["evaluations"])
-    found["episodes"] = whole_episodes(places["start"], places[last])
+    places = {"start": first / "eval-start", "sft": first / "eval-sft"}
+    places |= {name: folder / place for seed in seeds for name, place in models_of(seed).items()}
+    made = {name: place for name, place in places.items() if (place / "results.json").is_file()}
+    for name, place in made.items():
+        (score,) = read(place / "results.json")["scores"]
+        run = load_eval_run(place)
+        said = interval_data(interval_of({row.task: [float(says_it(run, row))] for row in run.rows}))
+        found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said}
+    found["evaluations"] = {name: found["evaluations"][name] for name in places if name in found["evaluations"]}
+    trained = next((made[name] for name in (f"arpo-{seeds[0]}", "sft") if name in made), None)
+    if trained is not None and "start" in made:
+        found["episodes"] = whole_episodes(made["start"], trained)
     return found
 
 
@@ -195,19 +222,21 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "qwen")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="more settings, to try; not stored")
     parser.add_argument("--collect", action="store_true", help="only write the results of what is there")
-    parser.add_argument("--grpo", type=Path, help=argparse.SUPPRESS)  # the folder of the ARPO run beside it
+    parser.add_argument("--grpo", type=Path, help=argparse.SUPPRESS)  # settings and budgets, of the ARPO run beside it
     given = parser.parse_args()
     if given.grpo:
-        stamp = read(given.grpo / "stage.json")
-        grpo(given.folder, Stage("train", stamp["settings"]))
+        grpo(given.folder, **read(given.grpo))
         return
     if given.collect:
         store(collect(given.folder, given.seeds))
         return
+    seen = read(RESULTS)["path"]["evaluations"] if RESULTS.is_file() and not given.set else {}
     for number, seed in enumerate(given.seeds):
-        play_seed(given.folder, seed, given.seeds[0], given.set)
-        if not given.set:
-            store(collect(given.folder, given.seeds[: number + 1]))
+        if seen.keys() >= models_of(seed).keys() and (number or seen.keys() >= {"start", "sft"}):
+            continue
+        for _ in play_seed(given.folder, seed, given.seeds[0], given.set, seen):
+            if not given.set:
+                store(collect(given.folder, given.seeds[: number + 1]))
 
 
 def store(found: dict[str, Any]) -> None:

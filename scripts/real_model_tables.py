@@ -1,4 +1,4 @@
-"""Writes the tables of the page qwen of docs/results from benchmarks/results/real_models.json.
+"""Writes the tables of the page qwen of docs/results, and its picture, from benchmarks/results/real_models.json.
 
 python -m scripts.real_model_tables
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results" / "qwen.md"
+PICTURE = ROOT / "docs" / "images" / "qwen.svg"
 RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
 END = "<!-- end of table -->\n"
 PLACES = (
@@ -99,6 +100,41 @@ def path_table(part: Part) -> str:
     return _table(heads, rows)
 
 
+STYLE = """
+text { font: 14px ui-sans-serif, system-ui, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif; fill: #181c22; }
+.soft { fill: #57606c; } .track { fill: #eceff2; } .bar { fill: #0a66b0; } .line { stroke: #181c22; stroke-width: 1.5; }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6e9ee; } .soft { fill: #a3adb9; } .track { fill: #2a313a; } .bar { fill: #4b9fe0; }
+.line { stroke: #e6e9ee; } }
+"""
+
+
+def path_picture(part: Part) -> str:
+    """Return a picture of the accuracy after each stage, as bars with their intervals."""
+    left, width, height = 190, 420, 34
+    drawn = []
+    for number, (name, found) in enumerate(part["evaluations"].items()):
+        top, score = 34 + number * height, found["score"]
+        low, mean, high = (left + width * score[key] for key in ("low", "mean", "high"))
+        middle = top + 11
+        drawn.append(
+            f'<text x="0" y="{top + 16}">{_stage(name)}</text>'
+            f'<rect class="track" x="{left}" y="{top}" width="{width}" height="22"/>'
+            f'<rect class="bar" x="{left}" y="{top}" width="{mean - left:.1f}" height="22"/>'
+            f'<path class="line" d="M {low:.1f} {middle} H {high:.1f} M {low:.1f} {middle - 4} v 8'
+            f' M {high:.1f} {middle - 4} v 8"/>'
+            f'<text x="{left + width + 12}" y="{top + 16}">{_interval(score)}</text>'
+        )
+    tall = 40 + len(drawn) * height
+    tasks = part["evaluations"]["start"]["score"]["tasks"]
+    title = f"Qwen2.5-Coder-0.5B on {tasks} test questions of GSM8K: accuracy, with 95 % intervals"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 785 {tall}" width="785" height="{tall}">'
+        f"<title>{title}</title><style>{STYLE}</style>"
+        f'<text class="soft" x="0" y="16">{title}</text>{"".join(drawn)}</svg>\n'
+    )
+
+
 def episodes_text(part: Part) -> str:
     """Return whole episodes, each after its question."""
     shown = []
@@ -167,8 +203,9 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def main() -> int:
-    """Write the tables."""
+    """Write the tables and the picture."""
     PAGE.write_text(page_with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PICTURE.write_text(path_picture(json.loads(RESULTS.read_text(encoding="utf-8"))["path"]), encoding="utf-8")
     return 0
 
 
