@@ -498,6 +498,11 @@ def _notes(line: Mapping[str, Any]) -> str:
         )
     if (published := line["published"]) and published["differs"]:
         said.append(f"published numbers are not comparable: {'; '.join(published['differs'])}")
+    for each in published["reproductions"] if published else ():
+        about = (
+            f"{each['method']} {100 * each['value']:.1f} ({', '.join(filter(None, (each['note'], each['source'])))})"
+        )
+        said.append(f"others measured {about}")
     return "; ".join(said)
 
 

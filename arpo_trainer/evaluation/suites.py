@@ -7,7 +7,9 @@
     options, rollout = apply(row, {"split": "test"}, {"seed": 1})   # what is given wins over the preset
 
 `published.csv` has the papers' results: ARPO's tables 1 and 2, pass@k, AEPO and Tool-Star. Values are in percent, each
-from a single run: on GAIA's 103 questions one question is 0.97 points, and differences of three points are noise.
+as if from a single run: all on AIME are multiples of 1/30. On GAIA's 103 questions one question is 0.97 points, and
+differences of three points are noise. `reproductions.csv` has what users measured with the published weights, as they
+say in issues of the authors' repository; nobody here has repeated it.
 """
 
 from __future__ import annotations
@@ -149,7 +151,8 @@ def suite_table() -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("SUITE", "ENVIRONMENT", "TASKS", "METRIC", "SUBSET")]
     for suite_name, row in ((each, row) for each in SUITES for row in suite(each)):
         own = "" if row.same_tasks else "; the same ones with data=FILE of the published code"
-        rows.append((suite_name, row.env, str(row.tasks), row.metric, row.subset + own))
+        few = "; few tasks: add -n 32 for avg@32" if (row.tasks or 0) < 50 else ""
+        rows.append((suite_name, row.env, str(row.tasks), row.metric, row.subset + own + few))
     return rows
 
 
@@ -159,12 +162,13 @@ def set_name(env: str) -> str:
 
 
 @functools.cache
-def published() -> tuple[dict[str, Any], ...]:
+def published(file: str = "published.csv") -> tuple[dict[str, Any], ...]:
     """Return the rows of published.csv: model, method, set, metric, value (in percent), source, part and note.
 
     `part` is a level or category of the set, or "" for the whole. HLE's NS, CE and SF are the paper's own groups.
+    `file` may be reproductions.csv, which has the same columns.
     """
-    lines = (_FILES / "published.csv").read_text(encoding="utf-8").splitlines()
+    lines = (_FILES / file).read_text(encoding="utf-8").splitlines()
     return tuple({**row, "value": float(row["value"])} for row in csv.DictReader(lines))
 
 
@@ -177,8 +181,9 @@ def published_for(env: str, metric: str, about: Mapping[str, Any]) -> dict[str, 
         about: facts of the environment in the run: `tasks`, and `options` with "data" for files of one's own.
 
     Returns:
-        {"set", "metric", "subset", "tasks", "differs": [reasons], "rows": [...]}. `differs` says why a number is not
-        comparable with the papers'; it is empty if nothing is known to differ.
+        {"set", "metric", "subset", "tasks", "differs": [reasons], "rows": [...], "reproductions": [...]}. `differs`
+        says why a number is not comparable with the papers'; it is empty if nothing is known to differ.
+        `reproductions` are rows of others who measured the published weights.
     """
     name = set_name(env)
     known = PAPER_SETS.get(name)
@@ -191,6 +196,9 @@ def published_for(env: str, metric: str, about: Mapping[str, Any]) -> dict[str, 
         differs.append(f"the papers play {known.tasks:,} tasks, this run {'?' if tasks is None else f'{tasks:,}'}")
     if not known.same_tasks and not about.get("options", {}).get("data"):
         differs.append(f"the papers' {known.tasks:,} tasks are in their own file (data=FILE)")
-    rows = [{key: value for key, value in row.items() if key != "set"} for row in published() if row["set"] == name]
+    rows, again = (
+        [{key: value for key, value in row.items() if key != "set"} for row in published(file) if row["set"] == name]
+        for file in ("published.csv", "reproductions.csv")
+    )
     about_set = {"set": name, "metric": known.metric, "subset": known.subset, "tasks": known.tasks}
-    return {**about_set, "differs": differs, "rows": rows}
+    return {**about_set, "differs": differs, "rows": rows, "reproductions": again}

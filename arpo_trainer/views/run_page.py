@@ -199,6 +199,7 @@ ScoreLine = dict[str, Any]
     planned    episodes of the whole run, if run.json has them
     seconds    mean seconds of an episode
     pass       {} for single samples, whose pass@1 and pass^1 are accuracy
+    average    of how many samples of a task the score is the mean, as in "avg@32"; "" for single ones
     published  the papers' numbers for the whole set as shares, of the same base model if there are any; None without
 """
 
@@ -217,6 +218,7 @@ def score_lines(run: EvalRun) -> list[ScoreLine]:
             "planned": tasks * samples if isinstance(tasks, int) and isinstance(samples, int) else None,
             "seconds": seconds.get((entry["model"], entry["env"])),
             "pass": entry["pass"] if len(entry["pass"]) > 2 else {},
+            "average": f"avg@{samples}" if isinstance(samples, int) and samples > 1 else "",
             "published": published_numbers(entry["published"], names),
         }
         lines.append({**entry, **changed})
@@ -227,19 +229,23 @@ def published_numbers(published: Mapping[str, Any], names: Sequence[str]) -> dic
     """Return what the papers report for a whole set, as shares; those of the same base model, if there are any.
 
     `names` are label, path and name of the model. None without numbers, else {"subset", "differs", "same_model",
-    "rows": [{"model", "method", "value", "source"}]}.
+    "rows": [{"model", "method", "value", "source", "note"}], "reproductions": [the same, of the same base model]}.
     """
     rows = published.get("rows", ())
     whole = [row for row in rows if not row["part"] and row["metric"] == published["metric"]]
-    # sizes are written as "3B" in the tables, and in many ways in names: Qwen2.5-3B-Instruct, qwen2.5_3b
-    own = [row for row in whole if any(_letters(row["model"]) in _letters(name) for name in names if name)]
     if not whole:
         return None
-    numbers = [
-        {**{n: row[n] for n in ("model", "method", "source")}, "value": row["value"] / 100} for row in own or whole
-    ]
+    # sizes are written as "3B" in the tables, and in many ways in names: Qwen2.5-3B-Instruct, qwen2.5_3b
+    own, again = (
+        [row for row in each if any(_letters(row["model"]) in _letters(name) for name in names if name)]
+        for each in (whole, published["reproductions"])
+    )
+    numbers, others = (
+        [{**{n: row[n] for n in ("model", "method", "source", "note")}, "value": row["value"] / 100} for row in each]
+        for each in (own or whole, again)
+    )
     about = {name: published[name] for name in ("subset", "differs")}
-    return {**about, "same_model": bool(own), "rows": numbers}
+    return {**about, "same_model": bool(own), "rows": numbers, "reproductions": others}
 
 
 def _letters(name: str) -> str:

@@ -66,7 +66,7 @@ def _score_cells(line: ScoreLine) -> tuple[str, ...]:
     return (
         line["model"],
         line["env"],
-        f"{score['mean']:.3f} {line['metric']}" if score else "-",
+        f"{score['mean']:.3f} {line['metric']} {line['average']}".rstrip() if score else "-",
         f"[{', '.join(bounds)}]" if len(bounds) == 2 else "-",
         _published(line["published"]),
         f"{line['episodes']}" + (f" of {planned}" if planned > line["episodes"] else ""),
@@ -77,14 +77,18 @@ def _score_cells(line: ScoreLine) -> tuple[str, ...]:
 
 
 def _published(published: dict[str, Any] | None) -> str:
-    """Return the best published number for the same base model, or the range over all models."""
+    """Return the best published number for the same base model and what others measured, or the range of all models."""
     if not published:
         return "-"
     if published["same_model"]:
         best = max(published["rows"], key=lambda row: float(row["value"]))
-        return f"{best['value']:.3f} {best['method']}"
-    values = sorted({row["value"] for row in published["rows"]})
-    return f"{values[0]:.3f}-{values[-1]:.3f}"
+        again = [row["value"] for row in published["reproductions"] if row["method"] == best["method"]]
+        return f"{best['value']:.3f} {best['method']}" + (f", reproduced {_range(again)}" if again else "")
+    return _range([row["value"] for row in published["rows"]])
+
+
+def _range(values: Sequence[float]) -> str:
+    return "-".join(f"{value:.3f}" for value in sorted({min(values), max(values)}))
 
 
 def comparison_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:

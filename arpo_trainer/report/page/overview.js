@@ -28,7 +28,7 @@ function overview() {
     several ? ["run", (line) => h("bdi", {}, plain(line.name))] : null,
     ["model", (line) => h("bdi", {}, plain(line.model))],
     ["environment", (line) => h("bdi", {}, plain(line.env))],
-    ["score", (line) => [h("b", {}, scoreText(line.score)), h("span", { class: "muted metric" }, ` ${plain(line.metric)}`)]],
+    ["score", (line) => [h("b", {}, scoreText(line.score)), h("span", { class: "muted metric" }, ` ${plain(line.metric)} ${plain(line.average)}`)]],
     ["95 % interval", (line) => [whisker(line), h("span", { class: "muted range" }, rangeText(line.score))]],
     any((line) => line.published) ? ["published", publishedCell] : null,
     ["episodes", (line) => h("span", {}, num(line.episodes), known(line.planned) && line.planned > line.episodes ? h("span", { class: "muted" }, ` of ${num(line.planned)}`) : null)],
@@ -54,7 +54,8 @@ function whisker(line) {
     s("circle", { class: "point", cx: inside(score.mean), cy: 9, r: 4 }),
     published.map((row) => s("path", { class: "public", d: diamond(inside(row.value), 9, 4) }, s("title", {}, publishedText(row)))));
 }
-const publishedText = (row) => `${plain(row.model)} ${plain(row.method)} ${fixed(row.value, 3)}, ${plain(row.source)}`;
+const sourceText = (row) => [row.source, row.note].filter(Boolean).map(plain).join(", ");
+const publishedText = (row) => `${plain(row.model)} ${plain(row.method)} ${fixed(row.value, 3)}, ${sourceText(row)}`;
 const MOST_PUBLISHED = 3;
 function publishedCell(line) {
   const published = line.published;
@@ -62,7 +63,8 @@ function publishedCell(line) {
   const ours = (row) => ["ARPO", "AEPO", "Tool-Star"].includes(row.method);  // the papers' own methods stand first
   const best = [...published.rows].sort((a, b) => ours(b) - ours(a) || b.value - a.value), differs = published.differs.map(plain).join("; ");
   return [h("span", { class: "stack" }, best.slice(0, MOST_PUBLISHED).map((row) => h("span", { title: publishedText(row) }, h("span", { class: "public-sign", "aria-hidden": "true" }, "◆ "), fixed(row.value, 3),
-    h("span", { class: "muted" }, ` ${published.same_model ? "" : `${plain(row.model)} `}${plain(row.method)}`))), best.length > MOST_PUBLISHED ? h("span", { class: "muted" }, `and ${num(best.length - MOST_PUBLISHED)} more below`) : null),
+    h("span", { class: "muted" }, ` ${published.same_model ? "" : `${plain(row.model)} `}${plain(row.method)}`))), best.length > MOST_PUBLISHED ? h("span", { class: "muted" }, `and ${num(best.length - MOST_PUBLISHED)} more below`) : null,
+    published.reproductions.map((row) => h("span", { class: "muted", title: publishedText(row) }, `others: ${fixed(row.value, 3)} ${plain(row.method)}`))),
   differs ? h("span", { class: "muted about-public" }, `not comparable: ${differs}`) : h("span", { class: "muted about-public" }, plain(published.subset))];
 }
 function brokenCell(line) {
@@ -77,7 +79,8 @@ function moreOf(line) {
   const scored = ([name, score]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(name) || "–")), h("td", {}, known(score) ? fixed(score, 3) : `${scoreText(score)} `, h("span", { class: "muted" }, known(score) ? "" : rangeText(score), score && known(score.tasks) ? `, ${many(score.tasks, "task")}` : "")));
   return h("div", {}, h("h3", {}, h("bdi", {}, plain(line.model)), " · ", h("bdi", {}, plain(line.env))),
     h("div", { class: "tables" }, list("Levels", levels.map(scored)), list("Categories", categories.map(scored)), list("Metrics", metrics.map(scored)),
-      list("Published", published.map((row) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, `${plain(row.model)} ${plain(row.method)}`)), h("td", {}, fixed(row.value, 3), h("span", { class: "muted" }, ` ${plain(row.source)}`))))),
+      ...[["Published", published], ["Measured by others", line.published ? line.published.reproductions : []]].map(([title, rows]) => list(title,
+        rows.map((row) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, `${plain(row.model)} ${plain(row.method)}`)), h("td", {}, fixed(row.value, 3), h("span", { class: "muted" }, ` ${sourceText(row)}`)))))),
       list("Tools at inference time", helped.map(([tool, count]) => h("tr", {}, h("th", { scope: "row" }, plain(tool)), h("td", {}, `${num(count.used)} in ${many(count.episodes, "episode")}`, h("span", { class: "muted" }, count.failed ? `, failed ${num(count.failed)}` : ""))))),
       list("Model that helps them", HELPER.filter(([name]) => known(line.helper[name])).map(([name, label]) => h("tr", {}, h("th", { scope: "row" }, label), h("td", {}, num(line.helper[name]))))),
       list("Calls of an episode", tools.map(([tool, value]) => h("tr", {}, h("th", { scope: "row" }, h("bdi", {}, plain(tool))), h("td", {}, num(value))))

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,27 @@ def test_published_tables_are_complete_and_agree_with_their_averages() -> None:
         }
         mean = (39 * gaia["1"] + 52 * gaia["2"] + 12 * gaia["3"]) / 103
         assert mean == pytest.approx(gaia[""], abs=0.15)
+
+
+@pytest.mark.parametrize(("name", "other"), [("AIME24", 29), ("AIME25", 31), ("GAIA", 102), ("xBench", 99)])
+def test_published_numbers_are_shares_of_as_many_tasks_as_the_suite_plays(name: str, other: int) -> None:
+    """Means of several runs, or of 99 questions of xbench, would be other numbers."""
+    rows = [r for r in published() if (r["set"], r["metric"], r["part"]) == (name, "accuracy", "")]
+    values = [r["value"] for r in rows if r["method"] in ("ARPO", "GRPO") and "table" in r["source"]]
+
+    def fit(tasks: int) -> bool:
+        return all(any(abs(100 * right / tasks - value) < 0.051 for right in range(tasks + 1)) for value in values)
+
+    assert fit(PAPER_SETS[name].tasks or 0)
+    assert not fit(other)
+
+
+def test_reproductions_name_their_issue_and_a_set_of_the_papers() -> None:
+    rows = published("reproductions.csv")
+    assert {row["set"] for row in rows} <= set(PAPER_SETS)
+    assert all(re.fullmatch(r"https://github\.com/RUC-NLPIR/ARPO/issues/\d+", row["source"]) for row in rows)
+    found = published_for("arpo/GAIA-v0", "accuracy", {"tasks": 103})["reproductions"]
+    assert {29.0, 33.0, 34.6, 38.2} <= {row["value"] for row in found}
 
 
 def test_what_is_not_comparable_is_said() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
+from arpo_trainer.cli.play_commands import write_summary
 from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
 from arpo_trainer.evaluation.eval_metrics import results
 from arpo_trainer.report.html_report import tree_svg
@@ -104,6 +105,19 @@ def test_published_numbers_are_those_of_the_same_base_model(tmp_path: Path) -> N
     assert line["published"]["same_model"]
     assert ("ARPO", 0.85) in [(row["method"], row["value"]) for row in line["published"]["rows"]]
     assert "the papers play 500 tasks, this run 10" in line["published"]["differs"]
+
+
+def test_a_score_of_many_samples_stands_beside_published_and_reproduced_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "run", tasks=30, samples=32, models=("Qwen2.5-7B",), envs=("AIME25",))
+    assert write_summary(load_eval_run(run), 1.0) == 0
+    head, line, *notes = capsys.readouterr().out.splitlines()
+    assert re.search(r"0\.\d+ accuracy avg@32 +\[0\.\d+, 0\.\d+\] +0\.300 ARPO, reproduced 0\.180 +960 ", line), head
+    assert "others measured ARPO 18.0" in " ".join(notes)
+    assert "https://github.com/RUC-NLPIR/ARPO/issues/60" in " ".join(notes)
+    data = json.loads(re.search(r'id="data">(.*?)</script>', write_view([run]).read_text(), re.DOTALL)[1])  # type: ignore[index]
+    assert [row["value"] for row in data["runs"][0]["scores"][0]["published"]["reproductions"]] == [0.18]
 
 
 def test_the_same_id_with_another_question_is_another_task(tmp_path: Path) -> None:
