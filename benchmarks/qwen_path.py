@@ -134,7 +134,11 @@ def play_seed(folder: Path, seed: int, first: int, more: list[str], seen: Collec
         line = [sys.executable, "-m", "benchmarks.qwen_path", "--folder", str(control), "--grpo", str(asked)]
         subprocess.run(line, check=True, cwd=ROOT)  # a process of its own frees its memory at the end
     for name in BUDGETS.values():
-        evaluate(last, control / f"equal-{name}", folder / f"eval-grpo-{seed}-{name}")
+        if not (model := control / f"model-{name}").exists() and run_command(
+            ["export", str(control / f"equal-{name}"), "--output", str(model)]  # merges the adapters
+        ):
+            raise SystemExit(f"{model} was not written")
+        evaluate(last, model, folder / f"eval-grpo-{seed}-{name}")
         yield
 
 

@@ -1,0 +1,43 @@
+"""The control of benchmarks/qwen_path.py, with a tiny policy: GRPO ends where another run's budgets are spent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from arpo_trainer.export.export_model import export_model
+from benchmarks.qwen_path import BUDGETS, grpo
+
+
+def test_grpo_saves_a_model_at_each_budget_and_ends_at_the_later_one(
+    tiny_policy: Path, isolation: str, tmp_path: Path
+) -> None:
+    settings = {
+        "model": str(tiny_policy),
+        "env": "arpo/Arithmetic-v0",
+        "env_kwargs": {"level": 1, "max_turns": 2},
+        "algorithm": "arpo",
+        "branch_alpha": 0.5,
+        "num_generations": 8,
+        "initial_rollouts": 4,
+        "prompts_per_rollout": 1,
+        "max_turn_length": 32,
+        "max_completion_length": 96,
+        "eval_tasks": 0,
+        "max_steps": 3,
+        "use_cpu": True,
+        "lora_rank": 4,
+    }
+    grpo(tmp_path, settings, {"sampled": 1, "calls": 2, "unrelated": 5})
+    at = {name: json.loads((tmp_path / f"equal-{word}" / "step.json").read_text()) for name, word in BUDGETS.items()}
+    for word in BUDGETS.values():
+        export_model(tmp_path / f"equal-{word}", tmp_path / f"model-{word}")
+        assert (tmp_path / f"model-{word}" / "config.json").is_file()
+    assert at["sampled"]["step"] == 1
+    assert at["calls"]["calls"] >= 2
+    steps = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert len(steps) == max(one["step"] for one in at.values()) < 100
