@@ -12,21 +12,14 @@ A failure of the infrastructure is an error frame, which clients raise as an exc
 
 from __future__ import annotations
 
-import ast
 import functools
-import importlib.metadata
-import pprint
-import re
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from gymnasium.error import ResetNeeded
 
-from arpo_env.adapters import PEERS, load_peer
+from arpo_env.adapters import load_peer
 from arpo_env.adapters.hosted_episodes import (
     IDLE_SECONDS,
-    TOKEN_VARIABLE,
     EpisodeVoid,
     ServedEpisode,
     SplitTasks,
@@ -34,11 +27,8 @@ from arpo_env.adapters.hosted_episodes import (
 )
 from arpo_env.event_loop import run
 from arpo_env.registration import EnvFactory
-from envs_registry import get_spec
 
 MAX_SESSIONS = 64
-_SPACE = resources.files("arpo_env.adapters").joinpath("space")
-_SPACE_FILES = ("README.md", "openenv.yaml", "Dockerfile", "pyproject.toml", "client.py", "server/app.py")
 # what requests over plain HTTP get; over a WebSocket there are error frames
 _STATUS: dict[type[Exception], int] = {EpisodeVoid: 503, ResetNeeded: 409, ValueError: 400, IndexError: 400}
 
@@ -179,57 +169,3 @@ async def _answer_error(request: Any, error: Exception) -> Any:
 
     status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
     return JSONResponse({"detail": str(error)}, status)
-
-
-def write_space(folder: Path, factory: EnvFactory, max_sessions: int) -> list[Path]:
-    """Write the folder of an OpenEnv environment, ready for `openenv push` or `docker build`; return its files.
-
-    A Space has no Docker engine, and user namespaces are usually forbidden in it. The policy's Python therefore runs
-    with the backend "unsafe_local": nothing but the Space's own container separates it from the server, as the README
-    of the folder says. The templates are in `space/`.
-
-    Args:
-        folder: where to write; it must not exist, or be empty.
-        factory: the environment; its options are written into the code.
-        max_sessions: maximum number of clients at the same time.
-
-    Raises:
-        FileExistsError: the folder is not empty.
-        ValueError: an option cannot be written down.
-    """
-    if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError(f"{folder} is not empty; name a new folder")
-    for key, value in factory.options.items():
-        try:
-            written_down = ast.literal_eval(repr(value)) == value
-        except (ValueError, SyntaxError):
-            written_down = False
-        if not written_down:
-            raise ValueError(
-                f"the option {key}= cannot be written into a file ({type(value).__name__}); give plain values"
-            )
-    version = importlib.metadata.version("arpo-gym")
-    requirements = [f"arpo-gym[data,math,search]=={version}", f"openenv>={PEERS['openenv'].tested},<0.11"]
-    values = {
-        "id": factory.id,
-        "name": re.sub(r"[^a-z0-9]+", "-", factory.id.rpartition("/")[2].lower()).strip("-"),
-        "description": get_spec(factory.id).description.rstrip("."),
-        "options": pprint.pformat(factory.options, width=100),
-        "sessions": str(max_sessions),
-        "version": version,
-        "variable": TOKEN_VARIABLE,
-        "requirements": " ".join(f"'{each}'" for each in requirements),
-        "dependencies": ", ".join(f'"{each}"' for each in requirements),
-    }
-    texts = {
-        name: _SPACE.joinpath(f"{Path(name).name}.txt").read_text(encoding="utf-8").format_map(values)
-        for name in _SPACE_FILES
-    }
-    texts |= {
-        "__init__.py": '"""An OpenEnv environment."""\n',
-        "server/__init__.py": '"""The server of this Space."""\n',
-    }
-    (folder / "server").mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in texts]

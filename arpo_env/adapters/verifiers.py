@@ -25,7 +25,7 @@ load_peer("verifiers.v1")
 
 import openai  # noqa: E402  (verifiers needs it, so it is there)
 import verifiers.v1 as vf  # noqa: E402
-from pydantic import JsonValue  # noqa: E402
+from pydantic import JsonValue, field_validator  # noqa: E402
 from verifiers.v1.dialects.chat import message_to_wire  # noqa: E402
 
 __all__ = ["ArpoConfig", "ArpoData", "ArpoEnv", "ArpoEnvConfig", "ArpoHarness", "ArpoTask", "ArpoTaskset"]
@@ -38,6 +38,11 @@ class ArpoConfig(vf.TasksetConfig):  # type: ignore[misc]  # verifiers is untype
     """Id of the environment, as `gym.make` takes it."""
     options: dict[str, JsonValue] = {}  # noqa: RUF012  (a pydantic field)
     """Options of the environment: JSON values, since they are sent to workers and written into traces."""
+
+    @field_validator("options")
+    @classmethod
+    def _added(cls, given: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        return {**cls.model_fields["options"].default, **given}  # a package has options of its own
 
 
 class ArpoData(vf.TaskData):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 arpo data show arpo/GAIA-v0 --env-set level=1
 arpo data export arpo/GSM8K-v0 --format verl --output train.parquet --env-set split=train
+arpo data package arpo/GSM8K-v0 --format verifiers --output arpo-gsm8k
 arpo play arpo/Arithmetic-v0 --model smollm2-135m
 arpo search index corpus.jsonl my-index
 arpo cache import run.sqlite search_cache.json
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 Where = Annotated[str, Parameter(help="ENV, ENV:SPLIT or ENV:SPLIT=PATH of a local file; ENV may name its module")]
-data = new_app("data", "show or export the tasks of environments, or count what two share")
+data = new_app("data", "show or export the tasks of environments, package one, or count what two share")
 
 
 @data.command
@@ -106,6 +107,22 @@ def export_tasks(
         options["data"] = resolved(options["data"])
     count = write_rows(output, task_rows(EnvFactory(env, **options), format, limit), overwrite=True)
     sys.stdout.write(f"wrote {count} rows to {output}\n")
+
+
+@data.command
+def package(env: Env, /, *, format: str, output: Path, env_set: EnvSet = ()) -> None:
+    """Write an environment as a folder that users of another framework install or publish.
+
+    Args:
+        env: environment id
+        format: verifiers (also of prime-rl), or openenv (a Hugging Face Space)
+        output: a new folder
+        env_set: options of the environment; files that `data` and `search` name are copied into the folder
+    """
+    from arpo_env.adapters.package import write_package
+    from arpo_env.registration import EnvFactory
+
+    write_lines(write_package(output, EnvFactory(env, **parse_assignments(env_set, "--env-set")), format))
 
 
 @data.command(name="overlap")
@@ -382,17 +399,12 @@ def openenv(
     token: Token = "",
     max_sessions: MaxSessions = 64,
     idle_seconds: Idle = 600.0,
-    write_space: Annotated[Path | None, Parameter(help="write a folder for `openenv push`, and end")] = None,
 ) -> None:
-    """Serve an environment to OpenEnv clients, or write the folder of a Space."""
+    """Serve an environment to OpenEnv clients; `arpo data package` writes the folder of a Space."""
     from arpo_env.adapters.hosted_episodes import bind
     from arpo_env.adapters.openenv import make_app
-    from arpo_env.adapters.openenv import write_space as write_folder
 
     factory = _factory(env, env_set, max_sessions, idle_seconds)
-    if write_space:
-        write_lines(write_folder(write_space, factory, max_sessions))
-        return
     token = token or os.environ.get("ARPO_SERVE_TOKEN", "")
     with bind(host, port, token) as listener:
         app = make_app(factory, token=token, max_sessions=max_sessions, idle_seconds=idle_seconds)

@@ -21,7 +21,7 @@ from openenv import GenericEnvClient
 
 from arpo_env import EnvFactory
 from arpo_env.adapters import openenv as adapter
-from arpo_env.adapters.openenv import write_space
+from arpo_env.adapters.package import write_package
 
 from .live_server import served, wait_for
 from .scripts import Script, breaking_sandbox, native_rewards, own_sandbox, script_for, sets
@@ -222,8 +222,8 @@ def test_the_folder_of_a_space_is_what_openenv_wants_and_serves(tmp_path: Path) 
 
     folder = tmp_path / "space"
     script = script_for("arpo/Arithmetic-v0")
-    write_space(folder, script.factory, 4)
-    assert _validate_openenv_directory(folder)[0] == "arithmetic-v0"
+    write_package(folder, script.factory, "openenv")
+    assert _validate_openenv_directory(folder)[0] == "arpo-arithmetic-v0"
     validate = ["validate", "--level", "static", "--json", str(folder)]
     report = json.loads(CliRunner().invoke(openenv, validate).stdout)
     assert report["verdict"] == "pass"

@@ -6,12 +6,9 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 
 import pytest
 
-from arpo_env import EnvFactory
-from arpo_env.adapters.openenv import write_space
 from arpo_trainer.cli.arpo_command import main
 
 ENV = "arpo/Arithmetic-v0"
@@ -62,18 +59,3 @@ def test_it_serves_until_it_is_interrupted() -> None:
             assert answer.status == 200
         server.send_signal(signal.SIGINT)
         assert server.wait(30) == 0
-
-
-def test_a_space_is_written_into_a_new_folder_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "space"
-    words = ["serve", "openenv", ENV, "--env-set", "level=2", "--max-sessions", "9", "--write-space", str(folder)]
-    assert main(words) == 0
-    assert set(capsys.readouterr().out.split()) == {str(path) for path in folder.rglob("*") if path.is_file()}
-    server = (folder / "server" / "app.py").read_text()
-    assert "max_sessions=9" in server
-    assert "'level': 2" in server
-    assert "unsafe_local" in (folder / "README.md").read_text()
-    assert main(words) == 1
-    assert "is not empty" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="tools="):
-        write_space(tmp_path / "other", EnvFactory(ENV, tools=[write_space]), 1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +21,13 @@ from verifiers.v1.utils.format import format_mean
 
 from arpo_env import EnvFactory
 from arpo_env.adapters import verifiers as adapter
+from arpo_env.adapters.package import write_package
 from tests.arpo_env.chat_server import chat_server
 
 from .chat_policy import scripted
 from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def settings(script: Script, url: str, folder: Path, **more: Any) -> dict[str, Any]:
@@ -210,3 +214,48 @@ def test_the_command_line(isolation: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     scores = [trace["rewards"]["reward"]["score"] for episode in written(tmp_path) for trace in episode["traces"]]
     assert sorted(scores) == sorted(native_rewards(script))
+
+
+def rows(path: Path, make: Any) -> str:
+    path.write_text("".join(json.dumps(make(number)) + "\n" for number in range(20)))
+    return str(path)
+
+
+def test_packages_play_in_an_environment_that_has_nothing_else(isolation: str, tmp_path: Path) -> None:
+    """Each is installed from its folder, with a wheel of this project, and plays 20 tasks by `vf-eval`."""
+    sums = rows(tmp_path / "sums.jsonl", lambda n: {"question": f"What is {n} + 70?", "answer": f"#### {n + 70}"})
+    towns = rows(tmp_path / "towns.jsonl", lambda n: {"question": f"Who founded town {n}?", "answer": [f"Person {n}"]})
+    corpus = rows(tmp_path / "corpus.jsonl", lambda n: {"id": n, "title": f"Town {n}", "text": f"By Person {n}."})
+    factories = {
+        "arpo-multihop-v0": EnvFactory("arpo/MultiHop-v0"),
+        "arpo-gsm8k-v0": EnvFactory("arpo/GSM8K-v0", data=sums, split="test"),
+        "arpo-bamboogle-v0": EnvFactory("arpo/Bamboogle-v0", data=towns, search=corpus, protocol="hermes"),
+    }
+    for name, factory in factories.items():
+        write_package(tmp_path / name, factory, "verifiers")
+    scripts = {name: Script(factory, 20) for name, factory in factories.items()}
+    expected = {name: native_rewards(script) for name, script in scripts.items()}
+    for path in (sums, towns, corpus):
+        Path(path).unlink()  # the packages have them
+
+    # `uv build` makes the wheel from a source archive, so that nothing stale in the folder `build` gets into it
+    uv, python = str(ROOT / ".venv" / "bin" / "uv"), str(tmp_path / "venv" / "bin" / "python")
+    install = [uv, "pip", "install", "--quiet", "--python", python, "--find-links", str(tmp_path / "dist")]
+    for command in (
+        [uv, "build", "--quiet", "--out-dir", str(tmp_path / "dist"), str(ROOT)],
+        [uv, "venv", "--quiet", "--python", sys.executable, str(tmp_path / "venv")],
+        [*install, *(str(tmp_path / name) for name in factories)],
+    ):
+        subprocess.run(command, check=True)
+    alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for name, script in scripts.items():
+        with chat_server(scripted(script)) as model:
+            command = [str(Path(python).with_name("vf-eval")), name, "-n", "20", "-m", "stub", "--no-push", "--no-rich"]
+            command += ["--client.base-url", model.address, "-o", str(tmp_path / f"of-{name}")]
+            subprocess.run(command, check=True, cwd=tmp_path, env=alone, timeout=300)
+        episodes = sorted(written(tmp_path / f"of-{name}"), key=lambda episode: episode["task"]["data"]["idx"])
+        assert [trace["rewards"]["reward"]["score"] for each in episodes for trace in each["traces"]] == expected[name]
+
+    code = "import arpo_gsm8k_v0 as own; print(len(list(own.load_environment(limit=3).taskset)))"
+    done = subprocess.run([python, "-c", code], check=True, cwd=tmp_path, env=alone, capture_output=True, text=True)
+    assert done.stdout == "3\n"

@@ -1,0 +1,148 @@
+r"""Environments as folders that others install: a package for verifiers and prime-rl, a Space for OpenEnv.
+
+    arpo data package arpo/GSM8K-v0 --format verifiers --output arpo-gsm8k --env-set split=test
+
+The folder depends on arpo-gym and on the framework; its code is the environment's id and options, and its README has
+what a script earns. The templates are in `package_files`. They are filled by `str.format`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import pprint
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from arpo_env.adapters import PEERS
+from arpo_env.adapters.chat_episode import check_one_conversation
+from arpo_env.adapters.hosted_episodes import TOKEN_VARIABLE
+from arpo_env.adapters.task_rows import unwritable
+from arpo_env.env import ToolEnv
+from arpo_env.registration import EnvFactory
+from envs_registry import Task
+from envs_registry.nearest_name import nearest_hint
+
+# The files of a format; what options name is copied beside the last one, the module that reads them.
+FORMATS = {
+    "verifiers": ("README.md", "pyproject.toml", "{module}/__init__.py"),
+    "openenv": (
+        *("README.md", "pyproject.toml", "openenv.yaml", "Dockerfile", "client.py"),
+        *("__init__.py", "server/__init__.py", "server/app.py"),
+    ),
+}
+_TEMPLATES = resources.files("arpo_env.adapters").joinpath("package_files")
+_FILES = ("data", "search", "tool_documents")  # options that may name a file or folder
+_PLAYED = 20
+_NO_ANSWER = "none of these"
+_PAPER = "accuracy of the answer, 0 to 1; 0.1 more if search and Python both worked; -1 for a bad format (ARPO, eq. 8)"
+
+
+class _Copied(str):
+    """The path of a copied file in the folder of the module; in code it is an expression."""
+
+    def __repr__(self) -> str:
+        return f"str(HERE / {str(self)!r})"
+
+
+def write_package(folder: Path, factory: EnvFactory, format: str) -> list[Path]:
+    """Write an environment as a folder that users of another framework install; return its files.
+
+    The environment is made, checked and played by a script before anything is written. A file or folder that an option
+    names (the tasks, a corpus of one's own) is copied.
+
+    Args:
+        folder: where to write; it must not exist, or be empty.
+        factory: the environment.
+        format: a key of `FORMATS`.
+
+    Raises:
+        FileExistsError: the folder is not empty.
+        ValueError: the format is unknown, or an option is wrong or cannot be written down.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"no format {format!r}{nearest_hint(format, FORMATS)}; the formats are {', '.join(FORMATS)}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} is not empty; name a new folder")
+    named = [(key, factory.options[key]) for key in _FILES if isinstance(factory.options.get(key), str | Path)]
+    files = {key: path.resolve() for key, value in named if (path := Path(value).expanduser()).exists()}
+    options = {**factory.options, **{key: _Copied(f"{key}/{path.name}") for key, path in files.items()}}
+    for key in unwritable(options):
+        kind = type(options[key]).__name__
+        raise ValueError(f"the option {key}= cannot be written into a file ({kind}); give plain values")
+    values = _values(factory, options, format)
+    texts = {
+        name.format_map(values): _TEMPLATES.joinpath(format, f"{Path(name).name}.txt")
+        .read_text(encoding="utf-8")
+        .format_map(values)
+        for name in FORMATS[format]
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    module = folder / list(texts)[-1]
+    for key, path in files.items():
+        target = module.with_name(key) / path.name
+        target.parent.mkdir()
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, target)
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _values(factory: EnvFactory, options: Mapping[str, Any], format: str) -> dict[str, str]:
+    """Return what the templates name."""
+    env: ToolEnv = factory()
+    env.check()
+    check_one_conversation(env)
+    spec, version, peer = env.env_spec, importlib.metadata.version("arpo-gym"), PEERS[format]
+    requirements = [f"arpo-gym[data,math,search]~={version}", f"{peer.package}~={peer.tested}.0"]
+    name = re.sub(r"[^a-z0-9]+", "-", spec.id.lower()).strip("-")
+    description = spec.description.rstrip(".") or spec.id
+    return {
+        "id": factory.id,
+        "name": name,
+        "module": name.replace("-", "_"),
+        "description": description[:1].upper() + description[1:],
+        "summary": json.dumps(description, ensure_ascii=False),
+        "options": pprint.pformat(dict(options), width=100),
+        "version": version,
+        "variable": TOKEN_VARIABLE,
+        "requirements": " ".join(f"'{each}'" for each in requirements),
+        "dependencies": ", ".join(f'"{each}"' for each in requirements),
+        "facts": _facts(env, factory.id, options),
+    }
+
+
+def _facts(env: ToolEnv, env_id: str, options: Mapping[str, Any]) -> str:
+    """Return the table of a README: what is played, and what a script earns on the first tasks."""
+    count = min(_PLAYED, env.tasks.size or _PLAYED)
+    right = _earned(env, count, lambda task: task.answers[0] if task.answers else "")
+    wrong = _earned(env, count, lambda task: _NO_ANSWER)
+    weights = " + ".join(f"{weight:g} x {term}" for term, weight in env.rewards.weights.items())
+    module = env_id.rpartition(":")[0]
+    rows = {
+        "environment": f"`{env_id}`" + (f"; its module `{module}` has to be installed as well" if module else ""),
+        "options": f"`{json.dumps(options, ensure_ascii=False)}`",
+        "tasks": f"{env.tasks.size:,}" if env.tasks.size else "generated without end",
+        "licence of the tasks": ("" if "data" in options else env.env_spec.licence) or "not stated",
+        "tools": ", ".join(f"`{tool}`" for tool in env.tools) or "none",
+        "limits": f"{env.budget.turns} turns, {env.budget.calls} tool calls",
+        "reward": weights or _PAPER,
+        f"a script, {count} tasks": f"{right:.2f} on average for the accepted answer, given at once; "
+        f'{wrong:.2f} for the answer "{_NO_ANSWER}"',
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())])
+
+
+def _earned(env: ToolEnv, count: int, answer: Callable[[Task], str]) -> float:
+    """Return the mean reward of episodes that answer at once; all protocols that we know read this form."""
+    rewards = []
+    for index in range(count):
+        _, info = env.reset(options={"index": index})
+        text = f"<think>The script answers.</think><answer>\\boxed{{{answer(info['task'])}}}</answer>"
+        rewards.append(env.step(text)[1])
+    env.close()
+    return sum(rewards) / count
