@@ -45,8 +45,9 @@ from arpo_env.services import Services
 from arpo_env.tools import toolbox
 from arpo_env.tools.tool import usable_tools
 from envs_registry import EnvSpec, Task, TaskSource, get_spec, load_source
+from envs_registry.generated import GENERATORS
 from envs_registry.nearest_name import nearest_hint
-from envs_registry.sources import GENERATORS, UnknownOptionError
+from envs_registry.sources import UnknownOptionError
 from envs_registry.task import check_setup
 from sandbox import Sandbox, default_sandbox
 

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from envs_registry.nearest_name import nearest_hint
 from envs_registry.spec import get_spec, has_spec
@@ -85,22 +85,22 @@ class UnknownOptionError(ValueError):
 
 
 Loader = Callable[..., TaskSource]
-_LOADERS: dict[str, Loader] = {}
-GENERATORS = ("arithmetic", "bifurcation", "multihop", "toolworld")  # modules of `generated`, imported at first use
+_LOADERS: dict[str, Loader | str] = {}
 
 
-def register_source(name: str, loader: Loader) -> None:
+def register_source(name: str, loader: Loader | str) -> None:
     """Register a loader, which is called as `loader(split=..., data=..., **options)`.
 
     `split` and `data` are passed only if the caller gave them. A loader with a `seed` parameter is a generator: it gets
-    the seed itself, and its tasks cannot be shuffled.
+    the seed itself, and its tasks cannot be shuffled. In place of the loader there may be the name of a module that
+    registers it, which is imported at first use.
     """
     _LOADERS[name] = loader
 
 
 def has_source(name: str) -> bool:
     """Return whether a task source of this name exists."""
-    return name in _LOADERS or name in GENERATORS
+    return name in _LOADERS
 
 
 def is_generated(name: str) -> bool:
@@ -169,11 +169,13 @@ def _check_taken(name: str, loader: Loader, given: Mapping[str, Any], options: M
 
 
 def _loader(name: str) -> Loader:
-    if name in GENERATORS and name not in _LOADERS:
-        importlib.import_module(f"envs_registry.generated.{name}")
     if name not in _LOADERS:
-        raise KeyError(f"no task source {name!r}; there are: {', '.join(sorted({*_LOADERS, *GENERATORS}))}")
-    return _LOADERS[name]
+        raise KeyError(f"no task source {name!r}; there are: {', '.join(sorted(_LOADERS))}")
+    loader = _LOADERS[name]
+    if isinstance(loader, str):
+        importlib.import_module(loader)
+        loader = cast(Loader, _LOADERS[name])
+    return loader
 
 
 # Tasks that a command line names: `named_source("arpo/MATH-v0:test=math.jsonl", "held out")`.

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 ToolName = str | Callable[..., Any]
 MCP = "mcp:"
-_NAMES = ("python", "search", "read_file", "browse", "go", "tool_search")
 # options that serve one tool; without it they do nothing
 _SERVED = {"search": "search", "show_images": "read_file", "result_model": "tool_search"}
 _OPENING = threading.Lock()
@@ -77,45 +76,21 @@ class Toolbox:
         return made
 
     def _tools(self, entry: ToolName) -> Sequence[Tool]:
-        # imported at need: an environment without a tool loads none of its libraries
         if not isinstance(entry, str):
             return tools_from_entry(entry)
-        services, outside = self.services, max(_OUTSIDE_SECONDS, self.timeout)
-        if entry == "python":
-            return [PythonTool(self.timeout, self.sandbox)]
-        if entry == "go":
-            return [BifurcationTool()]
-        if entry == "search":
-            from arpo_env.tools.search_tool import SearchTool
-
-            return [
-                SearchTool(
-                    lambda: services.backend(self.source),
-                    k=services.search_results,
-                    max_characters=services.result_characters,
-                    timeout=outside,
-                    reader=services.reader,
-                    summariser=services.summariser,
-                )
-            ]
-        if entry == "read_file":
-            from arpo_env.tools.read_file_tool import ReadFileTool
-
-            return [ReadFileTool(services.result_characters, images=services.show_images)]
-        if entry == "browse":
-            from arpo_env.tools.browse_tool import BrowseTool
-
-            return [BrowseTool(lambda: services.link_reader, services.result_characters)]
-        if entry == "tool_search":
-            from arpo_env.tools.tool_search import ToolSearchTool
-
-            return [ToolSearchTool(self._opened_registry, services.tool_results, outside, self.condenser)]
+        if entry in TOOLS:
+            return [TOOLS[entry](self)]
         if entry.startswith(MCP):
             from arpo_env.tools.mcp_tools import mcp_tools
 
-            return mcp_tools(entry.removeprefix(MCP), timeout=outside)
-        hint = nearest_hint(entry, _NAMES, " Did you mean {!r}?")
-        raise ValueError(f"unknown tool {entry!r}; available: {', '.join(_NAMES)} and {MCP}SERVER.{hint}")
+            return mcp_tools(entry.removeprefix(MCP), timeout=self.outside_timeout)
+        hint = nearest_hint(entry, TOOLS, " Did you mean {!r}?")
+        raise ValueError(f"unknown tool {entry!r}; available: {', '.join(TOOLS)} and {MCP}SERVER.{hint}")
+
+    @property
+    def outside_timeout(self) -> float:
+        """Time limit in seconds of a call that leaves this machine."""
+        return max(_OUTSIDE_SECONDS, self.timeout)
 
     def _opened_registry(self) -> ToolRegistry:
         with _OPENING:  # the first searches of many episodes come at once
@@ -153,6 +128,51 @@ class Toolbox:
     def names(self) -> list[str]:
         """The entries of `tools` that are names."""
         return [entry for entry in self.tools if isinstance(entry, str)]
+
+
+# The tools by name. Imported at need: an environment without a tool loads none of its libraries.
+
+
+def _search(box: Toolbox) -> Tool:
+    from arpo_env.tools.search_tool import SearchTool
+
+    services = box.services
+    return SearchTool(
+        lambda: services.backend(box.source),
+        k=services.search_results,
+        max_characters=services.result_characters,
+        timeout=box.outside_timeout,
+        reader=services.reader,
+        summariser=services.summariser,
+    )
+
+
+def _read_file(box: Toolbox) -> Tool:
+    from arpo_env.tools.read_file_tool import ReadFileTool
+
+    return ReadFileTool(box.services.result_characters, images=box.services.show_images)
+
+
+def _browse(box: Toolbox) -> Tool:
+    from arpo_env.tools.browse_tool import BrowseTool
+
+    return BrowseTool(lambda: box.services.link_reader, box.services.result_characters)
+
+
+def _tool_search(box: Toolbox) -> Tool:
+    from arpo_env.tools.tool_search import ToolSearchTool
+
+    return ToolSearchTool(box._opened_registry, box.services.tool_results, box.outside_timeout, box.condenser)
+
+
+TOOLS: dict[str, Callable[[Toolbox], Tool]] = {
+    "python": lambda box: PythonTool(box.timeout, box.sandbox),
+    "search": _search,
+    "read_file": _read_file,
+    "browse": _browse,
+    "go": lambda box: BifurcationTool(),
+    "tool_search": _tool_search,
+}
 
 
 def chosen_tools(

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Collection
 from typing import Any
 
+from envs_registry.sources import register_source
 from envs_registry.spec import EnvSpec, register
 
 SPLITS = ("train", "test")
@@ -86,4 +87,7 @@ GENERATED = (
     ),
 )
 
+GENERATORS = tuple(spec.source for spec in GENERATED)
+for _source in GENERATORS:
+    register_source(_source, f"{__name__}.{_source}")
 register(GENERATED)
