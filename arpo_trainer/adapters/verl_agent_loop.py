@@ -19,6 +19,7 @@ import dataclasses
 import json
 import math
 import statistics
+import uuid
 import weakref
 import zlib
 from collections.abc import Mapping
@@ -127,6 +128,7 @@ class ArpoAgentLoop(verl.AgentLoopBase):  # type: ignore[misc]
         # a group takes its places at once: groups that each hold some sandboxes would wait for one another
         async with self._places(count).acquire("trajectory", count=count):
             [tree] = await engine.play([task])
+        tree.meta |= {"uid": uid, "tree": uuid.uuid4().hex}  # a prompt has two trees where verl splits its rollouts
         return tree, backend.steps
 
     def _settings(self, count: int, temperature: float, uid: str) -> RolloutSettings:
@@ -178,7 +180,7 @@ class ArpoAgentLoop(verl.AgentLoopBase):  # type: ignore[misc]
             reward_score=reward,
             num_turns=len(tree.path(number)) + 1,
             metrics=_loop_metrics(tree, number),
-            extra_fields=_extra_fields(trajectory, steps),
+            extra_fields=_extra_fields(tree, number, steps),
         )
 
     def _reward_of_failed(self, tree: RolloutTree, trajectory: Trajectory) -> float:
@@ -197,7 +199,8 @@ def _loop_metrics(tree: RolloutTree, number: int) -> Any:
     return verl.AgentLoopMetrics(generate_sequences=seconds["generate"], tool_calls=seconds["tool"])
 
 
-def _extra_fields(trajectory: Trajectory, steps: set[int]) -> dict[str, Any]:
+def _extra_fields(tree: RolloutTree, number: int, steps: set[int]) -> dict[str, Any]:
+    trajectory = tree.trajectories[number]
     return {
         "reward_extra_info": {name: float(trajectory.components.get(name, math.nan)) for name in COMPONENTS},
         "turn_scores": [],
@@ -212,5 +215,10 @@ def _extra_fields(trajectory: Trajectory, steps: set[int]) -> dict[str, Any]:
             "origin": trajectory.origin,
             "parent": trajectory.parent,
             "fork_span": trajectory.fork_span,
+            # what `verl_credit` needs
+            **{name: tree.meta[name] for name in ("uid", "tree", "algorithm")},
+            "size": len(tree.trajectories),
+            "valid": trajectory.valid,
+            "path": [(span.index, span.kind, len(span.ids)) for span in tree.path(number)],
         },
     }

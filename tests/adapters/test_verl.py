@@ -4,7 +4,11 @@ import asyncio
 import copy
 import functools
 import gc
+import math
+import os
+import random
 import re
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,27 +19,38 @@ import pytest
 pytest.importorskip("verl")
 
 import numpy as np
+import torch
 import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transfer_queue import KVBatchMeta
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 from verl.experimental.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
-from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage
+from verl.trainer.ppo import padding_utils
+from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, get_adv_estimator_fn, get_policy_loss_fn
+from verl.trainer.ppo.v1 import agent_loop_tq, trainer_base
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
-from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
+from verl.utils.import_utils import import_external_libs
+from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict, list_of_dict_to_tensordict
+from verl.workers.config import ActorConfig
 from verl.workers.rollout.replica import TokenOutput
 
 from arpo_env import ToolEnv
 from arpo_env.adapters.task_rows import task_rows, write_rows
-from arpo_trainer.adapters.verl_agent_loop import EpisodeFailed
+from arpo_trainer import ARPOConfig, ARPOTrainer
+from arpo_trainer.adapters.verl_agent_loop import ArpoAgentLoop, EpisodeFailed
 from arpo_trainer.adapters.verl_backend import VerlBackend
+from arpo_trainer.algorithms.losses import Loss
 from arpo_trainer.backends.base import Generation, GenerationError, Request
 from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.settings import RolloutSettings
+from arpo_trainer.training.rollout_batch import NoSignalWarning, RolloutBatch
+from arpo_trainer.tree import RolloutTree
 from sandbox import SandboxError
 
+from ..arpo_trainer.algorithms.explicit_losses import aggregate, per_token
 from .scripts import Script, as_text, breaking_sandbox, native_rewards, script_for, sets
 
 # of the form of Qwen's: it shows tools, and results are messages of the user
@@ -49,6 +64,7 @@ TEMPLATE = """{% for message in messages %}{% if message.role == 'tool' %}<|im_s
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 LOOP = "arpo_trainer.adapters.verl_agent_loop"
+RECIPE = Path(__file__).resolve().parents[2] / "examples" / "frameworks" / "verl_arpo.sh"
 LENGTHS = {"prompt": 4096, "response": 6144}
 
 
@@ -311,26 +327,46 @@ def test_a_masked_failure_has_no_gradient_and_leaves_the_baseline(
     assert advantages[right].max() > 0
 
 
-def test_verl_leaves_out_a_failed_sample_and_keeps_its_group(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
-) -> None:
-    """The worker of verl's present trainer (`use_v1`); its queue, which needs a Ray cluster, is a dictionary here."""
-    agent_loop_tq = pytest.importorskip("verl.trainer.ppo.v1.agent_loop_tq")
-    statuses, samples = {}, {}
+class Queue:
+    """In the place of verl's TransferQueue, which needs a Ray cluster: a dictionary with its calls."""
 
-    async def put(key: str, partition_id: str, tag: dict[str, str]) -> None:
-        statuses[key] = tag["status"]
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.tags: dict[str, dict[str, Any]] = {}
 
-    async def put_batch(keys: list[str], fields: Any, tags: list[Any], partition_id: str) -> None:
-        samples.update(zip(keys, fields["rm_scores"], strict=True))
+    def init(self) -> None:
+        """It is there."""
 
-    queue = SimpleNamespace(init=lambda: None, async_kv_put=put, async_kv_batch_put=put_batch)
-    monkeypatch.setattr(agent_loop_tq, "tq", queue)
-    failing_once(monkeypatch)
-    script = script_for("arpo/Arithmetic-v0")
-    peer = Verl(model, tmp_path, script, {"rollout": {"retries": 0}}, **{"actor_rollout_ref.rollout.n": 3})
-    row = collate_fn([peer.rows[0]])
-    batch = get_tensordict({**row, "uid": np.array(["prompt"], dtype=object)})
+    async def async_kv_put(self, key: str, partition_id: str, tag: dict[str, Any]) -> None:
+        self.tags[key] = tag
+
+    async def async_kv_batch_put(self, keys: list[str], fields: Any, tags: list[Any], partition_id: str) -> None:
+        self.kv_batch_put(keys, partition_id, fields, tags)
+
+    def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any, tags: Sequence[Any] = ()) -> None:
+        for key, row in zip(keys, fields, strict=True):
+            self.rows.setdefault(key, {}).update(row.items())
+        self.tags.update(zip(keys, tags, strict=False))
+
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: Sequence[str] | None = None) -> Any:
+        rows = [self.rows[key] for key in keys]
+        names = [name for name in select_fields or rows[0] if all(name in row for row in rows)]
+        return list_of_dict_to_tensordict([{name: row[name] for name in names} for row in rows])
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """The queue of all modules of verl's present trainer (`use_v1`)."""
+    found = Queue()
+    for module in (agent_loop_tq, trainer_base, padding_utils):
+        monkeypatch.setattr(module, "tq", found)
+    return found
+
+
+def play_present(peer: Verl, prompts: int = 1) -> None:
+    """Play the first prompts with the worker of verl's present trainer, which puts the samples into the queue."""
+    uids = np.array([f"prompt{number}" for number in range(prompts)], dtype=object)
+    batch = get_tensordict({**collate_fn([peer.rows[number] for number in range(prompts)]), "uid": uids})
     assign_non_tensor_data(batch, "global_steps", 1)
 
     async def run() -> None:
@@ -339,10 +375,217 @@ def test_verl_leaves_out_a_failed_sample_and_keeps_its_group(
         await asyncio.gather(*worker.background_tasks)
 
     asyncio.run(run())
-    assert statuses == {"prompt": "failure"}
-    assert [float(scores.sum()) for scores in samples.values()] == [1.0, 1.0]
+
+
+def test_verl_leaves_out_a_failed_sample_and_keeps_its_group(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str, queue: Queue
+) -> None:
+    failing_once(monkeypatch)
+    script = script_for("arpo/Arithmetic-v0")
+    peer = Verl(model, tmp_path, script, {"rollout": {"retries": 0}}, **{"actor_rollout_ref.rollout.n": 3})
+    play_present(peer)
+    assert queue.tags["prompt0"] == {"status": "failure"}
+    assert [float(row["rm_scores"].sum()) for row in queue.rows.values()] == [1.0, 1.0]
     # the three rollouts were one group all the same
     assert len({name for name, _ in peer.client.seen}) == 1
+
+
+class Trainer(ARPOTrainer):
+    """`ARPOTrainer` with trees that have been played, as far as its advantages need it."""
+
+    def __init__(self, args: ARPOConfig, trees: list[RolloutTree]) -> None:
+        self.args, self.rollout_batch, self.model = args, RolloutBatch(trees), SimpleNamespace(training=True)
+        self.accelerator, self._no_signal = SimpleNamespace(process_index=0), NoSignalWarning()
+        self._env_rewards, self._scale, self._prepare = True, args.scale_rewards, None
+        rewards = [math.nan if reward is None else reward for tree in trees for reward in tree.rewards]
+        self.rows = rewards
+        self.rollout_batch.score(torch.tensor(rewards)[:, None], torch.ones(1))
+
+
+CREDITS_OF_VERL: list[tuple[str, dict[str, Any], bool]] = [
+    ("arpo", {}, True),
+    ("arpo", {}, False),
+    ("arpo", {"attribution": "hard"}, True),
+    ("arpo", {"attribution": "dedup", "advantage": "reinforce++"}, True),
+    ("aepo", {}, True),
+    ("tree-grpo", {}, True),
+    ("fork", {}, True),
+]
+
+
+@pytest.mark.parametrize("on_fault", ["raise", "mask"])
+@pytest.mark.parametrize(("algorithm", "given", "deviation"), CREDITS_OF_VERL)
+def test_advantages_are_those_of_our_trainer(
+    algorithm: str,
+    given: dict[str, Any],
+    deviation: bool,
+    on_fault: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    isolation: str,
+    queue: Queue,
+) -> None:
+    """Two trees of 8 with one failed sample, a batch that verl fills up and reorders, and verl's own trainer."""
+    draw, script, trees = random.Random(1), script_for("arpo/Arithmetic-v0"), []
+    play = ArpoAgentLoop._play
+    monkeypatch.setattr(
+        script,
+        "turn",
+        lambda number, turn, last: (
+            script._call(0, turn, code=f"print({draw.random()})")
+            if turn < 2
+            else script._answer(draw.choice([script.tasks[number].answers[0], "-1"]))
+        ),
+    )
+
+    async def kept(loop: ArpoAgentLoop, *of: Any) -> Any:
+        tree, steps = await play(loop, *of)
+        trees.append(tree)
+        return tree, steps
+
+    monkeypatch.setattr(ArpoAgentLoop, "_play", kept)
+    failing_once(monkeypatch)
+    rollout = {"algorithm": algorithm, "initial_rollouts": 3, "retries": 0}
+    peer = Verl(
+        model,
+        tmp_path,
+        script,
+        {"on_fault": on_fault, "rollout": rollout},
+        **{
+            "actor_rollout_ref.rollout.n": 8,
+            "actor_rollout_ref.model.external_lib": "arpo_trainer.adapters.verl_credit",
+            "algorithm.adv_estimator": "arpo_tree",
+            "algorithm.arpo_tree": given,
+            "algorithm.norm_adv_by_std_in_grpo": deviation,
+        },
+    )
+    peer.client.surprise = (0.1, 2.0, 1.0)
+    play_present(peer, prompts=2)
+
+    trees.sort(key=lambda tree: tree.meta["uid"])
+    flat = [(tree, number) for tree in trees for number in range(8)]
+    assert sum(tree.trajectories[number].valid for tree, number in flat) == 15
+    assert any(trajectory.origin == "branch" for tree in trees for trajectory in tree.trajectories)
+    names = [f"prompt{place // 8}_{place % 8}_0" for place in range(16)]
+    for name, (tree, number) in zip(names, flat, strict=True):
+        if name in queue.rows:
+            assert queue.rows[name]["responses"].tolist() == tree.row(number).ids
+    keys = [name for name in names if name in queue.rows]
+    assert len(keys) == (15 if on_fault == "raise" else 16)
+    batch = padding_utils.upsample_batch_to_divisible_size(
+        KVBatchMeta(keys=keys[::-1], tags=[queue.tags[key] for key in keys[::-1]], partition_id="train"), 18, 0
+    )
+    entropies = {name: tree.row(number).entropies for name, (tree, number) in zip(names, flat, strict=True)}
+    for key, row in queue.rows.items():  # verl computes them with the policy that it trains
+        row |= {"entropy": torch.tensor(entropies.get(key, [0.0])), "old_log_probs": row["rollout_log_probs"]}
+    trainer_base.PPOTrainer._compute_advantage(SimpleNamespace(config=peer.config), batch, {})
+
+    scale = "group" if deviation else "none"
+    args = ARPOConfig(
+        str(tmp_path), algorithm=algorithm, num_generations=8, per_device_train_batch_size=8, use_cpu=True,
+        num_iterations=2, scale_rewards=scale, **given
+    )  # fmt: skip
+    width = max(len(tree.row(number).ids) for tree, number in flat)
+    centred = torch.zeros(16)
+    wanted = Trainer(args, trees).token_advantages(centred, torch.zeros(16, width))
+    assert wanted.abs().max() > 0.1
+    for place, (name, (tree, number)) in enumerate(zip(names, flat, strict=True)):
+        mask = torch.tensor(tree.row(number).mask) * tree.trajectories[number].valid
+        if name in keys:
+            got = queue.rows[name]["advantages"]
+            torch.testing.assert_close(got, wanted[place, : len(mask)] * mask, atol=1e-5, rtol=1e-5)
+        else:
+            assert not (wanted[place, : len(mask)] * mask).any()
+    padding = [row for key, row in queue.rows.items() if key.startswith("pad")]
+    assert len(padding) == 18 - len(keys)
+    assert not any(row["advantages"].any() for row in padding)
+
+
+def test_a_batch_without_our_trees_is_refused_with_the_cure(queue: Queue) -> None:
+    import_external_libs("arpo_trainer.adapters.verl_credit")
+    estimate = get_adv_estimator_fn("arpo_tree")
+    with pytest.raises(RuntimeError, match=re.escape("trainer.use_v1=True")):
+        estimate(torch.zeros(1, 2), torch.ones(1, 2), index=["a"], config={})
+
+    def compute(algorithm: str, fields: dict[str, Any], config: dict[str, Any]) -> None:
+        fact = {"uid": "a", "tree": "t", "size": 1, "valid": True, "path": [(0, "model", 2)], "algorithm": algorithm}
+        row = {
+            "uid": "a",
+            "response_mask": torch.ones(2),
+            "rm_scores": torch.ones(2),
+            "extra_fields": fields or {"arpo": fact},
+        }
+        queue.rows = {"a": row}
+        whole = copy.deepcopy(defaults())
+        given = {"adv_estimator": "arpo_tree", "rollout_correction": None, **config}
+        for name, value in given.items():
+            OmegaConf.update(whole, f"algorithm.{name}", value, force_add=True)
+        batch = KVBatchMeta(keys=["a"], tags=[{}], partition_id="train")
+        trainer_base.PPOTrainer._compute_advantage(SimpleNamespace(config=whole), batch, {})
+
+    for algorithm, fields, config, said in BAD_CREDIT:
+        with pytest.raises(ValueError, match=re.escape(said)):
+            compute(algorithm, fields, config)
+
+
+BAD_CREDIT: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("arpo", {"reward_extra_info": {}}, {}, "set their agent_name to 'arpo_agent'"),
+    ("arpo", {}, {"arpo_tree": {"atribution": "hard"}}, "did you mean 'attribution'"),
+    ("arpo", {}, {"arpo_tree": {"attribution": "hrad"}}, "did you mean 'hard'"),
+    ("tree-grpo", {}, {"norm_adv_by_std_in_grpo": False}, "leave norm_adv_by_std_in_grpo at True"),
+    ("aepo", {}, {}, "bypass_mode=False"),
+    ("toolpo", {}, {}, "train with ARPOTrainer"),
+]
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+def test_the_loss_of_aepo_keeps_the_gradient_above_the_bound(mode: Any) -> None:
+    """verl's clipped loss with its dual clip, and F = 1 + h where a positive advantage's ratio is above the bound."""
+    import_external_libs("arpo_trainer.adapters.verl_credit")
+    draw = torch.Generator().manual_seed(0)
+    old, mask = torch.randn(4, 30, generator=draw), torch.rand(4, 30, generator=draw) > 0.2
+    advantages = torch.randn(4, 30, generator=draw)
+    policy = (old + 0.7 * torch.randn(4, 30, generator=draw)).requires_grad_()
+    config = ActorConfig(strategy="fsdp", rollout_n=1, use_dynamic_bsz=True, clip_ratio_low=0.2, clip_ratio_high=0.28)
+    loss, metrics = get_policy_loss_fn("aepo")(old, policy, advantages, mask, mode, config)
+    [got] = torch.autograd.grad(loss, policy)
+    row = Loss("aepo", low=0.2, high=0.28, dual=3.0)
+    [wanted] = torch.autograd.grad(aggregate(per_token(row, policy - old, advantages, mask), mask, mode), policy)
+    torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-4)
+    above = (policy > old + math.log(1.28)) & (advantages > 0) & mask
+    assert metrics["actor/kept_gradients"] == pytest.approx(float(above.sum() / mask.sum()))
+    assert above.any()
+    assert got[above].all()
+
+
+def test_verl_takes_the_settings_of_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script runs with commands that write down what they are called with."""
+    for name in ("arpo", "python"):
+        (tmp_path / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> "$0.said"\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    environment = {**os.environ, "ALGORITHM": "aepo", "OUT": str(tmp_path / "run")}
+    subprocess.run(["bash", RECIPE, "trainer.total_epochs=1"], check=True, env=environment)
+    module, name, *overrides = (tmp_path / "python.said").read_text().splitlines()
+    assert (module, name) == ("-m", "verl.trainer.main_ppo")
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=overrides)
+    assert config.trainer.total_epochs == 1
+    assert (
+        config.actor_rollout_ref.rollout.max_model_len
+        == config.data.max_prompt_length + config.data.max_response_length
+    )
+    import_external_libs(config.actor_rollout_ref.model.external_lib)
+    assert get_adv_estimator_fn(config.algorithm.adv_estimator)
+    assert get_policy_loss_fn(config.actor_rollout_ref.actor.policy_loss.loss_mode)
+    [loop] = yaml.safe_load(Path(config.actor_rollout_ref.rollout.agent.agent_loop_config_path).read_text())
+    assert loop["_target_"] == f"{LOOP}.ArpoAgentLoop"
+    settings = RolloutSettings(num_generations=config.actor_rollout_ref.rollout.n, **loop["rollout"])
+    assert settings.parts.loss == "aepo"
+    exports = (tmp_path / "arpo.said").read_text().split("data\nexport\n")[1:]
+    for said, path in zip(exports, (config.data.train_files, config.data.val_files), strict=True):
+        assert path in said.splitlines()
 
 
 BAD_LOOPS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
