@@ -40,6 +40,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
 SAMPLES = ROOT / "benchmarks" / "results" / "qwen_samples.jsonl"
 BUDGETS = {"sampled": "tokens", "calls": "calls"}  # what a run has spent, and the name of the model at that point
 STEP = ("step", "accuracy", "reward", "tool_calls", "entropy", "seconds_step")  # of metrics.jsonl
+PROSE = "Solve the question step by step. Give the final result in \\boxed{}."  # what the base model is used to
 SCORE = ("score", "calls", "outcomes", "tasks_with_tools", "tokens")  # of results.json
 MOST_STEPS = 500  # GRPO ends long before, when both budgets are spent
 
@@ -112,7 +113,20 @@ def play_seed(folder: Path, seed: int, first: int, more: list[str], seen: Collec
     if SAMPLES.is_file() and not stages["synth"].folder.exists():
         del stages["synth"]
         stages["sft"] = with_settings(stages["sft"], data=[str(SAMPLES)])
-    names = {"eval-start": "start", "eval-sft": "sft", "train": f"arpo-{seed}", "eval-train": f"arpo-{seed}"}
+    start = stages["eval-start"].settings
+    whole = {**start["settings"], "max_turn_length": start["settings"]["max_completion_length"]}
+    at_once = {**start["env_settings"], "tools": [], "prompt": PROSE}
+    prose = with_settings(
+        stages["eval-start"], output_dir=str(own / "eval-prose"), env_settings=at_once, settings=whole
+    )
+    stages = {"eval-prose": replace(prose, name="eval-prose"), **stages}
+    names = {
+        "eval-prose": "prose",
+        "eval-start": "start",
+        "eval-sft": "sft",
+        "train": f"arpo-{seed}",
+        "eval-train": f"arpo-{seed}",
+    }
     train, last = stages["train"], stages["eval-train"]
     if seed != first:  # the cold start is that of the first seed
         train = with_settings(train, model=str(folder / f"arpo-{first}" / "sft" / "model"))
@@ -167,7 +181,7 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
         for name in BUDGETS.values():
             if (point := folder / f"grpo-{seed}" / f"equal-{name}" / "step.json").is_file():
                 found["spent"][f"grpo-{seed}-{name}"] = read(point)
-    places = {"start": first / "eval-start", "sft": first / "eval-sft"}
+    places = {"prose": first / "eval-prose", "start": first / "eval-start", "sft": first / "eval-sft"}
     places |= {name: folder / place for seed in seeds for name, place in models_of(seed).items()}
     made = {name: place for name, place in places.items() if (place / "results.json").is_file()}
     for name, place in made.items():
@@ -236,7 +250,7 @@ def main() -> None:
         return
     seen = read(RESULTS)["path"]["evaluations"] if RESULTS.is_file() and not given.set else {}
     for number, seed in enumerate(given.seeds):
-        if seen.keys() >= models_of(seed).keys() and (number or seen.keys() >= {"start", "sft"}):
+        if seen.keys() >= models_of(seed).keys() and (number or seen.keys() >= {"prose", "start", "sft"}):
             continue
         for _ in play_seed(given.folder, seed, given.seeds[0], given.set, seen):
             if not given.set:

@@ -110,11 +110,11 @@ text { fill: #e6e9ee; } .soft { fill: #a3adb9; } .track { fill: #2a313a; } .bar 
 
 
 def path_picture(part: Part) -> str:
-    """Return a picture of the accuracy after each stage, as bars with their intervals."""
+    """Return a picture of the share of right answers, in any format, after each stage: bars with their intervals."""
     left, width, height = 190, 420, 34
     drawn = []
     for number, (name, found) in enumerate(part["evaluations"].items()):
-        top, score = 34 + number * height, found["score"]
+        top, score = 34 + number * height, found["said"]
         low, mean, high = (left + width * score[key] for key in ("low", "mean", "high"))
         middle = top + 11
         drawn.append(
@@ -127,7 +127,7 @@ def path_picture(part: Part) -> str:
         )
     tall = 40 + len(drawn) * height
     tasks = part["evaluations"]["start"]["score"]["tasks"]
-    title = f"Qwen2.5-Coder-0.5B on {tasks} test questions of GSM8K: accuracy, with 95 % intervals"
+    title = f"Qwen2.5-Coder-0.5B on {tasks} test questions of GSM8K: right answers, with 95 % intervals"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 785 {tall}" width="785" height="{tall}">'
         f"<title>{title}</title><style>{STYLE}</style>"
@@ -152,7 +152,7 @@ def episodes_text(part: Part) -> str:
 
 def _stage(name: str) -> str:
     """Return words for a model, as "grpo-4-tokens"."""
-    if name in (words := {"start": "as it is", "sft": "cold start"}):
+    if name in (words := {"prose": "base, without tools", "start": "base", "sft": "cold start"}):
         return words[name]
     algorithm, seed, *equal = name.split("-")
     return f"{algorithm.upper()}, seed {seed}" + (f", at as many {equal[0]}" if equal else "")
