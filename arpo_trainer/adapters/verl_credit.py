@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,30 +50,28 @@ class _Batch:
 _batch: ContextVar[_Batch | None] = ContextVar("batch", default=None)
 
 
-def with_trees(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `PPOTrainer._compute_advantage`, so that the estimator knows the trees of the batch."""
-
-    @functools.wraps(compute)
-    def compute_advantage(self: Any, batch: Any, metrics: dict[str, Any]) -> Any:
-        if self.config.algorithm.adv_estimator != NAME:
-            return compute(self, batch, metrics)
-        wanted = ["extra_fields", "entropy"]
-        data = trainer_base.tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
-        data = data.to_padded_tensor()
-        facts = [fields.get("arpo") for fields in data.pop("extra_fields").tolist()]
-        if None in facts:
-            raise ValueError(f"adv_estimator={NAME} needs rows of ArpoAgentLoop: set their agent_name to 'arpo_agent'")
-        mode = self.config.actor_rollout_ref.actor.loss_agg_mode
-        token = _batch.set(_Batch(facts, data.get("entropy"), mode == "token-mean"))
-        try:
-            return compute(self, batch, metrics)
-        finally:
-            _batch.reset(token)
-
-    return compute_advantage
+_compute: Any = trainer_base.PPOTrainer._compute_advantage
 
 
-trainer_base.PPOTrainer._compute_advantage = with_trees(trainer_base.PPOTrainer._compute_advantage)
+@functools.wraps(_compute)
+def _compute_advantage(self: Any, batch: Any, metrics: dict[str, Any]) -> Any:
+    if self.config.algorithm.adv_estimator != NAME:
+        return _compute(self, batch, metrics)
+    wanted = ["extra_fields", "entropy"]
+    data = trainer_base.tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
+    data = data.to_padded_tensor()
+    facts = [fields.get("arpo") for fields in data.pop("extra_fields").tolist()]
+    if None in facts:
+        raise ValueError(f"adv_estimator={NAME} needs rows of ArpoAgentLoop: set their agent_name to 'arpo_agent'")
+    mode = self.config.actor_rollout_ref.actor.loss_agg_mode
+    token = _batch.set(_Batch(facts, data.get("entropy"), mode == "token-mean"))
+    try:
+        return _compute(self, batch, metrics)
+    finally:
+        _batch.reset(token)
+
+
+trainer_base.PPOTrainer._compute_advantage = _compute_advantage
 
 
 @core_algos.register_adv_est(NAME)  # type: ignore[untyped-decorator]
