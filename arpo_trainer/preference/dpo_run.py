@@ -49,6 +49,7 @@ from arpo_trainer.run.arguments import WeightArguments, split_rows_settings
 from arpo_trainer.run.sft_run import KeptRun, hours_of, planned_processes
 from arpo_trainer.training.devices import OneDevice, check_devices, planning, process_count
 from arpo_trainer.training.resume import ResumesOnRows
+from arpo_trainer.training.trackers import check_trackers
 from arpo_trainer.validation import check_name
 from envs_registry.sources import is_generated
 from envs_registry.spec import get_spec, has_spec
@@ -159,6 +160,7 @@ def configure_dpo(settings: dict[str, Any]) -> tuple[DPOArguments, DPOConfig]:
         raise ValueError("remove_unused_columns=true would remove the masks of tool results: leave it out")
     args = DPOConfig(**{**values, "remove_unused_columns": False})
     check_devices(args)
+    check_trackers(args.report_to)
     if run.algorithm != "grpo" and not run.pairs:  # pairs that share turns are on their way
         check_shared_losses(args)
     if args.precompute_ref_log_probs and process_count() > 1:

@@ -30,6 +30,7 @@ from arpo_trainer.models import DEMO_MODEL, check_model_folder
 from arpo_trainer.sft.trace_data import TraceSettings
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.devices import check_devices, lacks_bfloat16, process_count
+from arpo_trainer.training.trackers import check_trackers
 from arpo_trainer.validation import check_lowest, check_name, check_types, nearest_names
 from envs_registry.contamination import OVERLAP
 from envs_registry.datasets.rows import READERS
@@ -320,6 +321,7 @@ def configure_sft(settings: dict[str, Any]) -> tuple[SFTArguments, SFTConfig]:
     run, values = split_rows_settings(settings, SFTArguments, SFTConfig, "sft")
     args = SFTConfig(**values)
     check_devices(args)
+    check_trackers(args.report_to)
     if args.packing and args.max_length is None:
         raise ValueError("packing=true needs max_length: the length of the packed rows")
     if args.packing and args.packing_strategy == "wrapped":

@@ -26,6 +26,7 @@ from arpo_trainer.rollout.engine import Engine, rank_count, this_rank
 from arpo_trainer.rollout.settings import RolloutSettings, TreeSettings
 from arpo_trainer.training.devices import lacks_bfloat16, planned_processes, process_count
 from arpo_trainer.training.rollout_batch import Moments, entropy_factor
+from arpo_trainer.training.trackers import check_trackers
 from arpo_trainer.training.trl_hooks import GRPOConfig
 from arpo_trainer.validation import check_lowest, check_name, check_types
 from envs_registry.install_line import install_line
@@ -313,7 +314,8 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         self.initial_rollouts = self.rollout_settings().initial_rollouts  # refuses what the engine would refuse
         self._fit_evaluation()
         super().__post_init__()
-        # these two need what TRL has just done: `limits` parsed from text, `steps_per_generation` filled in
+        # these need what TRL has just done: lists and `limits` made of text, `steps_per_generation` filled in
+        check_trackers(self.report_to)
         self._check_limits()
         self._check_loss()
 

@@ -47,6 +47,7 @@ from arpo_trainer.training.policy_backend import rollout_tokenizer, trainer_back
 from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.resume import run_facts
 from arpo_trainer.training.task_data import as_env, rows_apart, task_dataset, task_rows, with_tasks
+from arpo_trainer.training.trackers import TrackerCallback
 from arpo_trainer.training.trl_hooks import processing_class, tokenizer_of
 from arpo_trainer.tree import RolloutTree
 from envs_registry.datasets.hub import offline
@@ -141,6 +142,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
             kwargs["eval_dataset"] = task_rows(eval_env, self.eval_tasks)
         elif args.metric_for_best_model == "accuracy":  # TRL evaluates on the user's rows and logs it under our prefix
             args.metric_for_best_model = "arpo/accuracy"
+        if args.report_to:  # right behind the trackers' own callbacks
+            kwargs["callbacks"] = [TrackerCallback(self), *(kwargs.get("callbacks") or ())]
         self._no_signal, self._reward_check = rollout_batch.NoSignalWarning(), rollout_batch.RewardCheck()
         self._env_rewards = reward_funcs is None
         self._token_loss, self._prepare = args.token_loss(), CREDITS[args.attribution].prepare

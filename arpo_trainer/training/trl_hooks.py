@@ -13,6 +13,7 @@
     _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments
                                           and policy_logps
     _metrics                              add_metric, replace_metric
+    log, ProfilingContext                 the table of completions and the times of parts may fail to be logged
     _tokenizer, eos_token_ids             tokenizer_of, end_ids
     _name, _paper, _tag_names             what the model card says
 
@@ -27,6 +28,7 @@ import contextlib
 import inspect
 import logging
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -38,6 +40,7 @@ from accelerate.utils import send_to_device
 from packaging.requirements import Requirement
 from packaging.version import Version
 from transformers import AutoProcessor
+from trl.extras.profiling import ProfilingContext
 
 from arpo_trainer.training.cpu_head import speed_up_head
 from arpo_trainer.training.devices import OneDevice
@@ -106,6 +109,16 @@ check_trl(trl.__version__, missing_methods(trl.GRPOTrainer))
 GRPOConfig = trl.GRPOConfig
 HAS_FUSED_HEAD = hasattr(trl.trainer.utils, "add_fused_lm_head")  # since 1.16, on a CPU; packing asks it
 speed_up_head()
+_profiled = ProfilingContext._log_metrics
+
+
+def _log_profile(context: ProfilingContext, duration: float) -> None:
+    # within a rollout, which no tracker shall end; one that fails does so in `on_log`, too, and is told of there
+    with contextlib.suppress(Exception):
+        _profiled(context, duration)
+
+
+ProfilingContext._log_metrics = _log_profile
 
 
 class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # trl is untyped
@@ -218,6 +231,17 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
         """Replace TRL's own measurement of the last rollout."""
         # a slice, which also works where TRL has measured nothing yet
         self._metrics[self.mode][name][-1:] = [value]
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log; TRL's table of completions may fail, since no tracker shall end a run."""
+        try:
+            super().log(logs, start_time)
+        except Exception as error:  # trackers raise many types
+            # callbacks come first, and may stop a run
+            told = any(frame.name == "call_event" for frame in traceback.extract_tb(error.__traceback__))
+            if told or not self.log_completions:
+                raise
+            logger.warning("the table of completions was not logged (%s: %s)", type(error).__name__, error)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         started = time.perf_counter()

@@ -19,6 +19,7 @@ NASTY = (
     "</script><script>document.documentElement.dataset.pwned=1</script>"
     '<img src=x onerror="document.documentElement.dataset.pwned=2"> <!-- {{data}} $& 中文 \u202e עברית ' + "x" * 500
 )
+TRACKED = "https://wandb.example/me/project/runs/1"
 
 
 def make_tree(step: int = 0, group: int = 0) -> RolloutTree:
@@ -59,6 +60,7 @@ def run_dir(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     folder.mkdir()
     facts = {"name": NASTY, "status": "finished", "env": {"id": "arpo/Arithmetic-v0"}, "settings": {NASTY: NASTY}}
+    facts["trackers"] = {"W&B": TRACKED, "TensorBoard": "runs/board", "trackio": "javascript:alert(1)", NASTY: NASTY}
     (folder / "run.json").write_text(json.dumps(facts), encoding="utf-8")
     write_lines(
         folder / "metrics.jsonl",
@@ -200,5 +202,7 @@ def test_a_browser_draws_it_and_runs_nothing_else(run_dir: Path, browser: Browse
     assert len(re.findall(r'data-node="span-\d+"', drawn)) == len(make_tree().spans)
     assert len(re.findall(r'class="leaf [a-z]+"', drawn)) == len(make_tree().trajectories)
     assert "Trajectory 2" in drawn
+    assert browser.value("Array.from(document.querySelectorAll('#facts a'), (a) => a.href).join()") == TRACKED
+    assert "logged to TensorBoard" in browser.value("document.getElementById('facts').textContent")
     assert 'class="line-a"' in drawn
     assert browser.logs == []
