@@ -165,11 +165,17 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
     """Return what was stored with what is there by now: scores, what models were trained on, some whole episodes."""
     first = folder / f"arpo-{seeds[0]}"
     found: dict[str, Any] = read(RESULTS)["path"] if RESULTS.is_file() else {}
-    found |= {"versions": versions()} | {key: found.get(key, {}) for key in ("evaluations", "spent", "steps")}
+    found |= {"versions": versions()} | {
+        key: found.get(key, {}) for key in ("evaluations", "spent", "steps", "seconds")
+    }
     if (report := first / "synth" / "report.json").is_file():
         samples = read(report)["samples"]
         found["synth"] = {"played": samples["played"], "rows": samples["kept"], "dropped": samples["dropped"]}
         shutil.copyfile(first / "synth" / "sft.jsonl", SAMPLES)
+    runs = {"synth": first / "synth", "sft": first / "sft"}
+    for seed in seeds:
+        runs |= {f"arpo-{seed}": folder / f"arpo-{seed}" / "train", f"grpo-{seed}": folder / f"grpo-{seed}"}
+    found["seconds"] |= {name: taken for name, place in runs.items() if (taken := seconds_of(place))}
     for seed in seeds:
         train = folder / f"arpo-{seed}" / "train"
         if (train / "stage.json").is_file() and read(train / "stage.json")["status"] == "done":
@@ -194,6 +200,17 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
     if trained is not None and "start" in made:
         found["episodes"] = whole_episodes(made["start"], trained)
     return found
+
+
+def seconds_of(folder: Path) -> float | None:
+    """Return the wall time that a run recorded, else that between its settings and its stamp; None before its end."""
+    if (record := folder / "run.json").is_file():
+        facts = read(record)
+        return float(facts["seconds"]) if facts["status"] == "finished" else None
+    asked, stamp = folder.with_name(f"{folder.name}.yaml"), folder / "stage.json"
+    if not (asked.is_file() and stamp.is_file() and read(stamp)["status"] == "done"):
+        return None
+    return round(stamp.stat().st_mtime - asked.stat().st_mtime, 1)
 
 
 def whole_episodes(start: Path, trained: Path) -> dict[str, dict[str, Any]]:

@@ -160,9 +160,15 @@ def _stage(name: str) -> str:
 
 def _trained_on(name: str, part: Part) -> str:
     if name == "sft":
-        return f"{part['synth']['rows']} of {part['synth']['played']} samples of the 1.5B"
+        synth = part["synth"]
+        return f"{synth['rows']} of {synth['played']} samples of the 1.5B{_minutes(part, 'synth', 'sft')}"
     spent = part["spent"].get(name)
-    return f"{spent['sampled']:,} tokens, {spent['calls']:,} calls" if spent else ""
+    return f"{spent['sampled']:,} tokens, {spent['calls']:,} calls{_minutes(part, name)}" if spent else ""
+
+
+def _minutes(part: Part, *names: str) -> str:
+    taken = [part["seconds"][name] / 60 for name in names if name in part["seconds"]]
+    return f"; {' + '.join(f'{one:.0f}' for one in taken)} min" if taken else ""
 
 
 TABLES = {
