@@ -80,6 +80,8 @@ def test_whitening_is_over_the_tokens_of_the_whole_batch() -> None:
 def test_where_all_score_the_same_nothing_is_learned(name: str) -> None:
     groups = [[0.1] * 3, [0.1, None, 0.1]]
     assert batch_advantages(name, groups, [[3, 4, 5]] * 2) == [[0.0] * 3] * 2
+    for reward in (0.1, 0.2, 0.7):  # whose mean over these tokens is another number, by rounding
+        assert batch_advantages(name, [[reward] * 3] * 2, [[3, 4, 5]] * 2) == [[0.0] * 3] * 2
     assert silent_groups(groups) == 2
     assert silent_groups([*groups, [0.0, 1.0, None], [None] * 3, [1.0, None]]) == 4
 
