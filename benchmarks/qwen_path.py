@@ -195,7 +195,8 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
         run = load_eval_run(place)
         said = interval_data(interval_of({row.task: [float(says_it(run, row))] for row in run.rows}))
         found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said}
-    found["evaluations"] = {name: found["evaluations"][name] for name in places if name in found["evaluations"]}
+    stored = found["evaluations"]  # those of other seeds stay, behind
+    found["evaluations"] = {name: stored[name] for name in (*places, *stored) if name in stored}
     trained = next((made[name] for name in (f"arpo-{seeds[0]}", "sft") if name in made), None)
     if trained is not None and "start" in made:
         found["episodes"] = whole_episodes(made["start"], trained)
@@ -266,8 +267,11 @@ def main() -> None:
         store(collect(given.folder, given.seeds))
         return
     seen = read(RESULTS)["path"]["evaluations"] if RESULTS.is_file() and not given.set else {}
+    lacking = {seed: not seen.keys() >= models_of(seed).keys() for seed in given.seeds}
+    # the first seed has the cold start of all
+    lacking[given.seeds[0]] = any(lacking.values()) or not seen.keys() >= {"prose", "start", "sft"}
     for number, seed in enumerate(given.seeds):
-        if seen.keys() >= models_of(seed).keys() and (number or seen.keys() >= {"prose", "start", "sft"}):
+        if not lacking[seed]:
             continue
         for _ in play_seed(given.folder, seed, given.seeds[0], given.set, seen):
             if not given.set:

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 from envs_registry.nearest_name import nearest_hint
 from envs_registry.spec import get_spec, has_spec
@@ -174,7 +174,8 @@ def _loader(name: str) -> Loader:
     loader = _LOADERS[name]
     if isinstance(loader, str):
         importlib.import_module(loader)
-        loader = cast(Loader, _LOADERS[name])
+        if isinstance(loader := _LOADERS[name], str):
+            raise KeyError(f"the module {loader} has not registered the task source {name!r}, as it has to")
     return loader
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import pprint
 import re
 import shutil
@@ -24,7 +25,8 @@ from arpo_env.adapters.hosted_episodes import TOKEN_VARIABLE
 from arpo_env.adapters.task_rows import unwritable
 from arpo_env.env import ToolEnv
 from arpo_env.registration import EnvFactory
-from envs_registry import Task
+from arpo_env.search import backend_names
+from envs_registry import Task, get_spec
 from envs_registry.nearest_name import nearest_hint
 
 # The files of a format; what options name is copied beside the last one, the module that reads them.
@@ -36,7 +38,8 @@ FORMATS = {
     ),
 }
 _TEMPLATES = resources.files("arpo_env.adapters").joinpath("package_files")
-_FILES = ("data", "search", "tool_documents")  # options that may name a file or folder
+_FILES = ("data", "search", "tool_documents", "cache")  # options that may name a file or folder
+_SECRET = re.compile(r"://\S*[@?]")  # a login or query in an address
 _PLAYED = 20
 _NO_ANSWER = "none of these"
 _PAPER = "accuracy of the answer, 0 to 1; 0.1 more if search and Python both worked; -1 for a bad format (ARPO, eq. 8)"
@@ -52,8 +55,8 @@ class _Copied(str):
 def write_package(folder: Path, factory: EnvFactory, format: str) -> list[Path]:
     """Write an environment as a folder that users of another framework install; return its files.
 
-    The environment is made, checked and played by a script before anything is written. A file or folder that an option
-    names (the tasks, a corpus of one's own) is copied.
+    A file or folder that an option names (the tasks, a corpus of one's own) is copied, without hidden files. The
+    environment is made from the copies, checked, and played by a script; after an error nothing is left of the folder.
 
     Args:
         folder: where to write; it must not exist, or be empty.
@@ -62,34 +65,69 @@ def write_package(folder: Path, factory: EnvFactory, format: str) -> list[Path]:
 
     Raises:
         FileExistsError: the folder is not empty.
-        ValueError: the format is unknown, or an option is wrong or cannot be written down.
+        ValueError: the format is unknown, or an option is wrong, may hold a password or cannot be written down.
     """
     if format not in FORMATS:
         raise ValueError(f"no format {format!r}{nearest_hint(format, FORMATS)}; the formats are {', '.join(FORMATS)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} is not empty; name a new folder")
-    named = [(key, factory.options[key]) for key in _FILES if isinstance(factory.options.get(key), str | Path)]
-    files = {key: path.resolve() for key, value in named if (path := Path(value).expanduser()).exists()}
+    files = {key: path for key in _FILES if (path := _named(key, factory.options.get(key)))}
     options = {**factory.options, **{key: _Copied(f"{key}/{path.name}") for key, path in files.items()}}
     for key in unwritable(options):
         kind = type(options[key]).__name__
         raise ValueError(f"the option {key}= cannot be written into a file ({kind}); give plain values")
-    values = _values(factory, options, format)
-    texts = {
-        name.format_map(values): _TEMPLATES.joinpath(format, f"{Path(name).name}.txt")
-        .read_text(encoding="utf-8")
-        .format_map(values)
-        for name in FORMATS[format]
-    }
-    for name, text in texts.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-    module = folder / list(texts)[-1]
+    for key, value in options.items():
+        if key != "prompt" and _SECRET.search(json.dumps(value)):
+            raise ValueError(
+                f"the option {key}= has an address with a login or a query, which all who get the package would read: "
+                "leave it out, and let them give their own (in ARPO_SEARCH, OPENAI_BASE_URL, or as option of a run)"
+            )
     for key, path in files.items():
-        target = module.with_name(key) / path.name
-        target.parent.mkdir()
-        (shutil.copytree if path.is_dir() else shutil.copy)(path, target)
+        if folder.resolve().is_relative_to(path.resolve()):
+            raise ValueError(f"{folder} is in {key}={path}, which is copied into it; name a folder elsewhere")
+    names = _names(get_spec(factory.id).id)
+    home = (folder / FORMATS[format][-1].format_map(names)).parent
+    copies, there = {key: home / options[key] for key in files}, folder.exists()
+    try:
+        for key, path in files.items():
+            copies[key].parent.mkdir(parents=True)
+            if path.is_dir():
+                shutil.copytree(path, copies[key], ignore=shutil.ignore_patterns(".*"))
+            else:
+                shutil.copy(path, copies[key])
+        played = EnvFactory(factory.id, **factory.options | {key: str(path) for key, path in copies.items()})
+        values = names | _values(played, options, format)
+        for name in FORMATS[format]:
+            template = _TEMPLATES.joinpath(format, f"{Path(name).name}.txt").read_text(encoding="utf-8")
+            file = folder / name.format_map(names)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(template.format_map(values), encoding="utf-8")
+    except BaseException:
+        for path in folder.iterdir() if there else [folder]:
+            shutil.rmtree(path, ignore_errors=True)
+        raise
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _named(key: str, value: Any) -> Path | None:
+    """Return the file or folder that an option names, if it does, under its own name also where that is a link."""
+    if key == "search" and isinstance(value, str):
+        backend, _, rest = value.partition(":")
+        if backend in backend_names():  # has precedence over a file of that name, as in `open_search`
+            value = rest if backend == "local" else None
+    if not value or not isinstance(value, str | Path):
+        return None
+    path = Path(os.path.abspath(os.path.expanduser(value)))
+    return path if path.exists() else None
+
+
+def _names(env_id: str) -> dict[str, str]:
+    name = re.sub(r"[^a-z0-9]+", "-", env_id.lower()).strip("-")
+    if not name[:1].isalpha():
+        raise ValueError(
+            f"a package takes its name from the id, and {env_id!r} does not begin with a letter from a to z"
+        )
+    return {"name": name, "module": name.replace("-", "_")}
 
 
 def _values(factory: EnvFactory, options: Mapping[str, Any], format: str) -> dict[str, str]:
@@ -99,12 +137,9 @@ def _values(factory: EnvFactory, options: Mapping[str, Any], format: str) -> dic
     check_one_conversation(env)
     spec, version, peer = env.env_spec, importlib.metadata.version("arpo-gym"), PEERS[format]
     requirements = [f"arpo-gym[data,math,search]~={version}", f"{peer.package}~={peer.tested}.0"]
-    name = re.sub(r"[^a-z0-9]+", "-", spec.id.lower()).strip("-")
     description = spec.description.rstrip(".") or spec.id
     return {
         "id": factory.id,
-        "name": name,
-        "module": name.replace("-", "_"),
         "description": description[:1].upper() + description[1:],
         "summary": json.dumps(description, ensure_ascii=False),
         "options": pprint.pformat(dict(options), width=100),

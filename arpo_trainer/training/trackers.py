@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -101,15 +102,20 @@ def _place(name: str, callback: Any, args: Any) -> dict[str, str]:
         server = importlib.import_module("trackio.context_vars").current_server.get()
         folder = importlib.import_module("trackio.utils").TRACKIO_DIR
         space = callback._space_id and f"https://huggingface.co/spaces/{callback._space_id}"
-        place = space or server or f"{folder}, project {args.project}"
+        place = space or _without_secrets(server or "") or f"{folder}, project {args.project}"
     elif name == "tensorboard":
         place = callback.logging_dir
     elif name == "mlflow":
         mlflow = importlib.import_module(name)
-        run, place = mlflow.active_run().info, mlflow.get_tracking_uri()
+        run, place = mlflow.active_run().info, _without_secrets(mlflow.get_tracking_uri())
         page = f"/#/experiments/{run.experiment_id}/runs/" if place.startswith("http") else ", run "
         place += page + run.run_id
     return {title: place}
+
+
+def _without_secrets(address: str) -> str:
+    """Return an address without login and query, since run.json and the report are shown to others."""
+    return re.sub(r"(?<=://)[^/].*@|[?].*", "", address)
 
 
 def _log_trees(name: str, trees: list[RolloutTree], step: int) -> None:

@@ -4,14 +4,17 @@ That frameworks take the folders is tested with the frameworks: test_verifiers.p
 """
 
 import ast
+import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from arpo_env import EnvFactory
+from arpo_env import EnvFactory, register
 from arpo_env.adapters.package import FORMATS, write_package
 from arpo_trainer.cli.arpo_command import main
+from envs_registry import Task
 
 ENV = "arpo/Arithmetic-v0"
 
@@ -66,3 +69,64 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
 def test_an_option_that_is_no_plain_value_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="tools="):
         write_package(tmp_path / "new", EnvFactory(ENV, tools=[write_package]), "verifiers")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Questions and a corpus, a link as in a hub's cache, a secret, a folder named like a provider."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SERPER_API_KEY", "k")
+    sums = "".join(json.dumps({"question": f"{n} + 1?", "answer": f"#### {n + 1}"}) + "\n" for n in range(3))
+    gaia = {"Question": "Who?", "Final answer": "Me", "task_id": "1", "Level": "1", "file_name": "a.txt"}
+    texts = {
+        "blobs/1f": sums,
+        "own/.env": "KEY=k",
+        "own/test.jsonl": sums,
+        "corpus.jsonl": json.dumps({"id": 1, "title": "Oslo", "text": "A town."}) + "\n",
+        "serper/notes": "private",
+        "gaia/rows.jsonl": json.dumps(gaia) + "\n",
+        "gaia/a.txt": "text",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "train.jsonl").symlink_to("blobs/1f")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "copied"),
+    [
+        ({"data": "train.jsonl", "tools": ["search"], "search": "local:corpus.jsonl"}, ["train", "corpus"]),
+        ({"data": "own", "split": "test"}, ["test"]),
+        ({"data": "own", "split": "test", "tools": ["search"], "search": "serper"}, ["test"]),
+    ],
+)
+def test_what_options_name_is_copied_under_its_own_name(options: dict[str, Any], copied: list[str], here: Path) -> None:
+    written = write_package(here / "new", EnvFactory("arpo/GSM8K-v0", **options), "verifiers")
+    assert sorted(path.stem for path in written) == sorted(["README", "pyproject", "__init__", *copied])
+    code = (here / "new" / "arpo_gsm8k_v0" / "__init__.py").read_text()
+    assert code.count("str(HERE / ") == len(copied)
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "said"),
+    [
+        ("arpo/GSM8K-v0", {"data": "own"}, "name a folder elsewhere"),
+        (
+            ENV,
+            {"tools": ["search"], "search": "search-r1:http://me:hunter2@host:1"},
+            "the option search= has an address",
+        ),
+        ("arpo/GAIA-v0", {"data": "gaia/rows.jsonl", "files": True, "search": "corpus.jsonl"}, "give data=FOLDER"),
+        ("任务", {}, "does not begin with a letter"),
+    ],
+)
+def test_what_others_could_not_play_or_should_not_read_is_refused(
+    env: str, options: dict[str, Any], said: str, here: Path
+) -> None:
+    register("任务", [Task("1", "1 + 1?", ("2",), kind="math")])
+    with pytest.raises(ValueError, match=said) as error:
+        write_package(here / "own" / "new", EnvFactory(env, **options), "verifiers")
+    assert "hunter2" not in str(error.value)
+    assert not (here / "own" / "new").exists()

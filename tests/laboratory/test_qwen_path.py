@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("torch")
 
 from arpo_trainer.export.export_model import export_model
-from benchmarks.qwen_path import BUDGETS, grpo
+from benchmarks import qwen_path
+from benchmarks.qwen_path import BUDGETS, collect, grpo
 
 
 def test_grpo_saves_a_model_at_each_budget_and_ends_at_the_later_one(
@@ -41,3 +42,11 @@ def test_grpo_saves_a_model_at_each_budget_and_ends_at_the_later_one(
     assert at["calls"]["calls"] >= 2
     steps = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert len(steps) == max(one["step"] for one in at.values()) < 100
+
+
+def test_what_is_stored_of_other_seeds_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = {"evaluations": {"sft": {}, "arpo-5": {}}, "spent": {"arpo-5": {"calls": 3}}, "steps": {}, "seconds": {}}
+    (tmp_path / "results.json").write_text(json.dumps({"path": stored}))
+    monkeypatch.setattr(qwen_path, "RESULTS", tmp_path / "results.json")
+    found = collect(tmp_path, [4])
+    assert {name: found[name] for name in stored} == stored

@@ -8,6 +8,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from transformers.integrations import integration_utils
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.run.arguments import configure_sft
+from arpo_trainer.training.trackers import TrackerCallback
 from arpo_trainer.tree import read_traces
 from tests.arpo_trainer.byte_policy import letter_reward
 from tests.arpo_trainer.quick_settings import QUICK
@@ -205,3 +207,26 @@ def test_a_tracker_that_is_not_installed_is_refused_with_the_settings(
 def test_an_unknown_tracker_is_refused_with_the_settings(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"wandbb is not supported, only .*wandb"):
         ARPOConfig(str(tmp_path), use_cpu=True, report_to="wandbb")
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("https://me:hunter2@mlflow.example:5000", "https://mlflow.example:5000/#/experiments/1/runs/2"),
+        ("postgresql://me:hun/ter2@host/runs?sslkey=hunter2", "postgresql://host/runs, run 2"),
+        ("file:///data/me@work/mlruns", "file:///data/me@work/mlruns, run 2"),
+    ],
+)
+def test_no_password_gets_into_the_records_of_a_run(uri: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    active = SimpleNamespace(info=SimpleNamespace(experiment_id="1", run_id="2"))
+    server = SimpleNamespace(active_run=lambda: active, get_tracking_uri=lambda: uri)
+    monkeypatch.setitem(sys.modules, "mlflow", server)
+    facts: dict[str, Any] = {}
+    callback = object.__new__(integration_utils.MLflowCallback)
+    callback._auto_end_run = False
+    trainer = SimpleNamespace(
+        callback_handler=SimpleNamespace(callbacks=[callback]), recorder=SimpleNamespace(write_facts=facts.update)
+    )
+    args, state = SimpleNamespace(report_to=["mlflow"]), SimpleNamespace(is_world_process_zero=True)
+    TrackerCallback(trainer).on_train_begin(args, state, None)
+    assert facts == {"trackers": {"MLflow": shown}}
