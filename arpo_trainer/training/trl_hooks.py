@@ -109,16 +109,16 @@ check_trl(trl.__version__, missing_methods(trl.GRPOTrainer))
 GRPOConfig = trl.GRPOConfig
 HAS_FUSED_HEAD = hasattr(trl.trainer.utils, "add_fused_lm_head")  # since 1.16, on a CPU; packing asks it
 speed_up_head()
-_profiled = ProfilingContext._log_metrics
+_log_profile = ProfilingContext.__exit__
 
 
-def _log_profile(context: ProfilingContext, duration: float) -> None:
+def _exit(context: ProfilingContext, *error: Any) -> None:
     # within a rollout, which no tracker shall end; one that fails does so in `on_log`, too, and is told of there
     with contextlib.suppress(Exception):
-        _profiled(context, duration)
+        _log_profile(context, *error)
 
 
-ProfilingContext._log_metrics = _log_profile
+ProfilingContext.__exit__ = _exit
 
 
 class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # trl is untyped
@@ -237,9 +237,9 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
         try:
             super().log(logs, start_time)
         except Exception as error:  # trackers raise many types
-            # callbacks come first, and may stop a run
+            # the numbers and callbacks come first: they may stop a run, and TRL has forgotten the numbers after them
             told = any(frame.name == "call_event" for frame in traceback.extract_tb(error.__traceback__))
-            if told or not self.log_completions:
+            if told or self._metrics[self.mode] or not self.log_completions:
                 raise
             logger.warning("the table of completions was not logged (%s: %s)", type(error).__name__, error)
 

@@ -1,6 +1,7 @@
 """What we use of TRL's inside is still there, and still does what we rely on."""
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import logging
@@ -19,7 +20,15 @@ from arpo_trainer import ARPOTrainer
 from arpo_trainer.training.policy_backend import weights_are_old
 from arpo_trainer.training.resume import MAY_CHANGE
 from arpo_trainer.training.rollout_batch import trim_padding
-from arpo_trainer.training.trl_hooks import REQUIREMENT, TESTED, check_trl, end_ids, forget_rollout, missing_methods
+from arpo_trainer.training.trl_hooks import (
+    REQUIREMENT,
+    TESTED,
+    HookedGRPOTrainer,
+    check_trl,
+    end_ids,
+    forget_rollout,
+    missing_methods,
+)
 from tests.arpo_trainer.training.test_trainer import GROUP, config
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -243,3 +252,21 @@ def test_cutting_padding_off_changes_neither_loss_nor_gradient(probe: Probe) -> 
 def test_a_resumed_run_may_checkpoint_activations_by_each_of_the_names_that_this_transformers_has() -> None:
     names = {each.name for each in dataclasses.fields(SFTConfig) if "_checkpointing" in each.name}
     assert {"gradient_checkpointing", "gradient_checkpointing_kwargs"} <= names <= set(MAY_CHANGE)
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_the_table_of_completions_may_fail_and_the_numbers_may_not(
+    reached: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def log(trainer: Any, logs: dict[str, float], start_time: float | None) -> None:
+        if reached:
+            trainer._metrics["train"].clear()
+        raise OSError("full")
+
+    monkeypatch.setattr(GRPOTrainer, "log", log)
+    trainer = object.__new__(HookedGRPOTrainer)
+    trainer.model, trainer.log_completions = SimpleNamespace(training=True), True
+    trainer._metrics = {"train": {"reward": [1.0]}}
+    with contextlib.nullcontext() if reached else pytest.raises(OSError, match="full"):
+        trainer.log({"loss": 0.0})
+    assert ("the table of completions was not logged" in caplog.text) == reached
