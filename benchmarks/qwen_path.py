@@ -175,15 +175,16 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
     runs = {"synth": first / "synth", "sft": first / "sft"}
     for seed in seeds:
         runs |= {f"arpo-{seed}": folder / f"arpo-{seed}" / "train", f"grpo-{seed}": folder / f"grpo-{seed}"}
-    found["seconds"] |= {name: taken for name, place in runs.items() if (taken := seconds_of(place))}
+    for name, place in runs.items():
+        if taken := seconds_of(place):
+            found["seconds"][name] = taken
+        if taken and (metrics := place / "metrics.jsonl").is_file():
+            rows = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
+            found["steps"][name] = [{key: row[key] for key in STEP if key in row} for row in rows]
     for seed in seeds:
         train = folder / f"arpo-{seed}" / "train"
         if (train / "stage.json").is_file() and read(train / "stage.json")["status"] == "done":
             found["spent"][f"arpo-{seed}"] = read(train / "run.json")["spent"]
-            found["steps"][f"arpo-{seed}"] = [
-                {key: row[key] for key in STEP if key in row}
-                for row in map(json.loads, (train / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-            ]
         for name in BUDGETS.values():
             if (point := folder / f"grpo-{seed}" / f"equal-{name}" / "step.json").is_file():
                 found["spent"][f"grpo-{seed}-{name}"] = read(point)

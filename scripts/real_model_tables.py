@@ -14,6 +14,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results" / "qwen.md"
 PICTURE = ROOT / "docs" / "images" / "qwen.svg"
+CURVE = ROOT / "docs" / "images" / "qwen-training.svg"
 RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
 END = "<!-- end of table -->\n"
 PLACES = (
@@ -103,6 +104,7 @@ def path_table(part: Part) -> str:
 STYLE = """
 text { font: 14px ui-sans-serif, system-ui, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif; fill: #181c22; }
 .soft { fill: #57606c; } .track { fill: #eceff2; } .bar { fill: #0a66b0; } .line { stroke: #181c22; stroke-width: 1.5; }
+.curve { fill: none; stroke-width: 2; } .arpo { stroke: #0a66b0; } .grpo { stroke: #b45309; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6e9ee; } .soft { fill: #a3adb9; } .track { fill: #2a313a; } .bar { fill: #4b9fe0; }
 .line { stroke: #e6e9ee; } }
@@ -125,9 +127,33 @@ def path_picture(part: Part) -> str:
             f' M {high:.1f} {middle - 4} v 8"/>'
             f'<text x="{left + width + 12}" y="{top + 16}">{_interval(score)}</text>'
         )
-    tall = 40 + len(drawn) * height
     tasks = part["evaluations"]["start"]["score"]["tasks"]
     title = f"Qwen2.5-Coder-0.5B on {tasks} test questions of GSM8K: right answers, with 95 % intervals"
+    return _picture(title, 40 + len(drawn) * height, drawn)
+
+
+def curve_picture(part: Part) -> str:
+    """Return a picture of the share of right trajectories in each step of each training run."""
+    left, top, width, height = 40, 34, 560, 160
+    last = max(row["step"] for rows in part["steps"].values() for row in rows)
+    drawn = [
+        f'<path class="line" stroke-opacity="0.2" d="M {left} {y} H {left + width}"/>'
+        f'<text x="0" y="{y + 5}">{mark}</text>'
+        for mark, y in ((f"{quarter / 4:.2f}", top + height - height * quarter // 4) for quarter in range(5))
+    ]
+    for number, (name, rows) in enumerate(part["steps"].items()):
+        points = " ".join(
+            f"{left + width * row['step'] / last:.1f},{top + height * (1 - row['accuracy']):.1f}" for row in rows
+        )
+        kind, at = name.partition("-")[0], top + 16 + 24 * number
+        drawn.append(f'<polyline class="curve {kind}" points="{points}"/>')
+        drawn.append(f'<path class="curve {kind}" d="M {left + width + 16} {at - 5} h 20"/>')
+        drawn.append(f'<text x="{left + width + 44}" y="{at}">{_stage(name)}</text>')
+    drawn.append(f'<text class="soft" x="{left}" y="{top + height + 20}">step 1 to {last}</text>')
+    return _picture("Right answers among the trajectories of each training step", top + height + 30, drawn)
+
+
+def _picture(title: str, tall: int, drawn: Sequence[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 785 {tall}" width="785" height="{tall}">'
         f"<title>{title}</title><style>{STYLE}</style>"
@@ -167,7 +193,8 @@ def _trained_on(name: str, part: Part) -> str:
 
 
 def _minutes(part: Part, *names: str) -> str:
-    taken = [part["seconds"][name] / 60 for name in names if name in part["seconds"]]
+    seconds = part.get("seconds", {})
+    taken = [seconds[name] / 60 for name in names if name in seconds]
     return f"; {' + '.join(f'{one:.0f}' for one in taken)} min" if taken else ""
 
 
@@ -208,10 +235,17 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "".join(f"| {' | '.join(str(cell) for cell in cells)} |\n" for cells in lines)
 
 
+def pictures() -> dict[Path, str]:
+    """Return the pictures of the stored results, each with its file."""
+    part = json.loads(RESULTS.read_text(encoding="utf-8"))["path"]
+    return {PICTURE: path_picture(part)} | ({CURVE: curve_picture(part)} if part["steps"] else {})
+
+
 def main() -> int:
-    """Write the tables and the picture."""
+    """Write the tables and the pictures."""
     PAGE.write_text(page_with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    PICTURE.write_text(path_picture(json.loads(RESULTS.read_text(encoding="utf-8"))["path"]), encoding="utf-8")
+    for file, text in pictures().items():
+        file.write_text(text, encoding="utf-8")
     return 0
 
 
