@@ -51,7 +51,7 @@ def only_writer(folder: Path, needed: bool = True) -> Iterator[None]:
 def refuse_earlier(folder: Path, found: Sequence[str], go_on: str = "add --resume") -> None:
     """Refuse a folder that holds something of an earlier run; `go_on` says how that is continued, "" if it cannot."""
     if found:
-        cure = f"{go_on} to go on with it, or " if go_on else ""
+        cure = f"{go_on} to go on with it, or " if go_on else "without a checkpoint there is nothing to --resume; "
         raise FileExistsError(
             f"{str(folder)!r} holds a run ({', '.join(found[:4])}): {cure}give another folder for the output"
         )

@@ -114,3 +114,15 @@ def test_the_command_line_answers_without_the_training_stack() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert "arpo/Arithmetic-v0" in done.stdout
+
+
+def test_a_wrong_id_is_refused_without_the_training_stack() -> None:
+    pytest.importorskip("torch")
+    code = (
+        "import sys; from arpo_trainer.cli.arpo_command import main;"
+        "main(['train', '--recipe', 'arithmetic-cpu', '--set', 'env=arpo/GSMK-v0']);"
+        "main(['eval', 'arpo/GSMK-v0', '--model', 'm', '--output', 'o']);"
+        "assert not {'torch', 'transformers', 'trl'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stderr.count("Did you mean: arpo/GSM8K-v0") == 2

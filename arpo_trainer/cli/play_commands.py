@@ -56,7 +56,7 @@ from arpo_trainer.evaluation.eval_settings import (
     open_backend,
 )
 from arpo_trainer.evaluation.eval_shard import EvalShard, read_shard
-from arpo_trainer.evaluation.suites import apply, preset, preset_table, suite_table
+from arpo_trainer.evaluation.suites import apply, environment_rows, preset, preset_table, suite_table
 from arpo_trainer.inference_tools import PRICES, read_tools
 from arpo_trainer.make_env import make_env
 from arpo_trainer.optional_dependencies import require
@@ -391,6 +391,7 @@ def eval_models(
     folder = part.folder(output) if part else output
     changed: dict[str, Any] = {**(amount or {}), **(running or {}), **played.limits()}
     if names:
+        environment_rows(names)  # a wrong name is refused before the training stack is imported, which takes seconds
         changed["environments"] = tuple(names)
     decided = played.deciding(parse_assignments(env_set, "--env-set"), given_with_set(sampling or {}, settings))
     # nothing is there yet at the first sitting of a command that always says --resume

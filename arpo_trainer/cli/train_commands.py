@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from arpo_trainer.cli import command_options
+from arpo_trainer.make_env import known_id
+from arpo_trainer.models import check_model_folder
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.launch import LaunchFlags, command_line, launch, without_launch_flags
 from arpo_trainer.run.recipes import FOLDERS, check_recipe, read_settings, recipe_names, recipe_summary
@@ -86,6 +88,11 @@ def train(
         return launch(flags)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # about `rollout_func`, which our tests of TRL watch
     given = read_settings(source, settings, env_set) | ({"ray_address": ray} if ray else {})
+    # wrong names are refused before torch is imported, which takes seconds
+    check_model_folder(given.get("model", ""))
+    for env_id in (given.get("env"), given.get("eval_env")):
+        if isinstance(env_id, str):
+            known_id(env_id)
     if resume:
         given |= _resume_point(given.get("output_dir") or "trainer_output")  # which is TRL's own
     if dry_run:
@@ -99,10 +106,17 @@ def train(
 def _plan_training(settings: dict[str, Any], flags: LaunchFlags) -> int:
     from arpo_trainer.costs.estimate import cost_rows
     from arpo_trainer.run.dry_run import Placement, plan_run
+    from arpo_trainer.training.recorder import check_output
+    from arpo_trainer.training.resume import find_checkpoint
 
     planned = plan_run(settings, flags.num_processes, flags.accelerate_config)
     placement = Placement(planned, flags.num_machines, flags.main_process_ip)
     refused = placement.refused()
+    folder, resume = planned.args.output_dir, planned.args.resume_from_checkpoint
+    try:
+        check_output(folder, find_checkpoint(resume, folder))
+    except FileExistsError as error:
+        refused.append(str(error))
     return _show_plan([*cost_rows(planned.costs), *placement.rows()], planned.missing, planned.costs.notes, refused)
 
 
@@ -244,7 +258,7 @@ def run(
     if not dry_run:
         pipeline.run(run_command, begin)
         return 0
-    from arpo_trainer.evaluation.eval_session import environment_rows
+    from arpo_trainer.evaluation.suites import environment_rows
     from arpo_trainer.preference.dpo_run import dpo_dry_run
     from arpo_trainer.run.pipeline import pipeline_dry_run
 

@@ -32,7 +32,7 @@ from arpo_trainer.evaluation import episode_store, eval_settings
 from arpo_trainer.evaluation.eval_metrics import usage_of, write_results
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
 from arpo_trainer.evaluation.eval_shard import EvalShard, refuse_other_count
-from arpo_trainer.evaluation.suites import SUITES, SuiteRow, suite
+from arpo_trainer.evaluation.suites import SuiteRow, environment_rows
 from arpo_trainer.folder_lock import refuse_earlier
 from arpo_trainer.inference_tools import ChatHelper, InferenceSettings, InferenceTools, open_inference_tools
 from arpo_trainer.make_env import known_id, make_env
@@ -232,32 +232,6 @@ def _search_price(env: ToolEnv) -> float | None:
     """Return the price of 1,000 searches in US dollars; 0 without a search tool, None if it is not known."""
     price = search_price(search_backend(env)) if "search" in env.tools else None
     return price.usd if price else None if "search" in env.tools else 0.0
-
-
-def environment_rows(names: Iterable[str]) -> list[SuiteRow]:
-    """Return the rows of suites and single environments, each environment once.
-
-    Raises:
-        ValueError: there is no suite of a name without a slash.
-        UnknownEnvError: an environment is not known; the error lists the nearest ids.
-    """
-    rows: dict[str, SuiteRow] = {}
-    for name in names:
-        for row in suite(name) if name in SUITES or "/" not in name else (_single(name),):
-            rows.setdefault(row.env, row)
-    return list(rows.values())
-
-
-def _single(name: str) -> SuiteRow:
-    """Return the row of an environment that was named by itself: all tasks of the split for evaluation."""
-    env_id = known_id(name)
-    for known in suite("papers"):
-        if known.env == env_id:
-            return replace(known, tasks=None, subset="")
-    splits = get_spec(env_id).splits if has_spec(env_id) else ()
-    split = next((one for one in ("test", "validation") if one in splits), None)
-    # the name as it was given, since it may begin with the module that registers it
-    return SuiteRow(name, {"split": split} if split else {})
 
 
 @contextlib.contextmanager

@@ -16,16 +16,18 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
 
 import yaml
 
+from arpo_trainer.make_env import known_id
 from arpo_trainer.validation import check_name
 from envs_registry import all_specs
 from envs_registry.nearest_name import nearest_hint
+from envs_registry.spec import get_spec, has_spec
 
 _FILES = resources.files("arpo_trainer.evaluation")
 
@@ -144,6 +146,32 @@ def suite(name: str) -> tuple[SuiteRow, ...]:
         hint = f"; did you mean {near!r}?" if near else ""
         raise ValueError(f"no suite {name!r}; there is {', '.join(SUITES)}{hint} (`arpo envs` lists environments)")
     return tuple(PAPER_SETS[each] for each in SUITES[name])
+
+
+def environment_rows(names: Iterable[str]) -> list[SuiteRow]:
+    """Return the rows of suites and single environments, each environment once.
+
+    Raises:
+        ValueError: there is no suite of a name without a slash.
+        UnknownEnvError: an environment is not known; the error lists the nearest ids.
+    """
+    rows: dict[str, SuiteRow] = {}
+    for name in names:
+        for row in suite(name) if name in SUITES or "/" not in name else (_single_row(name),):
+            rows.setdefault(row.env, row)
+    return list(rows.values())
+
+
+def _single_row(name: str) -> SuiteRow:
+    """Return the row of an environment that was named by itself: all tasks of the split for evaluation."""
+    env_id = known_id(name)
+    for known in suite("papers"):
+        if known.env == env_id:
+            return replace(known, tasks=None, subset="")
+    splits = get_spec(env_id).splits if has_spec(env_id) else ()
+    split = next((one for one in ("test", "validation") if one in splits), None)
+    # the name as it was given, since it may begin with the module that registers it
+    return SuiteRow(name, {"split": split} if split else {})
 
 
 def suite_table() -> list[tuple[str, ...]]:

@@ -49,7 +49,7 @@ from arpo_trainer.run.arguments import WeightArguments, split_rows_settings
 from arpo_trainer.run.sft_run import KeptRun, hours_of, planned_processes
 from arpo_trainer.training.devices import OneDevice, check_devices, planning, process_count
 from arpo_trainer.training.resume import ResumesOnRows
-from arpo_trainer.training.trackers import check_trackers
+from arpo_trainer.training.trackers import check_trackers, missing_trackers
 from arpo_trainer.validation import check_name
 from envs_registry.sources import is_generated
 from envs_registry.spec import get_spec, has_spec
@@ -439,4 +439,4 @@ def dpo_dry_run(
     reference = 1 if args.precompute_ref_log_probs else float(args.num_train_epochs)
     learning = (PASS_AND_BACK * args.num_train_epochs + PASS * reference) * seen
     hours, missing = hours_of(run, args, count, speed, PASS * sampled * length + learning)
-    return [*rows, *hours], missing
+    return [*rows, *hours], [*missing_trackers(args.report_to), *missing]

@@ -37,7 +37,7 @@ from arpo_trainer.costs.memory import (
     model_shape,
 )
 from arpo_trainer.make_env import known_id, make_env
-from arpo_trainer.models import available_memory, resolve_model
+from arpo_trainer.models import MODELS, available_memory, resolve_model
 from arpo_trainer.rollout.engine import this_rank
 from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, check_limits
 from arpo_trainer.rollout.model_protocol import with_model_protocol
@@ -49,6 +49,7 @@ from arpo_trainer.training.devices import planning, process_count
 from arpo_trainer.training.policy_backend import check_served_model, server_urls
 from arpo_trainer.training.resume import find_checkpoint
 from arpo_trainer.training.task_data import training_tasks
+from arpo_trainer.training.trackers import missing_trackers
 from envs_registry import get_spec
 from envs_registry.contamination import keep_apart
 from envs_registry.datasets.hub import HubError
@@ -171,7 +172,7 @@ def plan_run(settings: dict[str, Any], processes: int | None = None, launch_conf
         missing += _missing(args, environments)
         # this machine's lack of a GPU decides for one process only; several, and vLLM, may be planned for another one
         on_cpu = bool(settings.get("use_cpu")) or (count == 1 and not args.use_vllm and not torch.cuda.is_available())
-        costs = _estimate(run, args, environments, layout, on_cpu)
+        costs = _estimate(run, args, environments, layout, on_cpu, missing)
         if on_cpu and costs.shape:
             try:
                 check_cpu_memory(costs.shape, args, run.dtype, available_memory(), layout)
@@ -191,7 +192,7 @@ class UnloadedEnv(ToolEnv):
 def log_estimate(run: RunArguments, args: ARPOConfig, environments: RunEnvironments) -> dict[str, Any]:
     """Log a summary of what a starting run will cost, and return the whole estimate for run.json."""
     layout = ProcessLayout.of(args.world_size)
-    costs = _estimate(run, args, environments, layout, not torch.cuda.is_available())
+    costs = _estimate(run, args, environments, layout, not torch.cuda.is_available(), [])
     logger.info("%s", cost_summary(costs))
     if costs.memory and torch.cuda.is_available() and not args.use_cpu:
         quantised = costs.shape is not None and costs.shape.quantised
@@ -238,7 +239,7 @@ def _warn_of_peak(needs: MemoryNeeds, has: int, said: str, last: str) -> None:
 
 def _missing(args: ARPOConfig, environments: RunEnvironments) -> list[str]:
     """Return what this machine lacks for the run, such as a key; wrong settings are raised."""
-    missing = []
+    missing = missing_trackers(args.report_to)
     if args.use_vllm and importlib.util.find_spec("vllm") is None:
         missing.append(f"vLLM: {install_line('vllm')}")
     if args.uses_workers and importlib.util.find_spec("ray") is None:
@@ -252,17 +253,22 @@ def _missing(args: ARPOConfig, environments: RunEnvironments) -> list[str]:
     find_checkpoint(args.resume_from_checkpoint, args.output_dir)
     environments.check_settings(args)
     # an environment without its tasks would fail these checks for the wrong reason
-    if not missing and not any(isinstance(env, UnloadedEnv) for env in environments.played()):
+    if not any(isinstance(env, UnloadedEnv) for env in environments.played()):
         environments.check_tasks(args)
     return missing
 
 
 def _estimate(
-    run: RunArguments, args: ARPOConfig, environments: RunEnvironments, layout: ProcessLayout, on_cpu: bool
+    run: RunArguments,
+    args: ARPOConfig,
+    environments: RunEnvironments,
+    layout: ProcessLayout,
+    on_cpu: bool,
+    missing: list[str],
 ) -> Costs:
     env = environments.train
     tasks = published_size(run.env, run.env_kwargs) if isinstance(env, UnloadedEnv) else training_tasks(env, args).size
-    tokenizer, shape, notes = _tokenizer_and_shape(run, args)
+    tokenizer, shape, notes = _tokenizer_and_shape(run, args, missing)
     known = {"tokenizer": tokenizer, "shape": shape, "layout": layout, "on_cpu": on_cpu, "notes": notes}
     held_out = environments.held_out
     if tokenizer is not None and not environments.cold_start:  # which teaches the protocol that the environment has
@@ -284,19 +290,25 @@ def published_size(env_id: str, options: dict[str, Any]) -> int | None:
     return min(size, limit) if limit else size
 
 
-def _tokenizer_and_shape(run: RunArguments, args: ARPOConfig) -> tuple[Any, ModelShape | None, tuple[str, ...]]:
-    """Return the model's tokenizer and shape, and notes on what was not available."""
+def _tokenizer_and_shape(
+    run: RunArguments, args: ARPOConfig, missing: list[str]
+) -> tuple[Any, ModelShape | None, tuple[str, ...]]:
+    """Return the model's tokenizer and shape, and notes on what is not there; add what a run needs to `missing`."""
     revision = (args.model_init_kwargs or {}).get("revision", "main")
     options = {"trust_remote_code": args.trust_remote_code, "revision": revision}
     tokenizer, shape, notes = None, None, []
     try:
         path = resolve_model(run.model, revision, download=False)
     except FileNotFoundError as error:
-        return None, None, (f"memory, disk and exact prompts: {error}",)
+        left_out = f"memory, disk and exact prompts: {error}"
+        if run.model in MODELS:  # a run downloads it
+            return None, None, (left_out,)
+        missing.append(left_out)
+        return None, None, ()
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, **options)
     except (OSError, ValueError) as error:
-        notes.append(f"exact prompts: no tokenizer of {run.model} ({str(error).strip().splitlines()[0]})")
+        missing.append(f"exact prompts: no tokenizer of {run.model} ({str(error).strip().splitlines()[0]})")
     try:
         shape = model_shape(path, lora_config(run), **options)
     except (OSError, ValueError) as error:

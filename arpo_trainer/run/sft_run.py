@@ -66,6 +66,7 @@ from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.devices import planning, process_count
 from arpo_trainer.training.recorder import versions
 from arpo_trainer.training.resume import newer
+from arpo_trainer.training.trackers import missing_trackers
 from envs_registry import TaskSource
 from sandbox.images.profiles import cache_directory
 
@@ -248,7 +249,7 @@ def sft_dry_run(
         files = run.files()
     except FileNotFoundError as error:
         return [("ROWS", "not known", "the data is not here")], [f"data: {error}"]
-    missing: list[str] = []
+    missing = missing_trackers(args.report_to)
     try:
         path = resolve_model(run.model, download=False)
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=args.trust_remote_code)

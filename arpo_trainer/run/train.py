@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
-from arpo_trainer.models import MODELS, resolve_model
+from arpo_trainer.models import resolve_model
 from arpo_trainer.ray_rollouts.actor_group import check_address
 from arpo_trainer.rollout.engine import on_every_rank, share, this_rank
 from arpo_trainer.rollout.model_protocol import marked
@@ -32,7 +32,7 @@ from arpo_trainer.run.dry_run import RunEnvironments, log_estimate
 from arpo_trainer.run.sft_run import cold_started_model
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.evaluation import Evaluation
-from arpo_trainer.training.recorder import RunRecorder
+from arpo_trainer.training.recorder import RunRecorder, check_output
 from arpo_trainer.training.resume import find_checkpoint
 from arpo_trainer.training.trainer import ARPOTrainer
 
@@ -70,9 +70,10 @@ class TrainingRun:
         """Do everything; once training has started, a report is written even if it fails."""
         # what is downloaded or built once (data sets, the sandbox's image) is left to the main process
         with self.args.main_process_first():
+            if this_rank() == 0:
+                check_output(self.folder, self.checkpoint)
             self.environments.check(self.args)
-            if self.arguments.model in MODELS:
-                resolve_model(self.arguments.model)  # the estimate, too, reads it
+            self.tokenizer()  # the estimate, too, reads the model
             if self.args.ray_address:
                 check_address(self.args.ray_address)  # before a model is loaded
             # rollout workers have the sandboxes then, and say themselves what is missing
@@ -109,15 +110,19 @@ class TrainingRun:
         # every process takes part in saving: sharded weights are gathered
         save_final(trainer, self.arguments, self.folder)
 
+    def tokenizer(self) -> tuple[str, Any]:
+        """Return the name or folder of the model, which is downloaded if it is one of ours, and its tokenizer."""
+        revision, trusted = (self.args.model_init_kwargs or {}).get("revision", "main"), self.args.trust_remote_code
+        path = resolve_model(self.arguments.model, revision)
+        return path, AutoTokenizer.from_pretrained(
+            path, padding_side="left", revision=revision, trust_remote_code=trusted
+        )
+
     def make_trainer(self, recorder: RunRecorder | None = None) -> ARPOTrainer:
         """Return the trainer; a cold start is made if the settings ask for one."""
         run, args = self.arguments, self.args
-        revision = (args.model_init_kwargs or {}).get("revision", "main")
         with args.main_process_first():
-            path = resolve_model(run.model, revision)
-        tokenizer = AutoTokenizer.from_pretrained(
-            path, padding_side="left", revision=revision, trust_remote_code=args.trust_remote_code
-        )
+            path, tokenizer = self.tokenizer()
         if self.environments.cold_start:
             # the demonstrations have to show results as the algorithm's rollouts will
             env = as_published(self.environments.cold_start, args.rollout_settings().parts)

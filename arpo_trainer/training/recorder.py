@@ -63,7 +63,7 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
 
     @contextlib.contextmanager
     def recording(self, facts: dict[str, Any], resume: str | Path | None = None) -> Iterator[None]:
-        """Record until the block ends, however it ends, and write the report then; see `begin`.
+        """Record until the block ends, however it ends, and write the report of what was recorded; see `begin`.
 
         A block within only adds facts.
 
@@ -83,8 +83,10 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
                     yield
             finally:
                 self.write_facts()
-                logger.info("training used %s", self.spent)
-                self._write_report()
+                # a run that ended before it played anything, as for a model that does not exist, has its error to show
+                if any((self.folder / name).is_file() for name in _RECORDS):
+                    logger.info("training used %s", self.spent)
+                    self._write_report()
 
     def begin(self, facts: dict[str, Any], resume: str | Path | None = None) -> None:
         """Begin the records of a run.

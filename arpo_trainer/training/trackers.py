@@ -22,6 +22,7 @@ from transformers.integrations import get_reporting_integration_callbacks, integ
 from arpo_trainer.report.html_report import tree_svg
 from arpo_trainer.training.devices import planned_processes
 from arpo_trainer.tree import RolloutTree
+from arpo_trainer.validation import check_name
 
 logger = logging.getLogger(__name__)
 TITLES = {"wandb": "W&B", "trackio": "trackio", "tensorboard": "TensorBoard", "mlflow": "MLflow"}  # by package
@@ -30,16 +31,22 @@ _LATER = {name for name in vars(TrainerCallback) if name.startswith("on_")} - {"
 
 
 def check_trackers(report_to: Sequence[str]) -> None:
-    """Refuse trackers that are unknown or not installed, before a model is loaded; no dry run for other machines does.
+    """Refuse trackers before a model is loaded: unknown ones, and what is not installed except in a dry run.
 
     Raises:
         ValueError: says what to install.
     """
-    if not planned_processes():
-        get_reporting_integration_callbacks(list(report_to))  # refuses those that it does not know
-        there = {name: getattr(integration_utils, f"is_{name}_available", lambda: True) for name in report_to}
-        if missing := [name for name, is_there in there.items() if not is_there()]:
-            raise ValueError(f"report_to names what is not installed: pip install {' '.join(missing)}")
+    for name in report_to:
+        check_name("report_to", name, integration_utils.INTEGRATION_TO_CALLBACK)
+    if (missing := missing_trackers(report_to)) and not planned_processes():
+        raise ValueError(missing[0])
+
+
+def missing_trackers(report_to: Sequence[str]) -> list[str]:
+    """Return what to install for trackers that are not here, as one line if there are any."""
+    there = {name: getattr(integration_utils, f"is_{name}_available", lambda: True) for name in report_to}
+    missing = [name for name, is_there in there.items() if not is_there()]
+    return [f"report_to names what is not installed: pip install {' '.join(missing)}"] if missing else []
 
 
 class TrackerCallback(TrainerCallback):  # type: ignore[misc]  # transformers is untyped

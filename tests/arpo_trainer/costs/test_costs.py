@@ -374,8 +374,25 @@ def test_a_model_that_cannot_be_had_is_left_out_by_name(tmp_path: Path) -> None:
     costs, missing = (plan := plan_run(settings)).costs, plan.missing
     assert costs.memory is None
     assert not costs.prompts.measured
-    assert not missing
-    assert any("memory, disk and exact prompts: model 'nobody/no-such-model' is not in" in note for note in costs.notes)
+    assert not costs.notes
+    assert [text.partition(" the cache")[0] for text in missing] == [
+        "memory, disk and exact prompts: model 'nobody/no-such-model' is not in"
+    ]
+
+
+def test_a_dry_run_names_what_the_run_would_refuse_on_this_machine(
+    tiny_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another machine may have the tracker and an empty folder, so the table is there all the same."""
+    monkeypatch.setattr("transformers.integrations.integration_utils.is_wandb_available", lambda: False)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    path = tmp_path / "my.yaml"
+    path.write_text(json.dumps(small_run(tiny_policy, tmp_path, report_to="wandb")))
+    assert main(["train", "--config", str(path), "--dry-run"]) == 1
+    shown = capsys.readouterr()
+    assert "optimizer steps" in shown.out
+    assert "missing here: report_to names what is not installed: pip install wandb" in shown.err
+    assert "holds a run (metrics.jsonl): without a checkpoint there is nothing to --resume; give" in shown.err
 
 
 def test_a_missing_key_is_named_beside_the_report(tiny_policy: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -399,6 +416,7 @@ def test_a_missing_key_is_named_beside_the_report(tiny_policy: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
+        ("report_to=wandbb", "not 'wandbb'; did you mean 'wandb'?"),
         ("learning_rat=1", "Did you mean: learning_rate"),
         ("eval_tasks=-1", "eval_tasks must be at least 0"),
         ("limits={pyhton: 2}", "limits names pyhton"),

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arpo_trainer.evaluation.eval_session import Progress, environment_rows, plan_environments
+from arpo_trainer.evaluation.eval_session import Progress, plan_environments
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings, checkpoints, labelled, refuse_other_settings
+from arpo_trainer.evaluation.suites import environment_rows
 from tests.arpo_trainer.evaluation.made_rows import entry, row
 
 NAMES = st.sampled_from(["a", "b", "checkpoint-1", "checkpoint-2"])

@@ -11,7 +11,7 @@ import yaml
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.costs.estimate import ComputeSpeed
-from arpo_trainer.evaluation.eval_session import environment_rows
+from arpo_trainer.evaluation.suites import environment_rows
 from arpo_trainer.preference.dpo_run import dpo_dry_run
 from arpo_trainer.run import pipeline as pipeline_module
 from arpo_trainer.run.pipeline import Pipeline, StageError, pipeline_dry_run

@@ -45,7 +45,15 @@ def test_a_wrong_model_folder_is_refused_before_anything_is_loaded(tmp_path: Pat
     settings = {"model": str(tmp_path / "none"), "output_dir": str(tmp_path / "out"), "bf16": False}
     with pytest.raises(FileNotFoundError, match="does not exist"):
         train(settings)
+    with pytest.raises(FileNotFoundError, match="'nobody/no-such-model' is not in the cache"):
+        train({**settings, "model": "nobody/no-such-model"})
     assert not (tmp_path / "out").exists()
+
+
+def test_an_occupied_folder_is_refused_before_tasks_are_loaded(tmp_path: Path) -> None:
+    (tmp_path / "traces.jsonl").write_text("{}\n")
+    with pytest.raises(FileExistsError, match="holds a run"):
+        train({"output_dir": str(tmp_path), "bf16": False, "env_kwargs": {"level": "none"}})
 
 
 def test_without_a_network_nothing_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,11 +76,11 @@ def test_without_a_network_nothing_is_tried_again(tmp_path: Path, monkeypatch: p
             ARPOTrainer("owner/model", ToolEnv("arpo/Arithmetic-v0"), args=ARPOConfig(str(tmp_path), use_cpu=True))
     finally:
         offline.cache_clear()
-    assert [text.partition(" is not in the cache, ")[0][:7] for text in costs.notes] == ["memory,"]
+    assert not costs.notes
     for text in (*said, str(refused.value)):
         assert "127.0.0.1:9: check the network" in text
         assert {"HF_ENDPOINT", "HF_HUB_OFFLINE"} <= set(re.findall(r"\w+", text))
-    assert len(missing) == 2  # the tasks of both environments
+    assert len(missing) == 3  # the tasks of both environments, and the model
     assert not pauses
 
 

@@ -247,7 +247,8 @@ def test_a_run_begins_in_no_folder_of_another(tmp_path: Path, left: str, resume:
     else:
         folder.mkdir()
         (folder / left).write_text('{"step": 1, "kind": "evaluation"}\n')
-    cure = "add --resume .in Python resume_from_checkpoint='last'. to go on with it, or " if "point" in left else ""
+    cure = "add --resume .in Python resume_from_checkpoint='last'. to go on with it, or "
+    cure = cure if "point" in left else "without a checkpoint there is nothing to --resume; "
     before = {path: path.read_bytes() for path in folder.rglob("*.json*")}
     with (
         pytest.raises(FileExistsError, match=rf"run' holds a run \({left}\): {cure}give another folder"),
@@ -269,6 +270,16 @@ def test_evaluations_around_the_training_are_recorded(tmp_path: Path) -> None:
     assert [row["name"] for row in rows(tmp_path / "run" / "eval.jsonl")] == ["step 0", "afterwards"]
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
     assert "afterwards" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_run_that_ends_before_its_first_rollout_has_no_report(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"), pytest.raises(OSError, match="no such model"), RunRecorder(tmp_path).recording({}):
+        raise OSError("no such model")
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "failed"
+    assert not (tmp_path / "report.html").exists()
+    assert not caplog.messages
 
 
 def test_rollouts_are_counted_on(tmp_path: Path) -> None:

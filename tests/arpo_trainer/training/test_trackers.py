@@ -205,7 +205,7 @@ def test_a_tracker_that_is_not_installed_is_refused_with_the_settings(
 
 
 def test_an_unknown_tracker_is_refused_with_the_settings(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"wandbb is not supported, only .*wandb"):
+    with pytest.raises(ValueError, match=r"must be one of .*; not 'wandbb'; did you mean 'wandb'"):
         ARPOConfig(str(tmp_path), use_cpu=True, report_to="wandbb")
 
 
