@@ -28,6 +28,7 @@ from typing import IO, Any
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.validation import look_up
 from envs_registry.datasets.hub import offline
+from envs_registry.nearest_name import nearest_hint
 from sandbox.images.profiles import announce, cache_directory, locked, pip_environment
 
 logger = logging.getLogger(__name__)
@@ -424,8 +425,9 @@ def check_model_folder(model: str | Path) -> None:
         return
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"model folder {path!r} does not exist. Give a folder with a config.json, a hub id such as "
-            f"'Qwen/Qwen2.5-3B-Instruct', or one of {', '.join(MODELS)}, which need no hub"
+            f"model folder {path!r} does not exist{nearest_hint(path, MODELS, otherwise='.')} Give a folder with a "
+            "config.json, a hub id such as 'Qwen/Qwen2.5-3B-Instruct', or one of "
+            f"{', '.join(MODELS)}, which need no hub"
         )
     if not (folder / "config.json").exists():
         found = sorted(entry.name for entry in folder.iterdir())[:5]

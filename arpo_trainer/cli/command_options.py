@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from cyclopts import App, Parameter
 from cyclopts.help import PlainFormatter
 
+from arpo_env.net import strip_credentials
 from arpo_trainer.run.recipes import parse_assignments
 
 if TYPE_CHECKING:
@@ -181,6 +182,12 @@ class ModelOptions:
         from arpo_trainer.evaluation.eval_settings import EvalModel, checkpoints, model_label
 
         chosen({"--vllm": self.vllm, "--vllm-server": self.vllm_server, "--endpoint": self.endpoint})
+        if address := next((path for path in self.model if path.startswith(("http://", "https://"))), ""):
+            address = strip_credentials(address)
+            raise ValueError(
+                f"--model {address} is an address: give it as --endpoint {address} --endpoint-model NAME, and with "
+                "--model a folder or hub id for the tokenizer"
+            )
         if bool(self.endpoint) != bool(self.endpoint_model):
             raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
         price = read_price(self.price)

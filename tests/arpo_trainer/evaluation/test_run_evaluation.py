@@ -215,6 +215,7 @@ def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
         (["eval", "arpo/Arithmetic-v0", "--output", "X"], "--model"),
         (["eval", "arpo/Arithmetic-v0", "--model", "M"], "--output"),
         ([*BRIEF, "--endpoint", "u"], "--endpoint-model"),
+        ([*BRIEF, "--model", "http://a:1/v1"], "--endpoint http://a:1/v1 --endpoint-model NAME"),
         ([*BRIEF, "--price", "1"], "two or three"),
         ([*BRIEF, "--set", "topp=1"], "top_p"),
         ([*BRIEF, "--limit", "pyton=1"], "python"),

@@ -38,6 +38,8 @@ def test_settings_files_are_found_read_and_overridden(tmp_path: Path) -> None:
 def test_a_wrong_model_folder_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="does not exist"):
         check_model_folder(str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match=r"does not exist; did you mean 'smollm2-135m'\? Give a folder"):
+        check_model_folder("smollm-135m")
     (tmp_path / "weights.bin").write_text("")
     with pytest.raises(FileNotFoundError, match=r"holds no config\.json \(it holds: weights\.bin\)"):
         check_model_folder(str(tmp_path))
