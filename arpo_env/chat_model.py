@@ -33,7 +33,8 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?(</think>|\Z)|\A.*</think>", re.DOTALL)
 _CURES = {
     401: "Set OPENAI_API_KEY, or api_key=, to a key of that server",
     403: "Set OPENAI_API_KEY, or api_key=, to a key that may use this model",
-    404: "OPENAI_BASE_URL or base_url= ends in /v1 as a rule; the names of the models are at /models there",
+    404: "The address (--endpoint, base_url= or OPENAI_BASE_URL) ends in /v1 as a rule; the names of its models are at "
+    "/models there",
 }
 
 

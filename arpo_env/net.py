@@ -160,6 +160,7 @@ class Failure:
     passing: bool = True  # the next try may succeed
     status: int | None = None  # HTTP status, or None if there was no answer
     pause: float = 0.0  # seconds that the service asks to wait
+    unreachable: bool = False  # nothing listens at the address, or its name is not known
 
 
 def from_response(response: httpx2.Response, body: bytes, cures: Mapping[int, str]) -> Failure:
@@ -191,7 +192,9 @@ def from_exception(error: Exception, url: str) -> Failure:
     if isinstance(error, httpx2.DecodingError):
         return Failure("answered with a body that cannot be unpacked")
     if any(isinstance(cause, socket.gaierror) for cause in chain):
-        return Failure(f"the name in {address} is not known; is it right, and is there a network?")
+        return Failure(f"the name in {address} is not known; is it right, and is there a network?", unreachable=True)
+    if any(isinstance(cause, ConnectionRefusedError) for cause in chain):
+        return Failure(f"{address} refuses connections", unreachable=True)
     return Failure(f"{address} could not be reached, or broke off")
 
 
@@ -268,8 +271,10 @@ def _tls_context(variable: str, bundle: str) -> ssl.SSLContext:
     return context
 
 
+logger = logging.getLogger(__name__)
 _LEAST = 0.02  # seconds; with less patience left no request is started
 _LONGEST_PAUSE = 30.0  # seconds; a server that asks for more is not waited for
+_SILENT = 10.0  # seconds; a longer wait for an address at which nothing listens is announced
 
 
 @dataclass(frozen=True)
@@ -328,6 +333,7 @@ class Http:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     _limiter: RateLimiter | None = field(init=False, repr=False)
     _open: _Open | None = field(default=None, init=False, repr=False)
+    _announced: bool = field(default=False, init=False, repr=False)  # many requests wait together
 
     def __post_init__(self) -> None:
         self._limiter = None if self.per_second is None else RateLimiter(self.per_second)
@@ -361,8 +367,11 @@ class Http:
             await self._wait_for_turn(ends)
             answer = await self._try(request, ends)
             if isinstance(answer, Reply):
+                self._announced = False
                 return answer
             tries += 1
+            if answer.unreachable:
+                self._announce_wait(answer)
             # Random, so that many requests that failed together do not come back together.
             own = self.pause * 2.0 ** min(tries - 1, 60) * random.uniform(0.75, 1.25)
             pause = max(answer.pause, min(own, _LONGEST_PAUSE))
@@ -370,6 +379,13 @@ class Http:
             if not answer.passing or tries > self.retries or too_long:
                 raise self._error(answer, tries)
             await asyncio.sleep(pause)
+
+    def _announce_wait(self, failure: Failure) -> None:
+        seconds = sum(min(self.pause * 2.0**done, _LONGEST_PAUSE) for done in range(self.retries))
+        if seconds >= _SILENT and not self._announced:
+            self._announced = True
+            said = redact(self.secrets, failure.message)
+            logger.warning("%s: %s (trying again for about %.2g min)", self.service, said, seconds / 60)
 
     async def _try(self, request: _Request, ends: float) -> Reply | Failure:
         if not all(value.isascii() and value.isprintable() for value in request.headers.values()):

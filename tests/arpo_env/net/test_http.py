@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from arpo_env import net
 from arpo_env.event_loop import background_loop, run
 from arpo_env.net import Http, Reply, ServiceError
 from tests.arpo_env.forks import holds_in_a_child
@@ -138,6 +139,20 @@ def test_a_refusal_is_not_repeated_and_names_its_cure() -> None:
         assert len(server.seen) == 1
     assert error.status == 401
     assert "Set X_API_KEY." in str(error)
+
+
+def test_a_long_wait_for_an_address_where_nothing_listens_is_announced_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalServer(lambda call: call.reply({})) as server:
+        address = server.address
+    monkeypatch.setattr(net, "_LONGEST_PAUSE", 0.01)
+    for silent, lines in ((0.05, 0), (0.015, 1)):  # two pauses are 0.02 s
+        monkeypatch.setattr(net, "_SILENT", silent)
+        http = quick(retries=2)
+        errors = [str(failure(http, address)) for _ in range(2)]
+        assert errors == [f"quick: {address} refuses connections (3 tries)"] * 2
+        assert caplog.text.count(f"quick: {address} refuses connections (trying again for about ") == lines
 
 
 # --- pace

@@ -126,7 +126,7 @@ def test_passing_failures_are_asked_again(tokenizer: Any) -> None:
 
 REFUSALS = [
     (401, "bad key sk-hunter2", r"status 401: .*bad key \*\*\*.* Set OPENAI_API_KEY"),
-    (404, "no such model", "base_url= ends in /v1"),
+    (404, "no such model", r"--endpoint, base_url= .* ends in /v1"),
     (400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "extra="),
     (400, "maximum context length is 8192", "fewer tokens"),
     (400, "request (9030 tokens) exceeds the available context size (8192 tokens)", "fewer tokens"),
