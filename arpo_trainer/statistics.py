@@ -159,7 +159,8 @@ class PairedComparison:
     Attributes:
         first, second: means over tasks.
         difference: second - first.
-        low, high: bounds of the 95 % interval of the difference.
+        low, high: bounds of the 95 % interval of the difference; infinite where all tasks differ equally, which says
+            nothing of their spread.
         p_value: of the two-sided sign-flip test.
         gained, lost: ids of the tasks on which the second is better, and worse.
         tasks: number of tasks compared.
@@ -200,12 +201,13 @@ def compare_paired(
         raise ValueError("no task was scored in both evaluations")
     differences = {name: means[1][name] - means[0][name] for name in names}
     interval = clustered_interval([[value] for value in differences.values()])
+    equal = max(differences.values()) - min(differences.values()) < 1e-9
     return PairedComparison(
         statistics.fmean(means[0][name] for name in names),
         statistics.fmean(means[1][name] for name in names),
         interval.mean,
-        interval.low,
-        interval.high,
+        -math.inf if equal else interval.low,
+        math.inf if equal else interval.high,
         sign_flip_p_value(list(differences.values()), seed),
         [name for name, value in differences.items() if value > 0],
         [name for name, value in differences.items() if value < 0],

@@ -563,7 +563,9 @@ def _write_comparison(found: RunComparison, shown: int | None) -> None:
 
 
 def _row(env: str, each: PairedComparison) -> tuple[str, ...]:
-    interval = f"{each.difference:+.3f} [{each.low:+.3f}, {each.high:+.3f}]"
+    from arpo_trainer.views.terminal_view import bounds
+
+    interval = f"{each.difference:+.3f} {bounds(each.low, each.high)}"
     return env, f"{each.tasks:,}", f"{each.first:.3f}", f"{each.second:.3f}", interval, f"{each.p_value:.4f}"
 
 

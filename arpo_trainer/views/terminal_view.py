@@ -9,6 +9,7 @@ Control characters of what a model or a tool wrote are shown as escapes: text ca
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -97,11 +98,16 @@ def comparison_rows(runs: Sequence[EvalRun]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for pair in comparisons(runs):
         first, second = (one_line(f"{names[run]}: {model}", 40) for run, model in pair["sides"])
-        interval = f"[{pair['low']:+.3f}, {pair['high']:+.3f}]"
+        interval = bounds(pair["low"], pair["high"])
         change = (f"{pair['difference']:+.3f}", interval, f"{pair['p']:.4f}", f"{pair['gained']}", f"{pair['lost']}")
         rows.append((first, second, one_line(pair["env"], 40), f"{pair['tasks']}", *change))
     head = ("A", "B", "ENVIRONMENT", "TASKS", "B - A", "95 % INTERVAL", "P", "GAINED", "LOST")
     return [head, *rows] if rows else []
+
+
+def bounds(low: float, high: float) -> str:
+    """Return the interval of a difference, or "-" where it is not known."""
+    return f"[{low:+.3f}, {high:+.3f}]" if math.isfinite(low) else "-"
 
 
 def task_rows(run: EvalRun, only: str = "all") -> list[tuple[str, ...]]:

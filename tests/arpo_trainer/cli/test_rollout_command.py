@@ -1,6 +1,7 @@
 """`arpo rollout`: trees of a real model and a summary of them; what actions of `arpo eval` print and return."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,9 @@ def test_the_folder_of_a_training_run_is_not_written_over(tmp_path: Path, capsys
     assert "holds another run (run.json); give another folder with --output" in capsys.readouterr().err
 
 
+RUNS = (("one", 0.0), ("two", 1.0))
+
+
 def act(*argv: object) -> int:
     command, bound, _ = evaluate.parse_args([str(word) for word in argv], exit_on_error=False, print_error=False)
     return command(*bound.args, **bound.kwargs) or 0
@@ -139,15 +143,22 @@ def test_compare_prints_a_table_and_the_tasks(runs: tuple[Path, Path], capsys: p
 
 
 def test_what_models_and_tasks_say_cannot_control_the_terminal(tmp_path: Path, capsys: Any) -> None:
-    one, two = (
-        play(tmp_path / name, {"t\x1b[31m": [("12\x9b2J\u202e", score)]})
-        for name, score in (("one", 0.0), ("two", 1.0))
-    )
+    one, two = (play(tmp_path / name, {"t\x1b[31m": [("12\x9b2J\u202e", score)]}) for name, score in RUNS)
     assert act("compare", one, two) == 0
     assert act("score", two, "--scorer", "em") == 0
     shown = capsys.readouterr().out
     assert "t\\x1b[31m" in shown
     assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
+
+
+def test_equal_differences_have_no_interval_in_any_table(tmp_path: Path, capsys: Any) -> None:
+    one, two = (play(tmp_path / name, {f"t{n}": [("12", score)] for n in range(5)}) for name, score in RUNS)
+    assert act("compare", one, two) == 0
+    assert re.search(r"GSM8K +5 +0\.000 +1\.000 +\+1\.000 - +0\.0625\n", capsys.readouterr().out)
+    assert main(["view", str(one), str(two), "--text"]) == 0
+    assert re.search(r"GSM8K +5 +\+1\.000 +- +0\.0625 ", capsys.readouterr().out)
+    assert main(["view", str(one), str(two)]) == 0
+    assert '"low":null,"high":null' in (one / "view.html").read_text(encoding="utf-8")
 
 
 def test_compare_of_one_task_is_json_without_infinite_bounds(tmp_path: Path, capsys: Any) -> None:

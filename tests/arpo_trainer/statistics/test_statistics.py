@@ -110,6 +110,11 @@ def paired(difference: float, seed: int) -> tuple[dict[str, list[float]], dict[s
     return first, second
 
 
+def test_equal_differences_have_no_interval_and_a_p_value() -> None:
+    found = compare_paired({str(n): [n / 10] for n in range(5)}, {str(n): [n / 10 + 0.3] for n in range(5)})
+    assert (found.low, found.high, found.p_value) == (-math.inf, math.inf, 0.0625)
+
+
 def test_a_true_difference_is_found_and_none_is_not() -> None:
     nothing = [compare_paired(*paired(0.0, seed), seed=seed) for seed in range(60)]
     assert sum(each.p_value < 0.05 for each in nothing) <= 8
