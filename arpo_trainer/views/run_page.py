@@ -419,6 +419,8 @@ def write_view(
     target = Path(output) if output else Path(folders[0]) / "view.html"
     if not target.parent.is_dir():
         raise FileNotFoundError(f"no folder {str(target.parent)!r} to write {target.name} to; make it first")
+    for run in (run for run in runs if not run.rows):
+        logger.warning("%s holds 0 episodes; arpo eval --resume --output %s plays them", run.folder, run.folder)
     chosen = [choose_units(run, trees) for run in runs]
     pieces, notes = _pieces(runs, chosen, tokenizer, limit)
     if notes:

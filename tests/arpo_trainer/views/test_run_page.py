@@ -137,6 +137,12 @@ def test_two_runs_are_paired_over_the_tasks_that_both_have(large_run: Path, seco
     assert all(pair["low"] > 0.05 and pair["p"] < 0.01 and 190 <= pair["tasks"] <= 200 for pair in pairs)
 
 
+def test_a_run_without_episodes_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_view([make_run(tmp_path / "before", tasks=2), after := make_run(tmp_path / "after", tasks=0)])
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"{after} holds 0 episodes")
+
+
 def test_a_trace_that_was_cut_costs_only_its_own_conversations(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", tasks=5)
     traces = run / "traces.jsonl"
