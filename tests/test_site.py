@@ -1,5 +1,6 @@
 """The site: its generated pages are complete, and Sphinx builds it without a warning."""
 
+import pydoc
 import re
 from pathlib import Path
 
@@ -43,6 +44,20 @@ def text(source: Path, page: str) -> str:
 def test_nothing_is_left_to_generate(source: Path) -> None:
     left = [page.name for page in source.rglob("*.md") if "<!-- generated:" in page.read_text(encoding="utf-8")]
     assert left == []
+
+
+def test_a_page_that_is_read_without_the_site_says_where_its_tables_are() -> None:
+    """Right below the place of the table, if not in the text above; the terminal prints what the table lists."""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        marks = re.findall(r"^<!-- generated: (\S+) ?(.*) -->\n(.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        for kind, name, below in marks:
+            assert below or kind in ("command-line", "environments"), page
+            if kind in ("settings", "metrics"):
+                [path] = re.findall(r"^In a terminal: `python -m pydoc ([\w.]+)`\.$", below)
+                said = pydoc.render_doc(path, renderer=pydoc.plaintext)
+                listed = own_fields(pydoc.locate(path)) if kind == "settings" else []
+                assert path.endswith(name)
+                assert all(text in said for text in ([f"{field.name}: " for field in listed] or ["`roots`"])), path
 
 
 def test_assembling_twice_gives_the_same(source: Path, tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ A page asks for such a part with a comment on a line of its own:
 
     <!-- generated: settings ARPOConfig -->
 
-The first word names a row of `GENERATORS`, the rest is its argument. Without a build, as on a code host, such a page
-shows only its prose.
+The first word names a row of `GENERATORS`, the rest is its argument. A line right below says where the part is without
+a build, as on a code host; the site leaves it out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "presets": preset_tables,
     "settings": settings_table,
 }
-_MARK = re.compile(r"^<!-- generated: (\S+) ?(.*?) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- generated: (\S+) ?(.*?) -->$(?:\n.+)?", re.MULTILINE)
 
 
 def assemble(folder: Path) -> None:
