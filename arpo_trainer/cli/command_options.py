@@ -153,7 +153,8 @@ class ModelOptions:
     """The options that name models.
 
     Attributes:
-        model: folders, hub ids or names of `arpo models`; an output folder: its checkpoints; served: for the tokenizer
+        model: folders, hub ids or names of `arpo models`; an output folder: its checkpoints; with
+            --endpoint it is needed for its tokenizer, and any similar model will do
         vllm: generate with vLLM in this process
         vllm_server: generate on vLLM servers at these addresses
         endpoint: generate on an OpenAI-compatible endpoint at this address; with --env-set protocol=native its model

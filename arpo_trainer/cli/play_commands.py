@@ -191,6 +191,7 @@ def _roll_out(
     from arpo_env.event_loop import run
     from arpo_trainer.ray_rollouts import RayEngine
     from arpo_trainer.rollout.engine import Engine
+    from arpo_trainer.rollout.model_protocol import with_model_protocol
     from arpo_trainer.training.config import RolloutWorkerSettings, on_workers
     from arpo_trainer.training.evaluation import summarise
     from arpo_trainer.training.recorder import RunRecorder
@@ -202,6 +203,7 @@ def _roll_out(
     )
     workers = RolloutWorkerSettings(rollout_workers=rollout_workers, ray_address=ray)
     template = facts["settings"].get(_TEMPLATE) or {}
+    env = with_model_protocol(env, settings, tokenizer, template, model.endpoint)
     engine = on_workers(Engine(backend, tokenizer, env, settings, template, limits=limits), workers)
     facts["protocol"] = engine.env.protocol.name
     recorder: RunRecorder | None = None

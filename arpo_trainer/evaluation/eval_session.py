@@ -44,6 +44,7 @@ from arpo_trainer.rollout.engine import UNSEEN, Engine, Group, RolloutContext, o
 from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits, check_limits
 from arpo_trainer.rollout.model_protocol import with_model_protocol
 from arpo_trainer.rollout.rendering import with_model_calls
+from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training.recorder import versions
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
@@ -466,10 +467,10 @@ def _play_model(
     rollout = settings.rollout_settings(context, endpoint=model.kind == "endpoint")
     backend, template = open_recorded(model, tokenizer, cache), settings.chat_template_kwargs
     tools = open_inference_tools(settings.inference_settings, cache)
-    engines = {
-        one.label: Engine(backend, tokenizer, begun_env(one, model.label, facts), rollout, template, inference=tools)
-        for one in planned
-    }
+    engines = {}
+    for one in planned:
+        env = begun_env(one, model, facts, rollout, tokenizer, template)
+        engines[one.label] = Engine(backend, tokenizer, env, rollout, template, inference=tools)
     keep_protocols(store.folder, facts, model.label, engines)
     parts: Any = (backend, engines, store, settings.concurrency, settings.limits, shown.add)
     run((RayEvalRunner(*parts, workers=workers) if workers else EvalRunner(*parts)).play(units))
@@ -480,18 +481,25 @@ def _check_protocols(
 ) -> None:
     """Refuse a protocol that a model cannot have."""
     tokenizer, template = eval_settings.load_tokenizer(model), settings.chat_template_kwargs
-    served = model.kind == "endpoint"
-    rollout = settings.rollout_settings(endpoint=served)
+    rollout = settings.rollout_settings(endpoint=bool(model.endpoint))
     for one in planned:
-        env = with_model_protocol(begun_env(one, model.label, facts), rollout, tokenizer, template, served)
-        if not served:
+        env = begun_env(one, model, facts, rollout, tokenizer, template)
+        if not model.endpoint:
             with_model_calls(env, tokenizer, template)
 
 
-def begun_env(planned: PlannedEnv, model: str, facts: Mapping[str, Any]) -> ToolEnv:
-    """Return an environment with the protocol that a model began the run with: it does not change in the middle."""
-    begun = facts["protocols"].get(model, {}).get(planned.label)
-    return planned.env.with_protocol(begun) if begun and not planned.env.protocol_given else planned.env
+def begun_env(
+    planned: PlannedEnv,
+    model: EvalModel,
+    facts: Mapping[str, Any],
+    rollout: RolloutSettings,
+    tokenizer: Any,
+    template: Mapping[str, Any],
+) -> ToolEnv:
+    """Return an environment with the protocol that a model begins the run with, or began it: that does not change."""
+    begun = facts["protocols"].get(model.label, {}).get(planned.label)
+    env = planned.env.with_protocol(begun) if begun and not planned.env.protocol_given else planned.env
+    return with_model_protocol(env, rollout, tokenizer, template, model.endpoint)
 
 
 def keep_protocols(folder: Path, facts: dict[str, Any], model: str, engines: Mapping[str, Engine]) -> None:

@@ -223,6 +223,11 @@ class EvalModel:
         """The name of the weights in a recording: labels of different runs may be equal, as in "checkpoint-100"."""
         return self.name or self.model_id
 
+    @property
+    def endpoint(self) -> str:
+        """The model with its address, for messages, if it is at an endpoint; else ""."""
+        return " at ".join((self.name, *map(strip_credentials, self.urls))) if self.kind == "endpoint" else ""
+
     def facts(self) -> dict[str, Any]:
         """Return the model as plain data for run.json, without passwords and keys that addresses may contain."""
         shown = {"kind": self.kind, "path": self.model_id, "name": self.name}

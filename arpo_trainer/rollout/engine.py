@@ -481,7 +481,7 @@ class Engine:
         if self.env.services.show_images and not self.backend.wants_messages:
             raise ValueError(UNSEEN.format(model=type(self.backend).__name__))
         messages, model = self.backend.wants_messages, (self.tokenizer, self.chat_template_kwargs)
-        self.env = with_model_protocol(self.env, self.settings, *model, endpoint=messages)
+        self.env = with_model_protocol(self.env, self.settings, *model, endpoint="an endpoint" if messages else "")
         # reference algorithms also need results written as the published code writes them
         self.env = as_published(self.env, self.settings.parts)
         if not messages:  # a server writes and reads calls itself

@@ -92,12 +92,12 @@ def with_model_protocol(
     settings: RolloutSettings,
     tokenizer: Any,
     chat_template_kwargs: Mapping[str, Any] | None = None,
-    endpoint: bool = False,
+    endpoint: str = "",
 ) -> ToolEnv:
     """Return an environment with the protocol that its model gets, and log which; one that was given stays.
 
-    An endpoint keeps the tags, unless its tokenizer is of a model that was trained here: only who set up its server
-    knows whether that reads tool calls.
+    `endpoint` is what a model at an endpoint is called in messages, "" for others. It keeps the tags, unless its
+    tokenizer is of a model that was trained here: only who set up its server knows whether that reads tool calls.
 
     Raises:
         ValueError: the model was trained with a protocol that is not registered here, or that the reward cannot read.
@@ -112,7 +112,8 @@ def with_model_protocol(
         name, why = learnt_protocol(tokenizer) or other
     else:
         name, why = protocol_for(tokenizer, chat_template_kwargs, needs_tags)
-    _say(f"protocol {name} for {name_of(tokenizer)}: {why}. The environment's option protocol chooses another")
+    whose = endpoint or name_of(tokenizer)
+    _say(f"protocol {name} for {whose}: {why}. The environment's option protocol chooses another")
     try:
         return env.with_protocol(name)
     except ValueError as error:

@@ -563,7 +563,7 @@ def _engines(sitting: _Sitting, model: eval_settings.EvalModel) -> dict[str, Eng
         for number, stage in enumerate(STAGES):
             planned = one.stage(stage)
             own = replace(rollout, seed=rollout.seed + _SEED_OF_STAGE * number)
-            env = eval_session.begun_env(planned, model.label, sitting.facts)
+            env = eval_session.begun_env(planned, model, sitting.facts, own, tokenizer, template)
             engines[planned.label] = Engine(unloaded, tokenizer, env, own, template)
         # samples are checked as the model writes them
         one.played[model.label] = engines[f"{one.label}/{TIR}"].env

@@ -57,8 +57,12 @@ SNAPSHOT = "/hub/models--dongguanting--Qwen2.5-7B-ARPO/snapshots/0a1b"
         ({}, "native", "family qwen3"),
         ({"name": "/home/me/.cache/arpo/Qwen3-8B"}, "native", "family qwen3"),
         ({"name": "sharpo/Qwen3-8B"}, "native", "family qwen3"),
-        ({"endpoint": True}, "arpo-tags", "endpoint"),
-        ({"endpoint": True, "mark": "native"}, "native", "trained with it"),
+        (
+            {"endpoint": "qwen at http://127.0.0.1:8000/v1"},
+            "arpo-tags",
+            "for qwen at http://127.0.0.1:8000/v1: an endpoint",
+        ),
+        ({"endpoint": "m at http://a/v1", "mark": "native"}, "native", "trained with it"),
         ({"family": ""}, "arpo-tags", "does not show calls"),
     ],
 )
@@ -83,7 +87,7 @@ def test_who_decides(
     options = {name: parts[name] for name in ("protocol", "reward") if name in parts}
     settings = RolloutSettings(algorithm=parts.get("algorithm", "grpo"))
     with caplog.at_level(logging.INFO):
-        env = with_model_protocol(ToolEnv(ENV, **options), settings, tokenizer, endpoint=parts.get("endpoint", False))
+        env = with_model_protocol(ToolEnv(ENV, **options), settings, tokenizer, endpoint=parts.get("endpoint", ""))
     assert env.protocol.name == protocol
     assert env.protocol_given
     said = [record.message for record in caplog.records if record.message.startswith("protocol")]
