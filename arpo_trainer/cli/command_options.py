@@ -146,6 +146,8 @@ def given_with_set(flags: Mapping[str, Any], texts: Sequence[str]) -> dict[str, 
 
 # The models that `arpo eval` and `arpo synth` sample from.
 
+_TOGETHER = "--endpoint URL and --endpoint-model NAME go together: give both, or neither"
+
 
 @Parameter(name="*")
 @dataclasses.dataclass
@@ -190,7 +192,7 @@ class ModelOptions:
                 "--model a folder or hub id for the tokenizer"
             )
         if bool(self.endpoint) != bool(self.endpoint_model):
-            raise ValueError("--endpoint URL and --endpoint-model NAME go together: give both, or neither")
+            raise ValueError(_TOGETHER)
         price = read_price(self.price)
         if self.endpoint:
             if len(self.model) != 1:
@@ -206,15 +208,29 @@ class ModelOptions:
         return [EvalModel(model_label(path), kind, path, self.vllm_server, price=price) for path in paths]
 
     def again(self, stored: Mapping[str, dict[str, Any]]) -> list[EvalModel]:
-        """Return the models whose facts a folder keeps, where they run now and at the price that is given."""
+        """Return those that --model names, or else those whose facts a folder keeps, with what the options say anew.
+
+        Another name at the endpoint is another model, which is refused later if the folder has episodes.
+
+        Raises:
+            ValueError: options do not go together, or not with the folder.
+        """
         from arpo_trainer.evaluation.eval_settings import EvalModel
 
+        if self.model:
+            return self.read()
+        if self.endpoint_model and len(self.endpoint_model) != len(stored):
+            raise ValueError(f"the run has the models {', '.join(stored)}: give --endpoint-model a name for each")
         if self.vllm_server and len(stored) > 1:
             raise ValueError("vLLM servers serve one model, and the run has several: name the one with --model")
         new_price, models = read_price(self.price), []
-        for label, facts in stored.items():
+        for (label, facts), new in itertools.zip_longest(stored.items(), self.endpoint_model):
             kept = facts["price"] and tuple(facts["price"][name] for name in ("input", "output", "cached"))
             kind, urls, name = facts["kind"], tuple(facts["urls"]), facts["name"]
+            if new and not (self.endpoint or kind == "endpoint"):
+                raise ValueError(_TOGETHER)
+            if new and new != name:
+                label = name = new
             if self.endpoint:
                 kind, urls = "endpoint", (self.endpoint,)
             elif self.vllm or self.vllm_server:

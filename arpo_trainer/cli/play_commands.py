@@ -461,7 +461,7 @@ def _stored(
     if inference := played.inference():
         changed["inference"] = {**settings.inference, **inference}
     changed |= {name: {**getattr(settings, name), **given} for name, given in decided.items()}
-    models = options.read() if options.named else options.again(settings.models)
+    models = options.again(settings.models)
     return dataclasses.replace(settings, **changed), models
 
 
@@ -793,7 +793,7 @@ def synth(
     made = SynthSettings.from_dict({**base, **merged, **asked, "models": {}})
     if not (options.named or stored):
         raise ValueError("name the models: --model FOLDER_OR_HUB_ID ...")
-    played = options.read() if options.named else options.again(stored["models"])
+    played = options.again(stored["models"]) if stored else options.read()
     how: dict[str, Any] = {"resume": resume, "repeat_broken": retry, "shard": part, "progress": Progress().add}
     try:
         with opened_workers(ray, rollout_workers, made.play, played) as workers:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from arpo_env import ToolEnv
 from arpo_env.cache import Cache
@@ -80,7 +80,7 @@ class EvalRunner:
     # maximum number of operations of one kind at once, over all environments; see `ConcurrencyLimits`
     limits: Mapping[str, int] = field(default_factory=dict)
     on_row: Callable[[episode_store.UnitRow], object] | None = None  # called with each row after it was stored
-    _failed: list[tuple[Unit, RolloutTree]] = field(default_factory=list)
+    _failed: list[tuple[Unit, RolloutTree, GenerationError]] = field(default_factory=list)
 
     @property
     def per_unit(self) -> int:
@@ -94,7 +94,8 @@ class EvalRunner:
 
         Raises:
             GenerationError: the model failed `FAILURES_IN_A_ROW` times without a success in between, or once if its
-                server has to be started differently. These units are not stored, so that a resumed run plays them.
+                server has to be started differently, or it has never generated anything. These units are not stored,
+                so that a resumed run plays them.
         """
         limits = ConcurrencyLimits({"trajectory": max(self.concurrency, self.per_unit), **self.limits})
         contexts = {label: rollout_context(engine, limits) for label, engine in self.engines.items()}
@@ -108,7 +109,7 @@ class EvalRunner:
                         workers.create_task(self._work(queue, contexts))
         finally:
             await self.backend.end()
-        self._store_failed()
+        self._end()
 
     async def _work(self, queue: Iterator[Unit], contexts: Mapping[str, RolloutContext]) -> None:
         for unit in queue:
@@ -131,20 +132,32 @@ class EvalRunner:
     def _store_failed(self) -> None:
         """Store the units in which the model failed."""
         failed, self._failed = self._failed, []
-        for unit, tree in failed:
+        for unit, tree, _ in failed:
             self._store(unit, tree)
+
+    def _end(self) -> None:
+        """Store the units in which the model failed at the end, unless nothing was ever generated."""
+        if self._failed and not any(span.kind == "model" for _, tree, _ in self._failed for span in tree.spans):
+            model = self._failed[-1][0].key.model
+            # as with a wrong address or name: the folder is left free for the command that is right
+            if all(key.model != model for key in self.store.rows):
+                self._give_up(f"failed in all {len(self._failed)} units; the last error")
+        self._store_failed()
 
     def _model_failed(self, unit: Unit, tree: RolloutTree, error: GenerationError) -> None:
         logger.warning("the model failed for %s of %s: %s", unit.key.task, unit.key.env, error)
-        self._failed.append((unit, tree))
-        final = isinstance(error, ServerSetupError)
-        if final or len(self._failed) >= FAILURES_IN_A_ROW:
-            self._failed = []
-            failed = "failed" if final else f"failed {FAILURES_IN_A_ROW} times in a row; the last error"
-            raise type(error)(
-                f"the model {unit.key.model} {failed}: {error}. What was scored is stored: mend the cause, and go on "
-                "with --resume"
-            ) from error
+        self._failed.append((unit, tree, error))
+        if isinstance(error, ServerSetupError):
+            self._give_up("failed")
+        if len(self._failed) >= FAILURES_IN_A_ROW:
+            self._give_up(f"failed {FAILURES_IN_A_ROW} times in a row; the last error")
+
+    def _give_up(self, failed: str) -> NoReturn:
+        unit, _, error = self._failed[-1]
+        self._failed = []
+        scored = "What was scored is stored: mend the cause, and go on with --resume"
+        cure = scored if self.store.rows else "Nothing is stored: mend the cause, and give the command again"
+        raise type(error)(f"the model {unit.key.model} {failed}: {error}. {cure}") from error
 
 
 @dataclass
@@ -188,7 +201,7 @@ class RayEvalRunner(EvalRunner):
             await self.workers.play(parts, settings, limits, jobs, take, failed)
         finally:
             await self.backend.end()
-        self._store_failed()
+        self._end()
 
 
 def tools_for_actors(inference: InferenceTools | None) -> InferenceSettings | None:
@@ -391,7 +404,9 @@ def run_evaluation(
     settings = replace(settings, models={model.label: model.facts() for model in models})
     stored = stored_facts(folder, settings, resume or repeat_broken)
     if repeat_broken and not stored:
-        raise FileNotFoundError(f"no evaluation in {str(folder)!r} to repeat anything of")
+        if not (folder / episode_store.FACTS).is_file():
+            raise FileNotFoundError(f"no evaluation in {str(folder)!r} to repeat anything of")
+        repeat_broken = False  # all of it broke, so that nothing was stored
     if settings.cache and settings.cache_mode == "replay" and not Path(settings.cache).is_file():
         raise FileNotFoundError(
             f"no recording {settings.cache!r} to replay; make it by the same command without replay"
@@ -410,6 +425,8 @@ def run_evaluation(
         missing = {
             model: missing_units(planned, model.label, settings, store, repeat_broken, shard) for model in models
         }
+        if resume and not repeat_broken and (broken := sum(row.broken for row in store.rows.values())):
+            logger.warning("%d broken ones are not played again: arpo eval retry %s", broken, folder)
         with _recording(folder, facts, store):
             for model in [model for model, units in missing.items() if units]:
                 resolve_model(model.model_id)  # all of them before the first, which may take hours

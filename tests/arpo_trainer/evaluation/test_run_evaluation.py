@@ -101,7 +101,7 @@ def test_a_replay_needs_no_weights_and_writes_the_same_bytes(tiny_policy: Path, 
     assert main(play(tmp_path / "three", *replay, "--seed", "1")) == 1  # all broke: they were not recorded
 
 
-def test_what_broke_is_counted_apart_and_retried(served_model: Path, tmp_path: Path, capsys: Any) -> None:
+def test_what_broke_is_counted_apart_and_retried(served_model: Path, tmp_path: Path, capsys: Any, caplog: Any) -> None:
     down = [True]
 
     def sometimes(body: dict[str, Any]) -> tuple[int, Any]:
@@ -119,6 +119,8 @@ def test_what_broke_is_counted_apart_and_retried(served_model: Path, tmp_path: P
         score = json.loads((folder / "results.json").read_text())["scores"][0]
         assert score["broken"] == {"model": len(broken)}
         assert score["score"]["samples"] == TASKS * SAMPLES - len(broken)
+        assert main(["eval", "--resume", "--output", str(folder)]) == 1
+        assert f"{len(broken)} broken ones are not played again: arpo eval retry {folder}" in caplog.text
         down[0] = False
         before, seen = len(run.attempts), len(server.bodies)
         assert main(["eval", "retry", str(folder)]) == 0
@@ -127,6 +129,42 @@ def test_what_broke_is_counted_apart_and_retried(served_model: Path, tmp_path: P
         assert not any(row.broken for row in again.rows)
         assert len(server.bodies) > seen
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "mended"),
+    [
+        ("/wrong", "stub", ["--endpoint", "ADDRESS"]),
+        ("", "stab", ["--endpoint-model", "stub"]),
+        ("/wrong", "stab", ["--endpoint", "ADDRESS", "--endpoint-model", "stub"]),
+    ],
+)
+def test_a_wrong_address_or_name_leaves_the_folder_to_the_right_command(
+    path: str, name: str, mended: list[str], served_model: Path, tmp_path: Path, capsys: Any
+) -> None:
+    def served(body: dict[str, Any]) -> tuple[int, Any]:
+        return guesses(body) if body["model"] == "stub" else (404, {"error": "no such model"})
+
+    with chat_server(served) as server:
+        wrong = ["--tasks", "3", "--model", str(served_model), "--endpoint", server.address + path]
+        mended = [server.address if word == "ADDRESS" else word for word in mended]
+        resumed = ["eval", "--resume", "--output", str(tmp_path / "resumed"), *mended]
+        retried = ["eval", "retry", str(tmp_path / "retried"), *mended]
+        again = play(tmp_path / "again", "--tasks", "3", *at(server.address, served_model))
+        for command in (resumed, retried, again):
+            folder = tmp_path / {"--resume": "resumed", "retry": "retried"}.get(command[1], "again")
+            assert main(play(folder, *wrong, "--endpoint-model", name)) == 1
+            said = capsys.readouterr().err
+            assert f"the model {name} failed in all 3 units" in said
+            assert "The address (--endpoint, " in said
+            assert "Nothing is stored: mend the cause, and give the command again" in said
+            assert main(command) == 0
+            run = load_eval_run(folder)
+            assert [row.model for row in run.attempts] == ["stub"] * 3
+            assert list(run.facts["models"]) == ["stub"]
+        # of another model these would be other episodes
+        assert main(["eval", "retry", str(tmp_path / "again"), "--endpoint-model", "other"]) == 1
+        assert "the run has other settings: models was" in capsys.readouterr().err
 
 
 def test_a_model_that_is_down_stops_the_run_and_loses_nothing(served_model: Path, tmp_path: Path, capsys: Any) -> None:
