@@ -40,6 +40,8 @@ FORMATS = {
 _TEMPLATES = resources.files("arpo_env.adapters").joinpath("package_files")
 _FILES = ("data", "search", "tool_documents", "cache")  # options that may name a file or folder
 _SECRET = re.compile(r"://\S*[@?]")  # a login or query in an address
+_LOGIN = re.compile(r"://(?!git@)[^/]*@")  # behind the host an @ names a commit
+_EXTRAS = "[data,math,search]"
 _PLAYED = 20
 _NO_ANSWER = "none of these"
 _PAPER = "accuracy of the answer, 0 to 1; 0.1 more if search and Python both worked; -1 for a bad format (ARPO, eq. 8)"
@@ -52,7 +54,7 @@ class _Copied(str):
         return f"str(HERE / {str(self)!r})"
 
 
-def write_package(folder: Path, factory: EnvFactory, format: str) -> list[Path]:
+def write_package(folder: Path, factory: EnvFactory, format: str, requirement: str = "") -> list[Path]:
     """Write an environment as a folder that users of another framework install; return its files.
 
     A file or folder that an option names (the tasks, a corpus of one's own) is copied, without hidden files. The
@@ -62,6 +64,8 @@ def write_package(folder: Path, factory: EnvFactory, format: str) -> list[Path]:
         folder: where to write; it must not exist, or be empty.
         factory: the environment.
         format: a key of `FORMATS`.
+        requirement: what the package requires as arpo-gym, such as "arpo-gym @ git+https://HOST/OWNER/NAME@COMMIT"; ""
+            is this version, which has to be installed before.
 
     Raises:
         FileExistsError: the folder is not empty.
@@ -71,6 +75,7 @@ def write_package(folder: Path, factory: EnvFactory, format: str) -> list[Path]:
         raise ValueError(f"no format {format!r}{nearest_hint(format, FORMATS)}; the formats are {', '.join(FORMATS)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} is not empty; name a new folder")
+    required = _requirement(requirement)
     files = {key: path for key in _FILES if (path := _named(key, factory.options.get(key)))}
     options = {**factory.options, **{key: _Copied(f"{key}/{path.name}") for key, path in files.items()}}
     for key in unwritable(options):
@@ -96,7 +101,7 @@ def write_package(folder: Path, factory: EnvFactory, format: str) -> list[Path]:
             else:
                 shutil.copy(path, copies[key])
         played = EnvFactory(factory.id, **factory.options | {key: str(path) for key, path in copies.items()})
-        values = names | _values(played, options, format)
+        values = names | _values(played, options, format, required)
         for name in FORMATS[format]:
             template = _TEMPLATES.joinpath(format, f"{Path(name).name}.txt").read_text(encoding="utf-8")
             file = folder / name.format_map(names)
@@ -121,6 +126,20 @@ def _named(key: str, value: Any) -> Path | None:
     return path if path.exists() else None
 
 
+def _requirement(given: str) -> str:
+    """Return a requirement of arpo-gym with the extras that environments use; "" is this version."""
+    found = re.fullmatch(r"arpo-gym(\[[\w, -]+\])?(\s*[@<>=~!].*)", given or f"arpo-gym~={_version()}")
+    if not found:
+        raise ValueError(f"the requirement {given!r} is not of arpo-gym: write 'arpo-gym @ git+ADDRESS'")
+    if _LOGIN.search(given):
+        raise ValueError("the requirement has an address with a login, which all who get the package would read")
+    return f"arpo-gym{found[1] or _EXTRAS}{found[2]}"
+
+
+def _version() -> str:
+    return importlib.metadata.version("arpo-gym")
+
+
 def _names(env_id: str) -> dict[str, str]:
     name = re.sub(r"[^a-z0-9]+", "-", env_id.lower()).strip("-")
     if not name[:1].isalpha():
@@ -130,23 +149,26 @@ def _names(env_id: str) -> dict[str, str]:
     return {"name": name, "module": name.replace("-", "_")}
 
 
-def _values(factory: EnvFactory, options: Mapping[str, Any], format: str) -> dict[str, str]:
+def _values(factory: EnvFactory, options: Mapping[str, Any], format: str, required: str) -> dict[str, str]:
     """Return what the templates name."""
     env: ToolEnv = factory()
     env.check()
     check_one_conversation(env)
-    spec, version, peer = env.env_spec, importlib.metadata.version("arpo-gym"), PEERS[format]
-    requirements = [f"arpo-gym[data,math,search]~={version}", f"{peer.package}~={peer.tested}.0"]
+    spec, peer = env.env_spec, PEERS[format]
+    requirements = [required, f"{peer.package}~={peer.tested}.0"]
+    by_address = " @ " in required
     description = spec.description.rstrip(".") or spec.id
     return {
         "id": factory.id,
         "description": description[:1].upper() + description[1:],
         "summary": json.dumps(description, ensure_ascii=False),
         "options": pprint.pformat(dict(options), width=100),
-        "version": version,
+        "version": _version(),
         "variable": TOKEN_VARIABLE,
         "requirements": " ".join(f"'{each}'" for each in requirements),
-        "dependencies": ", ".join(f'"{each}"' for each in requirements),
+        "dependencies": ", ".join(map(json.dumps, requirements)),
+        "arpo_gym": f"pip gets `{required}`." if by_address else "arpo-gym is on no index: CLONE is a clone of it.",
+        "install": "pip install ." if by_address else "pip install CLONE .",
         "facts": _facts(env, factory.id, options),
     }
 
@@ -158,10 +180,12 @@ def _facts(env: ToolEnv, env_id: str, options: Mapping[str, Any]) -> str:
     wrong = _earned(env, count, lambda task: _NO_ANSWER)
     weights = " + ".join(f"{weight:g} x {term}" for term, weight in env.rewards.weights.items())
     module = env_id.rpartition(":")[0]
+    split, others = options.get("split") or next(iter(env.env_spec.splits), ""), ", ".join(env.env_spec.splits)
     rows = {
         "environment": f"`{env_id}`" + (f"; its module `{module}` has to be installed as well" if module else ""),
         "options": f"`{json.dumps(options, ensure_ascii=False)}`",
-        "tasks": f"{env.tasks.size:,}" if env.tasks.size else "generated without end",
+        "tasks": (f"{env.tasks.size:,}" if env.tasks.size else "generated without end")
+        + (f", of the split `{split}` unless the option `split` says another ({others})" if split else ""),
         "licence of the tasks": ("" if "data" in options else env.env_spec.licence) or "not stated",
         "tools": ", ".join(f"`{tool}`" for tool in env.tools) or "none",
         "limits": f"{env.budget.turns} turns, {env.budget.calls} tool calls",

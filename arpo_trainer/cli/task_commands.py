@@ -59,7 +59,9 @@ def show(env: Env, /, *, env_set: EnvSet = ()) -> None:
 
 
 def _split(spec: EnvSpec, split: str | None) -> str:
-    return f"{split or spec.splits[0]} (of {', '.join(spec.splits)})" if spec.splits else "none"
+    if not spec.splits:
+        return f"{split}, the only one" if split else "none"
+    return f"{split or spec.splits[0]} (of {', '.join(spec.splits)})"
 
 
 def _origin(source: TaskSource) -> list[tuple[str, str]]:
@@ -110,7 +112,7 @@ def export_tasks(
 
 
 @data.command
-def package(env: Env, /, *, format: str, output: Path, env_set: EnvSet = ()) -> None:
+def package(env: Env, /, *, format: str, output: Path, env_set: EnvSet = (), requirement: str = "") -> None:
     """Write an environment as a folder that users of another framework install or publish.
 
     Args:
@@ -118,11 +120,13 @@ def package(env: Env, /, *, format: str, output: Path, env_set: EnvSet = ()) -> 
         format: verifiers (also of prime-rl), or openenv (a Hugging Face Space)
         output: a new folder
         env_set: options of the environment; files that `data` and `search` name are copied into the folder
+        requirement: where users get arpo-gym, which is on no index: 'arpo-gym @ git+ADDRESS'
     """
     from arpo_env.adapters.package import write_package
     from arpo_env.registration import EnvFactory
 
-    write_lines(write_package(output, EnvFactory(env, **parse_assignments(env_set, "--env-set")), format))
+    options = parse_assignments(env_set, "--env-set")
+    write_lines(write_package(output, EnvFactory(env, **options), format, requirement))
 
 
 @data.command(name="overlap")

@@ -37,6 +37,7 @@ def test_a_package_is_written_into_a_new_folder_only(
     assert [each.partition("[")[0].partition("~")[0] for each in project["dependencies"]] == ["arpo-gym", format]
     assert all(ast.parse(text) for name, text in code.items() if name.endswith(".py"))
     assert sum("{'level': 2}" in text for text in code.values()) == 1
+    assert "of the split `train` unless the option `split` says another (train, test)" in code["README.md"]
     assert '1.00 on average for the accepted answer, given at once; 0.00 for the answer "none of' in code["README.md"]
     assert main(command) == 1
     assert "is not empty" in capsys.readouterr().err
@@ -64,6 +65,23 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
     assert main(command) == 1
     assert said in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_requirement_says_where_users_get_this_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for given, written in (
+        ("arpo-gym @ git+https://h/o/r@ab1", "[data,math,search] @"),
+        ("arpo-gym[mcp] >=2", "[mcp] >"),
+    ):
+        assert main(words(tmp_path / written, "--requirement", given)) == 0
+        project = tomllib.loads((tmp_path / written / "pyproject.toml").read_text())
+        assert project["project"]["dependencies"][0].startswith(f"arpo-gym{written}")
+        assert project["tool"]["hatch"]["metadata"]["allow-direct-references"]
+        assert ("CLONE" in (tmp_path / written / "README.md").read_text()) == ("@" not in given)
+    for given, said in (("verl>=1", "is not of arpo-gym"), ("arpo-gym @ git+https://hunter2@h/o/r", "a login")):
+        assert main(words(tmp_path / "refused", "--requirement", given)) == 1
+        assert said in (error := capsys.readouterr().err)
+        assert "hunter2" not in error
+    assert not (tmp_path / "refused").exists()
 
 
 def test_an_option_that_is_no_plain_value_is_refused(tmp_path: Path) -> None:
