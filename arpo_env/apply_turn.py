@@ -36,7 +36,8 @@ async def act(
     match protocol.parse(action, schemas):
         case Answer(value=value, boxed=boxed):
             episode.answer, episode.outcome = value, "answered"
-            episode.malformed += not boxed
+            if not boxed:
+                episode.note_malformed("the answer is not in \\boxed{}")
         case Nothing():
             episode.outcome = "no answer"
         # before the tokens are counted: a fold makes room
@@ -54,7 +55,7 @@ async def act(
         case _ if budget.spent(episode):
             episode.outcome = "truncated"
         case Malformed(reason=reason):
-            episode.malformed += 1
+            episode.note_malformed(reason)
             # counted as an attempt that failed
             turn.calls += [Call(FOLD, "error")] if folding and mentions_fold(action) else []
             _show(turn, [f"Error: {reason}."], episode, protocol, schemas, budget)

@@ -481,6 +481,9 @@ class ToolEnv(_Remembers, gymnasium.Env[str, str]):
         graded = await grade_episode(episode, well_formed, self.grader, self.rewards)
         parts = graded.components | (fold_counts(episode) if self.folding else {})
         info = {**self._info(episode), "answer": episode.answer, "reward_components": parts}
+        if not well_formed:
+            whole = f"thoughts, results or the answer are not as the protocol {self.protocol.name} has them"
+            info["format_fault"] = episode.format_fault or whole
         truncated = episode.outcome == "truncated"
         return "", graded.reward, not truncated, truncated, info
 

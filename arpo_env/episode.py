@@ -64,6 +64,7 @@ class Episode:
     task: Task
     turns: list[Turn] = field(default_factory=list)
     malformed: int = 0  # number of turns that could not be parsed
+    format_fault: str = ""  # the first of them, and why
     answer: str | None = None
     outcome: Outcome = ""  # "" while the episode runs
     tokens_left: int | None = None  # remaining token budget if a rollout engine counts tokens
@@ -94,6 +95,11 @@ class Episode:
     def transcript(self) -> str:
         """Everything after the prompt, as one text."""
         return "".join(turn.text + turn.result for turn in self.turns)
+
+    def note_malformed(self, why: str) -> None:
+        """Count the last turn as malformed."""
+        self.malformed += 1
+        self.format_fault = self.format_fault or f"turn {len(self.turns)}: {why}"
 
     def copy(self) -> Episode:
         """Return an independent copy."""

@@ -135,6 +135,7 @@ def boxed_answer(text: str) -> Answer:
 
 _LONGEST_NAME = 64
 _MOST_NAMES = 50  # an episode may have found hundreds of tools
+_MOST_FAULTS = 5
 _SPACE = re.compile(r"\s*")
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -189,16 +190,16 @@ def checked_call(name: object, arguments: object, tools: Sequence[JsonSchema]) -
     missing = [key for key in required if key not in arguments]
     # a misspelt optional argument would otherwise be ignored silently
     unknown = [] if parameters.get("additionalProperties") else [key for key in arguments if key not in properties]
-    if missing:
-        raise UnreadableCall(f"{name} needs {', '.join(missing)}; it takes {_signature(properties)}")
-    if unknown:
-        raise UnreadableCall(
-            f"{name} has no argument {unknown[0][:_LONGEST_NAME]!r}; it takes {_signature(properties)}"
-        )
-    for key, value in arguments.items():
-        if not _fits(value, properties.get(key)):
-            expected = _type_name(properties[key])
-            raise UnreadableCall(f"the argument {key} of {name} must be {expected}, not {_kind(value)}")
+    faults = [f"{name} needs {', '.join(missing)}"] if missing else []
+    faults += [f"{name} has no argument {key[:_LONGEST_NAME]!r}" for key in unknown[:_MOST_FAULTS]]
+    faults += [f"it takes {_signature(properties)}"] if faults else []
+    faults += [
+        f"the argument {key} of {name} must be {_type_name(properties[key])}, not {_kind(value)}"
+        for key, value in arguments.items()
+        if not _fits(value, properties.get(key))
+    ]
+    if faults:
+        raise UnreadableCall("; ".join(faults))
     return ToolCall(schema["function"]["name"], arguments)
 
 

@@ -387,11 +387,15 @@ def _late(tool: Tool, limit: float | None) -> ToolResult:
 
 
 def _warn_once(tool: Tool, what: str, error: Exception | None = None) -> None:
-    """Log an event of a tool, once per kind of event; an exception with its traceback."""
+    """Log an event of a tool, once per kind of event; an exception with its traceback, from the tool's own code on."""
     if (tool.name, what) not in _warned:
         _warned.add((tool.name, what))
+        frames = error.__traceback__ if error else None
+        while frames and frames.tb_frame.f_code.co_filename == __file__:
+            frames = frames.tb_next
+        shown = (type(error), error, frames) if error else None
         logger.warning(
-            "the tool %r %s. The model is told; further cases are not logged", tool.name, what, exc_info=error
+            "the tool %r %s. The model is told; further cases are not logged", tool.name, what, exc_info=shown
         )
 
 

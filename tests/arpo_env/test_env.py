@@ -132,7 +132,24 @@ def test_too_many_turns_truncate(isolation: str) -> None:
 def test_a_malformed_turn_is_told_and_costs_the_format(env: ToolEnv) -> None:
     env.reset(options={"task": LIST})
     assert "Error: python was closed but not opened" in env.step("len(items)</python>")[0]
-    assert env.step(DONE.format(4))[1] == -1.0
+    _, reward, *_, info = env.step(DONE.format(4))
+    assert reward == -1.0
+    assert info["format_fault"].startswith("turn 1: python was closed but not opened")
+
+
+@pytest.mark.parametrize(
+    ("turn", "fault"),
+    [
+        (DONE.format(4), None),
+        ("<think>d</think><answer>4</answer>", "turn 1: the answer is not in \\boxed{}"),
+        ("<answer>\\boxed{4}</answer>", "thoughts, results or the answer are not as the protocol arpo-tags has them"),
+    ],
+)
+def test_the_last_step_says_what_was_wrong_with_the_format(env: ToolEnv, turn: str, fault: str | None) -> None:
+    env.reset(options={"task": LIST})
+    _, reward, *_, info = env.step(turn)
+    assert reward == (-1.0 if fault else 1.0)
+    assert info.get("format_fault") == fault
 
 
 def test_tags_in_a_result_are_never_executed_and_do_not_change_the_reward(env: ToolEnv) -> None:

@@ -65,6 +65,11 @@ TOLD = {
         ('<tool_call>{"name": "python", "parameters": {}}</tool_call>', "this has the keys: 'name', 'parameters'"),
         (hermes('"1"'), "must be a JSON object, not string"),
         (hermes("{}"), "python needs code; it takes code (string)"),
+        (
+            hermes('{"cod": 1, "k": true}', "search"),
+            "search needs query; search has no argument 'cod'; it takes query (string), k (integer); "
+            "the argument k of search must be integer, not boolean",
+        ),
         (hermes('{"code": 1}'), "the argument code of python must be string, not integer"),
         (hermes('{"code": "1", "language": "R"}'), "no argument 'language'; it takes code (string)"),
         (hermes('{"query": "q", "k": true}', "search"), "must be integer, not boolean"),

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -134,6 +135,16 @@ def test_an_exception_is_told_and_the_episode_goes_on(
     assert told in shown
     for leak in ("Traceback", "/home/me", "secret", __file__):
         assert leak not in shown
+
+
+@pytest.mark.parametrize("kind", [raising, raising_later])
+def test_the_log_has_the_traceback_of_the_tool_alone(
+    kind: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    play(a_tool(kind(ZeroDivisionError(kind.__name__))))
+    [record] = [one for one in caplog.records if "raised ZeroDivisionError" in one.getMessage()]
+    frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else []
+    assert [frame.filename for frame in frames] == [__file__]
 
 
 @pytest.mark.parametrize("kind", [raising, raising_later])
