@@ -133,7 +133,14 @@ class EnvSpec:
     @property
     def tool_names(self) -> tuple[str, ...]:
         """Names of the tools, for tables."""
-        return tuple(tool if isinstance(tool, str) else getattr(tool, "__name__", repr(tool)) for tool in self.tools)
+        return tuple(map(_tool_name, self.tools))
+
+
+def _tool_name(tool: Any) -> str:
+    """Return the name that the model sees: that of the decorator, of a tool's class, or the function's own."""
+    decorated = getattr(tool, "__arpo_tool__", {}).get("name")  # by `arpo_env.tool`
+    names = (tool, decorated, getattr(tool, "name", None), getattr(tool, "__name__", None))
+    return next((name for name in names if name and isinstance(name, str)), repr(tool))
 
 
 _SPECS: dict[str, EnvSpec] = {}

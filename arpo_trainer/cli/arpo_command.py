@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from cyclopts import CycloptsError
 from cyclopts.exceptions import UnusedCliTokensError
@@ -13,6 +14,9 @@ from cyclopts.exceptions import UnusedCliTokensError
 from arpo_trainer.cli.command_options import new_app, write_table
 from arpo_trainer.optional_dependencies import naming_extras
 from arpo_trainer.run.launch import command_line
+
+if TYPE_CHECKING:
+    from envs_registry import EnvSpec
 
 app = new_app(
     "arpo",
@@ -115,20 +119,37 @@ def envs(*module: str) -> None:
     """List the environments.
 
     Args:
-        module: a module of yours that registers environments, or ids, of which only these are listed
+        module: a module of yours that registers environments, or ids; only these are listed then
     """
     from envs_registry import all_specs, get_spec
     from envs_registry.spec import import_module
 
     ids = [name for name in module if "/" in name and not name.endswith(".py")]
+    specs = [get_spec(name) for name in ids]
+    before = all_specs()
     for name in module:
         if name not in ids:
             import_module(name)
-    specs = [get_spec(name) for name in ids] or all_specs()
+    # without a module, or with one that was imported already, all
+    specs = [*specs, *(spec for spec in all_specs() if spec not in before)] or all_specs()
     rows = [("ID", "SIZE", "TOOLS", "SCORER", "LICENCE")]
-    rows += [(s.id, s.size, ",".join(s.tool_names), s.scorer, s.licence) for s in specs]
+    rows += [(s.id, s.size or _size(s), ",".join(s.tool_names), s.scorer, s.licence) for s in specs]
     notes = [f"{s.description} (gated)" if s.gated else s.description for s in specs]
     write_table(rows, notes=["", *notes])
+
+
+def _size(spec: EnvSpec) -> str:
+    """Return the number of tasks of an environment that does not state it, in the form of those that do."""
+    from envs_registry import load_source
+
+    sizes = []
+    for split in spec.splits or ("",):
+        try:
+            size = load_source(spec.source, split=split or None).size
+        except Exception:  # tasks of the user's own, which may be anything, or need options
+            continue
+        sizes.append(f"{split} {'endless' if size is None else f'{size:,}'}".strip())
+    return " / ".join(sizes)
 
 
 for _name, _place, _purpose in _COMMANDS:

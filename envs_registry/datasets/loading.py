@@ -411,8 +411,9 @@ def _converted(
         repairs[f"left out: {fault}"] += 1
         return None
     if not golds:
-        named, there = (" or ".join(map(repr, data_set.answers)), ", ".join(map(repr, row)))
-        raise DataFileError(f"{where}, column {named}: holds no answer; it has {there}")
+        column(row, data_set.answers, where)  # names what is missing or blank; a list may have blanks alone
+        named = " or ".join(repr(name) for name in data_set.answers if look_up(row, name) is not None)
+        raise DataFileError(f"{where}, column {named}: holds no answer")
 
     def text(name: str) -> str:
         # a column without a name, as the index of a CSV file, is not meant

@@ -86,14 +86,34 @@ def test_a_model_plays_it_in_its_own_protocol(folder: Path, byte_lm: Path) -> No
 
 
 def test_its_tasks_are_looked_at(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["envs", "my_envs"]) == 0
-    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("mine/Capital-v0")]
-    assert line.split() == ["mine/Capital-v0", "capital", "qa"]
+    _, *lines = arpo(here, "envs", "my_envs").splitlines()  # its environments alone
+    assert [line.split() for line in lines if line.strip()] == [
+        ["mine/Capital-v0", "train", "3", "/", "test", "1", "capital", "qa"]
+    ]
     assert main(["data", "show", ID]) == 0
     assert "train (of train, test)" in capsys.readouterr().out
     assert main(["data", "overlap", ID, ID, f"{ID}:train", "mine/Capital-v0:train"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:4]]
     assert lines == [["mine/Capital-v0:test", "1", "0", "0"], *[["mine/Capital-v0:train", "3", "3", "0"]] * 2]
+
+
+@pytest.mark.usefixtures("own_names")
+def test_its_tools_have_the_names_that_the_model_sees_and_its_file_the_split_of_its_ids(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @arpo_env.tool(name="convert")
+    def convert_units(value: float) -> float:
+        """Convert."""
+        return value
+
+    (tmp_path / "units.jsonl").write_text('{"question": "1 m?", "answer": "100"}\n')
+    arpo_env.register("mine/Units-v0", tmp_path / "units.jsonl", tools=[convert_units])
+    assert main(["envs", "mine/Units-v0"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["mine/Units-v0", "1", "convert", "auto"]
+    assert main(["data", "show", "mine/Units-v0"]) == 0
+    shown = capsys.readouterr().out
+    assert "train, the only one" in shown
+    assert "mine/units-v0-train-0" in shown
 
 
 def test_gymnasium_finds_it_by_the_same_name(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

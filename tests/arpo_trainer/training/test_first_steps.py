@@ -98,7 +98,7 @@ SYSTEM = [{"role": "system", "content": "Be brief."}, {"role": "user", "content"
         ({"train_dataset": DatasetDict(train=Dataset.from_list([{}]))}, TypeError, r"as in train_dataset\['train'\]"),
         ({"train_dataset": []}, TypeError, "there is none"),
         ({"train_dataset": ["text"]}, TypeError, "rows that are dictionaries"),
-        ({"train_dataset": [{"prompt": ASKED}]}, ValueError, "row 0, column 'answer' or .* holds no answer"),
+        ({"train_dataset": [{"prompt": ASKED}]}, ValueError, "row 0: no column 'answer' or .*; it has 'prompt'"),
         ({"train_dataset": [{"text": ASKED, "answer": "5"}]}, ValueError, "row 0: no column 'question' or"),
         ({"train_dataset": [{"prompt": SYSTEM, "answer": "5"}]}, ValueError, "leave the messages of the system"),
         ({"model": "./nowhere"}, FileNotFoundError, "folder './nowhere' does not exist"),
