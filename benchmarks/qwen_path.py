@@ -39,7 +39,10 @@ RECIPE = "path-gsm8k-qwen-cpu"
 RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
 SAMPLES = ROOT / "benchmarks" / "results" / "qwen_samples.jsonl"
 BUDGETS = {"sampled": "tokens", "calls": "calls"}  # what a run has spent, and the name of the model at that point
-STEP = ("step", "accuracy", "reward", "tool_calls", "entropy", "seconds_step")  # of metrics.jsonl
+STEP = (  # of metrics.jsonl
+    *("step", "accuracy", "reward", "completions/mean_length", "completions/clipped_ratio", "frac_reward_zero_std"),
+    *("branches", "tool_calls", "entropy", "seconds_step"),
+)
 PROSE = "Solve the question step by step. Give the final result in \\boxed{}."  # what the base model is used to
 SCORE = ("score", "calls", "outcomes", "tasks_with_tools", "tokens")  # of results.json
 MOST_STEPS = 500  # GRPO ends long before, when both budgets are spent
@@ -195,7 +198,8 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
         (score,) = read(place / "results.json")["scores"]
         run = load_eval_run(place)
         said = interval_data(interval_of({row.task: [float(says_it(run, row))] for row in run.rows}))
-        found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said}
+        right = sorted(int(row.task.rpartition("-")[2]) for row in run.rows if row.episodes[0].components["accuracy"])
+        found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said, "right": right}
     stored = found["evaluations"]  # those of other seeds stay, behind
     found["evaluations"] = {name: stored[name] for name in (*places, *stored) if name in stored}
     trained = next((made[name] for name in (f"arpo-{seeds[0]}", "sft") if name in made), None)

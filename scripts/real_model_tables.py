@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from arpo_trainer.statistics import compare_paired
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results" / "qwen.md"
 PICTURE = ROOT / "docs" / "images" / "qwen.svg"
@@ -89,16 +91,37 @@ def frameworks_table(part: Part) -> str:
 
 def path_table(part: Part) -> str:
     """Return accuracy after each stage, and what each was trained on."""
-    heads = ["model", "accuracy", "right in any format", "tasks with calls", "answered", "tokens", "trained on"]
+    heads = ["model", "accuracy", "right in any format", "minus cold start"]
+    heads += ["tasks with calls", "answered", "tokens", "trained on"]
     rows = []
     for name, found in part["evaluations"].items():
         outcomes = found["outcomes"]
         rows.append([
-            _stage(name), _interval(found["score"]), _interval(found["said"]), f"{found['tasks_with_tools']:.2f}",
+            _stage(name), _interval(found["score"]), _interval(found["said"]), _difference(name, part),
+            f"{found['tasks_with_tools']:.2f}",
             f"{outcomes.get('answered', 0)} of {sum(outcomes.values())}", f"{found['tokens']:.0f}",
             _trained_on(name, part),
         ])  # fmt: skip
     return _table(heads, rows)
+
+
+def steps_table(part: Part) -> str:
+    """Return what the trajectories of each quarter of a training run were like: means over its steps."""
+    kinds = {
+        "right": ("accuracy", 2), "cut off": ("completions/clipped_ratio", 2), "tokens": ("completions/mean_length", 0),
+        "calls": ("tool_calls", 2), "branches": ("branches", 1), "groups of equal rewards": ("frac_reward_zero_std", 2),
+        "entropy": ("entropy", 2), "seconds a step": ("seconds_step", 0),
+    }  # fmt: skip
+    lines = []
+    for name, steps in part.items():
+        size = max(1, len(steps) // 4)
+        for rows in (steps[begin : begin + size] for begin in range(0, len(steps), size)):
+            means = {key: sum(row[key] for row in rows) / len(rows) for key in rows[0]}
+            cells = [f"{means[key]:.{digits}f}" for key, digits in kinds.values()]
+            faults = f"{means['accuracy'] - means['reward']:.2f}"
+            lines.append([_stage(name), f"{rows[0]['step']} to {rows[-1]['step']}", cells[0], faults, *cells[1:]])
+    heads = list(kinds)
+    return _table(["run", "steps", heads[0], "faults of format", *heads[1:]], lines)
 
 
 STYLE = """
@@ -184,6 +207,18 @@ def _stage(name: str) -> str:
     return f"{algorithm.upper()}, seed {seed}" + (f", at as many {equal[0]}" if equal else "")
 
 
+def _difference(name: str, part: Part) -> str:
+    """Return the difference in accuracy on the same tasks, of the models that began with the cold start."""
+    if name.partition("-")[0] not in ("arpo", "grpo"):
+        return ""
+    sides = []
+    for one in (part["evaluations"]["sft"], part["evaluations"][name]):
+        right = set(one["right"])
+        sides.append({str(task): [float(task in right)] for task in range(one["score"]["tasks"])})
+    found = compare_paired(*sides)
+    return f"{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
+
+
 def _trained_on(name: str, part: Part) -> str:
     if name == "sft":
         synth = part["synth"]
@@ -201,6 +236,7 @@ def _minutes(part: Part, *names: str) -> str:
 TABLES = {
     "path": path_table,
     "episodes": episodes_text,
+    "steps": steps_table,
     "search": search_table,
     "judge": judge_table,
     "helpers": helpers_table,
@@ -211,7 +247,7 @@ TABLES = {
 def page_with_tables(page: str) -> str:
     """Return the text of the page with its tables written anew."""
     data: dict[str, Part] = json.loads(RESULTS.read_text(encoding="utf-8"))
-    data["episodes"] = data["path"]["episodes"]
+    data |= {name: data["path"][name] for name in ("episodes", "steps")}
     for name, part in data.items():
         begin = f"<!-- {name}: written by scripts/real_model_tables.py -->\n"
         before, mark, rest = page.partition(begin)
