@@ -29,8 +29,9 @@ from transformers import TrainerCallback
 from arpo_env.protocols.protocol import last_boxed
 from arpo_trainer.evaluation.episode_store import EvalRun, UnitRow, load_eval_run
 from arpo_trainer.evaluation.eval_metrics import interval_data, interval_of
+from arpo_trainer.run.arguments import configure
 from arpo_trainer.run.pipeline import Pipeline, Stage, run_command
-from arpo_trainer.run.train import TrainingRun, configure
+from arpo_trainer.run.train import TrainingRun
 from arpo_trainer.training.recorder import RunRecorder, versions
 from arpo_trainer.training.resume import newer
 

@@ -215,7 +215,7 @@ def _difference(name: str, part: Part) -> str:
     for one in (part["evaluations"]["sft"], part["evaluations"][name]):
         right = set(one["right"])
         sides.append({str(task): [float(task in right)] for task in range(one["score"]["tasks"])})
-    found = compare_paired(*sides)
+    found = compare_paired(sides[0], sides[1])
     return f"{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
