@@ -136,7 +136,7 @@ text { fill: #e6e9ee; } .soft { fill: #a3adb9; } .track { fill: #2a313a; } .bar 
 
 def path_picture(part: Part) -> str:
     """Return a picture of the share of right answers, in any format, after each stage: bars with their intervals."""
-    left, width, height = 190, 420, 34
+    left, width, height = 160, 370, 34
     drawn = []
     for number, (name, found) in enumerate(part["evaluations"].items()):
         top, score = 34 + number * height, found["said"]
@@ -149,6 +149,7 @@ def path_picture(part: Part) -> str:
             f'<path class="line" d="M {low:.1f} {middle} H {high:.1f} M {low:.1f} {middle - 4} v 8'
             f' M {high:.1f} {middle - 4} v 8"/>'
             f'<text x="{left + width + 12}" y="{top + 16}">{_interval(score)}</text>'
+            f'<text class="soft" x="{left + width + 140}" y="{top + 16}">{found["tokens"]:.0f} tokens</text>'
         )
     tasks = part["evaluations"]["start"]["score"]["tasks"]
     title = f"Qwen2.5-Coder-0.5B on {tasks} test questions of GSM8K: right answers, with 95 % intervals"
@@ -201,7 +202,7 @@ def episodes_text(part: Part) -> str:
 
 def _stage(name: str) -> str:
     """Return words for a model, as "grpo-4-tokens"."""
-    if name in (words := {"prose": "base, without tools", "start": "base", "sft": "cold start"}):
+    if name in (words := {"prose": "base, without tools", "start": "base, with tools", "sft": "cold start"}):
         return words[name]
     algorithm, seed, *equal = name.split("-")
     return f"{algorithm.upper()}, seed {seed}" + (f", at as many {equal[0]}" if equal else "")
