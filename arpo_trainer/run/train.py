@@ -22,6 +22,7 @@ from transformers import AutoTokenizer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
+from arpo_trainer.folder_lock import LOCK, lock_folder
 from arpo_trainer.models import resolve_model
 from arpo_trainer.ray_rollouts.actor_group import check_address
 from arpo_trainer.rollout.engine import on_every_rank, share, this_rank
@@ -71,6 +72,8 @@ class TrainingRun:
         # what is downloaded or built once (data sets, the sandbox's image) is left to the main process
         with self.args.main_process_first():
             if this_rank() == 0:
+                if (self.folder / LOCK).is_file():
+                    lock_folder(self.folder).close()  # before anything is loaded: does another run write there?
                 check_output(self.folder, self.checkpoint)
             self.environments.check(self.args)
             self.tokenizer()  # the estimate, too, reads the model

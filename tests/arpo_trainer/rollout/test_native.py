@@ -352,7 +352,7 @@ def test_text_around_calls_is_a_lead_and_the_calls_keep_their_order() -> None:
     first, second = (protocol.write_calls("", [call]) for call in (SEARCH, MARK))
     assert protocol.parse(f"I look.\n{first} and {second} now", ALL) == as_calls(SEARCH, MARK)
     assert protocol.parse(first + second.replace("levels", "level"), ALL) == Malformed(
-        "mark needs levels; it takes levels (array of integer), loud (boolean)"
+        "mark needs levels; mark has no argument 'level'; it takes levels (array of integer), loud (boolean)"
     )
     # a closing mark in a string ends no call
     quoted = ("python", {"code": "'</tool_call>'"})
