@@ -28,7 +28,7 @@ function overview() {
     several ? ["run", (line) => h("bdi", {}, plain(line.name))] : null,
     ["model", (line) => h("bdi", {}, plain(line.model))],
     ["environment", (line) => h("bdi", {}, plain(line.env))],
-    ["score", (line) => [h("b", {}, scoreText(line.score)), h("span", { class: "muted metric" }, ` ${plain(line.metric)} ${plain(line.average)}`)]],
+    ["score", (line) => [h("b", {}, scoreText(line.score)), h("span", { class: "muted metric" }, ` ${plain(line.metric === "accuracy" && line.average || line.metric)}`)]],
     ["95 % interval", (line) => [whisker(line), h("span", { class: "muted range" }, rangeText(line.score))]],
     any((line) => line.published) ? ["published", publishedCell] : null,
     ["episodes", (line) => h("span", {}, num(line.episodes), known(line.planned) && line.planned > line.episodes ? h("span", { class: "muted" }, ` of ${num(line.planned)}`) : null)],
