@@ -7,7 +7,8 @@ Each framework plays tasks of GSM8K greedily, with native calls of Python, one r
 own: verifiers and Inspect in the environments of scripts/adapters.sh, the others in this one. TRL's trainer evaluates
 with a stand-in of the model, whose generation is replaced by requests with its token ids to the same server; prompts,
 the tool loop, parsing and rewards are TRL's and the adapter's. The server should use the chat template of the model's
-folder (`--template` of examples/serve_gguf.py), since TRL renders it here.
+folder (`--template` of examples/serve_gguf.py), since TRL renders it here, and `--reproducible`: otherwise what it has
+read before changes the rounding, and after some hundred characters the most likely token.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ def play_trl(url: str, name: str, folder: Path, tasks: int) -> list[Row]:
 
     spec = trl_spec(ENV, **OPTIONS, limit=tasks)
     tokenizer = AutoTokenizer.from_pretrained(resolve_model(name))
-    rows: list[Row] = []
+    asked = [example["prompt"][-1]["content"] for example in spec.train_dataset]  # TRL shuffles them
+    rows: dict[int, Row] = {}
 
     class Served(GRPOTrainer):  # type: ignore[misc]
         def _generate_single_turn(self, prompt_ids: Any, *_: Any, **__: Any) -> tuple[list[list[int]], None]:
@@ -135,9 +137,11 @@ def play_trl(url: str, name: str, folder: Path, tasks: int) -> list[Row]:
 
     def noted_reward(**columns: Any) -> list[float | None]:
         rewards = environment_reward(**columns)
-        for each, reward, completion in zip(columns["environments"], rewards, columns["completions"], strict=True):
+        kinds = (columns[kind] for kind in ("environments", "prompts", "completions"))
+        for each, prompt, completion, reward in zip(*kinds, rewards, strict=True):
             said = [message.get("content") or "" for message in completion if message["role"] == "assistant"]
-            rows.append(_row(reward, each.episode.info["tool_calls"], "\n".join(said)))
+            number = asked.index(prompt[-1]["content"])
+            rows[number] = _row(reward, each.episode.info["tool_calls"], "\n".join(said))
         return rewards
 
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
@@ -148,7 +152,7 @@ def play_trl(url: str, name: str, folder: Path, tasks: int) -> list[Row]:
     )  # fmt: skip
     given = {**spec.kwargs, "reward_funcs": [noted_reward]}
     Served(stand_in, args=args, processing_class=tokenizer, eval_dataset=spec.train_dataset, **given).evaluate()
-    return rows
+    return [rows[number] for number in range(len(asked))]
 
 
 def ask_for_ids(url: str, ids: list[int], eos: int) -> list[int]:

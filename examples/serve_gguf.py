@@ -21,6 +21,9 @@ parser.add_argument("--rows", type=int, default=4, help="requests that are gener
 parser.add_argument("--context", type=int, default=8192, help="tokens of each of them")
 parser.add_argument("--template", type=Path, help="a Jinja file in place of the chat template of the GGUF")
 parser.add_argument("--threads", type=int, default=xllamacpp.CommonParams().cpuparams.n_threads)
+parser.add_argument(
+    "--reproducible", action="store_true", help="read each prompt anew: the same request, the same text"
+)
 options = parser.parse_args()
 
 params = xllamacpp.CommonParams()
@@ -29,6 +32,8 @@ params.model_alias = {options.file.stem}
 params.port, params.n_parallel = options.port, options.rows
 params.n_ctx = options.rows * options.context
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
+if options.reproducible:
+    params.cache_prompt, params.cache_ram_mib = False, 0
 params.use_jinja = True  # the chat template decides how tools are called
 if options.template:
     params.chat_template = options.template.read_text(encoding="utf-8")
