@@ -221,7 +221,8 @@ def test_a_server_that_does_not_parse_stops_the_run(
         assert f"--enable-auto-tool-choice --tool-call-parser {PARSERS[template[:7].rstrip('_')]}" in text
     assert isinstance(played.error, play.ToolsNotServed)
     assert played.reward is None
-    assert "Nothing is stored" in said
+    # an episode that needed no call may have ended before the first failure
+    assert "Nothing is stored" in said or "go on with --resume" in said
     # nothing of it was scored: the same folder goes on at a server that parses
     with chat_server(served(family, script, True)) as server:
         again = ["--endpoint", server.address, "--endpoint-model", "m", "--model", str(served_model)]
