@@ -108,8 +108,11 @@ def write_package(folder: Path, factory: EnvFactory, format: str, requirement: s
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(template.format_map(values), encoding="utf-8")
     except BaseException:
-        for path in folder.iterdir() if there else [folder]:
-            shutil.rmtree(path, ignore_errors=True)
+        for path in [*folder.iterdir()] if there else [folder]:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         raise
     return sorted(path for path in folder.rglob("*") if path.is_file())
 

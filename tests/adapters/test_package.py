@@ -4,6 +4,7 @@ That frameworks take the folders is tested with the frameworks: test_verifiers.p
 """
 
 import ast
+import errno
 import json
 import tomllib
 from pathlib import Path
@@ -148,3 +149,17 @@ def test_what_others_could_not_play_or_should_not_read_is_refused(
         write_package(here / "own" / "new", EnvFactory(env, **options), "verifiers")
     assert "hunter2" not in str(error.value)
     assert not (here / "own" / "new").exists()
+
+
+def test_a_full_disk_leaves_an_empty_folder_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Path.write_text
+
+    def full(self: Path, *given: Any, **options: Any) -> int:
+        if self.name == "pyproject.toml":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, *given, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_package(tmp_path, EnvFactory("arpo/MultiHop-v0"), "verifiers")
+    assert list(tmp_path.iterdir()) == []
