@@ -447,7 +447,7 @@ class PackedLogps:
         logps: log-probability of each completion token, (B, T); 0 at padding.
         entropies: entropy of the distribution it is drawn from, in nats, (B, T), or None.
         computed: number of positions that went through the model.
-        flat: number of tokens in the rows without padding: the least that a flat forward pass computes.
+        flat: number of tokens in the rows that have completions, without padding: the least of a flat forward pass.
     """
 
     logps: torch.Tensor
@@ -502,7 +502,7 @@ def packed_logps(
     index = torch.from_numpy(gather_index(leaves, layouts, (len(input_ids), logits_to_keep))).to(input_ids.device)
     logps = _rows([output.log_probs for output in outputs], index)
     entropies = _rows([output.entropy for output in outputs], index) if compute_entropy else None
-    return PackedLogps(logps, entropies, needed, int(attention_mask.sum()))
+    return PackedLogps(logps, entropies, needed, sum(map(len, leaves.tokens)))
 
 
 def _in_blocks(device: torch.device) -> bool:

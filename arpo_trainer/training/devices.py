@@ -112,6 +112,15 @@ def keep_freed_memory() -> None:
             library.mallopt(option, value)
 
 
+def give_back_freed_memory() -> None:
+    """Give back what `keep_freed_memory` has kept, between a rollout and an update, whose blocks have other sizes.
+
+    What one leaves does not fit the other: a process of 8 GB had grown to 16 GB after some steps of Qwen2.5-0.5B.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def check_devices(args: Any) -> None:
     """Refuse a precision that the GPU here lacks, and say which GPU a single process uses of several."""
     if args.use_cpu or planned_processes() or not torch.cuda.is_available():

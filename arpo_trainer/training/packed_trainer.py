@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from arpo_trainer import packing
-from arpo_trainer.training.trl_hooks import HAS_FUSED_HEAD, Forward, HookedGRPOTrainer
+from arpo_trainer.training.trl_hooks import ANY_ROW, HAS_FUSED_HEAD, Forward, HookedGRPOTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,26 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
         seed = (self.args.seed * 1_000_003 + self.state.global_step) * 4_096 + self.accelerator.process_index
         return packing.regroup(micro_batches, torch.Generator().manual_seed(seed % 2**63))
 
+    def before_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Leave out the completions of rows that change no weight: groups of equal rewards, and rows left out before.
+
+        What the loss divides by is known from the rollout, so it stays that of all rows. Entropies and shares of
+        clipped tokens are logged for the rows that are learned from.
+        """
+        inputs = super().before_loss(inputs)
+        # padded rows would take as long, and the balancing loss of experts is of all tokens
+        if not (self.packs or self.padding_free) or self.aux_loss_enabled or not self.model.training:
+            return inputs
+        counted = inputs["completion_mask"] * inputs.get("tool_mask", 1)
+        advantages = inputs["advantages"] if inputs["advantages"].dim() == 2 else inputs["advantages"][:, None]
+        used = (counted if self.needs_all_rows else counted * advantages).any(dim=1, keepdim=True)
+        left = {**inputs, "completion_mask": inputs["completion_mask"] * used}
+        if inputs.get("old_per_token_logps") is not None:
+            # log pi is 0 for what is left out, and the loss may use its ratio to log pi_old before it is masked
+            left["old_per_token_logps"] = inputs["old_per_token_logps"] * used
+        left[ANY_ROW] = bool(self.accelerator.reduce(used.sum(), "sum"))
+        return left
+
     def own_logps(self, forward: Forward) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         """Compute what rows share once, or at least no padding."""
         if not (self.packs or self.padding_free) or forward.aux_loss:
@@ -92,8 +112,8 @@ class PackedGRPOTrainer(HookedGRPOTrainer):
                 share=self.packs,
                 forwards=self._forwards(),
             )
-        if self._loss_inputs is not None:  # what is learned from, and not other passes over the same rows
-            self.add_metric("arpo/packing", packed.flat / max(1, packed.computed))
+        if self._loss_inputs is not None and packed.flat:  # what is learned from, not other passes over the same rows
+            self.add_metric("arpo/packing", packed.flat / packed.computed)
         return packed.logps, packed.entropies
 
     def _forwards(self) -> Any:

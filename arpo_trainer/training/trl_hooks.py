@@ -9,7 +9,8 @@
     _step                                 micro_batch
     _get_train_sampler                    sampler_made, fresh_sampler
     use_vllm, _last_loaded_step           corrects_sampling: importance weights without vLLM
-    _compute_loss, beta                   before_loss: a micro-batch, as the loss will see it
+    _compute_loss, beta, _metrics         before_loss: a micro-batch, as the loss will see it
+    _entropy_bonus_enabled                needs_all_rows
     _get_per_token_logps_and_entropies    own_logps may compute them; logps_seen, between them and the loss; in_segments
                                           and policy_logps
     _metrics                              add_metric, replace_metric
@@ -43,7 +44,7 @@ from transformers import AutoProcessor
 from trl.extras.profiling import ProfilingContext
 
 from arpo_trainer.training.cpu_head import speed_up_head
-from arpo_trainer.training.devices import OneDevice
+from arpo_trainer.training.devices import OneDevice, give_back_freed_memory
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "_prepare_inputs": ("generation_batch",),
 }
 _ATTRIBUTES = ("_buffered_inputs", "_metrics", "_step", "_tokenizer", "beta", "use_vllm")
+ANY_ROW = "any_row"  # of a micro-batch: whether any row of any process counts
 _MEANS_OF_ROWS = ("grpo", "dr_grpo", "sapo")  # these losses divide by the number of rows, the others by that of tokens
 
 
@@ -247,6 +249,9 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
         started = time.perf_counter()
         # TRL writes results back into its rows; rows that share one dict would overwrite each other
         self.rows = [dict(row) for row in inputs]
+        on_cpu = self.accelerator.device.type == "cpu"
+        if on_cpu:
+            give_back_freed_memory()
         self.before_rollout()
         with self._weighted():
             output: dict[str, Any] = super()._generate_and_score_completions(self.rows)
@@ -254,6 +259,8 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
         self._leave_out(output, self.learned_rows())
         output |= self.more_columns(output["completion_ids"])
         self.batch_made(time.perf_counter() - started)
+        if on_cpu:
+            give_back_freed_memory()
         return output
 
     def _leave_out(self, output: dict[str, Any], learned: list[bool] | None) -> None:
@@ -305,7 +312,9 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
             self.use_vllm = False
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        self._loss_inputs, beta = self.before_loss(inputs), self.beta
+        self._loss_inputs, beta, metrics = self.before_loss(inputs), self.beta, self._metrics[self.mode]
+        before = {name: len(values) for name, values in metrics.items()}
+        any_row = self._loss_inputs.get(ANY_ROW, True)
         if "row_scale" in inputs:  # advantages have it already; TRL reads the weight of the KL from here
             self.beta = beta * inputs["row_scale"].item()
         try:
@@ -315,7 +324,24 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
             self.beta = beta
             # also after an error: it marks the pass of the loss, and the next pass may be another
             self._loss_inputs = None
+        if not any_row:  # what TRL has added are zeros
+            for name in list(metrics):
+                del metrics[name][before.get(name, 0) :]
+                if not metrics[name]:  # TRL divides by the length
+                    del metrics[name]
         return loss
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether rows without any advantage take part in TRL's loss: in a KL, an entropy, or a number of tokens."""
+        args = self.args
+        return bool(
+            self.beta
+            or self._entropy_bonus_enabled
+            or args.top_entropy_quantile < 1
+            or args.off_policy_mask_threshold is not None
+            or self.loss_type == "bnpo"
+        )
 
     def _get_per_token_logps_and_entropies(
         self,
