@@ -3,8 +3,6 @@
 The variable ARPO_TEST_COMMAND names the one that the tests use; without it that is docker.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

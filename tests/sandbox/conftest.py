@@ -5,8 +5,6 @@ the others only with ARPO_TEST_BACKENDS=all (`make test-backends`). With ARPO_TE
 or kubernetes only the backend "command" is tested, with that command, and all of it (scripts/test_commands.sh).
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +24,6 @@ _FIXTURES = ("sandbox", "isolated", "fortress", "backend", "data_sandbox")  # wh
 
 # files of the interpreter in the server and of the pool in the client, which know nothing of the backend between them
 _SAME_CODE = (
-    "test_sandbox_attacks_in_an_environment",
     "test_sandbox_fork_property",
     "test_sandbox_honest",
     "test_sandbox_hostile_property",

@@ -1,7 +1,5 @@
 """Opens the sandboxes that the tests use."""
 
-from __future__ import annotations
-
 import os
 import threading
 import warnings

@@ -1,7 +1,5 @@
 """A real sshd on this machine, for tests."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The parts that need no sandbox."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -104,12 +102,10 @@ def test_the_server_needs_only_the_standard_library() -> None:
         {"timeout": float("inf")},
         {"grace": float("nan")},
         {"processes": 1.5},
-        {"processes": True},
-        {"disk": None},
         {"timeout": -1},
-        {"grace": 0},
+        {"cpus": 0},
+        {"cpus": True},
         {"open_files": 10},
-        {"output_bytes": 0},
         {"memory": 0},
         {"memory": "1k"},
         {"memory": "much"},
@@ -123,23 +119,17 @@ def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"sessions": "4"},
         {"sessions": 2.5},
         {"sessions": 0},
-        {"wait": "5"},
         {"wait": 0},
         {"containers": 0},
         {"sessions": 1000},
         {"profile": "maths"},
-        {"hosts": [1]},
-        {"hosts": ["tcp://a:xx"]},
-        {"hosts": []},
         {"packages": "networkx"},
         {"packages": ["--index-url=http://a"]},
         {"packages": ["networkx"], "image": "mine:1"},
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
-    name = next(iter(options))
-    with pytest.raises(ValueError, match=name if name != "hosts" else "engine"):
+    with pytest.raises(ValueError, match=next(iter(options))):
         Sandbox(**options)

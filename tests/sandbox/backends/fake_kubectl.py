@@ -5,8 +5,6 @@
 DIRECTORY holds the pods' manifests, and may hold a file "trouble": "quota", "unschedulable" or "no-image".
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Servers behind commands: what each container must have, what a failing command says, and how its words are quoted."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Sandboxes in pods (deploy/kubernetes), on a stand-in for kubectl whose node is Docker."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

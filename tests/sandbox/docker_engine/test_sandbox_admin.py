@@ -1,7 +1,5 @@
 """What was left behind is found, and nothing else is touched; the `arpo sandbox` command."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
@@ -73,15 +71,6 @@ def test_a_container_in_use_is_listed_and_no_orphan(mine: Sandbox) -> None:
     assert info.image
 
 
-def test_what_a_dead_client_left_is_removed_and_nothing_else(mine: Sandbox, left_over: str) -> None:
-    before = our_ids()
-    assert {one.id for one in admin.containers() if one.orphan} >= {left_over}
-    assert f"container {left_over}" in admin.prune()
-    assert left_over not in {one.id for one in admin.containers()}
-    assert our_ids() == before
-    assert mine.run_sync("6 * 7").value == "42"
-
-
 def test_a_client_on_another_machine_is_left_alone(engine: Any, mine: Sandbox) -> None:
     own = engine.containers.get(id_of(mine))
     labels = {**own.labels, "arpo.sandbox.client": str(a_dead_pid()), "arpo.sandbox.client_host": "elsewhere"}
@@ -105,7 +94,10 @@ def test_images_that_were_replaced_are_removed_and_the_newest_stays(engine: Any,
     assert admin._old_images(engine) == ["arpo-sandbox:old"]
 
 
-def test_ps_and_prune_from_the_terminal(mine: Sandbox, left_over: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_dead_client_left_is_listed_and_removed_and_nothing_else(
+    mine: Sandbox, left_over: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = our_ids()
     assert main(["sandbox", "ps"]) == 0
     heading, *lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if line.startswith(left_over)]
@@ -113,10 +105,6 @@ def test_ps_and_prune_from_the_terminal(mine: Sandbox, left_over: str, capsys: p
     assert "(gone)" in line
     assert main(["sandbox", "prune"]) == 0
     assert f"removed container {left_over}" in capsys.readouterr().out
-
-
-def test_check_from_the_terminal(capsys: pytest.CaptureFixture[str], sandbox: Sandbox) -> None:
-    assert main(["sandbox", "check", "--backend", sandbox.backend]) == 0
-    out = capsys.readouterr().out
-    assert sandbox.isolation in out
-    assert "42" in out
+    assert left_over not in {one.id for one in admin.containers()}
+    assert our_ids() == before
+    assert mine.run_sync("6 * 7").value == "42"

@@ -1,7 +1,5 @@
 """Several Docker engines, by all the names that one can have; an engine that is down; tunnels."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -73,15 +71,10 @@ def test_docker_host_may_list_several(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [host.name for host in hosts_of(None)] == ["tcp://one:2376", "ssh://me@two:2222/run/docker.sock"]
 
 
-@pytest.mark.parametrize("hosts", [[], ["box1"], ["http://box1"], ["ssh://"], "unix:///var/run/docker.sock"])
+@pytest.mark.parametrize("hosts", [[], [1], ["box1"], ["tcp://a:xx"], ["ssh://"], "unix:///var/run/docker.sock"])
 def test_names_of_no_engine_are_refused(hosts: Any) -> None:
     with pytest.raises(ValueError, match=r"hosts=|names no Docker engine"):
         Sandbox("docker", hosts=hosts)
-
-
-def test_hosts_are_for_docker_only() -> None:
-    with pytest.raises(ValueError, match="docker backend"):
-        Sandbox("bubblewrap", hosts=["unix:///var/run/docker.sock"])
 
 
 @pytest.fixture

@@ -1,13 +1,7 @@
 """What one is told when there is no Docker; no engine is needed."""
 
-from __future__ import annotations
-
-import contextlib
-import json
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -79,33 +73,6 @@ def test_an_engine_elsewhere_that_does_not_answer_is_named(tools: Path, monkeypa
         diagnosis = check_docker()
     assert diagnosis.state == "not_running"
     assert host in diagnosis.detail
-
-
-@contextmanager
-def engine(path: Path, version: str, api: str) -> Iterator[str]:
-    """An engine that knows nothing but its version; yields its address."""
-    body = json.dumps({"Version": version, "ApiVersion": api, "MinAPIVersion": "1.12"}).encode()
-    answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    answer += b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
-
-    def serve(listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                with listener.accept()[0] as connection:
-                    connection.recv(65536)
-                    connection.sendall(answer)
-
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        listener.listen()
-        threading.Thread(target=serve, args=(listener,), daemon=True).start()
-        yield f"unix://{path}"
-        listener.shutdown(socket.SHUT_RDWR)
-
-
-def test_an_engine_is_named_by_an_argument_rather_than_by_the_environment(tools: Path, tmp_path: Path) -> None:
-    with engine(tmp_path / "docker.sock", "1", "1.41"), engine(tmp_path / "other.sock", "2", "1.41") as other:
-        assert (check_docker().detail, check_docker(other).detail) == ("engine 1", "engine 2")
 
 
 def test_auto_names_every_fault_with_its_cure_and_never_takes_unsafe_local(tools: Path) -> None:

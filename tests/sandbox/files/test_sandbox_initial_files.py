@@ -1,11 +1,8 @@
 """Files that a session has from the start, and what is in its directory."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -63,11 +60,9 @@ def test_names_outside_the_directory_are_refused(sandbox: Sandbox, fresh: bool) 
     ("files", "kind", "words"),
     [
         ({"a": 5}, TypeError, "the content of the file 'a'"),
-        ({"a": None}, TypeError, "the content of the file 'a'"),
         ({5: b""}, TypeError, "str or a path"),
         (["a"], TypeError, "mapping"),
         ({"a": Path("/no/such/file")}, FileNotFoundError, "/no/such/file"),
-        ({"a": Path("/")}, ValueError, "not a regular file"),
     ],
 )
 def test_what_makes_no_sense_is_refused(sandbox: Sandbox, files: Any, kind: type, words: str) -> None:
@@ -141,22 +136,17 @@ while frame:
     if "answer_file" in frame.f_globals: frame.f_globals["answer_file"] = forged
     frame = frame.f_back
 """
-FORGERIES: list[tuple[str, Callable[[SyncInterpreter], object]]] = [
-    ("b'\\0' * 12 + struct.pack('>Q?H', 1, 0, 500) + b'a'", lambda p: p.ls()),
-    ("b'\\0' * 12 + struct.pack('>Q?H', 1, 0, 5) + b'../ab'", lambda p: p.ls()),
-    ("b'\\0' * 12 + struct.pack('>Q?H', 2**64 - 1, 0, 1) + b'a'", lambda p: p.ls()),
-    ("struct.pack('>IQ', 4, 0)", lambda p: p.get("a")),
-]
 
 
-@pytest.mark.parametrize(("answer", "ask"), FORGERIES)
-def test_an_answer_that_makes_no_sense_is_an_error_of_the_file_system(
-    python: SyncInterpreter, answer: str, ask: Callable[[SyncInterpreter], object]
-) -> None:
-    done = python.run(f"import struct\ndef forged(*_): return {answer}\n{FORGE}")
+@pytest.mark.parametrize(
+    "answer", ["1, 0, 500) + b'a'", "1, 0, 5) + b'../ab'", "2**64 - 1, 0, 1) + b'a'"], ids=["length", "name", "size"]
+)
+def test_a_listing_that_makes_no_sense_is_an_error_of_the_file_system(python: SyncInterpreter, answer: str) -> None:
+    forged = f"b'\\0' * 12 + struct.pack('>Q?H', {answer}"
+    done = python.run(f"import struct\ndef forged(*_): return {forged}\n{FORGE}")
     assert done.status == "ok", done.text
     with pytest.raises(OSError, match=r"malformed|Input/output error") as caught:
-        ask(python)
+        python.ls()
     assert caught.value.errno == errno.EIO
     assert python.run("6 * 7").value == "42"
 

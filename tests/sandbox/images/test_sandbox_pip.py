@@ -1,7 +1,5 @@
 """Packages are installed also where the environment has no pip, and a first use says what it waits for."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -57,8 +55,6 @@ profiles.packages_directory("math")
     ("configure", "shown"),
     [
         ("", True),
-        ("logging.basicConfig(level=logging.INFO)", True),
-        ("logging.basicConfig()", False),
         ("logging.getLogger('sandbox').setLevel(logging.ERROR)", False),
     ],
 )

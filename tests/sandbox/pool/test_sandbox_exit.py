@@ -1,7 +1,5 @@
 """A script that ends with a sandbox open prints nothing of its own making on the way out, on any Python."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

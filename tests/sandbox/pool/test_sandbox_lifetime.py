@@ -1,7 +1,5 @@
 """Many sessions, threads, event loops and processes; and that nothing is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -28,18 +26,6 @@ time.sleep(60)
 """
 
 
-def test_cells_of_one_session_run_one_after_the_other(sandbox: Sandbox) -> None:
-    async def main() -> list[str | None]:
-        async with await sandbox.interpreter("x = []") as python:
-            cells = [
-                python.run(f"import time; time.sleep(0.01); x.append({n}); x == list(range({n + 1}))")
-                for n in range(10)
-            ]
-            return [execution.value for execution in await asyncio.gather(*cells)]
-
-    assert asyncio.run(main()) == ["True"] * 10
-
-
 def test_one_session_serves_threads_and_changing_event_loops(sandbox: Sandbox) -> None:
     python = asyncio.run(sandbox.interpreter("x = 0"))
     for expected in range(1, 4):
@@ -51,20 +37,6 @@ def test_one_session_serves_threads_and_changing_event_loops(sandbox: Sandbox) -
         thread.join()
     assert python.sync.run("x").value == "13"
     asyncio.run(python.close())
-
-
-def test_a_cancelled_await_leaves_the_session_usable(sandbox: Sandbox) -> None:
-    async def main() -> tuple[str | None, str | None]:
-        async with await sandbox.interpreter("x = 'stopped'") as python:
-            for _ in range(3):
-                task = asyncio.create_task(python.run("import time; time.sleep(0.2); x = 'done'"))
-                await asyncio.sleep(0.05)
-                task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-            return (await python.run("x")).value, (await python.run("1 + 1")).value
-
-    assert asyncio.run(main()) == ("'stopped'", "2")
 
 
 def test_sessions_whose_opening_or_forking_was_cancelled_are_closed(sandbox: Sandbox) -> None:

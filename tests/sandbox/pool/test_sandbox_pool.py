@@ -1,7 +1,5 @@
 """Slots, the queue for them, and what happens to those who wait; containers that die, hang, wear out."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -133,16 +131,6 @@ def test_forks_need_no_slot_and_a_family_keeps_its_own_to_the_last() -> None:
         grandchild.close()
         sandbox.interpreter_sync().close()
         assert sandbox.stats()["waiting"] == 0
-
-
-def test_another_container_is_started_when_the_first_is_full() -> None:
-    with pool(containers=2, sessions=2) as sandbox:
-        pythons = [sandbox.interpreter_sync(f"x = {n}") for n in range(2)]
-        assert sandbox.stats()["containers"] == 1
-        pythons += [sandbox.interpreter_sync(f"x = {n}") for n in (2, 3)]
-        assert sandbox.stats()["containers"] == 2
-        assert sandbox.stats()["free"] == 0
-        assert [python.run("x").value for python in pythons] == ["0", "1", "2", "3"]
 
 
 def test_starting_does_not_block_the_event_loop() -> None:

@@ -1,7 +1,5 @@
 """For any hostile program: its origin and its sibling return what they do without it, and nothing is left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

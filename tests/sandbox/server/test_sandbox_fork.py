@@ -1,7 +1,5 @@
 """A fork of a live session is the same session, twice, and independent from then on."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox import ForkError, Sandbox, SessionEnded, SyncInterpreter
@@ -78,47 +76,6 @@ def test_redirected_output_stays_redirected_and_restored_output_is_the_forks_own
     assert values(family, "open('log').read()") == ["'one\\ntwo\\n'"] * 2
 
 
-def test_grandchildren_and_an_ancestor_that_is_closed_early(python: SyncInterpreter, sandbox: Sandbox) -> None:
-    (child,) = python.fork()
-    child.run("x = [1]")
-    (grandchild,) = child.fork()
-    grandchild.run("x.append(2); open('mine', 'w').close()")
-    (other,) = grandchild.fork()
-    child.close()
-    python.close()
-    assert values([grandchild, other], "x.append(3); import os; x, os.listdir('.')") == ["([1, 2, 3], ['mine'])"] * 2
-    grandchild.close()
-    assert other.run("x").value == "[1, 2, 3]"
-    other.close()
-
-
-def test_a_fork_can_be_interrupted_killed_and_crash_alone(python: SyncInterpreter) -> None:
-    python.run("x = 1")
-    one, two = python.fork(2)
-    assert one.run("while True: pass", timeout=0.2).status == "timeout"
-    assert one.run("x").value == "1"
-    assert two.run("import os; os._exit(1)").status == "killed"
-    assert values([python, one], "x") == ["1", "1"]
-
-
-def test_what_can_not_come_along_is_counted(python: SyncInterpreter) -> None:
-    code = (
-        "import mmap, os, subprocess, sys, threading, time\nthreading.Thread(target=time.sleep, args=(30,)).start()\n"
-    )
-    code += "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)'])\n"
-    code += "r, w = os.pipe(); m = mmap.mmap(-1, 4096)"
-    assert python.run(code).status == "ok"
-    (copy,) = python.fork()
-    assert copy.interpreter.lost_on_fork == {
-        "threads": 1,
-        "processes": 1,
-        "shared_mappings": 1,
-        "pipes_and_sockets": 2,
-    }
-    (nothing,) = copy.run("p = m = None; os.close(r); os.close(w)") and copy.fork()
-    assert nothing.interpreter.lost_on_fork == {}
-
-
 WRITER = """
 import os, time
 if os.fork() == 0:
@@ -150,14 +107,6 @@ def test_a_fork_that_fails_leaves_the_session_alive(python: SyncInterpreter) -> 
     with pytest.raises(ForkError, match="goes on"):
         python.fork(2)
     assert python.run("x").value == "2"
-
-
-def test_a_fork_without_descriptors_left_fails_cleanly(python: SyncInterpreter) -> None:
-    python.run("import os\nfds = []\ntry:\n    while True: fds.append(os.open('/dev/null', 0))\nexcept OSError: pass")
-    with pytest.raises(ForkError):
-        python.fork(2)
-    python.run("for fd in fds: os.close(fd)")
-    assert values([python, *python.fork(2)], "1") == ["1"] * 3
 
 
 def test_a_session_that_dies_in_its_fork_says_so(python: SyncInterpreter) -> None:

@@ -1,7 +1,5 @@
 """For any program: forking after n cells and running m more gives the same outputs in original and copy."""
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

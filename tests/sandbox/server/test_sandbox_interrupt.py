@@ -1,10 +1,7 @@
 """A cell can be stopped from outside, and is stopped when nobody waits for it any more."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -164,16 +161,6 @@ def test_a_cancelled_fresh_run_is_stopped(sandbox: Sandbox) -> None:
         return sandbox.stats()["sessions"] - before
 
     assert asyncio.run(main()) == 0
-
-
-def test_a_keyboard_interrupt_while_a_run_is_awaited_stops_the_cell(python: SyncInterpreter) -> None:
-    python.run("n = 0")
-    main = threading.main_thread().ident
-    assert main is not None
-    threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        python.run(COUNT, timeout=60)
-    assert not still_counts(python)
 
 
 async def cancel(python: Interpreter, code: str, pause: float) -> None:

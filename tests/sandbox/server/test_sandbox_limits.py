@@ -1,7 +1,5 @@
 """What happens to code that does not come to an end by itself, or takes too much; more of it is in `attacks`."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

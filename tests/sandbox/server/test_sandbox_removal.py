@@ -1,7 +1,5 @@
 """What removes the directories of sessions never follows a link, wherever one has been put."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

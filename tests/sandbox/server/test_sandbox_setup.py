@@ -1,7 +1,5 @@
 """A setup's text can not be reached from the session that it prepared, by whatever route."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox import Sandbox, SandboxError

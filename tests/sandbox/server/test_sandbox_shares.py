@@ -1,7 +1,5 @@
 """That a family gets its share of CPU and memory and no more, and that no other is ended for what it takes."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
@@ -107,12 +105,6 @@ def test_each_running_branch_of_a_family_has_a_share(fair: Sandbox, neighbour: S
             thread.join()
 
 
-def test_a_session_that_runs_alone_keeps_its_priority(fair: Sandbox, neighbour: SyncInterpreter) -> None:
-    with fair.interpreter_sync() as worker:
-        code = "import os, time\nend = time.time() + 1\nwhile time.time() < end: pass\nos.sched_getscheduler(0)"
-        assert worker.run(code).value == "0"
-
-
 def test_sessions_can_not_take_their_priority_back(fair: Sandbox, neighbour: SyncInterpreter) -> None:
     code = """
 import os
@@ -186,4 +178,6 @@ def test_check_names_what_is_not_kept(capsys: pytest.CaptureFixture[str]) -> Non
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         assert main(["sandbox", "check", "--backend", "unsafe_local"]) == 0
-    assert "NOT KEPT" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "NOT KEPT" in out
+    assert "42" in out

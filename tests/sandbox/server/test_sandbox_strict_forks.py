@@ -1,7 +1,5 @@
 """After a fork, original and copies share nothing through which one could harm or watch another."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 
