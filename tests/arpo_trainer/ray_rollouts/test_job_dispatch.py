@@ -102,22 +102,3 @@ def test_without_workers_the_run_ends() -> None:
     with pytest.raises(WorkersGone, match="2 groups are left"):
         asyncio.run(made.run([Player("mortal", lives=1)]))
     assert len(taken) == 1
-
-
-def test_an_error_of_a_job_ends_the_others() -> None:
-    idle = Player("one")
-
-    async def play(who: Player, job: int) -> int:
-        if job == 1:
-            raise ValueError("the model failed")
-        who.now += 1
-        try:
-            await asyncio.sleep(60)
-        finally:
-            who.now -= 1
-        return 0
-
-    made, _ = dispatch(2, play)
-    with pytest.raises(ValueError, match="the model failed"):
-        asyncio.run(made.run([idle]))
-    assert idle.now == 0

@@ -101,9 +101,7 @@ def test_more_workers_than_the_cluster_has_room_for(nodes: Any, workers: Any) ->
     import ray
 
     free = ray.available_resources()["CPU"]
-    with pytest.raises(
-        RolloutWorkerError, match=r"of 9 rollout workers were not scheduled within 3 s\. Each asks for 1"
-    ):
+    with pytest.raises(RolloutWorkerError, match="of 9 rollout workers were not scheduled within 3 s"):
         RolloutWorkers(9, nodes.address, start_timeout=3)
     assert within(20, lambda: ray.available_resources().get("CPU", 0) == free)  # none is left
 
@@ -165,14 +163,6 @@ def test_several_processes_divide_the_nodes(monkeypatch: pytest.MonkeyPatch, sha
     monkeypatch.setattr(rollout_workers, "ActorGroup", lambda count, *_: count)
     workers: Any = RolloutWorkers(0, "auto", sharers=sharers)
     assert workers.actors == count
-
-
-def test_another_version_of_ray(nodes: Any) -> None:
-    code = "import ray; ray.__version__ = '2.40.0'; from arpo_trainer.ray_rollouts.actor_group import connect;"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code} connect({nodes.address!r}, 1, 1.0)"], capture_output=True, text=True
-    )
-    assert re.search(r"Ray: 2\.60.*Ray: 2\.40\.0.*Install the same versions of Ray and Python", done.stderr)
 
 
 def test_nothing_is_left_of_a_trainer_that_is_killed(isolation: str) -> None:

@@ -168,16 +168,6 @@ def test_nothing_is_settled_before_the_budget_is_known() -> None:
     assert settled(budget) == ("0", 1)
 
 
-def test_the_best_come_first_when_all_have_ended() -> None:
-    budget = opened(1, "0", "1", best_first=True)
-    budget.add_request(BranchRequest("0", 1, 1, score=0.1))
-    budget.add_request(BranchRequest("1", 1, 1, score=0.9))
-    budget.end_path("0", 2)
-    assert settled(budget) is None
-    budget.end_path("1", 2)
-    assert [settled(budget), settled(budget)] == [("1", 1), ("0", 0)]
-
-
 def test_with_a_quota_a_claim_waits_for_its_own_root_alone() -> None:
     budget = opened(3, "0", "1", "2", points=4, quota=1)
     budget.add_request(BranchRequest("2", 1, 1, 3))

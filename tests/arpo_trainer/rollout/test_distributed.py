@@ -25,7 +25,6 @@ from arpo_trainer.backends.base import Generation, GenerationError, OnWindow, Re
 from arpo_trainer.rollout.engine import group_tasks, play_groups, rank_count, share, this_rank
 from arpo_trainer.tree import Stopwatch
 from tests import ready_processes
-from tests.arpo_trainer.cli.test_arpo_command import containers_of
 from tests.arpo_trainer.text_policy import TextPolicy
 from tests.arpo_trainer.training import test_overlap as overlap
 from tests.arpo_trainer.training.test_trainer import config, listener
@@ -76,31 +75,15 @@ def experiment(policy: Path, folder: Path) -> dict[str, Any]:
 
     tokenizer = AutoTokenizer.from_pretrained(policy, padding_side="left")
     env, recorded, heard = ToolEnv("arpo/Arithmetic-v0", level=3), [], []
-    args = config(
-        folder,
-        num_generations=GROUP,
-        initial_rollouts=2,
-        per_device_train_batch_size=MICRO,
-        gradient_accumulation_steps=GROUP * GROUPS // MICRO // int(os.environ.get("WORLD_SIZE", 1)),
-        max_steps=1,
-        optim="sgd",
-        learning_rate=1.0,
-        max_completion_length=120,
-        max_turn_length=32,
-    )
+    rounds = GROUP * GROUPS // MICRO // int(os.environ.get("WORLD_SIZE", 1))
+    size = {"num_generations": GROUP, "initial_rollouts": 2, "per_device_train_batch_size": MICRO}
+    size |= {"gradient_accumulation_steps": rounds, "max_completion_length": 120, "max_turn_length": 32}
+    args = config(folder, max_steps=1, optim="sgd", learning_rate=1.0, **size)
     model = copy.deepcopy(AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32))  # as loaded, the weights
     # lie where the file has them, and several processes move them: another alignment rounds otherwise
-    trainer = Seen(
-        model,
-        env,
-        length,
-        args,
-        processing_class=tokenizer,
-        callbacks=[listener(on_rollout=recorded.append, on_evaluation=heard.append)],
-        eval_env=env,
-        eval_tasks=3,
-        overlap="allow",
-    )
+    hears = [listener(on_rollout=recorded.append, on_evaluation=heard.append)]
+    held_out = {"eval_env": env, "eval_tasks": 3, "overlap": "allow"}
+    trainer = Seen(model, env, length, args, processing_class=tokenizer, callbacks=hears, **held_out)
     tasks = [env.tasks.task(number) for number in range(3)]
     few = play_groups(trainer.engine, tasks[:1], 7)[0]
     evaluation = trainer.evaluate_tasks("before")
@@ -113,9 +96,8 @@ def experiment(policy: Path, folder: Path) -> dict[str, Any]:
         "heard": len(heard),
         "few": [tree.to_json() for tree in few],
         "evaluation": evaluation.as_dict(),
-        "containers": containers_of(os.getpid()),
+        "ahead": ahead(folder),
     }
-    found["ahead"] = ahead(folder)
     weights = trainer.accelerator.unwrap_model(trainer.model).state_dict()
     torch.save(weights, folder / f"weights{this_rank()}.pt")
     if rank_count() > 1:
@@ -133,9 +115,8 @@ def experiment(policy: Path, folder: Path) -> dict[str, Any]:
 def ahead(folder: Path) -> Any:
     """Train with rollouts ahead, with weights that stay the same; return what the main process was handed."""
     rows = GROUP * 2 // int(os.environ.get("WORLD_SIZE", 1))
-    trainer = overlap.make(
-        folder, tasks=4, max_staleness=1, max_steps=3, per_device_train_batch_size=rows, learning_rate=0.0
-    )
+    settings = {"max_staleness": 1, "max_steps": 3, "per_device_train_batch_size": rows, "learning_rate": 0.0}
+    trainer = overlap.make(folder, tasks=4, **settings)
     rollouts = overlap.played(trainer)
     return [overlap.words(rollouts), overlap.logged(trainer, "staleness") if this_rank() == 0 else []]
 
@@ -188,11 +169,12 @@ def ran(tiny_policy: Path, isolation: str, tmp_path_factory: pytest.TempPathFact
     return experiment(tiny_policy, alone), both, folder
 
 
-def test_a_group_split_over_ranks_is_the_tree_of_one_process(ran: Any) -> None:
+@pytest.mark.parametrize(("name", "count"), [("trees", GROUPS), ("few", 1)])  # fewer groups than ranks leave some idle
+def test_trees_are_those_of_one_process(ran: Any, name: str, count: int) -> None:
     one, both, _ = ran
-    assert len(one["trees"]) == GROUPS
+    assert len(one[name]) == count
     for rank in both:
-        assert alike(rank["trees"], one["trees"])
+        assert alike(rank[name], one[name])
 
 
 def test_every_rank_has_its_rows_with_the_advantages_of_one_process(ran: Any) -> None:
@@ -226,8 +208,10 @@ def test_measurements_are_those_of_all_trees_on_every_rank(ran: Any) -> None:
     assert [both[0]["measured"][key] for key in counted] == pytest.approx([one["measured"][key] for key in counted])
 
 
-def test_only_the_main_process_hands_trees_and_evaluations_on(ran: Any) -> None:
-    _, both, _ = ran
+def test_an_evaluation_is_shared_out_and_the_main_process_alone_hands_results_on(ran: Any) -> None:
+    one, both, _ = ran
+    assert one["evaluation"]["n"] == 3
+    assert both[0]["evaluation"] == both[1]["evaluation"] == one["evaluation"]
     assert [rank["recorded"] for rank in both] == [[GROUPS], []]
     assert [rank["heard"] for rank in both] == [1, 0]
 
@@ -245,19 +229,6 @@ def test_the_update_is_that_of_one_process(ran: Any, tiny_model: Any) -> None:
     assert all(torch.equal(first[name], second[name]) for name in before)
 
 
-def test_fewer_groups_than_ranks_leave_ranks_idle_and_give_the_same_tree(ran: Any) -> None:
-    one, both, _ = ran
-    assert len(one["few"]) == 1
-    for rank in both:
-        assert alike(rank["few"], one["few"])
-
-
-def test_an_evaluation_is_shared_out_and_has_one_result(ran: Any) -> None:
-    one, both, _ = ran
-    assert one["evaluation"]["n"] == 3
-    assert both[0]["evaluation"] == both[1]["evaluation"] == one["evaluation"]
-
-
 def test_rollouts_ahead_are_those_of_one_process(ran: Any) -> None:
     one, both, _ = ran
     rollouts, staleness = both[0]["ahead"]
@@ -273,15 +244,6 @@ def test_one_rank_s_failure_ends_both(ran: Any) -> None:
         assert rank["error"] == "rank 1 of 2 failed: GenerationError: out of memory"
         assert rank["seconds_to_error"] < 60
     assert "GenerationError" in both[1]["cause"]
-
-
-def test_each_process_has_a_sandbox_of_its_own(ran: Any, isolation: str) -> None:
-    if not isolation.startswith("docker"):
-        pytest.skip(f"the sandbox here is {isolation}, not Docker")
-    _, both, _ = ran
-    assert both[0]["containers"]
-    assert both[1]["containers"]
-    assert not set(both[0]["containers"]) & set(both[1]["containers"])
 
 
 @pytest.mark.parametrize(("count", "ranks"), [(0, 2), (1, 4), (3, 2), (7, 3), (8, 4)])
@@ -304,9 +266,7 @@ def test_rows_that_are_no_groups_are_refused(names: str) -> None:
 
 def test_a_batch_of_all_processes_that_holds_no_whole_groups_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(
-        ValueError, match=r"\(2\) x steps_per_generation \(1\) x processes \(3\) = 6 rows must be a multi"
-    ):
+    with pytest.raises(ValueError, match=r"\(2\) x steps_per_generation \(1\) x processes \(3\) = 6 rows must be"):
         config(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=1)
 
 

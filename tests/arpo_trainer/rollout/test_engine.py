@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,27 +81,10 @@ def test_a_branch_shares_the_tokens_before_it_and_lives_in_its_own_world(env: To
     assert results[0] == results[1] == ["\n<result>\n4\n</result>\n", "\n<result>\n5\n</result>\n"]
 
 
-def test_what_the_model_sees_is_what_the_tree_holds(env: ToolEnv, tokenizer: Any) -> None:
-    """Ids in, ids out: each request's context is the prompt and the spans before it, token by token."""
-    policy = ScriptedPolicy(tokenizer, [CALL, CALL, DONE], [0.1, 2.0, 3.0])
-    tree = play(env, policy, tokenizer, num_generations=6, initial_rollouts=2)[0]
-    contexts = {tuple(tree.prompt_ids)}
-    for span in tree.spans:
-        if span.kind == "environment":
-            contexts.add((*tree.prompt_ids, *(i for s in tree.path_to(span.index) for i in s.ids)))
-    assert {request.ids for request in policy.seen} == contexts
-
-
 def test_no_two_requests_for_the_same_context_share_a_seed(env: ToolEnv, tokenizer: Any) -> None:
     policy = ScriptedPolicy(tokenizer, [CALL, CALL, DONE], [0.1, 2.0, 3.0])
     play(env, policy, tokenizer, tasks=[TASK, TASK], num_generations=6)
     assert len({request.seed for request in policy.seen}) == len(policy.seen)
-
-
-def test_a_turn_that_is_cut_short_is_truncated(env: ToolEnv, tokenizer: Any) -> None:
-    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, max_turn_length=5)[0]
-    assert {trajectory.outcome for trajectory in tree.trajectories} == {"truncated"}
-    assert {trajectory.reward for trajectory in tree.trajectories} == {-1.0}
 
 
 def test_a_failure_before_the_first_token_still_makes_a_row(env: ToolEnv, tokenizer: Any, monkeypatch: Any) -> None:
@@ -115,23 +97,18 @@ def test_a_failure_before_the_first_token_still_makes_a_row(env: ToolEnv, tokeni
         return await real(self, **options)
 
     monkeypatch.setattr(ToolEnv, "areset", failing)
-    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, algorithm="grpo", max_invalid=0.3, retries=0)[
-        0
-    ]
+    settings = {"algorithm": "grpo", "max_invalid": 0.3, "retries": 0}
+    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, **settings)[0]
     number = [trajectory.valid for trajectory in tree.trajectories].index(False)
     assert tree.row(number).mask == [0]
 
 
-def test_if_too_much_fails_the_rollout_stops_instead_of_learning_from_the_rest(
-    env: ToolEnv, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_if_too_much_fails_the_rollout_stops(env: ToolEnv, tokenizer: Any, monkeypatch: Any) -> None:
     async def failing(self: ToolEnv, action: str) -> Any:
         raise SessionLost("the container is gone")
 
     monkeypatch.setattr(ToolEnv, "astep", failing)
-    with pytest.raises(
-        RuntimeError, match=r"4 of 4 trajectories failed, more than max_invalid = 0\.2 allows; the first"
-    ):
+    with pytest.raises(RuntimeError, match=r"4 of 4 trajectories failed, more than max_invalid = 0\.2"):
         play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer)
 
 
@@ -146,7 +123,9 @@ def test_a_failing_model_ends_the_rollout(env: ToolEnv, tokenizer: Any) -> None:
     assert caught.value.__cause__.__traceback__
 
 
-def test_the_environment_s_own_token_limit_holds_too(env: ToolEnv, tokenizer: Any) -> None:
+def test_a_turn_is_cut_short_also_by_the_environment_s_own_limit(env: ToolEnv, tokenizer: Any) -> None:
+    tree = play(env, ScriptedPolicy(tokenizer, [DONE], [1.0]), tokenizer, max_turn_length=5)[0]
+    assert {(trajectory.outcome, trajectory.reward) for trajectory in tree.trajectories} == {("truncated", -1.0)}
     limited = ToolEnv("arpo/Arithmetic-v0", level=3, max_tokens=60)
     tree = play(limited, ScriptedPolicy(tokenizer, [CALL], [0.1]), tokenizer, max_completion_length=1024)[0]
     assert all(len(tree.row(number).ids) <= 60 for number in range(len(tree.trajectories)))
@@ -167,18 +146,6 @@ def solution(env: ToolEnv, index: int) -> list[str]:
         call = json.dumps({"name": step.tool, "arguments": step.arguments})
         turns += [f"<tool_search>{step.query}</tool_search>", f"<tool_call>{call}</tool_call>"]
     return [*turns, f"\\boxed{{{env.tasks.task(index).answers[0]}}}"]
-
-
-def test_branches_after_a_search_call_what_it_found(tokenizer: Any) -> None:
-    env = ToolEnv("arpo/ToolWorld-v0", level="2", search_results=3, tool_results=3)
-    policy = FindingPolicy(tokenizer, solution(env, 0), [0.1, 2.0, 0.1, 0.1, 0.1])
-    settings = RolloutSettings(num_generations=3, initial_rollouts=1, branch_alpha=0.5, branch_width=3)
-    [tree] = asyncio.run(Engine(policy, tokenizer, env, settings).rollout([env.tasks.task(0)]))
-    assert sorted(one.origin for one in tree.trajectories) == ["branch", "branch", "root"]
-    assert [one.reward for one in tree.trajectories] == [1.0] * 3
-    assert [one.components["right_calls"] for one in tree.trajectories] == [2.0] * 3
-    first = next(span for span in tree.spans if span.decision and span.decision.branches)
-    assert first.tool["name"] == "tool_search"
 
 
 def test_an_episode_that_is_played_again_has_found_the_same() -> None:
@@ -210,34 +177,16 @@ def test_another_picture_is_another_result(tmp_path: Path) -> None:
         asyncio.run(replay(env.spawn(), task, episode.history))
 
 
-def test_a_model_that_reads_token_ids_is_refused() -> None:
-    env = ToolEnv("arpo/Arithmetic-v0", tools=["read_file"], show_images=True)
-    blind: Any = SimpleNamespace(wants_messages=False)
-    with pytest.raises(ValueError, match="SimpleNamespace reads token ids of text alone"):
-        Engine(blind, None, env, RolloutSettings())
-
-
 BEGIN = "<think>I compute it. "
 REST = "Now.</think><python>1 + 1</python>"
 SOLVED = "<think>Done.</think><answer>\\boxed{2}</answer>"
-
-
-@dataclass
-class ChatPolicy(ScriptedPolicy):
-    wants_messages = True
 
 
 def grown(env: ToolEnv, policy: Any, tokenizer: Any, opening: tuple[int, ...], **settings: Any) -> RolloutTree:
     values = {"algorithm": "grpo", "num_generations": 1, "initial_rollouts": 1, **settings}
     engine = Engine(policy, tokenizer, env, RolloutSettings(**values))
     group = Group(rollout_context(engine, ConcurrencyLimits({"trajectory": 8})), TASK, 0, 0, opening)
-
-    async def grow() -> None:
-        await policy.begin()
-        await group.grow()
-        await policy.end()
-
-    asyncio.run(grow())
+    asyncio.run(group.grow())
     return group.tree
 
 
@@ -260,27 +209,6 @@ def test_the_first_turn_is_the_opening_and_what_was_sampled(env: ToolEnv, tokeni
     assert second.ids == (*tree.prompt_ids, *turn.ids, *result.ids)
     assert answer.text == SOLVED
     assert tree.meta["opening"] == len(opening)
-
-
-def test_an_endpoint_gets_the_opening_as_its_last_message(env: ToolEnv, tokenizer: Any) -> None:
-    policy = ChatPolicy(tokenizer, [REST, SOLVED], [0.5, 0.5])
-    grown(env, policy, tokenizer, ids_of(tokenizer, BEGIN))
-    first, second = policy.seen
-    assert first.messages[-1] == {"role": "assistant", "content": BEGIN}
-    assert [message["role"] for message in second.messages] == ["system", "user", "assistant", "user"]
-    assert second.messages[2]["content"] == BEGIN + REST
-
-
-def test_a_model_goes_on_from_its_own_tokens_as_it_did(env: ToolEnv, tokenizer: Any, tiny_model: Any) -> None:
-    from arpo_trainer.backends import transformers_backend
-
-    backend = transformers_backend(tiny_model, tokenizer)
-    settings = {"temperature": 0.0, "max_completion_length": 24}
-    whole = grown(env, backend, tokenizer, (), **settings).spans[0]
-    for length in (1, 7, 20):
-        again = grown(env, backend, tokenizer, tuple(whole.ids[:length]), **settings).spans[0]
-        assert again.ids == whole.ids
-        assert again.text == whole.text
 
 
 def test_an_algorithm_that_compares_first_tokens_takes_none(env: ToolEnv, tokenizer: Any) -> None:

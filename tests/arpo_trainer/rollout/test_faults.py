@@ -65,37 +65,30 @@ def own_containers(pid: int) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-def engine_of(sandbox: Sandbox, tokenizer: Any, **settings: Any) -> Engine:
+def engine_of(sandbox: Sandbox, tokenizer: Any) -> Engine:
     env = ToolEnv("arpo/Arithmetic-v0", sandbox=sandbox)
-    values = {"num_generations": 6, "initial_rollouts": 3, "max_invalid": 1.0, **settings}
-    return Engine(Policy(tokenizer), tokenizer, env, RolloutSettings(**values))
+    settings = RolloutSettings(num_generations=6, initial_rollouts=3, max_invalid=1.0)
+    return Engine(Policy(tokenizer), tokenizer, env, settings)
 
 
-def killed_meanwhile(box: Box, tokenizer: Any, **settings: Any) -> RolloutTree:
-    """Play a tree, and kill the container once some calls have been made."""
-    engine = engine_of(box.sandbox, tokenizer, **settings)
+@pytest.mark.docker
+def test_a_container_that_dies_costs_nothing_where_episodes_can_be_played_again(box: Box, tokenizer: Any) -> None:
+    engine = engine_of(box.sandbox, tokenizer)
 
-    async def both() -> RolloutTree:
+    async def killed_meanwhile() -> RolloutTree:
+        """Play a tree, and kill the container once some calls have been made."""
         playing = asyncio.create_task(engine.rollout([engine.env.tasks.task(0)]))
         while box.sandbox.stats().get("forks", 0) == 0 and not playing.done():
             await asyncio.sleep(0.02)
         await asyncio.to_thread(subprocess.run, ["docker", "kill", *box.containers], capture_output=True, check=True)
         return (await playing)[0]
 
-    return asyncio.run(both())
-
-
-def shown(tree: RolloutTree) -> list[list[str]]:
-    paths = [tree.path(number) for number, trajectory in enumerate(tree.trajectories) if trajectory.valid]
-    return [[span.text.split("\n")[2] for span in path if span.kind == "environment"] for path in paths]
-
-
-@pytest.mark.docker
-def test_a_container_that_dies_costs_nothing_where_episodes_can_be_played_again(box: Box, tokenizer: Any) -> None:
-    tree = killed_meanwhile(box, tokenizer)
+    tree = asyncio.run(killed_meanwhile())
     assert len(tree.trajectories) == 6
     assert all(trajectory.valid for trajectory in tree.trajectories)
-    assert shown(tree) == [["1", "2", "3"]] * 6  # the counters in the interpreters are what they were
+    results = [[span for span in tree.path(number) if span.kind == "environment"] for number in range(6)]
+    # the counters in the interpreters are what they were
+    assert [[span.text.split("\n")[2] for span in path] for path in results] == [["1", "2", "3"]] * 6
     assert any(event.kind == "retry" for event in tree.timeline)
     assert box.sandbox.stats()["sessions"] == 0
 

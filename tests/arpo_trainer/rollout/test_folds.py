@@ -10,7 +10,6 @@ import pytest
 from arpo_trainer import RolloutTree
 from arpo_trainer.rollout.live_trajectory import PlayedTurn, replay
 from arpo_trainer.rollout.metrics import rollout_metrics
-from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.folding_policy import FoldingPolicy, fold_call, memory, multihop, play
 
 WINDOW = 4300
@@ -18,24 +17,16 @@ BRANCHING = {"algorithm": "arpo", "num_generations": 4, "initial_rollouts": 2}
 
 
 @pytest.fixture(scope="module")
-def letters(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A tokenizer of bytes."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(write_byte_policy(tmp_path_factory.mktemp("bytes")))
-
-
-@pytest.fixture(scope="module")
-def folded(letters: Any) -> tuple[list[RolloutTree], FoldingPolicy]:
+def folded(byte_tokenizer: Any) -> tuple[list[RolloutTree], FoldingPolicy]:
     """Trees of four hops that branch and fold, and the policy that played them."""
     env, tasks, queries = multihop(folds=3)
-    policy = FoldingPolicy(letters, tasks, queries)
+    policy = FoldingPolicy(byte_tokenizer, tasks, queries)
     return play(policy, env, tasks, WINDOW, **BRANCHING), policy
 
 
-def test_answers_stay_in_reach_three_windows_away(letters: Any) -> None:
+def test_answers_stay_in_reach_three_windows_away(byte_tokenizer: Any) -> None:
     env, tasks, queries = multihop(folds=3)
-    trees = play(FoldingPolicy(letters, tasks, queries), env, tasks, WINDOW)
+    trees = play(FoldingPolicy(byte_tokenizer, tasks, queries), env, tasks, WINDOW)
     for tree in trees:
         written = sum(len(span.ids) for span in tree.spans if span.kind != "fold")
         assert written >= 3 * WINDOW
@@ -43,7 +34,7 @@ def test_answers_stay_in_reach_three_windows_away(letters: Any) -> None:
         assert max(len(tree.context(span.index)) for span in tree.spans) <= len(tree.prompt_ids) + WINDOW
     assert [tree.trajectories[0].components["accuracy"] for tree in trees] == [1.0] * len(tasks)
     env, tasks, queries = multihop(folds=0)
-    plain = play(FoldingPolicy(letters, tasks, queries, folds=False), env, tasks, WINDOW)
+    plain = play(FoldingPolicy(byte_tokenizer, tasks, queries, folds=False), env, tasks, WINDOW)
     assert [tree.trajectories[0].components["accuracy"] for tree in plain] == [0.0] * len(tasks)
 
 
@@ -102,9 +93,9 @@ class Script(FoldingPolicy):
         return self.turns[min(len(self.seen), len(self.turns)) - 1]
 
 
-def scripted(letters: Any, turns: Sequence[str], window: int = WINDOW, **options: Any) -> RolloutTree:
-    env, tasks, queries = multihop(folds=1, count=1, **options)
-    policy = Script(letters, tasks, queries)
+def scripted(byte_tokenizer: Any, turns: Sequence[str], window: int = WINDOW) -> RolloutTree:
+    env, tasks, queries = multihop(folds=1, count=1)
+    policy = Script(byte_tokenizer, tasks, queries)
     policy.turns = turns
     return play(policy, env, tasks, window)[0]
 
@@ -122,12 +113,9 @@ GOOD = memory(1, "q")
         ({**GOOD, "working": {**GOOD["working"], "next_action": []}}, "has no key 'next_action'"),
     ],
 )
-def test_a_memory_that_breaks_its_schema_is_told_and_counted_and_the_history_stays(
-    letters: Any, broken: Any, said: str
-) -> None:
-    tree = scripted(letters, [fold_call(broken), fold_call(GOOD), ANSWER])
-    kinds = [span.kind for span in tree.path(0)]
-    assert kinds == ["model", "environment", "model", "fold", "model"]
+def test_a_memory_that_breaks_its_schema_is_told(byte_tokenizer: Any, broken: Any, said: str) -> None:
+    tree = scripted(byte_tokenizer, [fold_call(broken), fold_call(GOOD), ANSWER])
+    assert [span.kind for span in tree.path(0)] == ["model", "environment", "model", "fold", "model"]
     refused = tree.spans[1]
     assert said in refused.text
     assert refused.tool["status"] == "error"
@@ -136,22 +124,9 @@ def test_a_memory_that_breaks_its_schema_is_told_and_counted_and_the_history_sta
     assert (metrics["folds"], metrics["folds_failed"]) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("turn", "said"),
-    [
-        ("<think>f</think><fold_thought>no json</fold_thought>", "a call is a JSON object"),
-        (fold_call(GOOD), "No folds are left"),
-    ],
-)
-def test_text_that_is_no_memory_and_folds_beyond_the_limit(letters: Any, turn: str, said: str) -> None:
-    tree = scripted(letters, [fold_call(GOOD), turn, ANSWER])
-    assert [span.kind for span in tree.path(0)] == ["model", "fold", "model", "environment", "model"]
-    assert said in tree.spans[3].text
-
-
-def test_memories_that_leave_no_room_are_refused(letters: Any) -> None:
+def test_memories_that_leave_no_room_are_refused(byte_tokenizer: Any) -> None:
     long = fold_call(memory(60, "q"))  # the new prompt has white space in its JSON, so it is longer
-    tree = scripted(letters, [long, ANSWER], window=len(long) + 300)
+    tree = scripted(byte_tokenizer, [long, ANSWER], window=len(long) + 300)
     assert [span.kind for span in tree.path(0)] == ["model", "environment", "model"]
     assert "do not fit into the context" in tree.spans[1].text
     assert tree.trajectories[0].outcome == "answered"
@@ -182,11 +157,3 @@ def test_an_episode_is_replayed_whose_refused_memories_left_no_room_to_say_so() 
     again = env.spawn()
     asyncio.run(replay(again, task, [PlayedTurn(fold_call(GOOD), 4000, env.episode.turns[-1].result, withheld=True)]))
     assert again.episode.turns[0].memory is None
-
-
-def test_without_folds_nothing_is_new(letters: Any) -> None:
-    env, tasks, queries = multihop(folds=0, count=1)
-    tree = play(FoldingPolicy(letters, tasks, queries, folds=False), env, tasks, 20_000)[0]
-    assert "fold" not in tree.to_json()
-    assert not [name for name in rollout_metrics([tree]) if "fold" in name]
-    assert "fold" not in env.system_prompt

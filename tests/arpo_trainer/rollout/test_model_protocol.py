@@ -16,7 +16,6 @@ from arpo_trainer import ARPOConfig, ARPOTrainer
 from arpo_trainer.evaluation.eval_session import run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings
 from arpo_trainer.preference.dpo_run import _protocol, dpo
-from arpo_trainer.rollout.engine import Engine
 from arpo_trainer.rollout.model_protocol import marked, protocol_for, with_model_protocol
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.run.arguments import configure
@@ -39,7 +38,6 @@ SNAPSHOT = "/hub/models--dongguanting--Qwen2.5-7B-ARPO/snapshots/0a1b"
         # what is given goes first, whatever follows
         ({"protocol": "llama3", "mark": "hermes"}, "llama3", None),
         ({"mark": "hermes", "name": "x/Qwen3-8B-ARPO"}, "hermes", "trained with it"),
-        ({"mark": "native", "algorithm": "arpo-reference"}, "native", "trained with it"),
         ({"record": {"protocol": "native"}, "name": "arpo"}, "native", "record"),
         ({"record": {"kind": "sft"}}, "arpo-tags", "record"),
         # of earlier releases, which named it among the settings alone
@@ -49,7 +47,6 @@ SNAPSHOT = "/hub/models--dongguanting--Qwen2.5-7B-ARPO/snapshots/0a1b"
         # what is beside a model is not always the record of its training
         ({"record": {"kind": "eval"}}, "native", "family qwen3"),
         ({"record": [1]}, "native", "family qwen3"),
-        ({"name": "dongguanting/Qwen3-8B-AEPO-DeepSearch"}, "arpo-tags", "papers"),
         ({"name": "dongguanting/Tool-Star-Qwen-3B"}, "arpo-tags", "papers"),
         ({"name": SNAPSHOT}, "arpo-tags", "papers"),
         ({"algorithm": "arpo-reference"}, "arpo-tags", "algorithm arpo-reference reads tags"),
@@ -57,11 +54,7 @@ SNAPSHOT = "/hub/models--dongguanting--Qwen2.5-7B-ARPO/snapshots/0a1b"
         ({}, "native", "family qwen3"),
         ({"name": "/home/me/.cache/arpo/Qwen3-8B"}, "native", "family qwen3"),
         ({"name": "sharpo/Qwen3-8B"}, "native", "family qwen3"),
-        (
-            {"endpoint": "qwen at http://127.0.0.1:8000/v1"},
-            "arpo-tags",
-            "for qwen at http://127.0.0.1:8000/v1: an endpoint",
-        ),
+        ({"endpoint": "qwen at http://h/v1"}, "arpo-tags", "for qwen at http://h/v1: an endpoint"),
         ({"endpoint": "m at http://a/v1", "mark": "native"}, "native", "trained with it"),
         ({"family": ""}, "arpo-tags", "does not show calls"),
     ],
@@ -106,15 +99,6 @@ def test_a_protocol_that_cannot_be_had_here(mark: str, options: dict[str, Any], 
     tokenizer = marked(tokenizer_of("qwen3"), mark)
     with pytest.raises(ValueError, match=words):
         with_model_protocol(ToolEnv(ENV, **options), RolloutSettings(), tokenizer)
-
-
-def test_an_engine_plays_with_what_the_model_gets() -> None:
-    backend: Any = SimpleNamespace(wants_messages=False)
-    for settings, name in (
-        (RolloutSettings(), "native"),
-        (RolloutSettings(algorithm="arpo-reference"), "arpo-tags-reference"),
-    ):
-        assert Engine(backend, tokenizer_of("qwen3"), ToolEnv(ENV), settings).env.protocol.name == name
 
 
 @pytest.fixture(scope="module")
@@ -198,9 +182,7 @@ def test_an_evaluation_gets_the_protocol_of_the_training(
 
 
 @pytest.mark.parametrize(("mark", "words"), [("mine", "b has protocol mine, since"), ("native", "does not show calls")])
-def test_no_model_is_evaluated_before_one_that_cannot_be(
-    mark: str, words: str, native_model: Path, tmp_path: Path
-) -> None:
+def test_no_model_plays_before_one_that_cannot(mark: str, words: str, native_model: Path, tmp_path: Path) -> None:
     shutil.copytree(native_model, tmp_path / "b")
     marked(AutoTokenizer.from_pretrained(native_model), mark).save_pretrained(tmp_path / "b")
     (tmp_path / "b" / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
@@ -217,9 +199,8 @@ def test_what_teaches_a_protocol_leaves_it_in_the_model(native_model: Path, tmp_
     small = ["max_steps=1", "per_device_train_batch_size=2", "use_cpu=true", "bf16=false", "report_to=[]", "threads=1"]
     small += [f"model={native_model}", "save_strategy=no"]
     (tmp_path / "pairs.jsonl").write_text(json.dumps(PAIR) + "\n")
-    taught = sft(
-        read_settings(None, [*small, f"output_dir={tmp_path}/sft", "demonstrations={count: 2}"], command="sft")
-    )
+    given = [f"output_dir={tmp_path}/sft", "demonstrations={count: 2}"]
+    taught = sft(read_settings(None, [*small, *given], command="sft"))
     given = [f"output_dir={tmp_path}/dpo", f"env={ENV}", f"pairs={tmp_path}/pairs.jsonl"]
     learnt = dpo(read_settings(None, [*small, *given], command="dpo"))
     for folder, protocol in ((taught, "arpo-tags"), (learnt, "native")):
@@ -227,14 +208,8 @@ def test_what_teaches_a_protocol_leaves_it_in_the_model(native_model: Path, tmp_
     # of pairs from files, that of the environment, which may be named with its module
     of_env: Any = SimpleNamespace(env="arpo_env:arpo/ToolWorld-v0", env_kwargs={}, pair_files=["pairs.jsonl"])
     assert _protocol(of_env, SimpleNamespace(folder=tmp_path)) == "deepagent"  # type: ignore[arg-type]
-    own = [
-        f"output_dir={tmp_path}/train",
-        "cold_start_examples=2",
-        "eval_tasks=1",
-        "num_generations=2",
-        "initial_rollouts=2",
-    ]
-    settings = read_settings(None, [*small, *own])
+    own = ["cold_start_examples=2", "eval_tasks=1", "num_generations=2", "initial_rollouts=2"]
+    settings = read_settings(None, [*small, f"output_dir={tmp_path}/train", *own])
     trainer = TrainingRun(*configure(settings), settings).make_trainer()
     names = [trainer.env.protocol.name, trainer.eval_env.protocol.name, protocol_for(trainer.processing_class)[0]]
     assert names == ["arpo-tags"] * 3

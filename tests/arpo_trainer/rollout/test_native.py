@@ -157,9 +157,7 @@ def test_a_part_of_a_call_is_never_a_call_or_an_answer(family: str) -> None:
     ("call", "told"),
     [
         (("pyton", {"code": "1"}), "did you mean python"),
-        (("python", {}), "python needs code"),
         (("python", {"code": "1", "shell": "sh"}), "no argument 'shell'"),
-        (("search", {"query": "q", "k": "many"}), "must be integer"),
         (("mark", {"levels": ["x"]}), "array of integer"),
     ],
 )
@@ -295,9 +293,7 @@ UNKNOWN_TOOL = Malformed("there is no tool 'isNone'; The tools are: search, pyth
             for head in (
                 " to=functions.search<|channel|>commentary json<|message|>",
                 "<|channel|>commentary to=functions.search <|constrain|>json<|message|>",
-                "<|channel|>commentary to=functions.search<|message|>",
                 "<|channel|>analysis to=functions.search code<|message|>",
-                " to=functions.search<|channel|>analysis <|constrain|>JSON<|message|>",
                 "<|channel|>final<|message|>\\boxed{2}<|end|><|start|>assistant to=functions.search<|message|>",
             )
         ),
@@ -313,23 +309,13 @@ UNKNOWN_TOOL = Malformed("there is no tool 'isNone'; The tools are: search, pyth
         ),
         ("gptoss", "<|channel|>final <|constrain|>json<|message|>[2]<|return|>", Answer("[2]", boxed=False)),
         ("gptoss", f"<|channel|>final<|message|>to=functions.search<|message|>{HARMONY}", OPENED),
-        (
-            "gptoss",
-            "<|channel|>final<|message|>1<|end|><|start|>functions.search<|message|>\\boxed{3}",
-            Malformed("the text '<|start|>functions.s' stands in no message; begin each with its channel"),
-        ),
         ("qwen3", '<tool_call>{"name": "python", "arguments": {"code": "1\n2"}}</tool_call>', CODE),
         ("glm4moe", "<tool_call>\npython\n<arg_key>code</arg_key>\n<arg_value>1\n2</arg_value>\n</tool_call>", CODE),
-        *(
-            (family, "a</think><function=now>\n</function>\n\\boxed{2}", OPENED)
-            for family in ("qwen3_5_think", "nemotron_3_nano")
-        ),
+        ("qwen3_5_think", "a</think><function=now>\n</function>\n\\boxed{2}", OPENED),
         ("lfm2_2_5", "<|tool_call_start|>[python(code='1\n2')]<|tool_call_end|>I wait.", CODE),
         ("lfm2_2_5", "<|tool_call_start|>[isNone()]<|tool_call_end|>", UNKNOWN_TOOL),
-        *(
-            ("llama3_2", f'{lead}{{"{key}": "search", "{other}": {HARMONY}}}', BARE)
-            for lead, key, other in (("", "function", "parameters"), ("I look.\n", "name", "arguments"))
-        ),
+        ("llama3_2", f'{{"function": "search", "parameters": {HARMONY}}}', BARE),
+        ("llama3_2", f'I look.\n{{"name": "search", "arguments": {HARMONY}}}', BARE),
         ("llama3_1", f'{{"type": "function", "name": "search", "parameters": {HARMONY}}}', as_calls(SEARCH)),
         ("llama3_1", f'<|python_tag|>{{"name": "search", "parameters": {HARMONY}}}<|eom_id|>', as_calls(SEARCH)),
         ("llama3_1", '{"a": 1}', Answer('{"a": 1}', boxed=False)),
@@ -339,8 +325,6 @@ UNKNOWN_TOOL = Malformed("there is no tool 'isNone'; The tools are: search, pyth
             as_calls(("search", {"query": "it's\n", "k": 2}), ("mark", {"levels": [1], "loud": True})),
         ),
         ("qwen3_5_think", "Hm.</think>\n\n\\boxed{2}<|im_end|>", Answer("2", boxed=True)),
-        ("gemma4_v5", "Lima<turn|>", Answer("Lima", boxed=False)),
-        ("glm4moe", "Lima<|user|>", Answer("Lima", boxed=False)),
     ],
 )
 def test_what_models_write_besides_their_templates_is_read(form: str, text: str, action: object) -> None:
@@ -409,7 +393,6 @@ CALL {{ c.function.name }} WITH {{ c.function.arguments | tojson }}{% endfor %}{
         (UNKNOWN, "does not show tools"),
         (UNKNOWN + "{{ tools }}", "unknown form"),
         ("{{ raise_exception('no tools here') }}", "cannot be rendered with a tool call .*no tools here"),
-        ("{% for m in messages", "cannot be rendered"),
         (None, "has no chat template"),
     ],
 )
@@ -482,27 +465,23 @@ def test_a_demonstration_has_the_ids_of_a_rollout(form: str) -> None:
 
 
 def test_traces_are_rewritten_as_the_model_writes_them(tmp_path: Path) -> None:
-    call = '<tool_call>\n{"name": "python", "arguments": {"code": "1 + 1"}}\n</tool_call>'
-    turns = [
-        ("user", "1 + 1?"),
-        ("assistant", f"<think>Hm.</think>\n{call}"),
-        ("tool", "2"),
-        ("assistant", "\\boxed{2}"),
-    ]
-    row = {"messages": [{"role": role, "content": text} for role, text in turns]}
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row) + "\n")
     run = SFTArguments(data=str(path), protocol="native", chat_template_kwargs={"enable_thinking": True})
-    data, [example] = prepare(run, SimpleNamespace(max_length=None), tokenizer_of("qwen3_5_think"))
+
+    def prepared(first: str) -> Any:
+        turns = [("user", "1 + 1?"), ("assistant", first), ("tool", "2"), ("assistant", "\\boxed{2}")]
+        row = {"messages": [{"role": role, "content": text} for role, text in turns]}
+        path.write_text(json.dumps(row) + "\n")
+        return prepare(run, SimpleNamespace(max_length=None), tokenizer_of("qwen3_5_think"))
+
+    call = '<tool_call>\n{"name": "python", "arguments": {"code": "1 + 1"}}\n</tool_call>'
+    data, [example] = prepared(f"<think>Hm.</think>\n{call}")
     learnt = [number for number, label in zip(example["input_ids"], example["labels"], strict=True) if label >= 0]
     text = tokenizer_of("qwen3_5_think").decode(learnt)
     assert text.startswith("Hm.</think>\n<tool_call>\n<function=python>\n<parameter=code>\n1 + 1\n</parameter>")
     assert text.endswith("</tool_call><|im_end|>\\boxed{2}<|im_end|>")
     assert data.traces[0].protocol == "native"
     # and those that it wrote itself stay as they are
-    turns[1] = ("assistant", data.traces[0].turns[0].text)
-    row = {"messages": [{"role": role, "content": text} for role, text in turns]}
-    path.write_text(json.dumps(row) + "\n")
-    again, [same] = prepare(run, SimpleNamespace(max_length=None), tokenizer_of("qwen3_5_think"))
+    again, [same] = prepared(data.traces[0].turns[0].text)
     assert same == example
     assert again.traces[0].turns[0].text == data.traces[0].turns[0].text

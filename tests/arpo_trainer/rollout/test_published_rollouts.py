@@ -16,7 +16,7 @@ from arpo_trainer.rollout.branch_scheduler import PublishedScheduler
 from arpo_trainer.rollout.engine import Engine, Group, RolloutSettings
 from arpo_trainer.rollout.live_trajectory import LiveTrajectory
 from arpo_trainer.rollout.rendering import as_published
-from arpo_trainer.tree import Origin, RolloutTree, Span, Stopwatch
+from arpo_trainer.tree import Origin, RolloutTree, Stopwatch
 from tests.arpo_trainer.text_policy import TextPolicy
 
 TOOL = "<think>c</think><search>who</search>"
@@ -61,15 +61,8 @@ def play(vector: dict[str, Any], algorithm: str, tokenizer: Any, monkeypatch: An
     given, script = vector["inputs"], Script(vector, tokenizer)
     start, ended = Group._start, Group._ended
 
-    def born(
-        group: Group,
-        path: LiveTrajectory,
-        origin: Origin,
-        parent: int | None = None,
-        fork: Span | None = None,
-        topped_up: bool = False,
-    ) -> None:
-        start(group, path, origin, parent, fork, topped_up)
+    def born(group: Group, path: Any, origin: Origin, parent: int | None = None, fork: Any = None, **more: Any) -> None:
+        start(group, path, origin, parent, fork, **more)
         number, clock = group.scheduler._numbers[path.name], group.scheduler._states[path.name].clock
         script.births[number] = (clock - 1, origin, None if parent is None else script.started[parent])
         script.started.append(number)
@@ -83,15 +76,9 @@ def play(vector: dict[str, Any], algorithm: str, tokenizer: Any, monkeypatch: An
     monkeypatch.setattr(Group, "_generate", lambda group, path: script.generate(group, path))
     monkeypatch.setattr(PublishedScheduler, "uniform", lambda *place: script.draws.pop(0))
     env = ToolEnv("arpo/MultiHop-v0", max_tool_calls=10, max_turns=12)
-    settings = RolloutSettings(
-        algorithm=algorithm,
-        num_generations=given["n"],
-        initial_rollouts=given["initial"],
-        branch_width=given.get("beam", 2),
-        branch_alpha=given.get("p_b", 0.5),
-        branch_beta=given.get("w", 0.2),
-        max_completion_length=20_000,
-    )
+    sizes = {"num_generations": given["n"], "initial_rollouts": given["initial"], "branch_width": given.get("beam", 2)}
+    odds = {"branch_alpha": given.get("p_b", 0.5), "branch_beta": given.get("w", 0.2)}
+    settings = RolloutSettings(algorithm=algorithm, max_completion_length=20_000, **sizes, **odds)
     engine = Engine(Backend(), tokenizer, env, settings)  # type: ignore[arg-type]
     return asyncio.run(engine.rollout([env.tasks.task(0)]))[0], script
 

@@ -30,10 +30,8 @@ HERMES = """{{ bos_token }}{% for message in messages %}<|im_start|>{{ message.r
 OPENED = HERMES.replace("assistant\n", "assistant\n<think>\n")
 CHATML = (["<|endoftext|>", "<|im_start|>", "<|im_end|>"], ["<tool_call>", "</tool_call>"])
 QWEN3 = (CHATML[0], [*CHATML[1], "<tool_response>", "</tool_response>", "<think>", "</think>"])
-META = (
-    ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>"],
-    [],
-)
+HEADER = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>"]
+META = ([*HEADER, "<|eot_id|>", "<|eom_id|>", "<|python_tag|>"], [])
 FAMILIES: dict[str, tuple[str, tuple[list[str], list[str]], str]] = {  # protocol, added tokens, end token
     "qwen2_5": ("hermes", CHATML, "<|im_end|>"),
     "qwen3": ("hermes", QWEN3, "<|im_end|>"),
@@ -101,16 +99,6 @@ def renderer(family: str) -> Renderer:
     return Renderer(small_tokenizer(added, template(family)), make_protocol(protocol))
 
 
-def assert_same(tokenizer: Any, expected: Sequence[int], got: Sequence[int]) -> None:
-    """Compare ids, and name the first token that differs."""
-    for place, (one, other) in enumerate(zip(expected, got, strict=False)):
-        names = [repr(tokenizer.decode([number])) for number in (one, other)]
-        assert one == other, (
-            f"token {place} is {names[1]} instead of {names[0]}, after {tokenizer.decode(got[:place])[-60:]!r}"
-        )
-    assert len(expected) == len(got), f"{len(got)} tokens instead of {len(expected)}"
-
-
 def control_ids(renderer: Renderer, ids: Sequence[int]) -> list[int]:
     return [number for number in ids if number in renderer.tokenizer.added_tokens_decoder]
 
@@ -118,13 +106,11 @@ def control_ids(renderer: Renderer, ids: Sequence[int]) -> list[int]:
 def test_a_prompt_is_what_the_template_makes(renderer: Renderer) -> None:
     tokenizer = renderer.tokenizer
     expected = tokenizer.apply_chat_template(MESSAGES, tools=BOTH, add_generation_prompt=True, return_dict=False)
-    assert_same(tokenizer, expected, renderer.prompt_ids(MESSAGES, BOTH))
+    assert renderer.prompt_ids(MESSAGES, BOTH) == expected
 
 
 @pytest.mark.parametrize("results", [[text] for text in RESULTS] + [["1", "2"], ["", "\n", ">"]])
-def test_a_conversation_in_pieces_is_the_conversation_in_one(
-    family: str, renderer: Renderer, results: list[str]
-) -> None:
+def test_a_conversation_in_pieces_is_that_in_one(family: str, renderer: Renderer, results: list[str]) -> None:
     tokenizer, end = renderer.tokenizer, FAMILIES[family][2]
     thought = "<think>\nI compute.\n</think>\n\n" if family in ("qwen3", "qwen3_training") else ""
     turn = thought + CALLS[renderer.protocol.name]
@@ -134,7 +120,7 @@ def test_a_conversation_in_pieces_is_the_conversation_in_one(
     tools = [{"role": "tool", "content": text} for text in results]
     whole = [*MESSAGES, {"role": "assistant", "content": turn}, *tools]
     expected = tokenizer.apply_chat_template(whole, tools=BOTH, add_generation_prompt=True, return_dict=False)
-    assert_same(tokenizer, expected, ids)
+    assert ids == expected
 
 
 def test_a_turn_without_its_end_token_gets_the_templates(family: str, renderer: Renderer) -> None:
@@ -207,11 +193,11 @@ def test_a_thought_that_the_prompt_opened_is_seen(name: str) -> None:
 def test_tags_go_on_within_one_message(tokenizer: Any) -> None:
     renderer = Renderer(tokenizer, make_protocol("arpo-tags"))
     expected = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, return_dict=False)
-    assert_same(tokenizer, expected, renderer.prompt_ids(MESSAGES, BOTH))
+    assert renderer.prompt_ids(MESSAGES, BOTH) == expected
     for text in RESULTS:
         shown = renderer.protocol.render_result([text])
         expected = tokenizer(shown, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        assert_same(tokenizer, expected, renderer.result_ids([text], False))
+        assert renderer.result_ids([text], False) == expected
 
 
 def test_tags_keep_foreign_control_tokens_out(tokenizer: Any) -> None:

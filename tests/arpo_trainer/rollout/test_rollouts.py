@@ -7,7 +7,6 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 import benchmarks.laboratory.paper_rows  # noqa: F401  (registers rows)
 from arpo_env import ServiceError, Tool, ToolEnv, ToolResult
 from arpo_env.tools.tool import function_schema
-from arpo_trainer.algorithms.branching import ENTROPY_UNIT, NO_DOUBT_LEVEL, branch_score
+from arpo_trainer.algorithms.branching import ENTROPY_UNIT
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
@@ -47,21 +46,21 @@ class Look(Tool):
     repeatable = True
 
     def __init__(self, hurry: Any) -> None:
-        self.hurry, self.calls = hurry, 0
+        self.hurry, self.calls, self.last = hurry, 0, ""
 
     async def call(self, **arguments: Any) -> ToolResult:
-        self.calls += 1
+        self.calls, self.last = self.calls + 1, arguments["at"]
         await self.hurry(self)
-        return ToolResult(f"{self.calls}: {arguments['at']}")
+        return ToolResult(f"{self.calls}: {self.last}")
 
     async def reset(self, setup: str) -> None:
         self.calls = 0
 
     async def fork(self, n: int) -> list[Tool]:
         await self.hurry(self)
-        copies = [Look(self.hurry) for _ in range(n)]
+        copies = [type(self)(self.hurry) for _ in range(n)]
         for copy in copies:
-            copy.calls = self.calls
+            copy.calls, copy.last = self.calls, self.last
         return list(copies)
 
     async def close(self) -> None:
@@ -97,8 +96,8 @@ async def at_once(tool: Look) -> None:
     """Take no time."""
 
 
-def make_env(hurry: Any = at_once, look: Any = Look, *given: Any) -> ToolEnv:
-    return ToolEnv("arpo/Arithmetic-v0", tools=[lambda: look(hurry, *given)], max_tool_calls=5, max_turns=7)
+def make_env(hurry: Any = at_once, look: Any = Look) -> ToolEnv:
+    return ToolEnv("arpo/Arithmetic-v0", tools=[lambda: look(hurry)], max_tool_calls=5, max_turns=7)
 
 
 def errors(trees: list[RolloutTree]) -> list[str | None]:
@@ -132,10 +131,8 @@ def test_a_tree_does_not_depend_on_who_was_faster(tokenizer: Any, algorithm: str
     origins = [trajectory.origin for tree in first for trajectory in tree.trajectories]
     assert len(origins) == 16
     if (method := ALGORITHMS[algorithm].method) and method.roots_only:
-        parents = [
-            tree.trajectories[one.parent] for tree in first for one in tree.trajectories if one.parent is not None
-        ]
-        assert {parent.origin for parent in parents} == {"root"}
+        grown = [(tree, one.parent) for tree in first for one in tree.trajectories if one.parent is not None]
+        assert {tree.trajectories[parent].origin for tree, parent in grown} == {"root"}
     assert ("branch" in origins) == (ALGORITHMS[algorithm].branch is not None)
 
 
@@ -208,68 +205,23 @@ def test_the_quota_is_a_setting(tokenizer: Any) -> None:
         trees = play(tokenizer, groups=8, branch_alpha=1.0, initial_rollouts=2, num_generations=7, branch_quota=quota)
         assert max(count for tree in trees for count in families(tree).values()) == most
         assert all(len(tree.trajectories) == 7 for tree in trees)
-    with pytest.raises(ValueError, match="branch_quota must be at least 0, got -1"):
-        RolloutSettings(branch_quota=-1)
     with pytest.raises(ValueError, match="branch_quota=2 does not go with branch 'arpo-reference'"):
         RolloutSettings(algorithm="arpo-reference", branch_quota=2)
 
 
 WENT = ("entropy rose", "score above threshold", "drawn", "chosen by rank", "every point branches")
-BY_SCORE = ("arpo", "aepo", "random", "tree-grpo", "arpo-reference", "aepo-reference", "arpo-ranked", "treepo")
 
 
-@pytest.mark.parametrize("algorithm", BY_SCORE)
-@pytest.mark.parametrize("alpha", [0.5, 0.6])
-def test_reasons_are_true(tokenizer: Any, algorithm: str, alpha: float) -> None:
-    drawn = algorithm in ("random", "tree-grpo") or algorithm.endswith("-reference")
-    ranked = algorithm == "arpo-ranked"  # the rank decides, not the threshold
-    seen = set()
-    for tree in play(tokenizer, groups=4, algorithm=algorithm, branch_alpha=alpha):
-        reserve, starts = 8 - tree.meta["roots"], tree.starts()
-        spent = sum(trajectory.origin == "branch" for trajectory in tree.trajectories)
+# which reason it is, tests of the scores and of the budget hold
+@pytest.mark.parametrize(
+    "algorithm", ["arpo", "aepo", "random", "tree-grpo", "arpo-reference", "arpo-ranked", "treepo"]
+)
+def test_decisions_say_what_has_left(tokenizer: Any, algorithm: str) -> None:
+    for tree in play(tokenizer, groups=4, algorithm=algorithm, branch_alpha=0.6):
         for span, decision in [(span, span.decision) for span in tree.spans if span.decision]:
-            passed = decision.score > decision.threshold
             left_here = sum(trajectory.fork_span == span.index for trajectory in tree.trajectories)
             assert decision.branches == left_here
             assert (decision.reason in WENT) == (left_here > 0)
-            seen.add(decision.reason)
-            match decision.reason:
-                case "entropy rose":
-                    assert passed
-                    assert decision.delta > 0
-                    assert branch_score(0.0, alpha, 0.2, decision.consecutive, penalty_of(algorithm)) <= 0.5
-                case "score above threshold":
-                    assert passed
-                    assert branch_score(0.0, alpha, 0.2, decision.consecutive, penalty_of(algorithm)) > 0.5
-                case "score not above threshold":
-                    assert not passed
-                    assert not drawn
-                case "next to no entropy left":
-                    assert algorithm == "arpo-ranked"
-                    assert decision.entropy < NO_DOUBT_LEVEL
-                case "budget spent":
-                    # what the reference rows top up is taken of the budget, too
-                    assert spent == reserve or algorithm.endswith("-reference")
-                case "quota of the root used":
-                    root = next(start for start in starts if start == tree.path_to(span.index)[0].index)
-                    assert families(tree)[root] == -(-reserve // tree.meta["roots"])
-                    assert passed or ranked or algorithm == "random"
-                case "chosen by rank":
-                    assert ranked
-                    assert not passed
-                case "every point branches":
-                    assert algorithm == "treepo"
-                case _:
-                    assert drawn
-                    assert decision.reason in ("drawn", "not drawn")
-    if algorithm in ("arpo", "aepo", "arpo-ranked"):
-        used_up = "budget spent" if algorithm == "aepo" else "quota of the root used"  # AEPO's penalty is its quota
-        assert {"entropy rose", used_up} <= seen or alpha > 0.5
-        assert "score above threshold" in seen or alpha == 0.5
-
-
-def penalty_of(algorithm: str) -> float:
-    return 0.05 if algorithm == "aepo" else 0.0
 
 
 def test_the_best_points_get_the_budget_once_the_roots_have_ended(tokenizer: Any) -> None:
@@ -279,13 +231,8 @@ def test_the_best_points_get_the_budget_once_the_roots_have_ended(tokenizer: Any
         taken = [point.score for point in points.values() if point.branches]
         denied = [point.score for point in points.values() if point.reason == "budget spent"]
         assert not denied or min(taken) >= max(denied)
-        ended = max(event.end for event in tree.timeline if event.trajectory in roots)
-        held = [event for event in tree.timeline if event.kind == "fork" and event.trajectory in roots]
-        assert all(event.until >= ended for event in held)
         metrics = rollout_metrics([tree])
-        assert metrics["copies_held"] >= len(held)
-        made = sum(event.copies for event in tree.timeline)
-        assert metrics["copies_unused"] == made - metrics["branches"]
+        assert metrics["copies_unused"] == sum(event.copies for event in tree.timeline) - metrics["branches"]
 
 
 def test_limits_hold(tokenizer: Any) -> None:
@@ -309,11 +256,6 @@ def test_limits_hold(tokenizer: Any) -> None:
     assert {"tool", "generate"} <= waited
 
 
-def test_a_limit_of_something_that_is_not_there_is_refused(tokenizer: Any) -> None:
-    with pytest.raises(ValueError, match="limits names serach; there are trajectory, generate"):
-        play(tokenizer, limits={"serach": 2})
-
-
 @pytest.mark.parametrize(("algorithm", "places", "waiting"), [("grpo", 1, 3 * 8 - 1), ("arpo", 8, 2 * 3)])
 def test_few_places_for_trajectories_are_enough(tokenizer: Any, algorithm: str, places: int, waiting: int) -> None:
     trees = play(tokenizer, groups=3, algorithm=algorithm, limits={"trajectory": places})
@@ -323,65 +265,11 @@ def test_few_places_for_trajectories_are_enough(tokenizer: Any, algorithm: str, 
     assert len(starts) >= waiting  # the first ones, too, where a machine is slow
 
 
-def test_too_few_places_for_a_group_that_branches_are_refused(tokenizer: Any) -> None:
+def test_limits_that_cannot_be_are_refused(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match=r"limits allows 7 trajectories at once.*num_generations = 8"):
         play(tokenizer, limits={"trajectory": 7})
-
-
-class Slots:
-    """Sandboxes, of which there are few: an episode takes one at its first call, and shares it with its forks."""
-
-    def __init__(self, number: int) -> None:
-        self.free, self.holders = asyncio.Semaphore(number), dict[object, int]()
-
-    async def enter(self) -> object:
-        try:
-            await asyncio.wait_for(self.free.acquire(), 5)
-        except TimeoutError:
-            raise ServiceError("sandbox", "no session became free") from None
-        family = object()
-        self.holders[family] = 1
-        return family
-
-    def leave(self, family: object) -> None:
-        self.holders[family] -= 1
-        if not self.holders[family]:
-            self.free.release()
-
-
-class Slotted(Look):
-    repeatable = False
-
-    def __init__(self, hurry: Any, slots: Slots, family: object = None) -> None:
-        super().__init__(hurry)
-        self.slots, self.family = slots, family
-
-    async def call(self, **arguments: Any) -> ToolResult:
-        self.family = self.family or await self.slots.enter()
-        return await super().call(**arguments)
-
-    async def fork(self, n: int) -> list[Tool]:
-        if self.family:
-            self.slots.holders[self.family] += n
-        copies = [Slotted(self.hurry, self.slots, self.family) for _ in range(n)]
-        for copy in copies:
-            copy.calls = self.calls
-        return list(copies)
-
-    async def close(self) -> None:
-        if self.family:
-            self.slots.leave(self.family)
-        self.family = None
-
-
-@pytest.mark.parametrize("algorithm", ["grpo", "arpo", "aepo", "tree-grpo"])
-def test_as_many_sandboxes_as_places_are_enough(tokenizer: Any, algorithm: str) -> None:
-    """Nobody who holds one waits for those who wait for one."""
-    slots = Slots(8)
-    limits = {"trajectory": 8, "look": 8, "fork": 1}
-    env = make_env(at_once, Slotted, slots)
-    assert not errors(play(tokenizer, 0, 4, env, limits, algorithm=algorithm, branch_alpha=0.6))
-    assert not any(slots.holders.values())
+    with pytest.raises(ValueError, match="limits names serach; there are trajectory, generate"):
+        play(tokenizer, limits={"serach": 2})
 
 
 def test_a_turn_that_calls_several_tools_holds_a_place_of_each() -> None:
@@ -497,12 +385,17 @@ def test_an_interrupted_rollout_leaves_nothing_open(tokenizer: Any, monkeypatch:
         hanging.set()
         await asyncio.Event().wait()
 
+    def interrupt() -> None:
+        hanging.wait()
+        time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
     env = make_env(hangs)
     settings = RolloutSettings(num_generations=8, initial_rollouts=4)
     engine = Engine(Writer(tokenizer, random.Random(0), calls=1.0), tokenizer, env, settings)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
-        _interrupt_when(hanging)
+        threading.Thread(target=interrupt, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
             run(engine.rollout([env.tasks.task(0)]))
     finally:
@@ -510,50 +403,26 @@ def test_an_interrupted_rollout_leaves_nothing_open(tokenizer: Any, monkeypatch:
     assert not living
 
 
-def _interrupt_when(event: threading.Event) -> None:
-    def wait() -> None:
-        event.wait()
-        time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
 def test_the_timeline_tells_what_every_trajectory_did(tokenizer: Any) -> None:
     (tree,) = play(tokenizer, groups=1)
     for number, trajectory in enumerate(tree.trajectories):
         own = [event for event in tree.timeline if event.trajectory == number]
         assert all(event.end >= event.start >= 0 and event.waited <= event.end - event.start + 1e-6 for event in own)
-        turns = turns_of_its_own(tree, number)
+        shared = [] if trajectory.fork_span is None else tree.path_to(trajectory.fork_span)
+        turns = sum(span.kind == "model" for span in tree.path(number)[len(shared) :])
         assert sum(event.kind == "generate" for event in own) == turns
         assert sum(event.kind == "tool" for event in own) + sum(event.kind == "answer" for event in own) == turns
         assert trajectory.origin == "branch" or own[0].kind in ("start", "reset")
 
 
-def turns_of_its_own(tree: RolloutTree, number: int) -> int:
-    fork = tree.trajectories[number].fork_span
-    shared: Sequence[Any] = tree.path_to(fork) if fork is not None else []
-    return sum(span.kind == "model" for span in tree.path(number)) - sum(span.kind == "model" for span in shared)
-
-
 class SometimesForks(Look):
     """Whether it can be forked depends on what it was asked last, not on when."""
 
-    def __init__(self, hurry: Any, last: str = "") -> None:
-        super().__init__(hurry)
-        self.last = last
-
-    async def call(self, **arguments: Any) -> ToolResult:
-        self.last = arguments["at"]
-        return await super().call(**arguments)
-
     async def fork(self, n: int) -> list[Tool]:
-        copies = [SometimesForks(self.hurry, self.last) for _ in await super().fork(n)]
+        copies = await super().fork(n)
         if int(self.last) % 3 == 0:
             raise RuntimeError("something in it cannot be copied")
-        for copy in copies:
-            copy.calls = self.calls
-        return list(copies)
+        return copies
 
 
 @pytest.mark.parametrize("algorithm", ["arpo", "at2po", "vineppo", "aepo"])
@@ -582,18 +451,6 @@ def test_what_the_tree_says_was_shown_was_shown(tokenizer: Any, room: int) -> No
     assert spans
     assert [tokenizer.decode(span.ids) for span in spans] == [span.text for span in spans]
     assert max(len(tree.row(number).ids) for tree in trees for number in range(8)) <= room
-
-
-def test_grading_for_want_of_room_keeps_its_limit_and_is_noted(tokenizer: Any) -> None:
-    class Long(Look):
-        async def call(self, **arguments: Any) -> ToolResult:
-            return ToolResult("word " * 300)
-
-    (tree,) = play(tokenizer, 0, 1, make_env(at_once, Long), algorithm="grpo", max_completion_length=30)
-    cut = {number for number, trajectory in enumerate(tree.trajectories) if trajectory.outcome == "truncated"}
-    noted = {event.trajectory for event in tree.timeline if (event.kind, event.status) == ("answer", "truncated")}
-    assert cut
-    assert noted == cut
 
 
 def test_what_roots_can_never_claim_starts_with_them(tokenizer: Any) -> None:

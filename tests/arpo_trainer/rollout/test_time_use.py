@@ -36,12 +36,9 @@ def test_every_second_is_work_or_waiting() -> None:
     assert use.working == pytest.approx({"generate": 2.5, "fork": 0.5, "tool": 1.6, "retry": 0.5})
     assert sum(use.shares().values()) == pytest.approx(1.0)
     assert use.calls == {"python": 1}  # the other was refused
-
-
-def test_tokens_are_those_of_the_policy() -> None:
     tree = timed_tree()
     tree.timeline.append(Event(0, "helper", 6.5, 7.0, name="debugger", tokens=5, cached=3, context=9))
-    use = time_use([tree])
+    use = time_use([tree])  # tokens are those of the policy
     assert (use.tokens, use.cached, use.context) == (40, 100, 200)
     assert use.working["helper"] == pytest.approx(0.5)
 
@@ -52,14 +49,11 @@ def test_concurrency_counts_what_overlaps() -> None:
     assert busy_seconds(intervals) == 5.0
 
 
-def test_a_request_in_the_queue_is_not_being_generated() -> None:
-    trees = [timed_tree()]
-    assert sorted(generating(trees)) == [(1.5, 3.0), (4.0, 5.0)]
-    assert wall_seconds(trees) == 6.5
-
-
 def test_metrics_of_the_timeline() -> None:
-    metrics = rollout_metrics([timed_tree()])
+    trees = [timed_tree()]
+    assert sorted(generating(trees)) == [(1.5, 3.0), (4.0, 5.0)]  # without the time in a queue
+    assert wall_seconds(trees) == 6.5
+    metrics = rollout_metrics(trees)
     assert metrics["wait/generate"] == pytest.approx(0.25)
     assert metrics["wait/settle"] == pytest.approx(0.25)
     assert metrics["wait_share"] == pytest.approx(3.0 / 8.1)
@@ -68,16 +62,6 @@ def test_metrics_of_the_timeline() -> None:
     assert metrics["cache_hits"] == 0.5
     assert metrics["retries"] == 1
     assert (metrics["tool_calls/python"], metrics["tool_seconds/python"]) == (1, pytest.approx(1.6))
-
-
-def test_budget_and_decisions() -> None:
-    tree = sample_tree(0, roots=4, branches=8, turns=2)
-    origins = [trajectory.origin for trajectory in tree.trajectories]
-    assert {"branch", "top-up"} <= set(origins)
-    decisions = [span.decision.branches for span in tree.spans if span.decision]
-    assert 0 < sum(decisions) < len(decisions)
-    metrics = rollout_metrics([tree])
-    assert metrics["branch_budget_used"] == origins.count("branch") / 8
 
 
 def test_failures_are_counted_by_cause() -> None:

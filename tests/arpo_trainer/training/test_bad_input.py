@@ -34,35 +34,23 @@ from tests.conftest import tiny_llama
     ("settings", "words"),
     [
         ({"beta": -1.0}, "push the policy away from its reference"),
-        ({"delta": 3.0, "policy_loss": "cispo"}, "upper bound only.*dual `delta`"),
         ({"epsilon": 0.0, "policy_loss": "aepo"}, "0 < low.*low is `epsilon`"),
-        ({"loss_type": "sapo", "algorithm": "aepo"}, "loss_type='sapo' does not go with a clip of its own"),
         ({"loss_type": "grop"}, "loss_type must be one of .*did you mean 'grpo'"),
-        ({"importance_sampling_level": "turn"}, "importance_sampling_level must be one of 'token', 'sequence'"),
         ({"importance_sampling_level": "sequence", "policy_loss": "gspo"}, "set importance_sampling_level='token'"),
         ({"scale_rewards": "groups"}, "scale_rewards must be one of .*did you mean 'group'"),
-        ({"multi_objective_aggregation": "sum"}, "multi_objective_aggregation must be one of"),
         ({"num_iterations": 0}, "num_iterations must be at least 1"),
-        ({"max_staleness": -1}, "max_staleness must be at least 0"),
         ({"max_invalid": 1.5}, r"max_invalid is a share of the trajectories, from 0 to 1; got 1\.5"),
-        ({"branch_width": "x"}, "branch_width must be a whole number, got 'x'"),
         ({"branch_width": 2.5}, "branch_width must be a whole number"),
-        ({"branch_alpha": "high"}, "branch_alpha must be a finite number"),
         ({"branch_alpha": math.nan}, "branch_alpha must be a finite number, got nan"),
-        ({"num_generations": "4"}, "num_generations must be a whole number, got '4'"),
         ({"num_generations": True}, "num_generations must be a whole number"),
-        ({"epsilon": "small"}, "epsilon must be a finite number"),
         ({"attribution": 3}, "attribution must be text, got 3"),
         ({"advantage": "tree-grpo", "scale_rewards": "none"}, "take advantage='grpo-no-std'"),
         ({"initial_rollouts": 5}, r"initial_rollouts must be between 1 and num_generations \(4\), got 5"),
         ({"num_generations": 1}, "num_generations must be at least 2"),
-        ({"num_generations": 3, "initial_rollouts": 1}, r"must be a multiple of num_generations \(3\)"),
         ({"algorithm": "ppo"}, "algorithm must be one of 'grpo', 'arpo'"),
-        ({"attribution": "firm"}, "attribution must be one of 'soft', 'hard'"),
         ({"top_p": 0.9}, "only `temperature` can be set"),
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"loss_type": "luspo"}, "one advantage per row"),
-        ({"max_rows": 0}, "max_rows must be at least 1"),
         ({"mask_truncated_completions": True}, "nothing would be learned"),
         ({"branch_width": 0}, "branch_width must be at least 1"),
     ],
@@ -80,9 +68,7 @@ def test_settings_that_mean_nothing_are_refused(tmp_path: Path, settings: dict[s
         ({"algorithm": "arpo"}, "dapo"),
     ],
 )
-def test_the_mean_of_a_loss_is_its_own_unless_another_is_given(
-    tmp_path: Path, settings: dict[str, Any], loss_type: str
-) -> None:
+def test_the_mean_of_a_loss_is_its_own(tmp_path: Path, settings: dict[str, Any], loss_type: str) -> None:
     assert config(tmp_path, **settings).loss_type == loss_type
 
 
@@ -99,9 +85,7 @@ def test_a_setting_is_declared_once_and_a_turn_may_be_as_long_as_the_completion(
     ("settings", "corrected"),
     [({}, True), ({"algorithm": "arpo-reference"}, False), ({"vllm_importance_sampling_correction": False}, False)],
 )
-def test_tokens_are_corrected_one_by_one_unless_something_else_is_said(
-    tmp_path: Path, settings: dict[str, Any], corrected: bool
-) -> None:
+def test_tokens_are_corrected_one_by_one(tmp_path: Path, settings: dict[str, Any], corrected: bool) -> None:
     args = config(tmp_path, **settings)
     found = (args.vllm_importance_sampling_mode, args.vllm_importance_sampling_correction)
     assert found == ("token_truncate", corrected)
@@ -110,12 +94,9 @@ def test_tokens_are_corrected_one_by_one_unless_something_else_is_said(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"epsilon": 1.0},
         {"loss_type": "cispo", "epsilon_high": 5.0},
-        {"loss_type": "sapo"},
         {"importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
         {"delta": 3.0},
-        {"algorithm": "aepo", "beta": 0.01},
         {"policy_loss": "gspo-turn", "beta": 0.01},
         {"scale_rewards": False},
         {"branch_alpha": 1, "max_invalid": 1, "max_turn_length": None},
@@ -125,9 +106,7 @@ def test_settings_that_mean_something_are_not(tmp_path: Path, settings: dict[str
     config(tmp_path, **settings)
 
 
-def test_a_model_without_a_chat_template_is_refused_before_it_plays(
-    env: ToolEnv, isolation: str, tokenizer: Any, tmp_path: Path
-) -> None:
+def test_a_model_without_a_chat_template_is_refused(env: Any, isolation: str, tokenizer: Any, tmp_path: Path) -> None:
     bare = copy.deepcopy(tokenizer)
     bare.chat_template = None
     words = r"no chat template.*Instruct version.*chat_template\.jinja.*processing_class"
@@ -193,12 +172,8 @@ class Ending(ScriptedPolicy):
     async def generate(self, request: Request, on_window: Any = None) -> Generation:
         made = await super().generate(request, on_window)
         end = [self.tokenizer.eos_token_id] if "</answer>" in self.tokenizer.decode(made.ids) else []
-        return Generation(
-            [*made.ids, *end],
-            [*made.logprobs, *(-0.1 for _ in end)],
-            [*made.entropies, *(0.1 for _ in end)],
-            made.finish,
-        )
+        numbers = [*made.logprobs, *(-0.1 for _ in end)], [*made.entropies, *(0.1 for _ in end)]
+        return Generation([*made.ids, *end], *numbers, made.finish)
 
 
 def scripted(tokenizer: Any, folder: Path, answers: list[str], **parts: Any) -> tuple[ARPOTrainer, list[Any]]:
@@ -235,20 +210,16 @@ def test_the_end_is_trained_on_where_it_pads_too(isolation: str, tokenizer: Any,
     assert losses[1] != losses[0] == losses[2]
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_reward_that_is_no_number_is_named_and_the_rollout_is_kept(
-    isolation: str, tokenizer: Any, tmp_path: Path, value: float
-) -> None:
+def test_a_reward_that_is_no_number_is_named_and_trees_are_kept(isolation: str, tokenizer: Any, tmp_path: Path) -> None:
     kept: list[Any] = []
 
     def politeness(completions: list[Any], **_: Any) -> list[float | None]:
-        return [1.0, None, value, 0.0]
+        return [1.0, None, math.nan, 0.0]
 
-    trainer, rows = scripted(
-        tokenizer, tmp_path, [DONE], reward_funcs=politeness, callbacks=[listener(on_rollout=kept.append)]
-    )
+    hears = [listener(on_rollout=kept.append)]
+    trainer, rows = scripted(tokenizer, tmp_path, [DONE], reward_funcs=politeness, callbacks=hears)
     assert trainer.reward_func_names == ["politeness"]
-    with pytest.raises(ValueError, match=rf"'politeness' gave {value} for row 2 .*Return None"):
+    with pytest.raises(ValueError, match=r"'politeness' gave nan for row 2 .*Return None"):
         trainer._generate_and_score_completions(rows)
     assert [len(trees[0].trajectories) for trees in kept] == [GROUP]
 
@@ -291,15 +262,6 @@ def test_rollout_after_rollout_without_a_signal_is_said_once(caplog: pytest.LogC
             warning.update(silent)
     assert len(caplog.records) == 1
     assert "raise num_generations or temperature" in caplog.text
-
-
-def test_a_group_that_all_score_the_same_is_counted_and_moves_nothing(
-    isolation: str, tokenizer: Any, tmp_path: Path
-) -> None:
-    trainer, rows = scripted(tokenizer, tmp_path, [DONE])
-    batch = trainer._generate_and_score_completions(rows)
-    assert trainer._metrics["train"]["arpo/groups_silent"] == [1]
-    assert batch["advantages"].abs().max() == 0
 
 
 def made(kind: str, byte_lm: Path, folder: Path, settings: dict[str, Any]) -> Any:

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from arpo_env import ToolEnv
 from arpo_trainer import ARPOTrainer
+from arpo_trainer.backends import TransformersBackend
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.training.evaluation import evaluate, evaluation_tasks, summarise
 from arpo_trainer.tree import RolloutTree, Trajectory
@@ -36,6 +37,8 @@ def test_summary_counts_levels_and_leaves_the_invalid_out() -> None:
     assert result.by_level == {"1": {"n": 1, "accuracy": 1.0}, "2": {"n": 2, "accuracy": 0.0}}
     assert [sample["correct"] for sample in result.samples] == [True, False, False]
     assert "accuracy 0.33" in str(result)
+    with pytest.raises(ValueError, match="none of 1 trajectories could be scored"):
+        summarise([answered(None)], "before")
 
 
 def test_an_answer_that_is_right_in_part_counts_in_the_reward_only() -> None:
@@ -47,14 +50,7 @@ def test_an_answer_that_is_right_in_part_counts_in_the_reward_only() -> None:
     assert [sample["correct"] for sample in result.samples] == [False, True]
 
 
-def test_nothing_scored_is_an_error() -> None:
-    with pytest.raises(ValueError, match="none of 1 trajectories could be scored"):
-        summarise([answered(None)], "before")
-
-
 def test_evaluation_is_greedy_and_repeats(env: ToolEnv, tokenizer: object, tiny_model: object) -> None:
-    from arpo_trainer.backends import TransformersBackend
-
     engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_length=24))
     tasks = [env.tasks.task(number) for number in range(4)]
     ticks: list[int] = []
@@ -65,12 +61,8 @@ def test_evaluation_is_greedy_and_repeats(env: ToolEnv, tokenizer: object, tiny_
     assert engine.settings.temperature == 1.0
 
 
-def test_tasks_that_broke_are_counted_and_said(
-    env: ToolEnv, tokenizer: object, tiny_model: object, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
+def test_tasks_that_broke_are_said(env: Any, tokenizer: Any, tiny_model: Any, monkeypatch: Any, caplog: Any) -> None:
     """Half of them: a rollout to learn from would stop there."""
-    from arpo_trainer.backends import TransformersBackend
-
     engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_length=24))
     tasks = [env.tasks.task(number) for number in range(2)]
     real = ToolEnv.astep
@@ -83,25 +75,7 @@ def test_tasks_that_broke_are_counted_and_said(
     monkeypatch.setattr(ToolEnv, "astep", failing)
     result = evaluate(engine, tasks, "step 3")
     assert (result.n, result.invalid) == (1, 1)
-    assert (
-        "'step 3': 1 of 2 tasks could not be scored; the first error: SessionLost: the container is gone" in caplog.text
-    )
-
-
-def test_an_evaluation_sees_the_weights_as_they_are_now(env: ToolEnv, tokenizer: object, tiny_model: object) -> None:
-    import torch
-
-    from arpo_trainer.backends import TransformersBackend
-
-    engine = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, RolloutSettings(max_turn_length=24))
-    tasks = [env.tasks.task(number) for number in range(2)]
-    evaluate(engine, tasks, "before")
-    with torch.no_grad():
-        for weight in tiny_model.parameters():  # type: ignore[attr-defined]
-            weight.add_(0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
-    after = evaluate(engine, tasks, "after")
-    fresh = Engine(TransformersBackend(tiny_model, tokenizer), tokenizer, env, engine.settings)
-    assert [s["text"] for s in after.samples] == [s["text"] for s in evaluate(fresh, tasks, "fresh").samples]
+    assert "'step 3': 1 of 2 tasks could not be scored; the first error: SessionLost" in caplog.text
 
 
 STEPS, TASKS = 3, 6
@@ -111,46 +85,28 @@ STEPS, TASKS = 3, 6
 def trained(tiny_policy: Path, tokenizer: Any, isolation: str, tmp_path_factory: Any) -> tuple[ARPOTrainer, Path]:
     """A run that evaluates and saves after each step, and loads the best at its end."""
     folder = tmp_path_factory.mktemp("evaluated")
-    args = config(
-        folder,
-        eval_strategy="steps",
-        eval_steps=1,
-        save_strategy="steps",
-        save_steps=1,
-        save_only_model=True,
-        load_best_model_at_end=True,
-        metric_for_best_model="reward",
-        max_steps=STEPS,
-    )
+    each = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1, "max_steps": STEPS}
+    best = {"save_only_model": True, "load_best_model_at_end": True, "metric_for_best_model": "reward"}
+    args = config(folder, **each, **best)
     model = AutoModelForCausalLM.from_pretrained(tiny_policy, dtype=torch.float32)
-    held_out = ToolEnv("arpo/Arithmetic-v0", level=3, split="test", max_turns=1)
-    trainer = ARPOTrainer(
-        model,
-        ToolEnv("arpo/Arithmetic-v0", level=3),
-        args=args,
-        processing_class=tokenizer,
-        eval_env=held_out,
-        eval_tasks=TASKS,
-    )
+    env = ToolEnv("arpo/Arithmetic-v0", level=3)
+    held_out = {"eval_env": ToolEnv("arpo/Arithmetic-v0", level=3, split="test", max_turns=1), "eval_tasks": TASKS}
+    trainer = ARPOTrainer(model, env, args=args, processing_class=tokenizer, **held_out)
     trainer.train()
     return trainer, folder
 
 
 def test_each_step_is_evaluated_logged_and_recorded(trained: tuple[ARPOTrainer, Path]) -> None:
+    """Numbers of a rollout do not slip into an evaluation's row, nor the other way round."""
     trainer, folder = trained
+    steps = [row for row in trainer.state.log_history if "arpo/reward" in row]
+    assert [row["step"] for row in steps] == [1, 2, 3]
+    assert not any("eval_accuracy" in row for row in steps)
     logged = [row for row in trainer.state.log_history if "eval_accuracy" in row]
     assert [row["step"] for row in logged] == [1, 2, 3]
     assert [row["eval_reward"] for row in logged] == [e.reward for e in trainer.evaluations]
     written = [json.loads(line) for line in (folder / "eval.jsonl").read_text().splitlines()]
     assert [(row["name"], row["n"]) for row in written] == [(f"step {step}", TASKS) for step in (1, 2, 3)]
-
-
-def test_training_steps_keep_their_own_log(trained: tuple[ARPOTrainer, Path]) -> None:
-    """Numbers of a rollout do not slip into an evaluation's row, nor the other way round."""
-    trainer, _ = trained
-    logged = [row for row in trainer.state.log_history if "arpo/reward" in row]
-    assert [row["step"] for row in logged] == [1, 2, 3]
-    assert not any("eval_accuracy" in row for row in logged)
 
 
 def test_the_best_checkpoint_is_the_model_in_the_end(trained: tuple[ARPOTrainer, Path]) -> None:
@@ -195,12 +151,9 @@ def test_tasks_without_end_need_a_number(isolation: str) -> None:
         evaluation_tasks(env, 0)
 
 
-def test_the_best_is_the_most_accurate_unless_told(tmp_path: Path) -> None:
+def test_the_best_is_the_most_accurate_unless_told_and_groups_may_have_any_size(tmp_path: Path) -> None:
     args = config(tmp_path, eval_strategy="steps", eval_steps=1, save_strategy="best")
     assert (args.metric_for_best_model, args.greater_is_better) == ("accuracy", True)
-
-
-def test_groups_of_any_size_can_be_evaluated(tmp_path: Path) -> None:
-    """TRL wants evaluation batches of whole groups, though ours has none."""
+    # TRL wants evaluation batches of whole groups, though ours has none
     args = config(tmp_path, eval_strategy="steps", num_generations=12, per_device_train_batch_size=12)
     assert args.per_device_eval_batch_size % 12 == 0

@@ -31,12 +31,7 @@ def trainer(byte_lm: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def random_tree(seed: int, kept: bool) -> RolloutTree:
-    """A random tree with folds, four trajectories.
-
-    Args:
-        seed: of everything.
-        kept: whether a new prompt is all that came before it, instead of the prompt and a few random tokens.
-    """
+    """A random tree with folds; their new prompts are all that came before, or the first and a few random tokens."""
     rng = np.random.default_rng(seed)
 
     def ids(most: int) -> list[int]:
@@ -109,9 +104,7 @@ def assert_same(one: tuple[float, dict[str, torch.Tensor]], other: tuple[float, 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_fold_that_leaves_nothing_out_has_the_gradient_of_the_unfolded_run(
-    trainer: Any, seed: int, packed: bool
-) -> None:
+def test_a_fold_that_leaves_nothing_out_changes_no_gradient(trainer: Any, seed: int, packed: bool) -> None:
     trainer.packs, trainer.loss_type = packed, LOSSES[seed % len(LOSSES)]
     trainer.importance_sampling_level = "sequence" if seed > 3 else "token"
     trees = [random_tree(2 * seed, kept=True), random_tree(2 * seed + 1, kept=True)]
@@ -180,20 +173,9 @@ class Wandering(FoldingPolicy):
 def test_a_run_learns_from_episodes_that_fold(byte_lm: Path, tmp_path: Path, packing: bool) -> None:
     """Two passes over one rollout in TRL's own loop: log pi_old goes the same way as log pi."""
     env, tasks, queries = multihop(folds=1, count=2, level=2, result_characters=300, search_results=2)
-    trainer, _ = made(
-        byte_lm,
-        tmp_path,
-        env=env,
-        packing=packing,
-        algorithm="arpo",
-        num_generations=2,
-        initial_rollouts=1,
-        per_device_train_batch_size=2,
-        max_completion_length=3000,
-        max_turn_length=None,
-        num_iterations=2,
-        max_steps=2,
-    )
+    size = {"algorithm": "arpo", "num_generations": 2, "initial_rollouts": 1, "per_device_train_batch_size": 2}
+    size |= {"max_completion_length": 3000, "max_turn_length": None, "num_iterations": 2, "max_steps": 2}
+    trainer, _ = made(byte_lm, tmp_path, env=env, packing=packing, **size)
     trainer.engine.backend = Wandering(trainer.engine.tokenizer, tasks, queries)
     trainer.train()
     history = trainer.state.log_history

@@ -100,9 +100,7 @@ def running() -> list[str]:
     ],
     ids=["iterations", "accumulation", "steps-per-generation"],
 )
-def test_with_weights_that_do_not_change_the_trees_are_those_of_no_overlap(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_with_still_weights_the_trees_are_those_of_no_overlap(tmp_path: Path, settings: dict[str, Any]) -> None:
     still = {**settings, "learning_rate": 0.0}
     plain, ahead = [played(make(tmp_path, max_staleness=most, **still)) for most in (0, 8)]
     assert words(ahead) == words(plain)
@@ -183,16 +181,12 @@ def test_trees_of_another_task_step_group_or_size_are_not_those_of_a_rollout() -
     env = world_env("short")
     tasks = [env.tasks.task(number) for number in range(2)]
     plan, planned = RolloutPlan([], str, StepSizes(1, 1, 1, groups=2, steps=9), GROUP), PlannedRollout(tasks, 3, 4)
-    every = itertools.product((0, 1), (2, 3), (4, 5), (2, GROUP))
-    trees = {
-        each: RolloutTree(
-            [1],
-            trajectories=[Trajectory(0)] * each[3],
-            task=tasks[each[0]].as_dict(),
-            meta={"step": each[1], "group": each[2]},
-        )
-        for each in every
-    }
+
+    def tree(task: int, step: int, group: int, size: int) -> RolloutTree:
+        meta = {"step": step, "group": group}
+        return RolloutTree([1], trajectories=[Trajectory(0)] * size, task=tasks[task].as_dict(), meta=meta)
+
+    trees = {each: tree(*each) for each in itertools.product((0, 1), (2, 3), (4, 5), (2, GROUP))}
     assert [each for each in trees if plan.fits(planned, range(1), [trees[each]])] == [(0, 3, 4, GROUP)]
     assert [each for each in trees if plan.fits(planned, range(1, 2), [trees[each]])] == [(1, 3, 5, GROUP)]
     assert not plan.fits(planned, range(2), [trees[0, 3, 4, GROUP]])

@@ -99,34 +99,23 @@ def test_weights_optimizer_and_random_states_are_bit_equal(runs: Path, step: int
     assert not differing(timeless(kept[0]), timeless(kept[1]))
 
 
-def test_trees_are_equal_token_for_token_and_written_once(runs: Path) -> None:
-    whole, parts = (rows(runs / name / "traces.jsonl") for name in ("whole", "parts"))
-    assert [tree["meta"]["step"] for tree in parts] == [1, 3]
-    assert not differing(whole, parts)
-
-
-def test_metrics_go_on_without_gap_or_repetition(runs: Path) -> None:
-    """A row is the mean of two steps, and both kills fell between two rows."""
-    whole, parts = (rows(runs / name / "metrics.jsonl") for name in ("whole", "parts"))
-    assert [row["step"] for row in parts] == [2, 4]
-    assert not differing(whole, parts)
+def test_records_are_those_of_the_whole_run_and_written_once(runs: Path) -> None:
+    """A row of metrics is the mean of two steps, and both kills fell between two rows."""
+    found = {}
+    for name in ("traces", "metrics", "eval"):
+        whole, found[name] = (rows(runs / run / f"{name}.jsonl") for run in ("whole", "parts"))
+        assert not differing(whole, found[name])
+    assert [tree["meta"]["step"] for tree in found["traces"]] == [1, 3]
+    assert [row["step"] for row in found["metrics"]] == [2, 4]
+    assert [row["name"] for row in found["eval"]] == ["before", "after"]
     logs = [json.loads((runs / name / "checkpoint-4/trainer_state.json").read_text()) for name in ("whole", "parts")]
     assert not differing(*(timeless(log["log_history"]) for log in logs))
-
-
-def test_evaluations_are_made_once(runs: Path) -> None:
-    whole, parts = (rows(runs / name / "eval.jsonl") for name in ("whole", "parts"))
-    assert [row["name"] for row in parts] == ["before", "after"]
-    assert not differing(whole, parts)
     assert json.loads((runs / "parts/run.json").read_text())["resumed_from"] == str(runs / "parts/checkpoint-3")
 
 
 def trainer_for(runs: Path, model: Any, tokenizer: Any, **settings: Any) -> ARPOTrainer:
-    fitting = {
-        name: value
-        for name, value in SETTINGS.items()
-        if name not in ("env_kwargs", "eval_tasks", "save_final_model", "threads")
-    }
+    of_run = ("env_kwargs", "eval_tasks", "save_final_model", "threads")
+    fitting = {name: value for name, value in SETTINGS.items() if name not in of_run}
     args = config(runs / "parts", **{**fitting, "attribution": "soft", **settings})
     return ARPOTrainer(model, ToolEnv("arpo/Arithmetic-v0", level=3), args=args, processing_class=tokenizer)
 
@@ -150,22 +139,6 @@ def test_other_settings_are_named(runs: Path, tiny_model: Any, tokenizer: Any, c
     assert "seed: 42 -> 7" in caplog.text
     assert "algorithm: 'aepo' -> 'grpo'" in caplog.text
     assert re.search(r"env: \{.*'calls': \d+, .*\} -> \{.*'calls': 1,", caplog.text)
-
-
-def test_later_passes_over_the_tasks_have_their_own_order(tiny_model: Any, tokenizer: Any, tmp_path: Path) -> None:
-    trainer = trainer_for(tmp_path, tiny_model, tokenizer, max_steps=40)
-    sampler = trainer._get_train_sampler()
-    passes = [list(sampler) for _ in range(3)]
-    trainer._passes = 2
-    assert list(trainer._get_train_sampler()) == passes[2] != passes[0]
-
-
-def test_groups_of_a_step_are_numbered_on(tiny_model: Any, tokenizer: Any, tmp_path: Path) -> None:
-    """Where accumulation takes several rollouts for a step."""
-    trainer = trainer_for(tmp_path, tiny_model, tokenizer)
-    assert [trainer.number_groups(2), trainer.number_groups(2)] == [0, 2]
-    trainer.state.global_step += 1
-    assert trainer.number_groups(2) == 0
 
 
 def checkpoint(folder: Path, step: int, state: str | None = None) -> Path:
@@ -272,16 +245,6 @@ def test_evaluations_around_the_training_are_recorded(tmp_path: Path) -> None:
     assert "afterwards" in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_a_run_that_ends_before_its_first_rollout_has_no_report(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO"), pytest.raises(OSError, match="no such model"), RunRecorder(tmp_path).recording({}):
-        raise OSError("no such model")
-    assert json.loads((tmp_path / "run.json").read_text())["status"] == "failed"
-    assert not (tmp_path / "report.html").exists()
-    assert not caplog.messages
-
-
 def test_rollouts_are_counted_on(tmp_path: Path) -> None:
     """Of every second rollout the trees are written, also after a resume; what they took is counted on, too."""
     state = SimpleNamespace(stateful_callbacks={})
@@ -291,9 +254,8 @@ def test_rollouts_are_counted_on(tmp_path: Path) -> None:
     recorder.on_step_end(None, state, None)
     again = RunRecorder(tmp_path, trace_every=2)
     again.begin({}, checkpoint(tmp_path, 1))
-    again.on_train_begin(
-        None, SimpleNamespace(stateful_callbacks=json.loads(json.dumps(state.stateful_callbacks))), None
-    )
+    kept = json.loads(json.dumps(state.stateful_callbacks))
+    again.on_train_begin(None, SimpleNamespace(stateful_callbacks=kept), None)
     assert again.spent.rollouts == 1
     (tmp_path / "traces.jsonl").unlink(missing_ok=True)
     again.on_rollout([])
@@ -311,14 +273,10 @@ def byte_trainer(byte_lm: Path, folder: Path, adapter: bool = False, **settings:
     if adapter:
         peft = pytest.importorskip("peft")
         lora = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
-    return ARPOTrainer(
-        AutoModelForCausalLM.from_pretrained(byte_lm, dtype=torch.float32),
-        ToolEnv("arpo/Arithmetic-v0", level=1, limit=4),
-        reward_funcs=letter_reward,
-        args=ARPOConfig(**ON_CPU | values | settings),
-        processing_class=AutoTokenizer.from_pretrained(byte_lm),
-        peft_config=lora,
-    )
+    model = AutoModelForCausalLM.from_pretrained(byte_lm, dtype=torch.float32)
+    env, args = ToolEnv("arpo/Arithmetic-v0", level=1, limit=4), ARPOConfig(**ON_CPU | values | settings)
+    parts = {"processing_class": AutoTokenizer.from_pretrained(byte_lm), "peft_config": lora}
+    return ARPOTrainer(model, env, letter_reward, args, **parts)
 
 
 def weights(trainer: ARPOTrainer) -> dict[str, torch.Tensor]:
@@ -343,9 +301,7 @@ def test_a_later_pass_over_the_tasks_goes_on(byte_lm: Path, tmp_path: Path, adap
     again.train(tmp_path / "checkpoint-3")
     assert again.trees == whole.trees
     assert not differing(weights(whole), weights(again))
-    with pytest.raises(
-        ValueError, match=r"checkpoint-3 has adapters of another shape \(default.r: (4 -> None|None -> 4)"
-    ):
+    with pytest.raises(ValueError, match=r"checkpoint-3 has adapters of another shape \(default.r: "):
         byte_trainer(byte_lm, tmp_path, not adapter, **settings).train(tmp_path / "checkpoint-3")
     kept = [timeless(trainer.state.log_history[:4]) for trainer in (whole, again)]
     assert not differing(*kept)
@@ -362,3 +318,29 @@ def test_a_finished_run_stays_as_it_is_and_goes_on_with_more_steps(byte_lm: Path
     more.train("last")
     assert more.state.global_step == 2
     assert "max_steps: 1 -> 2" in caplog.text
+
+
+def test_later_passes_over_the_tasks_have_their_own_order(tiny_model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    trainer = trainer_for(tmp_path, tiny_model, tokenizer, max_steps=40)
+    sampler = trainer._get_train_sampler()
+    passes = [list(sampler) for _ in range(3)]
+    trainer._passes = 2
+    assert list(trainer._get_train_sampler()) == passes[2] != passes[0]
+
+
+def test_groups_of_a_step_are_numbered_on(tiny_model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    """Where accumulation takes several rollouts for a step."""
+    trainer = trainer_for(tmp_path, tiny_model, tokenizer)
+    assert [trainer.number_groups(2), trainer.number_groups(2)] == [0, 2]
+    trainer.state.global_step += 1
+    assert trainer.number_groups(2) == 0
+
+
+def test_a_run_that_ends_before_its_first_rollout_has_no_report(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"), pytest.raises(OSError, match="no such model"), RunRecorder(tmp_path).recording({}):
+        raise OSError("no such model")
+    assert json.loads((tmp_path / "run.json").read_text())["status"] == "failed"
+    assert not (tmp_path / "report.html").exists()
+    assert not caplog.messages

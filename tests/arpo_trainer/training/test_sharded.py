@@ -26,7 +26,6 @@ from arpo_trainer.backends.full_copy import FullCopyBackend, drop, fill, structu
 from arpo_trainer.preference.dpo_run import make_pair_trainer
 from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.rollout.engine import play_groups, this_rank
-from arpo_trainer.sft.sft_trainer import make_trainer
 from arpo_trainer.training.policy_backend import SyncedBackend, push_weights
 from tests import ready_processes
 from tests.arpo_trainer.rollout.test_distributed import OneAtATime, trees
@@ -52,13 +51,6 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool, **settings:
     """Roll out, take steps, and say what came of it; every rank does. The checkpoint and the weights are in `folder`.
 
     The rollout of the second step shows whether the copy has the weights of after the first.
-
-    Args:
-        policy: the model's folder.
-        folder: for what is written.
-        name: of `RUNS`.
-        sharded: whether no process has all weights.
-        settings: of the trainer.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -75,9 +67,8 @@ def experiment(policy: Path, folder: Path, name: str, sharded: bool, **settings:
     if not hasattr(model.lm_head.weight, "ds_id"):  # ZeRO-3 shards what it loads, and a copy would be empty
         model = copy.deepcopy(model)  # see test_distributed
     kept: list[list[str]] = []
-    trainer = ARPOTrainer(
-        model, env, varied, args, processing_class=tokenizer, peft_config=_lora() if kind.get("lora") else None
-    )
+    adapters = _lora() if kind.get("lora") else None
+    trainer = ARPOTrainer(model, env, varied, args, processing_class=tokenizer, peft_config=adapters)
     if sharded:
         assert isinstance(trainer.backend, FullCopyBackend)
         trainer.backend.backend = OneAtATime(trainer.backend.model, tokenizer)
@@ -134,9 +125,7 @@ def outputs_in_bf16(policy: Path, folder: Path, name: str, **more: Any) -> dict[
     plain |= {"per_device_train_batch_size": 1, "max_length": None, "gradient_checkpointing": False, **settings}
     ids = list(range(5, 25))
     trainer: Any
-    if name == "sft":
-        trainer = make_trainer(str(policy), tokenizer, [{"input_ids": ids, "labels": ids}] * 2, trl.SFTConfig(**plain))
-    elif name == "dpo":
+    if name == "dpo":
         pair = PreferencePair("t", ids[:8], 0, ids[8:], [1] * 12, ids[:8], [1] * 8, 1.0, 0.0)
         trainer = make_pair_trainer(str(policy), tokenizer, [pair] * 2, trl.DPOConfig(**plain))
     else:
@@ -181,13 +170,9 @@ def gather_fsdp1(policy: Path) -> dict[str, bool]:
 
     model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
     whole, made = copy.deepcopy(model), structure(model, torch.device("cpu"))
-    sharded = FullyShardedDataParallel(
-        model,
-        auto_wrap_policy=ModuleWrapPolicy({LlamaDecoderLayer}),
-        device_id=torch.device("cpu"),
-        sharding_strategy=ShardingStrategy.FULL_SHARD,
-        use_orig_params=True,
-    )
+    how = {"auto_wrap_policy": ModuleWrapPolicy({LlamaDecoderLayer}), "device_id": torch.device("cpu")}
+    how |= {"sharding_strategy": ShardingStrategy.FULL_SHARD, "use_orig_params": True}
+    sharded = FullyShardedDataParallel(model, **how)
     fill(made, sharded)
     expected = dict(whole.named_parameters())
     return {
@@ -240,16 +225,9 @@ def _with_engine(model: Any) -> tuple[Any, dict[str, torch.Tensor]]:
     host.llm = mock.MagicMock()
     host.llm.llm_engine.model_executor.driver_worker.model_runner.model.load_weights = loaded.update
     host.accelerator = SimpleNamespace(device=torch.device("cpu"))
-    trainer = SimpleNamespace(
-        vllm_generation=host,
-        model=model,
-        is_fsdp_enabled=True,
-        accelerator=host.accelerator,
-        state=SimpleNamespace(global_step=0),
-        _last_loaded_step=-1,
-        is_in_train=False,
-    )
-    return trainer, loaded
+    parts = {"vllm_generation": host, "model": model, "accelerator": host.accelerator, "is_fsdp_enabled": True}
+    when = {"state": SimpleNamespace(global_step=0), "_last_loaded_step": -1, "is_in_train": False}
+    return SimpleNamespace(**parts, **when), loaded
 
 
 def _lora(**options: Any) -> Any:
@@ -302,13 +280,6 @@ def test_the_update_is_that_of_one_process(ran: Any, name: str) -> None:
     assert apart < 1e-3 * moved
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_gradients_are_shared_out_after_each_micro_batch(ran: Any, name: str) -> None:
-    """Else each GPU keeps those of all weights, as if nothing was sharded."""
-    _, both, _ = ran
-    assert all(rank[name]["shared"] == [True] * STEPS for rank in both)
-
-
 @pytest.mark.parametrize("name", IN_BF16)
 def test_what_the_loss_reads_is_not_rounded_to_bfloat16(ran: Any, name: str) -> None:
     """Log-probabilities whose last 16 bits are lost have ratios of 1 where the step is small."""
@@ -343,16 +314,14 @@ def test_a_checkpoint_with_adapters_is_an_ordinary_folder(ran: Any, tiny_model: 
     assert all(torch.equal(value, weights[key]) for key, value in adapters.items())
 
 
-def test_the_weights_were_sharded_and_the_copy_is_empty_between_rollouts(ran: Any) -> None:
+def test_weights_and_gradients_were_sharded_and_the_copy_is_empty_between_rollouts(ran: Any) -> None:
+    """Gradients after each micro-batch: else each GPU keeps those of all weights, as if nothing was sharded."""
     _, both, _ = ran
     for rank in both:
         assert [rank[name]["held"] for name in RUNS] == [0] * len(RUNS)
+        assert [rank[name]["shared"] for name in RUNS] == [[True] * STEPS] * len(RUNS)
         assert rank["flat"]["shards"] == ["DTensor"]
-
-
-def test_weights_sharded_by_fsdp1_are_gathered(ran: Any) -> None:
-    _, both, _ = ran
-    assert [rank["fsdp1"] for rank in both] == [{"sharded": True, "equal": True}] * 2
+    assert [rank["fsdp1"] for rank in both] == [{"sharded": True, "equal": True}] * 2  # they are gathered again
 
 
 def test_a_copy_computes_what_the_model_does_and_leaves_it_alone(tiny_model: Any) -> None:
@@ -382,12 +351,8 @@ def test_vllm_gets_the_weights_before_they_are_sharded(tiny_model: Any) -> None:
 
 def test_vllm_gets_sharded_weights_with_their_adapters(ran: Any) -> None:
     _, both, _ = ran
-    for rank in both:
-        assert rank["pushed"] == [
-            True,
-            True,
-            "vLLM cannot be given sharded weights with other adapters than plain LoRA",
-        ]
+    refused = "vLLM cannot be given sharded weights with other adapters than plain LoRA"
+    assert [rank["pushed"] for rank in both] == [[True, True, refused]] * 2
 
 
 def test_a_quantised_model_is_refused(tiny_model: Any) -> None:

@@ -1,20 +1,16 @@
 """Training end to end: a tiny model, real containers, TRL's own loop."""
 
-import math
+import json
 import statistics
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
 import torch
 from transformers import TrainerCallback
 
 from arpo_env import ToolEnv
-from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree
-from arpo_trainer.algorithms.advantages import group_advantages
-from arpo_trainer.algorithms.credit import span_advantages
-from arpo_trainer.rollout.metrics import completion_metrics
+from arpo_trainer import ARPOConfig, ARPOTrainer, RolloutTree, read_traces
 from arpo_trainer.training.task_data import task_dataset
 from sandbox import SessionLost
 from tests.arpo_trainer.quick_settings import ON_CPU
@@ -84,29 +80,14 @@ def test_the_batch_holds_the_tree_s_tokens_and_masks_the_environment_s(trained: 
     for trees, batch in trainer.kept:
         assert [len(tree.trajectories) for tree in trees] == [GROUP, GROUP]
         rows = [tree.row(number) for tree in trees for number in range(GROUP)]
-        for row, ids, mask, real in zip(
-            rows, batch["completion_ids"], batch["tool_mask"], batch["completion_mask"], strict=True
-        ):
+        columns = [batch[name] for name in ("completion_ids", "tool_mask", "completion_mask")]
+        for row, ids, mask, real in zip(rows, *columns, strict=True):
             n = len(row.ids)
             assert ids[:n].tolist() == row.ids
             assert mask[:n].tolist() == row.mask  # none was invalid
             assert real.tolist() == [1] * n + [0] * (len(real) - n)
             masked += n - sum(row.mask)
     assert masked > 0
-
-
-def test_hard_advantages_are_equal_on_shared_spans_and_are_the_group_s(trained: Any) -> None:
-    trainer, _, _ = trained
-    for trees, batch in trainer.kept:
-        assert batch["advantages"].shape == batch["completion_ids"].shape
-        for group, tree in enumerate(trees):
-            seen: dict[int, float] = {}
-            for number in range(GROUP):
-                values = batch["advantages"][group * GROUP + number].tolist()
-                for span, value in zip(tree.row(number).span, values, strict=False):
-                    assert seen.setdefault(span, value) == pytest.approx(value, abs=1e-6)
-            wanted = span_advantages(tree, group_advantages(tree.rewards))
-            assert [seen[span.index] for span in tree.spans] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_the_sampled_logprobs_are_the_policy_s(trained: Any, tokenizer: Any) -> None:
@@ -130,44 +111,19 @@ def test_the_sampled_logprobs_are_the_policy_s(trained: Any, tokenizer: Any) -> 
         model.load_state_dict(now)
 
 
-def test_weights_changed_and_everything_stayed_finite(trained: Any) -> None:
-    trainer, before, _ = trained
-    after = trainer.accelerator.unwrap_model(trainer.model).state_dict()
-    assert any(not torch.equal(before[name], after[name]) for name in before)
-    assert all(torch.isfinite(value).all() for value in after.values())
-    steps = [row for row in trainer.state.log_history if "arpo/reward" in row]
-    assert len(steps) == STEPS
-    for row in steps:
-        assert math.isfinite(float(row["loss"]))
-        assert math.isfinite(float(row["grad_norm"]))
-        assert row["arpo/roots"] + row["arpo/branches"] + row["arpo/top_ups"] == 2 * GROUP
-
-
 def test_what_trl_logs_of_completions_tells_the_cut_from_those_that_ended(trained: Any) -> None:
     """Turns end at stop strings, which TRL would take for cut: all of them."""
     trainer, _, _ = trained
     logged = [row for row in trainer.state.log_history if "completions/clipped_ratio" in row]
     ratios = []
-    for (trees, batch), row in zip(trainer.kept, logged, strict=True):
+    for (trees, _), row in zip(trainer.kept, logged, strict=True):
         outcomes = [trajectory.outcome for tree in trees for trajectory in tree.trajectories]
-        lengths = (batch["completion_mask"] * batch["tool_mask"]).sum(1).tolist()
-        ended = [length for length, outcome in zip(lengths, outcomes, strict=True) if outcome != "truncated"] or [0]
         ratios.append(outcomes.count("truncated") / len(outcomes))
         assert row["completions/clipped_ratio"] == pytest.approx(ratios[-1])
-        for name, some in (("length", lengths), ("terminated_length", ended)):
-            found = [row[f"completions/{which}_{name}"] for which in ("mean", "min", "max")]
-            assert found == pytest.approx([sum(some) / len(some), min(some), max(some)])
     assert any(0 < ratio < 1 for ratio in ratios), ratios
-    assert {name for name in logged[0] if name.startswith("completions/")} == {
-        f"completions/{name}" for name in completion_metrics([])
-    }
 
 
 def test_the_run_is_written_down_and_reads_back(trained: Any) -> None:
-    import json
-
-    from arpo_trainer import read_traces
-
     trainer, _, folder = trained
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in metrics] == [1, 2, 3]
@@ -198,12 +154,8 @@ def test_a_lost_sandbox_masks_its_sample(
         return await real(self, action)
 
     monkeypatch.setattr(ToolEnv, "astep", failing)
-    trainer = Watched(
-        tiny_model,
-        ToolEnv("arpo/Arithmetic-v0", level=3),
-        processing_class=tokenizer,
-        args=config(tmp_path, max_steps=1, algorithm="grpo", retries=0),
-    )
+    args = config(tmp_path, max_steps=1, algorithm="grpo", retries=0)
+    trainer = Watched(tiny_model, ToolEnv("arpo/Arithmetic-v0", level=3), args=args, processing_class=tokenizer)
     trainer.train()
     trees, batch = trainer.kept[0]
     flags = [trajectory.valid for tree in trees for trajectory in tree.trajectories]
@@ -219,9 +171,7 @@ def test_a_lost_sandbox_masks_its_sample(
     assert logged["completions/mean_length"] == pytest.approx(sum(lengths) / len(lengths))
 
 
-def test_evaluation_during_training_plays_plain_roots(
-    tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str
-) -> None:
+def test_evaluations_play_plain_roots(tiny_model: Any, tokenizer: Any, tmp_path: Path, isolation: str) -> None:
     env = ToolEnv("arpo/Arithmetic-v0", level=3)
     settings = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": GROUP}
     settings |= {"num_generations_eval": 1, "save_strategy": "best", "save_only_model": True}
@@ -241,9 +191,6 @@ def test_parts_that_belong_to_the_environment_are_refused(tmp_path: Path, isolat
     env = ToolEnv("arpo/Arithmetic-v0")
     with pytest.raises(ValueError, match="eval_env or eval_dataset: with both"):
         ARPOTrainer("x", env, args=config(tmp_path), eval_env=env, eval_tasks=1, eval_dataset=[{"prompt": "a"}])
-    limited = gym.make("arpo/Arithmetic-v0", max_episode_steps=3)
-    with pytest.raises(TypeError, match=r"got TimeLimit.*Pass `env.unwrapped`"):
-        ARPOTrainer("x", limited, args=config(tmp_path))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("overlap", "left", "own_rows"), [("refuse", 0, False), ("drop", 5, True), ("allow", 8, True)])

@@ -109,11 +109,8 @@ def test_the_range_is_the_one_that_is_installed_with_us() -> None:
 
 def test_the_model_s_own_end_tokens_end_a_turn_where_trl_does_not_say_so() -> None:
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=[7, 8]))
-    host = SimpleNamespace(
-        accelerator=SimpleNamespace(unwrap_model=lambda given: given),
-        model=model,
-        _tokenizer=SimpleNamespace(eos_token_id=2),
-    )
+    accelerator, tokenizer = SimpleNamespace(unwrap_model=lambda given: given), SimpleNamespace(eos_token_id=2)
+    host = SimpleNamespace(accelerator=accelerator, model=model, _tokenizer=tokenizer)
     assert end_ids(host) == {2, 7, 8}
     host.eos_token_ids = [2, 9]
     assert end_ids(host) == {2, 9}
@@ -121,12 +118,8 @@ def test_the_model_s_own_end_tokens_end_a_turn_where_trl_does_not_say_so() -> No
 
 def test_a_second_call_of_train_does_not_roll_out_with_the_weights_of_the_first() -> None:
     """After a first call of one step vLLM has the weights of step 0, and so the second call's first step seems done."""
-    trainer: Any = SimpleNamespace(
-        vllm_generation=SimpleNamespace(mode="server"),
-        is_in_train=True,
-        state=SimpleNamespace(global_step=0),
-        _last_loaded_step=0,
-    )
+    host, state = SimpleNamespace(mode="server"), SimpleNamespace(global_step=0)
+    trainer: Any = SimpleNamespace(vllm_generation=host, is_in_train=True, state=state, _last_loaded_step=0)
     assert not weights_are_old(trainer)
     forget_rollout(trainer)
     assert weights_are_old(trainer)
@@ -181,12 +174,9 @@ def test_the_hooks_are_called_and_the_micro_batches_are_those_dealt(probe: Probe
     assert probe.logps[0].requires_grad
 
 
-def test_results_are_written_into_copies_of_the_rows(probe: Probe) -> None:
+def test_rows_arrive_repeated_and_contiguous_and_results_are_written_into_copies(probe: Probe) -> None:
     assert "env_reward" in probe.inputs[0]
     assert "env_reward" not in probe.given[0]
-
-
-def test_rows_arrive_repeated_and_contiguous(probe: Probe) -> None:
     tasks = [row["task"] for row in probe.inputs]
     assert len(tasks) == 2 * GROUP
     assert all(len(set(tasks[start : start + GROUP])) == 1 for start in (0, GROUP))
@@ -202,17 +192,14 @@ def test_token_advantages_and_masks_reach_the_loss_row_by_row(probe: Probe) -> N
     assert len(probe.losses) == 2
     for inputs in probe.losses:
         assert inputs["advantages"].shape == inputs["completion_ids"].shape
-        for ids, mask, real in zip(
-            inputs["completion_ids"], inputs["tool_mask"], inputs["completion_mask"], strict=True
-        ):
+        columns = [inputs[name] for name in ("completion_ids", "tool_mask", "completion_mask")]
+        for ids, mask, real in zip(*columns, strict=True):
             n = int(real.sum())
             assert wanted[tuple(ids[:n].tolist())][1] == mask[:n].tolist()
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo", "cispo"])
-def test_per_token_advantages_are_per_row_ones_where_they_are_equal(
-    probe: Probe, monkeypatch: pytest.MonkeyPatch, loss_type: str
-) -> None:
+def test_equal_advantages_per_token_are_those_per_row(probe: Probe, monkeypatch: Any, loss_type: str) -> None:
     monkeypatch.setattr(probe, "loss_type", loss_type)
     whole = trim_padding(probe.losses[0])
     inputs = {name: value[:2] if value.dim() else value for name, value in whole.items()}
@@ -255,9 +242,7 @@ def test_a_resumed_run_may_checkpoint_activations_by_each_of_the_names_that_this
 
 
 @pytest.mark.parametrize("reached", [True, False])
-def test_the_table_of_completions_may_fail_and_the_numbers_may_not(
-    reached: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_table_of_completions_may_fail_and_numbers_may_not(reached: bool, monkeypatch: Any, caplog: Any) -> None:
     def log(trainer: Any, logs: dict[str, float], start_time: float | None) -> None:
         if reached:
             trainer._metrics["train"].clear()

@@ -178,13 +178,6 @@ def test_importance_weights_of_vllm_multiply_as_ever() -> None:
     assert same(host.compute(inputs), want, logps)
 
 
-def test_one_advantage_a_row_is_enough() -> None:
-    (logps, inputs), loss = batch(), WIDE["gppo"]
-    inputs["advantages"] = torch.tensor([1.0, -1.0, 0.5, 0.0], dtype=torch.float64)
-    want = added_up(explicit(logps, inputs, loss), inputs["tool_mask"], "grpo")
-    assert same(HostTrainer(logps, loss, "grpo").compute(inputs), want, logps)
-
-
 def test_what_is_reported_as_moved_is_what_the_clip_would_have_dropped() -> None:
     (logps, inputs), loss = batch(), WIDE["aepo"]
     host = HostTrainer(logps, loss, "dapo")

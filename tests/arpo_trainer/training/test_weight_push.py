@@ -90,8 +90,7 @@ def test_a_server_that_fails_is_named(servers: list[WeightServer]) -> None:
 
 
 def test_one_server_is_left_to_trl(servers: list[WeightServer]) -> None:
-    trainer = connected(servers[:1])
-    assert "sync_weights" not in vars(trainer.vllm_generation)
+    assert "sync_weights" not in vars(connected(servers[:1]).vllm_generation)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +102,7 @@ def test_one_server_is_left_to_trl(servers: list[WeightServer]) -> None:
     ],
     ids=["lora", "dora", "lokr"],
 )
-def test_adapters_are_pushed_merged_and_leave_the_base_as_it_is(
-    servers: list[WeightServer], adapters: peft.PeftConfig
-) -> None:
+def test_adapters_are_pushed_merged_and_leave_the_base_as_it_is(servers: Any, adapters: peft.PeftConfig) -> None:
     plain = torch.nn.Sequential(torch.nn.Linear(48, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3)).bfloat16()
     names = set(dict(plain.named_parameters()))
     trainer = Trainer(servers[0].url, peft.get_peft_model(plain, adapters))

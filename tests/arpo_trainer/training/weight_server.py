@@ -12,15 +12,11 @@ import torch
 
 
 class Wire(queue.Queue[Any]):
-    """What NCCL would send.
-
-    Attributes:
-        group: TRL's client closes its parts when the process ends.
-    """
+    """What NCCL would send."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.group = SimpleNamespace()
+        self.group = SimpleNamespace()  # TRL's client closes its parts when the process ends
 
 
 class WeightServer(ThreadingHTTPServer):
