@@ -82,14 +82,6 @@ def test_siblings_share_the_pass_over_their_prompt(backend: TransformersBackend,
     assert sorted(one.cached for one in got) == [0, 0] + [199] * 6
 
 
-def test_a_common_beginning_is_computed_first(backend: TransformersBackend, llama: Any) -> None:
-    requests = [Request(words(0, 150) + words(1 + n, 50), 2, seed=n) for n in range(4)]
-    with passes(llama) as seen:
-        got = generate(backend, *requests)
-    assert seen == [(1, 199), (3, 49), (4, 1), (4, 1)]
-    same_numbers(llama, requests, got)
-
-
 def test_branches_with_different_kept_beginnings_join_at_once(backend: TransformersBackend, llama: Any) -> None:
     async def main() -> list[Generation]:
         await asyncio.gather(*(backend.generate(request) for request in first))
@@ -125,14 +117,6 @@ def test_who_is_left_of_an_old_rollout_leaves_nothing_to_the_new_one(backend: Tr
         return (await backend.generate(Request(words(1, 100), 1))).cached
 
     assert asyncio.run(main()) == 0
-
-
-def test_a_model_in_bfloat16_gives_numbers_of_float32(tokenizer: Any) -> None:
-    model = tiny_llama(len(tokenizer)).eval().to(torch.bfloat16)
-    request = Request(words(1, 100), 8, seed=1)
-    got = generate(TransformersBackend(model, tokenizer, eos_token_ids={2}), request)[0]
-    assert got.logprobs == pytest.approx(expected(model, request, got)[0], abs=0.1)
-    assert got.entropies == pytest.approx(expected(model, request, got)[1], abs=0.05)
 
 
 # Coming and going.

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint as the policy: what is asked, how its text becomes a generation, what is retried."""
+"""An OpenAI-compatible endpoint as the policy: what is asked, how its text becomes a generation, what is refused."""
 
 import asyncio
 import dataclasses
@@ -76,13 +76,11 @@ def test_extra_fields_replace_and_remove(tokenizer: Any) -> None:
 
 ENDINGS = [
     ("a <python>print(1)", {}, "a <python>print(1)</python>", "stop"),  # cut off: the open tag says which
-    ("a <python>print(1)</python>", {}, "a <python>print(1)</python>", "stop"),  # left there
     ("<search>x</search> <answer>1", {}, "<search>x</search>", "stop"),  # the endpoint knows no stop strings
     ("<search> or <answer>1", {}, "<search> or <answer>1</answer>", "stop"),
     ("a < b", {"stop_reason": "</answer>"}, "a < b</answer>", "stop"),  # vLLM says which
     ("the end", {}, "the end<|im_end|>", "eos"),
     ("<python>prin", {"finish": "length"}, "<python>prin", "length"),
-    ("", {}, "<|im_end|>", "eos"),
     (None, {"finish": "length"}, "<|im_end|>", "length"),  # all its tokens went into reasoning
 ]
 
@@ -114,28 +112,13 @@ def test_logprobs_are_taken_as_far_as_the_tokens_agree(tokenizer: Any) -> None:
     assert got.entropies[2:] == [0.0, 0.0, 0.0]
 
 
-def test_an_endpoint_that_stays_busy_is_named_with_the_cure(tokenizer: Any) -> None:
-    with pytest.raises(GenerationError, match=r"status 429: .*slow down.*lower concurrency"):
-        ask(tokenizer, always({"error": {"message": "slow down"}}, 429), retries=0)
-
-
-def test_passing_failures_are_asked_again(tokenizer: Any) -> None:
-    got, server = ask(tokenizer, in_turn(always("oh", 500), always(saying("42"))))
-    assert (got.finish, len(server.seen)) == ("eos", 2)
-
-
 REFUSALS = [
     (401, "bad key sk-hunter2", r"status 401: .*bad key \*\*\*.* Set OPENAI_API_KEY"),
     (404, "no such model", r"--endpoint, base_url= .* ends in /v1"),
     (400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "extra="),
     (400, "maximum context length is 8192", "fewer tokens"),
-    (400, "request (9030 tokens) exceeds the available context size (8192 tokens)", "fewer tokens"),
     (404, "No endpoints found that support image input", "Give a model that sees"),
-    (
-        400,
-        "The prompt is longer than the maximum model length of 4096. For image inputs, the number ...",
-        "fewer tokens",
-    ),
+    (400, "longer than the maximum model length of 4096. For image inputs, the number ...", "fewer tokens"),
 ]
 
 

@@ -4,9 +4,6 @@ TRL's `VLLMGeneration` is a stand-in that writes down what is called: a sleeping
 """
 
 import asyncio
-import contextlib
-import threading
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +11,7 @@ import pytest
 import torch
 
 from arpo_trainer.algorithms.branching import estimated_entropy
-from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend, full_copy
+from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend
 from arpo_trainer.backends.base import Backend, Generation, Request
 from arpo_trainer.training.policy_backend import trainer_backend
 from tests.arpo_trainer.backends.recording_engine import RecordingLLM
@@ -115,57 +112,6 @@ def test_the_settings_choose_the_backend_and_its_entropies() -> None:
     own = trainer_backend(host)
     assert isinstance(own, TransformersBackend)
     assert (own.max_rows, own.eos) == (3, {2})
-
-
-class Stream:
-    """As much of a CUDA stream as we use."""
-
-    def __init__(self, name: str, log: list[str]) -> None:
-        self.name, self.log = name, log
-
-    def wait_stream(self, other: Any) -> None:
-        self.log.append(f"{self.name} waits for {other.name}")
-
-    @contextlib.contextmanager
-    def current(self) -> Iterator[None]:
-        self.log.append(f"{self.name}:")
-        yield
-        self.log.append(f"{self.name} over")
-
-
-def test_beside_an_update_the_model_computes_on_its_own_stream_after_it_has_its_weights(monkeypatch: Any) -> None:
-    log: list[str] = []
-    host = trainer(use_vllm=False, max_staleness=1, bf16=False, fp16=False)
-    host.model, host._tokenizer = tiny_llama(50), None
-    backend: Any = trainer_backend(host)
-    assert backend.backend._stream is None  # on a CPU
-    backend.backend._stream = Stream("own", log)
-    monkeypatch.setattr(torch.cuda, "stream", Stream.current)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream("main", log))
-    for name in ("fill", "drop"):
-        plain = getattr(full_copy, name)
-        monkeypatch.setattr(full_copy, name, lambda *made, name=name, plain=plain: log.append(name) or plain(*made))
-    backend.model.register_forward_pre_hook(lambda *_: log.append("pass"))
-
-    async def main() -> None:
-        await backend.begin()
-        await backend.generate(Request((3, 4, 5), 1))
-        await backend.end()
-
-    asyncio.run(main())
-    assert log == ["fill", "own waits for main", "own:", "pass", "pass", "own over", "main waits for own", "drop"]
-
-
-def test_the_models_thread_has_the_gpu_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: list[tuple[bool, int]] = []
-    here = threading.current_thread()
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    monkeypatch.setattr(
-        torch.cuda, "set_device", lambda number: chosen.append((threading.current_thread() is here, number))
-    )
-    rollout(TransformersBackend(tiny_llama(50), None, eos_token_ids={2}))
-    assert chosen == [(False, 3)]
 
 
 def test_an_engine_of_another_make_is_asked_in_its_own_way(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,18 +1,14 @@
 """Kept keys and values: a cache grows in few steps, the longest beginning is found, shared heads copy nothing."""
 
-import asyncio
 import random
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from transformers.integrations import sdpa_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from arpo_trainer.backends import TransformersBackend
-from arpo_trainer.backends.base import Request
 from arpo_trainer.backends.kv_cache import (
     BLOCK,
     LayerStates,
@@ -23,8 +19,6 @@ from arpo_trainer.backends.kv_cache import (
     single_query_mask,
 )
 from arpo_trainer.packing import accept_tree_masks
-from tests.arpo_trainer.backends.conformance import rollout
-from tests.conftest import tiny_llama
 
 
 def states(ids: Sequence[int]) -> LayerStates:
@@ -111,26 +105,6 @@ def test_the_numbers_are_those_of_repeated_keys(
     assert got.shape == want.shape == (5, 1, heads, 16)
     torch.testing.assert_close(got, want)
     assert not repeated or heads == key_heads
-
-
-def test_nothing_is_repeated_on_other_devices_than_the_cpu(repeated: list[torch.Size]) -> None:
-    accept_single_queries()
-    query, states = torch.empty(5, 6, 1, 16, device="meta"), torch.empty(5, 2, 12, 16, device="meta")
-    mask = single_query_mask(torch.empty(5, 1, 1, 12, dtype=torch.bool, device="meta"))
-    layer = SimpleNamespace(is_causal=True, num_key_value_groups=3)
-    got, _ = ALL_ATTENTION_FUNCTIONS["sdpa"](layer, query, states, states, mask)
-    assert (got.shape, got.device.type) == ((5, 1, 6, 16), "meta")
-    assert not repeated
-
-
-def test_only_the_prefill_repeats_keys(tokenizer: Any, repeated: list[torch.Size]) -> None:
-    backend = TransformersBackend(tiny_llama(len(tokenizer)).eval(), tokenizer, eos_token_ids={2})
-    requests = [Request(tuple(range(5, 30 + n)), 6, seed=n) for n in range(3)]
-    got = asyncio.run(rollout(backend, requests))
-    assert [len(one.ids) for one in got] == [6, 6, 6]
-    lengths = {shape[2] for shape in repeated}
-    assert lengths
-    assert max(lengths) <= 26  # the longest context but its last token, with which decoding begins
 
 
 def test_two_kinds_of_masks_are_accepted_once_each() -> None:

@@ -1,4 +1,4 @@
-"""Recorded generations: a replay needs no model and gives the same trees; what is missing is named."""
+"""Recorded generations: a replay needs no model and gives what was recorded; what is missing is named."""
 
 import asyncio
 import dataclasses
@@ -8,16 +8,12 @@ from typing import Any
 
 import pytest
 
-from arpo_env import ToolEnv
 from arpo_env.cache import Cache, CacheMiss, export_jsonl, import_jsonl
 from arpo_trainer.backends import RecordedBackend, TransformersBackend
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
-from arpo_trainer.rollout.engine import Engine, RolloutSettings
-from arpo_trainer.tree import RolloutTree, Stopwatch
-from envs_registry import Task
+from arpo_trainer.tree import Stopwatch
 from tests.arpo_trainer.backends.conformance import rollout
 from tests.arpo_trainer.byte_policy import write_byte_policy
-from tests.arpo_trainer.rollout.test_engine import CALL, DONE, TASK, ScriptedPolicy
 from tests.arpo_trainer.text_policy import TextPolicy
 
 REQUESTS = [
@@ -72,57 +68,20 @@ def test_what_is_recorded_is_not_generated_again(byte_policy: Any, tmp_path: Pat
     assert Cache(tmp_path / "c", mode="replay").store.stats()[0]["records"] == 2  # a failure is not recorded
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"ids": (5, 6)},
-        {"max_tokens": 8},
-        {"stop": ("x",)},
-        {"seed": 7},
-        {"temperature": 0.5},
-        {"top_p": 0.9},
-        {"top_k": 3},
-        {"min_p": 0.1},
-        {"repetition_penalty": 1.1},
-    ],
-)
-def test_other_requests_and_other_models_miss(change: dict[str, Any], tmp_path: Path) -> None:
+OTHERS = dict(max_tokens=8, seed=7, temperature=0.5, top_p=0.9, top_k=3, min_p=0.1, repetition_penalty=1.1)
+
+
+@pytest.mark.parametrize(("name", "value"), [("ids", (5, 6)), ("stop", ("x",)), *OTHERS.items()])
+def test_other_requests_and_other_models_miss(name: str, value: Any, tmp_path: Path) -> None:
     asked, answer = Request((5, 6, 7), 9, seed=3), Generation([1], [-0.5], [0.25], "eos")
     asyncio.run(rollout(RecordedBackend(Answering(answer), Cache(tmp_path / "c"), "m"), [asked]))
     replay = Cache(tmp_path / "c", mode="replay")
     assert asyncio.run(rollout(RecordedBackend(None, replay, "m"), [asked])) == [answer]
-    for name, request in (("m", dataclasses.replace(asked, **change)), ("n", asked)):
+    for model, request in (("m", dataclasses.replace(asked, **{name: value})), ("n", asked)):
         with pytest.raises(CacheMiss, match='mode="record"'):
-            asyncio.run(rollout(RecordedBackend(None, replay, name), [request]))
+            asyncio.run(rollout(RecordedBackend(None, replay, model), [request]))
     with pytest.raises(ValueError, match="give a backend"):
         RecordedBackend(None, Cache(tmp_path / "c"), "m")
-
-
-def test_trees_are_replayed_branches_and_all(env: ToolEnv, tokenizer: Any, tmp_path: Path) -> None:
-    settings = RolloutSettings(num_generations=4, initial_rollouts=2, max_turn_length=64)
-
-    def play(backend: Backend, tasks: Sequence[Task]) -> list[RolloutTree]:
-        trees = asyncio.run(Engine(backend, tokenizer, env, settings).rollout(tasks))
-        for tree in trees:
-            tree.timeline.clear()  # times
-            for span in tree.spans:
-                (span.tool or {}).pop("seconds", None)
-        return trees
-
-    tasks = [TASK, dataclasses.replace(TASK, id="u")]
-    policy = TimedPolicy(tokenizer, [CALL, DONE], [0.1, 2.0])
-    trees = play(RecordedBackend(policy, Cache(tmp_path / "c"), "m"), tasks)
-    assert "branch" in {one.origin for one in trees[0].trajectories}
-    replay = RecordedBackend(None, Cache(tmp_path / "c", mode="replay"), "m")
-    assert [tree.to_json() for tree in play(replay, tasks)] == [tree.to_json() for tree in trees]
-    with pytest.raises(GenerationError, match='Record it with mode="record"'):
-        play(replay, [dataclasses.replace(TASK, id="never played")])
-
-
-class TimedPolicy(ScriptedPolicy):
-    """A scripted policy that is a whole backend."""
-
-    time = Stopwatch()
 
 
 class Answering(TextPolicy):

@@ -1,14 +1,11 @@
 """Drawing tokens: the distribution is the model's, also at its edges; filters are those of transformers."""
 
 import asyncio
-import collections
 import math
-import weakref
 from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     LogitsProcessorList,
     MinPLogitsWarper,
@@ -20,7 +17,7 @@ from transformers import (
 
 from arpo_trainer import RolloutSettings
 from arpo_trainer.algorithms.branching import ESTIMATORS, estimated_entropy
-from arpo_trainer.backends import PaddedBackend, TransformersBackend, VLLMServerBackend, sampling
+from arpo_trainer.backends import PaddedBackend, TransformersBackend, VLLMServerBackend
 from arpo_trainer.backends.base import Request
 from arpo_trainer.backends.sampling import Chances, Drawn, Sampler, TokenFilters, Truncation, filtered
 from tests.arpo_trainer.backends.conformance import CONTEXTS, expected, rollout
@@ -71,49 +68,6 @@ def test_a_row_draws_the_same_in_every_batch() -> None:
     for rows in ([5], [4, 0, 8], list(range(39, 0, -3))):
         assert some(rows) == [together[row] for row in rows]
     assert [together[row].token for row in range(0, 40, 4)] == logits[::4].argmax(-1).tolist()
-
-
-class Meter(TorchDispatchMode):
-    """Counts operations, and the most bytes of tensors that they made and that were there at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations, self.now, self.most = 0, 0, 0
-        self.there: collections.Counter[int] = collections.Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.operations += 1
-        made = func(*args, **(kwargs or {}))
-        if isinstance(made, torch.Tensor) and not self.there[made.untyped_storage()._cdata]:
-            storage = made.untyped_storage()
-            self._add(storage._cdata, storage.nbytes())
-            weakref.finalize(storage, self._add, storage._cdata, -storage.nbytes())
-        return made
-
-    def _add(self, storage: int, size: int) -> None:
-        self.there[storage] += size
-        self.now += size
-        self.most = max(self.most, self.now)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_many_rows_take_as_many_operations_as_one_and_12_bytes_a_logit(dtype: torch.dtype, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sampling, "_TOGETHER", 2**60)  # as on a GPU
-    counted = []
-    for rows in (300, 1):
-        logits, chances = torch.randn(rows, 4000).to(dtype), Chances.of([1.0] * rows, range(rows), [0] * rows)
-        sampler = Sampler()
-        sampler.draw(logits, chances)
-        with Meter() as meter:
-            sampler.draw(logits, chances)
-        counted.append((meter.operations, meter.most / logits.numel()))
-    (many, size), (one, _) = counted
-    assert many == one < 45
-    assert size < 12.1
-
-
-def test_temperature_zero_takes_the_most_likely() -> None:
-    assert {one.token for one in draw(torch.tensor([0.1, 0.3, 0.2]), 0.0, 20)} == {1}
 
 
 def test_a_token_that_cannot_be_is_never_drawn() -> None:
@@ -184,18 +138,6 @@ def test_the_short_way_to_the_nucleus_is_the_long_one(sharpness: float) -> None:
     for top_p in (0.05, 0.5, 0.95):
         got = Truncation(0, top_p, 0.0).apply(scores.clone())
         assert torch.equal(got, TopPLogitsWarper(top_p)(None, scores))
-
-
-def test_tokens_are_drawn_as_often_as_transformers_says() -> None:
-    logits, request = torch.tensor([2.0, 0.0, 1.0, -1.0, 1.5]), Request((0, 0), 1, top_p=0.9, repetition_penalty=2.0)
-    filters = [TokenFilters.of(request) for _ in range(4000)]
-    drawn = Sampler().draw(logits.expand(4000, -1), Chances.of([1.0] * 4000, range(4000), [0] * 4000), filters)
-    counts = torch.bincount(torch.tensor([one.token for one in drawn]), minlength=5)
-    for count, share in zip(counts.tolist(), by_transformers(request, [0], logits).tolist(), strict=True):
-        assert count == pytest.approx(4000 * share, abs=4 * (4000 * share * (1 - share)) ** 0.5)
-    whole = torch.log_softmax(logits, -1)
-    assert all(one.logprob == pytest.approx(whole[one.token].item()) for one in drawn)
-    assert {round(one.entropy, 4) for one in drawn} == {round(float(-(whole.exp() * whole).sum()), 4)}
 
 
 def test_what_is_off_costs_and_changes_nothing() -> None:

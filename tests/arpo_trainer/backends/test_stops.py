@@ -26,21 +26,6 @@ def test_the_end_is_the_token_that_completes_the_string(tokenizer: Any, text: st
     assert next(n for n in range(1, len(ids) + 1) if finder.end(ids[:n], n - 1)) == wanted
 
 
-def test_a_string_of_wide_characters_is_found_byte_by_byte(tokenizer: Any) -> None:
-    ids = pieces(tokenizer, "конец 終わり")
-    assert len(ids) > 2 * len("конец")
-    end = StopFinder(tokenizer, ["конец"]).end(ids)
-    assert end is not None
-    assert tokenizer.decode(ids[:end]) == "конец"
-    assert StopFinder(tokenizer, ["終わり"]).end(ids, len(ids) - 1) == len(ids)
-
-
-def test_nothing_is_found_where_nothing_is(tokenizer: Any) -> None:
-    ids = tokenizer.encode("</pythoN> and </ python>", add_special_tokens=False)
-    assert StopFinder(tokenizer, ["</python>"]).end(ids) is None
-    assert StopFinder(tokenizer, []).end(ids) is None
-
-
 PIECES = {
     "sentence": "▁ ▁a a b ▁< < / > </ a> ▁. . n't ▁n ' t <0xE7> <0xB5>",
     "suffix": "a b</w> < </w> / > >b ></w> a>. .</w> n't</w> '",
@@ -96,12 +81,3 @@ def test_a_string_after_the_bytes_of_a_character_is_found() -> None:
     inner.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
     ids = [0, *(1 + byte for byte in "終\n".encode()), 0]
     assert StopFinder(PreTrainedTokenizerFast(tokenizer_object=inner), ["\n"]).end(ids) == 5
-
-
-def test_a_token_that_ends_no_string_is_decoded_once(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = tokenizer.encode("a word and a word and a word", add_special_tokens=False)
-    decoded: list[list[int]] = []
-    plain = tokenizer.decode
-    monkeypatch.setattr(tokenizer, "decode", lambda given: decoded.append(list(given)) or plain(given))
-    assert StopFinder(tokenizer, ["</python>"]).end(ids) is None
-    assert sorted(decoded) == sorted([token] for token in set(ids))

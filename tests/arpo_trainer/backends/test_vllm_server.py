@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -84,15 +83,6 @@ def test_new_groups_go_round_and_stay(both: VLLMServerBackend, server: FakeVLLM,
     assert len(asked(server)) == len(asked(other)) == 6
 
 
-def test_processes_begin_with_different_servers(
-    server: FakeVLLM, other: FakeVLLM, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for rank in "01":
-        monkeypatch.setenv("RANK", rank)
-        ask(VLLMServerBackend([server.url, other.url], tokenizer=tokenizer), in_group("g"))
-    assert len(asked(server)) == len(asked(other)) == 1
-
-
 # Servers that fail.
 
 
@@ -108,36 +98,6 @@ def test_a_server_that_dies_in_the_middle_is_replaced(
     assert (got.ids, got.finish) == (want.ids, "length")
     assert (len(asked(server)), len(asked(other))) == (1, 1)
     assert told == [got.entropies[:4]]
-
-
-def test_a_group_stays_where_it_moved(both: VLLMServerBackend, server: FakeVLLM, other: FakeVLLM) -> None:
-    async def main() -> None:
-        await both.begin()
-        await both.generate(in_group("g"))
-        server.kill()
-        await both.generate(in_group("g"))
-        server.start()
-        await asyncio.sleep(0.6)  # longer than it is left alone
-        await both.generate(in_group("g"))
-        await both.end()
-
-    asyncio.run(asyncio.wait_for(main(), 60))
-    assert (len(asked(server)), len(asked(other))) == (1, 2)
-
-
-def test_a_restarted_server_is_waited_for(one: VLLMServerBackend, server: FakeVLLM) -> None:
-    want = ask(one, in_group("g", tokens=100))[0].ids
-
-    async def main() -> list[int]:
-        await one.begin()
-        task = asyncio.create_task(one.generate(in_group("g", tokens=100)))
-        while not server.under_way:
-            await asyncio.sleep(0.01)
-        server.kill()
-        threading.Timer(0.5, server.start).start()
-        return (await task).ids
-
-    assert asyncio.run(asyncio.wait_for(main(), 60)) == want
 
 
 def test_a_server_that_stays_away_is_named(server: FakeVLLM, tokenizer: Any) -> None:
@@ -185,7 +145,6 @@ USELESS = [
     (PlainTextResponse('data: {"hello": 1}\n\n', media_type=STREAM), "an event that cannot be read"),
     (PlainTextResponse('data: {"error": {"message": "bad seed", "code": 400}}\n\n', media_type=STREAM), "bad seed"),
     (unlikely("null"), "token 7 is NaN"),
-    (unlikely("NaN"), "token 7 is NaN"),
     (
         Response(status_code=307, headers={"Location": "https://user:hunter2@elsewhere/v1?key=1"}),
         "redirects to https://elsewhere/v1; give that address",
@@ -264,26 +223,12 @@ def test_cancelling_ends_the_computation_on_the_server(one: VLLMServerBackend, s
     assert server.gone == 1
 
 
-def test_a_hundred_requests_share_one_thread(both: VLLMServerBackend, server: FakeVLLM, other: FakeVLLM) -> None:
-    before = threading.active_count()
-    most = [0]
-
-    async def watch() -> None:
-        while True:
-            most[0] = max(most[0], threading.active_count())
-            await asyncio.sleep(0.01)
-
-    async def main() -> list[Generation]:
-        watching = asyncio.create_task(watch())
-        got = await rollout(both, [in_group(f"g{n % 16}", seed=n, tokens=4) for n in range(100)])
-        watching.cancel()
-        return got
-
-    got = asyncio.run(asyncio.wait_for(main(), 120))
+def test_a_hundred_requests_are_under_way_at_once(both: VLLMServerBackend, server: FakeVLLM, other: FakeVLLM) -> None:
+    requests = [in_group(f"g{n % 16}", seed=n, tokens=4) for n in range(100)]
+    got = asyncio.run(asyncio.wait_for(rollout(both, requests), 120))
     assert all(len(one.ids) == 4 or one.finish == "eos" for one in got)
     assert len({tuple(one.ids) for one in got}) > 90
     assert server.most + other.most > 50
-    assert most[0] <= before + 1
 
 
 def test_what_was_cached_before_a_rollout_is_not_used(one: VLLMServerBackend, server: FakeVLLM) -> None:

@@ -19,7 +19,6 @@ from arpo_trainer.sft.trace_data import RejectionSampling, tree_traces
 from arpo_trainer.views.run_page import view_tree
 from arpo_trainer.views.terminal_view import conversation_lines
 from tests.arpo_env.chat_server import chat_server, reply
-from tests.arpo_env.task_files.sample_files import FILES
 from tests.arpo_trainer.evaluation import made_rows
 
 USAGE = {"prompt_tokens": 40, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 30}}
@@ -90,17 +89,6 @@ def test_tool_star_and_deepagent_metrics(shared: Path) -> None:
     assert score["answers_per_call"] == 0.5
 
 
-def test_a_real_policy_helps_itself_and_a_replay_is_the_same(tiny_policy: Path, tmp_path: Path) -> None:
-    """Tiny and hardly trained, it is no help; but its replies are asked for, and recorded."""
-    short = ["--set", "max_turn_length=48", "max_completion_length=200", "--cache", str(tmp_path / "record.sqlite")]
-    asked = [*short, "--with", "debugger,backtracer,refiner", "--refine-above", "40", "-n", "2"]
-    assert main(command(tmp_path / "one", tiny_policy, *asked)) == 0
-    assert main(command(tmp_path / "two", tiny_policy, *asked, "--cache-mode", "replay")) == 0
-    assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
-    used = json.loads((tmp_path / "one" / "results.json").read_text())["scores"][0]["inference_tools"]
-    assert used["refiner"]["used"] > 0
-
-
 @pytest.mark.usefixtures("isolation")
 def test_a_tree_is_helped_and_a_retry_has_the_same_tools(served_model: Path, tmp_path: Path) -> None:
     mends_even.asked = 1  # type: ignore[attr-defined]
@@ -124,41 +112,6 @@ def test_a_tree_is_helped_and_a_retry_has_the_same_tools(served_model: Path, tmp
     assert len(row.episodes) == 3
     assert all(episode.inference.get("debugger") == 1 for episode in row.episodes)
     assert sum(episode.helper.get("requests", 0) for episode in row.episodes) <= 3
-
-
-def model(body: dict[str, Any]) -> tuple[int, Any]:
-    """Read the file if one is named, and answer with what it says."""
-    said = json.dumps(body["messages"])
-    if "Attached file: sales.xlsx" in said and "Rome | 25" not in said:
-        return 200, reply('<think>r</think><read_file>{"file": "sales.xlsx", "part": "Sales"}</read_file>')
-    number = 25 if "Rome | 25" in said else 3
-    return 200, reply(f"<think>a</think><answer>\\boxed{{{number}}}</answer>")
-
-
-def test_tasks_with_files_are_evaluated(isolation: str, served_model: Path, tmp_path: Path) -> None:
-    rows = [
-        {
-            "task_id": "1",
-            "Question": "How many in Rome?",
-            "Final answer": "25",
-            "Level": "1",
-            "file_name": "sales.xlsx",
-        },
-        {"task_id": "2", "Question": "What is 1 + 1?", "Final answer": "2", "Level": "1", "file_name": ""},
-    ]
-    (tmp_path / "gaia.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "sales.xlsx").write_bytes(FILES["sales.xlsx"])
-    options = [f"data={tmp_path / 'gaia.jsonl'}", "files=true", "tools=[python, read_file]"]
-    with chat_server(model) as server:
-        command = ["eval", "arpo/GAIA-v0", *(part for option in options for part in ("--env-set", option))]
-        command += ["--model", str(served_model), "--endpoint", server.address, "--endpoint-model", "stub"]
-        assert main([*command, "--output", str(tmp_path / "run")]) == 0
-    run = load_eval_run(tmp_path / "run")
-    rewards = {row.task: row.episodes[0].reward for row in run.rows}
-    assert (rewards["gaia-validation-1"], rewards["gaia-validation-2"] == 1.0) == (1.0, False)
-    assert not any(row.broken for row in run.rows)
-    trees = [run.tree(row) for row in run.rows]
-    assert [tree.task.get("files") for tree in trees] == [[str(tmp_path / "sales.xlsx")], None]
 
 
 GREEN = (0, 200, 0)

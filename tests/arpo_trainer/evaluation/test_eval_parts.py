@@ -1,6 +1,5 @@
-"""Parts of an evaluation: models and their labels, settings, what is planned, and the progress."""
+"""Parts of an evaluation: models and their labels, settings, and what is planned."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arpo_trainer.evaluation.eval_session import Progress, plan_environments
+from arpo_trainer.evaluation.eval_session import plan_environments
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings, checkpoints, labelled, refuse_other_settings
 from arpo_trainer.evaluation.suites import environment_rows
-from tests.arpo_trainer.evaluation.made_rows import entry, row
 
 NAMES = st.sampled_from(["a", "b", "checkpoint-1", "checkpoint-2"])
 
@@ -118,11 +116,3 @@ def test_a_mixed_suite_gives_search_and_judge_to_the_sets_that_use_them(tmp_path
         plan_environments(EvalSettings(names[:1], options, tasks=1)),
     ):
         pass
-
-
-def test_progress_counts_what_is_played_and_broken(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = Progress(3)
-    shown.add(row("t1", [0.0]))
-    shown.add(row("t2", [], episodes=[entry(None, error="SandboxFull: x")]))
-    shown.say()
-    assert re.fullmatch(r"0 s: 2/3 units played, 1 broken, 0 tokens/s, 0 s left\n", capsys.readouterr().err)

@@ -23,7 +23,6 @@ TEMPLATES = {  # family -> control tokens, name of the template, how the model's
     "qwq": (QWEN3, "", "<|im_start|>assistant\n<think>\n"),
 }
 TASK = Task("t", "Who wrote {The Leopard}?", ("Lampedusa",))
-PYTHON_RESULT, SEARCH_RESULT = " <result>\n4\n</result>", " <result>\nPage 1: a novel\n</result>"
 
 
 def tokenizer(family: str) -> Any:
@@ -67,29 +66,6 @@ def test_a_prompt_of_tags_has_the_structure_of_the_published_one(name: str) -> N
     assert env.protocol.stop_strings(env.schemas) == ["</search>", "</python>", "</answer>"]
     assert "<tool_call>" not in prompt  # the template does not show the tools a second time
     assert rest.startswith(("<|im_end|>", "<|eot_id|>"))
-
-
-def test_a_recorded_trace_of_tags_is_read_and_written_back() -> None:
-    env = environment("arpo-qwen2.5-3b")
-    turns = [
-        "<think>First the sum.</think><python>print(2 + 2)</python>",
-        "<think>Now the book.</think> <search> The Leopard author </search>",
-        "<think>Known.</think><answer> The final answer is \\[ \\boxed{Lampedusa} \\] </answer>",
-    ]
-    recorded = turns[0] + PYTHON_RESULT + turns[1] + SEARCH_RESULT + turns[2]
-    protocol = env.protocol
-    read = [protocol.parse(turn, env.schemas) for turn in turns]
-    assert read == [
-        ToolCalls((ToolCall("python", {"code": "print(2 + 2)"}),)),
-        ToolCalls((ToolCall("search", {"query": "The Leopard author"}),)),
-        Answer("Lampedusa", boxed=True),
-    ]
-    known = tokenizer("qwen2.5")
-    renderer = Renderer(known, protocol)
-    ids = [known(turn, add_special_tokens=False)["input_ids"] for turn in turns]
-    results = [renderer.result_ids([text], False, env.schemas) for text in ("4", "Page 1: a novel")]
-    assert known.decode(ids[0] + results[0] + ids[1] + results[1] + ids[2]) == recorded
-    assert protocol.well_formed(turns)
 
 
 ONE = (ToolCall("search", {"query": "one"}),)
@@ -136,10 +112,8 @@ def test_websailors_prompt_and_conversation_are_those_of_the_published_loop() ->
         (f"{WEB[0]}\n<answer>\\boxed{{7}}</answer>", Answer("7", boxed=True)),
         ("<think><answer>a</answer></think> I do not know.", Nothing()),
         ("a thought that the prompt opened <answer>a</answer></think><answer>b</answer>", Answer("b", boxed=True)),
-        ("<think>t</think><answer> </answer>", Nothing()),
         ('<tool_call>{"name": "visit", "arguments": {"url": ["u"], "goal": "g"}}</tool_call>', Malformed),
         ('<tool_call>{"name": "search", "arguments": {"query": []}}</tool_call>', Malformed),
-        ('<tool_call>{"name": "search", "arguments": {"query": [1]}}</tool_call>', Malformed),
     ],
 )
 def test_a_turn_of_websailor_is_read(text: str, action: Any) -> None:

@@ -69,25 +69,6 @@ def test_a_judge_over_http_grades_what_is_stored_and_agreement_is_counted(tmp_pa
     assert (read["before"], read["now"]) == (0.0, 1.0)
 
 
-def test_a_judge_that_answers_no_json_is_counted_and_never_wrong(tmp_path: Path) -> None:
-    run = play(tmp_path / "run", ANSWERS)
-
-    def answer(body: dict[str, Any]) -> tuple[int, Any]:
-        prompt = "".join(message["content"] for message in body["messages"])
-        return (200, reply("I would say yes.")) if "apples" in prompt else (200, reply(judging(prompt)))
-
-    with chat_server(answer) as server:
-        found = score(run, grader_scorer(make_grader("judge", chat=ChatModel("m", server.address))))
-    assert found.broken == {"GradingError": 1}
-    assert found.broken_share == pytest.approx(1 / 6)
-    assert found.scores[0]["value"]["samples"] == 5
-    assert all("apples" not in each["answer"] for each in found.disagreements)
-    # the next run asks only for what is missing
-    with chat_server(lambda body: (200, reply(judging(body["messages"][-1]["content"])))) as server:
-        found = score(run, grader_scorer(make_grader("judge", chat=ChatModel("m", server.address))))
-        assert (len(server.bodies), found.broken, found.scores[0]["value"]["samples"]) == (1, {}, 6)
-
-
 def test_a_run_that_was_cut_anywhere_goes_on_and_ends_the_same(tmp_path: Path) -> None:
     run = play(tmp_path / "run", ANSWERS)
     graded: list[str] = []
@@ -182,9 +163,8 @@ def test_objects_and_rewards_of_the_command_line(tmp_path: Path, monkeypatch: py
         load_object("own_graders_here:lenent", "--function")
     with pytest.raises(ValueError, match="no module 'own_nowhere'"):
         load_object("own_nowhere:x", "--function")
-    for text in ("lenient", "a:"):
-        with pytest.raises(ValueError, match="write MODULE:NAME"):
-            load_object(text, "--function")
+    with pytest.raises(ValueError, match="write MODULE:NAME"):
+        load_object("lenient", "--function")
     with pytest.raises(ValueError, match="reward must be"):
         read_reward("papr")
     with pytest.raises(ValueError, match="deepagent compares the arguments of calls"):

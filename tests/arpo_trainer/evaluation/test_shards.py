@@ -113,7 +113,6 @@ def test_a_missing_shard_and_one_that_is_there_twice_are_named(copies: Path, tmp
     [
         (["--temperature", "0"], "rollout was .* and is .*'temperature': 0.0"),
         (["-n", "3"], "samples was 2 and is 3"),
-        (["--tasks", "3"], "tasks was 5 and is 3"),
     ],
 )
 def test_shards_of_other_settings_are_refused(
@@ -169,7 +168,6 @@ ARRAY = {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "8", "SLURM_ARRAY
     ("text", "environ", "shard"),
     [
         ("0/1", {}, EvalShard(0, 1)),
-        ("7/8", ARRAY, EvalShard(7, 8)),
         ("auto", {**ARRAY, "SLURM_ARRAY_TASK_MAX": "7"}, EvalShard(3, 8)),
         ("auto/16", {**ARRAY, "SLURM_ARRAY_TASK_MAX": "9"}, EvalShard(3, 16)),
         ("auto/4", {"JOB_COMPLETION_INDEX": "2"}, EvalShard(2, 4)),
@@ -183,14 +181,11 @@ def test_a_shard_is_read_from_what_is_named(text: str, environ: dict[str, str], 
     ("text", "environ", "words"),
     [
         ("3", {}, "write i/n with i from 0"),
-        ("a/b", {}, "write i/n"),
         ("8/8", {}, "0 to 7.*--array=0-7"),
         ("auto/8", {}, "neither is set"),
         ("auto/8", {**ARRAY, "JOB_COMPLETION_INDEX": "2"}, "both are set"),
-        ("auto", {"JOB_COMPLETION_INDEX": "2"}, "auto/8"),
         ("auto", {**ARRAY, "SLURM_ARRAY_TASK_MAX": "9"}, "8 tasks from 0 to 9.*auto/8"),
         ("auto/8", {"SLURM_ARRAY_TASK_ID": "x"}, "it is 'x'"),
-        ("auto/2", {"SLURM_ARRAY_TASK_ID": "2"}, "0 to 1"),
     ],
 )
 def test_a_shard_that_cannot_be_is_refused(text: str, environ: dict[str, str], words: str) -> None:

@@ -1,6 +1,5 @@
 """A headless Chromium driven over its DevTools pipe: no port, no library."""
 
-import base64
 import fcntl
 import json
 import os
@@ -86,9 +85,6 @@ class Browser:
         code = {"Enter": 13, "Escape": 27, "ArrowDown": 40, "ArrowUp": 38, "End": 35}.get(key, 0)
         self.send("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
         self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
-
-    def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"]))
 
     def close(self) -> None:
         for descriptor in (self._out, self._in):

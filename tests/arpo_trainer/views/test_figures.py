@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.report.run_data import load_run
 from arpo_trainer.views.figures import learning_series, write_figure
 from tests.arpo_trainer.views.sample_runs import make_run
@@ -64,9 +63,3 @@ def test_errors_name_the_cure(evaluation: Path, training: Path, tmp_path: Path) 
         write_figure([single], tmp_path / "a.jpg")
     with pytest.raises(FileNotFoundError, match="holds no evaluation"):
         write_figure([training], tmp_path / "a.svg", kind="scores")
-
-
-def test_the_command_draws(training: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plot", str(training), "--output", str(tmp_path / "learning.svg")]) == 0
-    assert (tmp_path / "learning.svg").is_file()
-    assert capsys.readouterr().out.strip() == str(tmp_path / "learning.svg")

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import itertools
 import json
 import re
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from arpo_trainer.report.html_report import payload, write_report
-from arpo_trainer.report.run_data import choose_trees, load_run
+from arpo_trainer.report.run_data import load_run
 from arpo_trainer.tree import Decision, RolloutTree, Trajectory, write_traces
 from tests.arpo_trainer.views.browser import Browser
 
@@ -135,16 +134,6 @@ def test_only_the_page_s_own_script_and_style_are_allowed(run_dir: Path) -> None
         assert f"{tag}-src 'sha256-{digest}'" in policy[1]
 
 
-def test_nothing_is_loaded(run_dir: Path) -> None:
-    (run_dir / "run.json").write_text('{"name": "quiet"}', encoding="utf-8")
-    page = write_report(run_dir).read_text(encoding="utf-8")
-    own = re.sub(r'(<script type="application/json" id="data">).*?</script>', "", page, flags=re.DOTALL)
-    assert not re.search(r"https?://", own)
-    assert not re.search(r"\bsrc\s*=|@import|\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon|innerHTML", own)
-    assert set(re.findall(r"url\((.)", own)) == {"#"}
-    assert set(re.findall(r'\bhref="(.)', own)) == {"#"}
-
-
 def test_an_empty_directory_still_gets_a_page(tmp_path: Path) -> None:
     data = embedded(write_report(tmp_path).read_text(encoding="utf-8"))
     assert data["facts"] == {"name": tmp_path.name}
@@ -175,16 +164,6 @@ def test_trees_left_out_are_counted(run_dir: Path) -> None:
     assert (len(run.trees), run.tree_total, run.tree_steps) == (3, 4, 2)
     data = payload(run)
     assert (len(data["trees"]), data["tree_total"]) == (3, 4)
-
-
-@pytest.mark.parametrize("count", [1, 5, 48, 399, 500])
-def test_trees_are_chosen_evenly(count: int) -> None:
-    chosen = choose_trees(400, count)
-    assert chosen == sorted(set(chosen))
-    assert len(chosen) == min(count, 400)
-    assert chosen[-1] == 399
-    gaps = [after - before for before, after in itertools.pairwise(chosen)] or [0]
-    assert max(gaps) - min(gaps) <= 1
 
 
 def test_steps_of_trees_count_like_those_of_the_metrics(run_dir: Path) -> None:

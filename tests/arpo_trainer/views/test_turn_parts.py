@@ -1,6 +1,5 @@
 """Turns as people read them: the parts of any text, and which token wrote which characters."""
 
-import json
 import random
 from pathlib import Path
 
@@ -8,10 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey
-from arpo_trainer.tree import RolloutTree, Trajectory
-from arpo_trainer.views.run_page import TokenWidths, turn_parts, utf16, write_view
-from tests.arpo_trainer.views.browser import Browser
+from arpo_trainer.views.run_page import TokenWidths, turn_parts, utf16
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -31,8 +27,6 @@ TURNS = st.lists(st.sampled_from((*PIECES, '{"name": "f"}', "[TOOL_CALLS]", "<fu
         ("<function=f><parameter=a>1</parameter></function>", [("call", "f", "<parameter=a>1</parameter>")]),
         ('[TOOL_CALLS] [{"name": "f"}]', [("call", "f", '[{"name": "f"}]')]),
         ("so \\boxed{3} <answer>3</answer>", [("text", "", "so \\boxed{3}"), ("answer", "", "3")]),
-        ("<answer></answer>", [("answer", "", "")]),
-        (" \n", []),
     ],
 )
 def test_parts_are_told_apart(text: str, parts: list[tuple[str, str, str]]) -> None:
@@ -91,30 +85,3 @@ def test_widths_divide_a_text_as_its_tokens_do(model: Path) -> None:
         assert widths(ids, text[:-1]) is None or sum(widths(ids, text[:-1]) or []) == utf16(text[:-1])
     assert widths(ids, text + "more") is None
     assert widths(ids, "other" + text) is None
-
-
-def test_a_browser_colours_each_character_by_its_tokens(model: Path, tmp_path: Path, browser: Browser) -> None:
-    text = "<think>apples 中 😀</think><answer>é of</answer>"
-    ids = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json")).encode(text).ids
-    entropies = [0.0] * len(ids)
-    entropies[ids.index(max(ids))] = 2.0  # a word is one token, with the largest id
-    facts = {"kind": "eval", "models": {"m": {"path": str(model)}}, "environments": {"E": {}}}
-    (tmp_path / "run.json").write_text(json.dumps(facts))
-    tree = RolloutTree([1], task={"id": "t", "question": "?", "answers": ["1"]})
-    tree.add_span(None, "model", ids, logprobs=[0.0] * len(ids), entropies=entropies, text=text)
-    tree.trajectories.append(Trajectory(0, reward=1.0, outcome="answered", answer="é of"))
-    with EpisodeStore(tmp_path) as store:
-        store.add(UnitKey("m", "E", "t"), 0, tree)
-    browser.open(write_view([tmp_path]).as_uri())
-    browser.value('document.querySelector(".grid-box").focus()')
-    browser.key("Enter")
-    browser.wait('document.querySelector("#detail .part")')
-    browser.key("h")
-    browser.wait('document.querySelector("#detail .part .heat")')
-    texts = browser.value('[...document.querySelectorAll("#detail .part pre")].map((one) => one.textContent)')
-    assert texts == ["apples 中 😀", "é of"]
-    pieces = [tokenizers.Tokenizer.from_file(str(model / "tokenizer.json")).decode([max(ids)])]
-    assert (
-        browser.value('[...document.querySelectorAll("#detail .part .heat")].map((one) => one.textContent)') == pieces
-    )
-    assert browser.logs == []
