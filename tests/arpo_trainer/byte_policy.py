@@ -24,23 +24,10 @@ def write_byte_policy(folder: Path) -> Path:
     made.chat_template = TEMPLATE
     made.save_pretrained(folder)
     set_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(made),
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=16,
-            max_position_embeddings=1024,
-            initializer_range=0.2,
-            eos_token_id=made.eos_token_id,
-            pad_token_id=made.pad_token_id,
-            bos_token_id=None,
-        )
-    )
-    model.save_pretrained(folder)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 1024, "vocab_size": len(made)}
+    tokens = {"eos_token_id": made.eos_token_id, "pad_token_id": made.pad_token_id, "bos_token_id": None}
+    LlamaForCausalLM(LlamaConfig(**sizes, **tokens, initializer_range=0.2)).save_pretrained(folder)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from arpo_trainer.tree import Decision, Event, RolloutTree, Trajectory
 
@@ -27,17 +28,8 @@ class Sampler:
             began, now = now, now + self.rng.expovariate(4) + self.rng.uniform(0.3, 1.5)
             waited, context = self.rng.uniform(0, 0.2), 200 + 300 * turn
             model = self.add(node, "model", "call" if turn + 1 < self.turns else "answer")
-            self.event(
-                number,
-                "generate",
-                began,
-                now,
-                waited,
-                status="stop",
-                tokens=len(self.tree.spans[model].ids),
-                cached=context if turn else 0,
-                context=context,
-            )
+            counts = {"tokens": len(self.tree.spans[model].ids), "cached": context if turn else 0, "context": context}
+            self.event(number, "generate", began, now, waited, status="stop", **counts)
             if node is not None and self.tree.spans[node].decision is None:
                 grows = self.reserve > 0 and self.rng.random() < 0.6
                 self.tree.spans[node].decision = Decision(0.3, 0.1, 0.52, 0.5, int(grows), "as the dice fell")
@@ -71,18 +63,8 @@ class Sampler:
         numbers = {"logprobs": [-0.5] * len(ids), "entropies": [0.5] * len(ids)} if kind == "model" else {}
         return self.tree.add_span(parent, kind, ids, text=text, **numbers, **fields).index  # type: ignore[arg-type]
 
-    def event(
-        self,
-        number: int,
-        kind: str,
-        start: float,
-        end: float,
-        waited: float = 0.0,
-        name: str = "",
-        status: str = "",
-        **counts: int,
-    ) -> None:
-        self.events.append(Event(number, kind, start, end, waited, name, status, **counts))
+    def event(self, *fields: Any, **more: Any) -> None:
+        self.events.append(Event(*fields, **more))
 
 
 def sample_tree(group: int = 0, roots: int = 3, branches: int = 2, turns: int = 3, step: int = 1) -> RolloutTree:

@@ -13,7 +13,6 @@ from arpo_trainer.algorithms.advantages import (
     silent_groups,
     tree_group_advantages,
 )
-from arpo_trainer.algorithms.branching import branch_score
 
 
 def test_advantages_have_mean_zero_and_unit_deviation() -> None:
@@ -24,13 +23,10 @@ def test_advantages_have_mean_zero_and_unit_deviation() -> None:
     assert group_advantages([1.0, 0.0], "none") == [0.5, -0.5]
 
 
-def test_an_invalid_sample_is_left_out_not_scored_zero() -> None:
+def test_an_invalid_sample_is_left_out_and_a_lone_valid_one_is_compared_with_nothing() -> None:
     with_it, without = group_advantages([1.0, None, 0.0, 0.0]), group_advantages([1.0, 0.0, 0.0])
     assert [with_it[0], *with_it[2:]] == without
     assert with_it[1] == 0.0
-
-
-def test_a_lone_valid_trajectory_has_nothing_to_be_compared_with() -> None:
     for estimate in (group_advantages, leave_one_out):
         assert estimate([0.7, None, None]) == [0.0] * 3
 
@@ -47,15 +43,10 @@ def test_tree_grpo_compares_with_the_group_and_with_the_tree() -> None:
     got = tree_group_advantages([1.0, 0.0, 0.5, 0.0, 1.0], [0, 0, 1, 1, 2])
     half = 0.5**0.5
     assert got == pytest.approx([1 + half, -1 - half, 0 + half, -1 - half, 1], abs=1e-4)
-
-
-def test_tree_grpo_without_branches_is_grpo() -> None:
-    rewards = [1.0, None, 0.25, -1.0]
+    rewards = [1.0, None, 0.25, -1.0]  # without branches it is GRPO
     assert tree_group_advantages(rewards, [5, 6, 7, 8]) == group_advantages(rewards)
     assert batch_advantages("tree-grpo", [rewards], [[1] * 4]) == [group_advantages(rewards)]
-
-
-def test_tree_grpo_leaves_invalid_ones_out_of_both() -> None:
+    # invalid ones are left out of both
     with_it = tree_group_advantages([1.0, None, 0.0, 0.5, None], [0, 0, 0, 1, 1])
     without = tree_group_advantages([1.0, 0.0, 0.5], [0, 0, 1])
     assert with_it == pytest.approx([without[0], 0.0, without[1], without[2], 0.0])
@@ -65,13 +56,8 @@ def test_whitening_is_over_the_tokens_of_the_whole_batch() -> None:
     groups, lengths = [[1.0, 0.0], [0.0, None, 0.5]], [[4, 1], [2, 100, 3]]
     got = reinforce_plus_plus(groups, lengths)
     assert got[1][1] == 0.0
-    tokens = [
-        a
-        for group, sizes in zip(got, lengths, strict=True)
-        for a, n in zip(group, sizes, strict=True)
-        if n != 100
-        for _ in range(n)
-    ]
+    pairs = [pair for group, sizes in zip(got, lengths, strict=True) for pair in zip(group, sizes, strict=True)]
+    tokens = [advantage for advantage, n in pairs if n != 100 for _ in range(n)]
     assert statistics.fmean(tokens) == pytest.approx(0, abs=1e-9)
     assert statistics.stdev(tokens) == pytest.approx(1, abs=1e-6)
 
@@ -102,9 +88,3 @@ def test_bad_names_and_lengths_are_refused() -> None:
         tree_group_advantages([1.0, 0.0], [0])
     with pytest.raises(ValueError, match="one length per trajectory"):
         reinforce_plus_plus([[1.0, 0.0]], [[3]])
-
-
-def test_the_score_rises_with_entropy_and_falls_with_consecutive_branches() -> None:
-    assert branch_score(0.1, 0.5, 0.2) > branch_score(0.0, 0.5, 0.2) == 0.5
-    assert branch_score(0.1, 0.5, 0.2, 2, 0.05) == pytest.approx(0.52 * 0.9)
-    assert branch_score(0.1, 0.5, 0.2, 99, 0.05) == 0.0

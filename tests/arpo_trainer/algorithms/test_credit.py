@@ -181,20 +181,6 @@ def test_of_a_flat_group_and_of_an_invalid_trajectory(name: str) -> None:
     assert rows[0] == rows[1]
 
 
-def test_a_user_s_row_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice the trajectory's own on its last span, and a weight of a half everywhere."""
-    monkeypatch.setitem(
-        CREDITS,
-        "own-last",
-        Credit(
-            lambda tree, own: [[0.0] * (len(tree.path(n)) - 1) + [2 * a] for n, a in enumerate(own)],
-            lambda tree: [[0.5] * len(tree.path(n)) for n in range(len(tree.trajectories))],
-        ),
-    )
-    assert token_advantages(small_tree(), OWN, "own-last") == [[0.0] * 7 + [1.0] * 2, [0.0] * 5 + [-0.5], [0.0] * 2]
-    assert weight_scale([small_tree()], "own-last") == 2.0
-
-
 def test_what_is_no_row_or_no_advantage_a_trajectory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CREDITS, "unlifted", Credit(lambda tree, own: [[0.0]] * 3))
     with pytest.raises(ValueError, match=r"'unlifted' returned \[1, 1, 1\].*\[5, 3, 1\] spans.*needs `shared`"):

@@ -40,16 +40,10 @@ def called(ids: list[int]) -> RolloutTree:
     return tree
 
 
-def test_a_call_begins_at_its_tag_even_if_that_is_several_tokens() -> None:
+def test_a_call_begins_at_its_tag_that_is_several_tokens_and_not_in_a_thought_or_is_the_whole_turn() -> None:
     assert call_marks(called([5, 2, 3, 6, 7]), decode, first_tag("<python>")) == [[0, 1, 1, 1, 1], [0], [0, 0]]
-
-
-def test_a_tag_in_a_thought_is_no_call() -> None:
     marks = call_marks(called([0, 1, 2, 3, 4, 5, 9, 6, 7]), decode, first_tag("<search>", "<python>"))
     assert marks[0] == [0] * 6 + [1] * 3
-
-
-def test_a_call_without_a_known_tag_is_the_whole_turn() -> None:
     assert call_marks(called([5, 6, 7]), decode, first_tag("<search>"))[0] == [1, 1, 1]
 
 
@@ -68,6 +62,8 @@ def test_marks_and_lengths_that_do_not_fit_are_refused() -> None:
         action_advantages(small_tree(), [0.0, 0.0, None], [[1]] * 7)
     with pytest.raises(ValueError, match="not both 0"):
         fold_preference(0, 0)
+    with pytest.raises(ValueError, match="'right_calls': \\(function_of_the_episode"):
+        action_rewards(called([5, 2, 3, 6, 7]))
 
 
 def test_the_action_s_reward_is_read_from_the_components() -> None:
@@ -99,11 +95,6 @@ def test_folding_is_preferred_where_it_is_shorter_than_the_groups_others(group: 
         assert reward == (pytest.approx(1.0 + 2.0 * one) if valid else None)
 
 
-def test_a_reward_without_right_calls_is_refused_with_the_cure() -> None:
-    with pytest.raises(ValueError, match="'right_calls': \\(function_of_the_episode"):
-        action_rewards(called([5, 2, 3, 6, 7]))
-
-
 def ran(episode: Any) -> float:
     return float(len(episode.tools_used))
 
@@ -118,13 +109,10 @@ def test_the_row_trains_with_the_action_s_advantage_on_calls_and_nowhere_else(
 ) -> None:
     named = "deepagent" in reward  # its sum is taken apart; success alone goes to all tokens
     before = {name: value.clone() for name, value in tiny_model.state_dict().items()}
-    trainer = Watched(
-        tiny_model,
-        ToolEnv("arpo/Arithmetic-v0", level=3, reward=reward),
-        reward_funcs=None if named else odd,
-        processing_class=tokenizer,
-        args=config(tmp_path, algorithm="toolpo", attribution=None, initial_rollouts=None, max_steps=1),
-    )
+    env = ToolEnv("arpo/Arithmetic-v0", level=3, reward=reward)
+    args = config(tmp_path, algorithm="toolpo", attribution=None, initial_rollouts=None, max_steps=1)
+    functions = None if named else odd
+    trainer = Watched(tiny_model, env, reward_funcs=functions, processing_class=tokenizer, args=args)
     assert (trainer.args.advantage, trainer.args.attribution, trainer.args.action_weight) == ("grpo-no-std", "soft", 1)
     trainer.train()
     assert trainer.ref_model is None  # beta is 0: no reference policy is loaded

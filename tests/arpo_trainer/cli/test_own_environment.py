@@ -6,9 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
 import pytest
 
 import arpo_env
@@ -97,33 +95,6 @@ def test_its_tasks_are_looked_at(here: Path, capsys: pytest.CaptureFixture[str])
     assert lines == [["mine/Capital-v0:test", "1", "0", "0"], *[["mine/Capital-v0:train", "3", "3", "0"]] * 2]
 
 
-@pytest.mark.usefixtures("own_names")
-def test_its_tools_have_the_names_that_the_model_sees_and_its_file_the_split_of_its_ids(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    @arpo_env.tool(name="convert")
-    def convert_units(value: float) -> float:
-        """Convert."""
-        return value
-
-    (tmp_path / "units.jsonl").write_text('{"question": "1 m?", "answer": "100"}\n')
-    arpo_env.register("mine/Units-v0", tmp_path / "units.jsonl", tools=[convert_units])
-    assert main(["envs", "mine/Units-v0"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["mine/Units-v0", "1", "convert", "auto"]
-    assert main(["data", "show", "mine/Units-v0"]) == 0
-    shown = capsys.readouterr().out
-    assert "train, the only one" in shown
-    assert "mine/units-v0-train-0" in shown
-
-
-def test_gymnasium_finds_it_by_the_same_name(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(here)
-    assert gym.make(ID, split="test").reset(seed=0)[0] == "What is the capital of France?"
-    envs = gym.make_vec(ID, num_envs=2)
-    envs.reset(seed=0)
-    envs.close()
-
-
 def test_it_is_trained_on_and_found_again_on_resume(
     here: Path, byte_lm: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,18 +133,3 @@ def test_a_cold_start_is_made_anew_when_your_tasks_have_changed() -> None:
     before, same, now = (own_tasks(ToolEnv("mine/Sums-v0", second=second), 3) for second in (1, 1, 2))
     assert before == same != now
     assert own_tasks(ToolEnv("arpo/Arithmetic-v0"), 3) == ""
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        (["play", "my_env:mine/Capital-v0"], "no module 'my_env'"),
-        (["rollout", "my_envs:mine/Capitol-v0", "--model", "m"], "Did you mean: mine/Capital-v0"),
-        (["data", "show", "mine/Nothing-v0"], "name your own environment with its module"),
-        (["data", "overlap", f"{ID}:tran", ID], "has the splits train, test; not 'tran'"),
-        (["envs", "no_such_module"], "no module 'no_such_module'"),
-    ],
-)
-def test_a_wrong_name_is_answered_with_the_cure(here: Path, capsys: Any, command: list[str], words: str) -> None:
-    assert main(command) == 1
-    assert words in capsys.readouterr().err

@@ -1,19 +1,17 @@
 """`arpo rollout`: trees of a real model and a summary of them; what actions of `arpo eval` print and return."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from arpo_trainer.cli.arpo_command import main
-from arpo_trainer.cli.play_commands import Played, _facts, evaluate, given_settings, summary_table
+from arpo_trainer.cli.play_commands import Played, _facts, evaluate, given_settings
 from arpo_trainer.evaluation.eval_settings import EvalModel
 from arpo_trainer.tree import read_traces
 from tests.arpo_env.chat_server import chat_server, saying
 from tests.arpo_trainer.evaluation.made_rows import play
-from tests.arpo_trainer.sample_timeline import sample_tree
 
 ENV = ["rollout", "arpo/Arithmetic-v0", "--env-set", "level=3"]
 
@@ -56,24 +54,13 @@ def test_one_greedy_trajectory_a_task_is_an_evaluation(
     assert shown["ACCURACY"] == f"{evaluation['accuracy']:.3f} [{low:.3f}, {high:.3f}], 95 % over tasks"
 
 
-def test_the_summary_counts_failures_branches_and_waits() -> None:
-    shown = dict(summary_table([sample_tree(group, 4, 4, 3) for group in (0, 1)]))
-    assert shown["NOT SCORED"] == "SessionLost 2"
-    assert "of the 8 in the budget" in shown["BRANCHES"]
-    assert "settle" in shown["WAITS"]
-    assert "python" in shown["TOOL CALLS"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--ray", "auto"], "reach no model of this process"),
         (["--endpoint", "http://127.0.0.1:1"], "--endpoint URL and --endpoint-model NAME go together"),
         (["--tasks", "0"], "--tasks must be at least 1"),
-        (["--limit", "python"], "--limit 'python': write name=value"),
         (["--limit", "python=many"], "write a whole number, such as python=8"),
-        (["--algorithm", "arpoo"], "arpo"),
-        (["--set", "initial_rollouts=0"], "initial_rollouts"),
         (["--limit", "pyton=2"], "limits names pyton; there are"),
         (["--set", "branch_alfa=1"], "there is branch_alpha"),
         (["--set", "branch_width=wide"], "branch_width must be a whole number, got 'wide'"),
@@ -90,14 +77,6 @@ def test_errors_name_the_cure_and_come_before_anything_is_written(
     assert not output.exists()
 
 
-def test_settings_without_a_flag_reach_the_trees(tiny_policy: Path, quick: list[str], tmp_path: Path) -> None:
-    more = ["--set", "branch_alpha=0.9", "budget=grpo", "--algorithm", "grpo", "--num-generations", "2"]
-    assert main([*ENV, "--model", str(tiny_policy), *quick, *more, "--output", str(tmp_path)]) == 0
-    facts = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
-    assert (facts["settings"]["branch_alpha"], facts["settings"]["budget"]) == (0.9, "grpo")
-    assert {tree.meta["budget"] for tree in read_traces(tmp_path / "traces.jsonl")} == {"grpo"}
-
-
 def test_no_password_of_an_address_is_written_down(tmp_path: Path) -> None:
     options = {"data": "https://me:hush@host/a?key=hush"}
     model = EvalModel("m", "vllm-server", "m", ("http://me:hush@host:8000",))
@@ -110,9 +89,6 @@ def test_the_folder_of_a_training_run_is_not_written_over(tmp_path: Path, capsys
     (tmp_path / "run.json").write_text('{"name": "a training run"}', encoding="utf-8")
     assert main([*ENV, "--model", "smollm2-135m", "--output", str(tmp_path)]) == 1
     assert "holds another run (run.json); give another folder with --output" in capsys.readouterr().err
-
-
-RUNS = (("one", 0.0), ("two", 1.0))
 
 
 def act(*argv: object) -> int:
@@ -130,11 +106,8 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
 def test_compare_prints_a_table_and_the_tasks(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert act("compare", *runs) == 0
     shown = capsys.readouterr().out
-    assert "accuracy: one: a -> two: a" in shown
-    assert "0.500  1.000   +0.500" in shown
-    assert "tasks gained: 12" in shown
-    assert "What is t0?" in shown
-    assert "and 2 more: --all lists them" in shown
+    for text in ("accuracy: one: a -> two: a", "0.500  1.000   +0.500", "tasks gained: 12", "and 2 more: --all lists"):
+        assert text in shown
     assert act("compare", *runs, "--all") == 0
     assert capsys.readouterr().out.count("0.00 -> 1.00") == 12
     assert act("compare", *runs, "--json") == 0
@@ -143,7 +116,7 @@ def test_compare_prints_a_table_and_the_tasks(runs: tuple[Path, Path], capsys: p
 
 
 def test_what_models_and_tasks_say_cannot_control_the_terminal(tmp_path: Path, capsys: Any) -> None:
-    one, two = (play(tmp_path / name, {"t\x1b[31m": [("12\x9b2J\u202e", score)]}) for name, score in RUNS)
+    one, two = (play(tmp_path / f"{score:.0f}", {"t\x1b[31m": [("12\x9b2J\u202e", score)]}) for score in (0.0, 1.0))
     assert act("compare", one, two) == 0
     assert act("score", two, "--scorer", "em") == 0
     shown = capsys.readouterr().out
@@ -151,29 +124,10 @@ def test_what_models_and_tasks_say_cannot_control_the_terminal(tmp_path: Path, c
     assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
 
 
-def test_equal_differences_have_no_interval_in_any_table(tmp_path: Path, capsys: Any) -> None:
-    one, two = (play(tmp_path / name, {f"t{n}": [("12", score)] for n in range(5)}) for name, score in RUNS)
-    assert act("compare", one, two) == 0
-    assert re.search(r"GSM8K +5 +0\.000 +1\.000 +\+1\.000 - +0\.0625\n", capsys.readouterr().out)
-    assert main(["view", str(one), str(two), "--text"]) == 0
-    assert re.search(r"GSM8K +5 +\+1\.000 +- +0\.0625 ", capsys.readouterr().out)
-    assert main(["view", str(one), str(two)]) == 0
-    assert '"low":null,"high":null' in (one / "view.html").read_text(encoding="utf-8")
-
-
 def test_compare_of_one_task_is_json_without_infinite_bounds(tmp_path: Path, capsys: Any) -> None:
     one, two = (play(tmp_path / name, {"t0": [("12", 1.0)]}) for name in ("one", "two"))
     assert act("compare", one, two, "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["overall"]["low"] is None
-
-
-def test_score_prints_scores_agreement_and_where_the_rest_is(runs: tuple[Path, Path], capsys: Any) -> None:
-    assert act("score", runs[0], "--scorer", "em") == 0
-    shown = capsys.readouterr().out
-    assert "0 of 24 answers that both graded have another verdict than in the run" in shown
-    assert (runs[0] / "scores" / "em.jsonl").is_file()
-    agreement = json.loads((runs[0] / "scores" / "em.json").read_text())["agreement"]
-    assert agreement == {"answers": 24, "kappa": 1.0, "share": 1.0}
 
 
 def test_a_judge_without_verdicts_ends_with_an_error_status(

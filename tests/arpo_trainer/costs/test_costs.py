@@ -50,10 +50,7 @@ def test_a_schedule_counted_by_hand() -> None:
     assert (plan.prompts, plan.trajectories, plan.updates, plan.uses) == (4, 16, 4.0, 2)
     assert (plan.steps, plan.micro_batches, plan.rollouts) == (18, 36, 5)
     assert (plan.trained_rows, plan.tasks_played) == (144, 12)
-
-
-def test_more_processes_play_more_prompts_a_rollout() -> None:
-    with planning(8):
+    with planning(8):  # more processes play more prompts a rollout
         plan = step_schedule(config(num_generations=16), None)
     assert (plan.processes, plan.trajectories, plan.prompts, plan.rollouts) == (8, 64, 4, 3)
     assert plan.trained_rows == 3 * 64
@@ -87,11 +84,8 @@ def test_a_schedule_is_what_trl_does(settings: dict[str, Any], tokenizer: Any, t
     def play(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
         counted["rollouts"] += 1
         counted["rows"] += len(prompts)
-        return {
-            "prompt_ids": [[5, 6]] * len(prompts),
-            "completion_ids": [[7, 8]] * len(prompts),
-            "logprobs": [[-1.0, -1.0]] * len(prompts),
-        }
+        row = {"prompt_ids": [5, 6], "completion_ids": [7, 8], "logprobs": [-1.0, -1.0]}
+        return {name: [value] * len(prompts) for name, value in row.items()}
 
     class Counting(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
@@ -100,22 +94,15 @@ def test_a_schedule_is_what_trl_does(settings: dict[str, Any], tokenizer: Any, t
 
     args = config(tmp_path, **{"num_generations": 2, "per_device_train_batch_size": 2, "algorithm": "grpo", **settings})
     tasks = Dataset.from_list([{"prompt": f"{number}"} for number in range(11)])
+    parts = {"train_dataset": tasks, "processing_class": tokenizer, "rollout_func": play}
     trainer = Counting(
-        tiny_llama(len(tokenizer)),
-        lambda completions, **_: [0.0] * len(completions),
-        args=args,
-        train_dataset=tasks,
-        processing_class=tokenizer,
-        rollout_func=play,
+        tiny_llama(len(tokenizer)), lambda completions, **_: [0.0] * len(completions), args=args, **parts
     )
     trainer.train()
     plan = step_schedule(args, len(tasks))
     assert trainer.state.global_step == plan.steps
-    assert counted == {
-        "rollouts": plan.rollouts,
-        "rows": plan.rollouts * plan.trajectories,
-        "micro_batches": plan.micro_batches,
-    }
+    assert (counted["rollouts"], counted["micro_batches"]) == (plan.rollouts, plan.micro_batches)
+    assert counted["rows"] == plan.rollouts * plan.trajectories
 
 
 # tokens, calls, services
@@ -141,15 +128,8 @@ def test_tokens_of_a_group_with_and_without_branches() -> None:
 
 def test_searches_have_the_price_of_their_provider(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n')
-    web = ToolEnv(
-        "arpo/Bamboogle-v0",
-        data=str(tmp_path / "test.jsonl"),
-        search="tavily",
-        tools=["search"],
-        pages="passages",
-        max_turns=9,
-        max_tool_calls=3,
-    )
+    asked: dict[str, Any] = {"search": "tavily", "tools": ["search"], "pages": "passages"}
+    web = ToolEnv("arpo/Bamboogle-v0", data=str(tmp_path / "test.jsonl"), max_turns=9, max_tool_calls=3, **asked)
     found = service_use(web, episode_limits(web, config()))
     assert (found.backend, found.searches, found.usd, found.pages) == ("tavily", 3, 8.0, 15)
     assert service_use(web, episode_limits(web, config()), 2.5).usd == 2.5
@@ -194,23 +174,11 @@ def test_memory_counted_by_hand() -> None:
     assert needs.peak == 12_000 + sum(needs.training.values())
 
 
-def test_packed_rows_compute_a_prompt_once_for_their_group() -> None:
-    proven = replace(SMALL, proven=True)
-    flat = memory(proven, config(packing=False), ProcessLayout(), prompt=10, room=20, on_cpu=True).training
-    packed = memory(proven, config(), ProcessLayout(), prompt=10, room=20, on_cpu=True).training
-    activations = "activations of a micro-batch"
-    assert flat[activations] - packed[activations] == 3 * 10 * 2 * LAYER
-    assert packed["logits of a tile"] == 8 * 90 * 10 * 4
-    assert packed["keys and values of packed rows"] == 3 * 10 * 2 * 8 * 4 * 2
-    assert "keys and values of packed rows" not in flat
-
-
 @pytest.mark.parametrize(
     ("settings", "shape", "packs"),
     [
         ({}, {"proven": True}, True),
         ({}, {}, False),
-        ({"use_liger_kernel": True}, {"proven": True}, False),
         ({"packing": True}, {}, True),
         ({"packing": True}, {"packable": False}, False),
         ({"packing": False}, {"proven": True}, False),
@@ -231,23 +199,6 @@ def test_prompts_in_a_micro_batch(rows: int, group: int, steps: int, prompts: in
     assert prompts_computed(args, packs=False) == rows
 
 
-def test_checkpointing_keeps_one_layer() -> None:
-    checkpointed = config(gradient_checkpointing=True)
-    needs = memory(SMALL, checkpointed, ProcessLayout(), prompt=10, room=20, on_cpu=True)
-    back = 2 * 4 * 16 + 4 * 8
-    assert needs.training["activations of a micro-batch"] == 4 * 30 * (2 * 8 * 4 + LAYER + back)
-
-
-@pytest.mark.parametrize(
-    ("sharding", "weights", "gradients", "optimizer"),
-    [("ddp", 4000, 4000, 8000), ("zero2", 4000, 1000, 2000), ("zero3", 1000, 1000, 2000), ("fsdp", 1000, 1000, 2000)],
-)
-def test_sharded_parts_are_divided(sharding: str, weights: int, gradients: int, optimizer: int) -> None:
-    needs = memory(SMALL, config(), ProcessLayout(4, sharding), prompt=10, room=20)
-    parts = (needs.kept["weights"], needs.training["gradients"], needs.kept["optimizer"])
-    assert parts == (weights, gradients, optimizer)
-
-
 def test_a_rollout_beside_the_update_needs_its_memory_at_the_same_time() -> None:
     plain, beside = (
         memory(SMALL, config(max_staleness=most), ProcessLayout(), prompt=10, room=20, on_cpu=True) for most in (0, 1)
@@ -259,22 +210,13 @@ def test_a_rollout_beside_the_update_needs_its_memory_at_the_same_time() -> None
     assert beside.peak == sum(plain.kept.values()) + both + copy
 
 
-def test_the_launchers_environment_says_how_it_is_sharded() -> None:
-    deepspeed = {
-        "ACCELERATE_USE_DEEPSPEED": "true",
-        "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
-        "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu",
-    }
+def test_the_launchers_environment_and_files_say_how_it_is_sharded() -> None:
+    deepspeed = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3"}
+    deepspeed |= {"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu"}
     launch = ProcessLayout.of(8, environ=deepspeed)
     assert (launch.sharding, launch.share("weights"), launch.share("optimizer")) == ("zero3", 1 / 8, 0)
-    assert ProcessLayout.of(8, environ={"ACCELERATE_USE_FSDP": "true"}).sharding == "fsdp"
-
-
-@pytest.mark.parametrize(
-    ("name", "sharding"), [("ddp", "ddp"), ("zero2", "zero2"), ("zero3", "zero3"), ("fsdp2", "fsdp")]
-)
-def test_the_launch_files_say_how_it_is_sharded(name: str, sharding: str) -> None:
-    assert ProcessLayout.of_file(8, config_file(name)) == ProcessLayout(8, sharding)
+    for name, sharding in (("ddp", "ddp"), ("zero2", "zero2"), ("zero3", "zero3"), ("fsdp2", "fsdp")):
+        assert ProcessLayout.of_file(8, config_file(name)) == ProcessLayout(8, sharding)
 
 
 def test_parameters_are_counted_without_weights(tiny_policy: Path, tiny_model: Any) -> None:
@@ -288,7 +230,6 @@ def test_parameters_are_counted_without_weights(tiny_policy: Path, tiny_model: A
 MIXTURES: dict[str, dict[str, Any]] = {
     "qwen3_moe": {"num_experts": 8, "moe_intermediate_size": 16},
     "qwen3_5_moe_text": {"num_experts": 8, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16},
-    "mixtral": {"num_local_experts": 8, "intermediate_size": 16},
     "gpt_oss": {"num_local_experts": 8, "intermediate_size": 16},
     "glm4_moe": {"n_routed_experts": 8, "moe_intermediate_size": 16, "n_shared_experts": 1, "first_k_dense_replace": 0},
 }
@@ -320,13 +261,8 @@ def test_adapters_are_counted_as_peft_makes_them(tiny_policy: Path, tiny_model: 
 
 
 def small_run(tiny_policy: Path, folder: Path, **settings: Any) -> dict[str, Any]:
-    run = {
-        "model": str(tiny_policy),
-        "output_dir": str(folder),
-        "env": "arpo/Arithmetic-v0",
-        "env_kwargs": {"level": 3},
-    }
-    run |= {"env_kwargs": {"level": 3}, "eval_tasks": 2, "save_final_model": False, "max_steps": 2, "branch_alpha": 0.6}
+    run = {"model": str(tiny_policy), "output_dir": str(folder), "env": "arpo/Arithmetic-v0", "branch_alpha": 0.6}
+    run |= {"env_kwargs": {"level": 3}, "eval_tasks": 2, "save_final_model": False, "max_steps": 2}
     run |= {"num_generations": 4, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
     return QUICK | run | {"max_completion_length": 120, "max_turn_length": 40} | settings
 
@@ -369,17 +305,6 @@ def test_a_dry_run_loads_no_weights_and_prints_the_table(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_that_cannot_be_had_is_left_out_by_name(tmp_path: Path) -> None:
-    settings = small_run(Path("none"), tmp_path, model="nobody/no-such-model", eval_tasks=0)
-    costs, missing = (plan := plan_run(settings)).costs, plan.missing
-    assert costs.memory is None
-    assert not costs.prompts.measured
-    assert not costs.notes
-    assert [text.partition(" the cache")[0] for text in missing] == [
-        "memory, disk and exact prompts: model 'nobody/no-such-model' is not in"
-    ]
-
-
 def test_a_dry_run_names_what_the_run_would_refuse_on_this_machine(
     tiny_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -395,29 +320,10 @@ def test_a_dry_run_names_what_the_run_would_refuse_on_this_machine(
     assert "holds a run (metrics.jsonl): without a checkpoint there is nothing to --resume; give" in shown.err
 
 
-def test_a_missing_key_is_named_beside_the_report(tiny_policy: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.delenv("SERPER_API_KEY", raising=False)
-    (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n')
-    options = {"data": str(tmp_path / "test.jsonl"), "search": "serper", "tools": ["search"]}
-    settings = small_run(
-        tiny_policy,
-        tmp_path / "run",
-        env="arpo/Bamboogle-v0",
-        env_kwargs=options,
-        eval_tasks=0,
-        gradient_accumulation_steps=1,
-    )
-    costs, missing = (plan := plan_run(settings)).costs, plan.missing
-    assert costs.searches > 0
-    assert len(missing) == 1
-    assert "SERPER_API_KEY" in missing[0]
-
-
 @pytest.mark.parametrize(
     ("setting", "named"),
     [
         ("report_to=wandbb", "not 'wandbb'; did you mean 'wandb'?"),
-        ("learning_rat=1", "Did you mean: learning_rate"),
         ("eval_tasks=-1", "eval_tasks must be at least 0"),
         ("limits={pyhton: 2}", "limits names pyhton"),
         ("num_generations=5", "must be a multiple of num_generations"),
@@ -438,17 +344,59 @@ def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str])
     lines = capsys.readouterr().out.splitlines()[1:]
     listed = [(name, command) for command in FOLDERS for name in recipe_names(command)]
     assert [tuple(line.split()[:2]) for line in lines] == listed
-    assert all(len(line.split()) > 3 for line in lines)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("3b, one GPU", "8b, LoRA", "7b, FSDP2 x 8, packed", "14b, FSDP2 x 16", "1.5b, no checkpointing, packed"),
-        "7b, rollout",
-    ],
-)
+MEASURED = ("3b, one GPU", "8b, LoRA", "7b, FSDP2 x 8, packed", "14b, FSDP2 x 16", "1.5b, no checkpointing, packed")
+
+
+@pytest.mark.parametrize("name", [*MEASURED, "7b, rollout"])
 def test_the_estimate_is_near_what_tensors_need(name: str) -> None:
     """All sizes but the number of layers are real; `python -m benchmarks.memory` takes all layers and more cases."""
     found, estimate = measure(replace(CASES[name], layers=2))
     assert 0.9 < estimate / found < 1.2
+
+
+@pytest.mark.parametrize(
+    ("sharding", "weights", "gradients", "optimizer"),
+    [("ddp", 4000, 4000, 8000), ("zero2", 4000, 1000, 2000), ("zero3", 1000, 1000, 2000), ("fsdp", 1000, 1000, 2000)],
+)
+def test_sharded_parts_are_divided(sharding: str, weights: int, gradients: int, optimizer: int) -> None:
+    needs = memory(SMALL, config(), ProcessLayout(4, sharding), prompt=10, room=20)
+    parts = (needs.kept["weights"], needs.training["gradients"], needs.kept["optimizer"])
+    assert parts == (weights, gradients, optimizer)
+
+
+def test_the_launchers_environment_says_how_it_is_sharded() -> None:
+    deepspeed = {
+        "ACCELERATE_USE_DEEPSPEED": "true",
+        "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
+        "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu",
+    }
+    launch = ProcessLayout.of(8, environ=deepspeed)
+    assert (launch.sharding, launch.share("weights"), launch.share("optimizer")) == ("zero3", 1 / 8, 0)
+    assert ProcessLayout.of(8, environ={"ACCELERATE_USE_FSDP": "true"}).sharding == "fsdp"
+
+
+@pytest.mark.parametrize(
+    ("name", "sharding"), [("ddp", "ddp"), ("zero2", "zero2"), ("zero3", "zero3"), ("fsdp2", "fsdp")]
+)
+def test_the_launch_files_say_how_it_is_sharded(name: str, sharding: str) -> None:
+    assert ProcessLayout.of_file(8, config_file(name)) == ProcessLayout(8, sharding)
+
+
+def test_a_missing_key_is_named_beside_the_report(tiny_policy: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("SERPER_API_KEY", raising=False)
+    (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n')
+    options = {"data": str(tmp_path / "test.jsonl"), "search": "serper", "tools": ["search"]}
+    settings = small_run(
+        tiny_policy,
+        tmp_path / "run",
+        env="arpo/Bamboogle-v0",
+        env_kwargs=options,
+        eval_tasks=0,
+        gradient_accumulation_steps=1,
+    )
+    costs, missing = (plan := plan_run(settings)).costs, plan.missing
+    assert costs.searches > 0
+    assert len(missing) == 1
+    assert "SERPER_API_KEY" in missing[0]

@@ -40,23 +40,10 @@ def run(base: Path, tmp_path: Path) -> Path:
     """The folder of a run with its records and without weights."""
     folder = tmp_path / "mine"
     folder.mkdir()
-    facts = {
-        "name": "mine",
-        "algorithm": "arpo",
-        "env": {"id": "arpo/GSM8K-v0", "kwargs": {}},
-        "model": str(base),
-        "seed": 3,
-        "status": "finished",
-        "settings": {
-            "learning_rate": 1e-6,
-            "model": str(base),
-            "hub_token": "hunter2",
-            "max_tokens": 99,
-            "output_dir": str(folder),
-            "vllm_server_base_url": "http://somewhere:8000",
-        },
-        "versions": {"torch": "2", "trl": "1"},
-    }
+    settings = {"learning_rate": 1e-6, "model": str(base), "hub_token": "hunter2", "max_tokens": 99}
+    settings |= {"output_dir": str(folder), "vllm_server_base_url": "http://somewhere:8000"}
+    facts = {"name": "mine", "algorithm": "arpo", "env": {"id": "arpo/GSM8K-v0", "kwargs": {}}, "model": str(base)}
+    facts |= {"seed": 3, "status": "finished", "settings": settings, "versions": {"torch": "2", "trl": "1"}}
     (folder / "run.json").write_text(json.dumps(facts))
     rows = [evaluation("before", 0, 0.2), evaluation("eval", 4, 0.5), evaluation("after", 8, 0.6)]
     (folder / "eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"name": "cut o')
@@ -87,13 +74,12 @@ def logits(model: Any) -> torch.Tensor:
     return got
 
 
-def same_model(folder: Path, want: torch.Tensor, atol: float = 1e-5) -> Any:
+def same_model(folder: Path, want: torch.Tensor) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    torch.testing.assert_close(logits(model), want, atol=atol, rtol=1e-4)
+    torch.testing.assert_close(logits(model), want, atol=1e-5, rtol=1e-4)
     assert AutoTokenizer.from_pretrained(folder).chat_template
     assert model.generation_config.max_new_tokens == 77
     assert model.config.use_cache
-    return model
 
 
 def test_a_plain_checkpoint(base: Path, run: Path, tmp_path: Path) -> None:
@@ -105,25 +91,6 @@ def test_a_plain_checkpoint(base: Path, run: Path, tmp_path: Path) -> None:
     # the checkpoint has no tokenizer, and its run's record no protocol: an earlier release trained with tags
     assert learnt_protocol(AutoTokenizer.from_pretrained(tmp_path / "out")) == ("arpo-tags", TRAINED)
     assert not (tmp_path / "out.unfinished").exists()
-
-
-def test_adapters_are_merged(base: Path, run: Path, tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    model = get_peft_model(
-        AutoModelForCausalLM.from_pretrained(base), LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
-    )
-    torch.manual_seed(2)
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:  # zero before the first step
-            torch.nn.init.normal_(weight, std=0.2)
-    folder = checkpoint(run, 4)
-    model.save_pretrained(folder)
-    want = logits(model.eval())
-    assert not torch.allclose(want, logits(AutoModelForCausalLM.from_pretrained(base).eval()), atol=1e-2)
-    export_model(run, tmp_path / "out")  # the newest checkpoint of the run
-    same_model(tmp_path / "out", want)
-    assert "merged" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("adapter", [False, True])
@@ -138,6 +105,7 @@ def test_checkpoints_of_the_trainer(adapter: bool, base: Path, isolation: str, t
     export_model(tmp_path / "run", tmp_path / "out", base=str(base))
     made = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     torch.testing.assert_close(logits(made), want, atol=1e-5, rtol=1e-4)
+    assert not adapter or made.generation_config.max_new_tokens == 77  # of the base
     assert "| environment | arpo/Arithmetic-v0 |" in (tmp_path / "out" / "README.md").read_text()
 
 
@@ -194,9 +162,8 @@ def test_the_card_states_what_the_run_recorded(base: Path, run: Path, tmp_path: 
     assert (result.metric_value, result.metric_args) == (0.5, {"tasks": 100, "interval_95": [0.4, 0.6]})
     assert "| before | 0 | 100 | 0.200 [0.100, 0.300]" in card.text
     assert "after" not in card.text  # it is of later weights
-    assert "learning_rate: 1.0e-06" in card.text
-    assert "max_tokens: 99" in card.text
-    assert "torch 2, trl 1" in card.text
+    for text in ("learning_rate: 1.0e-06", "max_tokens: 99", "torch 2, trl 1"):
+        assert text in card.text
     for private in (str(tmp_path), str(base), "hunter2", "somewhere"):
         assert private not in card.content
 
@@ -289,4 +256,3 @@ def test_keys_and_paths_in_fields_of_other_names_stay_out_of_the_card(base: Path
     for private in ("alice", "hunter3", "abcdefghijklmnop0123"):
         assert private not in text
     assert "tool --index index --k 3" in text
-    assert "tasks.py:Mine-v0" in text

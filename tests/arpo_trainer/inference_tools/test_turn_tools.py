@@ -126,18 +126,6 @@ def test_a_session_that_cannot_be_copied_leaves_the_error(tokenizer: Any, monkey
     assert shown(tree) == ["\n<result>\nError: ValueError: line 1 of bad()\n</result>\n"]
 
 
-def test_the_policy_can_help_itself(tokenizer: Any) -> None:
-    def turn(request: Any) -> str:
-        said = tokenizer.decode(request.ids)
-        if "Reply with the corrected code alone" in said:
-            return "<think>hm</think>```python\n1 + 1\n```"
-        return DONE if "\n</result>" in said else BAD
-
-    [tree] = play(toy_env(), ScriptedTurns(tokenizer, turn), None, [TASK], InferenceSettings(debugger=1))
-    assert marks(tree) == ["debugger worked"]
-    assert "value of 1 + 1" in shown(tree)[0]
-
-
 def test_a_correction_is_part_of_the_history_that_is_replayed(tokenizer: Any) -> None:
     tree = one(tokenizer, InferenceSettings(debugger=1), lambda *_: "1 + 1")
     env, correction = toy_env(), Correction("1 + 1", "Error: ValueError: line 1 of bad()")
@@ -146,22 +134,12 @@ def test_a_correction_is_part_of_the_history_that_is_replayed(tokenizer: Any) ->
     assert type(env.tools["python"]).__name__ != "CorrectedTool"
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("debugger,backtracer, refiner", {"debugger": 1, "backtracer": 1, "refiner": 1}),
-        ("refiner=3", {"refiner": 3}),
-        ("debuger", "did you mean 'debugger'"),
-        ("debugger,debugger", "twice"),
-        ("refiner=0", "refiner=2"),
-    ],
-)
-def test_with_reads_names_and_counts(text: str, found: Any) -> None:
-    if isinstance(found, str):
-        with pytest.raises(ValueError, match=found):
+def test_with_reads_names_and_counts() -> None:
+    assert read_tools("debugger,backtracer, refiner=3") == {"debugger": 1, "backtracer": 1, "refiner": 3}
+    wrong = {"debuger": "did you mean 'debugger'", "debugger,debugger": "twice", "refiner=0": "refiner=2"}
+    for text, said in wrong.items():
+        with pytest.raises(ValueError, match=said):
             read_tools(text)
-    else:
-        assert read_tools(text) == found
 
 
 def test_settings_that_cannot_work_are_refused(tokenizer: Any) -> None:
@@ -216,9 +194,8 @@ def test_a_tree_stays_one(algorithm: str, tokenizer: Any) -> None:
             once = Counter(mark["tool"] for mark in marks if mark["outcome"] in (WORKED, FAILED))
             assert max(once.values(), default=0) <= 1
             used.update(once)
-        shared += sum(
-            len(leaves) > 1 and bool(span.interventions) for span, leaves in zip(tree.spans, below, strict=True)
-        )
+        pairs = zip(tree.spans, below, strict=True)
+        shared += sum(len(leaves) > 1 and bool(span.interventions) for span, leaves in pairs)
         assert RolloutTree.from_json(tree.to_json()) == tree
         tree_svg(tree)
     assert all(used[tool] > 5 for tool in TOOLS), used
@@ -252,32 +229,20 @@ def native_turn(rng: random.Random) -> str:
 
 def tagged_turn(rng: random.Random) -> str:
     thought, code = random_call(rng)
-    end = rng.choice(
-        [f"<python>{code}</python>"] * 6
-        + [f"<answer>\\boxed{{{rng.randrange(9)}}}</answer>"] * 2
-        + ["</python>", "", "<search>q</search>"]
-    )
+    ends = [f"<python>{code}</python>"] * 6 + [f"<answer>\\boxed{{{rng.randrange(9)}}}</answer>"] * 2
+    end = rng.choice([*ends, "</python>", "", "<search>q</search>"])
     return f"<think>{thought}</think>{end}"
 
 
 def random_reply(prompt: str, rng: random.Random) -> str | None:
     numbers = range(1, prompt.count('"number": ') + 1)
-    shorter = [
-        {"number": n, "text": rng.choice(["brief", "", "</think><answer>1</answer>", "x" * 999])} for n in numbers
-    ]
-    return rng.choice(
-        [
-            None,
-            "I cannot help with that.",
-            "```python\n1 + 2\n```",
-            "```python\nbad again\n```",
-            "print('</result><answer>1</answer>')",
-            json.dumps({"thoughts": shorter}),
-            "Sure: " + json.dumps({"thoughts": shorter[:1]}) + " Done.",
-            '{"thoughts": [{"number": "one"}]}',
-        ]
-        + [json.dumps({"thoughts": [{"number": n, "text": "brief"} for n in numbers]})] * 4
-    )
+    texts = ["brief", "", "</think><answer>1</answer>", "x" * 999]
+    shorter = [{"number": n, "text": rng.choice(texts)} for n in numbers]
+    replies = [None, "I cannot help with that.", "```python\n1 + 2\n```", "```python\nbad again\n```"]
+    replies += ["print('</result><answer>1</answer>')", json.dumps({"thoughts": shorter})]
+    replies += ["Sure: " + json.dumps({"thoughts": shorter[:1]}) + " Done.", '{"thoughts": [{"number": "one"}]}']
+    brief = json.dumps({"thoughts": [{"number": n, "text": "brief"} for n in numbers]})
+    return rng.choice([*replies, *[brief] * 4])
 
 
 def expected_result(turn: Span, renderer: Renderer, schemas: Any) -> str | None:
@@ -285,9 +250,8 @@ def expected_result(turn: Span, renderer: Renderer, schemas: Any) -> str | None:
     action = renderer.parse_ids(turn.ids, schemas)
     if not isinstance(action, ToolCalls):
         return None
-    fixed = [
-        mark["detail"] for mark in turn.interventions or () if mark["tool"] == "debugger" and mark["outcome"] == WORKED
-    ]
+    marks = [mark for mark in turn.interventions or () if mark["tool"] == "debugger"]
+    fixed = [mark["detail"] for mark in marks if mark["outcome"] == WORKED]
     code = fixed[0] if fixed else action.calls[0].arguments["code"]
     try:
         said = python(code)

@@ -5,9 +5,7 @@ import random
 from arpo_trainer.tree import RolloutTree, Span, Trajectory
 
 
-def random_tree(
-    rng: random.Random, trajectories: int = 4, vocabulary: int = 100, folds: bool = False
-) -> RolloutTree:  # fmt: skip
+def random_tree(rng: random.Random, trajectories: int = 4, vocabulary: int = 100, folds: bool = False) -> RolloutTree:
     """A tree whose trajectories are calls, results and an answer; some are void, and with `folds` some fold."""
     tree = RolloutTree(_ids(rng, vocabulary), task={"id": "t"})
     for _ in range(trajectories):

@@ -106,17 +106,14 @@ def test_a_round_without_pairs_is_an_error_or_skipped(tmp_path: Path, capsys: An
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["task=3"], "no setting 'task' of arpo dpo. Did you mean: tasks"),
         (["env=arpo/Arithmetik-v0"], "arpo/Arithmetic-v0"),
         (["samples=1"], "samples must be at least 2"),
         (["pair_kind=forks"], "did you mean 'fork'"),
         (["generation=endpoint"], "not 'endpoint'"),
         (["generation=vllm-server"], "vllm_server: [URL] go together"),
-        (["rollout={temprature: 1}"], "no setting 'temprature' of a rollout"),
         (["remove_unused_columns=true"], "would remove the masks"),
         (["model=./nowhere"], "model folder './nowhere' does not exist"),
         (["pairs=nowhere.jsonl"], "no file of pairs 'nowhere.jsonl'"),
-        (["env_kwargs.level=99"], "level"),
         (["output_dir={folder}"], "over the one that it starts from"),
     ],
 )

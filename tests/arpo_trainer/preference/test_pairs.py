@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from arpo_trainer.preference.dpo_run import PairTrainer, configure_dpo, make_pair_trainer
-from arpo_trainer.preference.pairs import PairData, PairSettings, PreferencePair, pairs_of_task, read_pairs, write_pairs
+from arpo_trainer.preference.pairs import PairData, PairSettings, PreferencePair, pairs_of_task, read_pairs
 from arpo_trainer.tree import RolloutTree
 from tests.arpo_trainer.preference.made_trees import random_tree
 
@@ -78,12 +78,6 @@ def test_outcomes_of_tasks_are_counted() -> None:
     assert (data.too_long, len(data.pairs)) == (1, 1)
 
 
-def test_pairs_survive_their_file(tmp_path: Path) -> None:
-    pairs = [one for seed in range(50) for one in pairs_of_task(f"ü{seed}", [random_tree(random.Random(seed))], PairSettings())]  # fmt: skip # noqa: E501
-    write_pairs(tmp_path / "pairs.jsonl", pairs)
-    assert read_pairs(tmp_path / "pairs.jsonl") == pairs
-
-
 ROW = {name: getattr(PAIR, name) for name in PairData.__annotations__ and PreferencePair.__annotations__}
 
 
@@ -117,14 +111,8 @@ def random_pairs(count: int) -> list[PreferencePair]:
 
 def trainer_of(pairs: list[PreferencePair], byte_lm: Path, tokenizer: Any, folder: Path, **more: Any) -> PairTrainer:
     settings = {"model": str(byte_lm), "output_dir": str(folder), "gradient_checkpointing": False, "beta": BETA}
-    settings |= {
-        "per_device_train_batch_size": len(pairs),
-        "save_strategy": "no",
-        "bf16": False,
-        "disable_tqdm": True,
-        **more,
-    }
-    args = configure_dpo(settings)[1]
+    settings |= {"per_device_train_batch_size": len(pairs), "save_strategy": "no", "bf16": False, "disable_tqdm": True}
+    args = configure_dpo({**settings, **more})[1]
     args.model_init_kwargs = {"dtype": "float32"}
     return make_pair_trainer(str(byte_lm), tokenizer, pairs, args)
 
@@ -204,8 +192,7 @@ def test_what_two_continuations_share_cancels_or_is_refused(
     trainer = trainer_of([whole(one) for one in forked], byte_lm, byte_tokenizer, tmp_path, loss_type=[loss])
     shaken(trainer)
     short, full = loss_and_gradients(trainer, forked), loss_and_gradients(trainer, [whole(one) for one in forked])
-    differs = abs(short[0] - full[0]) > 1e-4
-    if differs:
+    if abs(short[0] - full[0]) > 1e-4:
         with pytest.raises(ValueError, match=f"loss_type='{loss}' with pairs from trees.*algorithm: grpo"):
             trainer_of(forked, byte_lm, byte_tokenizer, tmp_path, loss_type=[loss])
         with pytest.raises(ValueError, match="with pairs from trees"):

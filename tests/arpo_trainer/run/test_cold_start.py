@@ -29,19 +29,6 @@ def test_demonstrations_show_the_tool_s_real_results_and_train_only_the_model_s_
         assert source.task(index).question in hidden
 
 
-def test_every_level_s_solution_is_right(isolation: str, tokenizer: Any) -> None:
-    env = ToolEnv("arpo/Arithmetic-v0")
-    source: Any = env.tasks
-    for index in range(30):
-        task = source.task(index)
-        env.reset(options={"task": task})
-        result = ""
-        for cell in source.solution(index):
-            result = env.step(f"<think>c</think><python>{cell}</python>")[0]
-        assert result.split() == ["<result>", task.answers[0], "</result>"], (task, result)
-    env.close()
-
-
 @pytest.mark.parametrize(
     ("options", "words"), [({"tools": ["search"]}, "solved with 'python'"), ({"protocol": "hermes"}, "writes tags")]
 )
@@ -63,16 +50,8 @@ def test_packed_demonstrations_teach_what_flat_ones_do(tokenizer: Any, tmp_path:
         model.model.register_forward_pre_hook(
             lambda _, __, given, seen=seen: seen.append(given["input_ids"].numel()), with_kwargs=True
         )
-        cold_start(
-            model,
-            tokenizer,
-            examples,
-            tmp_path / str(packing),
-            batch_size=3,
-            learning_rate=1e-3,
-            bf16=False,
-            packing=packing,
-        )
+        options: dict[str, Any] = {"batch_size": 3, "learning_rate": 1e-3, "bf16": False, "packing": packing}
+        cold_start(model, tokenizer, examples, tmp_path / str(packing), **options)
         weights.append(torch.cat([value.detach().flatten() for value in model.parameters()]))
         passes.append(sum(seen))
         assert "forward" not in vars(model)

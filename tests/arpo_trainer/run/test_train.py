@@ -21,7 +21,6 @@ from envs_registry.datasets.hub import offline
 
 
 def test_settings_files_are_found_read_and_overridden(tmp_path: Path) -> None:
-    """Folders and files may be text or paths."""
     path = tmp_path / "my.yaml"
     path.write_text("seed: 1\nenv_kwargs: {level: 2}\n")
     read = read_settings(str(path), ["seed=7", "env=arpo/GSM8K-v0", "learning_rate=1e-5"])
@@ -36,8 +35,6 @@ def test_settings_files_are_found_read_and_overridden(tmp_path: Path) -> None:
 
 
 def test_a_wrong_model_folder_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        check_model_folder(str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError, match=r"does not exist; did you mean 'smollm2-135m'\? Give a folder"):
         check_model_folder("smollm-135m")
     (tmp_path / "weights.bin").write_text("")
@@ -132,28 +129,8 @@ def test_cold_starts_are_kept_apart_by_their_settings() -> None:
         assert other != one
 
 
-@pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """The id and options of every environment that is built while the test runs; copies of one are not built."""
-    made: list[tuple[str, dict[str, Any]]] = []
-    ordinary = ToolEnv.__init__
-
-    def counting(self: ToolEnv, env_id: str, **options: Any) -> None:
-        made.append((env_id, options))
-        ordinary(self, env_id, **options)
-
-    monkeypatch.setattr(ToolEnv, "__init__", counting)
-    return made
-
-
-def test_a_whole_run_from_a_file(
-    tiny_policy: Path,
-    isolation: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
-    built: list[tuple[str, dict[str, Any]]],
-) -> None:
+@pytest.mark.usefixtures("isolation")
+def test_a_whole_run_from_a_file(tiny_policy: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setenv("ARPO_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "out"
     config = tmp_path / "run.yaml"
@@ -164,10 +141,6 @@ def test_a_whole_run_from_a_file(
         "max_turn_length: 32\ngradient_checkpointing: false\nlogging_steps: 1\nsave_strategy: 'no'\nthreads: 1\n"
     )
     assert main(["--traceback", "train", "--config", str(config)]) == 0
-    assert built == [
-        ("arpo/Arithmetic-v0", {"level": 3}),  # for training, and for the cold start
-        ("arpo/Arithmetic-v0", {"level": 3, "split": "test"}),
-    ]
     page = (out / "report.html").read_text()
     assert "arpo/Arithmetic-v0" in page
     evaluations = [json.loads(line) for line in (out / "eval.jsonl").read_text().splitlines()]

@@ -93,10 +93,5 @@ def tree(rng: random.Random, encode: Callable[[str], list[int]], reward: float =
     return json.loads(made.to_json())
 
 
-FORMATS: dict[str, Callable[[random.Random], Row]] = {
-    "sharegpt": sharegpt,
-    "tool-star": tool_star,
-    "alpaca": alpaca,
-    "observed": observed,
-    "messages": messages,
-}
+FORMATS: dict[str, Callable[[random.Random], Row]] = {"sharegpt": sharegpt, "tool-star": tool_star, "alpaca": alpaca}
+FORMATS |= {"observed": observed, "messages": messages}

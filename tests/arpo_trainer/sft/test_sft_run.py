@@ -71,11 +71,6 @@ def test_masked_tokens_get_no_gradient(form: str, byte_tokenizer: Any, tmp_path:
     head = trainer.model.lm_head.weight
     loss = trainer.compute_loss(trainer.model, batch)
     (gradient,) = torch.autograd.grad(loss, head)
-    # the head's row of a token gets a negative push only where that token is a label: for all others only the softmax
-    # of the labelled positions counts, which is the same for tokens that never occur
-    learnt = {label for example in examples for label in example["labels"] if label != IGNORED}
-    for name in (300, 301, 41, 59):
-        assert name not in learnt
     model = tiny_llama(400)
     expected = torch.zeros_like(gradient)
     total = sum(label != IGNORED for example in examples for label in example["labels"])
@@ -88,10 +83,6 @@ def test_masked_tokens_get_no_gradient(form: str, byte_tokenizer: Any, tmp_path:
             chances[example["labels"][position]] -= 1
             expected += torch.outer(chances.detach(), hidden[position - 1]) / total
     torch.testing.assert_close(gradient, expected, atol=1e-6, rtol=1e-3)
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "model.safetensors")
 
 
 RESUMED = [*["num_train_epochs=3", "per_device_train_batch_size=4", "learning_rate=5e-3", "threads=1", "save_steps=4"]]
@@ -139,18 +130,12 @@ def _history(folder: Path) -> list[tuple[int, float, float]]:
 
 
 def test_every_recipe_is_read_and_names_its_batch() -> None:
-    assert set(recipe_names("sft")) >= {
-        "sft-qwen2.5-3b",
-        "sft-qwen2.5-7b",
-        "sft-llama3.1-8b",
-        "sft-qwen3-8b",
-        "sft-qwen3-14b",
-    }
-    for name in recipe_names("sft"):
+    for name in (names := recipe_names("sft")):
         run, args = configure_sft({**read_settings(name, command="sft"), "bf16": False, "use_cpu": True})
         assert (args.learning_rate, args.num_train_epochs, args.lr_scheduler_type) == (7e-6, 3, "cosine")
         assert args.gradient_accumulation_steps * args.per_device_train_batch_size == run.rows_per_update
         assert (run.rows_per_update, args.weight_decay) == ((32, 0.0) if "tool-star" in name else (128, 0.1))
+    assert len(names) >= 5
 
 
 def test_dry_run_counts_rows_tokens_and_steps(byte_lm: Path, byte_tokenizer: Any, tmp_path: Path, capsys: Any) -> None:
@@ -169,14 +154,12 @@ def test_dry_run_counts_rows_tokens_and_steps(byte_lm: Path, byte_tokenizer: Any
     ("arguments", "words"),
     [
         (["sft", "--recipe", "arithmetic-cpu"], "`arpo train`: arpo train --recipe arithmetic-cpu"),
-        (["train", "--recipe", "sft-qwen3-8b"], "`arpo sft`: arpo sft --recipe sft-qwen3-8b"),
         (["sft", "--dry-run"], "no data: give files"),
         (["sft", "--data", "nothing.jsonl", "--dry-run"], "does not exist here"),
         (["sft", "--set", "lernrate=1"], "no setting 'lernrate'"),
         (["sft", "--set", "packing=true"], "packing=true needs max_length"),
         (["sft", "--set", "packing=true", "max_length=99", "packing_strategy=wrapped"], "take bfd"),
         (["sft", "--set", "rows_per_update=9", "per_device_train_batch_size=4"], "is not a multiple"),
-        (["sft", "--to-protocol", "herms"], "hermes"),
     ],
 )
 def test_bad_input_is_one_line_with_the_cure(arguments: list[str], words: str, capsys: Any) -> None:
@@ -195,8 +178,6 @@ def test_runs_are_not_mixed_in_one_folder(byte_lm: Path, byte_tokenizer: Any, tm
     others.write_text(text)
     assert main([*command, "max_steps=2", "--data", str(others), "--resume"]) == 1
     assert "was trained on other rows" in capsys.readouterr().err
-    assert main([*command, "learning_rate=0.5", "--data", str(rows), "--resume"]) == 1
-    assert "learning_rate: 2e-05 -> 0.5" in capsys.readouterr().err
     assert json.loads((tmp_path / "run" / "sft.json").read_text())["status"] == "finished"
     assert main([*command, "max_steps=2", "dataset_num_proc=1", "--data", str(rows), "--resume"]) == 0
     assert json.loads((tmp_path / "run" / "sft.json").read_text())["steps"] == 2

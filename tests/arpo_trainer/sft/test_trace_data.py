@@ -295,19 +295,6 @@ def test_a_task_has_enough_trajectories_and_not_enough_rows(folded: Any) -> None
     assert (len(data.traces), dict(data.dropped)) == (4, {"enough of this task": 4})
 
 
-def test_where_all_rewards_are_too_low_the_limit_is_the_cure(folded: Any) -> None:
-    with pytest.raises(ValueError, match="Lower min_reward"):
-        read_tree(folded[0], min_reward=9.0).require()
-
-
-def test_calls_of_found_tools_are_learnt_as_they_were_sampled(found: Any, tokenizer: Any) -> None:
-    tree, env = found
-    data = read_tree(tree, protocol="deepagent")
-    assert (len(data.traces), dict(data.dropped)) == (1, {})
-    [example] = examples_of(data, Renderer(tokenizer, env.protocol), None)
-    assert example["input_ids"] == tree.context(tree.path(0)[-1].index)
-
-
 @pytest.mark.parametrize("protocol", ["deepagent", "hermes"])
 @pytest.mark.parametrize("form", ["sharegpt", "messages"])
 def test_rows_with_found_tools_read_back_in_each_protocol(found: Any, protocol: str, form: str) -> None:

@@ -59,7 +59,7 @@ def test_every_sample_and_every_question_is_counted_once(made: Path) -> None:
     assert set(samples["dropped"]) <= set(CAUSES)
 
 
-def test_each_way_of_the_teacher_is_found_out(made: Path) -> None:
+def test_each_way_of_the_teacher_is_found_out_and_what_is_kept_is_read(made: Path) -> None:
     found = report(made)
     dropped = set(found["samples"]["dropped"])
     assert {"too many calls", "repeated call", "last code fails", "no call", "refusal", "wrong answer"} <= dropped
@@ -68,14 +68,10 @@ def test_each_way_of_the_teacher_is_found_out(made: Path) -> None:
     kept = Counter(json.loads(line)["stage"] for line in (made / "sft.jsonl").read_text().splitlines())
     assert kept["direct"] == 1
     assert kept["tir"] >= 2
-    assert kept["verify"] >= 1
-    assert kept["reflect"] >= 1
-
-
-def test_arpo_sft_reads_every_row(made: Path) -> None:
-    data = read_trace_files([made / "sft.jsonl"], TraceSettings())
+    assert min(kept["verify"], kept["reflect"]) >= 1
+    data = read_trace_files([made / "sft.jsonl"], TraceSettings())  # as `arpo sft` does
     assert not data.dropped
-    assert len(data.traces) == report(made)["files"]["sft.jsonl"]
+    assert len(data.traces) == found["files"]["sft.jsonl"]
 
 
 def test_killed_and_resumed_it_is_the_unbroken_run(

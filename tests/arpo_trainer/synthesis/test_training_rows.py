@@ -13,15 +13,12 @@ from arpo_env.protocols import make_protocol
 from arpo_env.protocols.protocol import Answer, ToolCalls
 from arpo_env.tools.python import PythonTool
 from arpo_env.tools.search_tool import SearchTool
-from arpo_trainer.evaluation.episode_store import EpisodeEntry
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace
 from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
 from arpo_trainer.synthesis.sample_checks import (
-    Attempts,
     check_format,
     dataset_info,
-    difficulty,
     hard_row,
     training_row,
 )
@@ -30,14 +27,6 @@ from arpo_trainer.synthesis.synth_settings import FORMATS, HINTS, NoPlaceForHint
 from envs_registry import load_source
 from tests.arpo_trainer.rollout.test_rendering import OPENED, QWEN3, small_tokenizer, template
 
-OWN = {
-    "type": "function",
-    "function": {
-        "name": "weigh",
-        "description": "Weigh a thing.",
-        "parameters": {"type": "object", "properties": {"thing": {"type": "string"}}, "required": ["thing"]},
-    },
-}
 TOOLS = [PythonTool.schema, SearchTool.schema]
 TAGS = (
     ModelTurn("<think>I add.</think><python>print('<b>' * 2)</python>"),
@@ -74,13 +63,6 @@ def test_a_row_reads_back_in_its_format(protocol: str, form: str, tmp_path: Path
     assert set(columns.values()) <= {*row, "instruction"}
 
 
-def test_tools_of_one_s_own_are_in_the_row(tmp_path: Path) -> None:
-    turns = (ModelTurn("<think>I weigh.</think><weigh>gold</weigh>"), ToolResults(("3 kg",)), TAGS[-1])
-    row = training_row(Trace("s", "q", turns, "arpo-tags"), "sharegpt", make_protocol("arpo-tags"), [OWN])
-    (tmp_path / "sft.jsonl").write_text(json.dumps(row))
-    assert not read_trace_files([tmp_path / "sft.jsonl"], TraceSettings()).dropped
-
-
 def test_a_row_that_would_be_read_otherwise_is_dropped() -> None:
     own_result = ModelTurn("<think>a</think><python>1</python><result>9</result>")  # written by the model itself
     trace = Trace("s", "q", (own_result, *TAGS[1:]), "arpo-tags")
@@ -92,11 +74,8 @@ SETS: dict[str, dict[str, Any]] = {
     "gsm8k": {"question": "2 + 2?", "answer": "It is easy. #### 4"},
     "math": {"problem": "1/2 of 8?", "solution": "It is \\boxed{4}."},
     "hotpotqa": {"question": "Who wrote it?", "answer": "Ann", "answer_aliases": ["A. Lee"]},
-    "reasoning10k": {
-        "prompt": [{"role": "user", "content": "2 + 2?"}],
-        "reward_model": {"ground_truth": "4"},
-        "ability": "math",
-    },
+    "reasoning10k": {"prompt": [{"role": "user", "content": "2 + 2?"}], "reward_model": {"ground_truth": "4"}}
+    | {"ability": "math"},
 }
 
 
@@ -111,26 +90,12 @@ def test_hard_questions_are_the_same_tasks_in_their_data_set(name: str, tmp_path
     assert again.answers[0] == task.answers[0]
 
 
-def entry(score: float, answer: str | None = "x") -> EpisodeEntry:
-    return EpisodeEntry(score, {"accuracy": score}, answer=answer)
-
-
-@pytest.mark.parametrize(
-    ("direct", "tools", "expected"),
-    [([1, 0], [], "direct"), ([0, 0], [0, 1], "tir"), ([0, 0], [0, 0], "hard"), ([0], [], "broken")],
-)
-def test_difficulty_follows_from_the_shares(direct: list[int], tools: list[int], expected: str) -> None:
-    tried = Attempts([entry(score) for score in direct], [entry(score) for score in tools])
-    assert difficulty(tried, SynthSettings(("e",))) == expected
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
         ({"hints": ("verfy",)}, "verify"),
         ({"easy": 2}, "from 0 to 1"),
         ({"direct": 0, "tir": 0}, "nothing is sampled"),
-        ({"rollout": {"temprature": 1}}, "temperature"),
         ({"samples": 3}, "the settings of a synthesis"),
         ({"environments": ()}, "name the environments"),
     ],
@@ -146,17 +111,11 @@ def test_questions_whose_long_results_a_model_condenses_are_also_asked_without_t
         assert (list(one.env.tools), list(one.plain.tools)) == (["tool_search"], [])
 
 
-@pytest.mark.parametrize(
-    ("env", "options", "told"),
-    [
-        ("arpo/Arithmetic-v0", {"folds": 1}, "leave folds out"),
-        ("arpo/Arithmetic-v0", {"tools": ["read_file"], "show_images": True}, "leave show_images out"),
-    ],
-)
-def test_episodes_that_no_row_can_hold_are_refused(env: str, options: dict[str, Any], told: str) -> None:
-    settings = SynthSettings((env,), env_options={"level": "1", **options}, tasks=1)
-    with pytest.raises(ValueError, match=told), open_question_sets(settings):
-        pass
+def test_episodes_that_no_row_can_hold_are_refused() -> None:
+    for options in ({"folds": 1}, {"show_images": True, "tools": ["read_file"]}):
+        settings = SynthSettings(("arpo/Arithmetic-v0",), env_options={"level": "1", **options}, tasks=1)
+        with pytest.raises(ValueError, match=f"leave {next(iter(options))} out"), open_question_sets(settings):
+            pass
 
 
 TEXT = "<think>First I add. Maybe the sum is 12. Now I multiply, 12 × 3 = 36 ✓. It seems fine.</think>"
@@ -206,18 +165,15 @@ def test_the_uncertain_sentence_is_the_one_with_the_highest_entropy(renderer: Re
         assert "</think>" not in text[: text.index(phrase)]
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "cause"),
-    [
+def test_where_a_hint_has_no_place_the_cause_is_told(renderer: Renderer) -> None:
+    for text, kind, cause in (
         ("<think>It is 12.</think><answer>\\boxed{12}</answer>", "verify", "no uncertain phrase"),
         ("<think>Maybe <python>1</python>.</think><answer>1</answer>", "verify", "marks of tools in the text"),
         ("<think>Maybe</think><result>1</result><answer>1</answer>", "reflect", "marks of tools in the text"),
-    ],
-)
-def test_where_a_hint_has_no_place_the_cause_is_told(renderer: Renderer, text: str, kind: str, cause: str) -> None:
-    with pytest.raises(NoPlaceForHint) as fault:
-        opened(renderer, kind, text)
-    assert fault.value.cause == cause
+    ):
+        with pytest.raises(NoPlaceForHint) as fault:
+            opened(renderer, kind, text)
+        assert fault.value.cause == cause
 
 
 NATIVE_CALL = '<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>'
