@@ -58,11 +58,7 @@ class Call:
 
 @dataclass
 class LocalServer:
-    """`with LocalServer(answer) as server:`; `answer(call)` runs for each request.
-
-    Attributes:
-        seen: what has arrived.
-    """
+    """`with LocalServer(answer) as server:`; `answer(call)` runs for each request, and `seen` holds them."""
 
     answer: Callable[[Call], None]
     certificate: str | None = None

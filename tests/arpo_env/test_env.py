@@ -1,9 +1,6 @@
 """`ToolEnv`: a true Gymnasium environment, with a live interpreter, that can be forked."""
 
 import asyncio
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -13,14 +10,16 @@ from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import arpo_env
 from arpo_env import ToolEnv
 from arpo_env.adapters.play import play
+from arpo_env.cache import Cache
 from arpo_env.episode import NO_CALLS
 from arpo_env.registration import without_checks
 from arpo_env.search.search_backend import normalise_query
 from arpo_env.text import normalise_unicode
 from arpo_env.vector import ToolVectorEnv
-from envs_registry import EnvSpec, Task, register, register_source, spec
+from envs_registry import Task
 
 DONE = "<think>d</think><answer>\\boxed{{{}}}</answer>"
 LIST = Task("t", "How long is the list?", ("4",), kind="math", setup="items = [1, 2, 3]")
@@ -42,11 +41,6 @@ def test_an_episode(env: ToolEnv) -> None:
     assert step["reward_components"] == {"format": 1.0, "accuracy": 1.0, "math": 1.0, "multi_tool": 0.0}
 
 
-def test_the_same_seed_gives_the_same_task(env: ToolEnv) -> None:
-    assert env.reset(seed=7)[0] == env.reset(seed=7)[0]
-    assert len({env.reset()[0] + str(env.episode.task.setup) for _ in range(5)}) == 5
-
-
 def test_a_fork_continues_like_the_original_and_then_goes_its_own_way(env: ToolEnv) -> None:
     env.reset(options={"task": LIST})
     env.step(call("import random; random.seed(3); g = (n * n for n in range(9)); next(g), random.random()"))
@@ -60,13 +54,6 @@ def test_a_fork_continues_like_the_original_and_then_goes_its_own_way(env: ToolE
     twin.close()
 
 
-def test_a_fork_before_the_first_call_meets_the_task_s_setup(env: ToolEnv) -> None:
-    env.reset(options={"task": LIST})
-    twin = env.fork()
-    assert "[1, 2, 3]" in twin.step(call("items"))[0]
-    twin.close()
-
-
 def test_a_fork_copies_the_random_state_and_the_count_of_calls(env: ToolEnv) -> None:
     env.reset(seed=3)
     env.step(call("1"))
@@ -76,16 +63,11 @@ def test_a_fork_copies_the_random_state_and_the_count_of_calls(env: ToolEnv) -> 
     twin.close()
 
 
-def test_reset_gives_a_fresh_interpreter(env: ToolEnv) -> None:
+def test_reset_gives_a_fresh_interpreter_and_a_closed_environment_opens_nothing_until_then(env: ToolEnv) -> None:
     env.reset(options={"task": LIST})
     env.step(call("x = 5"))
     env.reset(options={"task": LIST})
     assert "NameError" in env.step(call("x"))[0]
-
-
-def test_a_closed_environment_opens_nothing_until_reset(env: ToolEnv) -> None:
-    env.reset(options={"task": LIST})
-    env.step(call("x = 5"))
     env.close()
     env.close()
     with pytest.raises(ResetNeeded):
@@ -94,18 +76,13 @@ def test_a_closed_environment_opens_nothing_until_reset(env: ToolEnv) -> None:
     assert "[1, 2, 3]" in env.step(call("items"))[0]
 
 
-def test_a_time_out_is_shown_and_the_episode_goes_on(isolation: str) -> None:
+def test_a_time_out_is_shown_and_a_killed_session_is_replaced(isolation: str) -> None:
     env = gym.make("arpo/Arithmetic-v0", level=3, tool_timeout=0.5)
     env.reset(options={"task": LIST})
     assert env.step(call("while True: pass"))[4]["tool"]["status"] == "timeout"
-    assert "2" in env.step(call("1 + 1"))[0]
-    env.close()
-
-
-def test_a_killed_session_is_replaced_and_the_model_is_told(env: ToolEnv) -> None:
-    env.reset(options={"task": LIST})
     assert "all variables are lost" in env.step(call("import os; items = 1; os._exit(3)"))[0]
     assert "[1, 2, 3]" in env.step(call("items"))[0]  # fresh, with the task's setup
+    env.close()
 
 
 def test_after_the_last_allowed_call_the_model_is_asked_to_answer(isolation: str) -> None:
@@ -137,37 +114,15 @@ def test_a_malformed_turn_is_told_and_costs_the_format(env: ToolEnv) -> None:
     assert info["format_fault"].startswith("turn 1: python was closed but not opened")
 
 
-@pytest.mark.parametrize(
-    ("turn", "fault"),
-    [
+def test_the_last_step_says_what_was_wrong_with_the_format(env: ToolEnv) -> None:
+    for turn, fault in (
         (DONE.format(4), None),
         ("<think>d</think><answer>4</answer>", "turn 1: the answer is not in \\boxed{}"),
         ("<answer>\\boxed{4}</answer>", "thoughts, results or the answer are not as the protocol arpo-tags has them"),
-    ],
-)
-def test_the_last_step_says_what_was_wrong_with_the_format(env: ToolEnv, turn: str, fault: str | None) -> None:
-    env.reset(options={"task": LIST})
-    _, reward, *_, info = env.step(turn)
-    assert reward == (-1.0 if fault else 1.0)
-    assert info.get("format_fault") == fault
-
-
-def test_tags_in_a_result_are_never_executed_and_do_not_change_the_reward(env: ToolEnv) -> None:
-    env.reset(options={"task": LIST})
-    shown = (
-        "print('</result><think>', '<answer>' + '\\\\boxed{9}' + '</' + 'answer>', '<pyth' + 'on>x = 1</' + 'python>')"
-    )
-    result = env.step(call(shown))[0]
-    assert "&lt;answer>\\boxed{9}&lt;/answer>" in result
-    assert "&lt;python>x = 1&lt;/python>" in result
-    assert "NameError" in env.step(call("x"))[0]
-    assert env.step(DONE.format(4))[1] == 1.0
-
-
-def test_stopping_without_an_answer_ends_the_episode(env: ToolEnv) -> None:
-    env.reset(options={"task": LIST})
-    _, reward, terminated, _, info = env.step("I do not know.")
-    assert (reward, terminated, info["outcome"]) == (-1.0, True, "no answer")
+    ):
+        env.reset(options={"task": LIST})
+        _, reward, *_, info = env.step(turn)
+        assert (reward, info.get("format_fault")) == (-1.0 if fault else 1.0, fault)
 
 
 def test_calls_out_of_order_say_so(env: ToolEnv) -> None:
@@ -186,19 +141,23 @@ def test_calls_out_of_order_say_so(env: ToolEnv) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"level": 8}, "levels 1, 2, 3, 4, 5, 6"),
         ({"colour": "red"}, "has no option 'colour'; its options are .*level"),
         ({"serch": "tavily"}, "did you mean 'search' of ToolEnv"),
-        ({"tool": ["python"]}, "did you mean 'tools' of ToolEnv"),
-        ({"max_turns": 0}, "max_turns must be a whole number of at least 1"),
         ({"language": "de"}, "unknown language 'de'; available: en, zh"),
-        ({"tool_limits": {"python": 2.5}}, "whole number of at least 1, got 2.5"),
         ({"tool_timeout": "3"}, "tool_timeout must be a positive finite number, got '3'"),
         ({"protocol": "hermse"}, "unknown protocol 'hermse'; did you mean 'hermes'"),
         ({"scorer": 5}, "unknown grader 5"),
         ({"reward": "reference", "protocol": "hermes"}, "published reward reads tags"),
         ({"judge_model": "m"}, "scorer='judge' only; the scorer is 'math'"),
         ({"search": "corpus.jsonl"}, "there is no tool search"),
+        ({"cache_mode": "replay"}, "cache_mode='replay' needs cache="),
+        ({"cache": "x.sqlite", "cache_mode": "replai"}, "did you mean 'replay'"),
+        ({"cache": Cache("x.sqlite"), "cache_mode": "replay"}, "the cache given is in mode 'record'"),
+        ({"page_model": "m"}, "pages='summaries'"),
+        ({"search_results": 0}, "search_results must be a whole number of at least 1, not 0"),
+        ({"result_characters": "800"}, "result_characters must be a whole number of at least 1, not '800'"),
+        ({"folds": -1}, "folds must be a whole number"),
+        ({"fold_model": "m"}, "allow some with folds=3"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
@@ -206,20 +165,12 @@ def test_bad_options_are_refused(options: dict[str, Any], words: str) -> None:
         ToolEnv("arpo/Arithmetic-v0", **options)
 
 
-@pytest.mark.parametrize("chosen", [{"task": "x"}, {"task": LIST, "index": 3}])
-def test_reset_takes_one_task_or_one_index(env: ToolEnv, chosen: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="either a Task as 'task' or an 'index'"):
-        env.reset(options=chosen)
-    with pytest.raises(TypeError, match="'index' of reset is a whole number, not 'a'"):
-        env.reset(options={"index": "a"})
-
-
 class Counts(gym.Wrapper[Any, Any, Any, Any]):
-    """A wrapper with a state of its own, a reference to what it wraps, and perhaps something that cannot be copied."""
+    """A wrapper with a state of its own and a reference to what it wraps."""
 
-    def __init__(self, env: gym.Env[Any, Any], held: Any = None) -> None:
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.seen, self.base, self.held = [], env.unwrapped, held
+        self.seen, self.base = [], env.unwrapped
 
     def step(self, action: Any) -> Any:
         self.seen.append(action)
@@ -238,9 +189,6 @@ def test_a_fork_goes_through_wrappers_with_their_state(isolation: str) -> None:
     assert ("5" in result, truncated) == (True, True)
     assert (len(env.env.seen), len(twin.env.seen)) == (1, 2)
     assert "4" in env.step(call("len(items)"))[0]
-    held: Any = Counts(env.unwrapped, threading.Lock())
-    with pytest.raises(TypeError, match="cannot pickle"):
-        held.fork()
     assert not hasattr(gym.make("CartPole-v1"), "fork")
     for one in (env, twin):
         one.close()
@@ -255,12 +203,16 @@ def test_a_wrapper_whose_effect_would_be_lost_is_refused(make: Any) -> None:
 
 
 @pytest.mark.parametrize("index", [5, -1])
-def test_an_index_that_no_task_has_is_refused(index: Any) -> None:
+def test_reset_takes_one_task_or_the_index_of_one(index: Any) -> None:
     env = ToolEnv("arpo/Arithmetic-v0", limit=5)
     question = env.reset(options={"index": np.int64(4)})[0]
     for one in (env, ToolVectorEnv("arpo/Arithmetic-v0", num_envs=2, limit=5)):
         with pytest.raises(ValueError, match="there are 5, from 0 to 4"):
             one.reset(options={"index": index})
+        with pytest.raises(ValueError, match="either a Task as 'task' or an 'index'"):
+            one.reset(options={"task": LIST, "index": 3})
+        with pytest.raises(TypeError, match="'index' of reset is a whole number, not 'a'"):
+            one.reset(options={"index": "a"})
     assert env.episode.task.question == question  # the running episode goes on
     endless = ToolEnv("arpo/Arithmetic-v0")
     assert endless.reset(options={"index": 99_999})[0]
@@ -274,109 +226,35 @@ def test_the_sync_face_works_inside_a_running_loop(env: ToolEnv) -> None:
     assert "6" in asyncio.run(inside())
 
 
-def test_the_async_face(env: ToolEnv) -> None:
-    async def inside() -> list[str]:
-        await env.areset(options={"task": LIST})
-        await env.astep(call("n = 0"))
-        copies = await env.afork(4)
-        results = await asyncio.gather(*(copy.astep(call(f"n += {i}; n")) for i, copy in enumerate(copies)))
-        for copy in copies:
-            await copy.aclose()
-        return [result[0].split()[1] for result in results]
-
-    assert asyncio.run(inside()) == ["0", "1", "2", "3"]
-
-
-def test_render_shows_the_transcript(isolation: str) -> None:
-    env = gym.make("arpo/Arithmetic-v0", render_mode="ansi")
-    env.reset(options={"task": LIST})
-    env.step(call("7 * 6"))
-    shown = env.render()
-    assert isinstance(shown, str)
-    assert shown.startswith(LIST.question)
-    assert "42" in shown
-    env.close()
-
-
-def test_after_a_failure_of_the_machinery_the_episode_is_over(env: ToolEnv, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(**arguments: Any) -> None:
-        raise RuntimeError("the sandbox is gone")
-
-    env.reset(options={"task": LIST})
-    monkeypatch.setattr(env.tools["python"], "call", broken)
-    with pytest.raises(RuntimeError, match="the sandbox is gone"):
-        env.step(call("1"))
-    with pytest.raises(ResetNeeded, match=r"has ended \(failed\)"):
-        env.step(DONE.format(4))
-
-
 @settings(deadline=None)
-@given(st.text())
-def test_folding_again_changes_nothing(text: str) -> None:
-    assert normalise_unicode(normalise_unicode(text)) == normalise_unicode(text)
-
-
-@settings(deadline=None)
-@given(st.text(alphabet=st.sampled_from("aB \"'`“”search query:´\u0301ßＡ²")))
-def test_normalising_a_query_again_changes_nothing(text: str) -> None:
-    assert normalise_query(normalise_query(text)) == normalise_query(text)
-
-
-def test_width_case_and_composition_are_levelled() -> None:
-    assert normalise_unicode("  ＡＢＣ １２３\u3000Straße ") == "abc 123 strasse"
-    assert normalise_unicode("Ame\u0301lie ｶﾞ") == normalise_unicode("Amélie ガ")
+@given(st.text() | st.text(alphabet=st.sampled_from("aB \"'`“”search query:´\u0301ßＡ²")))
+def test_normalising_again_changes_nothing(text: str) -> None:
+    for normalise in (normalise_unicode, normalise_query):
+        assert normalise(normalise(text)) == normalise(text)
 
 
 LEAKY = Task("leaky", "What is the capital?", ("Paris",), setup="answer = 'Paris'\ndel answer")
 CLEAN = Task("clean", "What is 6 * n?", ("4218",), kind="math", setup="# marker, it is 4218\nn = 700 + 3")
 
 
-@dataclass
-class Tasks:
-    """A finite source."""
-
-    tasks: list[Task]
-
-    @property
-    def size(self) -> int:
-        return len(self.tasks)
-
-    def task(self, index: int) -> Task:
-        return self.tasks[index]
-
-
-@pytest.fixture
-def own() -> Iterator[list[Task]]:
-    """The tasks of an environment `arpo/Own-v0`."""
-    tasks: list[Task] = []
-    register_source("own", lambda **_: Tasks(tasks))
-    register([EnvSpec("arpo/Own-v0", "own", "tasks of a test")])
-    yield tasks
-    del spec._SPECS["arpo/Own-v0"]
-
-
-def test_a_task_whose_setup_holds_its_answer_is_refused_at_reset(own: list[Task]) -> None:
-    own.append(CLEAN)
-    env = ToolEnv("arpo/Own-v0")
+def test_a_task_whose_setup_holds_its_answer_is_refused_in_a_set_and_at_reset(own_names: None) -> None:
+    arpo_env.register("own/Leaky-v0", [CLEAN, LEAKY])
+    with pytest.raises(ValueError, match=r"task 'leaky'.*or remove it"):
+        ToolEnv("own/Leaky-v0")
+    arpo_env.register("own/Clean-v0", [CLEAN])
+    env = ToolEnv("own/Clean-v0")
     with pytest.raises(ValueError, match=r"task 'leaky': line 1 of its setup holds the gold answer 'Paris'"):
         env.reset(options={"task": LEAKY})
     assert env.reset(options={"task": CLEAN})[0] == CLEAN.question
 
 
-def test_a_finite_set_is_looked_through_when_the_environment_is_built(own: list[Task]) -> None:
-    own += [CLEAN, LEAKY]
-    with pytest.raises(ValueError, match=r"task 'leaky'.*or remove it"):
-        ToolEnv("arpo/Own-v0")
-
-
-def test_a_policy_does_not_find_the_text_of_a_setup(own: list[Task], isolation: str) -> None:
-    own.append(CLEAN)
-    env = ToolEnv("arpo/Own-v0")
+def test_a_policy_does_not_find_the_text_of_a_setup(own_names: None, isolation: str) -> None:
+    arpo_env.register("own/Clean-v0", [CLEAN])
+    env = ToolEnv("own/Clean-v0")
     env.reset(options={"index": 0})
     look = "import linecache, gc\nprint([name for name in linecache.cache if 'setup' in name], n)"
-    twin = env.fork()
+    twin = env.fork()  # before the first call
     for one in (env, twin):
-        result, *_ = one.step(f"<think>t</think><python>{look}</python>")
-        assert "[] 703" in result
+        assert "[] 703" in one.step(call(look))[0]
     env.close()
     twin.close()

@@ -21,21 +21,15 @@ OPTIONS: dict[str, Any] = {"level": 2, "tools": ["python"], "reward": {"accuracy
 OPTIONS["sandbox"] = {"backend": "unsafe_local", "profile": "minimal", "limits": {"open_files": 300}}
 
 
-def first_question(env: ToolEnv) -> tuple[str, str, str]:
+def first_question(env: Any) -> tuple[str, str, str]:
     """What another process sees of an environment."""
     question = env.reset(options={"index": 5})[0]
-    result = env.step(
-        "<think>I look.</think><python>import resource; resource.getrlimit(resource.RLIMIT_NOFILE)</python>"
-    )[0]
-    return question, result, repr(env.unwrapped.factory)  # type: ignore[attr-defined, unused-ignore]
+    look = "import resource; resource.getrlimit(resource.RLIMIT_NOFILE)"
+    return question, env.step(f"<think>t</think><python>{look}</python>")[0], repr(env.unwrapped.factory)
 
 
 def shout(text: str) -> str:
-    """Shout.
-
-    Args:
-        text: what.
-    """
+    """Shout."""
     return text.upper()
 
 
@@ -78,31 +72,21 @@ def test_a_running_episode_is_forked_and_not_pickled(isolation: str) -> None:
     env.step("<think>a</think><python>x = 41</python>")
     with pytest.raises(pickle.PicklingError, match=r"env\.fork\(\)"):
         pickle.dumps(env)
-    twins = [copy.deepcopy(env), copy.copy(env)]
+    twin = copy.copy(env)  # as copy.deepcopy, which it calls
     env.step("<think>a</think><python>x = 0</python>")
-    for twin in twins:
-        assert "42" in twin.step("<think>a</think><python>x + 1</python>")[0]
-        twin.close()
+    assert "42" in twin.step("<think>a</think><python>x + 1</python>")[0]
+    twin.close()
     env.step("<think>a</think><answer>\\boxed{1}</answer>")
     assert pickle.loads(pickle.dumps(env)).factory == env.factory  # type: ignore[attr-defined]
     env.close()
 
 
-def test_an_option_that_cannot_travel_is_named() -> None:
-    with pytest.raises(pickle.PicklingError, match=r"the option scorer= cannot be sent.*give what makes it there"):
-        pickle.dumps(EnvFactory("arpo/Arithmetic-v0", scorer=threading.Lock()))
-
-
-def test_a_function_travels_by_its_module_or_by_cloudpickle() -> None:
+def test_a_function_travels_by_its_module_or_by_cloudpickle(tmp_path: Path) -> None:
     pytest.importorskip("cloudpickle")
     secret = 17
 
     def add(number: int) -> int:
-        """Add.
-
-        Args:
-            number: to what.
-        """
+        """Add."""
         return number + secret
 
     env = gym.make("arpo/Arithmetic-v0", tools=["python", shout, add]).unwrapped
@@ -110,6 +94,14 @@ def test_a_function_travels_by_its_module_or_by_cloudpickle() -> None:
     there.reset(seed=0)
     assert "18" in there.step('<think>a</think><add>{"number": 1}</add>')[0]
     there.close()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import pickle, sys\nfrom arpo_env import EnvFactory\n"
+        "def shout(text: str) -> str:\n    '''Shout.'''\n    return text.upper()\n"
+        "sys.stdout.buffer.write(pickle.dumps(EnvFactory('arpo/Arithmetic-v0', tools=[shout])))\n"
+    )
+    state = subprocess.run([sys.executable, script], capture_output=True, check=True).stdout
+    assert list(pickle.loads(state)().tools) == ["shout"]
 
 
 def test_an_environment_of_a_module_is_found_in_a_new_process(tmp_path: Path, own_names: None) -> None:
@@ -127,25 +119,14 @@ def test_an_environment_of_a_module_is_found_in_a_new_process(tmp_path: Path, ow
         assert b"where?" in run.stdout if works else b"no module 'my_envs' (searched" in run.stderr
 
 
-def test_a_changed_protocol_travels_and_a_subclass_does_not() -> None:
+def test_a_changed_protocol_travels_and_a_subclass_or_a_lock_does_not() -> None:
     env = ToolEnv("arpo/Arithmetic-v0", level=2).with_protocol("hermes")
     there = pickle.loads(pickle.dumps(env))
     assert (there.protocol.name, there.tasks.task(0).level) == ("hermes", "2")
     with pytest.raises(TypeError, match="this is a Pinned"):
         pickle.dumps(Pinned("arpo/Arithmetic-v0"))
-
-
-def test_a_function_of_a_script_travels(tmp_path: Path) -> None:
-    pytest.importorskip("cloudpickle")
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import pickle, sys\nfrom arpo_env import EnvFactory\n"
-        "def shout(text: str) -> str:\n    '''Shout.\n\n    Args:\n        text: what.\n    '''\n"
-        "    return text.upper()\n"
-        "sys.stdout.buffer.write(pickle.dumps(EnvFactory('arpo/Arithmetic-v0', tools=[shout])))\n"
-    )
-    state = subprocess.run([sys.executable, script], capture_output=True, check=True).stdout
-    assert list(pickle.loads(state)().tools) == ["shout"]
+    with pytest.raises(pickle.PicklingError, match=r"the option scorer= cannot be sent.*give what makes it there"):
+        pickle.dumps(EnvFactory("arpo/Arithmetic-v0", scorer=threading.Lock()))
 
 
 def test_a_data_file_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,7 @@ def test_stepping_a_fork_equals_stepping_the_original(env: ToolEnv) -> None:
         assert _without_times(mine[4]) == _without_times(other[4])
     assert mine[1] >= 1.0, mine
     assert env.render() == twin.render()
+    assert str(env.render()).startswith(f"{env.episode.task.question}\n{call(env, 0)}")
     twin.close()
 
 

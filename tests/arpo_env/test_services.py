@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from arpo_env import ToolEnv
-from arpo_env.cache import Cache
 from arpo_env.pages.reader import PageReader
 from tests.arpo_env.chat_server import ChatServer, chat_server, reply
 from tests.arpo_env.local_server import Call, LocalServer
@@ -50,8 +49,8 @@ def world() -> Iterator[tuple[LocalServer, ChatServer]]:
         yield server, chat
 
 
-def reader(**options: Any) -> PageReader:
-    return PageReader(allow_private=True, ports=None, per_host_per_second=200, **options)
+def reader() -> PageReader:
+    return PageReader(allow_private=True, ports=None, per_host_per_second=200)
 
 
 def episode(**options: Any) -> list[Any]:
@@ -89,40 +88,6 @@ def test_passages_are_shown_and_no_page_can_write_a_turn() -> None:
     assert "<answer>" not in text
     assert not done
     assert info["results"][0].count("owned") == 1
-
-
-def test_a_replay_needs_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "run.sqlite"
-    with LocalServer(lambda call: call.reply({"organic": [{"title": "T", "link": "u", "snippet": "found"}]})) as server:
-        monkeypatch.setenv("SERPER_API_KEY", "k")
-        options: dict[str, Any] = {"tools": ("search",), "search": f"serper:{server.address}", "cache": str(file)}
-        first = ToolEnv(ID, **options)
-        first.reset(seed=1)
-        recorded = first.step(SEARCH.format("x"))[0]
-    assert "found" in recorded
-    monkeypatch.delenv("SERPER_API_KEY")
-    again = ToolEnv(ID, **options, cache_mode="replay")
-    again.check()
-    again.reset(seed=1)
-    assert again.step(SEARCH.format("x"))[0] == recorded
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"cache_mode": "replay"}, "cache_mode='replay' needs cache="),
-        ({"cache_mode": "record"}, "cache_mode='record' needs cache="),
-        ({"cache": "x.sqlite", "cache_mode": "replai"}, "did you mean 'replay'"),
-        ({"cache": Cache("x.sqlite"), "cache_mode": "replay"}, "the cache given is in mode 'record'"),
-        ({"page_model": "m"}, "pages='summaries'"),
-        ({"search_results": 0}, "search_results must be a whole number of at least 1, not 0"),
-        ({"result_characters": "800"}, "result_characters must be a whole number of at least 1, not '800'"),
-        ({"tool_results": -1}, "tool_results must be a whole number of at least 1, not -1"),
-    ],
-)
-def test_an_option_that_cannot_work_or_does_nothing_is_refused_at_once(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        ToolEnv(ID, **options)
 
 
 def test_an_address_s_password_is_in_no_error() -> None:

@@ -148,52 +148,36 @@ def test_forks_amid_writes_lose_nothing(file: Path) -> None:
     assert kept == set(written) | {f"c{n}" for n in range(10)}
 
 
-# one file
-
-
 @pytest.mark.parametrize(
     "code",
     [
         "put(1); replay = Cache(sys.argv[1], mode='replay'); list(replay.store.records()); raise SystemExit(3)",
         "put(1)\nif not os.fork():\n    put(1); sys.exit()\nos.wait()",
+        "put(1); replay = Cache(sys.argv[1], mode='replay'); list(replay.store.records())\n"
+        "replay.close(); cache.close(); os._exit(0)",
     ],
+    ids=["exit", "fork", "close"],
 )
-def test_after_the_interpreter_ended_the_file_alone_is_the_recording(file: Path, code: str) -> None:
+def test_after_the_end_or_close_the_file_alone_is_the_recording(file: Path, code: str) -> None:
     subprocess.run([sys.executable, "-c", RECORDER + code, str(file)], timeout=60)
     assert values(file) == [1]
     assert [path.name for path in file.parent.glob("cache*")] == ["cache.sqlite"]
 
 
-def test_after_close_the_file_alone_is_the_recording(file: Path) -> None:
-    record = Cache(file)
-    for number in range(20):
-        put(record, str(number), number)
-    replay = Cache(file, mode="replay")
-    assert len(list(replay.store.records())) == 20
-    for cache in (replay, record):
-        cache.close()
-    assert values(file) == list(range(20))
-
-
-# what is no cache, or damaged
-
-
 @pytest.mark.parametrize("mode", ["record", "replay"])
-def test_a_file_of_something_else_is_named_and_kept(file: Path, mode: str) -> None:
-    file.write_bytes(b"my thesis " * 1000)
-    with pytest.raises(CacheError, match=r"cache\.sqlite is not a cache .*nothing was deleted"):
-        read(Cache(file, mode=mode), "q")
-    assert file.read_bytes() == b"my thesis " * 1000
-
-
-def test_another_program_s_data_base_is_left_alone(file: Path) -> None:
-    other = sqlite3.connect(file)
+def test_a_file_of_something_else_is_named_and_kept(file: Path, mode: str, tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "wages")
     other.execute("CREATE TABLE wages (name TEXT)")
     other.commit()
-    before = file.read_bytes()
-    with pytest.raises(CacheError, match=r"cache\.sqlite is an SQLite file of another application, not a cache"):
-        put(Cache(file), "q")
-    assert file.read_bytes() == before
+    wages = (tmp_path / "wages").read_bytes()
+    for content, said in (
+        (b"my thesis " * 1000, "not a cache .*nothing was deleted"),
+        (wages, "of another application"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(CacheError, match=rf"cache\.sqlite is .*{said}"):
+            read(Cache(file, mode=mode), "q")
+        assert file.read_bytes() == content
 
 
 def test_a_damaged_file_is_named_and_kept(file: Path) -> None:
@@ -220,9 +204,6 @@ def test_a_full_disk_is_named_and_what_was_recorded_stays(file: Path) -> None:
     cache.close()
     assert values(file) == [1]
     cache.store.put([large])
-
-
-# where nothing can be written
 
 
 @pytest.fixture

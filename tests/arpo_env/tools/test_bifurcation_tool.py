@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from arpo_env import ToolEnv
 from arpo_env.tools.bifurcation_tool import BifurcationTool
-from arpo_env.tools.python import PythonTool
 
 ID = "arpo/Bifurcation-v0"
 NOISY = {"decisions": 12, "choices": 2, "cues": 8, "noise": 1.0, "slip": 0.5}
@@ -93,9 +92,8 @@ def test_the_solution_earns_the_reward(level: str) -> None:
         assert env.step(f"<answer>\\boxed{{{seen[-1].removeprefix('key ')}}}</answer>")[1] == 1.0
 
 
-def test_only_tools_with_noise_are_seeded() -> None:
+def test_it_plays_its_own_tasks_only() -> None:
     tool = BifurcationTool()
-    assert (tool.noisy, PythonTool.noisy) == (True, False)
     with pytest.raises(RuntimeError, match="no world before `reset`"):
         asyncio.run(tool.call(door="a"))
     with pytest.raises(ValueError, match=r"plays the tasks of arpo/Bifurcation-v0 only"):

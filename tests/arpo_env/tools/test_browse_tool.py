@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import json
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import gymnasium as gym
 import pytest
 
 from arpo_env import CacheMiss, PageReader, ServiceError, ToolEnv
-from arpo_env.pages import Page, PageError
+from arpo_env.pages import Page
 from arpo_env.tools.browse_tool import BrowseTool
 from envs_registry import Task
 from tests.arpo_env.pages.conftest import Site, answer
@@ -27,7 +26,7 @@ PAGES = {
     "/venue/rooms/hall": f"<title>Hall</title><body><p>{FILLER}</p><p>The hall has 640 seats.</p></body>",
     "/private": "<p>never read</p>",
 }
-TASK = Task("w", "How many seats has the hall of the conference?", ("640",))
+QUESTION = "How many seats has the hall of the conference?"
 
 
 def html(body: str) -> Any:
@@ -57,12 +56,8 @@ def reader() -> Iterator[None]:
 
 def walker(site: Site, folder: Path, **options: Any) -> ToolEnv:
     """The environment of WebWalkerQA with one invented question about a local site."""
-    row = {
-        "question": TASK.question,
-        "answer": "640",
-        "root_url": f"{site.url}/",
-        "info": {"difficulty_level": "easy", "type": "single_source"},
-    }
+    info = {"difficulty_level": "easy", "type": "single_source"}
+    row = {"question": QUESTION, "answer": "640", "root_url": f"{site.url}/", "info": info}
     (folder / "webwalker.jsonl").write_text(json.dumps(row))
     options = {"page_reader": local_reader(), "browse": True, "scorer": "em", **options}
     env = gym.make("arpo/WebWalker-v0", data=str(folder / "webwalker.jsonl"), **options)
@@ -75,7 +70,10 @@ def go(action: str) -> str:
 
 
 def test_a_question_is_answered_by_following_links_from_the_root_page(conference: Site, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"give page_reader=PageReader\(links=True"):
+        walker(conference, tmp_path, page_reader=PageReader())
     env = walker(conference, tmp_path)
+    assert list(env.tools) == ["search", "python", "browse"]
     env.reset(seed=0)
     root = env.step(go("start"))[0]
     assert f"Root\n{conference.url}/\nThe conference has many pages" in root
@@ -156,13 +154,11 @@ def test_a_walk_is_recorded_and_replayed_without_the_site(tmp_path: Path) -> Non
 class Shelf:
     """A reader of one long page with many links."""
 
-    page = Page("http://a/", "Long", "\n".join(f"line {n}" for n in range(3000)))
+    links = tuple((f"link number {n}", f"http://a/{n}") for n in range(1, 101))
+    page = Page("http://a/", "Long", "\n".join(f"line {n}" for n in range(3000)), links)
 
     async def read(self, url: str) -> Page:
-        if url != "http://a/":
-            raise PageError(url, "there is no such page (status 404)")
-        links = tuple((f"link number {n}", f"http://a/{n}") for n in range(1, 101))
-        return Page(**{**self.page.as_dict(), "links": links})
+        return self.page
 
 
 @pytest.mark.parametrize("characters", [1000, 3000])
@@ -178,18 +174,3 @@ def test_a_long_page_is_read_by_parts_and_every_line_and_link_is_shown_once(char
     assert all(len(text) <= characters for text in results)
     assert asyncio.run(tool.call(action="part 2")).text == results[1]
     assert f"the page has {len(results)} parts" in asyncio.run(tool.call(action="part 999")).text
-
-
-def test_the_option_adds_the_tool_and_travels(tmp_path: Path) -> None:
-    site = Site()
-    env = walker(site, tmp_path, page_reader=None)
-    own = PageReader(links=True, allow_private=True, ports=None)
-    twin = pickle.loads(pickle.dumps(walker(site, tmp_path, page_reader=own).factory))()
-    twin.reset(seed=0)
-    assert "cannot be read: there is no such page" in twin.step(go("start"))[0]
-    asyncio.run(twin.services.page_reader.close())
-    site.close()
-    assert list(env.tools) == ["search", "python", "browse"]
-    assert list(pickle.loads(pickle.dumps(env.factory))().tools) == ["search", "python", "browse"]
-    with pytest.raises(ValueError, match=r"give page_reader=PageReader\(links=True"):
-        walker(site, tmp_path, page_reader=PageReader())

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,6 @@ CALL, DONE = "<think>c</think><work></work>", "<think>d</think><answer>\\boxed{4
 
 
 def nothing() -> str:
-    """Do something."""
     return ""
 
 
@@ -48,19 +46,16 @@ OVER = threading.Event()
 
 
 def blocks() -> str:
-    """Do something."""
     OVER.wait(20)
     return "too late"
 
 
 async def sleeps() -> str:
-    """Do something."""
     await asyncio.sleep(20)
     return "too late"
 
 
 async def goes_on() -> str:
-    """Do something, and do not stop when told to."""
     try:
         await asyncio.sleep(20)
     except asyncio.CancelledError:
@@ -96,7 +91,6 @@ def test_the_time_limit_holds_for_every_tool(tool: Any) -> None:
 
 def raising(error: BaseException) -> Callable[..., Any]:
     def fail(self: Any = None) -> str:
-        """Do something."""
         raise error
 
     return fail
@@ -104,7 +98,6 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 def raising_later(error: BaseException) -> Callable[..., Any]:
     async def fail(self: Any = None) -> str:
-        """Do something."""
         raise error
 
     return fail
@@ -115,36 +108,22 @@ def raising_later(error: BaseException) -> Callable[..., Any]:
     ("error", "told"),
     [
         (ValueError("no such city"), "Error: ValueError: no such city"),
-        (KeyError("Narnia"), "Error: KeyError: 'Narnia'"),
         (RuntimeError(), "Error: RuntimeError"),
         (FileNotFoundError(2, "No such file", "/home/me/keys.txt"), "Error: FileNotFoundError: No such file"),
         (OSError("http://me:secret@host/ broke off"), "Error: OSError: http://***@host/ broke off"),
         (TimeoutError(), "Error: TimeoutError"),
         (StopIteration(1), "Error: "),  # which no future can hold
         (SystemExit(3), "Error: RuntimeError: the tool ended with SystemExit"),
-        (KeyboardInterrupt(), "Error: RuntimeError: the tool ended with KeyboardInterrupt"),
         (asyncio.CancelledError(), "Error: RuntimeError: the tool "),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
-def test_an_exception_is_told_and_the_episode_goes_on(
-    kind: Callable[..., Any], error: BaseException, told: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_exception_is_told_and_the_episode_goes_on(kind: Any, error: BaseException, told: str) -> None:
     call, shown = play(a_tool(kind(error)))
     assert call["status"] == "error"
     assert told in shown
     for leak in ("Traceback", "/home/me", "secret", __file__):
         assert leak not in shown
-
-
-@pytest.mark.parametrize("kind", [raising, raising_later])
-def test_the_log_has_the_traceback_of_the_tool_alone(
-    kind: Callable[..., Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    play(a_tool(kind(ZeroDivisionError(kind.__name__))))
-    [record] = [one for one in caplog.records if "raised ZeroDivisionError" in one.getMessage()]
-    frames = traceback.extract_tb(record.exc_info[2]) if record.exc_info else []
-    assert [frame.filename for frame in frames] == [__file__]
 
 
 @pytest.mark.parametrize("kind", [raising, raising_later])
@@ -155,13 +134,9 @@ def test_a_failure_of_our_machinery_voids_the_sample(kind: Callable[..., Any], e
 
 
 def test_a_tool_that_says_so_voids_the_sample() -> None:
-    def fail() -> str:
-        """Do something."""
-        raise ValueError("no such city")
-
-    for tool in (a_tool(raising(ValueError("no such city")), voids=True), arpo_env.tool(name="work", voids=True)(fail)):
+    fail = raising(ValueError("no such city"))
+    for tool in (a_tool(fail, voids=True), arpo_env.tool(name="work", voids=True)(fail)):
         with pytest.raises(ValueError, match="no such city"):
             play(tool)
-
     with pytest.raises(TimeoutError, match=r"'work' did not answer within 0\.1 s"):
         play(a_tool(lambda self: OVER.wait(20), voids=True), tool_timeout=0.1)

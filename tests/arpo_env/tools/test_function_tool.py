@@ -11,7 +11,7 @@ import pytest
 
 import arpo_env
 from arpo_env import Tool, ToolEnv, ToolResult
-from arpo_env.tools.tool import function_schema
+from arpo_env.tools.tool import SharedTool, function_schema
 from envs_registry import Task
 
 TASK = Task("t", "How warm is it?", ("12",), kind="math")
@@ -33,17 +33,15 @@ def weather(city: str, days: int = 1, unit: Literal["C", "F"] = "C") -> str:
 
 
 async def later(city: str) -> str:
-    """Tell it later."""
     await asyncio.sleep(0)
     return f"{city} later"
 
 
 def nothing() -> str:
-    """Take nothing."""
     return "called"
 
 
-class Counter(Tool):
+class Counter(SharedTool):
     """A tool with a state."""
 
     name = "count"
@@ -59,18 +57,8 @@ class Counter(Tool):
     async def reset(self, setup: str) -> None:
         self.calls = 0
 
-    async def fork(self, n: int) -> list[Tool]:
-        return [Counter(self.calls) for _ in range(n)]
 
-    async def close(self) -> None:
-        pass
-
-
-def made() -> Tool:
-    return Counter()
-
-
-def several() -> list[Counter]:
+def made() -> list[Counter]:
     return [Counter()]
 
 
@@ -86,24 +74,14 @@ def result(env: ToolEnv, turn: str) -> str:
 
 
 def test_the_schema_is_the_function_s() -> None:
-    assert make(weather).schemas == [
-        {
-            "type": "function",
-            "function": {
-                "name": "weather",
-                "description": "Tell the weather of a city.",
-                "parameters": {
-                    "type": "object",
-                    "properties": {
-                        "city": {"type": "string", "description": "where, as people call it."},
-                        "days": {"type": "integer", "description": "how far ahead."},
-                        "unit": {"type": "string", "enum": ["C", "F"], "description": ""},
-                    },
-                    "required": ["city"],
-                },
-            },
-        }
-    ]
+    properties = {
+        "city": {"type": "string", "description": "where, as people call it."},
+        "days": {"type": "integer", "description": "how far ahead."},
+        "unit": {"type": "string", "enum": ["C", "F"], "description": ""},
+    }
+    parameters = {"type": "object", "properties": properties, "required": ["city"]}
+    function = {"name": "weather", "description": "Tell the weather of a city.", "parameters": parameters}
+    assert make(weather).schemas == [{"type": "function", "function": function}]
 
 
 @pytest.mark.parametrize(
@@ -112,10 +90,6 @@ def test_the_schema_is_the_function_s() -> None:
         ("<weather>Lima</weather>", "Lima, 1 days: 12 C"),
         ('<weather>{"city": "Lima", "days": 3, "unit": "F"}</weather>', "Lima, 3 days: 12 F"),
         ('<weather>{"days": 3}</weather>', '{"days": 3}, 1 days: 12 C'),  # no city among the names: a text
-        (
-            '<weather>{"city": "Lima", "days": "3"}</weather>',
-            "Error: the argument days of weather must be integer, not string.",
-        ),
         (
             '<weather>{"city": "Lima", "unit": "K"}</weather>',
             "Error: the argument unit of weather must be one of 'C', 'F', not string.",
@@ -132,8 +106,6 @@ def test_tags_call_it(turn: str, shown: str) -> None:
     ("value", "shown"),
     [
         (None, "(no output)"),
-        ("", "(no output)"),
-        (3.5, "3.5"),
         (True, "true"),
         ({"city": "Zürich", "days": [1, 2]}, '{"city": "Zürich", "days": [1, 2]}'),
         ({(1, 2): 3}, "{(1, 2): 3}"),
@@ -143,7 +115,6 @@ def test_tags_call_it(turn: str, shown: str) -> None:
 )
 def test_whatever_it_returns_is_shown(value: Any, shown: str) -> None:
     def give() -> Any:
-        """Give it."""
         return value
 
     assert result(make(give), "<give></give>") == shown
@@ -151,8 +122,8 @@ def test_whatever_it_returns_is_shown(value: Any, shown: str) -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    [Counter, made, several, lambda: Counter(), functools.partial(Counter, 5), functools.partial(made)],
-    ids=["class", "function", "list", "lambda", "partial-class", "partial-function"],
+    [Counter, made, lambda: Counter(), functools.partial(Counter, 5), functools.partial(made)],
+    ids=["class", "function", "lambda", "partial-class", "partial-function"],
 )
 def test_what_makes_tools_still_does(entry: Any) -> None:
     assert result(make(entry), "<count></count>") == "1"
@@ -161,7 +132,6 @@ def test_what_makes_tools_still_does(entry: Any) -> None:
 def test_what_is_bound_is_no_parameter() -> None:
     class Archive:
         def find(self, key: str, title: str) -> str:
-            """Find a book."""
             return f"{title} by {key}"
 
     find = functools.partial(Archive().find, key="secret")
@@ -172,12 +142,10 @@ def test_what_is_bound_is_no_parameter() -> None:
 def test_the_decorator_names_it_and_leaves_the_function_alone() -> None:
     @arpo_env.tool(name="loud", max_characters=4, repeatable=True, min_timeout=30.0)
     def shout(text: str = "x") -> Any:
-        """Shout."""
         return text.upper()
 
     @arpo_env.tool
     def now():  # type: ignore[no-untyped-def]  # its mark says what it is
-        """Tell the time."""
         return "noon"
 
     env = make(shout, now)
@@ -188,22 +156,14 @@ def test_the_decorator_names_it_and_leaves_the_function_alone() -> None:
     assert (loud.repeatable, loud.min_timeout, loud.voids) == (True, 30.0, False)
 
 
-def untyped(city):  # type: ignore[no-untyped-def]
-    """Take something."""
+def untyped(city): ...  # type: ignore[no-untyped-def]
 
 
 def variadic(*cities: str) -> str:
-    """Take many."""
-    return ""
-
-
-def of_an_object(city: object) -> str:
-    """Take anything."""
     return ""
 
 
 def unknown_name(city: NoSuchType) -> str:  # type: ignore[name-defined]  # noqa: F821
-    """Take what is not there."""
     return ""
 
 
@@ -211,32 +171,16 @@ def made_of(count: int) -> Tool:
     return Counter(count)
 
 
-class Needy(Counter):
-    """Cannot be made without more."""
-
-    def __init__(self, start: int) -> None:
-        super().__init__(start)
-
-
-def answer(text: str) -> str:
-    """Answer."""
-    return text
-
-
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
         (untyped, "parameter 'city' of untyped needs a type annotation"),
         (variadic, r"parameter '\*cities' of variadic cannot be passed by name; declare named parameters"),
-        (of_an_object, "a tool takes str, int"),
         (unknown_name, "annotations of unknown_name cannot be read: name 'NoSuchType' is not defined; import it"),
         (made_of, "made_of in `tools` cannot be a tool: .*missing 1 required positional argument.*functools.partial"),
-        (Needy, r"Needy in `tools` cannot be a tool: .*missing 1 required"),
         (lambda: 5, "returned 5, not a Tool .*annotate its return type, as in `def now"),
         (Counter(), "a Tool instance belongs to one episode; pass the class Counter"),
         (int, "a tool is a name, a typed function, or a factory of tools, not <class 'int'>"),
-        (answer, "a tool named 'answer' cannot be called by a tag; rename it"),
-        (5, "not 5"),
     ],
 )
 def test_what_is_no_tool_is_refused_with_the_cure(entry: Any, words: str) -> None:
@@ -249,7 +193,6 @@ def test_what_is_no_tool_is_refused_with_the_cure(entry: Any, words: str) -> Non
     [
         (str | None, {"type": ["string", "null"]}),
         (int | float, {"type": ["integer", "number"]}),
-        (list[int], {"type": "array", "items": {"type": "integer"}}),
         (list[str] | None, {"type": ["array", "null"], "items": {"type": "string"}}),
         (dict[str, int], {"type": "object"}),
         (Literal["a", 1], {"type": ["string", "integer"], "enum": ["a", 1]}),
@@ -258,8 +201,7 @@ def test_what_is_no_tool_is_refused_with_the_cure(entry: Any, words: str) -> Non
     ],
 )
 def test_types_that_json_has(hint: Any, schema: dict[str, Any]) -> None:
-    def take(value: Any) -> None:
-        """Take it."""
+    def take(value: Any) -> None: ...
 
     take.__annotations__["value"] = hint
     assert function_schema(take)["function"]["parameters"]["properties"]["value"] == {**schema, "description": ""}
@@ -267,9 +209,8 @@ def test_types_that_json_has(hint: Any, schema: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("hint", [bytes, list[str] | int, Literal[b"a"], dict | str, tuple[int, int]])
 def test_types_that_json_does_not_have(hint: Any) -> None:
-    def take(value: Any) -> None:
-        """Take it."""
+    def take(value: Any) -> None: ...
 
     take.__annotations__["value"] = hint
-    with pytest.raises(TypeError, match="parameter 'value' has type"):
+    with pytest.raises(TypeError, match=r"parameter 'value' has type .*; a tool takes str, int"):
         function_schema(take)

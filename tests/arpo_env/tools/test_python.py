@@ -1,4 +1,4 @@
-"""The Python tool's cells are stopped when their step is given up, and its results tell of pictures."""
+"""The Python tool's cells are stopped when their step is given up."""
 
 import asyncio
 import signal
@@ -77,12 +77,4 @@ def test_a_tool_that_is_given_up_for_its_deadline_stops_its_cell(isolation: str)
     python = tool._interpreter.sync
     assert env.step(call(COUNT))[4]["tool"]["status"] == "timeout"
     assert not still_counts(python)
-    env.close()
-
-
-def test_the_result_tells_of_pictures(isolation: str) -> None:
-    env, _ = begun()
-    picture = "b'\\x89PNG\\r\\n\\x1a\\n\\0\\0\\0\\rIHDR' + (5).to_bytes(4, 'big') + (7).to_bytes(4, 'big')"
-    shown = env.step(call(f"class P:\n    def _repr_png_(self): return {picture}\nP()"))[0]
-    assert "[picture 1: 5x7 PNG]" in shown
     env.close()

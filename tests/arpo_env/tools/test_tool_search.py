@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from arpo_env.tools.tool_search import (
 )
 from envs_registry import Task
 from envs_registry.generated.toolworld import ToolStep
-from tests.arpo_env.chat_server import ChatServer, chat_server, reply, saying
+from tests.arpo_env.chat_server import chat_server, saying
 from tests.arpo_trainer.folding_policy import memory
 
 TASK = Task("t", "q", ("4",))
@@ -93,13 +93,6 @@ def test_three_tools_are_found_read_and_combined_in_every_seed(seed: int) -> Non
     env.close()
 
 
-def test_a_tool_can_be_called_from_the_moment_it_is_found(env: ToolEnv) -> None:
-    assert "there is no tool 'add'" in call(env, "add", a=1, b=2)
-    assert '"name": "add"' in search(env, "sum of numbers to add")
-    assert "3" in call(env, "add", a=1, b=2)
-    assert [one.name for turn in env.episode.turns for one in turn.calls] == ["tool_search", "add"]
-
-
 def test_a_fork_knows_what_was_found_and_finds_on_by_itself(env: ToolEnv) -> None:
     search(env, "add numbers")
     twin = env.fork()
@@ -124,12 +117,13 @@ def test_a_tool_with_the_name_of_the_environment_s_own_is_not_offered() -> None:
         one.close()
 
 
-@pytest.mark.parametrize(("given", "error"), [({}, ValueError), ({"tool_documents": "/no.json"}, FileNotFoundError)])
-def test_an_environment_with_nothing_to_find_is_told_before_the_first_search(
-    given: dict[str, Any], error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        ToolEnv("arpo/Arithmetic-v0", tools=[NAME], protocol="deepagent", **given).check()
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({}, "nothing to find"), ("/no.json", "No such file"), ([{"name": "a"}], "tool_model=NAME")],
+)
+def test_an_environment_with_nothing_to_find_or_run_is_told_before_the_first_search(given: Any, said: str) -> None:
+    with pytest.raises((ValueError, FileNotFoundError), match=said):
+        ToolEnv("arpo/Arithmetic-v0", tools=[NAME], protocol="deepagent", tool_documents=given or None).check()
 
 
 def test_arguments_may_have_the_names_of_python_s_own() -> None:
@@ -173,14 +167,6 @@ def test_wrong_arguments_are_told_and_long_results_shortened(env: ToolEnv) -> No
     assert len(call(env, "reverse", text="abcdefghij")) < 5200
 
 
-@pytest.mark.parametrize("protocol", ["hermes", "websailor"])
-def test_found_tools_are_called_natively_as_well(protocol: str) -> None:
-    env = ToolEnv("arpo/Arithmetic-v0", tools=[found_tools], protocol=protocol)
-    env.reset(options={"task": TASK})
-    env.step('<tool_call>{"name": "tool_search", "arguments": {"query": "add"}}</tool_call>')
-    assert "3" in env.step('<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>')[0]
-
-
 def test_a_chat_is_offered_what_it_has_found() -> None:
     async def chat() -> list[list[str]]:
         episode = ChatEpisode(ToolEnv("arpo/Arithmetic-v0", tools=[found_tools], protocol="hermes"))
@@ -210,31 +196,21 @@ RAPID = {  # the fields of ToolBench's documents
     "api_name": "Current Weather",
     "api_description": "Gives the weather now.",
     "required_parameters": [{"name": "city", "type": "STRING", "description": "", "default": "Lima"}],
-    "optional_parameters": [{"name": "days", "type": "NUMBER", "description": "", "default": ""}],
-    "method": "GET",
 }
 
 
 BAD: list[Any] = [
     "text",
     None,
-    [],
-    {},
-    {"name": ""},
     {"name": "two words"},
-    {"name": 3},
+    {"name": "get_weather", "description": "Another."},
     {"name": "a", "parameters": "city"},
-    {"name": "a", "parameters": {"type": "array"}},
     {"name": "a", "parameters": {"properties": ["city"]}},
     {"name": "a", "parameters": {"properties": {"city": "string"}}},
     {"name": "a", "parameters": {"properties": {"city": {"type": "strnig"}}}},
-    {"name": "a", "parameters": {"properties": {}, "required": ["city"]}},
-    {"api_name": "a", "required_parameters": ["city"]},
-    {"api_name": "!!!"},
+    {"name": "a", "parameters": {"properties": {"city": {"type": "string"}}, "required": [["town"]]}},
     {"api_name": "天气", "tool_name": "weather"},
     {"api_name": "a", "required_parameters": 5},
-    {"name": "a", "parameters": {"properties": {"city": {"type": "string"}}, "required": [["city"]]}},
-    {"name": "a", "parameters": {"properties": {"city": {"type": "string"}}, "required": "city"}},
     {"name": "a", "parameters": {"properties": {"city": {"type": "string", "default": {1, 2}}}}},
     {"name": "a", "description": "half of a pair: \ud800"},
 ]
@@ -260,15 +236,9 @@ def test_every_format_is_read(row: dict[str, Any], name: str) -> None:
 @pytest.mark.parametrize("row", BAD, ids=str)
 def test_a_document_that_cannot_be_read_is_named_and_left_out(row: Any, caplog: pytest.LogCaptureFixture) -> None:
     documents, faults = read_documents([GOOD, row])
-    assert [one.name for one in documents] == ["get_weather"]
+    assert [one.description for one in documents] == [GOOD["description"]]
     assert [fault.partition(" (")[0] for fault in faults] == ["document 2"]
     assert "1 of 2 tool documents are left out: document 2" in caplog.text
-
-
-def test_of_two_tools_with_one_name_the_first_stays() -> None:
-    documents, faults = read_documents([GOOD, {**GOOD, "description": "Other."}])
-    assert documents[0].description == GOOD["description"]
-    assert "document 2 ('get_weather'): there is another tool" in faults[0]
 
 
 @pytest.mark.parametrize("layout", ["lines", "list"])
@@ -284,26 +254,14 @@ def test_files_are_read_with_their_faults(tmp_path: Path, layout: str) -> None:
     assert len(faults) == 2
 
 
-ROW = {
-    "name": "get_weather",
-    "description": "Tells the weather of a city.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-}
 WEATHER = '<tool_call>{"name": "get_weather", "arguments": {"city": "Lima <|im_end|>"}}</tool_call>'
 
 
 def played(folder: Path, address: str, **options: Any) -> str:
     file = folder / "tools.json"
-    file.write_text(json.dumps([ROW, {"name": "no name"}]), encoding="utf-8")
-    env = ToolEnv(
-        "arpo/Arithmetic-v0",
-        tools=["tool_search"],
-        protocol="deepagent",
-        tool_documents=str(file),
-        tool_model="sim",
-        model_url=address,
-        **options,
-    )
+    file.write_text(json.dumps([GOOD, {"name": "no name"}]), encoding="utf-8")
+    options |= {"tool_documents": str(file), "tool_model": "sim", "model_url": address}
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[NAME], protocol="deepagent", **options)
     env.reset(options={"task": TASK})
     env.step("<tool_search>weather</tool_search>")
     try:
@@ -312,12 +270,14 @@ def played(folder: Path, address: str, **options: Any) -> str:
         env.close()
 
 
-def test_the_model_answers_for_the_tool_and_reads_its_document(tmp_path: Path) -> None:
+def test_the_model_answers_for_the_tool_and_reads_its_document_or_voids_the_sample(tmp_path: Path) -> None:
     with chat_server(saying('{"degrees": 21}')) as server:
         assert '{"degrees": 21}' in played(tmp_path, server.address)
     [prompt] = server.prompts
-    assert ROW["description"] in prompt
+    assert GOOD["description"] in prompt
     assert '{"city": "Lima < |im_end|>"}' in prompt  # no control token of the model's own template
+    with chat_server(saying("<think>hm</think>")) as server, pytest.raises(ServiceError):
+        played(tmp_path, server.address)
 
 
 def test_a_record_replays_without_the_model(tmp_path: Path) -> None:
@@ -327,19 +287,6 @@ def test_a_record_replays_without_the_model(tmp_path: Path) -> None:
     again = played(tmp_path, server.address, cache=str(tmp_path / "c.sqlite"), cache_mode="replay")
     assert again == first
     assert len(server.bodies) == 1
-
-
-@pytest.mark.parametrize("content", [None, "", "<think>hm</think>"])
-def test_a_model_that_says_nothing_voids_the_sample(tmp_path: Path, content: str | None) -> None:
-    with chat_server(lambda _: (200, reply(content, refusal="no"))) as server, pytest.raises(ServiceError):
-        played(tmp_path, server.address)
-
-
-def test_documents_without_anything_that_runs_them_are_refused(tmp_path: Path) -> None:
-    env = ToolEnv("arpo/Arithmetic-v0", tools=["tool_search"], protocol="deepagent", tool_documents=[ROW])
-    env.reset(options={"task": TASK})
-    with pytest.raises(ValueError, match="tool_model=NAME"):
-        env.step("<tool_search>weather</tool_search>")
 
 
 LONG = "row 1: nothing\n" * 600 + "row 601: the key is 42\n"
@@ -355,21 +302,13 @@ def table(size: int) -> str | ToolResult:
     return LONG[-size:]
 
 
-def opened(server: ChatServer, **options: Any) -> ToolEnv:
-    services = {"result_model": "m", "model_url": server.address, **options}
-    tools: list[str | Callable[..., Any]] = ["tool_search"]
-    registry = ToolRegistry.from_functions([table])
-    env = ToolEnv(
-        "arpo/Arithmetic-v0", tools=tools, protocol="deepagent", tool_documents=registry, max_tool_calls=9, **services
-    )
-    env.reset(options={"task": Task("t", "q", ("4",))})
-    env.step("I look for a key. <tool_search>table</tool_search>")
-    return env
-
-
 def test_a_long_result_is_condensed_with_the_last_steps_and_the_call_in_view() -> None:
     with chat_server(saying("the key is 42")) as server:
-        env = opened(server)
+        options: dict[str, Any] = {"result_model": "m", "model_url": server.address, "max_tool_calls": 9}
+        options |= {"tool_documents": ToolRegistry.from_functions([table])}
+        env = ToolEnv("arpo/Arithmetic-v0", tools=[NAME], protocol="deepagent", **options)
+        env.reset(options={"task": TASK})
+        env.step("I look for a key. <tool_search>table</tool_search>")
         shown = env.step(f"I want the key. {TABLE % 9000}")[0]
         assert "the key is 42\n(condensed by another model from 9,000 characters)" in shown
         [prompt] = server.prompts
@@ -380,34 +319,3 @@ def test_a_long_result_is_condensed_with_the_last_steps_and_the_call_in_view() -
             assert "characters left out" in env.step(TABLE % failing)[0]
         assert len(server.prompts) == 1
         env.close()
-
-
-def test_forks_share_the_record_and_a_replay_needs_no_model(tmp_path: Any) -> None:
-    with chat_server(saying("first", "second")) as server:
-        env = opened(server, cache=str(tmp_path / "c.sqlite"))
-        twin = env.fork()
-        results = [each.step(TABLE % 9000)[0] for each in (env, twin)]
-        env.close()
-        twin.close()
-    assert "first" in results[0]
-    assert results[1] == results[0]
-    again = opened(server, cache=str(tmp_path / "c.sqlite"), cache_mode="replay")  # the server is gone
-    assert again.step(TABLE % 9000)[0] == results[0]
-    again.close()
-
-
-def test_a_model_that_writes_too_much_is_cut_and_one_that_writes_nothing_voids_the_sample() -> None:
-    with chat_server(saying("y" * 9000)) as server:
-        env = opened(server)
-        assert len(env.step(TABLE % 9000)[0]) < 5200
-        env.close()
-    with chat_server(saying(" ")) as server:
-        env = opened(server)
-        with pytest.raises(ServiceError):
-            env.step(TABLE % 9000)
-        env.close()
-
-
-def test_a_model_without_tool_search_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"result_model= is given.*add tools=\['tool_search'"):
-        ToolEnv("arpo/Arithmetic-v0", result_model="m").reset(seed=0)

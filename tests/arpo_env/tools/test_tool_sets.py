@@ -16,28 +16,15 @@ from tests.arpo_env.chat_server import chat_server, saying
 from tests.envs_registry.datasets.sample_rows import sample_file
 
 TOWN = {"name": "town", "in": "query", "required": True, "schema": {"type": "string"}, "description": "Its name."}
+BODY = {"properties": {"name": {"type": "string"}, "terms": {"type": "integer"}}, "required": ["name"]}
 SPEC = {
-    "openapi": "3.0.0",
     "components": {"parameters": {"Id": {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}}},
     "paths": {
         "/search/town": {"get": {"summary": "Find", "description": "Finds a town by name.", "parameters": [TOWN]}},
         "/town/{id}/mayor": {
             "parameters": [{"$ref": "#/components/parameters/Id"}],
             "get": {"summary": "Mayor", "description": "Names the mayor of a town.", "responses": {}},
-            "put": {
-                "summary": "Elect",
-                "requestBody": {
-                    "content": {
-                        "application/json": {
-                            "schema": {
-                                "type": "object",
-                                "properties": {"name": {"type": "string"}, "terms": {"type": "integer"}},
-                                "required": ["name"],
-                            }
-                        }
-                    }
-                },
-            },
+            "put": {"summary": "Elect", "requestBody": {"content": {"application/json": {"schema": BODY}}}},
         },
     },
 }
@@ -53,15 +40,8 @@ API = {
     "api_description": "Names the mayor of a town.",
     "required_parameters": [{"name": "town", "type": "STRING", "description": "", "default": ""}],
     "optional_parameters": [],
-    "method": "GET",
-    "template_response": {"name": "str"},
 }
-INSTRUCTION = {
-    "query": "Who is mayor?",
-    "api_list": [API],
-    "relevant APIs": [["Town Facts", "Mayor of"]],
-    "query_id": 7,
-}
+INSTRUCTION = {"query": "Who is mayor?", "api_list": [API], "relevant APIs": [["Town Facts", "Mayor of"]]}
 
 
 def restbench(folder: Path) -> str:
@@ -105,8 +85,10 @@ def test_restbench_is_solved_by_the_gold_path_in_order(tmp_path: Path, calls: tu
 
 def test_toolbench_is_solved_by_its_relevant_apis(tmp_path: Path) -> None:
     broken = {**INSTRUCTION, "api_list": [{**API, "required_parameters": ["town"]}, 5]}
+    lists = {"api_list": json.dumps([API]), "relevant_apis": json.dumps(INSTRUCTION["relevant APIs"])}
     file = tmp_path / "G1_instruction.json"
-    file.write_text(json.dumps([INSTRUCTION, broken, {"query": "x", "api_list": None}]))
+    rows = [INSTRUCTION, broken, {"query": "x", "api_list": None}, {"query": "As the hub has it?", **lists}]
+    file.write_text(json.dumps(rows))
     with chat_server(saying('{"name": "Ada"}')) as server:
         env = ToolEnv("arpo/ToolBench-v0", data=str(file), tool_model="sim", model_url=server.address)
         env.reset(options={"index": 0})
@@ -114,6 +96,7 @@ def test_toolbench_is_solved_by_its_relevant_apis(tmp_path: Path) -> None:
         assert "Ada" in call(env, "mayor_of_for_town_facts", town="Oberland")
         assert env.step("\\boxed{Ada}")[1] == 1.0
     assert env.tasks.left_out == 1  # the second row's document stands in the first row as well
+    assert [task.answers for task in env.tasks.tasks] == [("mayor_of_for_town_facts",)] * 3
     env.close()
 
 
@@ -144,41 +127,30 @@ DESCRIBED = {
     "name": "AddReminder",
     "description": "Adds a reminder.",
     "input_parameters": {"content": {"type": "str", "description": "What."}, "hour": {"type": "int"}},
-    "output_parameters": {},
 }
 PROMPT = "Generate an API request.\n\nAPI descriptions:\n" + json.dumps(DESCRIBED)
 
 
-def request_row(dialogue: str, expected: str, number: int = 0) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "instruction": PROMPT,
-        "input": f"{dialogue}\nGenerate API Request:\n",
-        "expected_output": expected,
-    }
-    return {"file": "AddReminder-level-1-1.jsonl", "id": number, **shown}
+def request_row(expected: str, dialogue: str = "User: Remind me.") -> dict[str, Any]:
+    return {"instruction": PROMPT, "input": f"{dialogue}\nGenerate API Request:\n", "expected_output": expected}
 
 
 ADD = "API-Request: [AddReminder(content='the team's ['tea', 'cake']', hour='5')]"  # quotes within quotes, as there are
+STEPS = [
+    {"api_name": "ToolSearcher", "input": {"keywords": "x"}, "output": {"output": DESCRIBED}},
+    {"api_name": "AddReminder", "input": {"hour": 5}, "output": {"output": {"id": 1}, "exception": None}},
+    {"api_name": "AddReminder", "input": {"hour": 6}, "output": {"output": {"id": 2}, "exception": None}},
+]
 HUB_ROWS = {
     "level-1-api.json": [
-        request_row("User: Remind me.", ADD),
-        request_row("User: Remind me.", "API-Request: [Nowhere(a='1')]"),
-        request_row("User: Remind me.", "API-Request: [AddReminder(5)]"),
-        request_row("User: Remind me.", "API-Request: [AddReminder(content={5})]"),  # a set is no JSON
-        request_row("User: Remind me.", "API-Request: [ToolSearcher(keywords='reminder')]"),
+        request_row(ADD),
+        request_row("API-Request: [Nowhere(a='1')]"),
+        request_row("API-Request: [AddReminder(5)]"),
+        request_row("API-Request: [AddReminder(content={5})]"),  # a set is no JSON
+        request_row("API-Request: [ToolSearcher(keywords='reminder')]"),
     ],
-    "level-1-response.json": [{**request_row(f"User: Remind me.\n{ADD}->success", "AI: Done."), "id": 1}],
-    "level-3.json": [
-        {
-            "requirement": "Remind me of tea twice.",
-            "response": "Done.",
-            "apis": [
-                {"api_name": "ToolSearcher", "input": {"keywords": "x"}, "output": {"output": DESCRIBED}},
-                {"api_name": "AddReminder", "input": {"hour": 5}, "output": {"output": {"id": 1}, "exception": None}},
-                {"api_name": "AddReminder", "input": {"hour": 6}, "output": {"output": {"id": 2}, "exception": None}},
-            ],
-        }
-    ],
+    "level-1-response.json": [request_row("AI: Done.", f"User: Remind me.\n{ADD}->success")],
+    "level-3.json": [{"requirement": "Remind me of tea twice.", "apis": STEPS}],
 }
 
 
@@ -215,30 +187,6 @@ def test_level_3_of_api_bank_takes_all_calls_in_order(hub_copy: Path, hours: Any
     *_, info = env.step("\\boxed{done}")
     assert (info["reward_components"]["accuracy"], info["reward_components"]["right_calls"]) == (right, made)
     env.close()
-
-
-def test_toolbench_of_the_hub_has_its_lists_as_json_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("datasets")
-    monkeypatch.delenv("ARPO_DATA", raising=False)
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("envs_registry.datasets.tool_sets.TOOLBENCH_HUB", str(tmp_path / "hub"))
-    monkeypatch.setattr("envs_registry.datasets.tool_sets.TOOLBENCH_SPLITS", ("g1_tool", "g3_instruction"))
-    folder = tmp_path / "hub" / "benchmark"
-    folder.mkdir(parents=True)
-    row = {
-        "query_id": "7",
-        "query": "Who is mayor?",
-        "api_list": json.dumps([API]),
-        "relevant_apis": json.dumps(INSTRUCTION["relevant APIs"]),
-    }
-    configs = "configs:\n- config_name: benchmark\n  data_files:"
-    for split in ("g1_tool", "g2_tool", "g3_instruction"):
-        (folder / f"{split}-0.jsonl").write_text(json.dumps(row))
-        configs += f"\n  - split: {split}\n    path: benchmark/{split}-0.jsonl"
-    (tmp_path / "hub" / "README.md").write_text(f"---\n{configs}\n---\n")
-    source: Any = load_source("toolbench")
-    assert (len(source.tasks), source.left_out) == (2, 0)
-    assert source.tasks[0].answers == ("mayor_of_for_town_facts",)
 
 
 @pytest.mark.parametrize("name", ["toolhop", "apibank"])

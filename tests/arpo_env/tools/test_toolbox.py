@@ -1,29 +1,19 @@
 """The tools of an episode: made, forked and closed together, with nothing left over when one of them fails."""
 
 import asyncio
-import sys
-import threading
 import time
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from arpo_env import Tool, ToolEnv, ToolResult
+from arpo_env import Tool, ToolEnv, ToolResult, mcp_tools
 from arpo_env import event_loop as background
-from arpo_env.search.search_backend import Hit, SearchBackend
-from arpo_env.tools.tool import function_schema
+from arpo_env.search.search_backend import Hit
+from arpo_env.tools.tool import SharedTool, function_schema
 from envs_registry import Task
 
 TASK = Task("t", "q", ("4",), kind="math")
-SERVER = """
-from mcp.server.mcpserver import MCPServer
-server = MCPServer("small")
-@server.tool()
-def add(a: int, b: int) -> int:
-    return a + b
-server.run()
-"""
 
 
 def first() -> str:
@@ -31,7 +21,7 @@ def first() -> str:
     return ""
 
 
-class Held(Tool):
+class Held(SharedTool):
     """A tool that holds something until it is closed; `held` counts."""
 
     held = 0
@@ -45,9 +35,6 @@ class Held(Tool):
     async def call(self, **arguments: Any) -> ToolResult:
         return ToolResult("done")
 
-    async def reset(self, setup: str) -> None:
-        pass
-
     async def fork(self, n: int) -> list[Tool]:
         return [Held() for _ in range(n)]
 
@@ -56,24 +43,14 @@ class Held(Tool):
         self._open = False
 
 
-def second() -> str:
-    """Do something."""
-    return ""
-
-
-class Broken(Held):
-    """Neither forked, nor reset, nor closed."""
+class Broken(SharedTool):
+    """Neither forked nor closed."""
 
     name = "second"
-    schema = function_schema(second)
+    schema = function_schema(first, "second")
 
-    def __init__(self) -> None:
-        self.fails = False
-        self._open = False
-
-    async def reset(self, setup: str) -> None:
-        if self.fails:
-            raise RuntimeError("no reset")
+    async def call(self, **arguments: Any) -> None:
+        pass
 
     async def fork(self, n: int) -> list[Tool]:
         raise RuntimeError("no fork")
@@ -82,15 +59,10 @@ class Broken(Held):
         raise RuntimeError("no close")
 
 
-@pytest.fixture
-def env() -> ToolEnv:
+def test_copies_of_one_tool_are_closed_when_another_cannot_be_forked() -> None:
     Held.held = 0
-    made = ToolEnv("arpo/Arithmetic-v0", tools=[Held, Broken])
-    made.reset(options={"task": TASK})
-    return made
-
-
-def test_copies_of_one_tool_are_closed_when_another_cannot_be_forked(env: ToolEnv) -> None:
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[Held, Broken])
+    env.reset(options={"task": TASK})
     with pytest.raises(RuntimeError, match="no fork"):
         env.fork()
     assert Held.held == 1
@@ -105,13 +77,11 @@ def test_a_tool_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
     assert Held.held == 0
 
 
-def test_an_environment_with_an_mcp_server_can_be_spawned_on_the_event_loop(tmp_path: Path) -> None:
+def test_an_environment_with_an_mcp_server_can_be_spawned_on_the_event_loop() -> None:
     pytest.importorskip("mcp")
-    script = tmp_path / "server.py"
-    script.write_text(SERVER)
-    env = ToolEnv("arpo/Arithmetic-v0", tools=[f"mcp:{sys.executable} {script}"])
-    longer = ToolEnv("arpo/Arithmetic-v0", tools=[f"mcp:{sys.executable} {script}"], tool_timeout=90)
-    assert [vars(one.tools["add"])["_timeout"] for one in (env, longer)] == [60, 90]
+    from tests.arpo_env.tools.test_mcp_tools import COMMAND
+
+    env = ToolEnv("arpo/Arithmetic-v0", tools=[lambda: mcp_tools(COMMAND, allow=["add"])])
 
     async def spawn() -> ToolEnv:
         return env.spawn()
@@ -131,24 +101,17 @@ def test_the_synchronous_face_on_its_own_loop_is_refused_instead_of_waiting_for_
         future.result(5)
 
 
-class Slow(SearchBackend):
-    """A backend that takes long to open, as one does whose index has to be built."""
+def test_a_backend_is_opened_once_and_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
 
-    name = "slow"
-    opened: list[str] = []  # noqa: RUF012
-
-    async def search(self, query: str, k: int) -> list[Hit]:
+    async def find(query: str, k: int) -> list[Hit]:
         return [Hit("Title", "", f"about {query}")]
 
-    async def close(self) -> None:
-        pass
-
-
-def test_a_backend_is_opened_once_and_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_slowly(where: str, **_: Any) -> SearchBackend:
-        Slow.opened.append(threading.current_thread().name)
+    def open_slowly(where: str, **_: Any) -> Any:
+        """As for a backend whose index has to be built."""
+        opened.append(where)
         time.sleep(0.5)
-        return Slow()
+        return SimpleNamespace(name=where, search=find)
 
     monkeypatch.setattr("arpo_env.search.open_search", open_slowly)
     env = ToolEnv("arpo/Arithmetic-v0", tools=["search"], search="slow")
@@ -166,4 +129,4 @@ def test_a_backend_is_opened_once_and_beside_the_event_loop(monkeypatch: pytest.
         return ticks
 
     assert asyncio.run(play()) > 5
-    assert len(Slow.opened) == 1
+    assert opened == ["slow"]
