@@ -8,12 +8,12 @@ from tests.arpo_env.chat_server import Answer
 from .scripts import Script
 
 
-def scripted(script: Script, cut_stops: bool = True) -> Answer:
+def scripted(script: Script) -> Answer:
     """Return answers of the script; stop strings are cut off, as endpoints do, and named, as vLLM does."""
 
     def answer(body: dict[str, Any]) -> tuple[int, Any]:
         message = script.message(as_turns(body["messages"]) if body.get("continue_final_message") else body["messages"])
-        return 200, completion(message, body, cut_stops)
+        return 200, completion(message, body)
 
     return answer
 
@@ -26,10 +26,10 @@ def as_turns(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return opening + [{"role": role, "content": text} for text in turns[1:] for role in ("assistant", "user")]
 
 
-def completion(message: dict[str, Any], body: dict[str, Any], cut_stops: bool = True) -> dict[str, Any]:
+def completion(message: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     """Return a message as an answer; its token ids are the bytes of its text and calls."""
     text, ended = message["content"], None
-    for stop in body.get("stop") or () if cut_stops else ():
+    for stop in body.get("stop") or ():
         if text.endswith(stop):
             text, ended = text.removesuffix(stop), stop
     calls = message.get("tool_calls")

@@ -11,7 +11,6 @@ from arpo_env.adapters.hosted_episodes import address, bind, uvicorn_server
 
 @contextlib.contextmanager
 def served(app: Any, token: str = "") -> Iterator[str]:
-    """Serve the application, and yield its URL."""
     with bind("127.0.0.1", 0, token) as listener:
         server = uvicorn_server(app)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -25,11 +24,6 @@ def served(app: Any, token: str = "") -> Iterator[str]:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait until a condition holds.
-
-    Raises:
-        TimeoutError: it does not within the time.
-    """
     limit = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > limit:

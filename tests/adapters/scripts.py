@@ -47,14 +47,12 @@ class Script:
         assert len(self.numbers) == episodes, "two tasks have the same question"
 
     def message(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the assistant's next message of a conversation."""
         question = next(text_of(each["content"]) for each in messages if each["role"] == "user")
         number = self.number_of(question)
         turn = sum(each["role"] == "assistant" for each in messages)
         return self.turn(number, turn, text_of(messages[-1]["content"]))
 
     def number_of(self, prompt: str) -> int:
-        """Return the number of the task whose question is in this text."""
         return next(number for known, number in self.numbers.items() if known in prompt)
 
     def text(self, messages: Sequence[Mapping[str, Any]]) -> str:
@@ -125,7 +123,6 @@ async def _play_all(script: Script) -> list[float]:
 
 
 def turns_of(script: Script) -> int:
-    """Return how many turns all episodes have together."""
     return sum(turns for _, turns in asyncio.run(_play_each(script)))
 
 
@@ -164,7 +161,6 @@ def sets() -> list[Any]:
 
 
 def script_for(env_id: str, protocol: str = "arpo-tags", **options: Any) -> Script:
-    """Return the script of one of `SETS`."""
     episodes, own = SETS[env_id]
     return Script(EnvFactory(env_id, protocol=protocol, **own, **options), episodes)
 

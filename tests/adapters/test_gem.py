@@ -38,7 +38,6 @@ class Player:
             tasks_in_turn(env, left)
 
     def rewards(self) -> dict[int, float]:
-        """Return the reward of each task."""
         _, infos = self.vec.reset()
         histories = [list(info["messages"]) for info in infos]
         rewards: dict[int, float] = {}
@@ -84,11 +83,6 @@ def made(**options: Any) -> Any:
     return gem.make("arpo:Arithmetic-v0", **options)
 
 
-def reset(env: Any) -> Any:
-    env.reset()
-    return env
-
-
 def python(env: Any, code: str) -> str:
     return str(env.step(f"<think>a</think><python>{code}</python>")[0])
 
@@ -126,29 +120,14 @@ def made_again(**options: Any) -> Any:
     return gem.make("arpo:Arithmetic-v0", **options)
 
 
-def test_the_vector_s_environments_have_seeds_of_their_own(isolation: str) -> None:
-    made()
-    for parallel in (False, True):
-        vec = gem.make_vec(["arpo:Arithmetic-v0"] * 4, async_mode=parallel, seed=3)
-        assert len(set(vec.reset()[0])) == 4
-        assert len(set(vec.reset(seed=9)[0])) == 4
-        assert vec.reset(seed=[1, 1, 1, 1])[0] == vec.reset(seed=[1, 1, 1, 1])[0]
-
-
 def test_a_broken_sandbox_is_raised(isolation: str) -> None:
     with breaking_sandbox() as (factory, end):
         adapter.register("arpo:breaking", factory)
-        for parallel in (False, True):
-            vec = gem.make_vec(["arpo:breaking"] * 2, async_mode=parallel)
-            vec.reset(seed=0)
-            if not parallel:
-                vec.step(["<think>a</think><python>x = 1</python>"] * 2)
-                end()
-                with pytest.raises(FAULTS):
-                    vec.envs[0].spawn(same_state=True)
-            with pytest.raises(FAULTS):
-                vec.step(["<think>a</think><python>x</python>"] * 2)
-            for env in vec.envs:
-                env.close()
-                with pytest.raises(FAULTS):  # a new episode fails as well, and gives no reward either
-                    python(reset(env), "x")
+        vec = gem.make_vec(["arpo:breaking"] * 2, async_mode=True)
+        vec.reset(seed=0)
+        vec.step(["<think>a</think><python>x = 1</python>"] * 2)
+        end()
+        with pytest.raises(FAULTS):
+            vec.envs[0].spawn(same_state=True)
+        with pytest.raises(FAULTS):
+            vec.step(["<think>a</think><python>x</python>"] * 2)

@@ -48,7 +48,6 @@ def model(script: Script, before: Callable[[], None] = lambda: None) -> Any:
 
 
 def evaluate(script: Script, folder: Path, played_by: Any = None, options: Any = None, **more: Any) -> Any:
-    """The log of an evaluation of all tasks of the script."""
     given = {"protocol": "hermes" if script.native else "arpo-tags", "limit": script.episodes, **(options or {})}
     task = adapter.inspect_task(script.factory, **given)
     settings = {"display": "none", "log_dir": str(folder), "max_samples": 16, **more}
@@ -57,7 +56,6 @@ def evaluate(script: Script, folder: Path, played_by: Any = None, options: Any =
 
 
 def scores(log: Any, name: str = "reward") -> list[float]:
-    """The scores in the order of the tasks."""
     samples = sorted(log.samples, key=lambda sample: sample.metadata["number"])
     return [sample.scores[name].value for sample in samples]
 
@@ -74,27 +72,21 @@ def test_rewards_are_those_of_the_environment(
     assert adapter._episodes == {}
     native = native_rewards(script)
     assert scores(log) == native
-    shown = {score.name: {name: metric.value for name, metric in score.metrics.items()} for score in log.results.scores}
-    assert shown["reward"]["mean"] == pytest.approx(sum(native) / len(native))
-    right = scores(log, "accuracy")
-    assert shown["accuracy"]["mean"] == pytest.approx(sum(right) / len(right))
-    assert shown["accuracy"]["stderr"] > 0
-    assert right == [float(KINDS[number % len(KINDS)] not in ("wrong", "endless")) for number in range(script.episodes)]
+    assert scores(log, "accuracy") == [
+        float(KINDS[number % len(KINDS)] not in ("wrong", "endless")) for number in range(script.episodes)
+    ]
 
 
 def test_calls_are_seen_in_the_log(isolation: str, tmp_path: Path) -> None:
     script = script_for("arpo/Arithmetic-v0", "hermes")
     native = model(script)
     log = evaluate(script, tmp_path, native, limit=2)
-    kept = log.samples[1].messages  # of the kind "state"
-    assert [call.function for message in kept for call in getattr(message, "tool_calls", None) or ()] == ["python"] * 2
-    results = [message for message in kept if isinstance(message, ChatMessageTool)]
+    results = [message for message in log.samples[1].messages if isinstance(message, ChatMessageTool)]
     assert [message.function for message in results] == ["python"] * 2
-    assert "kept is 1001" in results[1].text
+    assert "kept is 1001" in results[1].text  # of the kind "state"
     assert all([tool.name for tool in tools] == ["python"] and stop is None for tools, stop in native.asked)
     tagged = model(script_for("arpo/Arithmetic-v0"))
     log = evaluate(script_for("arpo/Arithmetic-v0"), tmp_path, tagged, limit=2)
-    assert [message.role for message in log.samples[1].messages] == ["system", *["user", "assistant"] * 3]
     assert log.samples[1].messages[2].text.endswith("</python>")
     assert all(tools == [] and "</python>" in stop for tools, stop in tagged.asked)
 
@@ -114,12 +106,7 @@ def test_a_broken_sandbox_is_an_error_and_no_score(tmp_path: Path) -> None:
     clean = [sample for sample in log.samples if not sample.error]
     rewards = [sample.scores["reward"].value for sample in clean]
     assert rewards == [native[sample.metadata["number"]] for sample in clean]
-    [shown] = [score for score in log.results.scores if score.name == "reward"]
-    assert shown.metrics["mean"].value == pytest.approx(sum(rewards) / len(rewards))
     assert adapter._episodes == {}
-    with breaking_sandbox() as (factory, end):
-        end()
-        assert evaluate(script, tmp_path, options={"sandbox": factory.options["sandbox"]}).status == "error"
 
 
 def test_a_failed_sample_is_played_again(

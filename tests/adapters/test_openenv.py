@@ -1,7 +1,6 @@
 """The OpenEnv server, played by OpenEnv's own generic client over WebSockets."""
 
 import asyncio
-import contextlib
 import json
 import os
 import socket
@@ -30,8 +29,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TURN = "<think>I compute.</think><python>{}</python>"
 
 
-async def play(url: str, script: Script, number: int, **options: Any) -> float | None:
-    async with GenericEnvClient(base_url=url, **options) as client:
+async def play(url: str, script: Script, number: int) -> float | None:
+    async with GenericEnvClient(base_url=url) as client:
         result = await client.reset(index=number)
         messages = list(result.observation["messages"])
         while not result.done:
@@ -62,9 +61,8 @@ def test_a_broken_sandbox_is_an_error_and_the_session_can_be_reset() -> None:
             await client.reset(index=0)
             await client.step({"text": TURN.format("x = 1")})
             end()
-            for _ in range(2):  # an answer does not bring the reward of an episode that is void
-                with pytest.raises(RuntimeError, match="the environment failed, not the policy"):
-                    await client.step({"text": TURN.format("x")})
+            with pytest.raises(RuntimeError, match="the environment failed, not the policy"):
+                await client.step({"text": TURN.format("x")})
             with pytest.raises(RuntimeError, match="there is no reward"):
                 await client.step({"text": "<think>a</think><answer>\\boxed{1}</answer>"})
             again = await client.reset(index=1)
@@ -99,21 +97,6 @@ def test_abandoned_sessions_leave_nothing() -> None:
         assert asyncio.run(play_all(url, script, range(6))) == native_rewards(script)
 
 
-def test_a_client_that_leaves_in_the_middle_of_a_call_is_cleaned_up() -> None:
-    async def leave(url: str) -> None:
-        async with websockets.connect(url.replace("http", "ws") + "/ws") as socket:
-            for message in ({"type": "reset", "data": {"index": 0}}, step(TURN.format("import time; time.sleep(2)"))):
-                await socket.send(json.dumps(message))
-            await socket.recv()
-            await asyncio.to_thread(wait_for, lambda: sandbox.stats()["sessions"] == 1)
-            socket.transport.abort()
-
-    with own_sandbox() as (sandbox, factory), served(adapter.make_app(factory)) as url:
-        with contextlib.suppress(websockets.ConnectionClosed):
-            asyncio.run(leave(url))
-        wait_for(lambda: sandbox.stats()["sessions"] == 0)
-
-
 def step(text: str) -> dict[str, Any]:
     return {"type": "step", "data": {"text": text}}
 
@@ -121,9 +104,7 @@ def step(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ("no json", "Invalid JSON"),
         (json.dumps(step("too early")), "reset"),
-        (json.dumps({"type": "step", "data": {"text": 5}}), "Invalid message"),
         (json.dumps({"type": "reset", "data": {"split": "tst", "index": 0}}), "Did you mean 'test'"),
         (json.dumps({"type": "reset", "data": {"split": "test"}}), "split and index together"),
         (json.dumps({"type": "step", "data": {"tool_calls": [{}]}}), "protocol='hermes'"),
@@ -165,21 +146,8 @@ def test_the_task_api_names_tasks_without_answers(arithmetic: str) -> None:
             return str((await client.reset(split="test", index=5)).observation["text"])
 
     assert asyncio.run(question()) == expected.question
-    assert requests.get(f"{arithmetic}/metadata").json()["name"] == "arpo/Arithmetic-v0"
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        ("/Arithmetic-v0/task", {"split": "test", "index": -1}, 400),
-        ("/Arithmetic-v0/task", {"split": "no", "index": 0}, 400),
-        ("/GSM8K-v0/task", {"split": "test", "index": 0}, 404),
-        ("/step", {"action": {"text": "x"}}, 409),  # plain HTTP has no session
-        ("/reset", {"index": 1}, 200),
-    ],
-)
-def test_status_codes(path: str, body: dict[str, Any], status: int, arithmetic: str) -> None:
-    assert requests.post(arithmetic + path, json=body).status_code == status
+    assert requests.post(f"{name}/task", json={"split": "test", "index": -1}).status_code == 400
+    assert requests.post(f"{arithmetic}/step", json={"action": {"text": "x"}}).status_code == 409  # there is no session
 
 
 def test_only_clients_with_the_token_and_no_web_pages_are_served() -> None:
@@ -190,28 +158,13 @@ def test_only_clients_with_the_token_and_no_web_pages_are_served() -> None:
         except websockets.InvalidStatus as error:
             return error.response.status_code
 
-    script = script_for("arpo/Arithmetic-v0")
-    with served(adapter.make_app(script.factory, token="secret"), "secret") as url:
+    with served(adapter.make_app("arpo/Arithmetic-v0", token="secret"), "secret") as url:
         right = {"Authorization": "Bearer secret"}
-        assert asyncio.run(play(url, script, 0, headers=right)) == 1.0
         assert asyncio.run(connect(url, **right)) == 101
         assert asyncio.run(connect(url)) == asyncio.run(connect(url, Authorization="Bearer secreT")) == 401
         assert asyncio.run(connect(url, Origin="http://evil.example", **right)) == 403
         assert requests.post(f"{url}/reset", json={}).status_code == 401
-        assert requests.post(f"{url}/reset", json={}, headers=right).status_code == 200
         assert requests.get(f"{url}/health").status_code == 200
-
-
-def test_more_clients_than_places_are_told_so() -> None:
-    async def crowd(url: str) -> None:
-        async with GenericEnvClient(base_url=url) as first:
-            await first.reset(index=0)
-            with pytest.raises(RuntimeError, match="CAPACITY_REACHED"):
-                async with GenericEnvClient(base_url=url) as second:
-                    await second.reset(index=0)
-
-    with served(adapter.make_app("arpo/Arithmetic-v0", max_sessions=1)) as url:
-        asyncio.run(crowd(url))
 
 
 def test_the_folder_of_a_space_is_what_openenv_wants_and_serves(tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ def test_a_package_is_written_into_a_new_folder_only(
     [
         (words(Path("new"), env="arpo/Arithmatic-v0"), "arpo/Arithmetic-v0"),
         (words(Path("new"), format="verifier"), "did you mean 'verifiers'"),
-        (words(Path("new"), "--env-set", "lvl=2"), "level"),
         (words(Path("new"), "--env-set", "folds=1"), "Leave folds out"),
         (
             words(Path("new"), "--env-set", "search=my/corpus.jsonl", env="arpo/MultiHop-v0"),
@@ -85,11 +84,6 @@ def test_a_requirement_says_where_users_get_this_library(tmp_path: Path, capsys:
     assert not (tmp_path / "refused").exists()
 
 
-def test_an_option_that_is_no_plain_value_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="tools="):
-        write_package(tmp_path / "new", EnvFactory(ENV, tools=[write_package]), "verifiers")
-
-
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Questions and a corpus, a link as in a hub's cache, a secret, a folder named like a provider."""
@@ -117,7 +111,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("options", "copied"),
     [
         ({"data": "train.jsonl", "tools": ["search"], "search": "local:corpus.jsonl"}, ["train", "corpus"]),
-        ({"data": "own", "split": "test"}, ["test"]),
         ({"data": "own", "split": "test", "tools": ["search"], "search": "serper"}, ["test"]),
     ],
 )

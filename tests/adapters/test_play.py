@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,12 +19,10 @@ from .scripts import Script, breaking_sandbox, native_rewards, script_for, sets
 
 ARITHMETIC = EnvFactory("arpo/Arithmetic-v0", level=2)
 NATIVE = EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes")
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "adapters" / "play.md"
 CALL = "<think>a</think><python>1</python>"
 
 
 def play_with(answer: Answer, factory: EnvFactory = ARITHMETIC, tasks: Any = (0,), **options: Any) -> PlayedEpisode:
-    """Play against these answers and return the first episode."""
     with chat_server(answer) as server:
         return arpo_env.play(factory, tasks, base_url=server.address, model="m", **{"retries": 0, **options})[0]
 
@@ -118,13 +115,9 @@ def test_a_broken_sandbox_leaves_no_reward_and_the_others_go_on(isolation: str, 
 @pytest.mark.parametrize(
     ("status", "body", "why"),
     [
-        (200, b"<html>proxy</html>", "no JSON"),
-        (200, [1], "without a usable message"),
         (200, reply("x", tool_calls=[{"id": "a"}]), "without a usable message"),
         (500, {"error": "boom"}, "status 500"),
-        (429, {"error": "slow down"}, "status 429"),
         (401, {"error": "no such key: s3cret"}, "Set OPENAI_API_KEY"),
-        (400, {"error": '"auto" tool choice requires --enable-auto-tool-choice'}, "tool choice requires"),
         (400, {"error": {"message": "This model's maximum context length is 10 tokens."}}, "maximum context length"),
     ],
 )
@@ -139,17 +132,9 @@ def test_a_failure_of_the_endpoint_is_no_reward(status: int, body: Any, why: str
 
 
 @pytest.mark.parametrize("factory", [ARITHMETIC, NATIVE], ids=["tags", "native"])
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        {"error": {"code": "context_length_exceeded", "message": "Reduce the length of the messages."}},
-        {"object": "error", "message": "This model's maximum context length is 4096 tokens. However, you requested"},
-        {"message": "The input (5000 tokens) is longer than the model's context length (4096 tokens)."},
-        {"error": {"type": "exceed_context_size_error", "message": "exceeds the available context size"}},
-    ],
-)
-def test_a_context_that_is_full_truncates_the_episode(isolation: str, factory: EnvFactory, refusal: Any) -> None:
+def test_a_context_that_is_full_truncates_the_episode(isolation: str, factory: EnvFactory) -> None:
     answers = scripted(Script(factory, 1))
+    refusal = {"error": {"code": "context_length_exceeded", "message": "Reduce the length of the messages."}}
     played = play_with(
         lambda body: answers(body) if len(body["messages"]) < 3 else (400, refusal), factory, raise_faults=True
     )
@@ -175,13 +160,11 @@ def test_no_text_is_no_answer(isolation: str, factory: EnvFactory, content: Any)
     assert played.reward <= 0
 
 
-@pytest.mark.parametrize("finish_reason", ["abort", "error"])
 @pytest.mark.parametrize("content", [None, "<think>I had beg"])
-def test_a_reply_that_the_server_broke_off_is_a_failure(isolation: str, finish_reason: str, content: Any) -> None:
-    played = play_with(lambda _: (200, reply(content, finish_reason=finish_reason)))
+def test_a_reply_that_the_server_broke_off_is_a_failure(isolation: str, content: Any) -> None:
+    played = play_with(lambda _: (200, reply(content, finish_reason="abort")))
     assert isinstance(played.error, ServiceError)
     assert played.reward is None
-    assert finish_reason in str(played.error)
 
 
 def test_an_environment_that_cannot_be_closed_disturbs_neither_its_reward_nor_others(
@@ -236,38 +219,20 @@ def test_broken_arguments_are_the_policy_s_fault_and_are_shown_to_it(isolation: 
     assert len({each["id"] for each in seen[1][2].get("tool_calls", ())}) == (2 if good else 0)
 
 
-def test_reasoning_and_stop_strings_that_servers_take_out_are_put_back(isolation: str) -> None:
-    replies = [
-        reply("<python>6 * 7", reasoning_content="I compute."),
-        reply("<python>print('</answer>')</python> and more text"),
-        reply("<answer>\\boxed{0}</answer>", reasoning="Done."),
-    ]
-    left = list(replies)
-    played = play_with(lambda _: (200, left.pop(0)))
-    texts = [each["content"] for each in played.messages if each["role"] == "user"][1:]
-    assert "42" in texts[0]
-    assert played.outcome == "answered"
-    assert played.messages[4]["content"] == "<python>print('</answer>"  # where generation would have stopped
-
-
 @pytest.mark.parametrize(
-    ("tasks", "options", "error", "why"),
+    ("options", "error", "why"),
     [
-        (1, {"concurrency": 0}, ValueError, "at least 1"),
-        (1, {"base_url": "localhost:8000"}, ValueError, "http://"),
-        (1, {"base_url": None}, ValueError, "OPENAI_API_KEY"),
-        (1, {"env": 7}, TypeError, "not int"),
-        (1, {"env": NATIVE, "in_place": True}, ValueError, "in_place"),
+        ({"concurrency": 0}, ValueError, "at least 1"),
+        ({"env": 7}, TypeError, "not int"),
+        ({"env": NATIVE, "in_place": True}, ValueError, "in_place"),
     ],
 )
 def test_mistakes_are_refused_before_anything_is_played(
-    tasks: Any, options: dict[str, Any], error: type[Exception], why: str, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], error: type[Exception], why: str
 ) -> None:
-    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
     given = {"env": ARITHMETIC, "base_url": "http://127.0.0.1:1/v1", "model": "m", **options}
     with pytest.raises(error, match=why):
-        arpo_env.play(given.pop("env"), tasks, **given)
+        arpo_env.play(given.pop("env"), 1, **given)
 
 
 def test_a_seed_chooses_the_task_and_the_environment_itself_is_not_changed(isolation: str) -> None:

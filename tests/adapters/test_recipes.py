@@ -22,12 +22,10 @@ NATIVE = EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes")
 
 
 def run_recipe(name: str) -> dict[str, Any]:
-    """Return the names that a script defines."""
     return runpy.run_path(str(FOLDER / name))
 
 
 def rows(episodes: int) -> list[dict[str, Any]]:
-    """Return exported rows."""
     return [json.loads(json.dumps(row)) for row in task_rows(NATIVE, "jsonl", episodes)]
 
 

@@ -26,11 +26,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     [
         ([ENV, "--http", "--host", "0.0.0.0"], "ARPO_SERVE_TOKEN"),
         ([ENV, "--http", "--token", "two words"], "visible ASCII"),
-        ([ENV, "--http", "--max-sessions", "0"], "--max-sessions has to be above 0"),
         ([ENV, "--http", "--host", "203.0.113.1", "--token", "t"], "cannot listen on 203.0.113.1"),
         ([ENV, "--port", "9000"], "add --http"),
-        (["arpo/Arithmatic-v0"], "arpo/Arithmetic-v0"),
-        ([ENV, "--env-set", "lvl=2"], "level"),
         ([ENV, "--env-set", "reward=reference"], "reward='paper'"),
     ],
 )

@@ -42,7 +42,6 @@ class Generator:
         self.metrics: list[dict[str, Any]] = []
 
     def generate(self, rows: list[dict[str, Any]]) -> list[float]:
-        """Play all rows at once."""
 
         async def play() -> list[Any]:
             return await asyncio.gather(*(self.agent_loop(dict(row)) for row in rows), return_exceptions=True)

@@ -73,15 +73,6 @@ def test_a_row_leads_back_to_its_task(env_id: str, format: str, suffix: str, tmp
     assert sorted(path.parent.iterdir()) == [path]
 
 
-def test_trl_gets_native_calls_unless_another_protocol_is_asked_for() -> None:
-    def protocol(**options: Any) -> str:
-        [row] = task_rows(EnvFactory("arpo/Arithmetic-v0", **options), "trl", limit=1)
-        return find_task(row)[0]().protocol.name
-
-    assert protocol() == "hermes"
-    assert protocol(protocol="llama3") == "llama3"
-
-
 def test_relative_data_and_text_in_any_language_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     line = {"question": "首都？ \u2028 <image>", "answer": "北京"}
@@ -99,7 +90,6 @@ def test_relative_data_and_text_in_any_language_travel(tmp_path: Path, monkeypat
     [
         (["arpo/Arithmetic-v0", "--format", "vrl", "--output", "new.parquet"], "did you mean 'verl'"),
         (["arpo/Arithmetic-v0", "--format", "verl", "--output", "new.parquet"], "--limit"),
-        (["arpo/Arithmetic-v0", "--format", "verl", "--output", "new.csv", "--limit", "1"], ".jsonl or .parquet"),
         (["arpo/Arithmetic-v0", "--format", "openrlhf", "--output", "new.parquet", "--limit", "1"], ".jsonl"),
         (["arpo/Arithmetic-v0", "--format", "verl", "--output", "there.parquet", "--limit", "1"], "--overwrite"),
     ],

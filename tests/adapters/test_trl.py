@@ -4,7 +4,6 @@ import gc
 import json
 import math
 import re
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,9 +27,9 @@ from arpo_env.adapters.trl import TRLSpec, environment_reward, trl_spec
 from arpo_env.grading.grader import Grader, Score
 from envs_registry import Task
 
+from .live_server import wait_for
 from .scripts import (
     KINDS,
-    AnsweringScript,
     Script,
     as_text,
     breaking_sandbox,
@@ -181,11 +180,6 @@ def test_a_broken_sandbox_is_never_a_reward(tmp_path: Path) -> None:
     assert kinds == ["endless", "right", "state", "wrong", "malformed"]
     assert [seen[key] == expected[key] for key in by_step[1]] == [False, True, False, True, True]
     assert [by_step[1][key] for key in by_step[1] if by_step[1][key] != expected[key]] == [[None, None]] * 2
-    called = {
-        key: kind for key in by_step[2] if (kind := KINDS[key[1] % len(KINDS)]) not in ("malformed", "unknown tool")
-    }
-    assert called
-    assert all(seen[key] == [None, None] for key in called)
     assert logged(trainer, "void") == pytest.approx([0.0, 0.4, 0.8])
     # a loss or a gradient that is not a number would spoil the model
     assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
@@ -202,7 +196,6 @@ def test_a_step_without_any_reward_changes_nothing(tmp_path: Path) -> None:
         trainer.train()
     assert list(seen.values()) == [[None, None]] * 2
     assert logged(trainer, "void") == [1.0]
-    assert logged(trainer, "loss") == [0.0]
     assert all(torch.equal(old, new) for old, new in zip(before, trainer.model.parameters(), strict=True))
 
 
@@ -236,10 +229,7 @@ def test_an_object_that_is_dropped_closes_its_session() -> None:
         assert sandbox.stats()["sessions"] == 1
         del played
         gc.collect()
-        waited = time.monotonic() + 20
-        while sandbox.stats()["sessions"] and time.monotonic() < waited:
-            time.sleep(0.01)
-        assert sandbox.stats()["sessions"] == 0
+        wait_for(lambda: sandbox.stats()["sessions"] == 0)
 
 
 def test_limits_hold_and_the_model_is_told(isolation: str) -> None:
@@ -268,8 +258,7 @@ def test_thoughts_and_cut_messages_are_graded_as_the_environment_would(isolation
     cases = [
         (answer(gold, reasoning_content="I know."), 1.0),
         (answer("no", thinking=f"Is it {gold}?"), -1.0),
-        (answer("", tool_calls=[call]), -1.0),  # as the environment's own reward of a truncated episode
-        ([*answer("", tool_calls=[call]), tool], -1.0),
+        ([*answer("", tool_calls=[call]), tool], -1.0),  # as the environment's own reward of a truncated episode
         ([*answer("", tool_calls=[call]), tool, *answer(gold)], 1.0),
         ([*answer("<tool_response>1</tool_response>", tool_calls=[call]), tool, *answer(gold)], -1.0),
         (answer(f'<tool_call>{{"name": "python", "arguments": {{"code": "x"}}}}</tool_call>{gold}'), -1.0),
@@ -287,15 +276,7 @@ def test_an_answer_that_is_handed_in_ends_the_episode(isolation: str) -> None:
     [row] = spec.train_dataset
     gold = spec.environment_factory.factory().tasks.task(0).answers[0]
     call = '<tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>'
-    cases = [
-        (gold, 1.0),
-        (f"It is \\boxed{{{gold}}}.", 1.0),
-        ("\\boxed{-987654321}", 0.0),
-        (f"{call}\\boxed{{{gold}}}", 1.0),
-        ("<think>" + call, -1.0),
-        ("", 0.0),
-        ("\ud800", 0.0),
-    ]
+    cases = [(gold, 1.0), (f"{call}\\boxed{{{gold}}}", 1.0), ("<think>" + call, -1.0), ("\ud800", 0.0)]
     played: Any = spec.environment_factory()
     for given, expected in cases:
         played.reset(**row)
@@ -311,17 +292,6 @@ def test_an_answer_that_is_handed_in_ends_the_episode(isolation: str) -> None:
     assert not hasattr(trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory(), "get_reward")
     with pytest.raises(ValueError, match="adds a tool 'answer'"):
         trl_spec(EnvFactory("arpo/Arithmetic-v0", tools=["python", chat_episode.answer]), answer_tool=True)
-
-
-def test_get_reward_needs_no_reward_function(isolation: str, tmp_path: Path) -> None:
-    script = AnsweringScript(EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes"), 5)
-    spec = trl_spec(limited(script), answer_tool=True)
-    trainer, seen = make_trainer(spec, tmp_path, script)
-    trainer.train()
-    assert not seen
-    # TRL does not tell the environment of calls of unknown tools
-    right = [1.0 if kind == "unknown tool" else each for each, kind in zip(native_rewards(script), KINDS, strict=False)]
-    assert logged(trainer, "reward") == [pytest.approx(sum(right) / 5)]
 
 
 def lookup(
@@ -417,6 +387,3 @@ def test_bad_input_names_the_cure() -> None:
         _ = trl_spec("arpo/Arithmetic-v0").train_dataset
     with pytest.raises(ValueError, match="give GRPOTrainer the environment_factory too"):
         environment_reward([[]])
-    row = {"env_id": "arpo/Arithmetic-v0", "options": "{}", "index": None, "id": None}  # as in joined data sets
-    with pytest.raises(ValueError, match=r"does not name its task \(index, id missing\)"):
-        trl_spec("arpo/Arithmetic-v0", limit=1).environment_factory().reset(**row)

@@ -101,7 +101,7 @@ class PlayedServer:
 class ThreadedWorker:
     """TRL's rollout loop in a thread of this process, where its own worker starts a process."""
 
-    def __init__(self, spec: TRLSpec, server: PlayedServer, **settings: Any) -> None:
+    def __init__(self, spec: TRLSpec, server: PlayedServer) -> None:
         self.rollout_buffer: Any = queue.Queue()
         self.metrics_queue: Any = queue.Queue()
         self.failure: Any = queue.Queue()
@@ -125,7 +125,6 @@ class ThreadedWorker:
             max_inflight_tasks=4,
             max_tokens=500,
             max_tool_calling_iterations=spec.max_tool_calling_iterations,
-            **settings,
         )
         self.thread = threading.Thread(target=self.loop.run, daemon=True)
 

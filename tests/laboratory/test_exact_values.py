@@ -68,26 +68,6 @@ def world() -> tuple[Any, ScriptedPolicy, ExactValues]:
     return env, policy, exact_values(env, env.tasks.task(3), policy.renderer, policy, smallest=1e-9)
 
 
-def test_the_engine_comes_to_enumerated_states_alone(world: Any) -> None:
-    """Also where calls are refused and episodes are cut off."""
-    env, policy, values = world
-    settings = RolloutSettings(
-        algorithm="random", num_generations=64, initial_rollouts=8, max_turn_length=8, branch_alpha=0.5
-    )
-    [tree] = asyncio.run(Engine(policy, policy.tokenizer, env, settings).rollout([env.tasks.task(3)]))
-    assert "refused" in {span.tool["status"] for span in tree.spans if span.tool}
-    seen = 0
-    for trajectory in range(64):
-        history, path = tuple(tree.prompt_ids), tree.path(trajectory)
-        for span in path:
-            if span.kind == "model":
-                last = values.states[history].outcomes[values.places[tuple(span.ids)]]
-                seen += 1
-            history += tuple(span.ids)
-        assert last.reward == tree.trajectories[trajectory].reward
-    assert seen > 200
-
-
 def test_values_are_those_of_what_follows(world: Any) -> None:
     _, policy, values = world
     assert values.start.high - values.start.low < 1e-6

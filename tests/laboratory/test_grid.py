@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from benchmarks.laboratory.grid_run import (
     GridRun,
     make_specs,
     parse_algorithm,
-    parse_budget,
     parse_seeds,
 )
-from benchmarks.laboratory.run_store import GRID, RUNS, GridPlan, RunStore, check_record, load_comparison, read_records
+from benchmarks.laboratory.run_store import GRID, RUNS, GridPlan, RunStore, load_comparison, read_records
 from tests import ready_processes
 from tests.laboratory.synthetic_runs import made_up_run, record_of
 
@@ -51,7 +49,6 @@ def never_ends(spec: GridRun, folder: Path) -> dict[str, Any]:
 
 
 def threads_of(spec: GridRun, folder: Path) -> dict[str, Any]:
-    """Tells with how many threads it would compute."""
     return made_up_run(spec, folder) | {"versions": {"threads": os.environ["OMP_NUM_THREADS"], "process": os.getpid()}}
 
 
@@ -150,13 +147,6 @@ def test_what_does_not_belong_to_a_folder_is_refused_by_name(tmp_path: Path, oth
     assert content(tmp_path) == before
 
 
-def test_a_budget_below_one_group_is_refused(tmp_path: Path) -> None:
-    plan = plan_of("grpo:num_generations=16", budget={"tokens": 15})
-    with pytest.raises(ValueError, match=r"tokens=15 is too small for one group of .* at least tokens=16"):
-        run_grid(plan, tmp_path / "new", made_up_run)
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_line_that_is_no_run_is_named(tmp_path: Path) -> None:
     with RunStore(tmp_path) as store:
         store.extend(plan_of())
@@ -168,45 +158,13 @@ def test_a_line_that_is_no_run_is_named(tmp_path: Path) -> None:
         RunStore(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"status": "odd"}, "'odd' is none of"),
-        ({"curve": []}, "empty"),
-        ({"success": float("nan")}, "not a share"),
-        ({"episodes": 0}, "not a share"),
-        ({"tool_calls": 10**9}, "tool_calls are totals"),
-        ({"final": {"success": 2.0}}, "final success 2.0"),
-    ],
-)
-def test_records_are_checked(change: dict[str, Any], words: str) -> None:
-    record = record_of(plan_of().specs()[0])
-    check_record(record)
-    at_the_top = {name: value for name, value in change.items() if name in record}
-    record["curve"][3] |= {name: value for name, value in change.items() if name not in record}
-    with pytest.raises(ValueError, match=words):
-        check_record(record | at_the_top)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("grpo", AlgorithmChoice("grpo", "grpo")),
-        ("reinforce++", AlgorithmChoice("reinforce++", "reinforce++")),
-        ("again=grpo", AlgorithmChoice("again", "grpo")),
-        ("arpo:branch_alpha=0.6", AlgorithmChoice("arpo:branch_alpha=0.6", "arpo", {"branch_alpha": 0.6})),
-        (
-            "low=arpo:branch_alpha=1e-1,initial_rollouts=4,betas=[0.9, 0.95],packing=auto",
-            AlgorithmChoice(
-                "low",
-                "arpo",
-                {"branch_alpha": 0.1, "initial_rollouts": 4, "betas": [0.9, 0.95], "packing": "auto"},
-            ),
-        ),
-    ],
-)
-def test_an_algorithm_may_have_settings_and_a_label(text: str, expected: AlgorithmChoice) -> None:
-    assert parse_algorithm(text) == expected
+def test_an_algorithm_may_have_settings_and_a_label() -> None:
+    assert parse_algorithm("reinforce++") == AlgorithmChoice("reinforce++", "reinforce++")
+    text = "arpo:branch_alpha=0.6"
+    assert parse_algorithm(text) == AlgorithmChoice(text, "arpo", {"branch_alpha": 0.6})
+    settings = {"branch_alpha": 0.1, "initial_rollouts": 4, "betas": [0.9, 0.95], "packing": "auto"}
+    given = "low=arpo:branch_alpha=1e-1,initial_rollouts=4,betas=[0.9, 0.95],packing=auto"
+    assert parse_algorithm(given) == AlgorithmChoice("low", "arpo", settings)
 
 
 @pytest.mark.parametrize(
@@ -214,26 +172,6 @@ def test_an_algorithm_may_have_settings_and_a_label(text: str, expected: Algorit
 )
 def test_seeds_are_a_number_a_list_or_ranges(texts: list[str], seeds: list[int]) -> None:
     assert parse_seeds(texts) == seeds
-
-
-@pytest.mark.parametrize(
-    ("parse", "given", "words"),
-    [
-        (parse_algorithm, "arpoo", "did you mean 'arpo'"),
-        (parse_algorithm, "a b=arpo", "neither spaces nor slashes"),
-        (parse_algorithm, "_a=arpo", "begins with no underscore"),
-        (parse_algorithm, "arpo:", "settings are missing"),
-        (parse_algorithm, "arpo:branch_alpha", "write name=value"),
-        (parse_seeds, ["ten"], "--seeds ten"),
-        (parse_seeds, ["1", "2", "1"], "seed given twice: 1"),
-        (parse_seeds, ["0"], "0-0 is seed 0 alone"),
-        (parse_budget, ["token=3"], "did you mean 'tokens'"),
-        (parse_budget, ["tokens=many"], "a whole number above 0"),
-    ],
-)
-def test_what_cannot_be_read_is_named(parse: Callable[[Any], Any], given: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        parse(given)
 
 
 def test_runs_go_seed_by_seed_and_an_algorithms_own_settings_count_more() -> None:

@@ -30,17 +30,16 @@ def test_settings_find_their_place() -> None:
     [
         (run_of("shrt"), "did you mean 'short'"),
         (run_of(learning_rat=1), "no setting 'learning_rat'; did you mean learning_rate"),
-        (run_of(**{"knobs.routines": 1}), "did you mean knobs.routine"),
         (run_of(**{"policy.level": "short"}), "no setting 'policy.level'"),
         (run_of(budget={"trajectories": 20}), "low, short: .*20"),
-        (run_of(initial_rollouts=99), "low, short: "),
         (run_of(max_rows=9, max_steps=2), "low, short: max_rows, max_steps cannot be set here"),
         (run_of(groups=0), "groups must be a whole number of at least 1, got 0"),
-        (run_of(test_tasks=0), "test_tasks must be a whole number"),
         (run_of(num_generations="many"), "low, short: "),
         (run_of(**{"policy.size": "3M"}), "size must be one of '0.8M'"),
         (run_of(**{"policy.demonstrations": "many"}), "demonstrations must be a whole number"),
         (run_of(**{"policy.short_share": 2.0}), "between 0 and 1, got 2.0"),
+        (run_of("arithmetic", **{"knobs.notes": 9}), "notes must be a whole number from 1 to 7, got 9"),
+        (run_of("arithmetic", **{"policy.routine": 5}), "less than the 5 calls that a task needs, got 5"),
     ],
 )
 def test_runs_that_cannot_work_are_refused(run: GridRun, words: str) -> None:

@@ -65,7 +65,6 @@ def test_a_policy_is_made_once_quietly_and_again_if_asked(cache: Path, capfd: An
     assert json.loads((folder / "policy.json").read_text())["knobs"] == {"choices": 4}
     assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() == parameters(tiny_model(asked.size))
     assert len(AutoTokenizer.from_pretrained(folder)) == len(tiny_tokenizer())
-    assert [path.name for path in cache.iterdir() if not path.name.startswith(".")] == [folder.name]
 
 
 def test_each_setting_has_a_folder_of_its_own(cache: Path) -> None:
@@ -82,19 +81,3 @@ def test_each_setting_has_a_folder_of_its_own(cache: Path) -> None:
     assert PolicySettings().folder == every[0].folder
     assert PolicySettings("stochastic", {"slip": 0.15}).folder == PolicySettings("stochastic").folder
     assert ColdPolicySettings("arithmetic", {"notes": 3}).folder == ColdPolicySettings("arithmetic").folder
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"level": "shrt"}, "Bifurcation has the levels short"),
-        ({"knobs": {"choice": 3}}, "no option 'choice' .did you mean 'choices'"),
-        ({"knobs": {"choices": 30}}, "choices must be a whole number between 2 and 8"),
-        ({"size": "0.9M"}, "did you mean '0.8M'"),
-        ({"demonstrations": 0}, "demonstrations must be at least 1, got 0"),
-        ({"short_share": 2}, "short_share must be between 0 and 1"),
-    ],
-)
-def test_bad_settings_are_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        PolicySettings(**given)

@@ -10,8 +10,6 @@ import pytest
 
 from arpo_trainer.sft.plain_trace import ToolResults
 from benchmarks.laboratory.cold_policy import TASKS, ColdPolicySettings, demonstration
-from benchmarks.laboratory.grid_run import GridRun
-from benchmarks.laboratory.grid_training import GridRunCheck
 from benchmarks.laboratory.lab_worlds import WORLDS
 from benchmarks.laboratory.training_run import RunSpec, start_success, training_run
 from tests.conftest import tiny_llama
@@ -35,22 +33,6 @@ def test_stored_runs_still_say_what_they_were(path: Path) -> None:
     for line in path.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         assert json.loads(json.dumps(asdict(RunSpec(**record["settings"])))) == record["settings"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"knobs.note": 3}, "did you mean knobs.notes"),
-        ({"knobs.notes": 9}, "notes must be a whole number from 1 to 7, got 9"),
-        ({"policy.size": "2M"}, "no setting 'policy.size'"),
-        ({"policy.call_share": 1.5}, "between 0 and 1, got 1.5"),
-        ({"policy.demonstrations": 0}, "demonstrations must be at least 1"),
-        ({"policy.routine": 5}, "less than the 5 calls that a task needs, got 5"),
-    ],
-)
-def test_wrong_settings_of_tool_tasks_are_named(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        GridRunCheck()(GridRun("grpo", "grpo", "arithmetic", 0, {"calls": 4000}, settings))
 
 
 @pytest.mark.parametrize(("share", "calls"), [(0.0, {1}), (0.5, {1, 2, 3}), (1.0, {3})])

@@ -3,7 +3,7 @@
 import copy
 import math
 import random
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,19 @@ from arpo_trainer import RolloutSettings, RolloutTree, token_advantages
 from arpo_trainer.algorithms.advantages import group_advantages
 from arpo_trainer.algorithms.branching import BRANCHES
 from arpo_trainer.algorithms.credit import CREDITS, learned_trajectories, weight_scale
-from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.tree import Decision, Trajectory
 from benchmarks.laboratory import paper_rows
 from benchmarks.laboratory.paper_rows import (
     KEPT,
-    MOST_ANSWERS,
     PAPER_CREDITS,
     AnswerFormat,
     answer_format,
-    answer_ids,
     answer_rows,
     answer_states,
     plain_logps,
     score_answers,
     trainer_logps,
 )
-from benchmarks.push import grow, mean_and_error, pushes
 from tests.arpo_trainer.algorithms.test_credit import NESTED, OWN, by_path, nested, random_tree, result, turn
 from tests.arpo_trainer.byte_policy import write_byte_policy
 from tests.arpo_trainer.training.test_fold_training import random_tree as folded_tree
@@ -203,20 +199,6 @@ def test_ranking_with_what_is_known_later(name: str, points: list[dict[str, Any]
     assert rank([], settings) == []
 
 
-@cache
-def trees(row: str) -> list[RolloutTree]:
-    return grow(100, row, {"good": 1.0, "bad": 0.0}, calls=2, total=8)
-
-
-@pytest.mark.parametrize("row", ["spo", "vineppo"])
-def test_a_choice_that_is_worth_nothing_gets_no_push(row: str) -> None:
-    """In the rows as they stand; with a placement that knows how a path went on, the same credit pushes."""
-    for placement, pushed in ((row, False), ("spread", True)):
-        found = pushes(trees(placement), ALGORITHMS[row])
-        mean, error = mean_and_error([good - bad for good, bad in zip(found["good"], found["bad"], strict=True)])
-        assert abs(mean / error) > 4 if pushed else abs(mean / error) < 3
-
-
 # the gold answer's probability
 
 
@@ -293,20 +275,6 @@ def test_every_process_scores_as_many_rows(trainer: Any, monkeypatch: pytest.Mon
 )
 def test_answers_are_written_as_the_protocol_reads_them(name: str, before: str) -> None:
     assert answer_format(make_protocol(name), []).before.startswith(before)
-
-
-def test_rows_of_answers(tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(write_byte_policy(tmp_path))
-    before, gold = answer_ids(tokenizer, "\\boxed{", "42", "}")
-    assert (tokenizer.decode(before), tokenizer.decode(gold)) == ("\\boxed{", "42")
-    tree = grown()[0]
-    tree.task["answers"] = [str(n) for n in range(MOST_ANSWERS + 2)]
-    assert len(answer_rows(0, tree, tokenizer, BOX)) == MOST_ANSWERS * len(answer_states(tree))
-    tree.task["answers"] = []
-    with pytest.raises(ValueError, match="has no gold answer to score"):
-        answer_rows(0, tree, tokenizer, BOX)
 
 
 def test_a_row_trains_from_a_clone(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:

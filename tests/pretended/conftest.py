@@ -37,7 +37,6 @@ def ordered() -> Iterator[list[str]]:
 
 @pytest.fixture(scope="session")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A policy that has learned to walk on the pretended GPU."""
     from tests.pretended.world import learn_to_walk
 
     return learn_to_walk(tmp_path_factory.mktemp("policy"))

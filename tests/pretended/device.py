@@ -63,7 +63,6 @@ _NOT_SHOWN = ("/site-packages/torch/", "/site-packages/accelerate/", "/contextli
 
 @contextlib.contextmanager
 def waiting() -> Iterator[list[Wait]]:
-    """Collect the waits of all threads while the block runs."""
     found: list[Wait] = []
     first = len(_waits)
     try:
@@ -252,7 +251,6 @@ _guard: Any = None
 
 
 def current() -> int:
-    """Return the index of this thread's current device."""
     return int(_guard.pretended_device(-1))
 
 

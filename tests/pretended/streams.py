@@ -80,18 +80,14 @@ class Memory:
 
 
 def launch(stream: Stream) -> None:
-    """Count an operation."""
     _now[stream] = _now.get(stream, 0) + 1
 
 
 def key(stream: Any) -> Stream:
-    """Return the device and number of a `torch.cuda.Stream`."""
     return stream.device_index, stream.stream_id
 
 
 class StreamBase:
-    """What `torch.cuda.Stream` is built on."""
-
     @staticmethod
     def __new__(cls: Any, priority: int = 0, stream_id: int | None = None, device_index: int = -1, **_: Any) -> Any:
         made = object.__new__(cls)
@@ -114,8 +110,6 @@ class StreamBase:
 
 
 class EventBase:
-    """What `torch.cuda.Event` is built on."""
-
     clock: Clock
 
     @staticmethod

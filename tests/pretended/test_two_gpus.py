@@ -1,6 +1,8 @@
-"""One process on a machine with two GPUs: every trainer uses one of them, and does what it does where there is one."""
+"""One process on a machine with two GPUs: every trainer uses one of them, and does what it does where there is one.
 
-import asyncio
+That the thread of a model has the GPU of its process is tested in test_hosting.py.
+"""
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,6 @@ import torch
 from transformers import AutoModelForCausalLM
 from trl import DPOConfig, SFTConfig
 
-from arpo_trainer.backends import TransformersBackend
-from arpo_trainer.backends.base import Request
-from arpo_trainer.backends.sampling import Sampler
 from arpo_trainer.preference.dpo_run import make_pair_trainer
 from arpo_trainer.preference.pairs import PreferencePair
 from arpo_trainer.sft.sft_trainer import make_trainer
@@ -59,25 +58,3 @@ def test_a_process_trains_on_one_of_two_gpus(
     for alone, beside in zip(one, two, strict=True):
         assert {value.device for value in beside.parameters()} == {torch.device("cuda:0")}
         assert torch.equal(weights_of(alone), weights_of(beside))
-
-
-def test_a_process_generates_on_the_gpu_of_its_rank(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    ordinary, devices = Sampler.draw, list[int]()
-
-    def draw(*args: Any) -> Any:
-        devices.append(torch.cuda.current_device())
-        return ordinary(*args)
-
-    async def generate(device: int) -> list[int]:
-        model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).to(device)
-        with torch.cuda.device(device):
-            backend = TransformersBackend(model, tiny_tokenizer(), eos_token_ids={-1})
-            await backend.begin()
-            generation = await backend.generate(Request((1, 5), 6, seed=3))
-            await backend.end()
-        return list(generation.ids)
-
-    monkeypatch.setattr(Sampler, "draw", draw)
-    assert asyncio.run(generate(0)) == asyncio.run(generate(1))
-    assert devices == [0] * 6 + [1] * 6

@@ -30,7 +30,6 @@ def world() -> ToolEnv:
 
 
 def walks(count: int) -> list[Example]:
-    """Return walks from a door to a key, as ids and labels."""
     env, rng = world_env("short", KNOBS, spare=100), random.Random(0)
     renderer = Renderer(tiny_tokenizer(), env.protocol)
     return [tokenised(walk(env, task, rng), renderer, env.schemas, end_token=False) for task in range(count)]
@@ -47,7 +46,6 @@ def learn_to_walk(folder: Path, epochs: int = 6, packing: bool | str = False) ->
 
 
 def ids_reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
-    """A reward that differs within every group."""
     return [sum(ids) % 97 / 97 for ids in completion_ids]
 
 
@@ -125,5 +123,4 @@ class Run:
 
 
 def weights_of(model: Any) -> torch.Tensor:
-    """Return all weights in one row, in float32 on the CPU."""
     return torch.cat([value.detach().float().cpu().flatten() for value in model.parameters()])

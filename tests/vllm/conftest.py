@@ -82,7 +82,6 @@ def llm(llama_folder: Path) -> Iterator[Any]:
 
 
 def load_weights(llm: Any, model: torch.nn.Module) -> None:
-    """Give an engine the weights of a model, as TRL does."""
     inside = llm.llm_engine.model_executor.driver_worker.model_runner.model
     for name, value in model.named_parameters():
         inside.load_weights([(name, value.data)])

@@ -76,12 +76,6 @@ def test_branches_have_the_numbers_of_the_transformers_backend(llm: Any, llama: 
     assert all(branch.cached >= 128 for branch in ours[1:])  # a block is 128 tokens on the CPU
 
 
-def test_sampled_branches_have_the_models_log_probabilities(llm: Any, llama: Any) -> None:
-    requests = [Request((*CONTEXTS[2] * 30, 400 + n), 40, seed=n, group="g") for n in range(4)]
-    for request, got in zip(requests, asyncio.run(rollout(VLLMEngineBackend(llm), requests)), strict=True):
-        assert got.logprobs == pytest.approx(expected(llama, request, got)[0], abs=BOUND)
-
-
 @pytest.mark.parametrize("estimator", ["renormalised", "tail", "nll", "raw10"])
 def test_arrays_hold_what_the_engines_own_objects_say(llm: Any, llama: Any, estimator: str, monkeypatch: Any) -> None:
     """The same numbers to the last bit, without a decoded string for any of the most likely tokens."""
