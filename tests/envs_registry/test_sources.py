@@ -1,11 +1,13 @@
-"""Task sources: the generated one, GSM8K from a real file, limits and shuffles; no setup holds the gold answer."""
+"""Task sources: a generated one, limits and shuffles; no setup holds the gold answer; what two sources share."""
 
 from pathlib import Path
 
 import pytest
 
-from envs_registry import Task, UnknownEnvError, get_spec, load_source
+from envs_registry import Task, load_source
+from envs_registry.contamination import overlap, question_key, without
 from envs_registry.generated.arithmetic import ArithmeticSource
+from envs_registry.sources import ListSource
 from envs_registry.task import check_setup, shown_answer
 
 
@@ -22,18 +24,6 @@ def test_task_refuses_what_cannot_be_asked_or_scored() -> None:
         Task("t", "q", ("1",), kind="maths")  # type: ignore[arg-type]
 
 
-def test_task_round_trips_as_plain_data() -> None:
-    task = load_source("arithmetic", level=4).task(1)
-    assert Task.from_dict(task.as_dict()) == task
-
-
-def test_unknown_id_names_the_nearest() -> None:
-    with pytest.raises(UnknownEnvError, match=r"Did you mean: arpo/Arithmetic-v0"):
-        get_spec("arpo/Aritmetic-v0")
-    with pytest.raises(UnknownEnvError, match="arpo/GSM8K-v0"):
-        get_spec("gsm8k")
-
-
 def test_arithmetic_splits_never_share_a_problem() -> None:
     train, test = (load_source("arithmetic", split=split) for split in ("train", "test"))
     problems = [{(t.question, t.setup) for t in map(source.task, range(600))} for source in (train, test)]
@@ -41,21 +31,15 @@ def test_arithmetic_splits_never_share_a_problem() -> None:
     assert min(map(len, problems)) > 550  # and they hardly repeat themselves
 
 
-def test_arithmetic_mixes_levels_in_turn() -> None:
-    assert [load_source("arithmetic", level="2,4").task(i).level for i in range(4)] == ["2", "4", "2", "4"]
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"split": "dev"}, "splits train and test"),
-        ({"level": 9}, "levels 1, 2, 3, 4, 5, 6"),
-        ({"level": "hard"}, "levels 1, 2, 3, 4, 5, 6"),
-        ({"limit": 0}, "at least 1"),
-        ({"shuffle": True}, "endless and cannot be shuffled"),
+        *(({"split": "dev"}, "splits train and test"), ({"level": "hard"}, "levels 1, 2, 3, 4, 5, 6")),
+        *(({"limit": 0}, "at least 1"), ({"shuffle": True}, "endless and cannot be shuffled")),
     ],
 )
-def test_arithmetic_refuses_what_it_has_not(options: dict[str, object], words: str) -> None:
+def test_arithmetic_mixes_levels_and_refuses_what_it_has_not(options: dict[str, object], words: str) -> None:
+    assert [load_source("arithmetic", level="2,4").task(i).level for i in range(4)] == ["2", "4", "2", "4"]
     with pytest.raises(ValueError, match=words):
         load_source("arithmetic", **options)  # type: ignore[arg-type]
 
@@ -72,34 +56,19 @@ def test_limit_and_shuffle(tmp_path: Path) -> None:
     assert [one.task(i) for i in range(10)] != [other.task(i) for i in range(10)]
     assert len({one.task(i).id for i in range(10)}) == 10
     assert [one.task(i).question for i in range(4)] != ["q0?", "q1?", "q2?", "q3?"]
-
-
-def test_blank_data_is_no_way_to_the_hub() -> None:
-    with pytest.raises(ValueError, match="data is blank"):
+    with pytest.raises(ValueError, match="data is blank"):  # no way to the hub
         load_source("gsm8k", data="")
 
 
 @pytest.mark.parametrize(
     ("setup", "answer"),
     [
-        ("answer = 'Paris'\ndel answer", "Paris"),
-        ("note = 'It is Paris, of course.'", "Paris"),
-        ("def capital():\n    return 'Paris'", "Paris"),
-        ("x = 'Par' + 'is'", "Paris"),
-        ("x = f'{1} Paris'", "Paris"),
-        ("x = b'Paris'", "Paris"),
-        ("class Paris: pass", "Paris"),
-        ("rows = [1204, 7]", "1,204"),
-        ("x = -1204", "-1204"),
-        ("x = '1,204'", "1204"),
-        ("text = 'Jean-Luc Godard'", "Jean Luc Godard"),
-        ("answer = 5", "5"),
-        ("the_answer: int = 5", "5"),
-        ("gold = ['B', 'x']", "B"),
-        ("facts['answer'] = 'yes'", "yes"),
-        ("configure(expected=42)", "42"),
-        ("def solution(): return 42", "42"),
-        ("self.answer = True", "True"),
+        *(("answer = 'Paris'\ndel answer", "Paris"), ("def capital():\n    return 'Paris'", "Paris")),
+        *(("x = 'Par' + 'is'", "Paris"), ("x = f'{1} Paris'", "Paris"), ("x = b'Paris'", "Paris")),
+        *(("class Paris: pass", "Paris"), ("text = 'Jean-Luc Godard'", "Jean Luc Godard")),
+        *(("rows = [1204, 7]", "1,204"), ("x = -1204", "-1204"), ("x = '1,204'", "1204")),
+        *(("the_answer: int = 5", "5"), ("gold = ['B', 'x']", "B"), ("facts['answer'] = 'yes'", "yes")),
+        *(("configure(expected=42)", "42"), ("def solution(): return 42", "42"), ("self.answer = True", "True")),
     ],
 )
 def test_an_answer_that_is_written_in_the_setup_is_refused(setup: str, answer: str) -> None:
@@ -112,26 +81,14 @@ def test_an_answer_that_is_written_in_the_setup_is_refused(setup: str, answer: s
 @pytest.mark.parametrize(
     ("setup", "answer"),
     [
-        ("items = [1, 2, 3, 5]", "5"),
-        ("rows = ['yes', 'no']\nok = True", "yes"),
-        ("metals = [{'name': 'gold', 'grams': 5}]", "5"),
-        ("text = 'parisian comparison'", "Paris"),
-        ("x = 12040\ny = 1204.5", "1204"),
-        ("answer = sum(range(10)) * 7", "315"),
-        ("answers = load()", "Paris"),
-        ("# the answer is Paris\nx = 1", "Paris"),
-        ("flag = False", "false"),
-        ("x = (", "Paris"),
-        ("", "Paris"),
+        *(("items = [1, 2, 3, 5]", "5"), ("metals = [{'name': 'gold', 'grams': 5}]", "5")),
+        *(("text = 'parisian comparison'", "Paris"), ("x = 12040\ny = 1204.5", "1204"), ("flag = False", "false")),
+        *(("answer = sum(range(10)) * 7", "315"), ("# the answer is Paris\nx = 1", "Paris"), ("x = (", "Paris")),
     ],
 )
 def test_what_is_no_answer_is_let_pass(setup: str, answer: str) -> None:
     assert shown_answer(setup, (answer,)) is None
     check_setup(Task("t", "q", (answer,), setup=setup))
-
-
-def test_the_line_is_told() -> None:
-    assert shown_answer("x = 1\n\ny = 'Paris'", ("Paris",)) == ("Paris", 3)
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -140,3 +97,65 @@ def test_generated_setups_never_hold_their_answer(split: str) -> None:
     tasks = [source.task(index) for index in range(600)]
     assert sum(bool(task.setup) for task in tasks) > 200
     assert [task.id for task in tasks if shown_answer(task.setup, task.answers)] == []
+
+
+# the same question in two sources
+
+LONG = "In which year did the invented explorer Ada Nowhere cross the great imaginary desert of Zorb on foot"
+
+
+def source(name: str, *questions: str, setup: str = "") -> ListSource:
+    return ListSource([Task(f"{name}-{n}", text, ("1",), setup=setup) for n, text in enumerate(questions)])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("Who wrote  it?", "who wrote it"), ("Let $8$ , and", "Let $8$, and")),
+        *(("Ｗho is “X”？", 'Who is "X"?'), ("哪一年？", "哪一年")),
+    ],
+)
+def test_the_same_question_in_another_dress(one: str, other: str) -> None:
+    assert question_key(one) == question_key(other)
+    assert overlap(source("a", one), source("b", other)).count == 1
+
+
+def test_counts_are_of_evaluation_tasks_and_pairs_name_both() -> None:
+    found = overlap(source("train", "x?", "X", "y?"), source("eval", "x", "z", "y"))
+    assert [(one.id, other.id) for one, other in found.exact] == [
+        ("train-0", "eval-0"),
+        ("train-1", "eval-0"),
+        ("train-2", "eval-2"),
+    ]
+    assert (found.count, found.evaluated) == (2, 3)
+    assert str(found).startswith("2 of 3 evaluation tasks are trained on (x; x; y)")
+    # questions about variables need the same variables
+    train = source("a", "How long is the list?", setup="items = [1]")
+    for setup, count in (("items = [1, 2]", 0), ("items = [1]", 1)):
+        assert overlap(train, source("b", "How long is the list?", setup=setup)).count == count
+
+
+def test_similar_questions_are_counted_apart_and_dropped_as_well() -> None:
+    train = source("train", "x?", f"{LONG}?", "y?", "short one")
+    found = overlap(train, source("eval", "x", f"{LONG}, and with whom?", "short two"))
+    assert (found.count, found.near_count) == (1, 1)
+    assert [task.question for task in without(train, found).tasks] == ["y?", "short one"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("What is 12 + 3?", "What is 12 - 3?"), ("Compute $1.5 + 2$", "Compute $15+2$")),
+        *(("What is 1 12?", "What is 11 2?"), ("Find $x^2$", "Find $x_2$"), ("$x=-3$, find it", "$x=3$, find it")),
+    ],
+)
+def test_a_sign_makes_another_question(one: str, other: str) -> None:
+    assert question_key(one) != question_key(other)
+
+
+def test_what_cannot_be_compared_or_trained_on_is_refused() -> None:
+    with pytest.raises(ValueError, match="give it a `limit`"):
+        overlap(load_source("arithmetic"), source("b", "x"))
+    train = source("train", "x")
+    with pytest.raises(ValueError, match="nothing is left"):
+        without(train, overlap(train, train))

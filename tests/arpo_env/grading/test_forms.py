@@ -1,15 +1,23 @@
-"""Ways of writing an answer: generated numbers, formulas, intervals and texts."""
+"""Ways of writing an answer: generated numbers, formulas, intervals and texts, real ones; copies of the question."""
 
+import asyncio
+import random
 import re
 from fractions import Fraction
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arpo_env.grading.math_equality import same_expression, same_mathematics
 from arpo_env.grading.math_formulas import read_expression
-from arpo_env.grading.math_grader import decide
-from arpo_env.grading.math_values import as_value, read_words
+from arpo_env.grading.math_grader import MathGrader, decide
+from arpo_env.grading.math_values import as_value
+from arpo_trainer.run.sft_run import _turns
+from benchmarks.grading import cases, ours, read_golds, table
+from envs_registry import Task
+from envs_registry.generated.arithmetic import ArithmeticSource
 
 AROUND = st.sampled_from(["$%s$", "x = %s", "The answer is %s.", "答案是%s", "\\boxed{%s}", "%s apples", "**%s**"])
 ENDS = st.sampled_from(["()", "[]", "(]", "[)"])
@@ -145,33 +153,6 @@ def test_formulas_equal_their_python_form_and_not_a_changed_one(tree: Tree, othe
     assert same_expression(read_expression(latex(other)), node) == same_expression(node, read_expression(python(other)))
 
 
-NAMES = """
-    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-    eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety
-    """
-ONES, TENS = NAMES.split()[:20], NAMES.split()[20:]
-
-
-def in_words(number: int) -> str:
-    if number < 20:
-        return ONES[number]
-    if number < 100:
-        return TENS[number // 10 - 2] + (f"-{ONES[number % 10]}" if number % 10 else "")
-    size, name = next(
-        (size, name) for size, name in ((10**6, "million"), (1000, "thousand"), (100, "hundred")) if number >= size
-    )
-    rest = f" {in_words(number % size)}" if number % size else ""
-    return f"{in_words(number // size)} {name}{rest}"
-
-
-@QUICK
-@given(st.integers(0, 10**8), st.integers(0, 99), st.integers(0, 99))
-def test_numbers_in_words(number: int, one: int, other: int) -> None:
-    assert read_words(in_words(number)) == number
-    both = read_words(f"{in_words(one)} {in_words(other)}")  # "thirty fifteen" is a sum, no number
-    assert both is None or (one % 10 == 0 and one >= 20 and 0 < other < 10)
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(-20, 20), st.integers(1, 20), ENDS, ENDS)
 def test_intervals_in_every_notation(low: int, width: int, ends: str, others: str) -> None:
@@ -206,3 +187,40 @@ TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join)
 @given(TEXTS, st.sampled_from([1, 250]), st.sampled_from(GOLDS))
 def test_whatever_is_written_is_decided_soon(text: str, times: int, gold: str) -> None:
     assert _paid((text * times)[:1999], gold) in (True, False)
+
+
+HOSTILE = r"""9^{9^{9^{9}}} ¦ 10^{10^{8}} ¦ (10^{8})! ¦ \binom{10^7}{5\cdot10^6} ¦ \sum_{k=1}^{10^9}1/k ¦ 9**9**9**9
+¦ \prod_{k=1}^{10^8} k ¦ \int_0^1 x^{10^7} dx ¦ (x+1)^{10000} ¦ 9!!!!! ¦ ((((((((((((((((((((9))))))))))))))))))))"""
+
+
+def test_real_golds_in_other_words_are_accepted_and_wrong_answers_are_not(shared: Path) -> None:
+    golds = read_golds(shared / "data")
+    assert len(golds) == 680
+    rows = list(cases(golds[::9]))
+    found = table(rows, asyncio.run(ours(rows)), 1.0)
+    assert found["share"] >= 0.97, found["failed"]
+    assert (found["wrong accepted"], found["undecided"]) == (0, 0), found["failed"]
+
+
+def test_any_gold_answer_will_do_and_absurd_answers_are_wrong_at_once() -> None:
+    task = Task("t", "q", ("7", r"\frac{1}{2}"), kind="math")
+    assert asyncio.run(MathGrader().grade("0.5", task)).value == 1
+    assert asyncio.run(MathGrader().grade("0.6", task)).value == 0
+    for answer in (*re.split(r"\s¦\s", HOSTILE), "9" * 1_000_000, "(" * 1_000_000):
+        assert decide(answer, "9") is False
+
+
+@pytest.mark.parametrize("level", range(1, 7))
+def test_no_expression_of_a_task_is_paid_and_demonstrations_answer_with_a_value(level: int) -> None:
+    source = ArithmeticSource(level=level)
+    for index in range(12):
+        task, cells = source.task(index), source.solution(index)
+        numbers, gold = re.findall(r"\d+", task.question), task.answers[0]
+        asked = re.findall(r"[\d(][\d\s+*()-]*[\d)]", task.question)
+        for text in {*cells, *asked, " + ".join(numbers), " * ".join(numbers)}:
+            forms = (text, text.replace("*", r"\times"), text.replace(" * ", ")("), f"x = {text}", f"{text} = {text}")
+            assert not any(decide(form, gold, task.question) for form in forms), text
+        assert decide(gold, gold, task.question) is True
+        assert decide(f"The answer is ${int(gold):,}$.", gold, task.question) is True
+        *_, last = _turns(source, source.solution(index), gold, random.Random(0))
+        assert re.search(r"<answer>\\boxed\{-?\d+\}</answer>$", last), last

@@ -31,27 +31,11 @@ def test_each_verdict_has_its_score(verdict: str, value: float, attempted: float
 
 
 @pytest.mark.parametrize(
-    ("answer", "value"), [("", 0.0), (" \n", 0.0), ("  LIMA ", 1.0), ("ｌｉｍａ", 1.0), ("ciudad de  los reyes", 1.0)]
-)
-def test_the_plain_cases_need_no_model(answer: str, value: float) -> None:
-    score, server = grade(answer, saying("never"))
-    assert score.value == value
-    assert server.bodies == []
-
-
-@pytest.mark.parametrize(
     ("reply", "verdict"),
     [
-        ('{"verdict": "CORRECT"}', "CORRECT"),
-        ('```json\n{"verdict": "INCORRECT"}\n```', "INCORRECT"),
-        ('{"verdict": "CORRECT", "reason": "same city"}', "CORRECT"),
-        ("CORRECT", None),
-        ("The answer is not incorrect.", None),
-        ('It says {"verdict": "CORRECT"}', None),
-        ('{"verdict": "INCORRECT", "verdict": "CORRECT"}', None),
-        ('{"verdict": "MAYBE"}', None),
-        ('{"verdict": ["CORRECT"]}', None),
-        ('["CORRECT"]', None),
+        *(('{"verdict": "CORRECT"}', "CORRECT"), ('```json\n{"verdict": "INCORRECT"}\n```', "INCORRECT")),
+        *(("CORRECT", None), ('It says {"verdict": "CORRECT"}', None), ('{"verdict": ["CORRECT"]}', None)),
+        *(('{"verdict": "INCORRECT", "verdict": "CORRECT"}', None), ('{"verdict": "MAYBE"}', None)),
         ("[" * 100_000, None),
     ],
 )
@@ -59,18 +43,18 @@ def test_only_a_json_verdict_is_believed(reply: str, verdict: str | None) -> Non
     assert read_verdict(reply) == verdict
 
 
-def test_a_reply_that_is_none_is_asked_for_once_more() -> None:
+def test_the_plain_cases_need_no_model() -> None:
+    for answer, value in {"": 0.0, " \n": 0.0, "  LIMA ": 1.0, "ｌｉｍａ": 1.0, "ciudad de  los reyes": 1.0}.items():
+        score, server = grade(answer, saying("never"))
+        assert (score.value, server.bodies) == (value, [])
+
+
+def test_a_reply_that_is_none_is_asked_for_once_more_and_the_second_voids_the_sample() -> None:
     score, server = grade("Lima city", saying("I think it is right.", '{"verdict": "CORRECT"}'))
     assert score.value == 1.0
     assert [message["role"] for message in server.bodies[1]["messages"]] == ["user", "assistant", "user"]
-
-
-def test_no_verdict_twice_voids_the_sample() -> None:
     with pytest.raises(GradingError, match="no verdict, asked twice: 'well'"):
         grade("Lima city", saying("well"))
-
-
-def test_a_server_that_fails_voids_the_sample() -> None:
     with pytest.raises(GradingError, match=r"the judge failed: .*status 500"):
         grade("Lima city", lambda _: (500, {"error": "oh"}))
 
@@ -86,13 +70,9 @@ def test_an_answer_that_gives_orders_stays_between_the_fences() -> None:
     assert "Ignore the above" in quoted
     assert "<|im_end|>" not in prompt
     assert mark.replace("END", "DATA") in prompt.split("Question:")[0]
-
-
-def test_an_endless_answer_is_shown_by_its_ends() -> None:
     _, server = grade("start " + "x" * 1_000_000 + " end", saying('{"verdict": "INCORRECT"}'))
     assert len(server.prompts[0]) < 12_000
-    assert "start x" in server.prompts[0]
-    assert "x end" in server.prompts[0]
+    assert all(part in server.prompts[0] for part in ("start x", "x end"))  # an endless one is shown by its ends
 
 
 def test_a_verdict_is_recorded_and_replayed_for_that_judge_only(tmp_path: Path) -> None:

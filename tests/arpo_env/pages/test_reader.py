@@ -1,7 +1,8 @@
-"""The reader as a whole: what its pages depend on, its time limits, what a fork leaves of it, robots.txt, the cache."""
+"""The reader as a whole: what its pages depend on, its time limits, forks, robots.txt, the cache, Jina's service."""
 
 import asyncio
 import itertools
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -57,100 +58,54 @@ def test_a_group_of_our_own_replaces_the_general_one() -> None:
     text = "User-agent: other\nUser-agent: ARPO-gym\nDisallow: /a\n\nUser-agent: *\nDisallow: /\nCrawl-delay: 9\n"
     rules = parse_robots(text)
     assert (rules.allows("/b"), rules.allows("/a"), rules.delay) == (True, False, 0.0)
-
-
-def test_what_is_no_robots_file_allows() -> None:
     assert parse_robots("<html>not found</html>\x00\nDisallow: /").allows("/")
 
 
-def test_a_page_that_is_not_allowed_is_not_asked_for(site: Site) -> None:
-    _robots(site, "User-agent: *\nDisallow: /private")
-    assert "robots.txt does not allow" in reason(f"{site.url}/private/a")
-    assert site.paths() == []
-
-
-def test_a_redirect_into_what_is_not_allowed_is_refused(site: Site) -> None:
-    _robots(site, "User-agent: *\nDisallow: /private")
+def test_a_page_that_is_not_allowed_is_not_asked_for_also_after_a_redirect(site: Site) -> None:
+    site.pages["/robots.txt"] = b"User-agent: *\nDisallow: /private"
     site.pages["/"] = lambda handler: answer(handler, b"", status=302, Location="/private")
-    assert "robots.txt does not allow" in reason(f"{site.url}/")
+    for path in ("/private/a", "/"):
+        assert "robots.txt does not allow" in reason(f"{site.url}{path}")
     assert site.paths() == ["/"]
-
-
-@pytest.mark.parametrize(("status", "allowed"), [(404, True), (401, True), (403, True), (500, False), (503, False)])
-def test_the_status_of_robots(site: Site, status: int, allowed: bool) -> None:
-    site.pages["/robots.txt"] = lambda handler: answer(handler, b"User-agent: *\nDisallow: /", status=status)
-    _text(site, "/")
-    if allowed:
-        assert read(f"{site.url}/").text
-    else:
-        assert f"robots.txt: status {status}" in reason(f"{site.url}/")
-
-
-def test_a_robots_file_without_end_is_cut(site: Site) -> None:
-    _robots(site, "User-agent: *\nDisallow: /private\n" + "# comment\n" * 100_000)
+    site.pages["/robots.txt"] = b"User-agent: *\nDisallow: /private\n" + b"# comment\n" * 100_000  # it is cut
     assert "robots.txt does not allow" in reason(f"{site.url}/private")
 
 
-def test_robots_is_fetched_once(site: Site) -> None:
-    _text(site, "/")
+def test_the_status_of_robots(site: Site) -> None:
+    site.pages["/"], rules = b"words of a page", b"User-agent: *\nDisallow: /"
+    for status in (404, 403):
+        site.pages["/robots.txt"] = lambda handler, status=status: answer(handler, rules, status=status)
+        assert read(f"{site.url}/").text
+    site.pages["/robots.txt"] = lambda handler: answer(handler, rules, status=503)
+    assert "robots.txt: status 503" in reason(f"{site.url}/")
 
-    async def thrice(reader: PageReader) -> None:
-        for _ in range(3):
-            await reader.read(f"{site.url}/")
-        await reader.close()
 
-    asyncio.run(thrice(PageReader(allow_private=True, ports=None, per_host_per_second=1000)))
-    assert [path for path, _, _ in site.requests].count("/robots.txt") == 1
+def test_robots_is_fetched_once_and_a_turn_that_comes_too_late_is_told_at_once(site: Site) -> None:
+    site.pages["/robots.txt"] = b"User-agent: *\nCrawl-delay: 1000"
+    site.pages["/0"] = b"words of a page"
+    reader, started = PageReader(allow_private=True, ports=None), time.monotonic()
+    asyncio.run(reader.read(f"{site.url}/0"))
+    with pytest.raises(PageError, match="asked again in"):
+        asyncio.run(reader.read(f"{site.url}/0"))
+    asyncio.run(reader.close())
+    assert [path for path, _, _ in site.requests] == ["/robots.txt", "/0"]
+    assert time.monotonic() - started < 15
 
 
 def test_requests_to_a_host_keep_their_distance_and_order(site: Site) -> None:
     for number in range(5):
-        _text(site, f"/{number}")
-    asyncio.run(_all(site, 5, PageReader(allow_private=True, ports=None, per_host_per_second=10)))
+        site.pages[f"/{number}"] = b"words of a page"
+    reader = PageReader(allow_private=True, ports=None, per_host_per_second=10)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(reader.read(f"{site.url}/{number}") for number in range(5)))
+        await reader.close()
+
+    asyncio.run(all_of_them())
     times = [when for path, _, when in site.requests if path != "/robots.txt"]
     assert site.paths() == [f"/{number}" for number in range(5)]
     assert min(later - earlier for earlier, later in itertools.pairwise(times)) > 0.05
     assert times[-1] - times[0] > 0.35
-
-
-def test_a_crawl_delay_slows_us_down(site: Site) -> None:
-    _robots(site, "User-agent: *\nCrawl-delay: 0.3")
-    for number in range(3):
-        _text(site, f"/{number}")
-    asyncio.run(_all(site, 3, PageReader(allow_private=True, ports=None, per_host_per_second=1000)))
-    times = [when for path, _, when in site.requests if path != "/robots.txt"]
-    assert times[-1] - times[0] > 0.5
-
-
-def test_a_turn_that_comes_too_late_is_told_at_once(site: Site) -> None:
-    _robots(site, "User-agent: *\nCrawl-delay: 1000")
-    _text(site, "/0")
-
-    async def twice(reader: PageReader) -> None:
-        await reader.read(f"{site.url}/0")
-        with pytest.raises(PageError, match="asked again in"):
-            await reader.read(f"{site.url}/0")
-        await reader.close()
-
-    started = time.monotonic()
-    asyncio.run(twice(PageReader(allow_private=True, ports=None)))
-    assert time.monotonic() - started < 15
-
-
-async def _all(site: Site, count: int, reader: PageReader) -> None:
-    await asyncio.gather(*(reader.read(f"{site.url}/{number}") for number in range(count)))
-    await reader.close()
-
-
-def _robots(site: Site, text: str) -> None:
-    site.pages["/robots.txt"] = lambda handler: answer(handler, text.encode(), "text/plain")
-
-
-def _text(site: Site, path: str) -> None:
-    def page(handler: Any) -> None:
-        answer(handler, b"words of a page", "text/plain")
-
-    site.pages[path] = page
 
 
 class Shelf:
@@ -167,29 +122,20 @@ class Shelf:
             raise PageError(url, *self.faults[url])
         return Page(url, "A title", "二 text")
 
-    async def close(self) -> None:
-        pass
-
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "cache.sqlite"
 
 
-def test_a_page_is_read_once_and_replayed(file: Path) -> None:
+def test_a_page_is_read_once_and_replayed_and_with_other_settings_anew(file: Path) -> None:
     shelf = Shelf()
     pages = CachedPages(shelf, Cache(file))
     first = asyncio.run(pages.read("http://a/x#part"))
     assert asyncio.run(CachedPages(shelf, Cache(file, mode="replay")).read(" http://a/x")) == first
     assert shelf.asked == ["http://a/x"]
-
-
-def test_a_reader_with_other_settings_reads_anew(file: Path) -> None:
-    shelf = Shelf()
-    pages = CachedPages(shelf, Cache(file))
-    asyncio.run(pages.read("u"))
     shelf.parameters = {"max_characters": 5}
-    asyncio.run(pages.read("u"))
+    asyncio.run(pages.read("http://a/x"))
     assert len(shelf.asked) == 2
 
 
@@ -220,3 +166,46 @@ def test_a_passing_fault_is_asked_for_again_and_a_replay_repeats_it(file: Path) 
     assert asyncio.run(replay.read("u")).title == "A title"
     with pytest.raises(CacheMiss, match=r"no page of shelf .* for url 'other'"):
         asyncio.run(replay.read("other"))
+
+
+JINA_PATH = "/https://example.com/a?b=c"
+MARKDOWN = "# Head\n\nSee [the list](https://example.com/list_(1)) and ![Image 1: a map](https://x.test/m.png)."
+
+
+@pytest.fixture
+def jina(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """Jina's reader service, played by a local server with answers of its documented form."""
+    monkeypatch.setattr("arpo_env.pages.reader.JINA_ADDRESS", site.url)
+    return site
+
+
+def _json(site: Site, data: Any, status: int = 200) -> None:
+    body = json.dumps(data).encode()
+    site.pages[JINA_PATH] = lambda handler: answer(handler, body, "application/json; charset=utf-8", status)
+
+
+def test_a_page_comes_through_jina_s_service(jina: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JINA_API_KEY", "key")
+    _json(jina, {"code": 200, "status": 20000, "data": {"title": "A title", "content": MARKDOWN}})
+    page = read("https://example.com/a?b=c", jina=True)
+    assert page.title == "A title"
+    assert page.text == "# Head\n\nSee the list and Image 1: a map."
+    path, headers, _ = jina.requests[0]
+    assert (path, headers["Authorization"], headers["X-Return-Format"]) == (JINA_PATH, "Bearer key", "markdown")
+
+
+@pytest.mark.parametrize("body", [b"garbage", b"[]", b'{"data": 1}'])
+def test_garbage_is_a_fault_of_jina_s_service(jina: Site, body: bytes) -> None:
+    jina.pages[JINA_PATH] = lambda handler: answer(handler, body, "application/json")
+    with pytest.raises(ServiceError, match="answered"):
+        read("https://example.com/a?b=c", jina=True)
+    jina.pages[JINA_PATH] = lambda handler: answer(handler, b'{"code": 422}', "application/json", 422)
+    assert "could not be read" in reason("https://example.com/a?b=c", jina=True)  # a fault of the page
+
+
+def test_jina_s_key_is_in_no_error(jina: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JINA_API_KEY", "jina_secret")
+    _json(jina, {"detail": "no such key: jina_secret"}, status=401)
+    with pytest.raises(ServiceError, match="JINA_API_KEY") as caught:
+        read("https://example.com/a?b=c", jina=True)
+    assert "jina_secret" not in str(caught.value)

@@ -1,7 +1,4 @@
-"""A tool's result holds no call, no end of a result, no answer and no thought, whatever text it is.
-
-The texts are made of the tags and marks of every tool there is, those of custom tools too, in many spellings.
-"""
+"""A result holds no call, no end of a result, no answer and no thought, whatever tags of any tools it is made of."""
 
 import random
 import re
@@ -81,6 +78,7 @@ def test_nothing_in_a_result_can_be_read_as_more_than_text(name: str) -> None:
 def test_tags_of_tools_that_are_not_there_stay_as_they_are() -> None:
     html = "a < b, <b>bold</b>, <weathers>, <a.bc>, <wea>"
     assert make_protocol("arpo-tags").defuse(html, TOOLS) == html
+    assert not re.search("</result", make_protocol("arpo-tags").defuse("</reſult>", TOOLS), re.IGNORECASE)
 
 
 @pytest.mark.parametrize("forged", texts(40))

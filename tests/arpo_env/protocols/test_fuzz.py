@@ -1,7 +1,4 @@
-"""Whatever a model writes: no protocol raises, none is slow, and none runs what was not called.
-
-What was called is said by a second, plain reading of the turn (`CALLED`), which shares nothing with the parsers.
-"""
+"""Whatever a model writes: no protocol raises or is slow, and none runs what a second, plain reading does not call."""
 
 import json
 import random
@@ -41,13 +38,8 @@ MARK_PIECES = [
     *(f"<tool_call>{call}</tool_call>" for call in JSON_PIECES),
     *(f"<|python_tag|>{call}" for call in JSON_PIECES),
 ]
-GOOD_PIECES = [
-    "<think>",
-    "</think>",
-    "text",
-    '<tool_call>{"name": "now", "arguments": {}}</tool_call>',
-    '<|python_tag|>{"name": "now", "parameters": {}}',
-]
+THOUGHTS = ["<think>", "</think>", "text"]
+GOOD_PIECES = [*THOUGHTS, '<tool_call>{"name": "now", "arguments": {}}</tool_call>']
 NOISE = ["", " ", "\n", "text", "\0", "\ud800", "\U0001f600", "é", "\u202e", "{", "}", '"', "\\", "&lt;", "<", ">"]
 NOISE += ["9" * 5000, "[" * 500]
 
@@ -63,16 +55,17 @@ def turns(pieces: list[str], good: list[str]) -> list[str]:
 
 SEARCH_PIECES = ["<tool_search>a map</tool_search>", "<tool_search>", "</tool_search>"]
 ANSWER_PIECES = ["<answer>Lima</answer>", "<answer>", "</answer>"]
+CALL_PIECES = [*MARK_PIECES, *JSON_PIECES]
 TAGGED = turns(TAG_PIECES, TAG_PIECES)
 FUZZED = {
     "arpo-tags": TAGGED,
     "arpo-tags-reference": TAGGED[:300],
-    "hermes": turns([*MARK_PIECES, *JSON_PIECES], GOOD_PIECES[:4]),
-    "native": turns([*MARK_PIECES, *JSON_PIECES], GOOD_PIECES[:4]),
-    "websailor": turns([*MARK_PIECES, *JSON_PIECES, *ANSWER_PIECES], [*GOOD_PIECES[:4], *ANSWER_PIECES[:1]]),
-    "deepagent": turns([*MARK_PIECES, *JSON_PIECES, *SEARCH_PIECES], [*GOOD_PIECES[:4], *SEARCH_PIECES]),
-    "llama3": turns([*MARK_PIECES, *JSON_PIECES], [*GOOD_PIECES[:3], *GOOD_PIECES[4:]]),
+    "hermes": turns(CALL_PIECES, GOOD_PIECES),
+    "websailor": turns([*CALL_PIECES, *ANSWER_PIECES], [*GOOD_PIECES, *ANSWER_PIECES[:1]]),
+    "deepagent": turns([*CALL_PIECES, *SEARCH_PIECES], [*GOOD_PIECES, *SEARCH_PIECES]),
+    "llama3": turns(CALL_PIECES, [*THOUGHTS, '<|python_tag|>{"name": "now", "parameters": {}}']),
 }
+FUZZED["native"] = FUZZED["hermes"]
 
 
 def in_a_thought(text: str, position: int) -> bool:
@@ -94,7 +87,9 @@ def tags_called(text: str) -> list[ToolCall]:
     return found
 
 
-def json_called(text: str, opening: str, closing: str, arguments: str) -> list[ToolCall]:
+def json_called(
+    text: str, opening: str = "<tool_call>", closing: str = "</tool_call>", arguments: str = "arguments"
+) -> list[ToolCall]:
     found = []
     starts = [match.end() for match in re.finditer(re.escape(opening), text)]
     for start in starts:
@@ -138,13 +133,10 @@ def deepagent_called(text: str) -> list[ToolCall]:
 
 
 CALLED: dict[str, Callable[[str], list[ToolCall]]] = {
-    "arpo-tags": tags_called,
-    "arpo-tags-reference": tags_called,
-    "hermes": lambda text: json_called(text, "<tool_call>", "</tool_call>", "arguments"),
+    **dict.fromkeys(("arpo-tags", "arpo-tags-reference"), tags_called),
+    **dict.fromkeys(("hermes", "native", "websailor"), json_called),
     "deepagent": deepagent_called,
     "llama3": llama_called,
-    "native": lambda text: json_called(text, "<tool_call>", "</tool_call>", "arguments"),
-    "websailor": lambda text: json_called(text, "<tool_call>", "</tool_call>", "arguments"),
 }
 
 
@@ -181,7 +173,7 @@ def test_calls_that_are_read_for_a_server_are_those_that_ran_and_can_be_written_
 
 
 LONG_TAGS = [
-    *("<", "< ", "</", " ", "<python>", "</python>", "<think>", "</think>", "<python><think>", "<a1><a2>", "</a><a>"),
+    *("<", "< ", "</", " ", "<python>", "</python>", "<think>", "</think>", "<python><think>", "<a1><a2>", "</a><a>")
 ]
 LONG_MARKS = [
     *("<", " ", "[", "<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "<think><tool_call>"),

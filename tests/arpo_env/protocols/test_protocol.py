@@ -1,6 +1,7 @@
 """What all protocols share: the actions, the box, and the table of names."""
 
 import itertools
+import json
 import pickle
 import re
 from collections.abc import Sequence
@@ -19,22 +20,12 @@ from tests.arpo_env.protocols.schemas import ADD, BOTH, NOW, PYTHON, SEARCH
 @pytest.mark.parametrize(
     ("text", "box"),
     [
-        ("\\boxed{a{b}c}", "a{b}c"),
-        ("\\boxed{1} \\boxed{2}", "2"),
-        ("\\boxed{1", None),
-        ("none", None),
-        ("\\boxed {3}", "3"),
-        ("\\boxed{1} \\boxed{2", "1"),
-        ("}{ \\boxed{4}", "4"),
-        ("\\boxed{\\boxed{5}}", "5"),
+        *(("\\boxed{1} \\boxed{a{b}c}", "a{b}c"), ("\\boxed{1", None), ("\\boxed {3}", "3")),
+        *(("\\boxed{1} \\boxed{2", "1"), ("\\boxed{\\boxed{5}}", "5")),
     ],
 )
 def test_last_boxed(text: str, box: str | None) -> None:
     assert last_boxed(text) == box
-
-
-def test_a_protocol_is_made_by_its_name() -> None:
-    assert [make_protocol(name).name for name in PROTOCOLS] == list(PROTOCOLS)
 
 
 class Loud(ArpoTags):
@@ -51,6 +42,7 @@ class Loud(ArpoTags):
 
 @pytest.mark.usefixtures("own_names")
 def test_a_protocol_of_your_own_is_taken_by_name_as_a_class_and_as_an_instance() -> None:
+    assert [make_protocol(name).name for name in PROTOCOLS] == list(PROTOCOLS)
     register_protocol("loud", Loud)
     for given, word in (("loud", "Shout. "), (Loud, "Shout. "), (Loud("Scream."), "Scream. ")):
         assert ToolEnv("arpo/Arithmetic-v0", protocol=given).system_prompt.startswith(word)  # type: ignore[arg-type]
@@ -59,7 +51,7 @@ def test_a_protocol_of_your_own_is_taken_by_name_as_a_class_and_as_an_instance()
 
 
 @pytest.mark.usefixtures("own_names")
-def test_a_protocol_is_registered_once() -> None:
+def test_a_protocol_is_registered_once_and_with_a_name_of_its_own() -> None:
     class Quiet(Loud):
         name = "hermes"
 
@@ -77,23 +69,19 @@ def test_a_protocol_is_registered_once() -> None:
     register_protocol("hermes", Quiet, overwrite=True)
     assert isinstance(make_protocol("hermes"), Quiet)
 
-
-def test_what_is_no_protocol_is_refused() -> None:
-    with pytest.raises(ValueError, match="is not a protocol: object lacks name, native"):
-        register_protocol("mine", object)  # type: ignore[arg-type]
-
-
-def test_a_protocol_has_a_name_of_its_own() -> None:
-    """By the name of the tags, a model that was trained with it would later be played with the tags."""
-
-    class Mine(ArpoTags):
+    class Mine(ArpoTags):  # by the name of the tags, a model trained with it would later be played with the tags
         pass
 
+    with pytest.raises(ValueError, match="is not a protocol: object lacks name, native"):
+        register_protocol("mine", object)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="registered as 'mine' has the name 'arpo-tags': write a name"):
         register_protocol("mine", Mine)
     for given in (Mine, Mine()):
         with pytest.raises(ValueError, match="Mine has the name 'arpo-tags' of another protocol"):
             ToolEnv("arpo/Arithmetic-v0", protocol=given)  # type: ignore[arg-type]
+
+
+THOUGHT: dict[str, Any] = {"episodic": {}, "working": {"a": 1}}
 
 
 def fold_thought(focus: str = "") -> str:
@@ -111,14 +99,13 @@ def thought(episodic: dict, working: dict) -> str:  # type: ignore[type-arg]
     [
         (" the names ", function_schema(fold_thought), {"focus": "the names"}),
         ("", function_schema(fold_thought), {}),
-        ('{"episodic": {}, "working": {"a": 1}}', function_schema(thought, "fold_thought"), None),
+        (json.dumps(THOUGHT), function_schema(thought, "fold_thought"), THOUGHT),
     ],
 )
 def test_deepagents_fold_has_a_tag_of_its_own(content: str, schema: JsonSchema, arguments: Any) -> None:
     protocol = make_protocol("deepagent")
     turn = f"<think>It is long. <fold_thought>{content}</fold_thought>"
-    wanted = ToolCall("fold_thought", {"episodic": {}, "working": {"a": 1}} if arguments is None else arguments)
-    assert protocol.parse(turn, [schema]) == ToolCalls((wanted,))
+    assert protocol.parse(turn, [schema]) == ToolCalls((ToolCall("fold_thought", arguments),))
     assert "</fold_thought>" in protocol.stop_strings([schema])
     assert protocol.stop_strings([]) == ["</tool_call>"]
     assert isinstance(protocol.parse(turn, []), Nothing)  # without such a tool it is only text
@@ -130,11 +117,16 @@ STYLES: tuple[Style, ...] = ("short", "paper")
 CASES = list(itertools.product(SETS, LANGUAGES, STYLES))
 
 
-def test_the_short_prompt_for_python_is_the_one_the_small_models_were_trained_on() -> None:
+def test_the_short_prompt_for_python_is_that_of_the_small_models_and_a_wrong_language_or_style_is_refused() -> None:
     assert ArpoTags().system_prompt([PYTHON]) == (
         "Think in <think> </think>. Run Python in <python> </python>; variables stay alive. "
         "The output comes in <result> </result>. Answer in <answer> \\boxed{} </answer>."
     )
+    for name in ("arpo-tags", "hermes"):
+        with pytest.raises(ValueError, match="unknown language 'de'; available: en, zh"):
+            make_protocol(name).system_prompt([], "de")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="unknown prompt style 'long'; available: short, paper"):
+            make_protocol(name).system_prompt([], "en", "long")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("tools", "language", "style"), CASES)
@@ -154,15 +146,7 @@ def test_closing_what_the_prompt_opened_runs_nothing(tools: list[JsonSchema], la
         assert isinstance(ArpoTags().parse(f"as shown {stop}", tools), Malformed)
 
 
-def test_a_wrong_language_or_style_is_answered_with_what_there_is() -> None:
-    for name in ("arpo-tags", "hermes"):
-        with pytest.raises(ValueError, match="unknown language 'de'; available: en, zh"):
-            make_protocol(name).system_prompt([], "de")  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="unknown prompt style 'long'; available: short, paper"):
-            make_protocol(name).system_prompt([], "en", "long")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("text", ["Solve it with <python>.", "请用 <python> 解答。", "Éclair!"])
+@pytest.mark.parametrize("text", ["请用 <python> 解答。", "Éclair!"])
 def test_instructions_of_ones_own_are_shown_as_they_are_in_every_protocol(text: str) -> None:
     env = ToolEnv("arpo/Arithmetic-v0", prompt=text)
     for one in (env, env.spawn(), env.with_protocol("hermes"), pickle.loads(pickle.dumps(env))):

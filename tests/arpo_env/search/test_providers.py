@@ -1,6 +1,7 @@
-"""Web providers against recorded answers: what is sent, what is read, and what is said when it goes wrong."""
+"""Web providers and retrieval servers against recorded answers: what is sent, what is read, what is said."""
 
 import asyncio
+import itertools
 import json
 import logging
 import math
@@ -13,13 +14,14 @@ from typing import Any
 import pytest
 
 from arpo_env.net import ServiceError
-from arpo_env.search.backends import ROWS, make_provider, ready_providers
+from arpo_env.search.backends import _PROTOCOLS, ROWS, Retriever, make_provider, passage, ready_providers
 from arpo_env.search.search_backend import Hit, SearchBackend
 from tests.arpo_env.local_server import Call, LocalServer, Seen
 
 RECORDED = Path(__file__).parent / "recorded"
 KEY = "key-1234-secret"
-BY_HTTP = sorted(row.name for row in ROWS)
+BY_HTTP, RETRIEVERS = sorted(row.name for row in ROWS), sorted(_PROTOCOLS)
+INDEX = {"elasticsearch": "/wiki", "opensearch": "/wiki"}
 WIKIPEDIA = "https://en.wikipedia.org/wiki/Solaris_(novel)"
 
 
@@ -33,11 +35,14 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def recorded(name: str) -> Any:
-    return json.loads((RECORDED / f"{name}.json").read_text())
+    return json.loads((RECORDED / f"{name.replace('opensearch', 'elasticsearch')}.json").read_text())
 
 
 def quick(name: str, server: LocalServer) -> SearchBackend:
-    backend: Any = make_provider(name, server.address, per_second=math.inf)
+    if name in RETRIEVERS:
+        backend: Any = Retriever(name, server.address + INDEX.get(name, ""))
+    else:
+        backend = make_provider(name, server.address, per_second=math.inf)
     backend._http = replace(backend._http, timeout=0.5, retries=0)
     return backend
 
@@ -73,62 +78,56 @@ def refusal(name: str, answer: Any, query: str = "q") -> ServiceError:
 
 # --- what is sent
 
-QUERY, BEARER = "who wrote Solaris", f"Bearer {KEY}"
+QUERY, AUTH = "who wrote Solaris", "authorization"
 BING = "https://www.bing.com/search?q=who+wrote+Solaris&mkt=en-US&setLang=en&count=3&cc=us"
 GOOGLE = "https://www.google.com/search?q=who+wrote+Solaris&num=3&hl=en&brd_json=1"
-POSTED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
-    "serper": ("/search", {"x-api-key": KEY}, {"q": QUERY, "num": 3, "hl": "en"}),
-    "tavily": (
-        "/search",
-        {"authorization": BEARER},
-        {"query": QUERY, "max_results": 3, "search_depth": "basic", "topic": "general"},
-    ),
+ZONE = {"zone": "my_zone"}
+REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {  # path, header with the key, body or parameters
+    "serper": ("/search", "x-api-key", {"q": QUERY, "num": 3, "hl": "en"}),
+    "tavily": ("/search", AUTH, {"query": QUERY, "max_results": 3, "search_depth": "basic", "topic": "general"}),
     "exa": (
         "/search",
-        {"x-api-key": KEY},
+        "x-api-key",
         {"query": QUERY, "numResults": 3, "type": "auto", "contents": {"highlights": True}},
     ),
-    "perplexity": (
-        "/search",
-        {"authorization": BEARER},
-        {"query": QUERY, "max_results": 3, "max_tokens_per_page": 512},
-    ),
-    "brightdata": (
-        "/request",
-        {"authorization": BEARER},
-        {"zone": "my_zone", "url": BING, "format": "json", "data_format": "parsed_bing"},
-    ),
-    "brightdata-google": ("/request", {"authorization": BEARER}, {"zone": "my_zone", "url": GOOGLE, "format": "raw"}),
-}
-GOT = {
+    "perplexity": ("/search", AUTH, {"query": QUERY, "max_results": 3, "max_tokens_per_page": 512}),
+    "brightdata": ("/request", AUTH, {**ZONE, "url": BING, "format": "json", "data_format": "parsed_bing"}),
+    "brightdata-google": ("/request", AUTH, {**ZONE, "url": GOOGLE, "format": "raw"}),
     "brave": (
         "/res/v1/web/search",
         "x-subscription-token",
-        {"q": "who wrote Solaris", "count": "3", "search_lang": "en", "text_decorations": "false"},
+        {"q": QUERY, "count": "3", "search_lang": "en", "text_decorations": "false"},
     ),
-    "serpapi": ("/search", "", {"engine": "google", "q": "who wrote Solaris", "num": "3", "hl": "en", "api_key": KEY}),
-    "searxng": ("/search", "", {"q": "who wrote Solaris", "format": "json", "language": "en", "pageno": "1"}),
+    "serpapi": ("/search", "", {"engine": "google", "q": QUERY, "num": "3", "hl": "en", "api_key": KEY}),
+    "searxng": ("/search", "", {"q": QUERY, "format": "json", "language": "en", "pageno": "1"}),
+    "search-r1": ("/retrieve", "", {"queries": [QUERY], "topk": 3, "return_scores": True}),
+    "flashrag": ("/search", "", {"query": QUERY, "top_n": 3, "return_score": True}),
 }
+FIELDS, SOURCE = ["title^0.5", "text", "contents"], ["id", "title", "text", "contents", "url", "date"]
+MATCH = {"multi_match": {"query": QUERY, "fields": FIELDS, "type": "most_fields", "lenient": True}}
+REQUESTS |= dict.fromkeys(INDEX, ("/wiki/_search", "", {"size": 3, "query": MATCH, "_source": SOURCE}))
 
 
-def test_every_service_of_the_table_is_tested() -> None:
-    assert sorted([*POSTED, *GOT]) == BY_HTTP
-
-
-@pytest.mark.parametrize("name", sorted(POSTED))
-def test_a_posted_request(name: str) -> None:
-    path, headers, body = POSTED[name]
+@pytest.mark.parametrize("name", BY_HTTP + RETRIEVERS)
+def test_a_request(name: str) -> None:
+    path, header, fields = REQUESTS[name]
     seen = sent(name)
-    assert (seen.method, seen.path, seen.params, seen.json()) == ("POST", path, {}, body)
-    assert seen.headers.items() >= {**headers, "content-type": "application/json"}.items()
+    assert (seen.method, seen.path) == ("POST" if seen.body else "GET", path)
+    assert (seen.json() if seen.body else seen.params) == fields
+    assert not header or seen.headers[header] == (f"Bearer {KEY}" if header == AUTH else KEY)
 
 
-@pytest.mark.parametrize("name", sorted(GOT))
-def test_a_request_without_a_body(name: str) -> None:
-    path, header, params = GOT[name]
-    seen = sent(name)
-    assert (seen.method, seen.path, seen.params, seen.body) == ("GET", path, params, b"")
-    assert not header or seen.headers[header] == KEY
+@pytest.mark.parametrize("name", RETRIEVERS)
+@pytest.mark.parametrize("tail", ["", "/", "endpoint"])
+def test_the_address_of_a_server_may_end_as_it_likes(name: str, tail: str) -> None:
+    path = REQUESTS[name][0]
+    with LocalServer(lambda call: call.reply(recorded(name))) as server:
+        base = server.address + INDEX.get(name, "")
+        backend = Retriever(name, server.address + path if tail == "endpoint" else base + tail)
+        asyncio.run(backend.search("q", 1))
+        assert server.seen[0].path == path
+        assert "authorization" not in server.seen[0].headers
+        assert backend.parameters == {"address": base}
 
 
 def everything(seen: Seen) -> str:
@@ -137,14 +136,8 @@ def everything(seen: Seen) -> str:
     return json.dumps([seen.params, body, urllib.parse.parse_qsl(url)], ensure_ascii=False)
 
 
-LANGUAGES = {
-    "serper": "zh-cn",
-    "brave": "zh-hans",
-    "serpapi": "zh-cn",
-    "searxng": "zh",
-    "brightdata": "zh-CN",
-    "brightdata-google": "zh-cn",
-}
+LANGUAGES = dict.fromkeys(("serper", "serpapi", "brightdata-google"), "zh-cn")
+LANGUAGES |= {"brave": "zh-hans", "searxng": "zh", "brightdata": "zh-CN"}
 
 
 @pytest.mark.parametrize("name", sorted(LANGUAGES))
@@ -160,7 +153,7 @@ def test_brave_gets_at_most_20_results_400_characters_and_50_words() -> None:
     assert len(sent("brave", "abcdefghi " * 100).params["q"]) <= 400
 
 
-@pytest.mark.parametrize("name", BY_HTTP)
+@pytest.mark.parametrize("name", BY_HTTP + RETRIEVERS)
 def test_nothing_is_asked_for_nothing(name: str) -> None:
     with LocalServer(lambda call: call.reply({})) as server:
         assert search(quick(name, server), " \n") == []
@@ -170,35 +163,22 @@ def test_nothing_is_asked_for_nothing(name: str) -> None:
 
 # --- what is read
 
+NOVEL, LONG, SHORT = "Solaris (novel)", "science fiction novel by", "Solaris is a 1961 novel by Stanisław Lem."
 FIRST = {
-    "serper": Hit("Solaris (novel) / Author", WIKIPEDIA, "Stanisław Lem Solaris is a 1961 novel by Stanisław Lem."),
-    "tavily": Hit(
-        "Solaris (novel)",
-        WIKIPEDIA,
-        "Solaris is a 1961 science fiction novel by Polish writer Stanisław Lem.",
-        score=0.94,
-    ),
+    "serper": Hit(f"{NOVEL} / Author", WIKIPEDIA, f"Stanisław Lem {SHORT}"),
+    "tavily": Hit(NOVEL, WIKIPEDIA, f"Solaris is a 1961 {LONG} Polish writer Stanisław Lem.", score=0.94),
     "brave": Hit(
-        "Solaris (novel) - Wikipedia",
+        f"{NOVEL} - Wikipedia",
         WIKIPEDIA,
-        "Solaris is a 1961 novel by Stanisław Lem & a film. "
-        "The ocean of Solaris is alive. Kelvin arrives at the station.",
+        f"{SHORT[:-1]} & a film. The ocean of Solaris is alive. Kelvin arrives at the station.",
         date="2024-11-02T10:00:00",
     ),
     "serpapi": Hit("Solaris", WIKIPEDIA, "Stanisław Lem"),
-    "exa": Hit(
-        "Solaris (novel)",
-        WIKIPEDIA,
-        "Solaris is a 1961 novel by Stanisław Lem.",
-        date="2023-11-16T01:36:32.547Z",
-        score=0.46,
-    ),
-    "perplexity": Hit("Solaris (novel)", WIKIPEDIA, "Solaris is a 1961 novel by Stanisław Lem.", date="2025-03-20"),
-    "searxng": Hit(
-        "Solaris (novel)", WIKIPEDIA, "Solaris is a 1961 science fiction novel by Stanisław Lem.", score=4.0
-    ),
-    "brightdata": Hit("Solaris (novel) - Wikipedia", WIKIPEDIA, "Solaris is a 1961 novel by Stanisław Lem."),
-    "brightdata-google": Hit("Solaris (novel) - Wikipedia", WIKIPEDIA, "Solaris is a 1961 novel by Stanisław Lem."),
+    "exa": Hit(NOVEL, WIKIPEDIA, SHORT, date="2023-11-16T01:36:32.547Z", score=0.46),
+    "perplexity": Hit(NOVEL, WIKIPEDIA, SHORT, date="2025-03-20"),
+    "searxng": Hit(NOVEL, WIKIPEDIA, f"Solaris is a 1961 {LONG} Stanisław Lem.", score=4.0),
+    "brightdata": Hit(f"{NOVEL} - Wikipedia", WIKIPEDIA, SHORT),
+    "brightdata-google": Hit(f"{NOVEL} - Wikipedia", WIKIPEDIA, SHORT),
 }
 
 
@@ -207,10 +187,32 @@ def test_the_first_hit_is_read_in_full(name: str) -> None:
     assert served(name)[0] == FIRST[name]
 
 
-def test_serper_answers_come_before_the_results() -> None:
-    titles = [hit.title for hit in served("serper", k=10)]
-    assert titles[:3] == ["Solaris (novel) / Author", "Solaris", "Solaris (novel) - Wikipedia"]
-    assert "Originally published: 1961" in served("serper", k=10)[1].snippet
+def test_documents_of_retrieval_servers_in_all_their_shapes() -> None:
+    hits = served("search-r1")
+    assert hits[0].snippet == "Solaris is a 1961 novel. It is by Stanisław Lem."
+    assert [(hit.title, hit.url, hit.text, hit.score) for hit in hits] == [
+        (NOVEL, "13", "Solaris is a 1961 novel.\nIt is by Stanisław Lem.", 12.5),
+        ('"Heroes" (album)', "14", "An album by David Bowie.", 3.0),
+        ("Bare", "15", "A document without its envelope.", 1.0),
+    ]
+    hits, with_scores = served("flashrag"), recorded("flashrag")
+    assert [(hit.title, hit.url, hit.text, hit.score) for hit in hits] == [
+        (NOVEL, "13", "Solaris is a 1961 novel.", 0.9),
+        ("", "14", "A text without a title.", 0.5),
+    ]
+    assert [hit.text for hit in served("flashrag", with_scores[0])] == [hit.text for hit in hits]
+    assert len(served("flashrag", [with_scores[0], [0.9]])) == 2
+    first, second = served("elasticsearch")
+    assert (first.title, first.url, first.score) == (NOVEL, WIKIPEDIA, 9.1)
+    assert (second.title, second.url, second.text) == ("Lem", "a2", "The author of Solaris.")
+
+
+@pytest.mark.parametrize("document", [None, 3, [], {}, {"contents": None}, {"title": "only"}, "", {"text": " "}])
+def test_a_document_without_text_is_left_out(document: Any) -> None:
+    hit = passage(document)
+    assert hit is None or hit.text
+    good = {"document": {"contents": "t\nx"}, "score": 1}
+    assert len(served("search-r1", {"result": [[{"document": document, "score": "x"}, good]]})) in (1, 2)
 
 
 EMPTY: dict[str, list[Any]] = {
@@ -218,35 +220,21 @@ EMPTY: dict[str, list[Any]] = {
     "tavily": [{"query": "q", "results": []}],
     "brave": [{"type": "search", "query": {"original": "q"}}, {"query": {}, "web": {"results": []}}],
     "serpapi": [
-        {
-            "search_metadata": {"status": "Success"},
-            "search_information": {"organic_results_state": "Fully empty"},
-            "error": "Google hasn't returned any results for this query.",
-        }
+        {"search_metadata": {"status": "Success"}, "error": "Google hasn't returned any results for this query."}
     ],
     "exa": [{"requestId": "1", "results": []}],
     "perplexity": [{"id": "1", "results": []}],
     "searxng": [{"query": "q", "results": [], "unresponsive_engines": []}],
     "brightdata": [{"general": {"search_engine": "bing"}}, {"status_code": 200, "body": '{"general": {}}'}],
     "brightdata-google": [{"general": {"search_engine": "google"}, "organic": []}],
+    **{"search-r1": [{"result": [[]]}], "flashrag": [[[], []]], "opensearch": [{"hits": {"hits": []}}]},
+    "elasticsearch": [{"hits": {"total": {"value": 0}, "hits": []}}],
 }
 
 
-@pytest.mark.parametrize(("name", "body"), [(name, body) for name in BY_HTTP for body in EMPTY[name]])
+@pytest.mark.parametrize(("name", "body"), [(name, body) for name in BY_HTTP + RETRIEVERS for body in EMPTY[name]])
 def test_an_honest_nothing_is_no_hits(name: str, body: Any) -> None:
     assert served(name, body) == []
-
-
-def results_place(name: str) -> tuple[str, ...]:
-    return next(row for row in ROWS if row.name == name).shape.path
-
-
-def with_results(name: str, results: Any) -> Any:
-    """A reply of the service that holds these results."""
-    body = results
-    for key in reversed(results_place(name)):
-        body = {key: body}
-    return body
 
 
 ODD: list[Any] = [None, 1, [1, "a", None, ["b"]], {"a": 1, "b": [2]}, "\ud800", 1e999]
@@ -254,10 +242,14 @@ ODD: list[Any] = [None, 1, [1, "a", None, ["b"]], {"a": 1, "b": [2]}, "\ud800", 
 
 @pytest.mark.parametrize("name", BY_HTTP)
 def test_an_odd_field_never_raises(name: str) -> None:
-    columns = next(row for row in ROWS if row.name == name).shape.columns
+    shape = next(row for row in ROWS if row.name == name).shape
+    columns = shape.columns
     names = [*columns.title, *columns.url, *columns.snippet, *columns.date, columns.score]
     results = [{**dict.fromkeys(names, "x"), field: value} for field in names for value in ODD]
-    hits = served(name, with_results(name, [*results, {}, None, "text", 7]), k=1000)
+    body: Any = [*results, {}, None, "text", 7]
+    for key in reversed(shape.path):
+        body = {key: body}
+    hits = served(name, body, k=1000)
     assert len(hits) == len(results)
     for hit in hits:
         assert all(isinstance(part, str) for part in (hit.title, hit.url, hit.snippet, hit.date, hit.text))
@@ -268,32 +260,34 @@ def test_an_odd_field_never_raises(name: str) -> None:
 # --- what is said
 
 
-@pytest.mark.parametrize("name", BY_HTTP)
+SHAPES = ({"error": "out of order"}, {}, None)
+OF_PROVIDERS = (*SHAPES, [], {"organic": {}, "results": "none", "organic_results": 1, "web": [1]})
+OF_SERVERS = (*SHAPES, {"result": [[], []]}, {"hits": {"hits": {}}})
+
+
 @pytest.mark.parametrize(
-    "body",
-    [{"error": "out of order"}, {}, [], None, {"organic": {}, "results": "none", "organic_results": 1, "web": [1]}],
-    ids=str,
+    ("name", "body"), [*itertools.product(BY_HTTP, OF_PROVIDERS), *itertools.product(RETRIEVERS, OF_SERVERS)], ids=str
 )
 def test_a_shape_that_is_not_understood_is_an_error(name: str, body: Any) -> None:
     error = refusal(name, lambda call: call.reply(json.dumps(body).encode()))
     assert error.status == 200
-    if isinstance(body, dict) and len(body) == 1:
-        assert next(iter(body.values())) in str(error)
+    assert "error" not in str(body) or "out of order" in str(error)
 
 
-def test_a_search_that_serpapi_reports_as_failed_is_an_error() -> None:
-    body = {"search_metadata": {"status": "Error"}, "error": "We couldn't get valid results for this search."}
-    assert "couldn't get valid results" in str(refusal("serpapi", lambda call: call.reply(body)))
-
-
-def test_engines_that_all_failed_are_no_honest_nothing() -> None:
-    body = {"results": [], "unresponsive_engines": [["google", "CAPTCHA"]]}
-    assert "CAPTCHA" in str(refusal("searxng", lambda call: call.reply(body)))
-
-
-@pytest.mark.parametrize("body", [{"status_code": 502, "body": ""}, {"status_code": 200, "body": "<html>"}])
-def test_an_envelope_without_a_result_page_is_an_error(body: Any) -> None:
-    refusal("brightdata", lambda call: call.reply(body))
+@pytest.mark.parametrize(
+    ("name", "body", "said"),
+    [
+        ("serpapi", {"search_metadata": {"status": "Error"}, "error": "Out of order."}, "Out of order"),
+        ("searxng", {"results": [], "unresponsive_engines": [["google", "CAPTCHA"]]}, "CAPTCHA"),
+        ("brightdata", {"status_code": 502, "body": ""}, "status 502"),
+        ("brightdata", {"status_code": 200, "body": "<html>"}, "not parsed"),
+        ("search-r1", {"result": [[{"document": {"id": "1", "passage": "x"}, "score": 1}]]}, "passages without text"),
+        ("elasticsearch", {"hits": {"hits": []}, "timed_out": True}, "a part of the index"),
+        ("opensearch", {"hits": {"hits": []}, "_shards": {"failed": 1}}, "a part of the index"),
+    ],
+)
+def test_a_failure_inside_an_answer_is_no_honest_nothing(name: str, body: Any, said: str) -> None:
+    assert said in str(refusal(name, lambda call: call.reply(body)))
 
 
 @pytest.mark.parametrize("name", [row.name for row in ROWS if row.variables])
@@ -332,7 +326,29 @@ def test_no_fault_of_a_service_shows_the_key(name: str, caplog: pytest.LogCaptur
     assert "secret" not in everything
 
 
+def test_a_key_is_sent_and_so_is_a_password_in_the_address_that_is_never_shown(monkeypatch: Any) -> None:
+    with LocalServer(lambda call: call.reply(b"no", 401)) as server:
+        address = server.address.replace("//", "//me:s3cret@") + "/wiki"
+        backend = Retriever("elasticsearch", address)
+        with pytest.raises(ServiceError, match="Is the login in the address, or ES_API_KEY, right") as caught:
+            asyncio.run(backend.search("q", 1))
+        assert server.seen[0].headers["authorization"].startswith("Basic ")
+    assert "s3cret" not in f"{caught.value} {backend!r} {backend.parameters}"
+    monkeypatch.setenv("ES_API_KEY", "abc==")
+    assert sent("elasticsearch").headers["authorization"] == "ApiKey abc=="
+
+
 # --- construction
+
+
+@pytest.mark.parametrize("name", RETRIEVERS)
+@pytest.mark.parametrize("address", [None, "me:s3cret@host:9200/x"])
+def test_an_address_that_is_none_is_refused(name: str, address: str | None) -> None:
+    with pytest.raises(ValueError, match=f"{name} needs an address") as caught:
+        Retriever(name, address)
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(ValueError, match="elasticsearch needs an index"):
+        Retriever("elasticsearch", "http://host:9200/")
 
 
 @pytest.mark.parametrize("name", [row.name for row in ROWS if row.variables])
@@ -345,7 +361,9 @@ def test_a_missing_key_is_named_with_the_page_where_one_gets_it(name: str, monke
         monkeypatch.setenv(variable, KEY)
 
 
-def test_searxng_needs_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_with_all_their_keys_are_ready_and_searxng_needs_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BRIGHTDATA_ZONE")
+    assert ready_providers() == ["brave", "exa", "perplexity", "serpapi", "serper", "tavily"]
     with pytest.raises(ValueError, match="SEARXNG_API_BASE"):
         make_provider("searxng")
     monkeypatch.setenv("SEARXNG_API_BASE", "http://me:secret@host:8080/searx/")
@@ -363,6 +381,47 @@ def test_the_pace_is_that_of_the_smallest_plan_unless_told() -> None:
             asyncio.run(backend.search("q", 1))
 
 
-def test_those_with_all_their_keys_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BRIGHTDATA_ZONE")
-    assert ready_providers() == ["brave", "exa", "perplexity", "serpapi", "serper", "tavily"]
+# --- the package `ddgs`
+
+
+class Recording:
+    """Stands for `ddgs.DDGS`, since the engines behind it are the web."""
+
+    asked: list[tuple[str, dict[str, Any]]]
+    answer: Any
+
+    def __init__(self, timeout: int) -> None: ...
+
+    def text(self, query: str, **options: Any) -> Any:
+        self.asked.append((query, options))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer() if callable(self.answer) else self.answer
+
+
+@pytest.fixture
+def recording(monkeypatch: pytest.MonkeyPatch) -> type[Recording]:
+    Recording.asked, Recording.answer = [], recorded("ddgs")
+    monkeypatch.setattr(pytest.importorskip("ddgs"), "DDGS", Recording)
+    return Recording
+
+
+def test_hits_of_ddgs_are_read(recording: type[Recording]) -> None:
+    from ddgs.exceptions import DDGSException
+
+    first = recorded("ddgs")[0]
+    for query in (QUERY, "黄金"):
+        assert search(make_provider("ddgs"), query)[0] == Hit(first["title"], first["href"], first["body"])
+    assert recording.asked[0] == (QUERY, {"region": "us-en", "max_results": 3})
+    assert recording.asked[1][1]["region"] == "cn-zh"
+    recording.answer = DDGSException("No results found.")
+    assert search(make_provider("ddgs")) == []
+
+
+def test_a_fault_or_another_shape_of_ddgs_is_a_service_error(recording: type[Recording]) -> None:
+    from ddgs.exceptions import DDGSException, RatelimitException
+
+    for answer in (RatelimitException("403"), DDGSException("x"), KeyError("a"), {"results": []}):
+        recording.answer = answer
+        with pytest.raises(ServiceError, match=r"ddgs: (the |returned dict, expected a list)"):
+            search(make_provider("ddgs"))

@@ -12,12 +12,7 @@ from PIL import Image
 
 
 def pdf(*pages: str, letters: str = "") -> bytes:
-    """A PDF with one line of text on each page, written by hand (pypdf cannot write text).
-
-    Args:
-        pages: the texts.
-        letters: a CMap that says which letters the codes of the font are.
-    """
+    """A PDF with one line of text on each page, written by hand; `letters` is a CMap for the codes of the font."""
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",

@@ -18,25 +18,15 @@ from tests.arpo_env.task_files.sample_files import FILES, locked_pdf
 # file -> question, what `read_file` gets, and where the answer is in its result
 SOLVED: dict[str, tuple[str, dict[str, Any], str]] = {
     "report.pdf": ("How long is the bridge, in metres?", {"part": "2"}, r"bridge is (81) metres"),
-    "sales.xlsx": ("How many were sold in Rome?", {"part": "Sales"}, r"Rome \| (25)"),
     "rows.csv": ("How old is Bob?", {}, r"Bob,(44)"),
-    "photo.png": ("How many pixels wide is the picture?", {}, r"(30) x 20 pixels"),
     "notes.txt": ("Unter welchem Gegenstand liegt der Schlüssel?", {}, r"unter der (Matte)"),
     "box.zip": ("What is the word?", {"inside": "/deep/inner.txt"}, r"word is (marzipan)"),
 }
 
 
 def row(number: int, name: str, question: str, answer: str) -> dict[str, Any]:
-    path = f"2023/validation/{name}" if name else ""
-    return {
-        "task_id": str(number),
-        "Question": question,
-        "Level": "1",
-        "Final answer": answer,
-        "file_name": name,
-        "file_path": path,
-        "Annotator Metadata": {"Steps": "1. Read."},
-    }
+    place = {"file_name": name, "file_path": f"2023/validation/{name}" if name else ""}
+    return {"task_id": str(number), "Question": question, "Level": "1", "Final answer": answer, **place}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +81,7 @@ def test_a_task_of_each_type_is_solved(env: Any, name: str) -> None:
     assert (reward, terminated) == (1.0, True)
 
 
-def test_a_fork_has_the_files_and_those_that_the_code_has_changed(env: Any) -> None:
+def test_forks_and_sessions_that_are_opened_again_have_the_files_and_a_task_without_files_has_none(env: Any) -> None:
     env.reset(options={"index": list(SOLVED).index("rows.csv")})
     env.step(python("open('rows.csv', 'a').write('Cid,5\\n')"))
     twin = env.fork()
@@ -99,18 +89,12 @@ def test_a_fork_has_the_files_and_those_that_the_code_has_changed(env: Any) -> N
     assert "Cid,5" in twin.step(python("print(open('rows.csv').read())"))[0]
     assert "Bob,44" in twin.step(read("rows.csv"))[0]
     twin.close()
-
-
-def test_a_session_that_is_opened_again_has_the_files(env: Any) -> None:
-    env.reset(options={"index": list(SOLVED).index("notes.txt")})
-    assert "restarted" in env.step(python("import os; os._exit(1)"))[0]
-    assert "Matte" in env.step(python("print(open('notes.txt').read())"))[0]
-
-
-def test_tasks_without_files_have_none(env: Any) -> None:
     env.reset(options={"index": len(SOLVED)})
     assert "Error: no file is attached" in env.step(read("rows.csv"))[0]
     assert "\n[]\n" in env.step(python("import os; os.listdir()"))[0]
+    env.reset(options={"index": list(SOLVED).index("notes.txt")})
+    assert "restarted" in env.step(python("import os; os._exit(1)"))[0]
+    assert "Matte" in env.step(python("print(open('notes.txt').read())"))[0]
 
 
 def test_own_tasks_carry_files_too(tmp_path: Path, isolation: str, own_names: None) -> None:

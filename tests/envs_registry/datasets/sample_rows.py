@@ -16,19 +16,14 @@ def encrypt(text: str, key: str = CANARY) -> str:
 
 
 def _aime(number: int) -> dict[str, Any]:
-    return {
-        "id": 900 + number,
-        "problem": f"Find the remainder when ${number}007$ is divided by $1000$.",
-        "solution": "It is \\boxed{7}.",
-        "answer": "007",
-    }
+    problem = f"Find the remainder when ${number}007$ is divided by $1000$."
+    return {"id": 900 + number, "problem": problem, "solution": "It is \\boxed{7}.", "answer": "007"}
 
 
 def _math(number: int) -> dict[str, Any]:
     return {
         "problem": f"What is $\\frac{{1}}{{{number + 2}}}$ of ${6 * (number + 2)}$?",
-        "level": f"Level {number + 1}",
-        "type": "Prealgebra",
+        **{"level": f"Level {number + 1}", "type": "Prealgebra"},
         "solution": "First \\boxed{5} is wrong, so it is $\\boxed{\\frac{12}{2}}$.",
     }
 
@@ -46,13 +41,9 @@ def _training(number: int, ability: str | None) -> dict[str, Any]:
 def _hle(number: int) -> dict[str, Any]:
     choice = number == 2
     return {
-        "id": f"hle{number}",
+        **{"id": f"hle{number}", "image": "", "category": "Other", "canary": CANARY},
         "question": f"Which invented thing is number {number}?" + ("\nA. one\nB. two" if choice else ""),
-        "image": "",
-        "answer": "B" if choice else "the zorb",
-        "answer_type": "multipleChoice" if choice else "exactMatch",
-        "category": "Other",
-        "canary": CANARY,
+        **{"answer": "B" if choice else "the zorb", "answer_type": "multipleChoice" if choice else "exactMatch"},
     }
 
 
@@ -63,35 +54,28 @@ def _flashrag(name: str, number: int, answers: list[str]) -> dict[str, Any]:
 
 def _toolhop(number: int) -> dict[str, Any]:
     """A question of two hops; the names of its tools are those of all rows."""
+    town = {
+        "type": "object",
+        "properties": {"town": {"type": "string", "description": "Its name."}},
+        "required": ["town"],
+    }
+    text = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    found, letters = "Looks up who founded an invented town.", "Counts the letters of a text."
     tools = {
-        "Who founded the town?": {
-            "name": "town_lookup",
-            "description": "Looks up who founded an invented town.",
-            "parameters": {
-                "type": "object",
-                "properties": {"town": {"type": "string", "description": "Its name."}},
-                "required": ["town"],
-            },
-        },
-        "How long is the name?": {
-            "name": "count_letters",
-            "description": "Counts the letters of a text.",
-            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-        },
+        "Who founded the town?": {"name": "town_lookup", "description": found, "parameters": town},
+        "How long is the name?": {"name": "count_letters", "description": letters, "parameters": text},
         "How many words has the name?": {"name": "count_words", "description": "Counts words.", "parameters": {}},
     }
     return {
         "id": number,
         "question": f"How many letters has the name of the founder of Oberland {number}?",
-        "answer": str(number + 7),
-        "tools": tools,
+        **{"answer": str(number + 7), "tools": tools, "domain": "Geography"},
         "functions": [
             f"def town_lookup(town):\n    return 'A' * {number + 7} if 'Oberland' in town else 1 / 0\n\n"
             f"# Example usage\nprint(town_lookup(town='Oberland {number}'), 'is the example')",
             "import nowhere_to_be_found\n\ndef count_words(text):\n    return 1",
             "def count_letters(text):\n    return {'letters': len(text)}",
         ],
-        "domain": "Geography",
     }
 
 
@@ -109,38 +93,29 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "arpo/HotpotQA-v0": [
         {
-            "id": f"5ab{number}",
             "question": f"Are Lake {number} and Mount {number} in the same invented county?",
-            "answer": "yes",
-            "type": "comparison",
-            "level": ("easy", "medium", "hard")[number],
+            **{"id": f"5ab{number}", "answer": "yes", "type": "comparison", "level": level},
         }
-        for number in range(3)
+        for number, level in enumerate(("easy", "medium", "hard"))
     ],
     "arpo/2Wiki-v0": [_flashrag("Aville", number, ["New Ford", "N.F.", "New Ford"]) for number in range(3)],
     "arpo/MuSiQue-v0": [_flashrag("Beton", number, ["Li Ye", "Ye Li"]) for number in range(3)],
     "arpo/Bamboogle-v0": [_flashrag("Ceburg", number, ["a name\n"]) for number in range(3)],
     "arpo/WebWalker-v0": [
         {
-            "question": question,
-            "answer": "2031年5月4日",
-            "root_url": "https://example.org",
+            **{"question": question, "answer": "2031年5月4日", "root_url": "https://example.org"},
             "info": {"difficulty_level": level, "lang": "zh", "hop": "multi-source"},
         }
-        for question, level in (
-            ("虚构大学哪天开学？", "easy"),
-            ("虚构公司在哪一年成立？", "medium"),
-            ("When is it?", "hard"),
-        )
+        for question, level in {
+            "虚构大学哪天开学？": "easy",
+            "虚构公司在哪一年成立？": "medium",
+            "When is it?": "hard",
+        }.items()
     ],
     "arpo/GAIA-v0": [
         {
-            "task_id": f"gaia-{number}",
-            "Question": f"How many invented moons has planet {number}?",
-            "Level": str(number),
-            "Final answer": "17",
-            "file_name": "",
-            "file_path": "",
+            **{"task_id": f"gaia-{number}", "Level": str(number), "Final answer": "17"},
+            **{"Question": f"How many invented moons has planet {number}?", "file_name": "", "file_path": ""},
         }
         for number in (1, 2, 3)
     ],
@@ -151,10 +126,8 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     ],
     "arpo/xBench-v0": [
         {
-            "id": str(number),
             "prompt": encrypt(f"虚构城市第{number}座桥有多长？"),
-            "answer": encrypt(f"{number}00米"),
-            "canary": CANARY,
+            **{"id": str(number), "answer": encrypt(f"{number}00米"), "canary": CANARY},
         }
         for number in (1, 2, 3)
     ],

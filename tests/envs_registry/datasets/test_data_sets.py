@@ -9,13 +9,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from envs_registry import DataFileError, DataSet, HubError, get_spec, load_source
+from envs_registry import DataFileError, HubError, get_spec
 from envs_registry.datasets.loading import DataSetSource, load
 from envs_registry.datasets.question_sets import QUESTION_SETS
 from tests.envs_registry.datasets.sample_rows import ROWS, sample_file
 
 BY_NAME = {data_set.name: data_set for data_set in QUESTION_SETS}
-IDS = [data_set.name for data_set in QUESTION_SETS]
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
@@ -37,26 +36,12 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 # rows
 
 
-@pytest.mark.parametrize("data_set", QUESTION_SETS, ids=IDS)
-def test_sample_rows_become_tasks(data_set: DataSet, tmp_path: Path) -> None:
-    split = data_set.split_names[-1]
-    source = load_source(data_set.source, split=split, data=sample_file(f"arpo/{data_set.name}-v0", tmp_path))
-    tasks = [source.task(index) for index in range(3)]
-    assert source.size == 3
-    assert len({task.id for task in tasks}) == 3
-    assert all(task.id.startswith(f"{data_set.source}-{split}-") for task in tasks)
-    assert all(task.question and task.source == data_set.source for task in tasks)
-
-
 @pytest.mark.parametrize(
     ("name", "answers", "kinds"),
     [
-        ("AIME24", ["007"] * 3, {"math"}),
-        ("MATH", ["\\frac{12}{2}"] * 3, {"math"}),
-        ("GSM8K", ["1000", "2000", "3000"], {"math"}),
-        ("2Wiki", ["New Ford"] * 3, {"qa"}),
-        ("HLE", ["the zorb", "the zorb", "B"], {"qa", "mcq"}),
-        ("xBench", ["100米", "200米", "300米"], {"qa"}),
+        *(("AIME24", ["007"] * 3, {"math"}), ("MATH", ["\\frac{12}{2}"] * 3, {"math"})),
+        *(("GSM8K", ["1000", "2000", "3000"], {"math"}), ("2Wiki", ["New Ford"] * 3, {"qa"})),
+        *(("HLE", ["the zorb", "the zorb", "B"], {"qa", "mcq"}), ("xBench", ["100米", "200米", "300米"], {"qa"})),
         ("Reasoning10K", ["40", "Ada Nowhere", "Ada Nowhere"], {"math", "qa"}),
     ],
 )
@@ -66,18 +51,13 @@ def test_answers_and_kinds(name: str, answers: list[str], kinds: set[str], tmp_p
     assert {task.kind for task in tasks} == kinds
 
 
-def test_aliases_of_all_columns_are_put_together(tmp_path: Path) -> None:
-    rows = [{"question": "Who?", "answer": "Li Ye", "answer_aliases": ["Ye Li", "Li Ye", ""], "answerable": True}]
-    source = load_rows(tmp_path, "MuSiQue", rows)
-    assert source.tasks[0].answers == ("Li Ye", "Ye Li")
-    assert source.repairs == {"blank alias": 1, "repeated alias": 1}
-
-
-def test_musique_s_unanswerable_questions_are_left_out(tmp_path: Path) -> None:
-    rows = [{"question": f"{n}?", "answer": "x", "answerable": n == 1} for n in range(3)]
-    source = load_rows(tmp_path, "MuSiQue", rows)
-    assert [task.question for task in source.tasks] == ["1?"]
-    assert source.repairs == {"left out: not answerable": 2}
+def test_aliases_of_all_columns_are_put_together_and_what_has_no_answer_or_an_image_is_left_out(tmp_path: Path) -> None:
+    row = {"question": "Who?", "answer": "Li Ye", "answer_aliases": ["Ye Li", "Li Ye", ""], "answerable": True}
+    source = load_rows(tmp_path, "MuSiQue", [row, {**row, "question": "What?", "answerable": False}])
+    assert [task.answers for task in source.tasks] == [("Li Ye", "Ye Li")]
+    assert source.repairs == {"blank alias": 1, "repeated alias": 1, "left out: not answerable": 1}
+    rows = [*rows_of("HLE"), {**rows_of("HLE")[0], "id": "i", "image": "data:image/png;base64,AA"}]
+    assert load_rows(tmp_path, "HLE", rows).repairs == {"left out: image": 1}
 
 
 def test_gaia_s_attached_files_and_the_columns_of_both_publishers(tmp_path: Path) -> None:
@@ -90,11 +70,6 @@ def test_gaia_s_attached_files_and_the_columns_of_both_publishers(tmp_path: Path
     everything = load_rows(tmp_path, "GAIA", rows, files=True)
     assert everything.size == 5
     assert "Attached file: x.xlsx" in everything.tasks[3].question
-
-
-def test_hle_s_images(tmp_path: Path) -> None:
-    rows = [*rows_of("HLE"), {**rows_of("HLE")[0], "id": "i", "image": "data:image/png;base64,AA"}]
-    assert load_rows(tmp_path, "HLE", rows).repairs == {"left out: image": 1}
 
 
 def test_xbench_is_decrypted_and_plain_rows_pass(tmp_path: Path) -> None:
@@ -119,9 +94,6 @@ def test_training_sets_drop_what_cannot_be_learned_from(tmp_path: Path) -> None:
         "left out: no answer": 1,
         "left out: duplicate question": 1,
     }
-
-
-def test_an_evaluation_row_without_answer_is_named_not_dropped(tmp_path: Path) -> None:
     with pytest.raises(DataFileError, match=r"rows\.jsonl, line 2, column 'answer'.*holds no answer"):
         load_rows(tmp_path, "Bamboogle", [{"question": "a?", "answer": ["x"]}, {"question": "b?", "answer": [" "]}])
 
@@ -134,39 +106,22 @@ def test_ids_stay_unique_where_files_of_several_parts_count_anew(tmp_path: Path)
     assert [task.id for task in source.tasks] == ["gsm8k-train-0", "gsm8k-train-0-row1"]
 
 
-@pytest.mark.parametrize(
-    ("question", "language"),
-    [
-        ("设 x_1 均是正整数，则 \\frac{1}{2}=__________.", "zh"),
-        ("H3C 100W充电器满足哪些国际认证?", "zh"),
-        ('How many articles are in the section "新闻与评论" of the site?', "en"),
-        ("$x^2 = 4$", "en"),
-    ],
-)
-def test_language(question: str, language: str, tmp_path: Path) -> None:
-    rows = [{"question": question, "answer": ["1"]}]
-    assert load_rows(tmp_path, "Bamboogle", rows).tasks[0].language == language
+def test_language(tmp_path: Path) -> None:
+    for question, language in {
+        "设 x_1 均是正整数，则 \\frac{1}{2}=__________.": "zh",
+        "H3C 100W充电器满足哪些国际认证?": "zh",
+        'How many articles are in the section "新闻与评论" of the site?': "en",
+    }.items():
+        rows = [{"question": question, "answer": ["1"]}]
+        assert load_rows(tmp_path, "Bamboogle", rows).tasks[0].language == language
 
 
 # options
 
 
-def test_level_of_rows_that_have_none(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no row of level 5; column 'level' has .*Leave `level` out"):
-        load_rows(tmp_path, "MATH500", [{"question": "a?", "answer": "1"}], level=5)
-
-
-def test_tasks_of_one_kind(tmp_path: Path) -> None:
-    rows = [{"question": f"{kind}?", "answer": "1", "ability": kind} for kind in ("math", "qa", "math")]
-    assert [task.kind for task in load_rows(tmp_path, "Reasoning10K", rows, kind="qa").tasks] == ["qa"]
-    with pytest.raises(ValueError, match="no row of kind 'qa'"):
-        load_rows(tmp_path, "Reasoning10K", rows[:1], kind="qa")
-
-
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("MATH", {"level": 6}, "MATH has the levels 1, 2, 3, 4, 5; not '6'"),
         ("AIME24", {"level": 1}, r"AIME24 has the levels \(none\); not '1'"),
         ("GSM8K", {"kind": "qa"}, "GSM8K has the kinds math; not 'qa'"),
         ("GSM8K", {"split": "dev"}, "GSM8K has the splits train, test; not 'dev'"),
@@ -176,6 +131,15 @@ def test_tasks_of_one_kind(tmp_path: Path) -> None:
 def test_what_a_set_has_not_is_refused(name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         load(BY_NAME[name], **options)
+
+
+def test_tasks_are_of_one_level_or_kind(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no row of level 5; column 'level' has .*Leave `level` out"):
+        load_rows(tmp_path, "MATH500", [{"question": "a?", "answer": "1"}], level=5)
+    rows = [{"question": f"{kind}?", "answer": "1", "ability": kind} for kind in ("math", "qa", "math")]
+    assert [task.kind for task in load_rows(tmp_path, "Reasoning10K", rows, kind="qa").tasks] == ["qa"]
+    with pytest.raises(ValueError, match="no row of kind 'qa'"):
+        load_rows(tmp_path, "Reasoning10K", rows[:1], kind="qa")
 
 
 # local files
@@ -194,31 +158,25 @@ def test_a_folder_s_files_are_chosen_by_the_split(tmp_path: Path) -> None:
     assert [task.question for task in load(BY_NAME["GSM8K"], data=tmp_path, split="test").tasks] == ["test.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("file", "given", "split"),
-    [
-        ("Test-00000-of-00001.jsonl", None, "test"),
-        ("test.jsonl", "train", "train"),
-        ("tested.jsonl", None, "train"),
-        ("dev.jsonl", None, ""),
-    ],
-)
-def test_a_file_says_its_split_by_its_name(file: str, given: str | None, split: str, tmp_path: Path) -> None:
-    gsm8k(tmp_path / file, "how many?")
-    if not split:
-        with pytest.raises(ValueError, match=r"named validation, and the set has train, test: .* split="):
-            load(BY_NAME["GSM8K"], data=tmp_path / file)
-        return
-    assert load(BY_NAME["GSM8K"], data=tmp_path / file, split=given).tasks[0].id == f"gsm8k-{split}-0"
-
-
 def test_a_variable_names_a_folder_for_all_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder, text in (("all/GSM8K", "of the folder"), ("given", "given")):
-        gsm8k(tmp_path / folder / "train.jsonl", text)
+    gsm8k(tmp_path / "all/GSM8K/train.jsonl", "of the folder")
+    gsm8k(tmp_path / "given.jsonl", "given")
     (tmp_path / "all" / "gsm8k.zip").write_text("an archive is passed over")
     monkeypatch.setenv("ARPO_DATA", str(tmp_path / "all"))
     assert load(BY_NAME["GSM8K"]).tasks[0].question == "of the folder"
-    assert load(BY_NAME["GSM8K"], data=tmp_path / "given").tasks[0].question == "given"
+    assert load(BY_NAME["GSM8K"], data=tmp_path / "given.jsonl").tasks[0].question == "given"
+
+
+@pytest.mark.parametrize(
+    ("file", "given", "split"),
+    [("Test-00000-of-00001.jsonl", None, "test"), ("test.jsonl", "train", "train"), ("tested.jsonl", None, "train")],
+)
+def test_a_file_says_its_split_by_its_name(file: str, given: str | None, split: str, tmp_path: Path) -> None:
+    gsm8k(tmp_path / file, "how many?")
+    assert load(BY_NAME["GSM8K"], data=tmp_path / file, split=given).tasks[0].id == f"gsm8k-{split}-0"
+    gsm8k(tmp_path / "dev.jsonl", "how many?")
+    with pytest.raises(ValueError, match=r"named validation, and the set has train, test: .* split="):
+        load(BY_NAME["GSM8K"], data=tmp_path / "dev.jsonl")
 
 
 # the hub

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arpo_env import ToolEnv
 from envs_registry import load_source
 from envs_registry.generated.bifurcation import (
     DEAD_END,
@@ -33,20 +34,15 @@ Choose = Callable[[DoorWorld, State, random.Random], str]
 @st.composite
 def knobs(draw: st.DrawFn) -> dict[str, Any]:
     decisions = draw(st.integers(1, 4))
+    wholes = {"choices": (2, 6), "routine": (0, 6), "cues": (1, 8), "uneven": (0, 10)}
     return {
-        "decisions": decisions,
-        "choices": draw(st.integers(2, 6)),
-        "routine": draw(st.integers(0, 6)),
+        **{"decisions": decisions, "critical": draw(st.integers(0, decisions))},
+        **{name: draw(st.integers(*between)) for name, between in wholes.items()},
+        **{name: draw(st.booleans()) for name in ("shared_doors", "dense")},
+        **{name: draw(st.sampled_from([0.0, 0.3])) for name in ("noise", "slip")},
         "layout": draw(st.sampled_from(["first", "spread"])),
-        "critical": draw(st.integers(0, decisions)),
         "rule": draw(st.sampled_from(["fixed", "cue", "chance"])),
-        "cues": draw(st.integers(1, 8)),
-        "shared_doors": draw(st.booleans()),
         "dead_ends": draw(st.sampled_from(["silent", "shown", "forgiving"])),
-        "noise": draw(st.sampled_from([0.0, 0.3])),
-        "slip": draw(st.sampled_from([0.0, 0.3])),
-        "uneven": draw(st.integers(0, 10)),
-        "dense": draw(st.booleans()),
     }
 
 
@@ -121,14 +117,6 @@ def test_wrong_doors_lead_to_dead_ends(kind: str, dead_ends: int) -> None:
         assert world.reward(world.key_of(state)) == 0.0
 
 
-def test_dense_rewards_are_shares_of_right_decisions() -> None:
-    world = BifurcationSource(decisions=4, dense=True).world(0)
-    assert [world.reward(world.key_of(State(4, right))) for right in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
-    sparse = BifurcationSource(decisions=4).world(0)
-    assert [sparse.reward(sparse.key_of(State(4, right))) for right in range(5)] == [0.0, 0.0, 0.0, 0.0, 1.0]
-    assert (sparse.reward(None), sparse.reward("k99"), sparse.reward(f" {sparse.keys[-1]} ")) == (0.0, 0.0, 1.0)
-
-
 @pytest.mark.parametrize(("rule", "doors"), [("fixed", 1), ("cue", 2), ("chance", 5)])
 def test_rules_differ_in_what_can_be_learned(rule: str, doors: int) -> None:
     """Right doors of the first decision over tasks and seeds: one, one for each cue, or any."""
@@ -145,12 +133,9 @@ def test_rules_differ_in_what_can_be_learned(rule: str, doors: int) -> None:
     ("options", "words"),
     [
         ({"choices": 9}, "choices must be a whole number between 2 and 8, got 9"),
-        ({"noise": 1.5}, r"noise must be a number between 0.0 and 1.0"),
         ({"slip": "much"}, r"slip must be a number between 0.0 and 1.0, got 'much'"),
         ({"level": "shrt"}, "the levels short, long-critical, long-many, stochastic; not 'shrt'; did you mean 'short'"),
         ({"layout": "sprad"}, "not 'sprad'; did you mean 'spread'"),
-        ({"split": "dev"}, "the splits train and test, not 'dev'"),
-        ({"data": "x.json"}, "bifurcation has no option 'data'"),
         ({"decision": 2}, r"no option 'decision' \(did you mean 'decisions'\?\)"),
     ],
 )
@@ -159,20 +144,19 @@ def test_bad_knobs_name_what_is_valid(options: dict[str, Any], words: str) -> No
         load_source("bifurcation", **options)
 
 
-@pytest.mark.parametrize("setup", ["items = 3", '{"bifurcation": {"doors": 1}, "seed": 0, "name": "x"}'])
-def test_other_setups_have_no_world(setup: str) -> None:
-    with pytest.raises(ValueError, match="this task has no world"):
-        world_of(setup)
-
-
-def test_quality_of_an_episode_is_the_reward_of_its_answer() -> None:
-    from arpo_env import ToolEnv
-
+def test_dense_rewards_are_shares_of_right_decisions_and_the_quality_of_an_episode() -> None:
+    for dense, rewards in ((True, [0.0, 0.25, 0.5, 0.75, 1.0]), (False, [0.0, 0.0, 0.0, 0.0, 1.0])):
+        world = BifurcationSource(decisions=4, dense=dense).world(0)
+        assert [world.reward(world.key_of(State(4, right))) for right in range(5)] == rewards
+    assert (world.reward(None), world.reward("k99"), world.reward(f" {world.keys[-1]} ")) == (0.0, 0.0, 1.0)
     env = ToolEnv("arpo/Bifurcation-v0", dense=True)
     env.reset(options={"index": 5})
     world = make_world(WorldSettings(dense=True), 0, "train/5")
     reward = env.step(f"<answer>\\boxed{{{world.keys[1]}}}</answer>")[1]
     assert (reward, key_quality(env.episode)) == (0.5, 0.5)
+    for setup in ("items = 3", '{"bifurcation": {"doors": 1}, "seed": 0, "name": "x"}'):
+        with pytest.raises(ValueError, match="this task has no world"):
+            world_of(setup)
 
 
 def states_of(world: DoorWorld) -> set[State]:

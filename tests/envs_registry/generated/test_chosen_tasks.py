@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from arpo_env import ToolEnv
 from envs_registry import DataFileError, load_source
 from envs_registry.generated.arithmetic import MOST_NOTES, ArithmeticSource
+from envs_registry.generated.toolworld import FACTS, LEVELS, PLACES, ToolWorldSource, right_calls, steps_of, tool_world
 from envs_registry.sources import LimitedSource
+from envs_registry.task import check_setup
 
 INDICES = (7, 2, 11)
 
@@ -32,13 +35,13 @@ def test_they_are_the_tasks_of_the_whole_source(name: str, tmp_path: Path) -> No
     assert chosen.solution_tool == whole.solution_tool
 
 
-def test_other_options_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("index", [None, -1])
+def test_other_options_and_a_row_without_an_index_are_refused(index: object, tmp_path: Path) -> None:
     with pytest.raises(DataFileError, match="task 7 has another question here; give the options"):
         load_source("arithmetic", level=2, data=written(tmp_path / "d.jsonl", "arithmetic", level=1))
-
-
-@pytest.mark.parametrize("index", [None, -1])
-def test_a_row_without_an_index_is_refused(index: object, tmp_path: Path) -> None:
+    for notes in (0, MOST_NOTES + 1):
+        with pytest.raises(ValueError, match="notes must be a whole number from 1 to 7"):
+            ArithmeticSource(notes=notes)
     (tmp_path / "d.jsonl").write_text(json.dumps({"index": index, "question": "?"}))
     with pytest.raises(DataFileError, match="line 1, column 'index'"):
         load_source("arithmetic", data=tmp_path / "d.jsonl")
@@ -96,7 +99,39 @@ def test_every_call_of_a_trail_is_needed(notes: int) -> None:
         assert not any(task.answers[0] in text for text in seen[:-1])
 
 
-@pytest.mark.parametrize("notes", [0, MOST_NOTES + 1])
-def test_other_numbers_of_notes_are_refused(notes: Any) -> None:
-    with pytest.raises(ValueError, match="notes must be a whole number from 1 to 7"):
-        ArithmeticSource(notes=notes)
+# ToolWorld
+
+
+def test_there_are_over_a_thousand_different_tools_in_fifty_families() -> None:
+    world = tool_world(0)
+    assert len(PLACES) == 50
+    assert len({tool.name for tool in world.tools}) == len(world.tools) == len(PLACES) * len(FACTS) >= 1000
+    assert len({str(document["description"]) for document in world.documents}) == len(world.tools)
+    # worlds of other seeds call their tools otherwise, so that names cannot be learned by heart
+    names = [{tool.name for tool in tool_world(seed).tools} for seed in (5, 6)]
+    assert len(names[0] & names[1]) < len(names[0]) / 10
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_calls_of_a_question_lead_to_its_answer_which_neither_it_nor_its_setup_holds(level: str) -> None:
+    source = ToolWorldSource("test", level, seed=3)
+    for index in range(150):
+        task, steps = source.task(index), source.steps(index)
+        assert [source.call_tool(step.tool, step.arguments) for step in steps] == [step.result for step in steps]
+        assert len({step.tool for step in steps}) == len(steps) == int(source.level)
+        numbers = [int(step.result) for step in steps if step.result.isdigit()]
+        made = {sum(numbers), numbers[0], abs(numbers[0] - numbers[-1])}
+        assert task.answers[0] in {str(number) for number in made}
+        assert not any(step.result in task.question for step in steps)  # a place that has to be found is not named
+        check_setup(task)
+        assert steps_of(task.setup) == steps
+
+
+def test_a_call_that_the_tool_understands_is_a_right_call() -> None:
+    source = ToolWorldSource("test", "1")
+    [step] = source.steps(0)
+    arguments = {name: f" {value.upper()}" for name, value in step.arguments.items()}
+    assert source.call_tool(step.tool, arguments) == step.result
+    call = SimpleNamespace(name=step.tool, arguments=arguments, status="ok")
+    episode = SimpleNamespace(task=source.task(0), turns=[SimpleNamespace(calls=[call])])
+    assert right_calls(episode) == 1.0

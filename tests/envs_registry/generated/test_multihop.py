@@ -6,14 +6,7 @@ import time
 import pytest
 
 from envs_registry import load_source
-from envs_registry.generated.multihop import Chain, Compare, Form, Meet, MultiHopSource, World, _asked
-
-SOME = range(300)
-
-
-@pytest.fixture(scope="module")
-def source() -> MultiHopSource:
-    return MultiHopSource("test")
+from envs_registry.generated.multihop import Chain, Compare, Form, Meet, MultiHopSource, World
 
 
 def solve(form: Form, world: World) -> set[str]:
@@ -49,9 +42,10 @@ def along(thing: str, path: tuple[str, ...], world: World) -> set[str]:
     return at
 
 
-def test_a_question_has_one_answer_and_needs_as_many_passages_as_its_level_says(source: MultiHopSource) -> None:
+def test_a_question_has_one_answer_and_needs_as_many_passages_as_its_level_says() -> None:
+    source = MultiHopSource("test")
     texts = {passage.id: passage.text for passage in source.passages}
-    for index in SOME:
+    for index in range(300):
         task, proof = source.task(index), source.proof(index)
         (answer,) = solve(proof.form, source.world)  # by brute force
         entity = source.world.entities.get(answer)
@@ -77,27 +71,10 @@ def test_worlds_of_an_even_and_an_odd_seed_share_no_name_and_no_question(size: i
     assert not asked[0] & (asked[1] | asked[2])
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_no_question_is_repeated(split: str) -> None:
-    source = MultiHopSource(split, level=2, world_size=300)
-    forms = [_asked(source.proof(index).form) for index in range(500)]
-    assert len(set(forms)) == len({source.task(index).question for index in range(500)}) == 500
-
-
-def test_a_world_that_has_no_more_questions_repeats_some() -> None:
-    source = MultiHopSource("test", level=2, world_size=200)
-    questions = [source.task(index).question for index in range(700)]
-    assert 250 < len(set(questions)) < 700
-    assert MultiHopSource("test", level=2, world_size=200).task(20).question == questions[20]
-
-
-def test_a_task_is_the_same_whatever_levels_are_asked_for() -> None:
+def test_a_task_is_the_same_whatever_levels_are_asked_for_and_train_and_test_share_the_world_but_no_question() -> None:
     two, mixed, both = (MultiHopSource(level=level) for level in (2, "mixed", "4,2"))
     assert [two.task(index) for index in range(5)] == [mixed.task(3 * index) for index in range(5)]
     assert [two.task(index) for index in range(5)] == [both.task(2 * index + 1) for index in range(5)]
-
-
-def test_train_and_test_share_the_world_and_no_question() -> None:
     train, test = MultiHopSource("train", world_size=300), MultiHopSource("test", world_size=300)
     assert train.passages is test.passages
     forms = [{repr(source.proof(i).form) for i in range(500)} for source in (train, test)]
@@ -111,15 +88,15 @@ def test_ten_thousand_tasks_are_quick_and_all_different() -> None:
     assert time.process_time() - started < 8
     assert len({task.question for task in tasks}) == 10_000
     assert len({task.id for task in tasks}) == 10_000
+    small = MultiHopSource("test", level=2, world_size=200)  # a world that has no more questions repeats some
+    questions = [small.task(index).question for index in range(700)]
+    assert 250 < len(set(questions)) < 700
+    assert MultiHopSource("test", level=2, world_size=200).task(20).question == questions[20]
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [
-        ({"level": 5}, "2, 3, 4, 'mixed'"),
-        ({"split": "dev"}, "train and test"),
-        ({"world_size": 10}, "200 to 50,000"),
-    ],
+    [({"level": 5}, "2, 3, 4, 'mixed'"), ({"split": "dev"}, "train and test"), ({"world_size": 10}, "200 to 50,000")],
 )
 def test_an_option_it_does_not_have_is_refused(options: dict[str, object], told: str) -> None:
     with pytest.raises(ValueError, match=re.escape(told)):
