@@ -150,8 +150,8 @@ def _timed_trainer() -> Any:
             """Compare with the rollout: both come from the same weights, as there is one update a rollout."""
             super().logps_seen(logps, inputs)
             sampled = inputs.get("sampling_per_token_logps")
-            if sampled is not None:
-                mask = (inputs["completion_mask"] * inputs.get("tool_mask", 1)).bool()
+            mask = (inputs["completion_mask"] * inputs.get("tool_mask", 1)).bool()
+            if sampled is not None and mask.any():  # rows that change no weight are left out
                 off = (logps.detach() - sampled)[mask].abs()
                 self.apart.append({"mean": off.mean().item(), "max": off.max().item(), "tokens": int(mask.sum())})
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("own_names")
 ONE, TWO = Task("one", "What is 1?", ("1",)), Task("two", "What is 2?", ("2",))
 MODULE = """
 import arpo_env
-from envs_registry import Task, UnknownEnvError, get_spec, resolve_id
+from envs_registry import Task
 
 def shout(text: str) -> str:
     '''Say it louder.'''
@@ -33,6 +33,13 @@ arpo_env.register("mine/Shout-v0", [Task("t", "Shout a.", ("A!",))], tools=[shou
 def question(env_id: str, **options: Any) -> str:
     env: Any = gym.make(env_id, **options)
     return env.reset(options={"index": 0})[0]
+
+
+def write(folder: Path, name: str = "own_shout", text: str = MODULE) -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    importlib.invalidate_caches()
+    return path
 
 
 def tasks_of_a_level(level: int = 1) -> list[Task]:
@@ -55,7 +62,7 @@ class Endless:
     ("tasks", "options", "shown"),
     [
         ([ONE, TWO], {}, "What is 1?"),
-        (iter([ONE, TWO]), {}, "What is 1?"),
+        ((task for task in (ONE, TWO)), {}, "What is 1?"),
         (ListSource([TWO]), {}, "What is 2?"),
         (tasks_of_a_level, {"level": 3}, "Level 3?"),
         (functools.partial(tasks_of_a_level, level=7), {}, "Level 7?"),
@@ -95,17 +102,19 @@ def test_another_environment_s_tasks_can_be_played_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "options", "words"),
     [
-        (("mine/Bad-v0",), "no tasks: give tasks="),
-        (("mine/Bad-v0", []), "an empty list"),
-        (("mine/Bad-v0", ["1 + 1?"]), r"hold '1 \+ 1\?': give a list of Task"),
-        (("my_envs:mine/Bad-v0", [ONE]), "register 'mine/Bad-v0'"),
+        (("mine/Bad-v0",), {}, "no tasks: give tasks="),
+        (("mine/Bad-v0", []), {}, "an empty list"),
+        (("mine/Bad-v0", ["1 + 1?"]), {}, r"hold '1 \+ 1\?': give a list of Task"),
+        (("mine/Bad-v0", 5), {}, "hold 5: give a list of Task"),
+        (("my_envs:mine/Bad-v0", [ONE]), {}, "register 'mine/Bad-v0'"),
+        (("CartPole-v1", [ONE]), {}, "already registered"),
     ],
 )
-def test_what_cannot_be_registered_is_refused(arguments: Any, words: str) -> None:
+def test_what_cannot_be_registered_is_refused(arguments: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        arpo_env.register(*arguments)
+        arpo_env.register(*arguments, **options)
     assert "mine/Bad-v0" not in gym.registry
 
 
@@ -125,17 +134,9 @@ def test_what_the_tasks_do_not_have_is_refused(tasks: Any, options: dict[str, An
         ToolEnv("mine/Few-v0", **options)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A module with an environment."""
-    made = tmp_path / "own_shout.py"
-    made.write_text(MODULE, encoding="utf-8")
-    importlib.invalidate_caches()
-    return made
-
-
-def test_a_module_may_register_its_own_ids_again_and_no_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(path.parent)
+def test_a_module_may_register_its_own_ids_again_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     module = importlib.import_module("own_shout")
     path.write_text(MODULE.replace('"!"', '"?"'), encoding="utf-8")
@@ -149,11 +150,13 @@ def test_a_module_may_register_its_own_ids_again_and_no_others(path: Path, monke
     assert question(name) == "What is 2?"
 
 
-def test_an_id_names_its_module(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(path.parent)
+def test_an_id_names_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [part for part in sys.path if part])  # as a console script has it
     with pytest.raises(UnknownEnvError, match="name your own environment with its module"):
         get_spec("mine/Shout-v0")
+    assert ToolEnv("own_shout:mine/Shout-v0").env_spec.id == "mine/Shout-v0"
     assert gym.make("own_shout:mine/Shout-v0").reset()[0] == "Shout a."
     assert resolve_id("own_shout:mine/Shout-v0") == "mine/Shout-v0"
     with pytest.raises(UnknownEnvError, match=r"mean: mine/Shout-v0.*The module 'own_shout' has to register it"):
