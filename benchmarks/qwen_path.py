@@ -3,12 +3,12 @@
     python -m benchmarks.qwen_path [--seeds 4 5] [--folder runs/qwen]      # hours; goes on where it was interrupted
     python -m benchmarks.qwen_path --collect                               # what is there by now
 
-The first seed is the recipe `path-gsm8k-qwen-cpu` of `arpo run`. The others train again from its cold start, with other
-questions and samples. Beside each, GRPO with groups of 4 trains on the same questions from the same cold start, until
-it has sampled as many tokens as ARPO and executed as many calls; the model at either point is evaluated. Written to
-benchmarks/results/real_models.json after each evaluation, and what that file has is not computed again: without the
-run folders the cold start is trained once more, on the stored samples of the teacher
-(benchmarks/results/qwen_samples.jsonl; remove it to draw others).
+Seed 4 is the recipe `path-gsm8k-qwen-cpu` of `arpo run`. The others train again from its cold start, with other
+questions and samples, also beside it in a process of their own (`--seeds 5`). Beside each, GRPO with groups of 4 trains
+on the same questions from the same cold start, until it has sampled as many tokens as ARPO and executed as many calls;
+the model at either point is evaluated. Written to benchmarks/results/real_models.json after each evaluation, and what
+that file has is not computed again: without the run folders the cold start is trained once more, on the stored samples
+of the teacher (benchmarks/results/qwen_samples.jsonl; remove it to draw others).
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ STEP = (  # of metrics.jsonl
 )
 PROSE = "Solve the question step by step. Give the final result in \\boxed{}."  # what the base model is used to
 SCORE = ("score", "calls", "outcomes", "tasks_with_tools", "tokens")  # of results.json
+RECOVERS = "recovers from an error"
+FIRST = 4  # the recipe's seed, which is that of the cold start
 MOST_STEPS = 500  # GRPO ends long before, when both budgets are spent
 
 
@@ -109,10 +111,10 @@ def models_of(seed: int) -> dict[str, str]:
     }
 
 
-def play_seed(folder: Path, seed: int, first: int, more: list[str], seen: Collection[str]) -> Iterator[None]:
+def play_seed(folder: Path, seed: int, more: list[str], seen: Collection[str]) -> Iterator[None]:
     """Train and evaluate what is missing of a seed, except the models that were seen; yields after each evaluation."""
     own = folder / f"arpo-{seed}"
-    given = [f"output_dir={own}", f"sft.seed={first}", f"synth.seed={first}", f"train.seed={seed}", *more]
+    given = [f"output_dir={own}", f"sft.seed={FIRST}", f"synth.seed={FIRST}", f"train.seed={seed}", *more]
     stages = {stage.name: stage for stage in Pipeline.read(RECIPE, given).stages}
     if SAMPLES.is_file() and not stages["synth"].folder.exists():
         del stages["synth"]
@@ -132,8 +134,8 @@ def play_seed(folder: Path, seed: int, first: int, more: list[str], seen: Collec
         "eval-train": f"arpo-{seed}",
     }
     train, last = stages["train"], stages["eval-train"]
-    if seed != first:  # the cold start is that of the first seed
-        train = with_settings(train, model=str(folder / f"arpo-{first}" / "sft" / "model"))
+    if seed != FIRST:
+        train = with_settings(train, model=str(folder / f"arpo-{FIRST}" / "sft" / "model"))
         stages = {"train": train, "eval-train": last}
     kept = [stage for name, stage in stages.items() if names.get(name) not in seen]
     for number, stage in enumerate(kept, start=1):
@@ -167,8 +169,10 @@ def with_settings(stage: Stage, **settings: Any) -> Stage:
 
 def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
     """Return what was stored with what is there by now: scores, what models were trained on, some whole episodes."""
-    first = folder / f"arpo-{seeds[0]}"
+    first = folder / f"arpo-{FIRST}"
     found: dict[str, Any] = read(RESULTS)["path"] if RESULTS.is_file() else {}
+    stored = {int(name.split("-")[1]) for name in found.get("evaluations", {}) if "-" in name}
+    seeds = sorted({*seeds, *stored})
     found |= {"versions": versions()} | {
         key: found.get(key, {}) for key in ("evaluations", "spent", "steps", "seconds")
     }
@@ -183,8 +187,10 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
         if taken := seconds_of(place):
             found["seconds"][name] = taken
         if taken and (metrics := place / "metrics.jsonl").is_file():
-            rows = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
-            found["steps"][name] = [{key: row[key] for key in STEP if key in row} for row in rows]
+            rows = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+            shares = group_shares(place / "traces.jsonl")
+            found["steps"][name] = [{key: row[key] for key in STEP if key in row} | shares[row["step"]] for row in rows]
+            found["seconds"][name] = round(sum(row["seconds_step"] for row in rows), 1)  # of all parts of the run
     for seed in seeds:
         train = folder / f"arpo-{seed}" / "train"
         if (train / "stage.json").is_file() and read(train / "stage.json")["status"] == "done":
@@ -200,13 +206,35 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
         run = load_eval_run(place)
         said = interval_data(interval_of({row.task: [float(says_it(run, row))] for row in run.rows}))
         right = sorted(int(row.task.rpartition("-")[2]) for row in run.rows if row.episodes[0].components["accuracy"])
-        found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said, "right": right}
-    stored = found["evaluations"]  # those of other seeds stay, behind
-    found["evaluations"] = {name: stored[name] for name in (*places, *stored) if name in stored}
-    trained = next((made[name] for name in (f"arpo-{seeds[0]}", "sft") if name in made), None)
+        failed = [results for row in run.rows if "Traceback" in (results := results_of(run, row))[0]]
+        again = {"code failed": len(failed), "tried again": sum(len(results) > 1 for results in failed)}
+        found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said, "right": right, **again}
+    found["evaluations"] = {name: one for name in places if (one := found["evaluations"].get(name))}
+    trained = next((made[name] for name in (f"arpo-{FIRST}", "sft") if name in made), None)
     if trained is not None and "start" in made:
         found["episodes"] = whole_episodes(made["start"], trained)
+    if "sft" in made and RECOVERS not in found.setdefault("episodes", {}):
+        run = load_eval_run(made["sft"])
+        rows = sorted(run.rows, key=lambda row: row.index)
+        if row := next((row for row in rows if recovers(run, row)), None):
+            found["episodes"][RECOVERS] = shown(run, row)
     return found
+
+
+def group_shares(traces: Path) -> dict[int, dict[str, float]]:
+    """Return for each step the share of groups whose trajectories are all wrong, and all right."""
+    groups: dict[int, list[list[bool]]] = {}
+    with traces.open(encoding="utf-8") as file:
+        for tree in map(json.loads, file):
+            right = [one["components"].get("accuracy") == 1 for one in tree["trajectories"]]
+            groups.setdefault(tree["meta"]["step"], []).append(right)
+    return {
+        step: {
+            "all_wrong": sum(not any(one) for one in found) / len(found),
+            "all_right": sum(map(all, found)) / len(found),
+        }
+        for step, found in groups.items()
+    }
 
 
 def seconds_of(folder: Path) -> float | None:
@@ -227,16 +255,31 @@ def whole_episodes(start: Path, trained: Path) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for task, row in rows[1].items():
         before, after = rows[0][task].episodes[0], row.episodes[0]
-        right, failed = after.reward == 1, "Error" in (text := text_of(runs[1], row))
+        right = after.reward == 1
         kinds = {
             "computes instead of guessing": right and after.calls and not before.calls and before.reward != 1,
-            "recovers from an error": right and failed,
+            RECOVERS: recovers(runs[1], row),
             "fails": not right and after.outcome == "answered",
         }
         for kind in (kind for kind, holds in kinds.items() if holds and kind not in found):
-            found[kind] = {"task": task, "question": row.question, "answers": row.answers, "text": text}
-            found[kind]["before"] = text_of(runs[0], rows[0][task])
+            found[kind] = {**shown(runs[1], row), "before": text_of(runs[0], rows[0][task])}
     return found
+
+
+def shown(run: EvalRun, row: UnitRow) -> dict[str, Any]:
+    """Return what the page shows of an episode."""
+    return {"task": row.task, "question": row.question, "answers": row.answers, "text": text_of(run, row)}
+
+
+def recovers(run: EvalRun, row: UnitRow) -> bool:
+    """Return whether the first call failed, the last one did not, and the answer was right."""
+    results = results_of(run, row)
+    return bool(row.episodes[0].components["accuracy"]) and "Error" in results[0] and "Error" not in results[-1]
+
+
+def results_of(run: EvalRun, row: UnitRow) -> list[str]:
+    """Return what the calls of the first episode of a unit gave; one empty text if there were none."""
+    return re.findall(r"<result>(.*?)</result>", text_of(run, row), re.DOTALL) or [""]
 
 
 def says_it(run: EvalRun, row: UnitRow) -> bool:
@@ -274,14 +317,12 @@ def main() -> None:
         return
     seen = read(RESULTS)["path"]["evaluations"] if RESULTS.is_file() and not given.set else {}
     lacking = {seed: not seen.keys() >= models_of(seed).keys() for seed in given.seeds}
-    # the first seed has the cold start of all
-    lacking[given.seeds[0]] = any(lacking.values()) or not seen.keys() >= {"prose", "start", "sft"}
-    for number, seed in enumerate(given.seeds):
-        if not lacking[seed]:
-            continue
-        for _ in play_seed(given.folder, seed, given.seeds[0], given.set, seen):
+    if FIRST in lacking:  # which makes the cold start of all
+        lacking[FIRST] = any(lacking.values()) or not seen.keys() >= {"prose", "start", "sft"}
+    for seed in (seed for seed in given.seeds if lacking[seed]):
+        for _ in play_seed(given.folder, seed, given.set, seen):
             if not given.set:
-                store(collect(given.folder, given.seeds[: number + 1]))
+                store(collect(given.folder, [seed]))
 
 
 def store(found: dict[str, Any]) -> None:

@@ -92,13 +92,14 @@ def frameworks_table(part: Part) -> str:
 def path_table(part: Part) -> str:
     """Return accuracy after each stage, and what each was trained on."""
     heads = ["model", "accuracy", "right in any format", "minus cold start"]
-    heads += ["tasks with calls", "answered", "tokens", "trained on"]
+    heads += ["tasks with calls", "tried again after code that failed", "answered", "tokens", "trained on"]
     rows = []
     for name, found in part["evaluations"].items():
         outcomes = found["outcomes"]
         rows.append([
             _stage(name), _interval(found["score"]), _interval(found["said"]), _difference(name, part),
             f"{found['tasks_with_tools']:.2f}",
+            f"{found['tried again']} of {found['code failed']}" if "code failed" in found else "",
             f"{outcomes.get('answered', 0)} of {sum(outcomes.values())}", f"{found['tokens']:.0f}",
             _trained_on(name, part),
         ])  # fmt: skip
@@ -109,8 +110,8 @@ def steps_table(part: Part) -> str:
     """Return what the trajectories of each quarter of a training run were like: means over its steps."""
     kinds = {
         "right": ("accuracy", 2), "cut off": ("completions/clipped_ratio", 2), "tokens": ("completions/mean_length", 0),
-        "calls": ("tool_calls", 2), "branches": ("branches", 1), "groups of equal rewards": ("frac_reward_zero_std", 2),
-        "entropy": ("entropy", 2), "seconds a step": ("seconds_step", 0),
+        "calls": ("tool_calls", 2), "branches": ("branches", 1), "groups all wrong": ("all_wrong", 2),
+        "groups all right": ("all_right", 2), "entropy": ("entropy", 2), "seconds a step": ("seconds_step", 0),
     }  # fmt: skip
     lines = []
     for name, steps in part.items():
@@ -151,8 +152,9 @@ def path_picture(part: Part) -> str:
             f'<text x="{left + width + 12}" y="{top + 16}">{_interval(score)}</text>'
             f'<text class="soft" x="{left + width + 140}" y="{top + 16}">{found["tokens"]:.0f} tokens</text>'
         )
-    tasks = part["evaluations"]["start"]["score"]["tasks"]
-    title = f"Qwen2.5-Coder-0.5B on {tasks} test questions of GSM8K: right answers, with 95 % intervals"
+    sizes = sorted({found["score"]["tasks"] for found in part["evaluations"].values()})
+    asked = " or ".join(map(str, sizes))
+    title = f"Qwen2.5-Coder-0.5B on the first {asked} test questions of GSM8K: right answers, with 95 % intervals"
     return _picture(title, 40 + len(drawn) * height, drawn)
 
 
