@@ -171,8 +171,7 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
     """Return what was stored with what is there by now: scores, what models were trained on, some whole episodes."""
     first = folder / f"arpo-{FIRST}"
     found: dict[str, Any] = read(RESULTS)["path"] if RESULTS.is_file() else {}
-    stored = {int(name.split("-")[1]) for name in found.get("evaluations", {}) if "-" in name}
-    seeds = sorted({*seeds, *stored})
+    seeds = sorted({*seeds, *(int(name.split("-")[1]) for name in found.get("evaluations", {}) if "-" in name)})
     found |= {"versions": versions()} | {
         key: found.get(key, {}) for key in ("evaluations", "spent", "steps", "seconds")
     }
@@ -209,7 +208,8 @@ def collect(folder: Path, seeds: list[int]) -> dict[str, Any]:
         failed = [results for row in run.rows if "Traceback" in (results := results_of(run, row))[0]]
         again = {"code failed": len(failed), "tried again": sum(len(results) > 1 for results in failed)}
         found["evaluations"][name] = {**{key: score[key] for key in SCORE}, "said": said, "right": right, **again}
-    found["evaluations"] = {name: one for name in places if (one := found["evaluations"].get(name))}
+    stored = found["evaluations"]
+    found["evaluations"] = {name: stored[name] for name in places if name in stored}
     trained = next((made[name] for name in (f"arpo-{FIRST}", "sft") if name in made), None)
     if trained is not None and "start" in made:
         found["episodes"] = whole_episodes(made["start"], trained)
