@@ -81,19 +81,17 @@ class StepSchedule:
         """Return how often something happens that transformers does every few steps, or once per epoch."""
         if strategy == "steps":
             return self.steps // self.interval(every or args.logging_steps)
-        if strategy != "epoch":
-            return 0
-        if self.tasks is None:
-            return 1
-        a_pass: int = self.tasks // self.prompts * (args.steps_per_generation or 1) * args.num_iterations
+        if strategy != "epoch" or self.tasks is None:
+            return int(strategy == "epoch")
+        a_pass: int = self.tasks // self.prompts * args.steps_per_generation * args.num_iterations
         return -(-self.micro_batches // a_pass)
 
 
 def step_schedule(args: ARPOConfig, tasks: int | None) -> StepSchedule:
     """Return the schedule; ValueError if a rollout plays more than all tasks, or nothing sets the end of the run."""
-    group, rows = args.num_generations or 1, args.generation_batch_size or 1
-    prompts, accumulation = rows // group, args.gradient_accumulation_steps
-    rollout = (args.steps_per_generation or accumulation) * args.num_iterations  # micro-batches per rollout
+    rows, accumulation = args.generation_batch_size, args.gradient_accumulation_steps
+    prompts = rows // args.num_generations
+    rollout = args.steps_per_generation * args.num_iterations  # micro-batches per rollout
     if tasks is not None and tasks < prompts:
         raise ValueError(
             f"a rollout plays {prompts} prompts, but there are only {tasks} tasks: nothing would be trained. Lower "
@@ -125,11 +123,10 @@ def step_schedule(args: ARPOConfig, tasks: int | None) -> StepSchedule:
 
 def _checkpoint_count(args: ARPOConfig, plan: StepSchedule) -> int:
     """Return the number of checkpoints that stay on disk."""
-    strategy = str(getattr(args.save_strategy, "value", args.save_strategy))
-    made = 1 if strategy == "best" else plan.occasions(strategy, args.save_steps, args)
-    if strategy == "steps" and plan.steps % plan.interval(args.save_steps):
+    made = 1 if args.save_strategy == "best" else plan.occasions(args.save_strategy, args.save_steps, args)
+    if args.save_strategy == "steps" and plan.steps % plan.interval(args.save_steps):
         made += 1  # the last step always has one
-    return min(made, args.save_total_limit or made)
+    return min(made, int(args.save_total_limit or made))
 
 
 @dataclass(frozen=True)
@@ -160,7 +157,7 @@ def assumed_tokens(episode: EpisodeLimits, args: ARPOConfig) -> tuple[int, int]:
 
     AEPO, which decides during play, counts as at equal entropies.
     """
-    total, budget = args.num_generations or 1, args.rollout_settings().parts.budget_rule
+    total, budget = args.num_generations, args.rollout_settings().parts.budget_rule
     roots = budget.expected_roots(total, args.initial_rollouts or total, args.budget_beta)
     length = episode.sampled * ROOM_USED
     return round(generated_tokens(total, roots, length, SHARED)), round(total * length)
@@ -247,11 +244,18 @@ class EvaluationCosts:
 
 @dataclass(frozen=True)
 class Costs:
-    """The whole estimate."""
+    """The whole estimate; numbers of tokens, calls and searches are the most that there can be."""
 
     schedule: StepSchedule
     episode: EpisodeLimits
-    most: int  # tokens of a group, if each trajectory has its full length and shares nothing
+    trajectories: int  # of the whole training
+    groups: int  # prompts that are played, counted each time
+    sampled: int  # tokens sampled for training
+    learned: int  # tokens in the loss, counted each time they are used
+    computed: int  # tokens computed with a gradient; packed rows compute a group's prompt once
+    calls: int  # tool calls of training
+    searches: int  # of training and evaluation
+    search_usd: float | None  # their price; None if it is not known
     assumed: tuple[int, int]  # see `assumed_tokens`
     services: ServiceUse
     prompts: PromptLengths
@@ -267,62 +271,9 @@ class Costs:
     trace_bytes: int  # the largest size of traces.jsonl
     notes: tuple[str, ...] = ()  # what is left out, and why
 
-    @property
-    def trajectories(self) -> int:
-        """Trajectories of the whole training."""
-        return self.schedule.rollouts * self.schedule.trajectories
-
-    @property
-    def groups(self) -> int:
-        """Prompts that are played, counted each time."""
-        return self.schedule.rollouts * self.schedule.prompts
-
-    @property
-    def sampled(self) -> int:
-        """Tokens sampled for training, at most."""
-        return self.groups * self.most
-
-    @property
-    def learned(self) -> int:
-        """Tokens in the loss, at most; a token counts each time it is used."""
-        return self.schedule.trained_rows * self.episode.sampled
-
-    @property
-    def computed(self) -> int:
-        """Tokens that the model computes with a gradient, at most; packed rows compute a group's prompt once."""
-        prompts = self.schedule.trained_rows / self.schedule.rows * self.prompts_computed
-        return round(prompts * self.prompts.mean + self.schedule.trained_rows * self.episode.room)
-
-    @property
-    def calls(self) -> int:
-        """Tool calls of training, at most."""
-        return self.trajectories * self.episode.calls
-
-    def _searches(self) -> list[tuple[int, float | None]]:
-        """Return searches at most and the price of 1,000, for training and for evaluation."""
-        parts = [(self.trajectories, self.services)]
-        parts += [(self.evaluations.answers, self.evaluations.services)] if self.evaluations else []
-        return [(number * use.searches, use.usd) for number, use in parts]
-
-    @property
-    def searches(self) -> int:
-        """Searches of training and evaluation, at most."""
-        return sum(searches for searches, _ in self._searches())
-
-    @property
-    def search_usd(self) -> float | None:
-        """The price of all searches, at most; None if it is not known."""
-        # an unknown price matters only where something is searched
-        if any(usd is None for searches, usd in self._searches() if searches):
-            return None
-        return sum(searches * (usd or 0.0) / 1000 for searches, usd in self._searches())
-
     def as_dict(self) -> dict[str, Any]:
-        """Return the contents for run.json: the bounds that can be compared with the actual use, and all parts."""
-        names = ("trajectories", "groups", "sampled", "learned", "computed", "calls", "searches", "search_usd")
-        bounds, peak = {name: getattr(self, name) for name in names}, self.memory.peak if self.memory else None
-        layout = {"processes": self.layout.processes, "sharding": self.layout.sharding}  # a set is not JSON
-        return {"at_most": bounds, "memory_peak": peak, **dataclasses.asdict(self), "layout": layout}
+        """Return the contents for run.json."""
+        return {**dataclasses.asdict(self), "memory_peak": self.memory.peak if self.memory else None}
 
 
 def estimate(
@@ -338,11 +289,11 @@ def estimate(
     on_cpu: bool = False,
     notes: tuple[str, ...] = (),
 ) -> Costs:
-    """Return what a run will cost.
+    """Return what a run with the `RunArguments` `run` will cost; ValueError if it cannot be (see `step_schedule`).
 
     Args:
-        run: the `RunArguments` of the run.
-        args: its settings.
+        run: ours of the settings.
+        args: TRL's.
         env: the environment for training.
         held_out: that of evaluation; None without.
         tasks: the number of training tasks; None if it is not known.
@@ -351,43 +302,53 @@ def estimate(
         layout: how the processes share the model; by default as the launcher's environment variables say.
         on_cpu: whether the run trains on the CPU.
         notes: what has been left out already.
-
-    Raises:
-        ValueError: the settings cannot make a run; see `step_schedule`.
     """
     layout = layout or ProcessLayout.of(args.world_size)
     plan, episode = step_schedule(args, tasks), episode_limits(env, args)
-    prompts, most = _prompt_tokens(env, args, tokenizer), (args.num_generations or 1) * episode.sampled
+    prompts, prompts_each = _prompt_tokens(env, args, tokenizer), prompts_computed(args, will_pack(args, shape))
     dtype = str((args.model_init_kwargs or {}).get("dtype", run.dtype)).removeprefix("torch.")
     dtype = shape.dtype if shape and dtype == "auto" else dtype
     needs = memory(shape, args, layout, prompts.longest, episode.room, dtype, on_cpu) if shape else None
-    # traces also hold what tools wrote: the part of the room that the model leaves
-    traced = most + args.num_generations * (episode.room - episode.sampled)
-    traces = 0 if not args.trace_every else -(-plan.rollouts // args.trace_every) * plan.prompts * traced * TRACE_BYTES
+    # traces also hold what tools wrote, so the whole room; folds sample more than one
+    traced = max(episode.room, episode.sampled) * plan.trajectories
+    traced *= -(-plan.rollouts // args.trace_every) if args.trace_every else 0
+    trajectories = plan.rollouts * plan.trajectories
+    services, evaluations = service_use(env, episode, run.search_price), _evaluations(run, args, held_out, plan)
+    uses = [(trajectories, services), *([(evaluations.answers, evaluations.services)] if evaluations else [])]
+    # an unknown price matters only where something is searched
+    searches = [(number * use.searches, use.usd) for number, use in uses if number * use.searches]
+    prices = [number * usd / 1000 for number, usd in searches if usd is not None]
     return Costs(
         schedule=plan,
         episode=episode,
-        most=most,
+        trajectories=trajectories,
+        groups=plan.rollouts * plan.prompts,
+        sampled=trajectories * episode.sampled,
+        learned=plan.trained_rows * episode.sampled,
+        computed=round(plan.trained_rows * (prompts_each / plan.rows * prompts.mean + episode.room)),
+        calls=trajectories * episode.calls,
+        searches=sum(number for number, _ in searches),
+        search_usd=sum(prices) if len(prices) == len(searches) else None,
         assumed=assumed_tokens(episode, args),
-        services=service_use(env, episode, run.search_price),
+        services=services,
         prompts=prompts,
-        prompts_computed=prompts_computed(args, will_pack(args, shape)),
+        prompts_computed=prompts_each,
         passes=_passes(args),
-        evaluations=_evaluations(run, args, held_out, plan),
+        evaluations=evaluations,
         demonstrations=run.cold_start_examples,
         shape=shape,
         memory=needs,
         layout=layout,
         checkpoints=_checkpoint_count(args, plan),
         checkpoint_bytes=checkpoint_bytes(shape, args, dtype) if shape else 0,
-        trace_bytes=traces,
+        trace_bytes=traced * TRACE_BYTES,
         notes=notes,
     )
 
 
 def _passes(args: ARPOConfig) -> int:
     """Return the number of passes that TRL makes over a rollout's rows before the updates."""
-    used = (args.steps_per_generation or 1) * args.num_iterations
+    used = args.steps_per_generation * args.num_iterations
     corrected = args.use_vllm and args.vllm_importance_sampling_correction
     # TRL's condition: where one update uses up whole rollouts, old log-probabilities are the current ones
     return int(bool(args.gradient_accumulation_steps % used or corrected)) + int(args.beta != 0)
@@ -398,11 +359,10 @@ def _evaluations(run: Any, args: ARPOConfig, held_out: ToolEnv | None, plan: Ste
         return None
     episode = episode_limits(held_out, args)
     tasks = min(run.eval_tasks, held_out.tasks.size or run.eval_tasks)  # endless or unavailable sources have no size
-    strategy = str(getattr(args.eval_strategy, "value", args.eval_strategy))
-    during = plan.occasions(strategy, args.eval_steps, args)
+    during = plan.occasions(args.eval_strategy, args.eval_steps, args)
     last = plan.steps % plan.interval(args.eval_steps or args.logging_steps) == 0
     # then the last one is also the one after training
-    known = bool(during and strategy == "steps" and last and not args.load_best_model_at_end)
+    known = bool(during and args.eval_strategy == "steps" and last and not args.load_best_model_at_end)
     return EvaluationCosts(2 + during - known, tasks, episode, service_use(held_out, episode, run.search_price))
 
 

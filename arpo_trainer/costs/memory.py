@@ -24,7 +24,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from arpo_trainer.backends.in_process import PREFILL_TOKENS
 from arpo_trainer.packing import ATTENTION, why_not_packable, why_not_proven
 from arpo_trainer.training.config import ARPOConfig
-from arpo_trainer.validation import check_name
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,14 @@ def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
         ) from error
     largest = max(_count(layer) for name, layer in model.named_modules() if _is_layer(name))
     normed = any(name.endswith("q_norm.weight") for name, _ in model.named_parameters())
-    parameters = _count(model)
-    trained = _adapters(model, peft_config) if peft_config is not None else parameters
+    idle, parameters = _idle(model, config), _count(model)
+    trained = parameters
+    if peft_config is not None:
+        from peft import get_peft_model
+
+        with torch.device("meta"):  # this changes the model itself: their dropout decides whether it is proven
+            adapted = get_peft_model(model, peft_config)
+        trained = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
     dtype = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
     return ModelShape(
         parameters=parameters,
@@ -127,7 +132,7 @@ def shape_of(model: Any, peft_config: Any = None) -> ModelShape:
         packable=why_not_packable(model) is None,
         proven=why_not_proven(model) is None,
         quantised=bool(getattr(model.config, "quantization_config", None)),
-        idle=_idle(model, config),
+        idle=idle,
         others=tuple(sorted(set(layer_kinds(config)) - {"full_attention"})),
         **widths,
     )
@@ -180,14 +185,6 @@ def _is_layer(name: str) -> bool:
     return name.rpartition(".")[2].isdigit() and not any(part.isdigit() for part in name.split(".")[:-1])
 
 
-def _adapters(model: Any, peft_config: Any) -> int:
-    from peft import get_peft_model
-
-    with torch.device("meta"):
-        adapted = get_peft_model(model, peft_config)
-    return sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
-
-
 SHARDINGS = {
     "ddp": (),
     "zero1": ("optimizer",),
@@ -204,15 +201,7 @@ class ProcessLayout:
 
     processes: int = 1  # on all machines
     sharding: str = "ddp"  # a key of SHARDINGS, which names the parts that are divided among the processes
-    offloaded: frozenset[str] = frozenset()  # parts that are in the machine's memory instead of the GPU's
-
-    def __post_init__(self) -> None:
-        check_name("sharding", self.sharding, SHARDINGS)
-
-    @property
-    def deepspeed(self) -> bool:
-        """Whether DeepSpeed is used."""
-        return self.sharding.startswith("zero")
+    offloaded: tuple[str, ...] = ()  # parts that are in the machine's memory instead of the GPU's
 
     def share(self, part: str) -> float:
         """Return the share of "weights", "gradients" or "optimizer" that a process has on its device."""
@@ -225,14 +214,17 @@ class ProcessLayout:
         """Return the layout that the environment variables of `accelerate launch` describe."""
         if environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
             stage = environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
+            places = {"optimizer": "OPTIMIZER", "weights": "PARAM"}
+            told = {part: environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{name}_DEVICE") for part, name in places.items()}
+            offloaded = tuple(part for part, device in told.items() if device in ("cpu", "nvme"))
             # stage 0 divides nothing
-            return cls(processes, f"zero{stage}" if stage in "123" else "ddp", _deepspeed_offloads(environ))
+            return cls(processes, f"zero{stage}" if stage in "123" else "ddp", offloaded)
         if environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":
             reshards = environ.get("FSDP_RESHARD_AFTER_FORWARD", "true").lower() != "false"
             # FSDP 1 calls it SHARD_GRAD_OP (2), FSDP 2 not to reshard after forward
             whole = environ.get("FSDP_SHARDING_STRATEGY", "") in ("SHARD_GRAD_OP", "2") or not reshards
             parts = SHARDINGS["fsdp"] if environ.get("FSDP_OFFLOAD_PARAMS", "").lower() == "true" else ()
-            return cls(processes, "fsdp-no-reshard" if whole else "fsdp", frozenset(parts))
+            return cls(processes, "fsdp-no-reshard" if whole else "fsdp", parts)
         return cls(processes)
 
     @classmethod
@@ -245,12 +237,6 @@ class ProcessLayout:
         environ |= {f"ACCELERATE_DEEPSPEED_{name.upper()}": str(value) for name, value in deepspeed.items()}
         environ |= {name.upper(): str(value) for name, value in fsdp.items()}
         return cls.of(processes, environ)
-
-
-def _deepspeed_offloads(environ: Mapping[str, str]) -> frozenset[str]:
-    places = {"optimizer": "OPTIMIZER", "weights": "PARAM"}
-    told = {part: environ.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{name}_DEVICE") for part, name in places.items()}
-    return frozenset(part for part, device in told.items() if device in ("cpu", "nvme"))
 
 
 # bytes per token that a layer keeps, by the width that they grow with: (hidden, queries, inner, normed queries + keys)
@@ -305,11 +291,10 @@ def memory(
 
 def will_pack(args: ARPOConfig, shape: ModelShape | None) -> bool:
     """Return whether a run trains on packed rows, as `PackedGRPOTrainer.choose_packing` decides when it starts."""
-    packing: bool | str = args.packing
     attention = (args.model_init_kwargs or {}).get("attn_implementation") or "sdpa"
-    if packing is False or shape is None or not shape.packable or attention not in ATTENTION:
+    if args.packing is False or shape is None or not shape.packable or attention not in ATTENTION:
         return False
-    return packing is True or (shape.proven and not (args.torch_compile or args.use_liger_kernel))
+    return args.packing is True or (shape.proven and not (args.torch_compile or args.use_liger_kernel))
 
 
 def prompts_computed(args: ARPOConfig, packs: bool) -> int:
@@ -317,10 +302,10 @@ def prompts_computed(args: ARPOConfig, packs: bool) -> int:
 
     What branches share besides depends on the run.
     """
-    rows, group = int(args.per_device_train_batch_size), int(args.num_generations or 1)
+    rows, group = int(args.per_device_train_batch_size), int(args.num_generations)
     if not packs:
         return rows
-    whole_groups = rows * (args.steps_per_generation or 1) % group == 0  # in what a process rolls out
+    whole_groups = rows * args.steps_per_generation % group == 0  # in what a process rolls out
     if whole_groups and rows % group == 0:
         return rows // group
     if whole_groups and group % rows == 0:
@@ -330,12 +315,12 @@ def prompts_computed(args: ARPOConfig, packs: bool) -> int:
 
 
 def _kept(shape: ModelShape, args: Any, layout: ProcessLayout, width: int) -> dict[str, int]:
-    half = layout.deepspeed and (args.bf16 or args.fp16)  # DeepSpeed trains a 16-bit model and keeps a 32-bit copy
+    # DeepSpeed trains a 16-bit model and keeps a 32-bit copy
+    half = layout.sharding.startswith("zero") and (args.bf16 or args.fp16)
     weights = 2 if half else width
     learned = 4 if shape.adapted else weights  # PEFT keeps adapters in 32 bits
     # paged states go to main memory where the GPU is full
-    paged = str(getattr(args.optim, "value", args.optim)).startswith("paged")
-    moments = 0 if paged else _moments(args, 4 if half else learned)
+    moments = 0 if args.optim.startswith("paged") else _moments(args, 4 if half else learned)
     frozen = shape.parameters if getattr(args, "beta", 0) and not shape.adapted else 0
     parts = {
         "weights": shape.parameters * weights * layout.share("weights"),
@@ -402,7 +387,7 @@ def check_cpu_memory(shape: ModelShape, args: Any, dtype: str, has: int, layout:
 
 def _moments(args: Any, width: int) -> float:
     """Return the bytes of optimizer state per trained parameter."""
-    name = str(getattr(args.optim, "value", args.optim))
+    name = args.optim
     # by the names of optimizers: Adam keeps two moments, Lion and RMSprop one
     if "8bit" in name:
         return 1 if "lion" in name else 2
@@ -483,9 +468,14 @@ def _kept_by_a_layer(shape: ModelShape, kind: str) -> int:
 def _rollout(
     shape: ModelShape, args: ARPOConfig, layout: ProcessLayout, tokens: int, kind: str
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    if args.use_vllm:
-        return _vllm(shape, args)
-    trajectories = -(-(args.generation_batch_size or 1) // layout.processes)
+    if args.use_vllm and args.vllm_mode == "server":
+        return {}, ("the vLLM server has GPUs of its own",)
+    if args.use_vllm:  # it takes a fixed share of the GPU for every model, which includes its copy of the weights
+        size = shape.parameters * 2 / max(1, args.vllm_tensor_parallel_size) / 2**30
+        share = f"{args.vllm_gpu_memory_utilization:.0%} of the GPU"
+        when = "while it rolls out" if args.vllm_enable_sleep_mode else "all the time"
+        return {}, (f"vLLM takes {share} {when}; {size:.1f} GiB of that are its copy of the weights (16 bit)",)
+    trajectories = -(-args.generation_batch_size // layout.processes)
     rows = min(args.max_rows, trajectories)
     cached = shape.layers * shape.keys * _CACHED[kind]
     parts: dict[str, int] = {
@@ -510,17 +500,6 @@ def _rollout(
     if copied:
         parts["weights of a whole copy"] = shape.parameters * (2 if args.bf16 or args.fp16 else 4)
     return parts, ()
-
-
-def _vllm(shape: ModelShape, args: ARPOConfig) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Return what vLLM takes: a fixed share of the GPU for every model, which includes its copy of the weights."""
-    size = shape.parameters * 2 / max(1, args.vllm_tensor_parallel_size) / 2**30
-    if args.vllm_mode == "server":
-        return {}, ("the vLLM server has GPUs of its own",)
-    share, sleeps = args.vllm_gpu_memory_utilization, args.vllm_enable_sleep_mode
-    when = "while it rolls out" if sleeps else "all the time"
-    words = f"vLLM takes {share:.0%} of the GPU {when}; {size:.1f} GiB of that are its copy of the weights (16 bit)"
-    return {}, (words,)
 
 
 def checkpoint_bytes(shape: ModelShape, args: ARPOConfig, dtype: str = "float32") -> int:

@@ -215,6 +215,7 @@ def test_the_launchers_environment_and_files_say_how_it_is_sharded() -> None:
     deepspeed |= {"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu"}
     launch = ProcessLayout.of(8, environ=deepspeed)
     assert (launch.sharding, launch.share("weights"), launch.share("optimizer")) == ("zero3", 1 / 8, 0)
+    assert ProcessLayout.of(8, environ={"ACCELERATE_USE_FSDP": "true"}).sharding == "fsdp"
     for name, sharding in (("ddp", "ddp"), ("zero2", "zero2"), ("zero3", "zero3"), ("fsdp2", "fsdp")):
         assert ProcessLayout.of_file(8, config_file(name)) == ProcessLayout(8, sharding)
 
@@ -274,7 +275,7 @@ def test_a_real_run_keeps_within_its_estimate(tiny_policy: Path, tmp_path: Path,
     assert not (tmp_path / "run").exists()
     folder = train(settings)
     facts = json.loads((folder / "run.json").read_text())
-    most, spent = facts["estimate"]["at_most"], facts["spent"]
+    most, spent = facts["estimate"], facts["spent"]
     assert most["sampled"] == planned.sampled
     steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, planned.schedule.steps + 1))
@@ -364,24 +365,6 @@ def test_sharded_parts_are_divided(sharding: str, weights: int, gradients: int, 
     needs = memory(SMALL, config(), ProcessLayout(4, sharding), prompt=10, room=20)
     parts = (needs.kept["weights"], needs.training["gradients"], needs.kept["optimizer"])
     assert parts == (weights, gradients, optimizer)
-
-
-def test_the_launchers_environment_says_how_it_is_sharded() -> None:
-    deepspeed = {
-        "ACCELERATE_USE_DEEPSPEED": "true",
-        "ACCELERATE_DEEPSPEED_ZERO_STAGE": "3",
-        "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu",
-    }
-    launch = ProcessLayout.of(8, environ=deepspeed)
-    assert (launch.sharding, launch.share("weights"), launch.share("optimizer")) == ("zero3", 1 / 8, 0)
-    assert ProcessLayout.of(8, environ={"ACCELERATE_USE_FSDP": "true"}).sharding == "fsdp"
-
-
-@pytest.mark.parametrize(
-    ("name", "sharding"), [("ddp", "ddp"), ("zero2", "zero2"), ("zero3", "zero3"), ("fsdp2", "fsdp")]
-)
-def test_the_launch_files_say_how_it_is_sharded(name: str, sharding: str) -> None:
-    assert ProcessLayout.of_file(8, config_file(name)) == ProcessLayout(8, sharding)
 
 
 def test_a_missing_key_is_named_beside_the_report(tiny_policy: Path, tmp_path: Path, monkeypatch: Any) -> None:
