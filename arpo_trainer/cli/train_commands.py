@@ -15,21 +15,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from arpo_trainer.cli import command_options
+from arpo_trainer.costs.compute_speed import ComputeSpeed
 from arpo_trainer.make_env import known_id
 from arpo_trainer.models import check_model_folder
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.run.launch import LaunchFlags, command_line, launch, without_launch_flags
 from arpo_trainer.run.recipes import FOLDERS, check_recipe, read_settings, recipe_names, recipe_summary
-
-if TYPE_CHECKING:
-    from arpo_trainer.costs.estimate import ComputeSpeed
 
 Set = command_options.set_option("settings: max_steps=3 limits.python=4")
 DryRun = Annotated[
@@ -39,26 +36,7 @@ Resume = Annotated[
     command_options.Flag, Parameter(help="go on with the folder, from its newest checkpoint if there is one")
 ]
 Launch = Annotated[LaunchFlags | None, Parameter(name="*")]
-
-
-@Parameter(name="*")
-@dataclass
-class Speed:
-    """What a dry run needs for hours and prices.
-
-    Attributes:
-        tflops: TFLOP/s that a device reaches, for --dry-run
-        hour_price: price of a device's hour in US dollars, for --dry-run
-    """
-
-    tflops: float | None = None
-    hour_price: float | None = None
-
-    def read(self) -> ComputeSpeed:
-        """Return the speed for estimates."""
-        from arpo_trainer.costs.estimate import ComputeSpeed
-
-        return ComputeSpeed(self.tflops, self.hour_price)
+Speed = Annotated[ComputeSpeed | None, Parameter(name="*")]
 
 
 def recipes() -> None:
@@ -162,7 +140,7 @@ def sft(
     resume: Resume = False,
     settings: Set = (),  # type: ignore[valid-type]
     dry_run: DryRun = False,
-    speed: Speed | None = None,
+    speed: Speed = None,
     launcher: Launch = None,
 ) -> int:
     """Train a model on traces: the cold start."""
@@ -181,7 +159,7 @@ def sft(
     if rows_only:
         command_options.write_table(sft_run.write_rows(configure_sft(given)[0], rows_only).table())
     elif dry_run:
-        return _show_plan(*sft_run.sft_dry_run(given, flags.num_processes, (speed or Speed()).read()))
+        return _show_plan(*sft_run.sft_dry_run(given, flags.num_processes, speed))
     else:
         sft_run.sft(given)
     return 0
@@ -197,7 +175,7 @@ def dpo(
     settings: Set = (),  # type: ignore[valid-type]
     env_set: command_options.EnvSet = (),
     dry_run: DryRun = False,
-    speed: Speed | None = None,
+    speed: Speed = None,
     launcher: Launch = None,
 ) -> int:
     """Train a model on pairs of its own right and wrong trajectories."""
@@ -218,7 +196,7 @@ def dpo(
     from arpo_trainer.preference import dpo_run
 
     if dry_run:
-        return _show_plan(*dpo_run.dpo_dry_run(given, flags.num_processes, (speed or Speed()).read()))
+        return _show_plan(*dpo_run.dpo_dry_run(given, flags.num_processes, speed))
     dpo_run.dpo(given, resume=resume, sample_only=sample_only)
     return 0
 
@@ -242,7 +220,7 @@ def run(
     settings: command_options.set_option("settings of a stage: train.max_steps=3 output_dir=FOLDER") = (),  # type: ignore[valid-type]
     begin: Annotated[str | None, Parameter(name="--from", help="redo this stage and those after it")] = None,
     dry_run: DryRun = False,
-    speed: Speed | None = None,
+    speed: Speed = None,
     accelerate_config: Annotated[str | None, Parameter(help="start several processes for sft, train and dpo")] = None,
     num_processes: Annotated[int | None, Parameter(help="of sft, train and dpo (default: one per GPU)")] = None,
 ) -> int:
@@ -262,9 +240,8 @@ def run(
     from arpo_trainer.preference.dpo_run import dpo_dry_run
     from arpo_trainer.run.pipeline import pipeline_dry_run
 
-    return _show_plan(
-        *pipeline_dry_run(pipeline, (speed or Speed()).read(), num_processes, environment_rows, dpo_dry_run)
-    )
+    planned = pipeline_dry_run(pipeline, speed or ComputeSpeed(), num_processes, environment_rows, dpo_dry_run)
+    return _show_plan(*planned)
 
 
 def export(

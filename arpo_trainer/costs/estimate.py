@@ -18,6 +18,7 @@ from arpo_env.episode import BYTES_A_TOKEN
 from arpo_env.search.backends import VARIABLE, backend_names
 from arpo_env.search.search_backend import search_price
 from arpo_trainer.algorithms.registry import generated_tokens
+from arpo_trainer.costs.compute_speed import Line
 from arpo_trainer.costs.memory import (
     MemoryNeeds,
     ModelShape,
@@ -36,10 +37,6 @@ SHARED = 0.5  # assumed share of a branch that it has in common with its parent
 PAGES_READ = 5  # per search, if pages are read
 PROMPTS_READ = 16  # tasks whose prompts are measured
 TRACE_BYTES = 75  # per token in traces.jsonl: id, log-probability, entropy, text; small runs wrote 48 to 55
-# 40 % of the 312 TFLOP/s (bfloat16, dense) that NVIDIA states for an A100; trainings report 30 to 50 %
-ASSUMED_TFLOPS = 125.0
-PASS, PASS_AND_BACK = 2, 6  # operations per parameter and token (Kaplan et al. 2020, "Scaling laws", section 2.1)
-Line = tuple[str, str, str]  # name, amount, remark; a heading has a name only
 
 
 @dataclass(frozen=True)
@@ -467,30 +464,3 @@ def _service_rows(use: ServiceUse, trajectories: int) -> Iterator[Line]:
 
 def _usd(amount: float | None) -> str:
     return "not known" if amount is None else f"{amount:,.2f} USD"
-
-
-@dataclass(frozen=True)
-class ComputeSpeed:
-    """How fast a device computes, and what an hour of it costs: of computations whose operations are known."""
-
-    tflops: float | None = None  # operations per second that a device reaches, in 1e12; None is `ASSUMED_TFLOPS`
-    hour_price: float | None = None  # US dollars for an hour of one device; None is not known
-
-    def __post_init__(self) -> None:
-        for name, value in (("--tflops", self.tflops), ("--hour-price", self.hour_price)):
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be above 0, got {value}")
-
-    def rows(self, operations: float, devices: int, on_cpu: bool = False) -> list[Line]:
-        """Return rows of a table for some operations on several devices, or on CPUs, whose speed is not assumed."""
-        remark = "6 per parameter and token that is learnt from, 2 otherwise"
-        lines = [("floating-point operations", f"{operations:.2e}", remark)]
-        if on_cpu and self.tflops is None:
-            return [*lines, ("hours", "not known", "give --tflops, the speed of this machine")]
-        hours = operations / ((self.tflops or ASSUMED_TFLOPS) * 1e12 * devices) / 3600
-        how = f"at {self.tflops:g} TFLOP/s" if self.tflops else f"assumption: {ASSUMED_TFLOPS:g} TFLOP/s (--tflops)"
-        lines.append(("hours", f"{hours:,.2f}", f"{devices} device{'s' * (devices > 1)}, {how} each"))
-        if self.hour_price is None:
-            return [*lines, ("price", "not known", "give --hour-price")]
-        price = f"{hours * devices * self.hour_price:,.2f} USD"
-        return [*lines, ("price", price, f"{self.hour_price:g} USD for an hour of a device")]

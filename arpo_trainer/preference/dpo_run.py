@@ -28,7 +28,7 @@ from trl import DPOConfig, DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
 from arpo_env.protocols import make_protocol
-from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Line
+from arpo_trainer.costs.compute_speed import PASS, PASS_AND_BACK, ComputeSpeed, Line
 from arpo_trainer.evaluation.episode_store import FACTS, ROWS, EvalRun, broken_causes
 from arpo_trainer.evaluation.eval_session import broken_share, run_evaluation
 from arpo_trainer.evaluation.eval_settings import EvalModel, EvalSettings, load_tokenizer

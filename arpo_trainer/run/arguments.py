@@ -21,12 +21,13 @@ from typing import Any, ClassVar, TypeVar
 
 import psutil
 import torch
+from transformers import AutoTokenizer
 from transformers.integrations import is_deepspeed_zero3_enabled
 from trl import SFTConfig
 
 from arpo_env.protocols import make_protocol
 from arpo_trainer.make_env import known_id
-from arpo_trainer.models import DEMO_MODEL, check_model_folder
+from arpo_trainer.models import DEMO_MODEL, check_model_folder, resolve_model
 from arpo_trainer.sft.trace_data import TraceSettings
 from arpo_trainer.training.config import ARPOConfig
 from arpo_trainer.training.devices import check_devices, lacks_bfloat16, process_count
@@ -244,10 +245,11 @@ def split_settings(settings: dict[str, Any]) -> tuple[RunArguments, dict[str, An
             "prompts_per_rollout and prompts_per_update fit any number of processes"
         )
     # an ARPOConfig cannot be made yet: it checks the batch; its defaults are on the class
-    trl = {name: getattr(ARPOConfig, name) for name in ("num_generations", "per_device_train_batch_size")} | values
-    update = run.prompts_per_update or per_rollout
-    rows, micro = trl["num_generations"], trl["per_device_train_batch_size"]
-    return run, values | batch_settings(per_rollout, update, rows, micro, process_count())
+    names = ("num_generations", "per_device_train_batch_size")
+    rows, micro = (values.get(name, getattr(ARPOConfig, name)) for name in names)
+    return run, values | batch_settings(
+        per_rollout, run.prompts_per_update or per_rollout, rows, micro, process_count()
+    )
 
 
 def batch_settings(
@@ -343,8 +345,7 @@ def split_rows_settings(
         values = {"use_cpu": True} | values
     if lacks_bfloat16(values.get("use_cpu", False)):
         values = {"bf16": False} | values  # bf16 is several times slower there
-    rows: int | None = getattr(run, "rows_per_update", None)
-    if rows is None:
+    if (rows := getattr(run, "rows_per_update", None)) is None:
         return run, values
     if "gradient_accumulation_steps" in values:
         raise ValueError(
@@ -358,6 +359,19 @@ def split_rows_settings(
             f"processes ({process_count()}): change one of them"
         )
     return run, {**values, "gradient_accumulation_steps": rows // (micro * process_count())}
+
+
+def model_source(run: WeightArguments, args: Any, download: bool = True) -> tuple[str, dict[str, Any]]:
+    """Return the name or folder of a run's model, as `resolve_model`, and the options of loading anything from it."""
+    options = {"trust_remote_code": args.trust_remote_code}
+    options["revision"] = (args.model_init_kwargs or {}).get("revision", "main")
+    return resolve_model(run.model, options["revision"], download), options
+
+
+def run_tokenizer(run: WeightArguments, args: Any, download: bool = True) -> Any:
+    """Return the tokenizer of a run's model; one of ours is downloaded."""
+    path, options = model_source(run, args, download)
+    return AutoTokenizer.from_pretrained(path, padding_side="left", **options)
 
 
 def idle_threads() -> int:

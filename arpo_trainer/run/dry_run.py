@@ -16,17 +16,17 @@ import logging
 import os
 import re
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
 
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_env import ToolEnv
 from arpo_env.net import strip_credentials
-from arpo_trainer.costs.estimate import Costs, Line, cost_summary, estimate
+from arpo_trainer.costs.compute_speed import Line
+from arpo_trainer.costs.estimate import Costs, cost_summary, estimate
 from arpo_trainer.costs.memory import (
     SHARDINGS,
     MemoryNeeds,
@@ -37,15 +37,15 @@ from arpo_trainer.costs.memory import (
     model_shape,
 )
 from arpo_trainer.make_env import known_id, make_env
-from arpo_trainer.models import MODELS, available_memory, resolve_model
+from arpo_trainer.models import MODELS, available_memory
 from arpo_trainer.rollout.engine import this_rank
 from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, check_limits
 from arpo_trainer.rollout.model_protocol import with_model_protocol
-from arpo_trainer.run.arguments import RunArguments, configure, lora_config
+from arpo_trainer.run.arguments import RunArguments, configure, lora_config, model_source, run_tokenizer
 from arpo_trainer.run.launch import config_file, refused_machines
-from arpo_trainer.run.sft_run import check_solvable
+from arpo_trainer.run.sft_run import check_solvable, planned_processes
 from arpo_trainer.training.config import ARPOConfig, check_vllm_length
-from arpo_trainer.training.devices import planning, process_count
+from arpo_trainer.training.devices import planning
 from arpo_trainer.training.policy_backend import check_served_model, server_urls
 from arpo_trainer.training.resume import find_checkpoint
 from arpo_trainer.training.task_data import training_tasks
@@ -155,7 +155,7 @@ def plan_run(settings: dict[str, Any], processes: int | None = None, launch_conf
         ValueError: no machine could run these settings.
         FileNotFoundError: the model's folder is missing.
     """
-    count = processes or (process_count() if process_count() > 1 else int(settings.get("processes") or 1))
+    count = planned_processes(settings, processes)
     layout = ProcessLayout.of_file(count, config_file(launch_config)) if launch_config else ProcessLayout.of(count)
     with planning(count):  # configurations are checked as if there were that many processes
         run, args = configure(settings)
@@ -269,12 +269,12 @@ def _estimate(
     env = environments.train
     tasks = published_size(run.env, run.env_kwargs) if isinstance(env, UnloadedEnv) else training_tasks(env, args).size
     tokenizer, shape, notes = _tokenizer_and_shape(run, args, missing)
-    known = {"tokenizer": tokenizer, "shape": shape, "layout": layout, "on_cpu": on_cpu, "notes": notes}
     held_out = environments.held_out
     if tokenizer is not None and not environments.cold_start:  # which teaches the protocol that the environment has
         env = with_model_protocol(env, args.rollout_settings(), tokenizer, args.chat_template_kwargs)
         if held_out and not held_out.protocol_given:  # as the trainer does
             held_out = held_out.with_protocol(env.protocol)
+    known = {"tokenizer": tokenizer, "shape": shape, "layout": layout, "on_cpu": on_cpu, "notes": notes}
     return estimate(run, args, env, held_out, tasks, **known)
 
 
@@ -294,11 +294,9 @@ def _tokenizer_and_shape(
     run: RunArguments, args: ARPOConfig, missing: list[str]
 ) -> tuple[Any, ModelShape | None, tuple[str, ...]]:
     """Return the model's tokenizer and shape, and notes on what is not there; add what a run needs to `missing`."""
-    revision = (args.model_init_kwargs or {}).get("revision", "main")
-    options = {"trust_remote_code": args.trust_remote_code, "revision": revision}
     tokenizer, shape, notes = None, None, []
     try:
-        path = resolve_model(run.model, revision, download=False)
+        path, options = model_source(run, args, download=False)
     except FileNotFoundError as error:
         left_out = f"memory, disk and exact prompts: {error}"
         if run.model in MODELS:  # a run downloads it
@@ -306,7 +304,7 @@ def _tokenizer_and_shape(
         missing.append(left_out)
         return None, None, ()
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, **options)
+        tokenizer = run_tokenizer(run, args, download=False)
     except (OSError, ValueError) as error:
         missing.append(f"exact prompts: no tokenizer of {run.model} ({str(error).strip().splitlines()[0]})")
     try:
@@ -333,7 +331,6 @@ class Placement:
     planned: PlannedRun
     machines: int = 1
     address: str | None = None
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)  # which names sandboxes
 
     @property
     def processes(self) -> int:
@@ -417,10 +414,10 @@ class Placement:
             yield "sandboxes", self._sandboxes(one), f"at most {most:,} sessions of each {one}"
 
     def _sandboxes(self, one: str) -> str:
-        backend = self.environ.get("ARPO_SANDBOX") or "auto"
+        backend = os.environ.get("ARPO_SANDBOX") or "auto"
         if is_http_address(backend):
             return "servers " + ", ".join(http_addresses(backend, "")[0])
-        hosts = self.environ.get("DOCKER_HOST", "")
+        hosts = os.environ.get("DOCKER_HOST", "")
         if hosts and backend in ("auto", "docker"):
             return "docker on " + ", ".join(strip_credentials(host) for host in hosts.split(","))
         return f"{backend}, on the machine of each {one}"

@@ -33,7 +33,8 @@ import torch
 import yaml
 
 from arpo_trainer.algorithms.registry import get_algorithm
-from arpo_trainer.costs.estimate import PASS, PASS_AND_BACK, ComputeSpeed, Line, cost_rows
+from arpo_trainer.costs.compute_speed import PASS, PASS_AND_BACK, ComputeSpeed, Line
+from arpo_trainer.costs.estimate import cost_rows
 from arpo_trainer.costs.memory import model_shape
 from arpo_trainer.inference_tools import read_tools
 from arpo_trainer.make_env import make_env

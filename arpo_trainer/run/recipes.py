@@ -27,15 +27,18 @@ def recipe_names(command: str = "train") -> list[str]:
 
 def check_recipe(name: str, command: str = "train") -> None:
     """Check that a recipe exists."""
-    names = recipe_names(command)
-    if name in names:
+    if name in recipe_names(command):
         return
     if others := [other for other in FOLDERS if name in recipe_names(other)]:
         raise ValueError(f"{name!r} is a recipe of `arpo {others[0]}`: arpo {others[0]} --recipe {name}")
-    near = nearest_names(name, names, 3)
-    hint = f"did you mean: {near}?" if near else f"recipes: {', '.join(names)}."
     file = f" (a file is given with --config {name})" if Path(name).is_file() else ""
-    raise FileNotFoundError(f"no recipe {name!r}{file}; {hint} `arpo recipes` lists them")
+    raise FileNotFoundError(f"no recipe {name!r}{file}. {_recipes_like(name, command)} `arpo recipes` lists them")
+
+
+def _recipes_like(name: str, command: str) -> str:
+    names = recipe_names(command)
+    near = nearest_names(name, names, 3)
+    return f"Did you mean: {near}?" if near else f"Recipes: {', '.join(names)}."
 
 
 def recipe_summary(name: str, command: str = "train") -> str:
@@ -112,12 +115,8 @@ def _read_file(config: str, above: tuple[Path, ...], command: str) -> dict[str, 
     """Return the settings of a file, merged into those of its base."""
     path = Path(config) if Path(config).is_file() else _folder(command) / f"{config}.yaml"
     if not path.is_file():
-        names = recipe_names(command)
-        near = nearest_names(config, names, 3)
-        raise FileNotFoundError(
-            f"no settings file {config!r}, and no recipe of that name. "
-            + (f"Did you mean: {near}?" if near else f"Recipes: {', '.join(names)}")
-        )
+        hint = _recipes_like(config, command)
+        raise FileNotFoundError(f"no settings file {config!r}, and no recipe of that name. {hint}")
     if path in above:
         raise ValueError(f"{path} is its own base: {' -> '.join(one.stem for one in (*above, path))}")
     settings = _load_yaml(path)

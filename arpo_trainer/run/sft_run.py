@@ -25,17 +25,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 from trl import SFTConfig
 
 from arpo_env import ArpoTags, ToolEnv
 from arpo_env.episode import BYTES_A_TOKEN
 from arpo_env.protocols import make_protocol
-from arpo_trainer.costs.estimate import PASS_AND_BACK, ComputeSpeed, Line
-from arpo_trainer.costs.memory import ModelShape, check_cpu_memory, model_shape
+from arpo_trainer.costs.compute_speed import PASS_AND_BACK, ComputeSpeed, Line
+from arpo_trainer.costs.memory import check_cpu_memory, model_shape
 from arpo_trainer.folder_lock import only_writer, refuse_earlier
 from arpo_trainer.make_env import make_env
-from arpo_trainer.models import available_memory, resolve_model
+from arpo_trainer.models import available_memory
 from arpo_trainer.report.run_data import recorded, write_facts, write_whole
 from arpo_trainer.rollout.engine import on_every_rank, rank_count, this_rank
 from arpo_trainer.rollout.model_protocol import marked
@@ -48,6 +48,8 @@ from arpo_trainer.run.arguments import (
     configure_sft,
     idle_threads,
     lora_config,
+    model_source,
+    run_tokenizer,
     save_final,
 )
 from arpo_trainer.run.launch import shards
@@ -103,25 +105,21 @@ class KeptRun:
         if torch.cuda.is_available() and not self.args.use_cpu:
             return
         with self.args.main_process_first():
-            path = resolve_model(self.run.model)
+            path, options = model_source(self.run, self.args)
         with contextlib.suppress(OSError, ValueError):  # a shape that the estimate does not know
-            shape = model_shape(path, lora_config(self.run), self.args.trust_remote_code)
+            shape = model_shape(path, lora_config(self.run), **options)
             check_cpu_memory(shape, self.args, self.run.dtype, available_memory())
 
     def tokenizer(self) -> Any:
         """Return the tokenizer of the model, which the main process downloads first."""
-        revision = (self.args.model_init_kwargs or {}).get("revision", "main")
         with self.args.main_process_first():
-            return AutoTokenizer.from_pretrained(
-                resolve_model(self.run.model), padding_side="left", revision=revision,
-                trust_remote_code=self.args.trust_remote_code,
-            )  # fmt: skip
+            return run_tokenizer(self.run, self.args)
 
     def model_options(self) -> dict[str, Any]:
         """Return what both trainers are made with besides rows; the weights get the type of the settings."""
         # a dtype in `model_init_kwargs` replaces that of the run
         self.args.model_init_kwargs = {"dtype": self.run.dtype, **(self.args.model_init_kwargs or {})}
-        return {"model": str(resolve_model(self.run.model)), "peft_config": lora_config(self.run)}
+        return {"model": model_source(self.run, self.args)[0], "peft_config": lora_config(self.run)}
 
     def write(self, **facts: Any) -> None:
         """Add facts to the record."""
@@ -225,7 +223,8 @@ def hours_of(
 ) -> tuple[list[Line], list[str]]:
     """Return the rows of hours and price, and what is missing for them."""
     try:
-        shape: ModelShape = model_shape(resolve_model(run.model, download=False), lora_config(run))
+        path, options = model_source(run, args, download=False)
+        shape = model_shape(path, lora_config(run), **options)
     except (OSError, ValueError) as error:
         return [], [f"configuration of {run.model}, so hours are left out ({str(error).splitlines()[0]})"]
     on_cpu = args.use_cpu or (not torch.cuda.is_available() and processes == 1)
@@ -251,9 +250,7 @@ def sft_dry_run(
         return [("ROWS", "not known", "the data is not here")], [f"data: {error}"]
     missing = missing_trackers(args.report_to)
     try:
-        path = resolve_model(run.model, download=False)
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=args.trust_remote_code)
-        data, examples = prepare(run, args, tokenizer, play=False)
+        data, examples = prepare(run, args, run_tokenizer(run, args, download=False), play=False)
         tokens, learnt = sum(len(example["input_ids"]) for example in examples), learnt_tokens(examples)
     except OSError as error:
         missing.append(f"tokenizer of {run.model}, so tokens are guessed ({str(error).splitlines()[0]})")

@@ -18,17 +18,24 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import AutoTokenizer, TrainerCallback
+from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 import arpo_env  # noqa: F401  (registers the environments)
 from arpo_trainer.folder_lock import LOCK, lock_folder
-from arpo_trainer.models import resolve_model
 from arpo_trainer.ray_rollouts.actor_group import check_address
 from arpo_trainer.rollout.engine import on_every_rank, share, this_rank
 from arpo_trainer.rollout.model_protocol import marked
 from arpo_trainer.rollout.rendering import as_published
-from arpo_trainer.run.arguments import RunArguments, configure, idle_threads, lora_config, save_final
+from arpo_trainer.run.arguments import (
+    RunArguments,
+    configure,
+    idle_threads,
+    lora_config,
+    model_source,
+    run_tokenizer,
+    save_final,
+)
 from arpo_trainer.run.dry_run import RunEnvironments, log_estimate
 from arpo_trainer.run.sft_run import cold_started_model
 from arpo_trainer.training.config import ARPOConfig
@@ -76,7 +83,7 @@ class TrainingRun:
                     lock_folder(self.folder).close()  # before anything is loaded: does another run write there?
                 check_output(self.folder, self.checkpoint)
             self.environments.check(self.args)
-            self.tokenizer()  # the estimate, too, reads the model
+            run_tokenizer(self.arguments, self.args)  # is downloaded; the estimate, too, reads the model
             if self.args.ray_address:
                 check_address(self.args.ray_address)  # before a model is loaded
             # rollout workers have the sandboxes then, and say themselves what is missing
@@ -113,19 +120,11 @@ class TrainingRun:
         # every process takes part in saving: sharded weights are gathered
         save_final(trainer, self.arguments, self.folder)
 
-    def tokenizer(self) -> tuple[str, Any]:
-        """Return the name or folder of the model, which is downloaded if it is one of ours, and its tokenizer."""
-        revision, trusted = (self.args.model_init_kwargs or {}).get("revision", "main"), self.args.trust_remote_code
-        path = resolve_model(self.arguments.model, revision)
-        return path, AutoTokenizer.from_pretrained(
-            path, padding_side="left", revision=revision, trust_remote_code=trusted
-        )
-
     def make_trainer(self, recorder: RunRecorder | None = None) -> ARPOTrainer:
         """Return the trainer; a cold start is made if the settings ask for one."""
         run, args = self.arguments, self.args
         with args.main_process_first():
-            path, tokenizer = self.tokenizer()
+            path, tokenizer = model_source(run, args)[0], run_tokenizer(run, args)
         if self.environments.cold_start:
             # the demonstrations have to show results as the algorithm's rollouts will
             env = as_published(self.environments.cold_start, args.rollout_settings().parts)

@@ -18,7 +18,7 @@ from tests.envs_registry.datasets.sample_rows import sample_file
     [
         (["play", "arpo/Aritmetic-v0"], "Did you mean: arpo/Arithmetic-v0"),
         (["train", "--config", "arithmetik-cpu"], "Did you mean: arithmetic-cpu"),
-        (["train", "--recipe", "arithmetic-gpu"], "did you mean: arithmetic-cpu"),
+        (["train", "--recipe", "arithmetic-gpu"], "Did you mean: arithmetic-cpu"),
         (["train"], "give one of --recipe, --config"),
         (["train", "--recipe", "arithmetic-cpu", "--config", "my.yaml"], "give only one of --recipe, --config"),
         (["play", "arpo/Arithmetic-v0", "--env-set", "level"], "write name=value"),
@@ -112,18 +112,6 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert {"ROWS READ 3", "TASKS 3", "repeated alias 3", "KINDS qa 3", "LANGUAGES en 3"} <= set(lines)
     assert out.count("answers: New Ford; N.F.") == 3
-
-
-def containers_of(pid: int) -> list[str]:
-    """Containers that a process has opened."""
-    import docker
-
-    client = docker.from_env()
-    try:
-        label = {"label": f"arpo.sandbox.client={pid}"}
-        return [c.id for c in client.containers.list(all=True, filters=label, ignore_removed=True)]
-    finally:
-        client.close()
 
 
 def test_ctrl_c_ends_a_command_with_the_status_of_shells(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,11 +59,9 @@ GIVEN: dict[str, Any] = {"env": "arpo/Arithmetic-v0", "eval_tasks": 0, "bf16": F
 GIVEN |= {"per_device_train_batch_size": 4, "prompts_per_rollout": 32, "max_steps": 2, "max_completion_length": 120}
 
 
-def placed(
-    model: Path, processes: int = 1, machines: int = 1, config: str | None = None, environ: Any = None, **more: Any
-) -> Placement:
+def placed(model: Path, processes: int = 1, machines: int = 1, config: str | None = None, **more: Any) -> Placement:
     planned = plan_run({"model": str(model), **GIVEN, **more}, processes, config)
-    return Placement(planned, machines, "n0" if machines > 1 else None, environ or {})
+    return Placement(planned, machines, "n0" if machines > 1 else None)
 
 
 def text(placement: Placement) -> dict[str, str]:
@@ -79,16 +77,17 @@ def test_processes_are_on_their_machines(tiny_policy: Path) -> None:
     assert shown["environments at once, at most"] == "4 in each | 128 in all"
 
 
-def test_engines_servers_workers_and_sandboxes_are_named(tiny_policy: Path) -> None:
-    environ = {"DOCKER_HOST": "ssh://n5,ssh://me:secret@n6"}
-    shown = text(placed(tiny_policy, 8, environ=environ, vllm_tensor_parallel_size=2, **COLOCATE))
+def test_engines_servers_workers_and_sandboxes_are_named(tiny_policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ARPO_SANDBOX", raising=False)
+    monkeypatch.setenv("DOCKER_HOST", "ssh://n5,ssh://me:secret@n6")
+    shown = text(placed(tiny_policy, 8, vllm_tensor_parallel_size=2, **COLOCATE))
     assert shown["generation"].startswith("4 vLLM engine(s) of 2 process(es) | 30% of each of their GPUs")
     assert shown["sandboxes"].startswith("docker on ssh://n5, ssh://n6 |")
     urls = ["http://n8:8000", "http://n9:8000"]
     several: dict[str, Any] = {**SERVER, "vllm_server_base_url": None, "vllm_server_urls": urls}
     ray: dict[str, Any] = {"rollout_workers": 16, "ray_address": "n0:6379"}
-    environ = {"ARPO_SANDBOX": "http://me:secret@n5:8080,http://n6:8080"}
-    placement = placed(tiny_policy, 8, 2, environ=environ, **several, **ray)
+    monkeypatch.setenv("ARPO_SANDBOX", "http://me:secret@n5:8080,http://n6:8080")
+    placement = placed(tiny_policy, 8, 2, **several, **ray)
     assert [amount for name, amount, _ in placement.rows() if name == "vLLM server"] == urls
     shown = text(placement)
     assert shown["  new weights"].endswith("over ports 51216 .. 51217")
