@@ -228,8 +228,10 @@ def _check_disk(model: PackagedModel, made: int) -> None:
 
 
 def _check_memory(model: PackagedModel) -> None:
-    """Check the memory for the conversion, before anything is downloaded."""
-    memory = conversion_memory(model)
+    """Check the memory for the conversion, with the libraries, before anything is downloaded."""
+    # the GGUF is mapped; the largest tensor, an embedding, is dequantised in 32 bits
+    weights = (model.parameters + model.head) * _WIDTHS[model.dtype]
+    memory = weights + model.size + 4 * model.head + (3 << 28)
     if (free := available_memory()) < memory:
         raise MemoryError(
             f"to convert {model.name} takes {_gigabytes(memory)} of memory, and {_gigabytes(free)} are available. "
@@ -249,12 +251,6 @@ def available_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
         # files that were read lately give way
         free = min(free, limit - used + stat["inactive_file"] + stat["active_file"])
     return free
-
-
-def conversion_memory(model: PackagedModel) -> int:
-    """Return the bytes of memory that dequantising a model takes at its peak, with the libraries."""
-    # the GGUF is mapped; the largest tensor, an embedding, is dequantised in 32 bits
-    return (model.parameters + model.head) * _WIDTHS[model.dtype] + model.size + 4 * model.head + (3 << 28)
 
 
 def download_parts(model: PackagedModel) -> None:

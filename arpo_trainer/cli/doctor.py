@@ -13,7 +13,6 @@ import itertools
 import os
 import platform
 import shutil
-import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -58,16 +57,9 @@ def examine() -> list[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    yield Finding("Python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer")
-    yield Finding("machine", True, f"{os.cpu_count()} cores, {_memory()}, load {os.getloadavg()[0]:.1f}")
-
-
-def _memory() -> str:
-    try:
-        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return "memory unknown"
-    return f"{pages * size / 2**30:.0f} GiB memory"
+    yield Finding("Python", True, platform.python_version())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    yield Finding("machine", True, f"{os.cpu_count()} cores, {memory:.0f} GiB memory, load {os.getloadavg()[0]:.1f}")
 
 
 def _packages() -> Iterator[Finding]:
@@ -95,10 +87,8 @@ def _vllm() -> Finding:
 
 
 def _gpu() -> Finding:
-    try:
-        import torch
-    except ImportError:
-        return Finding("GPU", False, "unknown without torch", needed=False)
+    import torch
+
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
         several = "; each process uses one: --accelerate-config ddp starts one for each" if len(names) > 1 else ""

@@ -11,6 +11,7 @@ arpo synth arpo/GSM8K-v0 --model TOKENIZER --endpoint URL --endpoint-model NAME 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import logging
@@ -121,14 +122,11 @@ def rollout(
     _check_folder(output)
     require("train")
     options = parse_assignments(env_set, "--env-set")
-    made = make_env(env, options)
-    made.check()
-    try:
+    with contextlib.closing(make_env(env, options)) as made:
+        made.check()
         check_limits(limits, list(made.tools))
         facts = _facts(env, options, tasks, output, model, given, limits)
         trees = _roll_out(model, made, grown, limits, facts, tasks, output, ray, rollout_workers)
-    finally:
-        made.close()
     write_table(summary_table(trees))
     sys.stdout.write(f"\narpo view timeline {output}\narpo report {output}\n")
     # a script can tell from the status that nothing could be scored
@@ -196,19 +194,15 @@ def _roll_out(
     from arpo_trainer.training.evaluation import summarise
     from arpo_trainer.training.recorder import RunRecorder
 
-    count = min(tasks, env.tasks.size or tasks)
-    tokenizer = load_tokenizer(model)
-    backend = open_backend(
-        model, tokenizer, **{_ENTROPIES[n]: v for n, v in facts["settings"].items() if n in _ENTROPIES}
-    )
+    count, given, tokenizer = min(tasks, env.tasks.size or tasks), facts["settings"], load_tokenizer(model)
+    backend = open_backend(model, tokenizer, **{_ENTROPIES[n]: v for n, v in given.items() if n in _ENTROPIES})
     workers = RolloutWorkerSettings(rollout_workers=rollout_workers, ray_address=ray)
-    template = facts["settings"].get(_TEMPLATE) or {}
+    template = given.get(_TEMPLATE) or {}
     env = with_model_protocol(env, settings, tokenizer, template, model.endpoint)
     engine = on_workers(Engine(backend, tokenizer, env, settings, template, limits=limits), workers)
     facts["protocol"] = engine.env.protocol.name
     recorder: RunRecorder | None = None
-    # what run.json says if an error ends the rollout
-    status = "failed"
+    status = "failed"  # what run.json says if an error ends the rollout
 
     def keep(tree: RolloutTree) -> None:
         nonlocal recorder
@@ -385,7 +379,10 @@ def eval_models(
     models, played = models or ModelOptions(), played or Played()
     models.price = price
     if output is None and not (names or models.named or resume):
-        return _list()
+        write_table(suite_table())
+        sys.stdout.write("\n")
+        write_table(preset_table())
+        return 0
     if output is None:
         raise ValueError("say where the evaluation is written: --output FOLDER")
     require("train")
@@ -418,13 +415,6 @@ def retry(
     models, played = models or ModelOptions(), played or Played()
     found = _stored(folder, {**(running or {}), **played.limits()}, played.deciding({}, {}), played, models)
     return _play(*found, folder, played, None, resume=True, repeat_broken=True)
-
-
-def _list() -> int:
-    write_table(suite_table())
-    sys.stdout.write("\n")
-    write_table(preset_table())
-    return 0
 
 
 def _play(
@@ -688,8 +678,8 @@ def _grader(scorer: str, model: str | None) -> tuple[Any, dict[str, Any]]:
 
     if not model:
         return grader_scorer(make_grader(scorer)), {"scorer": scorer}
-    about = {"scorer": scorer, "model": model, "prompt": VERSION}
-    return grader_scorer(make_grader("judge", chat=ChatModel(model))), about
+    grader = make_grader("judge", chat=ChatModel(model))
+    return grader_scorer(grader), {"scorer": scorer, "model": model, "prompt": VERSION}
 
 
 def _file_name(name: str | None, about: Mapping[str, Any]) -> str:
@@ -732,23 +722,11 @@ def _stored_interval(data: dict[str, Any] | None) -> str:
 
 # `arpo synth`: cold-start data from questions, sampled from any model and checked.
 
-Made = options_of(
-    SynthSettings,
-    *(
-        "tasks",
-        "direct",
-        "tir",
-        "opening",
-        "easy",
-        "hard",
-        "min_score",
-        "max_calls",
-        "max_failed",
-        "max_tokens",
-        "max_per_task",
-    ),
-    *("hints", "all_questions", "against", "format", "seed", "concurrency", "max_broken", "cache", "cache_mode"),
+_MADE = (
+    "tasks direct tir opening easy hard min_score max_calls max_failed max_tokens max_per_task hints all_questions "
+    "against format seed concurrency max_broken cache cache_mode"
 )
+Made = options_of(SynthSettings, *_MADE.split())
 
 
 def synth(
@@ -771,17 +749,18 @@ def synth(
     """Make cold-start data from questions with a model: `arpo synth ENV ... --model MODEL ... --output FOLDER`."""
     require("train")
     from arpo_trainer.evaluation.eval_session import Progress
-    from arpo_trainer.synthesis.synth_session import NothingLeft, broken_samples, synthesise
+    from arpo_trainer.synthesis.synth_session import NothingLeft, broken_samples, stored_settings, synthesise
 
     models = models or ModelOptions()
     models.price = price
-    values, options, folder = _from_file(config, models)
+    values, folder = _from_file(config, models)
     output = output or folder
     if output is None:
         raise ValueError("say where the samples are written: --output FOLDER")
     part = read_shard(shard) if shard else None
     target = part.folder(output) if part else output
-    stored = _sampled_before(target) if resume else {}
+    # what decides how many and which is replaced by options
+    stored = stored_settings(target).as_dict() if resume and (target / "run.json").is_file() else {}
     changed = {
         "env_options": parse_assignments(env_set, "--env-set"),
         "rollout": given_with_set({} if temperature is None else {"temperature": temperature}, settings),
@@ -791,9 +770,9 @@ def synth(
     asked: dict[str, Any] = {**(given or {}), **({"limits": read_counts(limit, "--limit")} if limit else {})}
     asked |= {"environments": names} if names else {}
     made = SynthSettings.from_dict({**base, **merged, **asked, "models": {}})
-    if not (options.named or stored):
+    if not (models.named or stored):
         raise ValueError("name the models: --model FOLDER_OR_HUB_ID ...")
-    played = options.again(stored["models"]) if stored else options.read()
+    played = models.again(stored["models"]) if stored else models.read()
     how: dict[str, Any] = {"resume": resume, "repeat_broken": retry, "shard": part, "progress": Progress().add}
     try:
         with opened_workers(ray, rollout_workers, made.play, played) as workers:
@@ -810,26 +789,17 @@ def synth(
     return 1
 
 
-def _from_file(config: str | None, options: ModelOptions) -> tuple[dict[str, Any], ModelOptions, Path | None]:
-    """Return the settings of a file, the models that options or else the file name, and the file's folder."""
+def _from_file(config: str | None, options: ModelOptions) -> tuple[dict[str, Any], Path | None]:
+    """Return the settings of a file and its folder; models that it names become options, if those name none."""
     if config is None:
-        return {}, options, None
+        return {}, None
     if not Path(config).is_file():
         raise FileNotFoundError(f"no settings file {config!r}")
-    values = read_settings(config, command="synth")
-    named = options.named
-    for name in vars(options):
+    values, named = read_settings(config, command="synth"), options.named
+    for name, given in list(vars(options).items()):
         value = values.pop(name, None)
-        if value is not None and not named and not getattr(options, name):
-            several = isinstance(getattr(options, name), tuple)
-            value = value if not several else tuple(value) if isinstance(value, list) else (value,)
+        if value is not None and not named and not given:
+            value = tuple(value) if isinstance(value, list) else (value,) if isinstance(given, tuple) else value
             setattr(options, name, value)
     folder = values.pop("output_dir", None)
-    return values, options, folder and Path(folder)
-
-
-def _sampled_before(folder: Path) -> dict[str, Any]:
-    """Return the settings that a folder was made with; what decides how many and which is replaced by options."""
-    from arpo_trainer.synthesis.synth_session import stored_settings
-
-    return stored_settings(folder).as_dict() if (folder / "run.json").is_file() else {}
+    return values, folder and Path(folder)

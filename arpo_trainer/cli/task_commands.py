@@ -12,6 +12,7 @@ arpo serve mcp arpo/Arithmetic-v0 --http --port 8001 --show-reward
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import os
 import signal
@@ -150,8 +151,6 @@ def overlapping(train: Where, /, *evaluation: Where) -> None:
 
 # `arpo play`: one episode in the terminal.
 
-_HELP = "Write a turn; it ends with {ends}. Ctrl-D leaves.\n"
-
 
 def play(
     env: Env,
@@ -180,11 +179,11 @@ def play(
 
 def play_by_hand(env: ToolEnv, seed: int) -> int:
     """Show the task, read turns from standard input, and show the results."""
-    try:
+    with contextlib.closing(env):
         question, info = env.reset(seed=seed)
         # stops of white space are not named: they could not be read, and an empty line ends a turn anyway
         ends = " or ".join([*(stop for stop in info["stop"] if stop.strip()), "an empty line"])
-        _write(f"{info['messages'][0]['content']}\n\n{question}\n\n{_HELP.format(ends=ends)}")
+        _write(f"{info['messages'][0]['content']}\n\n{question}\n\nWrite a turn; it ends with {ends}. Ctrl-D leaves.\n")
         done = False
         while not done:
             turn = _read_turn(info["stop"])
@@ -196,8 +195,6 @@ def play_by_hand(env: ToolEnv, seed: int) -> int:
             _write(observation)
         _write(_verdict(step_info["outcome"], reward, info["task"].answers))
         return 0
-    finally:
-        env.close()
 
 
 def play_with_model(env: ToolEnv, seed: int, model: str, template: dict[str, Any] | None = None) -> int:
@@ -289,6 +286,7 @@ def query(where: Searched, text: str, /, *, results: Annotated[int, Parameter(al
         results: maximum number of results
     """
     from arpo_env.search import open_search
+    from arpo_trainer.views.terminal_view import one_line
 
     if results < 1:
         raise ValueError(f"-k must be at least 1, got {results}")
@@ -300,17 +298,11 @@ def query(where: Searched, text: str, /, *, results: Annotated[int, Parameter(al
     rows = [("", "SCORE", "TITLE", "WHERE", "TEXT")]
     for number, hit in enumerate(hits, 1):
         score = "-" if hit.score is None else f"{hit.score:.2f}"
-        rows.append((str(number), score, _line(hit.title, 40), _line(hit.url, 60), _line(hit.snippet, 100)))
+        # titles and texts come from the web, and escape sequences in them would reach the terminal
+        rows.append((str(number), score, one_line(hit.title, 40), one_line(hit.url), one_line(hit.snippet, 100)))
     if hits:
         write_table(rows)
     sys.stdout.write(f"{len(hits) or 'no'} results from {backend.name} in {milliseconds:.1f} ms\n")
-
-
-def _line(text: str, most: int) -> str:
-    """Return a text on one line, without control characters, cut to a length."""
-    # titles and texts come from the web, and escape sequences in them would reach the terminal
-    text = " ".join("".join(one if one.isprintable() else " " for one in text).split())
-    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 @search.command(name="serve")

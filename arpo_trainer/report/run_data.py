@@ -93,8 +93,6 @@ def choose_trees(total: int, count: int) -> list[int]:
     """Return the positions of at most `count` of `total` trees, spread evenly; the last is always among them."""
     if count >= total:
         return list(range(total))
-    if count == 1:
-        return [total - 1]
     return [round(number * (total - 1) / (count - 1)) for number in range(count)]
 
 

@@ -208,11 +208,9 @@ def score_lines(run: EvalRun) -> list[ScoreLine]:
     """Return the lines of a run, by model and environment."""
     seconds, lines = eval_metrics.mean_seconds(run.rows), []
     for entry in _results(run)["scores"]:
-        about, model = (
-            _described(run.facts, "environments", entry["env"]),
-            _described(run.facts, "models", entry["model"]),
-        )
-        tasks, samples = about.get("tasks"), run.facts.get("samples", 1)
+        model = _described(run.facts, "models", entry["model"])
+        tasks = _described(run.facts, "environments", entry["env"]).get("tasks")
+        samples = run.facts.get("samples", 1)
         names = (entry["model"], str(model.get("path", "")), str(model.get("name", "")))
         changed = {
             "planned": tasks * samples if isinstance(tasks, int) and isinstance(samples, int) else None,
@@ -235,9 +233,12 @@ def published_numbers(published: Mapping[str, Any], names: Sequence[str]) -> dic
     whole = [row for row in rows if not row["part"] and row["metric"] == published["metric"]]
     if not whole:
         return None
-    # sizes are written as "3B" in the tables, and in many ways in names: Qwen2.5-3B-Instruct, qwen2.5_3b
+
+    def letters(name: str) -> str:  # sizes are "3B" in the tables; names are like Qwen2.5-3B-Instruct or qwen2.5_3b
+        return "".join(sign for sign in name.lower() if sign.isalnum())
+
     own, again = (
-        [row for row in each if any(_letters(row["model"]) in _letters(name) for name in names if name)]
+        [row for row in each if any(letters(row["model"]) in letters(name) for name in names if name)]
         for each in (whole, published["reproductions"])
     )
     numbers, others = (
@@ -246,10 +247,6 @@ def published_numbers(published: Mapping[str, Any], names: Sequence[str]) -> dic
     )
     about = {name: published[name] for name in ("subset", "differs")}
     return {**about, "same_model": bool(own), "rows": numbers, "reproductions": others}
-
-
-def _letters(name: str) -> str:
-    return "".join(sign for sign in name.lower() if sign.isalnum())
 
 
 def _described(facts: Mapping[str, Any], part: str, label: str) -> dict[str, Any]:
@@ -272,10 +269,8 @@ def _results(run: EvalRun) -> dict[str, Any]:
     try:
         return eval_metrics.results(run.rows, run.facts)
     except ValueError:  # no episode has the environment's metric: the view shows accuracy then
-        envs = {
-            row.env: {**_described(run.facts, "environments", row.env), "metric": eval_metrics.ACCURACY}
-            for row in run.rows
-        }
+        told = {row.env: _described(run.facts, "environments", row.env) for row in run.rows}
+        envs = {env: {**about, "metric": eval_metrics.ACCURACY} for env, about in told.items()}
         return eval_metrics.results(run.rows, {**run.facts, "environments": envs})
 
 
@@ -286,14 +281,12 @@ PIECE = 20  # units in a piece
 _LEVEL = 6  # of compression: 9 takes three times as long for 1 %
 
 
-class _Table:
+class _Table(dict[Any, int]):
     """Numbers texts in the order in which they appear."""
 
-    def __init__(self) -> None:
-        self.places: dict[Any, int] = {}
-
-    def __call__(self, key: Any) -> int:
-        return self.places.setdefault(key, len(self.places))
+    def __missing__(self, key: Any) -> int:
+        self[key] = len(self)
+        return self[key]
 
 
 def compact_rows(run: EvalRun, tree_of: Callable[[int, UnitRow], int | None]) -> dict[str, Any]:
@@ -307,22 +300,22 @@ def compact_rows(run: EvalRun, tree_of: Callable[[int, UnitRow], int | None]) ->
     metrics = {env: metric_of(run.facts, env) for env in {row.env for row in run.rows}}
     units = []
     for number, row in enumerate(run.rows):
-        task = tasks((row.env, row.task))
+        task = tasks[row.env, row.task]
         if task == len(described):
-            described.append([envs(row.env), row.task, row.question, row.answers, row.level, row.index])
+            described.append([envs[row.env], row.task, row.question, row.answers, row.level, row.index])
         episodes = [_episode(entry, metrics[row.env], outcomes, tools) for entry in row.episodes]
         tree = tree_of(number, row)
-        units.append([models(row.model), task, row.sample, row.attempt, row.generated, tree, episodes])
+        units.append([models[row.model], task, row.sample, row.attempt, row.generated, tree, episodes])
     names = {"models": models, "envs": envs, "tools": tools, "outcomes": outcomes}
-    return {**{name: list(table.places) for name, table in names.items()}, "tasks": described, "units": units}
+    return {**{name: list(table) for name, table in names.items()}, "tasks": described, "units": units}
 
 
 def _episode(entry: EpisodeEntry, metric: str, outcomes: _Table, tools: _Table) -> list[Any]:
     right = is_right(entry)
-    calls = [[tools(name), count] for name, count in entry.calls.items()]
+    calls = [[tools[name], count] for name, count in entry.calls.items()]
     score = None if right is None else eval_metrics.episode_value(entry, metric)
     scores = [score, entry.reward, None if right is None else int(right)]
-    told = [outcomes(entry.outcome), entry.error, entry.cause, entry.answer, calls]
+    told = [outcomes[entry.outcome], entry.error, entry.cause, entry.answer, calls]
     return [*scores, *told, entry.turns, entry.tokens, entry.context, entry.cached, entry.seconds, int(entry.counted)]
 
 
@@ -379,18 +372,8 @@ LIMIT = 200_000_000  # bytes of trees, above which browsers take long to open th
 _PAIRS = 15  # most pairs of models that are compared
 _MARK = "<!-- pieces -->"
 _SCRIPTS = [
-    "tools",
-    "layout",
-    "trees",
-    "panel",
-    "rows",
-    "overview",
-    "filters",
-    "table",
-    "turns",
-    "detail",
-    "keys",
-    "start",
+    *("tools", "layout", "trees", "panel", "rows", "overview"),
+    *("filters", "table", "turns", "detail", "keys", "start"),
 ]
 
 
@@ -513,11 +496,9 @@ def choose_units(run: EvalRun, trees: str) -> list[int]:
 
 def model_widths(run: EvalRun, tokenizer: str | Path | None) -> dict[str, TokenWidths | None]:
     """Return how texts are divided into tokens, by model."""
-    models = run.facts.get("models")
-    described = models if isinstance(models, dict) else {}
-    labels = [*described, *{row.model for row in run.rows}]
-    paths = {label: facts.get("path") for label, facts in described.items() if isinstance(facts, dict)}
-    folders = {label: tokenizer or paths.get(label) for label in labels}
+    described: dict[str, Any] = run.facts.get("models") or {}
+    paths = {label: facts.get("path") for label, facts in described.items()}
+    folders = {label: tokenizer or paths.get(label) for label in [*described, *{row.model for row in run.rows}]}
     made = {folder: TokenWidths.of_model(folder) for folder in set(folders.values())}
     return {label: made[folder] for label, folder in folders.items()}
 
