@@ -89,12 +89,15 @@ def _vllm() -> Finding:
 def _gpu() -> Finding:
     import torch
 
+    from arpo_trainer.training.devices import lacks_bfloat16
+
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
         several = "; each process uses one: --accelerate-config ddp starts one for each" if len(names) > 1 else ""
         old = "" if torch.cuda.is_bf16_supported(including_emulation=False) else "; without bfloat16: set fp16: true"
         return Finding("GPU", True, ", ".join(names) + old + several)
-    return Finding("GPU", False, "none: training runs on the CPU", needed=False)
+    old = "; set dtype: float32, since this CPU has no bfloat16" if lacks_bfloat16(on_cpu=True) else ""
+    return Finding("GPU", False, f"none: training runs on the CPU{old}", needed=False)
 
 
 def _sandbox() -> Iterator[Finding]:

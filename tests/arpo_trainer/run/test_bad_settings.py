@@ -15,6 +15,7 @@ from arpo_trainer.run.arguments import RunArguments, configure, configure_sft
 from arpo_trainer.run.dry_run import RunEnvironments, check_memory
 from arpo_trainer.run.launch import LaunchFlags
 from arpo_trainer.run.recipes import read_settings
+from arpo_trainer.training import devices
 from arpo_trainer.training.devices import check_devices, planning
 from tests.arpo_trainer.backends.fake_vllm import FakeVLLM
 
@@ -74,6 +75,20 @@ def test_bfloat16_on_a_gpu_without_it_is_refused(old_gpu: None, settings: dict[s
         check_devices(device_settings(**settings))
     with planning(1):  # for another machine
         check_devices(device_settings(**settings))
+
+
+def test_bfloat16_on_a_cpu_without_it_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    devices._say_once.cache_clear()  # as in another process
+    for there in (True, False):
+        monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda there=there: there)
+        for dtype in ("float32", "bfloat16", "bfloat16"):
+            check_devices(device_settings(use_cpu=True, model_init_kwargs={"dtype": dtype}))
+        told = [record.getMessage() for record in caplog.records if record.name == devices.__name__]
+        assert len(told) == (not there)
+    assert "dtype=bfloat16: this CPU" in told[0]
+    assert "Set dtype=float32" in told[0]
 
 
 @pytest.mark.parametrize("configured", [configure, configure_sft, configure_dpo])
