@@ -18,15 +18,15 @@ LOCK = ".lock"
 _TRIES, _PAUSE = 4, 0.05  # seconds
 
 
-def lock_folder(folder: Path) -> IO[bytes]:
-    """Return an open file that holds the lock of a folder until it is closed.
+def lock_folder(folder: Path, name: str = LOCK) -> IO[bytes]:
+    """Return an open file that holds the lock of a folder, or of a part with a lock of this name, until it is closed.
 
     On a file system without locks this warns and goes on, as runs there work all the same.
 
     Raises:
         BlockingIOError: another process holds it.
     """
-    file = (folder / LOCK).open("ab")
+    file = (folder / name).open("ab")
     try:
         _take(file)
     except BlockingIOError as error:

@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +217,7 @@ def untimed(run: EvalRun) -> list[Any]:
             return {name: cleaned(each) for name, each in value.items() if name not in times}
         return [cleaned(each) for each in value] if isinstance(value, list) else value
 
-    return [(cleaned(row.as_dict()), cleaned(json.loads(run.line(row)))) for row in run.rows]
+    return [(cleaned(asdict(row)), cleaned(json.loads(run.line(row)))) for row in run.rows]
 
 
 def main() -> None:

@@ -662,9 +662,9 @@ def score(
     found = asyncio.run(rescoring.rescore(stored, _file_name(name, about), what, about))
     rescoring.write_rescored(found)
     _write_rescored(found)
-    if found.broken_share > max_broken:
+    if (broken := sum(found.broken.values())) > max_broken * found.answers:
         causes = ", ".join(f"{cause} {count}" for cause, count in found.broken.items())
-        many = f"{sum(found.broken.values())} of {found.answers} answers have no verdict ({causes})"
+        many = f"{broken} of {found.answers} answers have no verdict ({causes})"
         sys.stderr.write(f"{many}; the same command tries them again\n")
         return 1
     return 0
@@ -674,12 +674,12 @@ def _grader(scorer: str, model: str | None) -> tuple[Any, dict[str, Any]]:
     from arpo_env.chat_model import ChatModel
     from arpo_env.grading import make_grader
     from arpo_env.grading.llm_judge import VERSION
-    from arpo_trainer.evaluation.rescoring import grader_scorer
+    from arpo_trainer.evaluation.rescoring import function_scorer
 
     if not model:
-        return grader_scorer(make_grader(scorer)), {"scorer": scorer}
-    grader = make_grader("judge", chat=ChatModel(model))
-    return grader_scorer(grader), {"scorer": scorer, "model": model, "prompt": VERSION}
+        return function_scorer(make_grader(scorer).grade), {"scorer": scorer}
+    judge = make_grader("judge", chat=ChatModel(model))
+    return function_scorer(judge.grade), {"scorer": scorer, "model": model, "prompt": VERSION}
 
 
 def _file_name(name: str | None, about: Mapping[str, Any]) -> str:
@@ -748,7 +748,7 @@ def synth(
 ) -> int:
     """Make cold-start data from questions with a model: `arpo synth ENV ... --model MODEL ... --output FOLDER`."""
     require("train")
-    from arpo_trainer.evaluation.eval_session import Progress
+    from arpo_trainer.evaluation.eval_session import progress
     from arpo_trainer.synthesis.synth_session import NothingLeft, broken_samples, stored_settings, synthesise
 
     models = models or ModelOptions()
@@ -773,10 +773,10 @@ def synth(
     if not (models.named or stored):
         raise ValueError("name the models: --model FOLDER_OR_HUB_ID ...")
     played = models.again(stored["models"]) if stored else models.read()
-    how: dict[str, Any] = {"resume": resume, "repeat_broken": retry, "shard": part, "progress": Progress().add}
+    how: dict[str, Any] = {"resume": resume, "repeat_broken": retry, "shard": part}
     try:
-        with opened_workers(ray, rollout_workers, made.play, played) as workers:
-            report = synthesise(made, played, output, workers=workers, **how)
+        with opened_workers(ray, rollout_workers, made.play, played) as workers, progress() as add:
+            report = synthesise(made, played, output, workers=workers, progress=add, **how)
     except NothingLeft as fault:
         write_table(fault.report.table())
         raise

@@ -25,7 +25,7 @@ from typing import Any
 
 from arpo_env.episode import FOLD
 from arpo_trainer.folder_lock import lock_folder
-from arpo_trainer.report.run_data import JsonLines, cut_half_line, lines_of, read_facts, write_whole
+from arpo_trainer.report.run_data import JsonLines, cut_half_line, json_line, lines_of, read_facts, write_whole
 from arpo_trainer.tree import FAILED, WORKED, RolloutTree, Span
 
 HELPER_TOKENS = ("context", "cached", "tokens")
@@ -74,7 +74,10 @@ class EpisodeEntry:
     @property
     def cause(self) -> str:
         """What broke it: "sandbox", "search", "judge", "model" or the name of the error; "" if nothing did."""
-        return "" if self.reward is not None else failure_cause(self.error)
+        if self.reward is not None:
+            return ""
+        name = match[0] if (match := re.match(r"\w{1,40}(?=:)", self.error or "")) else "unscored"
+        return _CAUSES.get(name, name)
 
 
 @dataclass
@@ -110,13 +113,9 @@ class UnitRow:
         """Its independent samples that have a score: all that scores and means are of."""
         return [episode for episode in self.episodes if episode.counted and episode.reward is not None]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row as plain data."""
-        return {**asdict(self), "trace": list(self.trace)}
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> UnitRow:
-        """Read back what `as_dict` wrote."""
+        """Read back what was stored as plain data."""
         episodes = [EpisodeEntry(**entry) for entry in data["episodes"]]
         offset, length = data["trace"]
         return cls(**{**data, "episodes": episodes, "trace": (offset, length)})
@@ -137,12 +136,6 @@ def unit_row(key: UnitKey, index: int, attempt: int, tree: RolloutTree) -> UnitR
         # what a turn was opened with was not generated
         generated=sum(len(span.ids) for span in tree.spans if span.sampled) - tree.meta.get("opening", 0),
     )
-
-
-def failure_cause(error: str | None) -> str:
-    """Return what failed, from an error's text as it is stored: "ClassName: message"."""
-    name = match[0] if (match := re.match(r"\w{1,40}(?=:)", error or "")) else "unscored"
-    return _CAUSES.get(name, name)
 
 
 def broken_causes(rows: Sequence[UnitRow]) -> Counter[str]:
@@ -227,7 +220,7 @@ class EpisodeStore:
     def copy(self, row: UnitRow, line: str) -> UnitRow:
         """Append a unit from its row and its line of traces.jsonl, and return its row here."""
         row = replace(row, trace=self._traces.add(line.removesuffix("\n")))
-        self._lines.add(_line(row))
+        self._lines.add(json_line(asdict(row)))
         self.rows[row.key] = row
         return row
 
@@ -250,7 +243,7 @@ class EpisodeStore:
         rows = [row for row in stored if sum(row.trace) <= size]
         if len(rows) < len(stored):  # as in a folder that was copied while it was written
             logger.warning("%s was cut off: %d episodes are played again", traces, len(stored) - len(rows))
-            write_whole(path, "".join(f"{_line(row)}\n" for row in rows))
+            write_whole(path, "".join(f"{json_line(asdict(row))}\n" for row in rows))
         cut_half_line(path)
         self.rows = {row.key: row for row in rows}
         if size > (end := max((sum(row.trace) for row in rows), default=0)):
@@ -329,10 +322,6 @@ def rows_of(path: Path) -> Iterator[UnitRow]:
             yield UnitRow.from_dict(json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}, line {number}: not an episode ({error}); delete the line") from error
-
-
-def _line(row: UnitRow) -> str:
-    return json.dumps(row.as_dict(), ensure_ascii=False, separators=(",", ":"))
 
 
 def _is_written(folder: Path) -> bool:

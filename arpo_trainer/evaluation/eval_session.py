@@ -15,16 +15,16 @@ import datetime
 import itertools
 import logging
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tqdm import tqdm
+
 from arpo_env import ToolEnv
 from arpo_env.cache import Cache
 from arpo_env.event_loop import run
-from arpo_env.net import strip_credentials
 from arpo_env.search.search_backend import search_price
 from arpo_trainer.backends.base import Backend, GenerationError, ServerSetupError
 from arpo_trainer.costs.estimate import search_backend
@@ -52,7 +52,6 @@ from envs_registry.spec import get_spec, has_spec
 
 logger = logging.getLogger(__name__)
 FAILURES_IN_A_ROW = 20
-SECONDS_BETWEEN_LINES = 30.0
 
 
 @dataclass(frozen=True)
@@ -189,19 +188,24 @@ class RayEvalRunner(EvalRunner):
         places = max(self.concurrency // self.workers.actors.count, self.per_unit)
         jobs = [GroupJob(u.task, u.key.sample, u.index, labels.index(u.key.env), u.opening) for u in units]
 
-        def take(number: int, tree: RolloutTree) -> None:
-            self._played(units[number], tree)
-
-        def failed(number: int, tree: RolloutTree, error: GenerationError) -> None:
-            self._model_failed(units[number], tree, error)
-
         await self.backend.begin()
         try:
-            settings, limits = [engine.settings for engine in engines], {"trajectory": places, **self.limits}
-            await self.workers.play(parts, settings, limits, jobs, take, failed)
+            await self.workers.play(
+                parts,
+                [engine.settings for engine in engines],
+                {"trajectory": places, **self.limits},
+                jobs,
+                lambda number, tree: self._played(units[number], tree),
+                lambda number, tree, error: self._model_failed(units[number], tree, error),
+            )
         finally:
             await self.backend.end()
         self._end()
+
+
+def runner_of(workers: RolloutWorkers | None, *parts: Any) -> EvalRunner:
+    """Return what plays units, with the parts of an `EvalRunner`: this process, or rollout workers."""
+    return RayEvalRunner(*parts, workers=workers) if workers else EvalRunner(*parts)
 
 
 def tools_for_actors(inference: InferenceTools | None) -> InferenceSettings | None:
@@ -226,13 +230,12 @@ class PlannedEnv:
     def facts(self) -> dict[str, Any]:
         """Return the environment as plain data for run.json."""
         shown = {name: value for name, value in self.options.items() if name not in ("cache", "cache_mode")}
-        plain = {n: strip_credentials(v) if isinstance(v, str) and "://" in v else v for n, v in shown.items()}
         return {
             "id": self.env_id,
-            "options": plain,
+            "options": shown,
             "tasks": self.count,
             "size": self.env.tasks.size,
-            "split": plain.get("split"),
+            "split": shown.get("split"),
             # of the hub's data set, for the comparison with other runs
             "revision": getattr(getattr(self.env.tasks, "tasks", self.env.tasks), "revision", ""),
             "metric": self.metric,
@@ -327,43 +330,21 @@ def task_count(label: str, env: ToolEnv, wanted: int | None, usual: int | None) 
     return min(sizes)
 
 
-class Progress:
-    """Says on standard error how far the units of a run are, on one line of a terminal or else every 30 seconds.
+@contextlib.contextmanager
+def progress(total: int | None = None) -> Iterator[Callable[[episode_store.UnitRow], object]]:
+    """Show on standard error how many units of a run were played; yields what takes each row that was stored."""
+    broken = tokens = 0
+    seconds = 0.5 if sys.stderr.isatty() else 30.0  # in a log file each state stays
+    with tqdm(total=total, desc="playing", unit="unit", mininterval=seconds, disable=total == 0) as bar:
 
-    Args:
-        total: how many units are played; None if that is not known beforehand.
-    """
+        def add(row: episode_store.UnitRow) -> None:
+            nonlocal broken, tokens
+            broken, tokens = broken + row.broken, tokens + row.generated
+            rate = tokens / max(bar.format_dict["elapsed"], 1e-9)
+            bar.set_postfix_str(f"{broken} broken, {rate:,.0f} tokens/s", refresh=False)
+            bar.update()
 
-    def __init__(self, total: int | None = None) -> None:
-        self.total, self.done, self.broken, self.tokens = total, 0, 0, 0
-        self._began = self._said = time.monotonic()
-        self._terminal = sys.stderr.isatty()
-
-    def add(self, row: episode_store.UnitRow) -> None:
-        """Count a unit that has just been stored."""
-        self.done, self.broken, self.tokens = self.done + 1, self.broken + row.broken, self.tokens + row.generated
-        if time.monotonic() - self._said >= (0.5 if self._terminal else SECONDS_BETWEEN_LINES):
-            self.say()
-
-    def say(self, last: bool = False) -> None:
-        """Write how far it is."""
-        self._said = time.monotonic()
-        seconds = max(self._said - self._began, 1e-9)
-        rate, of = f"{self.tokens / seconds:,.0f} tokens/s", f"/{self.total}" if self.total is not None else ""
-        text = f"{duration(seconds)}: {self.done}{of} units played, {self.broken} broken, {rate}"
-        if self.total and 0 < self.done < self.total:
-            text += f", {duration((self.total - self.done) * seconds / self.done)} left"
-        # on a terminal each line takes the place of the one before
-        sys.stderr.write(f"\r{text}\x1b[K" + "\n" * last if self._terminal else f"{text}\n")
-        sys.stderr.flush()
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words, such as "3 min 20 s"."""
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
+        yield add
 
 
 def run_evaluation(
@@ -412,7 +393,9 @@ def run_evaluation(
             f"no recording {settings.cache!r} to replay; make it by the same command without replay"
         )
     with contextlib.ExitStack() as held:
-        cache = Cache(settings.cache, settings.cache_mode or "record") if settings.cache else None
+        cache: Cache | None = None
+        if settings.cache:
+            cache = held.enter_context(contextlib.closing(Cache(settings.cache, settings.cache_mode or "record")))
         planned = held.enter_context(plan_environments(settings, cache))
         blind = next((model for model in models if model.kind != "endpoint"), None)
         if blind and any(one.env.services.show_images for one in planned):  # before weights are loaded
@@ -431,17 +414,11 @@ def run_evaluation(
             for model in [model for model, units in missing.items() if units]:
                 resolve_model(model.model_id)  # all of them before the first, which may take hours
                 _check_protocols(settings, model, planned, facts)
-            shown = Progress(sum(map(len, missing.values())))
-            try:
+            with progress(sum(map(len, missing.values()))) as add:
                 for model, units in missing.items():
                     if units:
-                        _play_model(settings, model, units, planned, store, cache, workers, shown, facts)
+                        _play_model(settings, model, units, planned, store, cache, workers, add, facts)
                         eval_settings.free_memory()
-            finally:
-                if shown.total:
-                    shown.say(last=True)
-        if cache:
-            cache.close()
     return episode_store.load_eval_run(folder)
 
 
@@ -475,13 +452,10 @@ def _play_model(
     store: episode_store.EpisodeStore,
     cache: Cache | None,
     workers: RolloutWorkers | None,
-    shown: Progress,
+    add: Callable[[episode_store.UnitRow], object],
     facts: dict[str, Any],
 ) -> None:
-    tokenizer = eval_settings.load_tokenizer(model)
-    # an endpoint has a context of its own; the tokenizer may be that of another model
-    context = None if model.kind == "endpoint" else eval_settings.context_length(model.model_id)
-    rollout = settings.rollout_settings(context, endpoint=model.kind == "endpoint")
+    tokenizer, rollout = eval_settings.load_tokenizer(model), eval_settings.rollout_of(model, settings)
     backend, template = open_recorded(model, tokenizer, cache), settings.chat_template_kwargs
     tools = open_inference_tools(settings.inference_settings, cache)
     engines = {}
@@ -489,8 +463,7 @@ def _play_model(
         env = begun_env(one, model, facts, rollout, tokenizer, template)
         engines[one.label] = Engine(backend, tokenizer, env, rollout, template, inference=tools)
     keep_protocols(store.folder, facts, model.label, engines)
-    parts: Any = (backend, engines, store, settings.concurrency, settings.limits, shown.add)
-    run((RayEvalRunner(*parts, workers=workers) if workers else EvalRunner(*parts)).play(units))
+    run(runner_of(workers, backend, engines, store, settings.concurrency, settings.limits, add).play(units))
 
 
 def _check_protocols(
@@ -498,7 +471,7 @@ def _check_protocols(
 ) -> None:
     """Refuse a protocol that a model cannot have."""
     tokenizer, template = eval_settings.load_tokenizer(model), settings.chat_template_kwargs
-    rollout = settings.rollout_settings(endpoint=bool(model.endpoint))
+    rollout = eval_settings.rollout_of(model, settings)
     for one in planned:
         env = begun_env(one, model, facts, rollout, tokenizer, template)
         if not model.endpoint:
@@ -532,7 +505,8 @@ def open_recorded(model: EvalModel, tokenizer: Any, cache: Cache | None) -> Back
     if cache is None:
         return eval_settings.open_backend(model, tokenizer)
     loaded = None if cache.mode == "replay" else eval_settings.open_backend(model, tokenizer)
-    return RecordedBackend(loaded, cache, model.recorded_as, messages=model.kind == "endpoint")
+    # by its path: labels of different runs may be equal, as in "checkpoint-100"
+    return RecordedBackend(loaded, cache, model.name or model.model_id, messages=model.kind == "endpoint")
 
 
 def stored_facts(folder: Path, settings: EvalSettings, resume: bool, kind: str = episode_store.KIND) -> dict[str, Any]:
@@ -562,9 +536,6 @@ def facts_of(
 ) -> dict[str, Any]:
     """Return what run.json says of a sitting; `stored` is what an earlier one left."""
     part = {"shard": asdict(shard)} if shard else {}
-    planned = list(planned)
-    # an earlier release kept none, and played each environment with its own
-    earlier = {label: {one.label: one.env.protocol.name for one in planned} for label in settings.models}
     return part | {
         "name": folder.resolve().name,
         "kind": episode_store.KIND,
@@ -574,7 +545,7 @@ def facts_of(
         "environments": {one.label: one.facts() for one in planned},
         "models": settings.models,
         "samples": settings.samples,
-        "protocols": stored.get("protocols", earlier if stored else {}),
+        "protocols": stored.get("protocols", {}),
         "algorithm": settings.algorithm,
         "settings": settings.as_dict(),
         "versions": versions(),

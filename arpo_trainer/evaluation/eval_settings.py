@@ -219,11 +219,6 @@ class EvalModel:
             raise ValueError("a model at an endpoint needs its name there: --endpoint-model NAME")
 
     @property
-    def recorded_as(self) -> str:
-        """The name of the weights in a recording: labels of different runs may be equal, as in "checkpoint-100"."""
-        return self.name or self.model_id
-
-    @property
     def endpoint(self) -> str:
         """The model with its address, for messages, if it is at an endpoint; else ""."""
         return " at ".join((self.name, *map(strip_credentials, self.urls))) if self.kind == "endpoint" else ""
@@ -290,31 +285,35 @@ def load_tokenizer(model: EvalModel) -> Any:
     return AutoTokenizer.from_pretrained(resolve_model(model.model_id))
 
 
-def context_length(path: str) -> int | None:
-    """Return the most tokens of context that a model was made for, or None if its configuration does not say."""
+def rollout_of(model: EvalModel, settings: EvalSettings) -> RolloutSettings:
+    """Return the settings of the engine with which a model plays, within its context if its configuration says one."""
     from transformers import AutoConfig
 
+    if model.kind == "endpoint":  # it has a context of its own; the tokenizer may be that of another model
+        return settings.rollout_settings(endpoint=True)
     try:
-        config = AutoConfig.from_pretrained(resolve_model(path))
+        config = AutoConfig.from_pretrained(resolve_model(model.model_id))
     except (OSError, ValueError):  # a folder with a tokenizer alone
-        return None
-    length = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return length if isinstance(length, int) else None
+        return settings.rollout_settings()
+    return settings.rollout_settings(getattr(config.get_text_config(), "max_position_embeddings", None))
 
 
 def open_backend(model: EvalModel, tokenizer: Any, **entropy: Any) -> Backend:
     """Load a model, or connect to its servers, for generation; `entropy` are arguments that say how it is estimated."""
+    from arpo_trainer import backends
+
     if model.kind == "transformers":
-        return _transformers(model, tokenizer, entropy)
+        return backends.transformers_backend(_loaded(model), tokenizer, **entropy)
     if model.kind == "vllm":
-        return _vllm(model, entropy)
+        from vllm import LLM
+
+        warn_of_vllm()
+        # the backend reads log-probabilities of the distribution that is sampled from
+        engine = LLM(resolve_model(model.model_id), logprobs_mode="processed_logprobs", max_logprobs=_TOPK)
+        return backends.VLLMEngineBackend(engine, **{"topk": _TOPK, **entropy})
     if model.kind == "vllm-server":
-        from arpo_trainer.backends import VLLMServerBackend
-
-        return VLLMServerBackend(model.urls, tokenizer=tokenizer, model=model.name or None, **entropy)
-    from arpo_trainer.backends import EndpointBackend
-
-    return EndpointBackend(model.name, next(iter(model.urls), None), tokenizer=tokenizer)
+        return backends.VLLMServerBackend(model.urls, tokenizer=tokenizer, model=model.name or None, **entropy)
+    return backends.EndpointBackend(model.name, next(iter(model.urls), None), tokenizer=tokenizer)
 
 
 def free_memory() -> None:
@@ -326,25 +325,13 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _transformers(model: EvalModel, tokenizer: Any, entropy: dict[str, Any]) -> Backend:
+def _loaded(model: EvalModel) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from arpo_trainer.backends import transformers_backend
     from arpo_trainer.training.devices import lacks_bfloat16
 
     gpu = torch.cuda.is_available()
     on_cpu = torch.float32 if lacks_bfloat16(on_cpu=True) else torch.bfloat16
     loaded = AutoModelForCausalLM.from_pretrained(resolve_model(model.model_id), dtype="auto" if gpu else on_cpu)
-    return transformers_backend(loaded.to("cuda" if gpu else "cpu").eval(), tokenizer, **entropy)
-
-
-def _vllm(model: EvalModel, entropy: dict[str, Any]) -> Backend:
-    from vllm import LLM
-
-    from arpo_trainer.backends import VLLMEngineBackend
-
-    warn_of_vllm()
-    # the backend reads log-probabilities of the distribution that is sampled from
-    engine = LLM(resolve_model(model.model_id), logprobs_mode="processed_logprobs", max_logprobs=_TOPK)
-    return VLLMEngineBackend(engine, **{"topk": _TOPK, **entropy})
+    return loaded.to("cuda" if gpu else "cpu").eval()

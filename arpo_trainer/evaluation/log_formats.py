@@ -57,17 +57,12 @@ class ExportedSet:
     model: str
     env: str  # its label
     rows: list[UnitRow]
+    about: Mapping[str, Any]  # what run.json says of the environment
 
     @property
     def name(self) -> str:
         """The label as the name of a file."""
         return file_name(self.env)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What run.json says of the environment."""
-        found: dict[str, Any] = self.run.facts.get("environments", {}).get(self.env, {})
-        return found
 
     @property
     def metrics(self) -> list[str]:
@@ -86,19 +81,17 @@ class ExportedSet:
 
     def stable_id(self, *parts: str) -> str:
         """Return an id of 22 characters; the same run always has the same ids, so that an export can be repeated."""
-        return sha256_of("\n".join((self.run.folder.name, start_time(self.run), *parts)))[:22]
+        return sha256_of("\n".join((self.run.folder.name, self.run.facts["started"], *parts)))[:22]
 
 
 def exported_sets(run: EvalRun, model: str) -> list[ExportedSet]:
     """Return the environments that a model has played."""
     rows = [row for row in run.rows if row.model == model]
-    envs = dict.fromkeys(row.env for row in rows)
-    return [ExportedSet(run, model, env, [row for row in rows if row.env == env]) for env in envs]
-
-
-def start_time(run: EvalRun) -> str:
-    """Return when the run was started, as ISO 8601; the first second of 1970 if run.json does not say."""
-    return str(run.facts.get("started", "1970-01-01T00:00:00+00:00"))
+    known = run.facts.get("environments", {})
+    return [
+        ExportedSet(run, model, env, [row for row in rows if row.env == env], known.get(env, {}))
+        for env in dict.fromkeys(row.env for row in rows)
+    ]
 
 
 def file_name(text: str) -> str:
@@ -145,7 +138,7 @@ def _inspect(run: EvalRun, model: str) -> Files:
                 "eval_id": one.stable_id(model, one.env),
                 "run_id": one.stable_id(model),
                 "task_id": one.stable_id(one.env),
-                "created": start_time(run),
+                "created": run.facts["started"],
                 "task": one.about.get("id", one.env),
                 "dataset": {"name": one.env, "samples": len(ids), "sample_ids": ids},
                 "model": model,
@@ -153,7 +146,7 @@ def _inspect(run: EvalRun, model: str) -> Files:
                 "metadata": {"arpo": {"environment": one.about}},
             },
             "results": {"total_samples": len(samples), "completed_samples": score["scored"], "scores": [entry]},
-            "stats": {"started_at": start_time(run), "completed_at": start_time(run), "model_usage": {}},
+            "stats": {"started_at": run.facts["started"], "completed_at": run.facts["started"], "model_usage": {}},
             "samples": samples,
         }
         yield f"{one.name}.json", json.dumps(log, indent=1, ensure_ascii=False)
@@ -231,7 +224,7 @@ def _papers_item(played: ExportedEpisode) -> dict[str, Any]:
 
 
 def _lm_eval(run: EvalRun, model: str) -> Files:
-    sets, stamp = exported_sets(run, model), start_time(run).replace(":", "-")
+    sets, stamp = exported_sets(run, model), run.facts["started"].replace(":", "-")
     found: dict[str, dict[str, Any]] = {}
     for one in sets:
         found[one.name] = {"name": one.name, "alias": one.env, "sample_len": len({row.task for row in one.rows})}

@@ -1,7 +1,8 @@
 """Grades stored answers again, with another grader, judge, function or reward; nothing is generated.
 
     run = load_eval_run("evals/gaia")
-    found = await rescore(run, "judge-qwen", grader_scorer(make_grader("judge", chat="qwen")), {"scorer": "judge"})
+    judge = function_scorer(make_grader("judge", chat="qwen").grade)
+    found = await rescore(run, "judge-qwen", judge, {"scorer": "judge"})
     found.agreement.kappa, found.disagreements
 
 Each verdict is appended at once to RUN/scores/NAME.jsonl, and a run of the same name goes on from there. A verdict that
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import inspect
 import json
 import logging
@@ -27,12 +27,13 @@ import yaml
 
 from arpo_env.episode import Call, Episode, Outcome, Turn
 from arpo_env.errors import GradingError
-from arpo_env.grading import Grader, Score
+from arpo_env.grading import Score
 from arpo_env.memory_folding import memory_text
 from arpo_env.rewards import DeepAgentRewards, Rewards
 from arpo_trainer.evaluation.episode_store import SCORES, EpisodeEntry, EvalRun, UnitKey, UnitRow
 from arpo_trainer.evaluation.eval_metrics import episode_value, interval_data, interval_of
-from arpo_trainer.report.run_data import JsonLines, cut_half_line, lines_of, write_whole
+from arpo_trainer.folder_lock import lock_folder
+from arpo_trainer.report.run_data import JsonLines, cut_half_line, json_line, lines_of, write_whole
 from arpo_trainer.statistics import Agreement, agreement
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
@@ -98,13 +99,11 @@ def stored_episodes(run: EvalRun) -> Iterator[StoredEpisode]:
             yield from (StoredEpisode(row, number, task, tree) for number in gradable)
 
 
-def grader_scorer(grader: Grader) -> Scorer:
-    """Return a scorer that asks a grader; an episode without an answer has 0, as when it was played."""
-    return function_scorer(grader.grade)
-
-
 def function_scorer(function: Callable[[str, Task], Any]) -> Scorer:
-    """Return a scorer from a function of (answer, task): a number, True or False, or a `Score`; it may be async."""
+    """Return a scorer from a function of (answer, task): a number, True or False, or a `Score`; it may be async.
+
+    An episode without an answer has 0, as when it was played.
+    """
 
     async def score(stored: StoredEpisode) -> Score:
         if stored.entry.answer is None:
@@ -179,55 +178,25 @@ class Verdict:
         return UnitKey(self.model, self.env, self.task, self.sample), self.attempt, self.trajectory
 
 
-class VerdictFile:
-    """RUN/scores/NAME.jsonl, opened for appending; of several verdicts on one answer the last counts.
+Verdicts = dict[VerdictKey, Verdict]
 
-    `about` says what grades, and is the first line, so that a file holds the verdicts of one scorer only.
 
-    Raises:
-        ValueError: the file was written by another scorer, or a line cannot be read.
-        BlockingIOError: another process is writing to it.
-    """
-
-    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self.verdicts = path, dict[VerdictKey, Verdict]()
-        self._lines = JsonLines(path)
+def _read_verdicts(path: Path, about: Mapping[str, Any]) -> Verdicts:
+    """Return the verdicts of a file, whose first line says what graded; of several on one answer the last counts."""
+    verdicts: Verdicts = {}
+    for number, line in lines_of(path, running=False):
+        if number == 1:
+            if json.loads(line) != about:
+                raise ValueError(
+                    f"{path} was written by another scorer, {line.strip()}: give another --name, or delete it"
+                )
+            continue
         try:
-            fcntl.flock(self._lines.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            cut_half_line(path)
-            self._read({"format": 1, **about})
-        except BlockingIOError as error:
-            self.close()
-            raise BlockingIOError(f"another process is writing to {path}; wait for it, or give --name") from error
-        except BaseException:
-            self.close()
-            raise
-
-    def _read(self, header: dict[str, Any]) -> None:
-        lines = lines_of(self.path, running=False)
-        _, first = next(lines, (0, ""))
-        if not first:
-            self._lines.add(json.dumps(header, ensure_ascii=False, separators=(",", ":")))
-        elif json.loads(first) != header:
-            raise ValueError(
-                f"{self.path} was written by another scorer, {first.strip()}: give another --name, or delete it"
-            )
-        for number, line in lines:
-            try:
-                verdict = Verdict(**json.loads(line))
-            except (ValueError, TypeError) as error:
-                raise ValueError(f"{self.path}, line {number}: not a verdict ({error}); delete the line") from error
-            self.verdicts[verdict.key] = verdict
-
-    def add(self, verdict: Verdict) -> None:
-        """Append a verdict."""
-        self._lines.add(json.dumps(asdict(verdict), ensure_ascii=False, separators=(",", ":")))
-        self.verdicts[verdict.key] = verdict
-
-    def close(self) -> None:
-        """Close the file; may be called twice."""
-        self._lines.close()
+            verdict = Verdict(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: not a verdict ({error}); delete the line") from error
+        verdicts[verdict.key] = verdict
+    return verdicts
 
 
 @dataclass(frozen=True)
@@ -243,11 +212,6 @@ class Rescored:
     broken: dict[str, int]  # error's class -> number of answers without a verdict
     answers: int  # number of answers to grade
 
-    @property
-    def broken_share(self) -> float:
-        """Share of the answers that have no verdict."""
-        return sum(self.broken.values()) / self.answers if self.answers else 0.0
-
 
 async def rescore(run: EvalRun, name: str, scorer: Scorer, about: Mapping[str, Any], concurrency: int = 16) -> Rescored:
     """Grade the stored answers of a run that have no verdict of this name yet, and summarise all verdicts.
@@ -260,11 +224,18 @@ async def rescore(run: EvalRun, name: str, scorer: Scorer, about: Mapping[str, A
         concurrency: maximum number of answers that are graded at once.
 
     Raises:
-        ValueError: there is nothing to grade, or the name belongs to another scorer.
+        ValueError: there is nothing to grade, the name belongs to another scorer, or a line cannot be read.
+        BlockingIOError: another process is grading under this name.
         RuntimeError: the first 50 verdicts all failed.
     """
-    with contextlib.closing(VerdictFile(run.folder / SCORES / f"{name}.jsonl", about)) as file:
-        known = {key for key, verdict in file.verdicts.items() if verdict.value is not None}
+    path, header = run.folder / SCORES / f"{name}.jsonl", {"format": 1, **about}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with lock_folder(path.parent, f".{name}.lock"), contextlib.closing(JsonLines(path)) as lines:
+        cut_half_line(path)
+        if not path.stat().st_size:
+            lines.add(json_line(header))
+        verdicts = _read_verdicts(path, header)
+        known = {key for key, verdict in verdicts.items() if verdict.value is not None}
         missing = (each for each in stored_episodes(run) if (each.row.key, each.row.attempt, each.number) not in known)
         done, failed, reached = 0, 0, bool(known)
 
@@ -272,7 +243,8 @@ async def rescore(run: EvalRun, name: str, scorer: Scorer, about: Mapping[str, A
             nonlocal done, failed, reached
             for stored in missing:  # shared by all workers, and read as far as they come: trees are large
                 verdict = await _verdict(stored, scorer)
-                file.add(verdict)
+                lines.add(json_line(asdict(verdict)))
+                verdicts[verdict.key] = verdict
                 done, failed, reached = done + 1, failed + (verdict.value is None), reached or verdict.value is not None
                 if done % _EVERY == 0:
                     logger.info("%d answers graded", done)
@@ -288,7 +260,7 @@ async def rescore(run: EvalRun, name: str, scorer: Scorer, about: Mapping[str, A
                     group.create_task(work())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None  # as the caller knows it, not as a group
-        return _summary(run, file, rewards="reward" in about)
+        return _summary(run, path, verdicts, rewards="reward" in about)
 
 
 async def _verdict(stored: StoredEpisode, scorer: Scorer) -> Verdict:
@@ -318,13 +290,13 @@ def write_rescored(found: Rescored) -> None:
 _Found = list[tuple[Verdict, EpisodeEntry, dict[str, Any]]]
 
 
-def _summary(run: EvalRun, file: VerdictFile, rewards: bool) -> Rescored:
+def _summary(run: EvalRun, path: Path, verdicts: Verdicts, rewards: bool) -> Rescored:
     """Summarise the verdicts on the episodes that count: the last attempts."""
     pairs: dict[tuple[str, str], _Found] = {}
     for row in run.rows:
         about = {**asdict(row.key), "question": row.question, "answers": row.answers}
         for number, entry in enumerate(row.episodes):
-            if (verdict := file.verdicts.get((row.key, row.attempt, number))) is not None:
+            if (verdict := verdicts.get((row.key, row.attempt, number))) is not None:
                 each = (verdict, entry, {**about, "trajectory": number, "answer": entry.answer})
                 pairs.setdefault((row.model, row.env), []).append(each)
     found = [each for of_pair in pairs.values() for each in of_pair]
@@ -333,7 +305,7 @@ def _summary(run: EvalRun, file: VerdictFile, rewards: bool) -> Rescored:
     compared, readable = _compared(found, rewards)
     scores = [_score(each, pair, rewards) for pair, each in pairs.items()]
     broken = Counter((verdict.error or "").partition(":")[0] for verdict, _, _ in found if verdict.value is None)
-    return Rescored(file.path, scores, compared, readable, dict(sorted(broken.items())), len(found))
+    return Rescored(path, scores, compared, readable, dict(sorted(broken.items())), len(found))
 
 
 def _score(found: _Found, pair: tuple[str, str], rewards: bool) -> dict[str, Any]:

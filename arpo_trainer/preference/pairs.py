@@ -16,11 +16,11 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arpo_trainer.report.run_data import write_whole
+from arpo_trainer.report.run_data import json_line, write_whole
 from arpo_trainer.tree import RolloutTree, Span
 from arpo_trainer.validation import check_name
 
@@ -54,6 +54,8 @@ class PreferencePair:
             raise ValueError(f"the pair of task {self.task!r} has no prompt")
         for name in ("chosen", "rejected"):
             ids, mask = getattr(self, f"{name}_ids"), getattr(self, f"{name}_mask")
+            if not all(type(token) is int and token >= 0 for token in self.prompt_ids + ids):
+                raise ValueError(f"prompt_ids and {name}_ids must be lists of whole numbers of at least 0")
             if len(ids) != len(mask) or not set(mask) <= {0, 1}:
                 raise ValueError(f"{name}_mask must have a 0 or a 1 for each of the {len(ids)} {name}_ids")
             if not any(mask):
@@ -163,9 +165,6 @@ def _pair(task: str, chosen: _Leaf, rejected: _Leaf, shared: int) -> PreferenceP
 
 # Pairs in a JSONL file, one per line, and the count of what became of the tasks.
 
-_NAMES = [entry.name for entry in fields(PreferencePair)]
-_LISTS = [name for name in _NAMES if name.endswith(("_ids", "_mask"))]
-
 
 @dataclass
 class PairData:
@@ -219,8 +218,7 @@ class PairData:
 
 def write_pairs(path: str | Path, pairs: Iterable[PreferencePair]) -> None:
     """Write pairs; the file appears when it is complete."""
-    rows = (json.dumps(asdict(pair), ensure_ascii=False, separators=(",", ":")) for pair in pairs)
-    write_whole(Path(path), "".join(f"{row}\n" for row in rows))
+    write_whole(Path(path), "".join(f"{json_line(asdict(pair))}\n" for pair in pairs))
 
 
 def read_pairs(path: str | Path) -> list[PreferencePair]:
@@ -232,16 +230,7 @@ def read_pairs(path: str | Path) -> list[PreferencePair]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                pairs.append(_read_pair(json.loads(line)))
+                pairs.append(PreferencePair(**json.loads(line)))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{path}, line {number}: not a pair of token ids ({error})") from error
     return pairs
-
-
-def _read_pair(row: Any) -> PreferencePair:
-    if not isinstance(row, dict) or set(row) != set(_NAMES):
-        raise ValueError(f"expected an object with {', '.join(_NAMES)}")
-    for name in _LISTS:
-        if not isinstance(row[name], list) or not all(type(token) is int and token >= 0 for token in row[name]):
-            raise ValueError(f"{name} must be a list of whole numbers of at least 0")
-    return PreferencePair(**row)

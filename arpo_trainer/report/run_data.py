@@ -183,6 +183,11 @@ def _object(text: str) -> dict[str, Any]:
     return value
 
 
+def json_line(data: Mapping[str, Any]) -> str:
+    """Return data as a line of JSON, without its end."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
 class JsonLines:
     """A file of JSON lines, opened for appending; each line survives the end of the process that wrote it."""
 

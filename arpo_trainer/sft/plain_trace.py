@@ -61,8 +61,8 @@ class DroppedRow(ValueError):
     """Raised for a row that is not trained on."""
 
     def __init__(self, cause: str, detail: str = "") -> None:
-        super().__init__(f"{cause}: {detail or CAUSES[cause]}")
-        self.cause = cause
+        self.cause, self.detail = cause, detail or CAUSES[cause]
+        super().__init__(f"{cause}: {self.detail}")
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,6 @@ def action_schemas(names: Iterable[str], text: str) -> tuple[JsonSchema, ...]:
     return (*([SEARCH_SCHEMA] if TOOL_SEARCH in used else []), *fold)
 
 
-def is_fold(action: object) -> bool:
-    """Return whether an action is the fold of the history, after which a new prompt begins."""
-    return isinstance(action, ToolCalls) and [call.name for call in action.calls] == [FOLD]
-
-
 # Checks: tags, calls, results and the answer. The turns are parsed by the protocol that a rollout would parse them
 # by, so that nothing is taught that a rollout would refuse.
 
@@ -184,6 +179,11 @@ class CheckedTurn:
     apart: bool = False  # whether the format holds the calls apart from the text
     tools: Sequence[JsonSchema] = ()  # schemas of the tools that could be called, those that were found before included
 
+    @property
+    def calls(self) -> Sequence[ToolCall]:
+        """Its calls; an answer has none."""
+        return self.action.calls if isinstance(self.action, ToolCalls) else ()
+
 
 def checked_turns(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema]) -> list[CheckedTurn | ToolResults]:
     """Return the turns of a trace as they are read by the protocol that they are written in."""
@@ -201,8 +201,7 @@ def checked_turns(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema])
             checked.append(turn)
             continue
         if isinstance(before, CheckedTurn):
-            cause = "call without result" if isinstance(before.action, ToolCalls) else "answer before the end"
-            raise DroppedRow(cause)
+            raise DroppedRow("call without result" if before.calls else "answer before the end")
         read = replace(_read(turn, protocol, tools, last), tools=tools)
         if isinstance(read.action, Answer) and not last:
             raise DroppedRow("answer before the end")
@@ -211,13 +210,13 @@ def checked_turns(trace: Trace, protocol: Protocol, tools: Sequence[JsonSchema])
         raise DroppedRow("cut off", "the last turn reached the limit of tokens")
     end = checked[-1]
     # after a fold the episode goes on from a new prompt, which is a trace of its own
-    if isinstance(end, ToolResults) or (isinstance(end.action, ToolCalls) and not is_fold(end.action)):
+    if isinstance(end, ToolResults) or (end.calls and [call.name for call in end.calls] != [FOLD]):
         raise DroppedRow("cut off", "it ends with a call or its result")
     return checked
 
 
 def _check_results(results: ToolResults, before: CheckedTurn | ToolResults | None) -> Sequence[ToolCall]:
-    calls = before.action.calls if isinstance(before, CheckedTurn) and isinstance(before.action, ToolCalls) else ()
+    calls = before.calls if isinstance(before, CheckedTurn) else ()
     if not calls:
         raise DroppedRow("result without call")
     if len(results.texts) != len(calls):

@@ -474,7 +474,7 @@ class TraceData:
     def drop(self, fault: DroppedRow, where: str) -> None:
         """Count a dropped row."""
         self.dropped[fault.cause] += 1
-        self.examples_of.setdefault(fault.cause, f"{where}: {str(fault).removeprefix(f'{fault.cause}: ')}")
+        self.examples_of.setdefault(fault.cause, f"{where}: {fault.detail}")
 
     def table(self) -> list[tuple[str, str, str]]:
         """Return the table of dropped rows: cause, count, and the first one."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from arpo_env import ToolEnv
-from arpo_env.protocols.protocol import Protocol, ToolCall, ToolCalls
+from arpo_env.protocols.protocol import Protocol, ToolCall
 from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.evaluation.episode_store import EpisodeEntry, UnitRow
 from arpo_trainer.sft import plain_trace
@@ -106,8 +106,7 @@ def sample_trace(sample: Sample, settings: SynthSettings, env: ToolEnv) -> plain
     system, question = messages[0]["content"], messages[-1]["content"]
     trace = replace(read, system=system, question=question, protocol=env.protocol.name)
     turns = plain_trace.checked_turns(trace, env.protocol, env.schemas)
-    actions = [turn.action for turn in turns if isinstance(turn, plain_trace.CheckedTurn)]
-    calls = [call for action in actions if isinstance(action, ToolCalls) for call in action.calls]
+    calls = [call for turn in turns if isinstance(turn, plain_trace.CheckedTurn) for call in turn.calls]
     # where the reward does not depend on the format, an answer without a thought is as good
     if env.rewards.counts_format and not sample.entry.components.get("format", 1.0):
         raise DroppedSample("not well formed", sample.text[:200])

@@ -61,30 +61,21 @@ _SEED_OF_STAGE = 1_000_003  # stages draw other random numbers
 _WIDTH = 60  # characters of an example in the table
 
 
-@dataclass
-class QuestionSet:
-    """The questions of one environment."""
+@dataclass(kw_only=True)
+class QuestionSet(eval_session.PlannedEnv):
+    """The questions of one environment, with its tools."""
 
-    planned: eval_session.PlannedEnv  # the environment with its tools
+    metric: str = "accuracy"
+    subset: str = ""
     plain: ToolEnv  # the same without tools
     contaminated: set[str] = field(default_factory=set)  # ids of tasks that are in an evaluation set
     played: dict[str, ToolEnv] = field(default_factory=dict)  # the environment as each model plays it, by its label
     # the part of the questions that is taken; None is all. Question number k is in shard k modulo n
     shard: EvalShard | None = None
 
-    @property
-    def label(self) -> str:
-        """Its name in tables and files."""
-        return self.planned.label
-
-    @property
-    def env(self) -> ToolEnv:
-        """The environment with its tools."""
-        return self.planned.env
-
     def numbered(self) -> Iterator[tuple[int, Task]]:
         """Yield the tasks that are taken with their numbers."""
-        for number in filter(self.takes, range(self.planned.count)):
+        for number in filter(self.takes, range(self.count)):
             yield number, self.env.tasks.task(number)
 
     def takes(self, number: int) -> bool:
@@ -93,7 +84,7 @@ class QuestionSet:
 
     def stage(self, stage: str) -> eval_session.PlannedEnv:
         """Return the environment as it is played in a stage, under the label of the stage."""
-        return replace(self.planned, label=f"{self.label}/{stage}", env=self.plain if stage == DIRECT else self.env)
+        return replace(self, label=f"{self.label}/{stage}", env=self.plain if stage == DIRECT else self.env)
 
 
 @contextlib.contextmanager
@@ -117,11 +108,8 @@ def open_question_sets(settings: SynthSettings, cache: Cache | None = None) -> I
             opened.callback(plain.close)
             label = name.rpartition(":")[2].removeprefix("arpo/")
             count = eval_session.task_count(label, env, settings.tasks, None)
-            sets.append(
-                QuestionSet(
-                    eval_session.PlannedEnv(label, name, settings.env_options, "accuracy", "", env, count), plain
-                )
-            )
+            about: Any = {"label": label, "env_id": name, "options": settings.env_options}
+            sets.append(QuestionSet(**about, env=env, plain=plain, count=count))
         yield sets
 
 
@@ -132,7 +120,7 @@ def find_contaminated(settings: SynthSettings, sets: list[QuestionSet]) -> dict[
         name, held_out = named_source(text, "held out")
         counted = counts.setdefault(name, {"same": 0, "similar": 0})
         for one in sets:
-            found = overlap(LimitedSource(one.env.tasks, one.planned.count), held_out)
+            found = overlap(LimitedSource(one.env.tasks, one.count), held_out)
             same, near = ({task.id for task, _ in pairs} for pairs in (found.exact, found.near))
             one.contaminated |= same | near
             counted["same"] += len(same)
@@ -172,9 +160,8 @@ class SynthReport:
         """Count a sample that is dropped."""
         self.played[sample.stage] += 1
         self.dropped[fault.cause][sample.stage] += 1
-        row = sample.row
-        found = str(fault).removeprefix(f"{fault.cause}: ")
-        self.examples.setdefault(fault.cause, f"{stage_of(row.env)[0]} {row.task}, sample {row.sample}: {found}")
+        where = f"{stage_of(sample.row.env)[0]} {sample.row.task}, sample {sample.row.sample}"
+        self.examples.setdefault(fault.cause, f"{where}: {fault.detail}")
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -380,7 +367,7 @@ class _Sitting:
                             units.append(eval_session.Unit(key, task, index, tuple(ids)))
                         cause = "placed"
                     except NoPlaceForHint as fault:
-                        cause = fault.cause
+                        cause = str(fault)
                     counts[cause] += 1
         return units
 
@@ -452,22 +439,18 @@ def synthesise(
         eval_settings.check_for_workers(models, settings.play.cache)
     folder, models = eval_session.shard_folder(output, shard), eval_settings.labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
-    eval_session.stored_facts(folder, settings.play, resume, SYNTH)
+    stored = eval_session.stored_facts(folder, settings.play, resume, SYNTH)
+    begun = stored.get("synthesis", {}).get("opening", settings.opening)
+    if begun != settings.opening:
+        raise ValueError(f"the samples in {folder} begin with {begun!r}, not {settings.opening!r}: take another folder")
     with contextlib.ExitStack() as held:
-        cache = Cache(settings.cache, settings.cache_mode or "record") if settings.cache else None
-        if cache:
-            held.callback(cache.close)
+        cache: Cache | None = None
+        if settings.cache:
+            cache = held.enter_context(contextlib.closing(Cache(settings.cache, settings.cache_mode or "record")))
         sets = held.enter_context(open_question_sets(settings, cache))
         report = SynthReport(against=find_contaminated(settings, sets))
         check_limits(settings.limits, sorted({tool for one in sets for tool in one.env.tools}))
         store = held.enter_context(EpisodeStore(folder))
-        # again, now that no other process can write
-        stored = eval_session.stored_facts(folder, settings.play, resume, SYNTH)
-        begun = stored.get("synthesis", {}).get("opening", settings.opening)
-        if begun != settings.opening:
-            raise ValueError(
-                f"the samples in {folder} begin with {begun!r}, not {settings.opening!r}: take another folder"
-            )
         shard = EvalShard.of(stored) or shard
         for one in sets:
             one.shard = shard
@@ -539,11 +522,8 @@ async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel, engines
             backend.append(eval_session.open_recorded(model, tokenizer, sitting.cache))
             for engine in engines.values():
                 engine.backend = backend[0]
-        limits: Any = (settings.concurrency, settings.limits, sitting.progress)
-        runner = eval_session.EvalRunner(backend[0], engines, sitting.store, *limits)
-        if sitting.workers:
-            runner = eval_session.RayEvalRunner(backend[0], engines, sitting.store, *limits, workers=sitting.workers)
-        await runner.play(missing)
+        parts = (backend[0], engines, sitting.store, settings.concurrency, settings.limits, sitting.progress)
+        await eval_session.runner_of(sitting.workers, *parts).play(missing)
 
     await play(sitting.missing(model.label, DIRECT, renderers))
     await play(sitting.missing(model.label, TIR, renderers))
@@ -552,12 +532,10 @@ async def _play_model(sitting: _Sitting, model: eval_settings.EvalModel, engines
 
 def _engines(sitting: _Sitting, model: eval_settings.EvalModel) -> dict[str, Engine]:
     """Return an engine for each environment and stage, without a backend so far."""
-    tokenizer = eval_settings.load_tokenizer(model)
-    endpoint = model.kind == "endpoint"
-    context = None if endpoint else eval_settings.context_length(model.model_id)
-    rollout = sitting.settings.play.rollout_settings(context, endpoint=endpoint)
-    template = sitting.settings.chat_template_kwargs
-    unloaded: Any = SimpleNamespace(wants_messages=endpoint)  # all that is asked of a backend before it is there
+    tokenizer, template = eval_settings.load_tokenizer(model), sitting.settings.chat_template_kwargs
+    rollout = eval_settings.rollout_of(model, sitting.settings.play)
+    # all that is asked of a backend before it is there
+    unloaded: Any = SimpleNamespace(wants_messages=model.kind == "endpoint")
     engines = {}
     for one in sitting.sets:
         for number, stage in enumerate(STAGES):

@@ -56,23 +56,12 @@ HINTS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }
-CAUSES = {
-    "no uncertain phrase": "no sentence sounds uncertain",
-    "no answer to reflect on": "the sample gave no answer",
-    "marks of tools in the text": "the sample writes calls or results, although it had no tools",
-    "several turns": "the sample has more than one turn",
-    "too long to continue": "the opening leaves too little room",
-}
 _MOST_ANSWER = 200  # characters that are quoted
 _MOST_SENTENCES = 16  # whose entropies are compared, each of which decodes the turn some times
 
 
 class NoPlaceForHint(ValueError):
-    """Raised where a hint cannot be put; `cause` is a key of `CAUSES`."""
-
-    def __init__(self, cause: str) -> None:
-        super().__init__(CAUSES[cause])
-        self.cause = cause
+    """Raised where a hint cannot be put; the message is the cause, by which they are counted."""
 
 
 def opening(

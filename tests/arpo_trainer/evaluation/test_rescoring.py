@@ -17,7 +17,6 @@ from arpo_trainer.evaluation.rescoring import (
     Rescored,
     Scorer,
     function_scorer,
-    grader_scorer,
     read_reward,
     rescore,
     reward_scorer,
@@ -52,7 +51,7 @@ def test_a_judge_over_http_grades_what_is_stored_and_agreement_is_counted(tmp_pa
     run = play(tmp_path / "run", ANSWERS)
     with chat_server(lambda body: (200, reply(judging(body["messages"][-1]["content"])))) as server:
         judge = make_grader("judge", chat=ChatModel("m", server.address))
-        found = score(run, grader_scorer(judge))
+        found = score(run, function_scorer(judge.grade))
         asked = len(server.bodies)
     # "12" equals the gold answer, and what is missing needs no judge: four answers were sent
     assert (asked, found.answers, found.broken) == (4, 6, {})

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def untimed(run: EvalRun) -> list[Any]:
             return re.sub(r" \(\d+ tries\)", "", value)
         return [cleaned(each) for each in value] if isinstance(value, list) else value
 
-    return [(cleaned(row.as_dict()), cleaned(json.loads(run.line(row)))) for row in run.rows]
+    return [(cleaned(asdict(row)), cleaned(json.loads(run.line(row)))) for row in run.rows]
 
 
 def test_the_shards_are_the_whole(asked: list[str], copies: Path, tmp_path: Path) -> None:

@@ -86,8 +86,8 @@ ROW = {name: getattr(PAIR, name) for name in PairData.__annotations__ and Prefer
     [
         ({"chosen_mask": [1]}, "chosen_mask must have a 0 or a 1 for each of the 2 chosen_ids"),
         ({"rejected_mask": [0]}, "no token of the model"),
-        ({"chosen_ids": [3, "4"]}, "chosen_ids must be a list of whole numbers"),
-        ({"chosen": "text"}, "expected an object with task, prompt_ids"),
+        ({"chosen_ids": [3, "4"]}, "chosen_ids must be lists of whole numbers"),
+        ({"chosen": "text"}, "unexpected keyword argument 'chosen'"),
         ({"prompt_ids": []}, "has no prompt"),
     ],
 )

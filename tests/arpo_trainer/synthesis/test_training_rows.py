@@ -171,9 +171,8 @@ def test_where_a_hint_has_no_place_the_cause_is_told(renderer: Renderer) -> None
         ("<think>Maybe <python>1</python>.</think><answer>1</answer>", "verify", "marks of tools in the text"),
         ("<think>Maybe</think><result>1</result><answer>1</answer>", "reflect", "marks of tools in the text"),
     ):
-        with pytest.raises(NoPlaceForHint) as fault:
+        with pytest.raises(NoPlaceForHint, match=cause):
             opened(renderer, kind, text)
-        assert fault.value.cause == cause
 
 
 NATIVE_CALL = '<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>'
