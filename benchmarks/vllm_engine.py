@@ -48,9 +48,7 @@ class Engine:
     """vLLM's engine without its core: what the model makes of a step is put into `made`."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self.model_config = SimpleNamespace(
-            logprobs_mode="processed_logprobs", max_logprobs=TOPK, max_model_len=8192, get_vocab_size=lambda: 49152
-        )
+        self.model_config = SimpleNamespace(logprobs_mode="processed_logprobs", max_model_len=8192)
         self.llm_engine, self.output_processor = self, OutputProcessor(tokenizer, log_stats=False)
         self.made: list[EngineCoreOutput] = []
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from arpo_trainer.algorithms.branching import estimated_entropy
 from arpo_trainer.backends.base import (
+    EntropyWindow,
     Finish,
     Generation,
     GenerationError,
@@ -94,8 +95,7 @@ class VerlBackend:
                 sampling_params=self._parameters(request, limit),
             )
         generation = self._generation(output, request.stop, limit)
-        if on_window and request.window:
-            on_window(generation.entropies[: request.window])
+        EntropyWindow(request.window, on_window).tell(generation.entropies, last=True)
         return generation
 
     def _parameters(self, request: Request, limit: int) -> dict[str, Any]:

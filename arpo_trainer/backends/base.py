@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -263,6 +263,24 @@ def at_work(worker: Worker) -> bool:
             "this backend is generating on another event loop: await its requests there, and end that rollout first"
         )
     return True
+
+
+@contextlib.contextmanager
+def telling(waiting: Callable[[], Iterable[asyncio.Future[Generation]]]) -> Iterator[None]:
+    """Give an error of a worker to all who are waiting, also when it is cancelled: they would wait for ever."""
+    try:
+        yield
+    except GeneratorExit:
+        raise  # its loop was closed, and it is collected now: whoever waits belongs to another worker
+    except BaseException as error:
+        said = str(error) if isinstance(error, GenerationError) else f"generation failed: {error!r}"
+        for future in waiting():
+            if not future.done():
+                failed = GenerationError(said)
+                failed.__cause__ = error
+                future.set_exception(failed)
+        if not isinstance(error, Exception):
+            raise
 
 
 async def finished(worker: Worker) -> None:

@@ -99,11 +99,11 @@ def whole_weights(model: Any, device: torch.device) -> Iterator[tuple[str, torch
             from deepspeed.runtime.zero import GatheredParameters  # type: ignore[import-not-found]
 
             with GatheredParameters([value]):
-                yield _plain(name), value.data
+                yield plain_name(name), value.data
         elif isinstance(value, DTensor):
-            yield _plain(name), cast(DTensor, value.to(device)).full_tensor()
+            yield plain_name(name), cast(DTensor, value.to(device)).full_tensor()
         else:
-            yield _plain(name), _of_main_process(value, device)
+            yield plain_name(name), _of_main_process(value, device)
 
 
 def _fsdp1(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -115,9 +115,9 @@ def _fsdp1(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     for prefix, unit in reversed(units):
         with FullyShardedDataParallel.summon_full_params(unit, recurse=False, writeback=False):
             for name, value in unit.named_parameters(prefix):
-                if _plain(name) not in seen and not name.endswith("_flat_param"):  # an inner unit's, sharded again
-                    seen.add(_plain(name))
-                    yield _plain(name), value.data
+                if plain_name(name) not in seen and not name.endswith("_flat_param"):  # an inner unit's, sharded again
+                    seen.add(plain_name(name))
+                    yield plain_name(name), value.data
 
 
 def _of_main_process(value: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -131,7 +131,8 @@ def _of_main_process(value: torch.Tensor, device: torch.device) -> torch.Tensor:
     return whole
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Return a parameter's name without what wrappers insert into it."""
     for wrapper in _WRAPPERS:
         name = name.replace(wrapper, "")
     return name

@@ -21,13 +21,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, LogitsProcessor, StoppingCriteria
+from transformers import GenerationConfig
 
 from arpo_trainer.backends.base import (
     Backend,
     EntropyWindow,
     Generation,
-    GenerationError,
     OnWindow,
     Request,
     StopFinder,
@@ -36,6 +35,7 @@ from arpo_trainer.backends.base import (
     check_request,
     finished,
     same_device,
+    telling,
 )
 from arpo_trainer.backends.kv_cache import PrefixStore, SlotCache, accept_single_queries, agreement
 from arpo_trainer.backends.sampling import Chances, Drawn, Sampler, TokenFilters
@@ -63,11 +63,6 @@ class DecodingRow:
             # a turn may be over before it has filled the window
             self.window.tell(self.out.entropies, last=True)
             self.future.set_result(self.out)
-
-    def fail(self, error: Exception) -> None:
-        """Give an error to the caller."""
-        if not self.future.done():
-            self.future.set_exception(error)
 
 
 class InProcessBackend(ABC):
@@ -190,23 +185,15 @@ class InProcessBackend(ABC):
 
     async def _work(self) -> None:
         rows: list[DecodingRow] = []
-        try:
-            with _evaluating(self.model):
-                while self._waiting or rows:
-                    await asyncio.sleep(0)  # let all callers that are ready add their requests first
-                    await self._piece(rows)
-        except GeneratorExit:
-            raise  # its loop was closed, and it is collected now: whoever waits belongs to another worker
-        # also when it is cancelled: without a worker the callers would wait for ever
-        except BaseException as error:
-            known = isinstance(error, GenerationError)
-            for row in [*rows, *self._waiting]:
-                failed = GenerationError(str(error) if known else f"generation failed: {error!r}")
-                failed.__cause__ = error
-                row.fail(failed)
-            self._waiting.clear()
-            if not isinstance(error, Exception):
-                raise
+
+        def given_up() -> list[asyncio.Future[Generation]]:
+            waiting, self._waiting = self._waiting, []
+            return [row.future for row in [*rows, *waiting]]
+
+        with telling(given_up), _evaluating(self.model):
+            while self._waiting or rows:
+                await asyncio.sleep(0)  # let all callers that are ready add their requests first
+                await self._piece(rows)
 
     async def _piece(self, rows: list[DecodingRow]) -> None:
         # requests whose callers were cancelled meanwhile need no place
@@ -475,58 +462,32 @@ class PaddedBackend(InProcessBackend):
 
     def _decode(self, rows: list[DecodingRow]) -> None:
         ids, mask = _left_padded(rows, self.model.device)
-        # no sampling by `generate`: the scores of `_ForcedSampler` leave one token to take
+        over = [False] * len(rows)
+
+        def forced(_: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+            """Draw a token for each row, shape (rows, vocabulary); return scores that allow `generate` nothing else."""
+            drawn = self._draw(logits, self._chances(rows), rows)
+            for number, row in enumerate(rows):
+                if not over[number]:
+                    over[number] = self._take(row, drawn[number])
+                    tell = row.answer if over[number] else functools.partial(row.window.tell, row.out.entropies)
+                    # this runs in the thread of the model, and futures belong to the event loop
+                    row.future.get_loop().call_soon_threadsafe(tell)
+            tokens = torch.tensor([one.token for one in drawn], device=logits.device)
+            return torch.full_like(logits, -torch.inf).scatter_(1, tokens[:, None], 0.0)
+
+        # no sampling by `generate`: the scores leave one token to take
         config = GenerationConfig(
             max_new_tokens=max(row.request.max_tokens for row in rows), do_sample=False, pad_token_id=0
         )
-        sampler = _ForcedSampler(rows, lambda logits: self._draw(logits, self._chances(rows), rows), self._take)
         with _own_settings_only(self.model):
             self.model.generate(
                 ids,
                 attention_mask=mask,
                 generation_config=config,
-                logits_processor=[sampler],
-                stopping_criteria=[_AllOver(sampler)],
+                logits_processor=[forced],
+                stopping_criteria=[lambda ids, *_, **__: torch.tensor(over, device=ids.device)],
             )
-
-
-class _ForcedSampler(LogitsProcessor):  # type: ignore[misc]  # transformers is untyped
-    """Draws the tokens itself and allows `generate` no others."""
-
-    def __init__(
-        self,
-        rows: list[DecodingRow],
-        draw: Callable[[torch.Tensor], list[Drawn]],
-        take: Callable[[DecodingRow, Drawn], bool],
-    ) -> None:
-        self.rows, self.draw, self.take = rows, draw, take
-        self.over = [False] * len(rows)
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Draw from logits `scores`, shape (rows, vocabulary); return scores that allow nothing else."""
-        drawn = self.draw(scores)
-        for number, row in enumerate(self.rows):
-            if not self.over[number]:
-                self.over[number] = self.take(row, drawn[number])
-                # this runs in the thread of the model, and futures belong to the event loop
-                loop = row.future.get_loop()
-                if self.over[number]:
-                    loop.call_soon_threadsafe(row.answer)
-                else:
-                    loop.call_soon_threadsafe(row.window.tell, row.out.entropies)
-        tokens = torch.tensor([one.token for one in drawn], device=scores.device)
-        return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
-
-
-class _AllOver(StoppingCriteria):  # type: ignore[misc]
-    """Ends each row when the sampler says that it is over."""
-
-    def __init__(self, sampler: _ForcedSampler) -> None:
-        self.sampler = sampler
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        """Return which rows are over, shape (rows,)."""
-        return torch.tensor(self.sampler.over, device=input_ids.device)
 
 
 def _left_padded(rows: list[DecodingRow], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -544,6 +544,7 @@ def _cached(answer: Mapping[str, Any]) -> int:
 
 _FILTERS = ("top_p", "top_k", "min_p", "repetition_penalty")
 _BLIND = "Give a model that sees, and let vLLM take enough pictures (--limit-mm-per-prompt); or leave show_images out"
+_SMALLER = "Allow fewer tokens a trajectory or a turn, or give the server a larger context"
 _ENDPOINT_CURES = {
     "max_completion_tokens": "Give extra={'max_tokens': None, 'max_completion_tokens': 4096}",
     "temperature": "Give extra={'temperature': None} if the model takes no temperature",
@@ -553,20 +554,13 @@ _ENDPOINT_CURES = {
     },
     "'stop'": "Give extra={'stop': None} if the model takes no stop strings; the text is then cut here",
     "logprobs": "Take topk=0 if the endpoint gives no log-probabilities, or not so many",
-    **dict.fromkeys(
-        (
-            "context length",
-            "context size",
-            "maximum model length",
-        ),  # before "image": such a refusal also says what pictures take
-        "Allow fewer tokens a trajectory or a turn, or give the server a larger context",
-    ),
+    # before "image": such a refusal also says what pictures take
+    **dict.fromkeys(("context length", "context size", "maximum model length"), _SMALLER),
     **dict.fromkeys(("image", "multimodal", "multi-modal"), _BLIND),
     "status 413": "The request is too large: let the server take more, or limit calls: tool_limits={read_file: 5}",
     "status 429": "Ask for less at once, with a lower concurrency",
 }
 _ENDS = ("stop", "eos", "end_turn", "stop_sequence", "tool_calls")  # of a turn that ended by itself
-_CONNECTIONS = 4096  # the rollout has its own limits
 
 
 class EndpointBackend:
@@ -584,8 +578,6 @@ class EndpointBackend:
         topk: number of log-probabilities to request; 0 is none.
         estimator: of the entropies, if `topk` is above 0; see `estimated_entropy`.
         extra: more fields of the request; fields that are None are left out.
-        timeout: maximum seconds for one answer.
-        retries: further tries after a failure that may pass (429, 5xx, broken connection); nine take two minutes.
 
     Raises:
         ValueError: the address is invalid, it is OpenAI's and there is no key, or the estimator needs more than top
@@ -605,17 +597,14 @@ class EndpointBackend:
         topk: int = 0,
         estimator: str = "renormalised",
         extra: Mapping[str, Any] | None = None,
-        timeout: float = 600.0,
-        retries: int = 9,
     ) -> None:
         base_url = base_url or os.environ.get("OPENAI_BASE_URL")
         api_key = api_key or os.environ.get("OPENAI_API_KEY")
         self._made_with = {name: value for name, value in locals().items() if name != "self"}
         if topk:
             estimated_entropy([-1.0] * topk, -1.0, estimator)  # refuses what cannot be estimated
-        self._endpoint = ChatEndpoint(
-            model, base_url, api_key, extra=extra, timeout=timeout, retries=retries, connections=_CONNECTIONS
-        )
+        # ten tries where a failure may pass take two minutes; the rollout has its own limits on requests
+        self._endpoint = ChatEndpoint(model, base_url, api_key, extra=extra, retries=9, connections=4096)
         self.tokenizer, self.topk, self.estimator = tokenizer, topk, estimator
         self.time = Stopwatch()
 

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from arpo_trainer.algorithms.branching import ESTIMATORS, estimated_entropy
+from arpo_trainer.algorithms.branching import estimated_entropy
 from arpo_trainer.backends.base import (
     EntropyWindow,
     Finish,
@@ -38,6 +38,7 @@ from arpo_trainer.backends.base import (
     check_request,
     finished,
     same_device,
+    telling,
 )
 from arpo_trainer.tree import Stopwatch
 
@@ -102,14 +103,14 @@ class VLLMEngineBackend:
 
     Args:
         llm: a `vllm.LLM` made with `logprobs_mode="processed_logprobs"`, as TRL makes it.
-        topk: number of most likely tokens to estimate entropies from, up to `max_logprobs` of the engine.
+        topk: number of most likely tokens to estimate entropies from; the engine gives up to its `max_logprobs`.
         estimator: of the entropies, see `estimated_entropy`.
         eos_token_ids: ids that end a turn; by default those that the engine reads from the generation config.
         lockstep: the processes of a tensor-parallel group, which step together; by default this process alone.
 
     Raises:
-        ValueError: the engine's log-probabilities are not those it samples from, `topk` is above its limit, or the
-            estimator needs the whole vocabulary.
+        ValueError: the engine's log-probabilities are not those it samples from, or the estimator needs more than top
+            log-probabilities.
     """
 
     def __init__(
@@ -121,7 +122,12 @@ class VLLMEngineBackend:
         eos_token_ids: set[int] | None = None,
         lockstep: Lockstep | None = None,
     ) -> None:
-        _check_engine(llm.llm_engine.model_config, topk, estimator)
+        estimated_entropy([-1.0] * topk, -1.0, estimator)  # refuses what cannot be estimated
+        if (mode := llm.llm_engine.model_config.logprobs_mode) != "processed_logprobs":
+            raise ValueError(
+                f"the engine's log-probabilities are {mode!r}, not of the distribution it samples from: make it with "
+                "LLM(..., logprobs_mode='processed_logprobs')"
+            )
         self.llm, self.estimator, self.eos = llm, estimator, eos_token_ids
         self.topk = 0 if estimator == "nll" else topk
         self.max_length: int = llm.llm_engine.model_config.max_model_len
@@ -190,7 +196,14 @@ class VLLMEngineBackend:
             self._worker = asyncio.create_task(self._work())
 
     async def _work(self) -> None:
-        try:
+        def given_up() -> list[asyncio.Future[Generation]]:
+            waiting = [asked.future for asked in (*self._new, *self._running.values())]
+            self._thread.submit(self._abort_all)
+            self._over = True  # no requests before the next `begin`: the processes would get out of step
+            self._new, self._running = [], {}
+            return waiting
+
+        with telling(given_up):
             while True:
                 await asyncio.sleep(0)  # let all callers that are ready add their requests first
                 tick = self._tick()
@@ -200,18 +213,6 @@ class VLLMEngineBackend:
                     self._take(output, began)
                 if over and not self._new and not self._running:
                     return
-        except GeneratorExit:
-            raise  # its loop was closed, and it is collected now: whoever waits belongs to another worker
-        except BaseException as error:
-            waiting = [*self._new, *self._running.values()]
-            self._thread.submit(self._abort_all)
-            self._over = True  # no requests before the next `begin`: the processes would get out of step
-            self._new, self._running = [], {}
-            for asked in waiting:
-                if not asked.future.done():
-                    asked.future.set_exception(GenerationError(f"generation failed: {error!r}"))
-            if not isinstance(error, Exception):
-                raise
 
     async def _in_thread(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
@@ -347,22 +348,3 @@ def _keep_arrays(engine: Any, name: str, interval: int) -> bool:
 
     processor.update_from_output, state.stream_interval = update, interval
     return True
-
-
-def _check_engine(config: Any, topk: int, estimator: str) -> None:
-    if estimator not in ESTIMATORS or estimator == "exact":
-        raise ValueError(
-            f"entropy estimator {estimator!r}: vLLM returns its most likely tokens, not the vocabulary; use one of "
-            f"{', '.join(ESTIMATORS[1:])}"
-        )
-    if config.logprobs_mode != "processed_logprobs":
-        raise ValueError(
-            f"the engine's log-probabilities are {config.logprobs_mode!r}, not of the distribution it samples from: "
-            "make it with LLM(..., logprobs_mode='processed_logprobs')"
-        )
-    limit = config.get_vocab_size() if config.max_logprobs == -1 else config.max_logprobs
-    if estimator != "nll" and not 1 <= topk <= limit:
-        raise ValueError(
-            f"topk must be between 1 and the engine's max_logprobs ({limit}), got {topk}: lower it (entropy_topk), or "
-            f"make the engine with LLM(..., max_logprobs={max(topk, 1)})"
-        )

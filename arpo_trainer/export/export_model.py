@@ -29,6 +29,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public by its documentation
 
 from arpo_env.net import redact_urls
+from arpo_trainer.backends.full_copy import plain_name
 from arpo_trainer.models import MODELS, resolve_model
 from arpo_trainer.report.run_data import lines_of
 from arpo_trainer.rollout.model_protocol import learnt_protocol, marked
@@ -123,7 +124,6 @@ def _step_of(folder: Path) -> int | None:
 
 DTYPES = ("float32", "bfloat16", "float16")
 _GIVE_BASE = "Export another checkpoint, or give the model that was trained with --base MODEL"
-_WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # inserted into names by wrappers
 
 
 def load_model(found: CheckpointFiles, base: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
@@ -205,7 +205,7 @@ def _filled(found: CheckpointFiles, base: str | None, weights: Mapping[str, torc
     """Return a model of the base's structure with these weights."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    named = {_plain_name(name): value for name, value in weights.items()}
+    named = {plain_name(name).removeprefix("module."): value for name, value in weights.items()}
     if any(".lora_" in name for name in named):
         raise ValueError(
             f"{found.folder} holds adapters in shards, which PEFT does not read: save them whole, with "
@@ -232,12 +232,6 @@ def _check_complete(structure: Any, lacking: Sequence[str], unknown: Sequence[st
 
 def _every_name(model: Any) -> dict[str, Any]:
     return dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
-
-
-def _plain_name(name: str) -> str:
-    for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name.removeprefix("module.")
 
 
 def _check_finite(model: Any) -> None:
