@@ -302,15 +302,13 @@ def load_eval_run(folder: str | Path) -> EvalRun:
     return EvalRun(folder, facts, in_order(facts, attempts), attempts)
 
 
-def in_order(facts: dict[str, Any], attempts: list[UnitRow]) -> list[UnitRow]:
+def in_order(facts: Mapping[str, Any], attempts: list[UnitRow]) -> list[UnitRow]:
     """Return the last attempt of each unit, ordered by model, environment, task and sample."""
-    models, envs = (list(facts.get(name, ())) for name in ("models", "environments"))
+    models, envs = ({each: n for n, each in enumerate(facts.get(name, ()))} for name in ("models", "environments"))
 
     def place(row: UnitRow) -> tuple[Any, ...]:
-        unlisted = (len(models), len(envs))
-        model = models.index(row.model) if row.model in models else unlisted[0]
-        env = envs.index(row.env) if row.env in envs else unlisted[1]
-        return model, row.model, env, row.env, row.index, row.task, row.sample
+        listed = models.get(row.model, len(models)), row.model, envs.get(row.env, len(envs)), row.env
+        return *listed, row.index, row.task, row.sample
 
     return sorted({row.key: row for row in attempts}.values(), key=place)
 

@@ -181,7 +181,6 @@ def results(rows: Iterable[UnitRow], facts: Mapping[str, Any]) -> dict[str, Any]
     Raises:
         ValueError: the metric of an environment is not among the components of its episodes.
     """
-    facts = dict(facts)
     groups: dict[tuple[str, str], list[UnitRow]] = defaultdict(list)
     for row in in_order(facts, sorted(rows, key=lambda row: row.attempt)):
         groups[row.model, row.env].append(row)

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +52,16 @@ def connect(address: str | None, workers: int, cpus: float) -> bool:
     else:
         check_address(address)
         given["address"] = address
-    with _named_faults(address):
+    try:
         ray.init(**given)
+    except (RuntimeError, ConnectionError, TimeoutError, ValueError) as error:
+        told = " ".join(str(error).split()).rstrip(".")
+        raise RayClusterError(
+            f"no connection to Ray at {address or 'this machine'}: {told}. `ray status --address HOST:PORT` says "
+            "whether a cluster runs; this machine has to be one of its nodes (`ray start --address HOST:PORT`), with "
+            "the same versions of Ray and Python as the others, and needs its token if there is one (RAY_AUTH_TOKEN, "
+            "~/.ray/auth_token)"
+        ) from error
     return True
 
 
@@ -79,25 +87,6 @@ def check_address(address: str) -> None:
             f"nothing answers at {address} ({error}). Is it the address that `ray start --head` printed, and open to "
             "this machine? Without --ray a cluster is started on this machine"
         ) from None
-
-
-@contextlib.contextmanager
-def _named_faults(address: str | None) -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        if "ersion mismatch" not in str(error):
-            raise RayClusterError(f"no connection to Ray at {address or 'this machine'}: {error}") from error
-        told = " ".join(str(error).split())
-        raise RayClusterError(
-            f"{told} Install the same versions of Ray and Python on all nodes: pip install ray==VERSION"
-        ) from None
-    except (ConnectionError, TimeoutError, ValueError) as error:
-        raise RayClusterError(
-            f"no connection to Ray at {address or 'this machine'}: {str(error).rstrip('.')}. `ray status --address "
-            "HOST:PORT` says whether a cluster runs; this machine has to be one of its nodes (`ray start --address "
-            "HOST:PORT`), and needs its token if there is one (RAY_AUTH_TOKEN, ~/.ray/auth_token)"
-        ) from error
 
 
 def cluster_cpus() -> tuple[float, float]:

@@ -110,9 +110,9 @@ class RolloutActor:
         """Return when the loop that plays has answered."""
         await run_on_loop(asyncio.sleep(0))
 
-    async def prepare(self, rollout: RemoteRollout) -> str:
-        """Get ready for a rollout, and return what separates its code from this node ("" without Python)."""
-        return await run_on_loop(self._prepare(rollout))
+    async def prepare(self, rollout: RemoteRollout) -> None:
+        """Get ready for a rollout."""
+        await run_on_loop(self._prepare(rollout))
 
     async def play(self, rollout: RemoteRollout, job: GroupJob) -> PlayedGroup:
         """Play a group; see `Group`. The model's failure is part of what is returned."""
@@ -126,12 +126,12 @@ class RolloutActor:
         """
         return await run_on_loop(self._finish(name))
 
-    async def _prepare(self, rollout: RemoteRollout) -> str:
+    async def _prepare(self, rollout: RemoteRollout) -> None:
         from arpo_env.tools.python import PythonTool
 
         parts = await self._once(self._parts, rollout.key, lambda: self._fetch(rollout))
         python = [tool for env in parts.envs for tool in env.tools.values() if isinstance(tool, PythonTool)]
-        return await asyncio.to_thread(lambda: ", ".join(dict.fromkeys(tool.sandbox.isolation for tool in python)))
+        await asyncio.to_thread(lambda: [tool.sandbox.isolation for tool in python])  # fails where there is none
 
     async def _fetch(self, rollout: RemoteRollout) -> EngineParts:
         while len(self._parts) > PARTS_KEPT:

@@ -140,15 +140,6 @@ class JobDispatch(Generic[W, T]):
             self._coming.add(asyncio.ensure_future(self._replace(worker)))
 
 
-@dataclass(frozen=True)
-class PlayedJobs:
-    """What a rollout took; the seconds are means over the workers, during which they generated or tools were busy."""
-
-    replayed: int  # groups that were played again because their worker was lost
-    generate_seconds: float
-    tool_seconds: float
-
-
 class RolloutWorkers:
     """Actors that play groups; `RayEngine` gives them out. Close it, or use it as a context manager.
 
@@ -205,7 +196,7 @@ class RolloutWorkers:
         jobs: Sequence[GroupJob],
         take: Callable[[int, RolloutTree], object],
         failed: Callable[[int, RolloutTree, GenerationError], object] | None = None,
-    ) -> PlayedJobs:
+    ) -> tuple[int, float, float]:
         """Play groups, each exactly once as far as `take` sees.
 
         Args:
@@ -215,6 +206,10 @@ class RolloutWorkers:
             jobs: the groups.
             take: called with the position of each job and its tree, in the order of completion.
             failed: called in its place where the model failed, also with the error; by default that ends the rollout.
+
+        Returns:
+            How many groups were played again because their worker was lost, and for how many seconds the workers
+            generated, and had tools that were busy, in the mean.
 
         Raises:
             GenerationError: the model failed, and nobody takes the failure.
@@ -253,7 +248,7 @@ class RolloutWorkers:
             # also when it failed: what is still played elsewhere is given up
             seconds = await self.actors.finish(rollout.name)
         means = [sum(column) / len(seconds) for column in zip(*seconds, strict=True)] or [0.0, 0.0]
-        return PlayedJobs(dispatch.replayed, *means)
+        return dispatch.replayed, means[0], means[1]
 
     def nodes(self) -> list[str]:
         """Return number, host and process of each actor that runs."""
@@ -373,10 +368,10 @@ class RayEngine(Engine):
         await self.begin()
         try:
             jobs = [GroupJob(task, step, first_group + number) for number, task in enumerate(tasks)]
-            done = await self.workers.play(parts, [self.settings], dict(self.limits), jobs, take)
+            replayed, generating, busy = await self.workers.play(parts, [self.settings], dict(self.limits), jobs, take)
         finally:
             await self.backend.end()
-        self.replayed += done.replayed
-        self.backend.time.seconds += done.generate_seconds
-        self.tool_time.seconds += done.tool_seconds
+        self.replayed += replayed
+        self.backend.time.seconds += generating
+        self.tool_time.seconds += busy
         return [trees[number] for number in range(len(tasks))]
