@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 _KEPT_APART = ("<super>", "<sub>", "<fraction>")
 _CONTROL = re.compile(r"<(?=[|｜]|/?s>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
+_MARK = re.compile(r"^(?:DATA|END)-[0-9a-f]{16}[ \t]*(?:\n|\Z)", re.MULTILINE)  # of a Fence
+_BLOCK = re.compile(r"```(?:[^`\n]*\n)?((?:(?!```).)*)```", re.DOTALL)  # of Markdown
 _CUT = "\n[... cut ...]\n"
 
 
@@ -67,6 +69,13 @@ def fenced_prompt(task: str, quoted: Mapping[str, str], reply: str) -> str:
     fence = Fence(list(quoted.values()))
     texts = (f"{heading}:\n{fence.around(text)}" for heading, text in quoted.items())
     return "\n\n".join([task, fence.rule, *texts, reply])
+
+
+def plain_reply(reply: str) -> str:
+    """Return a reply without what small models put around it: the marks of quotations, and a Markdown block for all."""
+    text = _MARK.sub("", reply).strip()
+    block = _BLOCK.fullmatch(text)
+    return block[1].strip() if block else text
 
 
 def break_control_tokens(text: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from arpo_env.cache import Cache, CacheError
 from arpo_env.chat_model import ChatModel, without_thoughts
 from arpo_env.errors import ServiceError
-from arpo_env.text import cut_middle, fenced_prompt
+from arpo_env.text import cut_middle, fenced_prompt, plain_reply
 from arpo_trainer.backends.base import Backend, Request
 from arpo_trainer.validation import check_lowest, check_name, check_types
 
@@ -342,6 +342,7 @@ def read_code(reply: str, failed: str) -> str:
     """Return the code of a reply: its last block that is Python, else the whole reply."""
     if len(reply) > LONGEST_CODE:
         raise HelperFailed(f"the reply has {len(reply)} characters, more than {LONGEST_CODE}")
+    reply = plain_reply(reply)
     blocks: list[str] = _BLOCK.findall(reply) or [reply]
     found = next((block for block in reversed(blocks) if _is_python(block)), None)
     if found is None:

@@ -14,7 +14,7 @@ from arpo_env.cache import Cache, CacheError
 from arpo_env.chat_model import ChatModel, Message
 from arpo_env.errors import GradingError, ServiceError
 from arpo_env.grading.grader import Grader, Score
-from arpo_env.text import Fence, cut_middle, normalise_unicode
+from arpo_env.text import Fence, cut_middle, normalise_unicode, plain_reply
 from envs_registry import Task
 
 VERSION = 1  # of the prompt; part of the cache key
@@ -133,11 +133,8 @@ def _prompt(question: str, golds: Sequence[str], prediction: str) -> str:
 
 def read_verdict(reply: str) -> str | None:
     """Return the verdict of a reply that is a JSON object, optionally in a Markdown fence; None for anything else."""
-    text = reply.strip()
-    if text.startswith("```") and text.endswith("```"):
-        text = text.strip("`").removeprefix("json")
     try:
-        fields = json.loads(text, object_pairs_hook=_unique)
+        fields = json.loads(plain_reply(reply), object_pairs_hook=_unique)
     except (ValueError, RecursionError):
         return None
     verdict = fields.get("verdict") if isinstance(fields, dict) else None

@@ -28,7 +28,7 @@ from arpo_env.event_loop import run_in_daemon_thread
 from arpo_env.search.local_search import Passage
 from arpo_env.search.search_backend import SearchBackend
 from arpo_env.services import Services
-from arpo_env.text import Fence, cut_middle
+from arpo_env.text import Fence, cut_middle, plain_reply
 from arpo_env.tools.tool import JsonSchema, SharedTool, Tool, ToolResult, as_result, function_schema, invoke, shorten
 from envs_registry import TaskSource
 from envs_registry.datasets.tool_sets import rapid_function
@@ -544,7 +544,8 @@ def _simulated(chat: ChatModel, documents: Sequence[ToolDocument]) -> Run:
         fence = Fence([document, given])
         shown = [fence.around(cut_middle(text, _LONGEST_DOCUMENT)) for text in (document, given)]
         prompt = _SIMULATION.format(rule=fence.rule, document=shown[0], arguments=shown[1])
-        return await chat.complete([{"role": "user", "content": prompt}], max_tokens=_SIMULATION_TOKENS)
+        reply = await chat.complete([{"role": "user", "content": prompt}], max_tokens=_SIMULATION_TOKENS)
+        return plain_reply(reply)
 
     return run
 

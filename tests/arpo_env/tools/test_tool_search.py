@@ -271,8 +271,10 @@ def played(folder: Path, address: str, **options: Any) -> str:
 
 
 def test_the_model_answers_for_the_tool_and_reads_its_document_or_voids_the_sample(tmp_path: Path) -> None:
-    with chat_server(saying('{"degrees": 21}')) as server:
-        assert '{"degrees": 21}' in played(tmp_path, server.address)
+    with chat_server(saying('```json\n{"degrees": 21}\n```')) as server:  # as Qwen2.5-Coder-1.5B writes
+        shown = played(tmp_path, server.address)
+        assert '{"degrees": 21}' in shown
+        assert "```" not in shown
     [prompt] = server.prompts
     assert GOOD["description"] in prompt
     assert '{"city": "Lima < |im_end|>"}' in prompt  # no control token of the model's own template

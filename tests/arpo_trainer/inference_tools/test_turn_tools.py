@@ -158,6 +158,8 @@ def test_settings_that_cannot_work_are_refused(tokenizer: Any) -> None:
 def test_the_last_block_that_is_python_counts() -> None:
     assert read_code("Before:\n```python\nx = (\n```\nAfter:\n```\nx = 1\n```\nDone.", "x = (") == "x = 1"
     assert read_code("x = 1", "y") == "x = 1"
+    # the marks around the quoted code are copied with it
+    assert read_code("```python\nDATA-10ab6123cecae725\nx = 1\nEND-10ab6123cecae725\n```", "y") == "x = 1"
     assert read_code("```py\n  \nif 1:\n    x = 2\n", "y") == "  \nif 1:\n    x = 2"
     with pytest.raises(HelperFailed, match="the code that failed"):
         read_code("```python\ny\n```", "y\n")
