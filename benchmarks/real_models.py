@@ -9,8 +9,8 @@
 The model answers at `--url`. Every answer is kept in runs/real-models at once: a call goes on where the last one was
 interrupted, and each writes its part of benchmarks/results/real_models.json; scripts/real_model_tables.py makes tables
 of it. `--corpus` and `--questions` are passages and HotpotQA questions with the ids of their gold passages. `judge`
-grades the answers that `search` collected, and `helpers` shortens their thoughts. The judge's verdicts that a person
-read are in results/real_models_read.json.
+grades the answers that `search` collected, and `helpers` shortens their thoughts if there are any. The judge's verdicts
+that a person read are in results/real_models_read.json.
 """
 
 from __future__ import annotations
@@ -234,13 +234,15 @@ def compared(verdicts: Mapping[str, bool], reference: Mapping[str, bool]) -> Row
 def helpers(given: argparse.Namespace) -> Row:
     """Ask the model for each help, and check what came back by rules."""
     chat = ChatModel(given.name, given.url)
-    return {
+    found = {
         "debugger": debugger(given, chat),
         "tool_model": played_tools(given, chat),
         "summariser": summaries(given, chat),
         "condenser": condensed(given, chat),
-        "refiner": refined(given, chat),
     }
+    if (search_folder(given, "HotpotQA", "search", "arpo-tags") / "run.json").is_file():
+        found["refiner"] = refined(given, chat)
+    return found
 
 
 MUTATIONS: dict[str, Callable[[str], str]] = {

@@ -71,10 +71,10 @@ def helpers_table(part: Part) -> str:
             size = one["characters"]
             words = f"{size['before']:,} -> {size['after']:,} characters; the answer is kept in {one['kept']}"
             rows.append([name, helper, one["asked"], words])
-        one = found["refiner"]
-        size, failed = one["characters"], sum(one["failed"].values())
-        words = f"{one['asked'] - failed} shortened, {size['before']:,} -> {size['after']:,} characters of turns"
-        rows.append([name, "refiner", one["asked"], words])
+        if one := found.get("refiner"):
+            size, failed = one["characters"], sum(one["failed"].values())
+            words = f"{one['asked'] - failed} shortened, {size['before']:,} -> {size['after']:,} characters of turns"
+            rows.append([name, "refiner", one["asked"], words])
     return _table(["model", "helper", "asked", "what came of it"], rows)
 
 

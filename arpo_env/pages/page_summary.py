@@ -26,7 +26,11 @@ _KEPT_STEPS = 5
 _STEP_CHARACTERS = 4000
 _PAGE_CHARACTERS, _CHARACTERS = 6000, 60_000  # of one page, of all; the first pages have precedence
 _TEMPERATURE, _MAX_TOKENS = 0.6, 4096  # the temperature is that of the papers
-_MARKER = re.compile(r"\*\*\s*(?:final\s+information|最终信息)\s*\*\*\s*[:：]?", re.IGNORECASE)
+_NAME = r"(?:final\s+information|最终信息)\s*"
+_MARKER = re.compile(  # small models leave the asterisks out, others put the colon between them
+    rf"\*\*\s*{_NAME}[:：]?\s*\*\*\s*[:：]?|^[#\s]*{_NAME}[:：]", re.IGNORECASE | re.MULTILINE
+)
+_NO_MARKER = "Final info"  # in its place in quoted texts
 _TOOLS = re.compile(r"<(?:search|result|tool_call|tool_response)>")
 _NOTHING = "No helpful information found."
 _PROMPT = """\
@@ -113,7 +117,7 @@ def _prompt(query: str, steps: Sequence[str], pages: Sequence[dict[str, str]]) -
 
 def _as_json(page: dict[str, str]) -> str:
     """Return a page as JSON without our marker: a model that quotes the marker would end its reasoning too early."""
-    return json.dumps({name: _MARKER.sub("Final Information", text) for name, text in page.items()}, ensure_ascii=False)
+    return json.dumps({name: _MARKER.sub(_NO_MARKER, text) for name, text in page.items()}, ensure_ascii=False)
 
 
 def reasoning_context(steps: Sequence[str]) -> str:
@@ -127,9 +131,7 @@ def reasoning_context(steps: Sequence[str]) -> str:
         # The first step is always kept, so that `lines` is never empty below.
         near = number == 1 or number > len(steps) - (_KEPT_STEPS - 1)
         if len(steps) <= _KEPT_STEPS or near or _TOOLS.search(step):
-            lines.append(
-                f"Step {number}: {_MARKER.sub('Final Information', cut_middle(step.strip(), _STEP_CHARACTERS))}"
-            )
+            lines.append(f"Step {number}: {_MARKER.sub(_NO_MARKER, cut_middle(step.strip(), _STEP_CHARACTERS))}")
         elif lines[-1] != "...":
             lines.append("...")
     return "\n\n".join(lines)
