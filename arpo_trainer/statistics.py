@@ -54,7 +54,7 @@ def clustered_interval(values: Sequence[Sequence[float]]) -> MeanInterval:
         values: the values of each task's samples; tasks may have different numbers of them.
 
     Raises:
-        ValueError: there is no sample, or a value is not a finite number.
+        ValueError: a value is not a finite number.
     """
     mean, error, tasks, samples = _clustered(values)
     half = math.inf if tasks < 2 else t975(tasks - 1) * error
@@ -66,12 +66,7 @@ def clustered_share_interval(values: Sequence[Sequence[float]]) -> MeanInterval:
 
     Wilson's interval at the effective sample size: the number of independent samples whose share would have the same
     standard error as these clustered ones (Korn and Graubard 1998, Dean and Pagano 2015).
-
-    Raises:
-        ValueError: there is no sample, or a value is not between 0 and 1.
     """
-    if any(not 0.0 <= value <= 1.0 for each in values for value in each):
-        raise ValueError("a share is a mean of values between 0 and 1")
     mean, error, tasks, samples = _clustered(values)
     single = samples == tasks
     # Without spread between tasks the error says nothing; then the tasks are what is independent.
@@ -85,8 +80,6 @@ def _clustered(values: Sequence[Sequence[float]]) -> tuple[float, float, int, in
     """Return the mean, its clustered standard error, and the numbers of tasks and samples."""
     groups = [each for each in values if each]
     samples = sum(map(len, groups))
-    if not samples:
-        raise ValueError("there is no sample to take a mean of")
     if not all(math.isfinite(value) for each in groups for value in each):
         raise ValueError("a value is not a finite number; leave out samples that could not be scored")
     mean = math.fsum(value for each in groups for value in each) / samples
@@ -136,14 +129,8 @@ class Agreement:
 
 
 def agreement(first: Mapping[str, Hashable], second: Mapping[str, Hashable]) -> Agreement:
-    """Compare the verdicts of two graders, by the id of the answer.
-
-    Raises:
-        ValueError: they graded no answer in common.
-    """
+    """Compare the verdicts of two graders, by the id of the answer; there is one that both graded."""
     names = [name for name in first if name in second]
-    if not names:
-        raise ValueError("the two graders have no answer in common")
     differing = [name for name in names if first[name] != second[name]]
     share = 1.0 - len(differing) / len(names)
     ones, others = Counter(first[name] for name in names), Counter(second[name] for name in names)
@@ -241,13 +228,7 @@ def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
-    """Return the probability that at least one of k of n samples is right (Chen et al. 2021, arXiv 2107.03374, eq. 1).
-
-    Raises:
-        ValueError: k is below 1 or above n, or `right` is not between 0 and n.
-    """
-    if not (1 <= k <= n and 0 <= right <= n):
-        raise ValueError(f"of {n} samples {right} cannot be right and {k} drawn")
+    """Return the probability that one of k of n samples is right (Chen et al. 2021, arXiv 2107.03374, eq. 1)."""
     return 1.0 - math.comb(n - right, k) / math.comb(n, k)
 
 
@@ -263,14 +244,8 @@ def mean_over_tasks(measure: str, counts: Sequence[tuple[int, int]], k: int) -> 
         measure: "pass@" or "pass^".
         counts: samples and right samples of each task; tasks with fewer than k samples have no unbiased estimate, and
             are left out.
-        k: number of samples.
-
-    Raises:
-        ValueError: no task has k samples.
+        k: number of samples, which a task has at least.
     """
     estimate = {"pass@": pass_at_k, "pass^": pass_hat_k}[measure]
     values = [estimate(n, right, k) for n, right in counts if n >= k]
-    if not values:
-        most = max((n for n, _ in counts), default=0)
-        raise ValueError(f"{measure}{k} needs {k} samples of a task; there are at most {most}")
     return statistics.fmean(values), len(values)

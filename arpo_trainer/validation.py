@@ -29,11 +29,7 @@ def check_name(what: str, given: str, known: Iterable[str]) -> None:
 
 
 def look_up(what: str, given: str, table: Mapping[str, T]) -> T:
-    """Return the row of a table.
-
-    Raises:
-        ValueError: the name is unknown; the error lists the names and the nearest one.
-    """
+    """Return the row of a table; the error of an unknown name lists the names and the nearest one."""
     if given not in table:
         check_name(what, given, table)
     return table[given]

@@ -177,11 +177,7 @@ class ModelOptions:
         return bool(self.model or self.endpoint_model)
 
     def read(self) -> list[EvalModel]:
-        """Return the models that the options name.
-
-        Raises:
-            ValueError: options do not go together.
-        """
+        """Return the models that the options name."""
         from arpo_trainer.evaluation.eval_settings import EvalModel, checkpoints, model_label
 
         chosen({"--vllm": self.vllm, "--vllm-server": self.vllm_server, "--endpoint": self.endpoint})
@@ -211,9 +207,6 @@ class ModelOptions:
         """Return those that --model names, or else those whose facts a folder keeps, with what the options say anew.
 
         Another name at the endpoint is another model, which is refused later if the folder has episodes.
-
-        Raises:
-            ValueError: options do not go together, or not with the folder.
         """
         from arpo_trainer.evaluation.eval_settings import EvalModel
 

@@ -163,11 +163,7 @@ def _installed(name: str) -> bool:
 
 
 def examine_model(model: str) -> list[Finding]:
-    """Say what a model would get, from its configuration and tokenizer alone.
-
-    Args:
-        model: a folder, with weights or without, a hub id, or a name of `arpo models`.
-    """
+    """Say what a model would get, from its configuration and tokenizer alone."""
     from arpo_trainer.models import resolve_model
 
     folder = Path(model).expanduser()

@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -534,7 +533,9 @@ def compare(
     run = load_eval_run(first)
     found = compare_runs(run, load_eval_run(second) if second else run, metric, models, common)
     if as_json:
-        data = [_finite(dataclasses.asdict(each)) for each in found]
+        from arpo_trainer.report.html_report import clean_data
+
+        data = [clean_data(dataclasses.asdict(each)) for each in found]
         sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         return
     for each in found:
@@ -571,15 +572,6 @@ def _write_tasks(what: str, tasks: Sequence[ChangedTask], shown: int | None) -> 
         write_table([(*row, one_line(each.question, _QUESTION)) for row, each in zip(rows, kept, strict=True)])
     if len(kept) < len(tasks):
         sys.stdout.write(f"  and {len(tasks) - len(kept)} more: --all lists them\n")
-
-
-def _finite(data: Any) -> Any:
-    """Return plain data with None for a bound that is not known, which JSON has no number for."""
-    if isinstance(data, dict):
-        return {name: _finite(value) for name, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 @evaluate.command

@@ -8,13 +8,12 @@ arpo sandbox prune --images
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -47,35 +46,27 @@ def check(*, backend: str | None = None, command: str | None = None) -> int:
             f"there is no backend {without_password(backend)!r}; choose one of "
             f"{', '.join(Backend.__args__)}, or the address of a sandbox server, such as http://host:8080"  # type: ignore[attr-defined]
         )
-    times = [time.perf_counter()]
+    took: list[tuple[str, str]] = []
+
+    def timed(step: str, act: Callable[[], Any]) -> Any:
+        began, done = time.perf_counter(), act()
+        took.append((step, f"{1000 * (time.perf_counter() - began):.1f} ms"))
+        return done
+
     with Sandbox(backend, containers=1, command=command) as opened:
-        isolation = opened.isolation  # a sandbox starts at its first use, and asking for the isolation is one
-        times.append(time.perf_counter())
-        python = opened.interpreter_sync()
-        times.append(time.perf_counter())
-        value = python.run("x = 6 * 7; x").value
-        times.append(time.perf_counter())
-        copy = python.fork()[0]
-        times.append(time.perf_counter())
-        copied = copy.run("x").value
-        times.append(time.perf_counter())
+        # a sandbox starts at its first use, and asking for the isolation is one
+        isolation = timed("open the sandbox", lambda: opened.isolation)
+        python = timed("open a session", opened.interpreter_sync)
+        value = timed("run 6 * 7", lambda: python.run("x = 6 * 7; x")).value
+        copy = timed("fork it", python.fork)[0]
+        copied = timed("run x in the copy", lambda: copy.run("x")).value
         used = opened.backend
-    steps = ("open the sandbox", "open a session", "run 6 * 7", "fork it", "run x in the copy")
-    took = [f"{1000 * (end - start):.1f} ms" for start, end in itertools.pairwise(times)]
     # "docker(runc)+uid+landlock" begins with the backend; unsafe_local calls its isolation "none"
     found = isolation.partition("+")[0].partition("(")[0]
     known = {"none": "unsafe_local"}.get(found, found)
     # what a server elsewhere cannot keep, it says in its own isolation
     unenforced = [("NOT KEPT", why) for why in describe_unenforced_limits(known)] if found != "http" else []
-    write_table(
-        [
-            ("BACKEND", used),
-            ("ISOLATION", isolation),
-            ("ANSWER", str(value)),
-            *zip(steps, took, strict=True),
-            *unenforced,
-        ]
-    )
+    write_table([("BACKEND", used), ("ISOLATION", isolation), ("ANSWER", str(value)), *took, *unenforced])
     # the copy must know the variable: a fork that had lost the session's state would run code as well
     if not value == copied == "42":
         sys.stderr.write(f"error: 6 * 7 gave {value} in the session and {copied} in its copy\n")

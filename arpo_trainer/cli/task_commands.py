@@ -200,19 +200,14 @@ def play_by_hand(env: ToolEnv, seed: int) -> int:
 def play_with_model(env: ToolEnv, seed: int, model: str, template: dict[str, Any] | None = None) -> int:
     """Let a model play one episode greedily, and show it."""
     require("train")
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     from arpo_env.event_loop import run
-    from arpo_trainer.backends import transformers_backend
-    from arpo_trainer.models import resolve_model
+    from arpo_trainer.evaluation.eval_settings import EvalModel, load_tokenizer, open_backend
     from arpo_trainer.rollout.engine import Engine
     from arpo_trainer.rollout.settings import RolloutSettings
 
-    path = resolve_model(model)
-    tokenizer = AutoTokenizer.from_pretrained(path)
-    loaded = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)  # in 16 bits a CPU is slower
-    backend = transformers_backend(loaded, tokenizer)
+    played = EvalModel("model", "transformers", model)
+    tokenizer = load_tokenizer(played)
+    backend = open_backend(played, tokenizer)
     # one trajectory and no branches: the tree is a single path
     settings = RolloutSettings(algorithm="grpo", num_generations=1, temperature=0.0, seed=seed)
     _, info = env.reset(seed=seed)

@@ -64,22 +64,14 @@ def model_shape(
 ) -> ModelShape:
     """Return the shape of a model from its configuration alone, for a folder or a hub id.
 
-    `peft_config` is that of the adapters, if only those are trained.
-
-    Raises:
-        OSError: the configuration is not available.
-        ValueError: transformers does not know the model as a causal language model, or its widths have other names.
+    `peft_config` is that of the adapters, if only those are trained. Raises OSError without the configuration, and
+    ValueError if transformers does not know the model as a causal language model, or its widths have other names.
     """
     return shape_of(empty_model(path, trust_remote_code, revision), peft_config)
 
 
 def empty_model(path: str | Path, trust_remote_code: bool = False, revision: str = "main") -> Any:
-    """Return a model of the class that TRL trains, whose weights have shapes and no storage.
-
-    Raises:
-        OSError: the configuration is not available.
-        ValueError: transformers does not know the model as a causal language model.
-    """
+    """Return a model of the class that TRL trains, whose weights have shapes and no storage; see `model_shape`."""
     config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code, revision=revision)
     # TRL loads the class that the configuration names: Qwen3.5 and Gemma 4 then have parts that see
     named = getattr(transformers, (config.architectures or [""])[0], None)
@@ -334,18 +326,12 @@ def _kept(shape: ModelShape, args: Any, layout: ProcessLayout, width: int) -> di
 
 
 def check_cpu_memory(shape: ModelShape, args: Any, dtype: str, has: int, layout: ProcessLayout | None = None) -> None:
-    """Compare what training surely takes on the CPU with the memory that is free, before weights are loaded.
+    """Compare what training surely takes on the CPU with the bytes that are free, before weights are loaded.
 
-    Args:
-        shape: of the model.
-        args: settings of one of TRL's trainers.
-        dtype: of the loaded weights, if `model_init_kwargs` has none.
-        has: free bytes.
-        layout: of the processes; those of this machine share its memory.
+    `args` are those of any of TRL's trainers, and `dtype` is that of the weights, if `model_init_kwargs` has none.
 
     Raises:
-        MemoryError: weights, gradients and optimizer states alone do not fit; the error names settings with which they
-            do.
+        MemoryError: weights, gradients and optimizer states alone do not fit; names settings with which they do.
     """
     layout = layout or ProcessLayout()
     here = int(os.environ.get("LOCAL_WORLD_SIZE", 1))

@@ -211,12 +211,7 @@ class StepData:
 
 
 def load_step(path: str | Path, step: int | None = None) -> StepData:
-    """Read the trees of one step, by default the last one, of the folder of a run or a traces.jsonl.
-
-    Raises:
-        FileNotFoundError: there is no such path, or no traces in the folder.
-        ValueError: there is no tree or no such step, or a line cannot be read (names file and line).
-    """
+    """Read the trees of one step, by default the last one, of the folder of a run or a traces.jsonl."""
     traces = _traces(Path(path))
     facts_path = traces.with_name("run.json")
     facts = run_data.read_facts(facts_path) if facts_path.is_file() else {}
@@ -265,15 +260,9 @@ def _listed(steps: Sequence[int]) -> str:
 def write_timeline(
     path: str | Path, *, step: int | None = None, output: str | Path | None = None
 ) -> tuple[Path, list[RolloutTree]]:
-    """Write the timeline of one step as a page: a lane per trajectory, with branches below what they were forked from.
+    """Write the timeline of one step as a page, as `arpo view timeline`; return its path and the trees that it shows.
 
-    Args:
-        path: the folder of a run, or a traces.jsonl.
-        step: the step; by default the last one.
-        output: path of the page; by default timeline.html beside the traces.
-
-    Returns:
-        The path of the page and the trees that it shows.
+    It has a lane for each trajectory, with branches below what they were forked from.
     """
     data = load_step(path, step)
     target = Path(output) if output else data.path.with_name("timeline.html")

@@ -57,12 +57,7 @@ def require_run(folder: Path) -> None:
 
 
 def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
-    """Read a run directory with at most `trees` trees.
-
-    Raises:
-        FileNotFoundError: there is no such directory.
-        ValueError: a line cannot be read; names file and line.
-    """
+    """Read a run directory with at most `trees` trees; ValueError names the line that cannot be read."""
     run_dir = Path(run_dir)
     if not run_dir.is_dir():
         raise FileNotFoundError(

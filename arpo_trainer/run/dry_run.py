@@ -145,15 +145,10 @@ def plan_run(settings: dict[str, Any], processes: int | None = None, launch_conf
     """Check the settings of a run and estimate its costs, without loading weights.
 
     Args:
-        settings: fields of `RunArguments` and `ARPOConfig`, by name.
-        processes: the number of processes to plan for; None is the launcher's number, else the number that the settings
-            are written for, else one.
-        launch_config: an accelerate configuration: a name of ours or a file; None is what the environment variables of
+        settings: as of `train`.
+        processes: the number of processes to plan for, as of `planned_processes`.
+        launch_config: an accelerate configuration, a name of ours or a file; None is what the environment variables of
             `accelerate launch` say.
-
-    Raises:
-        ValueError: no machine could run these settings.
-        FileNotFoundError: the model's folder is missing.
     """
     count = planned_processes(settings, processes)
     layout = ProcessLayout.of_file(count, config_file(launch_config)) if launch_config else ProcessLayout.of(count)

@@ -109,13 +109,6 @@ def config_file(name: str) -> Path:
     return CONFIGS / f"{name}.yaml"
 
 
-def shards(args: object) -> bool:
-    """Return whether FSDP or DeepSpeed is used, set by the launcher or in training arguments."""
-    asked = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED")
-    by_launcher = any(os.environ.get(name, "false").lower() == "true" for name in asked)
-    return by_launcher or bool(getattr(args, "fsdp", None) or getattr(args, "deepspeed", None))
-
-
 def without_launch_flags(argv: Sequence[str]) -> list[str]:
     """Return the arguments of a command without those of `LaunchFlags`, in either spelling, also as --flag=value."""
     names = [_flag(entry.name) for entry in _FIELDS]

@@ -32,7 +32,7 @@ from arpo_env import ArpoTags, ToolEnv
 from arpo_env.episode import BYTES_A_TOKEN
 from arpo_env.protocols import make_protocol
 from arpo_trainer.costs.compute_speed import PASS_AND_BACK, ComputeSpeed, Line
-from arpo_trainer.costs.memory import check_cpu_memory, model_shape
+from arpo_trainer.costs.memory import ProcessLayout, check_cpu_memory, model_shape
 from arpo_trainer.folder_lock import only_writer, refuse_earlier
 from arpo_trainer.make_env import make_env
 from arpo_trainer.models import available_memory
@@ -52,7 +52,6 @@ from arpo_trainer.run.arguments import (
     run_tokenizer,
     save_final,
 )
-from arpo_trainer.run.launch import shards
 from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace, Turn, as_messages
 from arpo_trainer.sft.sft_trainer import make_trainer
 from arpo_trainer.sft.trace_data import (
@@ -444,7 +443,7 @@ def cold_started_model(run: RunArguments, args: ARPOConfig, env: ToolEnv, path: 
     if all(on_every_rank((folder / "config.json").exists)):
         logger.info("cold start: taken from %s", folder)
         return folder
-    if shards(args):
+    if ProcessLayout.of(args.world_size).sharding != "ddp" or args.fsdp or args.deepspeed:
         raise ValueError(
             "a cold start needs whole weights: run once with the same settings and max_steps=1, without FSDP or "
             "DeepSpeed (for example with --accelerate-config ddp); later runs find the model in the cache"

@@ -19,7 +19,6 @@ from arpo_trainer.evaluation.episode_store import EvalRun, load_eval_run
 from arpo_trainer.evaluation.eval_metrics import episode_value, interval_of
 from arpo_trainer.optional_dependencies import require
 from arpo_trainer.report.run_data import RunData, load_run, read_facts
-from arpo_trainer.validation import check_name
 from arpo_trainer.views.run_page import metric_of, score_lines, unique_names
 
 FORMATS = (".svg", ".pdf", ".png")
@@ -61,17 +60,9 @@ class Series:
 
 
 def write_figure(folders: Sequence[str | Path], output: str | Path, *, kind: str | None = None) -> Path:
-    """Draw a figure of evaluations or training runs into a .svg, .pdf or .png; return its path.
+    """Draw a figure as `arpo plot` with these options, and return its path.
 
-    Args:
-        folders: folders of evaluations, or of training runs for "learning".
-        output: the file.
-        kind: "scores", "pass", "calls" or "learning"; by default "learning" for training runs and else "scores".
-
-    Raises:
-        FileNotFoundError: a folder is not of such a run.
-        ModuleNotFoundError: matplotlib is not installed.
-        ValueError: another format or kind, or the runs have nothing to draw.
+    `kind` is "scores", "pass", "calls" or "learning"; by default "learning" for training runs and else "scores".
     """
     require("plot")
     output = Path(output)
@@ -81,7 +72,6 @@ def write_figure(folders: Sequence[str | Path], output: str | Path, *, kind: str
     if kind == "learning":
         series = learning_series([load_run(folder) for folder in folders])
         return _drawn(output, lambda axes: _curves(axes, series, "training step", "score"))
-    check_name("kind", kind, _EVALUATIONS)
     runs = [load_eval_run(folder) for folder in folders]
     return _EVALUATIONS[kind](list(zip(unique_names(runs), runs, strict=True)), output)
 

@@ -38,11 +38,7 @@ class FollowedRun:
         self._run = self._read()
 
     def run(self) -> EvalRun:
-        """Return the run as it is now.
-
-        Raises:
-            ValueError: a file cannot be read.
-        """
+        """Return the run as it is now."""
         with self._lock:
             if self._state() != self._seen:
                 self._run = self._read()
@@ -70,13 +66,7 @@ class FollowedRun:
 
 
 class ViewServer(ThreadingHTTPServer):
-    """Serves the page of one or more folders of `arpo eval` on this machine, at `address`; port 0 takes a free one.
-
-    Raises:
-        FileNotFoundError: a folder is not of an evaluation.
-        ValueError: there is no such port.
-        OSError: the port is taken.
-    """
+    """Serves the page of one or more folders of `arpo eval` on this machine, at `address`; port 0 takes a free one."""
 
     daemon_threads = True
 

@@ -385,18 +385,9 @@ def write_view(
     tokenizer: str | Path | None = None,
     limit: int = LIMIT,
 ) -> Path:
-    """Write the page, and return its path.
+    """Write the page as `arpo view` with these options, and return its path.
 
-    Args:
-        folders: folders of `arpo eval`.
-        output: path of the page; by default view.html in the first folder.
-        trees: "all", "broken" (those of units that broke), "none", or a number: so many, spread over the run.
-        tokenizer: folder of a tokenizer, to colour texts by entropy; by default those of the models, where they are.
-        limit: most bytes of trees; a page that would have more gets none, and says so.
-
-    Raises:
-        FileNotFoundError: a folder is not of an evaluation, or that of `output` is missing.
-        ValueError: a file cannot be read, or `trees` has another value.
+    A page that would have more than `limit` bytes of trees gets none, and says so.
     """
     runs = [load_eval_run(folder) for folder in folders]
     target = Path(output) if output else Path(folders[0]) / "view.html"

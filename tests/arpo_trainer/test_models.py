@@ -41,7 +41,7 @@ def packaged(index: Path, data: bytes, parts: int = 3, **changes: Any) -> Packag
     for part in range(parts):
         write_wheel(index, part + 1, {f"data/part{part + 1:02}.bin": data[part * each : (part + 1) * each]})
     packages = tuple(f"tiny-model-part{part + 1}==1.0" for part in range(parts))
-    about: dict[str, Any] = {"config": (("model_type", "qwen2"), ("hidden_size", 32)), "parameters": 1000, **changes}
+    about: dict[str, Any] = {"parameters": 1000, **changes}
     digest = hashlib.sha256(data).hexdigest()
     return PackagedModel("tiny", "Someone/Tiny-Model", packages, "*/data/part*.bin", len(data), digest, **about)
 
@@ -228,13 +228,11 @@ def test_a_folder_of_another_model_is_left_alone(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("ARPO_CACHE", str(tmp_path))
     row = packaged(tmp_path, DATA)
     row.folder.mkdir()
-    with pytest.raises(FileExistsError, match=r"is the place of tiny and no model.*move it away"):
-        get_model(row)
-    for size, words in ((64, r"another model than tiny \(hidden_size 64, not 32\)"), (32, "lacks the weights of tiny")):
-        (row.folder / "config.json").write_text(json.dumps({"model_type": "qwen2", "hidden_size": size}))
-        with pytest.raises(FileExistsError, match=f"{words}.*move it away"):
+    for text in ("", "{}", json.dumps({"gguf_sha256": "of another"})):
+        (row.folder / "origin.json").write_text(text)
+        with pytest.raises(FileExistsError, match=r"is the place of tiny and holds something else.*move it away"):
             get_model(row)
-    assert [path.name for path in row.folder.iterdir()] == ["config.json"]
+    assert [path.name for path in row.folder.iterdir()] == ["origin.json"]
 
 
 def test_a_container_has_the_memory_of_its_control_group(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_without_a_network_nothing_is_tried_again(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # a closed port
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.delenv("ARPO_DATA", raising=False)
     offline.cache_clear()
     try:
         settings = read_settings("arpo-qwen2.5-3b-math-lora", [f"output_dir={tmp_path}", "use_vllm=false"])

@@ -32,13 +32,9 @@ def test_pass_at_k_counts_subsets(n: int) -> None:
         assert pass_hat_k(n, right, k) == pytest.approx(sum(map(all, subsets)) / len(subsets))
 
 
-def test_tasks_with_too_few_samples_are_left_out_and_k_is_checked() -> None:
+def test_tasks_with_too_few_samples_are_left_out() -> None:
     assert mean_over_tasks("pass@", [(4, 1), (4, 0), (1, 1)], 2) == (0.25, 2)
     assert mean_over_tasks("pass^", [(4, 4), (4, 2)], 2) == ((1 + 1 / 6) / 2, 2)
-    with pytest.raises(ValueError, match="at most 4"):
-        mean_over_tasks("pass@", [(4, 1)], 5)
-    with pytest.raises(ValueError, match="cannot be right and 0 drawn"):
-        pass_at_k(4, 1, 0)
 
 
 def coverage(
@@ -89,8 +85,6 @@ def test_shares_stay_between_0_and_1_and_nothing_is_certain() -> None:
         assert found.high <= 1.0
         assert found.high - found.low > 0.1
     assert clustered_interval([[1.0, 0.0]]).high == math.inf
-    with pytest.raises(ValueError, match="no sample"):
-        clustered_share_interval([[]])
 
 
 def test_quantiles_are_those_of_student() -> None:
@@ -152,8 +146,6 @@ def test_kappa() -> None:
     assert found.kappa == pytest.approx(0.4)
     assert len(found.disagreements) == 15
     assert agreement({"a": 1}, {"a": 1, "b": 0}).kappa == 1.0
-    with pytest.raises(ValueError, match="no answer in common"):
-        agreement({"a": 1}, {"b": 1})
 
 
 def test_values_that_are_no_numbers_are_refused() -> None:
