@@ -39,34 +39,19 @@ _WIDTHS = {"float32": 4, "bfloat16": 2}
 
 @dataclass(frozen=True)
 class PackagedModel:
-    """A model whose weights are in packages.
+    """A model whose weights are in packages."""
 
-    Attributes:
-        name: what commands call it.
-        hub_id: of the original; its last part is the name of the folder.
-        packages: requirements for pip, in the order of the parts.
-        data: pattern of the one file in each of them that is a part.
-        size: bytes of all parts joined, which are a GGUF.
-        sha256: their hash.
-        parameters: numbers in the folder.
-        dtype: their type.
-        head: numbers of a second quantisation of the input embedding, the output embedding, which replaces it.
-        template: name in TRL of the text of its chat template; "" is the GGUF's.
-        stops: tokens that end generation; empty is the GGUF's one.
-        licence: of the weights.
-    """
-
-    name: str
-    hub_id: str
-    packages: tuple[str, ...]
-    data: str
-    size: int
-    sha256: str
-    parameters: int
-    dtype: str = "float32"
-    head: int = 0
-    template: str = ""
-    stops: tuple[str, ...] = ()
+    name: str  # what commands call it
+    hub_id: str  # of the original; its last part is the name of the folder
+    packages: tuple[str, ...]  # requirements for pip, in the order of the parts
+    data: str  # pattern of the one file in each of them that is a part
+    size: int  # bytes of all parts joined, which are a GGUF
+    sha256: str  # their hash
+    parameters: int  # numbers in the folder
+    dtype: str = "float32"  # their type
+    head: int = 0  # numbers of the output embedding, a second quantisation of the input embedding, which it replaces
+    template: str = ""  # name in TRL of the text of its chat template; "" is the GGUF's
+    stops: tuple[str, ...] = ()  # tokens that end generation; empty is the GGUF's one
     licence: str = "apache-2.0"
 
     @property

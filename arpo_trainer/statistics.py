@@ -39,10 +39,9 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
     return _wilson(successes / n, n, Z95)
 
 
-def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of a mean (2000 resamples, seeded)."""
-    # the same rewards always have the same interval, on every process
-    rng = random.Random(seed)
+def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % percentile bootstrap interval of a mean (2000 resamples)."""
+    rng = random.Random(0)  # the same rewards always have the same interval, on every process
     means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
 
@@ -113,18 +112,11 @@ def t975(degrees: int) -> float:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two graders agree on the answers that both graded.
+    """How far two graders agree on the answers that both graded."""
 
-    Attributes:
-        share: share of answers with the same verdict.
-        kappa: agreement beyond chance (Cohen 1960): 1 is perfect, 0 is what chance gives.
-        disagreements: ids of the answers with different verdicts, in the order of the first grader.
-        answers: number of answers.
-    """
-
-    share: float
-    kappa: float
-    disagreements: list[str]
+    share: float  # of answers with the same verdict
+    kappa: float  # agreement beyond chance (Cohen 1960): 1 is perfect, 0 is what chance gives
+    disagreements: list[str]  # ids of the answers with different verdicts, in the order of the first grader
     answers: int
 
 
@@ -141,38 +133,25 @@ def agreement(first: Mapping[str, Hashable], second: Mapping[str, Hashable]) -> 
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """How the second evaluation differs from the first on the same tasks.
+    """How the second evaluation differs from the first on the same tasks."""
 
-    Attributes:
-        first, second: means over tasks.
-        difference: second - first.
-        low, high: bounds of the 95 % interval of the difference; infinite where all tasks differ equally, which says
-            nothing of their spread.
-        p_value: of the two-sided sign-flip test.
-        gained, lost: ids of the tasks on which the second is better, and worse.
-        tasks: number of tasks compared.
-    """
-
-    first: float
+    first: float  # mean over tasks
     second: float
     difference: float
-    low: float
+    low: float  # of the 95 % interval of the difference; infinite where all tasks differ equally: without a spread
     high: float
-    p_value: float
-    gained: list[str]
+    p_value: float  # of the two-sided sign-flip test
+    gained: list[str]  # ids of the tasks on which the second is better
     lost: list[str]
     tasks: int
 
 
-def compare_paired(
-    first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], seed: int = 0
-) -> PairedComparison:
+def compare_paired(first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]]) -> PairedComparison:
     """Compare two evaluations by the means of their tasks, which removes how hard the tasks are (Miller 2024, sec. 4).
 
     Args:
         first: id of each task -> the values of its samples (those that could be scored).
         second: the same for the other evaluation.
-        seed: of the random flips where there are too many to try all.
 
     Raises:
         ValueError: the evaluations have different tasks, or a value is not a finite number.
@@ -195,14 +174,14 @@ def compare_paired(
         interval.mean,
         -math.inf if equal else interval.low,
         math.inf if equal else interval.high,
-        sign_flip_p_value(list(differences.values()), seed),
+        sign_flip_p_value(list(differences.values())),
         [name for name, value in differences.items() if value > 0],
         [name for name, value in differences.items() if value < 0],
         len(names),
     )
 
 
-def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
+def sign_flip_p_value(differences: Sequence[float]) -> float:
     """Return the two-sided p-value of the sign-flip test of a mean of 0: exact up to 12 differences that are not 0.
 
     It is the probability of a sum at least as large if the sign of each difference were drawn by lot.
@@ -215,7 +194,7 @@ def sign_flip_p_value(differences: Sequence[float], seed: int = 0) -> float:
         for value in moved:
             sums = [total + sign * value for total in sums for sign in (1, -1)]
         return sum(abs(total) >= found for total in sums) / len(sums)
-    rng, reached = numpy.random.default_rng(seed), 0
+    rng, reached = numpy.random.default_rng(0), 0
     for _ in range(PERMUTATIONS // 100):  # in parts: all signs of thousands of tasks would fill the memory
         signs = rng.integers(0, 2, (100, len(moved)), dtype=numpy.int8) * 2 - 1
         reached += int((abs(signs @ numpy.array(moved)) >= found).sum())

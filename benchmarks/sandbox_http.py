@@ -50,7 +50,7 @@ class Server:
 
     def __init__(self, port: int, clients: Path, backend: str, log: Path) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "arpo_trainer.cli.arpo_command", "sandbox", "serve", "--port", str(port)]
+        command = [sys.executable, "-m", "arpo_trainer.cli", "sandbox", "serve", "--port", str(port)]
         self._command = [*command, "--clients", str(clients), "--backend", backend, "--containers", "2"]
         self._log = log
         self.process = self.start()

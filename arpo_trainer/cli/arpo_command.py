@@ -154,6 +154,3 @@ def _size(spec: EnvSpec) -> str:
 
 for _name, _place, _purpose in _COMMANDS:
     app.command(f"arpo_trainer.cli.{_place}", name=_name, help=_purpose)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -67,7 +67,7 @@ class Help(PlainFormatter):
         super()._print_plain(console, text)
 
 
-def new_app(name: str, purpose: str, **more: Any) -> App:
+def new_app(name: str, purpose: str) -> App:
     """Return a command that has actions, or the whole command line."""
     # lists take all words up to the next option; of a repeated option the last one counts; there is no --no-SWITCH
     every = Parameter(consume_multiple=True, allow_repeating=True, negative=())
@@ -78,7 +78,6 @@ def new_app(name: str, purpose: str, **more: Any) -> App:
         help_formatter=Help(),
         default_parameter=every,
         version_flags=(),
-        **more,
     )
 
 

@@ -208,7 +208,8 @@ def _load(path: str) -> tuple[Any, list[Finding]]:
     if (experts := experts_of(text))[0]:
         with contextlib.suppress(Exception):  # widths with other names
             size += f", of which a token uses {shape_of(model).active:,} ({experts[1]} of {experts[0]} experts)"
-    what = f"{type(model).__name__} ({config.model_type}), {size}, {_dtype(config)}"
+    dtype = str(config.dtype or text.dtype or "float32").removeprefix("torch.")
+    what = f"{type(model).__name__} ({config.model_type}), {size}, {dtype}"
     found = [Finding("model", True, what)]
     if model.get_output_embeddings() is None:
         cure = "name the class with a head in `architectures` of config.json, such as Qwen3ForCausalLM"
@@ -392,10 +393,6 @@ def known_template(text: str) -> str:
 
     folder = Path(trl.__file__).parent / "chat_templates"
     return next((file.stem for file in sorted(folder.glob("*.jinja")) if file.read_text(encoding="utf-8") == text), "")
-
-
-def _dtype(config: Any) -> str:
-    return str(config.dtype or config.get_text_config().dtype or "float32").removeprefix("torch.")
 
 
 def _said(error: Exception) -> str:

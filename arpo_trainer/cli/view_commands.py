@@ -118,19 +118,13 @@ def timeline(path: Path, /, *, step: int | None = None, output: Path | None = No
         output: default: timeline.html beside the traces
     """
     from arpo_trainer.report.html_report import write_timeline
+    from arpo_trainer.rollout.metrics import busy_seconds, generating, wall_seconds
 
     page, shown = write_timeline(path, step=step, output=output)
     write_table(time_table(shown))
-    sys.stdout.write(f"nothing was generated for {100 * idle_share(shown):.1f} % of the rollout\n")
-    sys.stdout.write(f"{page}\n")
-
-
-def idle_share(trees: Sequence[RolloutTree]) -> float:
-    """Return the share of a rollout during which nothing was generated."""
-    from arpo_trainer.rollout.metrics import busy_seconds, generating, wall_seconds
-
-    wall = wall_seconds(trees)
-    return 1.0 - busy_seconds(generating(trees)) / wall if wall else 0.0
+    wall = wall_seconds(shown)
+    idle = 1.0 - busy_seconds(generating(shown)) / wall if wall else 0.0
+    sys.stdout.write(f"nothing was generated for {100 * idle:.1f} % of the rollout\n{page}\n")
 
 
 def time_table(trees: Sequence[RolloutTree]) -> list[tuple[str, ...]]:

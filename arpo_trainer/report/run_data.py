@@ -56,8 +56,8 @@ def require_run(folder: Path) -> None:
         raise FileNotFoundError(f"{str(folder)!r} holds no run ({', '.join(_FILES)}); give the output_dir of a run")
 
 
-def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
-    """Read a run directory with at most `trees` trees; ValueError names the line that cannot be read."""
+def load_run(run_dir: str | Path) -> RunData:
+    """Read a run directory with at most `TREES` trees; ValueError names the line that cannot be read."""
     run_dir = Path(run_dir)
     if not run_dir.is_dir():
         raise FileNotFoundError(
@@ -72,8 +72,9 @@ def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
     data.evaluations = [row for _, row in rows_of(run_dir / "eval.jsonl", data.running)]
     path = run_dir / "traces.jsonl"
     steps = [step_of(row) for _, row in rows_of(path, data.running)]
-    # two passes over the file: the steps of all trees first, then only the chosen trees in memory
-    chosen = set(choose_trees(len(steps), trees))
+    # two passes over the file: the steps of all trees first, then only the chosen trees in memory, spread evenly
+    last = len(steps) - 1
+    chosen = {round(number * last / (TREES - 1)) for number in range(TREES)} if last >= TREES else set(range(last + 1))
     data.tree_total, data.tree_steps = len(steps), len(set(steps))
     data.trace_bytes = path.stat().st_size if path.is_file() else 0
     for position, (number, line) in enumerate(lines_of(path, data.running)):
@@ -82,13 +83,6 @@ def load_run(run_dir: str | Path, *, trees: int = TREES) -> RunData:
     wanted = [name for name in _FILES if name not in _TRAINING or data.facts.get("kind") != "rollout"]
     data.notes = [f"{name} is missing: {_FILES[name]}." for name in wanted if not (run_dir / name).is_file()]
     return data
-
-
-def choose_trees(total: int, count: int) -> list[int]:
-    """Return the positions of at most `count` of `total` trees, spread evenly; the last is always among them."""
-    if count >= total:
-        return list(range(total))
-    return [round(number * (total - 1) / (count - 1)) for number in range(count)]
 
 
 def write_facts(path: Path, facts: Mapping[str, Any]) -> None:

@@ -383,12 +383,8 @@ def write_view(
     output: str | Path | None = None,
     trees: str = "all",
     tokenizer: str | Path | None = None,
-    limit: int = LIMIT,
 ) -> Path:
-    """Write the page as `arpo view` with these options, and return its path.
-
-    A page that would have more than `limit` bytes of trees gets none, and says so.
-    """
+    """Write the page as `arpo view` with these options, and return its path."""
     runs = [load_eval_run(folder) for folder in folders]
     target = Path(output) if output else Path(folders[0]) / "view.html"
     if not target.parent.is_dir():
@@ -396,7 +392,7 @@ def write_view(
     for run in (run for run in runs if not run.rows):
         logger.warning("%s holds 0 episodes; arpo eval --resume --output %s plays them", run.folder, run.folder)
     chosen = [choose_units(run, trees) for run in runs]
-    pieces, notes = _pieces(runs, chosen, tokenizer, limit)
+    pieces, notes = _pieces(runs, chosen, tokenizer)
     if notes:
         chosen = [[] for _ in runs]
     page = render(page_data(runs, notes))
@@ -495,7 +491,7 @@ def model_widths(run: EvalRun, tokenizer: str | Path | None) -> dict[str, TokenW
 
 
 def _pieces(
-    runs: Sequence[EvalRun], chosen: Sequence[Sequence[int]], tokenizer: str | Path | None, limit: int
+    runs: Sequence[EvalRun], chosen: Sequence[Sequence[int]], tokenizer: str | Path | None
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """Return the pieces with their names, or none and a note if there are too many bytes of them."""
     found: list[tuple[str, str]] = []
@@ -505,9 +501,9 @@ def _pieces(
         for place, text in enumerate(tree_pieces(run, rows, model_widths(run, tokenizer))):
             found.append((f"trees-{number}-{place}", text))
             total += len(text)
-            if total > limit:
+            if total > LIMIT:
                 return [], [
-                    f"The conversations are left out: they take more than {limit / 1e6:.0f} MB. `arpo view RUN "
+                    f"The conversations are left out: they take more than {LIMIT / 1e6:.0f} MB. `arpo view RUN "
                     "--serve` shows all of them; `--trees broken` or `--trees 500` puts some into a file."
                 ]
     return found, []

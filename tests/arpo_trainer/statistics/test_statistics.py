@@ -110,9 +110,9 @@ def test_equal_differences_have_no_interval_and_a_p_value() -> None:
 
 
 def test_a_true_difference_is_found_and_none_is_not() -> None:
-    nothing = [compare_paired(*paired(0.0, seed), seed=seed) for seed in range(60)]
+    nothing = [compare_paired(*paired(0.0, seed)) for seed in range(60)]
     assert sum(each.p_value < 0.05 for each in nothing) <= 8
-    found = [compare_paired(*paired(0.05, seed), seed=seed) for seed in range(20)]
+    found = [compare_paired(*paired(0.05, seed)) for seed in range(20)]
     assert sum(each.p_value < 0.05 for each in found) >= 16
     assert sum(each.low <= 0.05 <= each.high for each in found) >= 17
     one = found[0]

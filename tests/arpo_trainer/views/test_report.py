@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from arpo_trainer.report import run_data
 from arpo_trainer.report.html_report import payload, write_report
 from arpo_trainer.report.run_data import load_run
 from arpo_trainer.tree import Decision, RolloutTree, Trajectory, write_traces
@@ -159,8 +160,9 @@ def test_a_running_run_may_be_in_the_middle_of_a_line(run_dir: Path) -> None:
     assert (len(run.metrics), run.tree_total) == (2, 4)
 
 
-def test_trees_left_out_are_counted(run_dir: Path) -> None:
-    run = load_run(run_dir, trees=3)
+def test_trees_left_out_are_counted(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_data, "TREES", 3)
+    run = load_run(run_dir)
     assert (len(run.trees), run.tree_total, run.tree_steps) == (3, 4, 2)
     data = payload(run)
     assert (len(data["trees"]), data["tree_total"]) == (3, 4)

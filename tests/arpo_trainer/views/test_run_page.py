@@ -14,6 +14,7 @@ from arpo_trainer.cli.play_commands import write_summary
 from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
 from arpo_trainer.report.html_report import tree_svg
 from arpo_trainer.tree import ABANDONED, WORKED, RolloutTree, Trajectory
+from arpo_trainer.views import run_page
 from arpo_trainer.views.run_page import comparisons, score_lines, view_tree, write_view
 from arpo_trainer.views.terminal_view import conversation_lines, visible
 from tests.arpo_trainer.evaluation import made_rows
@@ -87,8 +88,11 @@ def test_trees_can_be_left_out(tree_run: Path, tmp_path: Path, wanted: str, coun
     assert sum(len(piece) for name, piece in found.items() if name.startswith("trees")) == len(with_tree)
 
 
-def test_a_page_that_would_be_too_large_has_no_trees_and_says_so(tree_run: Path, tmp_path: Path) -> None:
-    page = write_view([tree_run], output=tmp_path / "view.html", limit=10_000)
+def test_a_page_that_would_be_too_large_has_no_trees_and_says_so(
+    tree_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_page, "LIMIT", 10_000)
+    page = write_view([tree_run], output=tmp_path / "view.html")
     found = pieces(page)
     assert set(found) == {"rows-0"}
     assert all(unit[5] is None for unit in found["rows-0"]["units"])
