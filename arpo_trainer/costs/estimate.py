@@ -274,32 +274,19 @@ class Costs:
 
 
 def estimate(
-    run: Any,
+    run: Any,  # the `RunArguments`
     args: ARPOConfig,
     env: ToolEnv,
-    held_out: ToolEnv | None,
-    tasks: int | None,
+    held_out: ToolEnv | None,  # for evaluation
+    tasks: int | None,  # for training; None if their number is not known
     *,
-    tokenizer: Any = None,
-    shape: ModelShape | None = None,
-    layout: ProcessLayout | None = None,
-    on_cpu: bool = False,
-    notes: tuple[str, ...] = (),
+    tokenizer: Any = None,  # without it four bytes count as one token
+    shape: ModelShape | None = None,  # of the model; without it memory is not estimated
+    layout: ProcessLayout | None = None,  # by default as the launcher's environment variables say
+    on_cpu: bool = False,  # whether the run trains there
+    notes: tuple[str, ...] = (),  # what has been left out already
 ) -> Costs:
-    """Return what a run with the `RunArguments` `run` will cost; ValueError if it cannot be (see `step_schedule`).
-
-    Args:
-        run: ours of the settings.
-        args: TRL's.
-        env: the environment for training.
-        held_out: that of evaluation; None without.
-        tasks: the number of training tasks; None if it is not known.
-        tokenizer: of the model; without it four bytes count as one token.
-        shape: of the model; without it memory is not estimated.
-        layout: how the processes share the model; by default as the launcher's environment variables say.
-        on_cpu: whether the run trains on the CPU.
-        notes: what has been left out already.
-    """
+    """Return what a run will cost; ValueError if it cannot be, see `step_schedule`."""
     layout = layout or ProcessLayout.of(args.world_size)
     plan, episode = step_schedule(args, tasks), episode_limits(env, args)
     prompts, prompts_each = _prompt_tokens(env, args, tokenizer), prompts_computed(args, will_pack(args, shape))
