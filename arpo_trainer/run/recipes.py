@@ -13,16 +13,12 @@ from arpo_trainer.validation import nearest_names
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 # command: the folder of its recipes; a name may be in several, as a training run and the pipeline around it are
-FOLDERS = {"train": RECIPES, "sft": RECIPES / "sft", "dpo": RECIPES / "dpo", "run": RECIPES / "pipelines"}
-
-
-def _folder(command: str) -> Path:
-    return FOLDERS.get(command, RECIPES / command)  # a command without recipes has no such folder
+FOLDERS = {"train": RECIPES, **{name: RECIPES / name for name in ("sft", "dpo", "synth")}, "run": RECIPES / "pipelines"}
 
 
 def recipe_names(command: str = "train") -> list[str]:
     """Return the names of the recipes of a command: train, sft, dpo or run."""
-    return sorted(path.stem for path in _folder(command).glob("*.yaml"))
+    return sorted(path.stem for path in FOLDERS[command].glob("*.yaml"))
 
 
 def check_recipe(name: str, command: str = "train") -> None:
@@ -44,7 +40,7 @@ def _recipes_like(name: str, command: str) -> str:
 def recipe_summary(name: str, command: str = "train") -> str:
     """Return the first sentence of a recipe's opening comment, up to a parenthesis."""
     opening = []
-    for line in (_folder(command) / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
+    for line in (FOLDERS[command] / f"{name}.yaml").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
         opening.append(line.lstrip("# ").strip())
@@ -113,7 +109,7 @@ def _parse_assignment(text: str, flag: str) -> tuple[str, Any]:
 
 def _read_file(config: str, above: tuple[Path, ...], command: str) -> dict[str, Any]:
     """Return the settings of a file, merged into those of its base."""
-    path = Path(config) if Path(config).is_file() else _folder(command) / f"{config}.yaml"
+    path = Path(config) if Path(config).is_file() else FOLDERS[command] / f"{config}.yaml"
     if not path.is_file():
         hint = _recipes_like(config, command)
         raise FileNotFoundError(f"no settings file {config!r}, and no recipe of that name. {hint}")
