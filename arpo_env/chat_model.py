@@ -5,7 +5,6 @@ It is not the policy, whose text is generated elsewhere. It does not need the `o
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections import Counter
@@ -14,7 +13,6 @@ from typing import Any
 
 from arpo_env.cache import SERVER, Cache
 from arpo_env.errors import ServiceError
-from arpo_env.event_loop import run_on_loop
 from arpo_env.net import Http, Reply, canonical_address, checked_address, redact
 
 Message = Mapping[str, str]
@@ -76,9 +74,8 @@ class ModelServer:
         try:
             return await self._http.request("POST", f"{self.base_url}{endpoint}", json=body, headers=headers)
         except ServiceError as error:
-            said = str(error).removeprefix(f"{error.service}: ")
-            if error.status in (400, 413, 422) and _CONTEXT_FULL.search(said):
-                raise ContextFull(error.service, said, error.status) from error
+            if error.status in (400, 413, 422) and _CONTEXT_FULL.search(error.message):
+                raise ContextFull(error.service, error.message, error.status) from error
             raise
 
     def close(self) -> None:
@@ -93,7 +90,7 @@ class ChatModel(ModelServer):
         model: name of the model at the server.
         base_url: URL of the server, usually ending in "/v1"; defaults to OPENAI_BASE_URL, else OpenAI's URL.
         api_key: defaults to OPENAI_API_KEY; a local server may need none.
-        timeout: time limit of one attempt in seconds.
+        timeout: time limit of one attempt in seconds; all, with the wait for a place, may take three times as long.
         retries: additional attempts after status 429 or 5xx, or a broken connection.
         concurrency: maximum number of concurrent requests.
         extra: additional fields of the request, such as {"chat_template_kwargs": {"enable_thinking": False}}; fields
@@ -118,11 +115,10 @@ class ChatModel(ModelServer):
         cache: Cache | None = None,
         kind: str = "chat",
     ) -> None:
-        super().__init__("chat model", model, base_url, api_key, timeout=timeout, retries=retries)
-        self.concurrency = concurrency
+        limits = {"timeout": timeout, "retries": retries, "connections": concurrency}
+        super().__init__("chat model", model, base_url, api_key, **limits)
         self._extra, self._cache, self._kind = dict(extra or {}), cache, kind
         self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
-        self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -198,17 +194,10 @@ class ChatModel(ModelServer):
             return await self._once({name: value for name, value in body.items() if name != "max_tokens"}, spent)
 
     async def _once(self, body: Mapping[str, Any], spent: Counter[str] | None) -> str:
-        reply = (await run_on_loop(self._post(body))).json()
+        reply = (await self.post("/chat/completions", body)).json()
         if spent is not None:
             spent.update(_tokens_of(reply))
         return self._text(reply)
-
-    async def _post(self, body: Mapping[str, Any]) -> Reply:
-        """Send a request, at most `concurrency` at a time; the wait for that is not part of the time limit."""
-        if self._owner != os.getpid():  # requests of the parent of os.fork hold no slots here
-            self._slots, self._owner = asyncio.Semaphore(self.concurrency), os.getpid()
-        async with self._slots:
-            return await self.post("/chat/completions", body)
 
     def _text(self, reply: Any) -> str:
         try:

@@ -8,12 +8,13 @@ class ServiceError(RuntimeError):
 
     Attributes:
         service: name of the service.
+        message: what failed, without that name.
         status: HTTP status, or None if there was no response.
     """
 
     def __init__(self, service: str, message: str, status: int | None = None) -> None:
         super().__init__(f"{service}: {message}")
-        self.service, self.status = service, status
+        self.service, self.message, self.status = service, message, status
 
 
 class GradingError(RuntimeError):

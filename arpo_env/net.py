@@ -14,7 +14,6 @@ import asyncio
 import email.utils
 import functools
 import http.cookiejar
-import importlib.util
 import json
 import logging
 import os
@@ -27,7 +26,6 @@ import time
 import urllib.parse
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,18 +73,15 @@ class RateLimiter:
 
         `key` is what the limit applies to, such as a host; `min_interval` seconds lie between its starts, or more.
         """
-        await asyncio.sleep(self._reserve(patience, key, max(1 / self.per_second, min_interval)))
-
-    def _reserve(self, patience: float, key: str, interval: float) -> float:
         with self._lock:
             now = time.monotonic()
             start = max(now, self._next.get(key, now))
             if start - now > patience:
                 raise RateLimited(start - now)
-            self._next[key] = start + interval
+            self._next[key] = start + max(1 / self.per_second, min_interval)
             if len(self._next) > _MANY:  # keys whose time has passed delay no request
                 self._next = {each: when for each, when in self._next.items() if when > now}
-            return start - now
+        await asyncio.sleep(start - now)
 
 
 # Keeps keys and passwords out of errors and logs.
@@ -102,16 +97,13 @@ _LOGGERS = (
     "httpcore2.socks",
     "mcp.client.streamable_http",
 )
+_LOGIN = re.compile(r"(?:\A|(?<=://))[^/?#]*@")
 _SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=[?&])([\w.-]*(?:key|token|secret|password)=)[^&\s\"]+", re.IGNORECASE)
 
 
-def strip_credentials(url: str) -> str:
-    """Return an address without user, password, query and fragment."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    except ValueError:
-        return "the address"
+def strip_credentials(address: str) -> str:
+    """Return an address, which need not be valid, without user, password, query and fragment."""
+    return re.split(r"[?#]", _LOGIN.sub("", address), maxsplit=1)[0]
 
 
 def redact(secrets: Iterable[str], text: str) -> str:
@@ -231,14 +223,14 @@ class CannotConnect(Exception):
 
 
 def open_client() -> httpx2.AsyncClient:
-    """Return a client with one connection, and without time limits, cookies and redirects."""
+    """Return a client without time limits, cookies and redirects, and without a limit on connections."""
     try:
         import httpx2
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"httpx2 is not installed: {install_line('search')}", name="httpx2") from error
     redact_logs()
     # An idle connection is kept until the server closes it: httpx2 looks at the socket before it uses one again.
-    limits = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=None)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=None)
     cookies = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=()))
     try:
         return httpx2.AsyncClient(timeout=None, limits=limits, cookies=cookies, verify=tls_context())
@@ -247,7 +239,7 @@ def open_client() -> httpx2.AsyncClient:
 
 
 def tls_context() -> ssl.SSLContext:
-    """Return the certificates to trust: those of the environment, else the system's, else those of certifi."""
+    """Return the certificates to trust: those of the environment, else the system's."""
     variable = next((name for name in _CA_VARIABLES if os.environ.get(name)), "")
     return _tls_context(variable, os.environ.get(variable, ""))
 
@@ -257,22 +249,15 @@ def _tls_context(variable: str, bundle: str) -> ssl.SSLContext:
     import httpx2
 
     try:
-        if os.path.isdir(bundle):
-            return ssl.create_default_context(capath=bundle)
-        if bundle:
-            return ssl.create_default_context(cafile=bundle)
+        if not bundle:
+            return httpx2.create_ssl_context()
+        folder = os.path.isdir(bundle)
+        return ssl.create_default_context(capath=bundle) if folder else ssl.create_default_context(cafile=bundle)
     except OSError as error:
         raise CannotConnect(f"the certificates at {bundle}, which {variable} names, cannot be read") from error
-    context = httpx2.create_ssl_context()
-    if not context.get_ca_certs() and importlib.util.find_spec("certifi") is not None:
-        import certifi
-
-        context.load_verify_locations(certifi.where())
-    return context
 
 
 logger = logging.getLogger(__name__)
-_LEAST = 0.02  # seconds; with less patience left no request is started
 _LONGEST_PAUSE = 30.0  # seconds; a server that asks for more is not waited for
 _SILENT = 10.0  # seconds; a longer wait for an address at which nothing listens is announced
 
@@ -310,13 +295,13 @@ class Http:
 
     Attributes:
         service: its name, for errors.
-        timeout: seconds for one try, from the name look-up to the last byte.
+        timeout: seconds for one try, from the name look-up to the last byte. All tries together, with the pauses and
+            the waits for a turn and for a connection, may take three times as long.
         max_bytes: of a body, unpacked.
         retries: further tries after 429, 5xx, or a broken connection.
         pause: seconds before the first retry; doubles each time up to 30 s, and `Retry-After` is obeyed up to 30 s.
         per_second: maximum number of requests per second; None is no limit.
         cures: what to do about a status, for the message, as in {401: "set SERPER_API_KEY"}.
-        patience: seconds for all tries together, with pauses and the wait for a turn; None is 3 x `timeout`.
         connections: maximum number of requests under way; so many connections are kept for reuse.
         secrets: keys, which no message may hold.
     """
@@ -328,7 +313,6 @@ class Http:
     pause: float = 0.5
     per_second: float | None = None
     cures: Mapping[int, str] = field(default_factory=dict)
-    patience: float | None = None
     connections: int = 64
     secrets: tuple[str, ...] = field(default=(), repr=False)
     _limiter: RateLimiter | None = field(init=False, repr=False)
@@ -352,16 +336,18 @@ class Http:
         Raises:
             ServiceError: it failed for good.
         """
-        return await run_on_loop(self._send(_Request(method, url, params, json, headers or {})))
+        sent = {} if json is None else {"Content-Type": "application/json"}
+        request = {"method": method, "url": url, "params": params, "headers": {**sent, **(headers or {})}}
+        return await run_on_loop(self._send({**request, "content": None if json is None else _encoded(json)}))
 
     def close(self) -> None:
-        """Close the connections; the next request opens new ones."""
+        """Close the connections, also those in use; the next request opens new ones."""
         opened, self._open = self._open, None
         if opened is not None:
-            opened.close()
+            _close(opened)
 
-    async def _send(self, request: _Request) -> Reply:
-        ends = time.monotonic() + (3 * self.timeout if self.patience is None else self.patience)
+    async def _send(self, request: dict[str, Any]) -> Reply:
+        ends = time.monotonic() + 3 * self.timeout
         tries = 0
         while True:
             await self._wait_for_turn(ends)
@@ -387,35 +373,35 @@ class Http:
             said = redact(self.secrets, failure.message)
             logger.warning("%s: %s (trying again for about %.2g min)", self.service, said, seconds / 60)
 
-    async def _try(self, request: _Request, ends: float) -> Reply | Failure:
-        if not all(value.isascii() and value.isprintable() for value in request.headers.values()):
+    async def _try(self, request: dict[str, Any], ends: float) -> Reply | Failure:
+        if not all(value.isascii() and value.isprintable() for value in request["headers"].values()):
             return Failure("a header cannot be sent; look for line breaks or non-ASCII letters in the key", False)
-        opened = self._opened()
-        if not await _acquired(opened.slots, ends - time.monotonic()):
-            return Failure(f"all {self.connections} connections were busy for too long", passing=False)
         try:
-            client = opened.take()
-            try:
-                return await self._exchange(client, request, min(self.timeout, ends - time.monotonic()))
-            finally:
-                await opened.give_back(client)
+            opened = self._opened()
+            async with asyncio.timeout(ends - time.monotonic()):
+                await opened.slots.acquire()
+        except TimeoutError:
+            return Failure(f"all {self.connections} connections were busy for too long", passing=False)
         except CannotConnect as error:
             return Failure(str(error), passing=False)
+        try:
+            return await self._exchange(opened.client, request, min(self.timeout, ends - time.monotonic()))
         finally:
             opened.slots.release()
 
-    async def _exchange(self, client: httpx2.AsyncClient, request: _Request, seconds: float) -> Reply | Failure:
+    async def _exchange(self, client: httpx2.AsyncClient, request: dict[str, Any], seconds: float) -> Reply | Failure:
         import httpx2
 
+        url = request["url"]  # httpx2 sends user and password in it as a header
         try:
-            async with asyncio.timeout(seconds) as limit, request.send(client) as response:
+            async with asyncio.timeout(seconds) as limit, client.stream(**request) as response:
                 body = await self._body(response)
         except _TooLarge:
             return Failure(f"answered more than {self.max_bytes:,} bytes", passing=False)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             if isinstance(error, TimeoutError) and limit.expired():
-                return Failure(f"no complete answer from {strip_credentials(request.url)} within {seconds:.3g} s")
-            return from_exception(error, request.url)
+                return Failure(f"no complete answer from {strip_credentials(url)} within {seconds:.3g} s")
+            return from_exception(error, url)
         if response.status_code >= 300:
             return from_response(response, body, self.cures)
         return Reply(self.service, response.status_code, response.headers, body, self.secrets)
@@ -429,11 +415,10 @@ class Http:
         return bytes(body)
 
     def _opened(self) -> _Open:
-        opened = self._open
-        if opened is None or opened.process != os.getpid():  # connections do not survive a fork
-            opened = self._open = _Open(self.connections)
-            weakref.finalize(self, opened.close).atexit = False
-        return opened
+        if self._open is None or self._open.process != os.getpid():  # connections do not survive a fork
+            self._open = _Open(open_client(), asyncio.Semaphore(self.connections), os.getpid())
+            weakref.finalize(self, _close, self._open).atexit = False
+        return self._open
 
     async def _wait_for_turn(self, ends: float) -> None:
         if self._limiter is None:
@@ -450,62 +435,21 @@ class Http:
         return ServiceError(self.service, redact(self.secrets, failure.message + tried), failure.status)
 
 
-class _Open:
-    """The connections of one process to one service.
+class _Open(NamedTuple):
+    """The connections of one process to one service."""
 
-    Each connection is a client of its own, and the one that was used last is used next. A shared pool of httpx2 would
-    look at the socket of every idle connection at every request, which takes a third of the CPU time with 64 of them.
-    """
-
-    def __init__(self, connections: int) -> None:
-        self.process = os.getpid()
-        self.slots = asyncio.Semaphore(connections)
-        self._idle: list[httpx2.AsyncClient] = []
-        self._closed = False
-        self._loop = background_loop()
-
-    def take(self) -> httpx2.AsyncClient:
-        return self._idle.pop() if self._idle else open_client()
-
-    async def give_back(self, client: httpx2.AsyncClient) -> None:
-        if self._closed:
-            await client.aclose()
-        else:
-            self._idle.append(client)
-
-    def close(self) -> None:
-        if self.process == os.getpid():  # a child of os.fork leaves the connections to its parent
-            asyncio.run_coroutine_threadsafe(self._close(), self._loop)
-
-    async def _close(self) -> None:
-        self._closed = True  # requests under way go on, and close their connection when they are done
-        while self._idle:
-            await self._idle.pop().aclose()
+    client: httpx2.AsyncClient
+    slots: asyncio.Semaphore
+    process: int
 
 
-class _Request(NamedTuple):
-    method: str
-    url: str  # httpx2 sends user and password in it as a header
-    params: Mapping[str, Any] | None
-    json: Any
-    headers: Mapping[str, str]
-
-    def send(self, client: httpx2.AsyncClient) -> AbstractAsyncContextManager[httpx2.Response]:
-        content = None if self.json is None else json.dumps(self.json).encode()  # in ASCII, for lone surrogates
-        kind = {} if content is None else {"Content-Type": "application/json"}
-        headers = {**kind, **self.headers}
-        return client.stream(self.method, self.url, params=self.params, content=content, headers=headers)
+def _close(opened: _Open) -> None:
+    if opened.process == os.getpid():  # a child of os.fork leaves the connections to its parent
+        asyncio.run_coroutine_threadsafe(opened.client.aclose(), background_loop())
 
 
-async def _acquired(slots: asyncio.Semaphore, seconds: float) -> bool:
-    """Take a slot within the time; return whether that was possible."""
-    if not slots.locked():  # the usual case, without the cost of a timer
-        return await slots.acquire()
-    try:
-        async with asyncio.timeout(seconds - _LEAST):
-            return await slots.acquire()
-    except TimeoutError:
-        return False
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value).encode()  # in ASCII, for lone surrogates
 
 
 # Checks and normalises addresses of services that a user gave.
@@ -519,7 +463,7 @@ def checked_address(service: str, address: str) -> str:
     except ValueError:
         good = False
     if not good:
-        raise ValueError(f"{service} needs an address like http://127.0.0.1:8000, not {printable_address(address)!r}")
+        raise ValueError(f"{service} needs an address like http://127.0.0.1:8000, not {strip_credentials(address)!r}")
     return parts._replace(path=parts.path.rstrip("/"), query="", fragment="").geturl()
 
 
@@ -527,19 +471,6 @@ def with_path(address: str, endpoint: str) -> str:
     """Return the address with the path of an endpoint appended, unless it ends with it already."""
     path = urllib.parse.urlsplit(endpoint).path
     return address if address.endswith(path) else address + path
-
-
-def without_login(address: str) -> str:
-    """Return the address without user and password."""
-    parts = urllib.parse.urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
-def printable_address(address: str) -> str:
-    """Return the address for a message, without what may be a password, even if the address is not valid."""
-    before, _, rest = address.rpartition("@")
-    protocol, cut, _ = before.partition("://")
-    return (protocol + cut if cut else "") + rest.partition("?")[0]
 
 
 def canonical_address(address: str) -> str:

@@ -93,7 +93,7 @@ def backend_names() -> list[str]:
 
 
 def _unknown(where: str, name: str) -> Exception:
-    shown = net.printable_address(where)
+    shown = net.strip_credentials(where)
     if name in ("http", "https"):  # an address alone does not tell the protocol of the server
         return ValueError(f"put the protocol of the search service before the address, as in search-r1:{shown}")
     # It was meant as a path; a list of backends would not help.
@@ -682,7 +682,7 @@ class Provider(_Service):
     @property
     def parameters(self) -> dict[str, Any]:  # noqa: D102  (as in the base class)
         # Without the login, as parameters are written into the cache.
-        own = {} if self._own is None else {"address": net.without_login(self._own)}
+        own = {} if self._own is None else {"address": net.strip_credentials(self._own)}
         return {"language": "by query", **own}
 
     async def search(self, query: str, k: int) -> list[Hit]:
@@ -753,7 +753,7 @@ class Retriever(_Service):
         if variable and "/" not in base.partition("://")[2]:
             raise ValueError(f"{name} needs an index after the address, as in {self._protocol.example}")
         # For messages and the keys of the cache, where no password may stand.
-        self._url, self._address = net.with_path(base, path), net.without_login(base)
+        self._url, self._address = net.with_path(base, path), net.strip_credentials(base)
         key = os.environ.get(variable, "").strip() if variable else ""
         self._headers = {"Authorization": f"ApiKey {key}"} if key else {}
         login = "the login in the address" + (f", or {variable}," if variable else "")

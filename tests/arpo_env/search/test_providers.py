@@ -375,9 +375,10 @@ def test_the_pace_is_that_of_the_smallest_plan_unless_told() -> None:
         make_provider("brave", per_second=0)
     with LocalServer(lambda call: call.reply(recorded("brave"))) as server:
         backend: Any = make_provider("brave", server.address)
-        backend._http = replace(backend._http, patience=0.5)
+        assert backend._http.per_second == 1
+        backend = make_provider("brave", server.address, per_second=0.01)
         asyncio.run(backend.search("q", 1))
-        with pytest.raises(ServiceError, match="per_second=1;"):
+        with pytest.raises(ServiceError, match=r"per_second=0\.01;"):
             asyncio.run(backend.search("q", 1))
 
 
