@@ -22,9 +22,8 @@ import warnings
 import weakref
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, astuple, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -51,18 +50,13 @@ class CacheError(ServiceError):
 
 
 class CacheMiss(CacheError):
-    """Raised when a replay needs a request that was not recorded.
-
-    Attributes:
-        kind, provider, request: the request.
-    """
+    """Raised when a replay needs a request that was not recorded."""
 
     def __init__(self, path: str | Path, kind: str, provider: str, version: str, request: Any, held: str = "") -> None:
         super().__init__(
             f"the replay of {path} has no {kind} of {provider} (version {version}) for {_readable(request)}. {held}"
             f'Record it with mode="record", or import a recording with `arpo cache import {path} SOURCE`'
         )
-        self.kind, self.provider, self.request = kind, provider, request
 
 
 def _readable(request: Any) -> str:
@@ -131,8 +125,8 @@ class Cache:
     ) -> Any:
         """Return the recorded answer, or else call `call` and record what it returns.
 
-        Equal requests at the same time are merged into one call, across threads and event loops of the process. If it
-        fails, all callers get the error, and the next request calls again.
+        Equal requests at the same time are merged into one call of the event loop. If it fails, all callers get the
+        error, and the next request calls again.
 
         Args:
             kind: one of KINDS.
@@ -159,22 +153,22 @@ class Cache:
             await asyncio.to_thread(self.store.put, [record], record.expires != record.created)
             return record
 
-        if always and self.mode == "record":
-            before = self.store.get(asked.key)
-            found: Record | None = await call_and_record()
-            self._warn_if_changed(before, found)
-        else:
-            found = self._look_up(asked)
+        again = always and self.mode == "record"
+        before = self.store.get(asked.key) if again else None
+        found = await call_and_record() if again else self._look_up(asked)
+        if before is not None and found is not None and before.value != found.value:
+            warnings.warn(
+                f"{provider} answered a repeated {kind} request differently from {self.path}; the last answer is kept, "
+                "and a replay returns it for all equal requests",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         if found is None and self.mode == "replay":
             if kind not in self._held:  # counted once, since it scans all records
                 self._held[kind] = self.store.held(kind)
             raise CacheMiss(self.path, kind, provider, asked.version, request, self._held[kind])
         if found is None:
-
-            async def look_again() -> Record:  # another call may have ended after the first look-up
-                return self._look_up(asked) or await call_and_record()
-
-            found = await self._flights.do(asked.key, look_again)
+            found = await self._flights.do(asked.key, call_and_record)
         return self.store.unpack(found)
 
     def _look_up(self, asked: Record) -> Record | None:
@@ -182,15 +176,6 @@ class Cache:
         if found is None or self.mode == "replay" or found.expires is None or found.expires > time.time():
             return found
         return None
-
-    def _warn_if_changed(self, before: Record | None, after: Record | None) -> None:
-        if before is not None and after is not None and before.value != after.value:
-            warnings.warn(
-                f"{after.provider} answered a repeated {after.kind} request differently from {self.path}; "
-                "the last answer is kept, and a replay returns it for all equal requests",
-                RuntimeWarning,
-                stacklevel=3,
-            )
 
     def record(
         self, kind: str, provider: str, version: object, request: Any, value: Any, seconds: float | None = None
@@ -206,56 +191,32 @@ class Cache:
         self.store.close()
 
 
-@dataclass(eq=False)
-class _SharedCall(Generic[T]):
-    loop: asyncio.AbstractEventLoop
-    # a value or an error; cancelled if there is neither, and then another caller calls
-    finished: Future[tuple[list[T], Exception | None]] = field(default_factory=Future)
-
-
 class SingleFlight(Generic[T]):
-    """Merges equal calls that are made at the same time, from any thread or event loop, into one.
+    """Merges equal calls that are made at the same time on one event loop into one.
 
-    If the call fails, all callers get its error, since services retry by themselves. If the first caller is cancelled
-    or its loop stops, another one calls anew. Results are not kept.
+    If the call fails, all callers get its error, since services retry by themselves. If the first caller is cancelled,
+    another one calls anew. Results are not kept.
     """
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[int, bytes], _SharedCall[T]] = {}
+        self._running: dict[tuple[asyncio.AbstractEventLoop, bytes], asyncio.Future[T]] = {}
 
     async def do(self, key: bytes, call: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `call`, or of the running call of another caller with the same key."""
-        place, mine = (os.getpid(), key), _SharedCall[T](asyncio.get_running_loop())
-        while True:
-            shared = self._calls.setdefault(place, mine)  # atomic, so no lock that a fork could leave held
-            if shared is not mine and not shared.loop.is_running():
-                shared = self._calls[place] = mine
-            if shared is mine:
-                return await self._call(place, mine, call)
-            # the future does not report that its loop has died, so it is checked from time to time
-            await asyncio.wait({asyncio.wrap_future(shared.finished)}, timeout=0.5)
-            if shared.finished.done() and not shared.finished.cancelled():
-                values, error = shared.finished.result()
-                if error is not None:
-                    raise error
-                return values[0]
-
-    async def _call(self, place: tuple[int, bytes], mine: _SharedCall[T], call: Callable[[], Awaitable[T]]) -> T:
-        outcome: tuple[list[T], Exception | None] | None = None
+        loop = asyncio.get_running_loop()
+        while running := self._running.get((loop, key)):
+            await asyncio.wait({running})
+            if not running.cancelled():
+                return running.result()
+        mine = self._running[loop, key] = loop.create_future()
         try:
-            value = await call()
-            outcome = [value], None
-            return value
+            mine.set_result(await call())
         except Exception as error:
-            outcome = [], error
-            raise
+            mine.set_exception(error)
         finally:
-            if self._calls.get(place) is mine:
-                del self._calls[place]
-            if outcome is None:
-                mine.finished.cancel()
-            else:
-                mine.finished.set_result(outcome)
+            del self._running[loop, key]
+            mine.cancel()  # has an effect only where there is neither a result nor an error
+        return mine.result()
 
 
 # The storage: an SQLite database with a write-ahead log (FILE-wal), which processes and threads read and write
@@ -404,20 +365,18 @@ class _Connection:
 # of that state is wrong.
 _connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
 _registry = threading.RLock()  # reentrant, since garbage collection may delete connections on the same thread
-_locked: list[_Connection] = []
 
 
 def _before_fork() -> None:
     _registry.acquire()
     for connection in list(_connections):
         connection.lock.acquire()
-        _locked.append(connection)
         connection.close()
 
 
 def _after_fork() -> None:
-    while _locked:
-        _locked.pop().lock.release()
+    for connection in list(_connections):
+        connection.lock.release()
     _registry.release()
 
 

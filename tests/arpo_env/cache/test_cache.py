@@ -3,10 +3,8 @@
 import asyncio
 import json
 import pickle
-import threading
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -113,18 +111,13 @@ def test_what_found_nothing_is_kept_for_an_hour(file: Path) -> None:
     assert ages == [("found", None), ("nothing", NOTHING_SECONDS)]
 
 
-def test_one_call_serves_several_threads_and_loops(file: Path) -> None:
-    cache, call, answers = Cache(file), Counted(seconds=0.3), []
-    barrier = threading.Barrier(8)
+def test_one_call_serves_all_who_ask_meanwhile(file: Path) -> None:
+    cache, call = Cache(file), Counted(seconds=0.1)
 
-    def work() -> None:
-        barrier.wait()
-        answers.append(ask(cache, call))
+    async def main() -> list[Any]:
+        return list(await asyncio.gather(*(cache.through("search", "s", 1, {"query": "q"}, call) for _ in range(8))))
 
-    with ThreadPoolExecutor(8) as threads:
-        for _ in range(8):
-            threads.submit(work)
-    assert [*answers, ask(Cache(file), call)] == ["answer"] * 9
+    assert asyncio.run(main()) == asyncio.run(main()) == ["answer"] * 8
     assert call.calls == 1
 
 
@@ -155,17 +148,6 @@ def test_who_is_cancelled_cancels_no_other(file: Path, cancelled: int) -> None:
     assert isinstance(answers.pop(cancelled), asyncio.CancelledError)
     assert answers == ["answer"] * 2
     assert call.calls == (2 if cancelled == 0 else 1)  # the first one called; another takes over
-
-
-def test_a_loop_that_stopped_for_good_holds_nobody_up(file: Path) -> None:
-    cache, call = Cache(file), Counted(seconds=30)
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(cache.through("search", "serper", 1, {"query": "q", "k": 5}, call))
-    loop.run_until_complete(asyncio.sleep(0.05))
-    assert ask(cache, Counted("mine")) == "mine"
-    task.cancel()
-    loop.run_until_complete(asyncio.wait({task}))
-    loop.close()
 
 
 def test_a_cache_travels_to_another_process_as_its_file(file: Path) -> None:
