@@ -11,7 +11,6 @@ a run can find the environment by name.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import os
 import pickle
@@ -45,7 +44,8 @@ class EnvFactory:
     by "spawn") get a new one with the same settings. Two factories are equal if their ids and options are.
 
     Attributes:
-        id: id of the environment, as in "arpo/GSM8K-v0" or "my_envs:mine/Task-v0".
+        id: id of the environment, as in "arpo/GSM8K-v0" or "my_envs:mine/Task-v0"; or another factory, for one that has
+            further options.
         options: options of `ToolEnv`. The path of an existing data file is made absolute, for other working folders.
 
     Raises:
@@ -53,7 +53,9 @@ class EnvFactory:
         ModuleNotFoundError: the module that the id names was not found.
     """
 
-    def __init__(self, id: str, **options: Any) -> None:
+    def __init__(self, id: str | EnvFactory, **options: Any) -> None:
+        if isinstance(id, EnvFactory):
+            id, options = id.id, {**id.options, **options}
         get_spec(id)
         data = options.get("data")
         if isinstance(data, str | Path) and os.path.exists(data):
@@ -206,10 +208,8 @@ def _spec(given: str | EnvSpec, tasks: Tasks | None, parts: Mapping[str, Any]) -
             "not imported yet"
         )
     parse_env_id(env_id)  # Gymnasium refuses an id of another form
-    values: dict[str, Any] = {"description": ""}
-    if isinstance(given, EnvSpec):
-        values = {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
-    values |= {**parts, "id": env_id}
+    own = vars(given) if isinstance(given, EnvSpec) else {"description": ""}
+    values: dict[str, Any] = {**own, **parts, "id": env_id}
     # A spec is immutable, so that its fields are tuples.
     if isinstance(values.get("tools"), list):
         values["tools"] = tuple(values["tools"])

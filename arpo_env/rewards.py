@@ -137,7 +137,7 @@ class RewardTerm:
     """A named term of a reward."""
 
     name: str  # key in the components
-    function: RewardFunction  # value of the finished episode; may be asynchronous
+    function: RewardFunction | None  # value of the finished episode, may be asynchronous; None is a built-in term
     weight: float = 1.0  # in the sum
 
 
@@ -223,11 +223,10 @@ class Rewards:
             return Grade(paper_reward(score.value, format_ok, components["multi_tool"] > 0), components)
         total = 0.0
         for term in self.terms:
-            # By identity, since a term of the user's may have the name of a built-in one.
-            if term.function is _builtin:
+            if term.function is None:
                 value = _component(term.name, components, episode)
             else:
-                value = components[term.name] = await _value(term, episode)
+                value = components[term.name] = await _value(term.name, term.function, episode)
             total += term.weight * value
         return Grade(total, components)
 
@@ -275,9 +274,9 @@ class DeepAgentRewards(Rewards):
         Raises:
             GradingError: the check of the calls failed, or did not return finite numbers.
         """
-        success = await _value(RewardTerm("accuracy", self.accuracy), episode) if self.accuracy else score.value
+        success = await _value("accuracy", self.accuracy, episode) if self.accuracy else score.value
         check, weight = self.correct or executed_calls, self.call_weight * (1.0 if self.correct else success)
-        action = await _value(RewardTerm("action", lambda one: weight * sum(check(one))), episode)
+        action = await _value("action", lambda one: weight * sum(check(one)), episode)
         base = _base_components(episode, score, format_ok)
         return Grade(success + action, {**base, "accuracy": success, "success": success, "action": action})
 
@@ -344,8 +343,7 @@ def deepagent_reward(
 
 def _own_function(own: Any, name: str) -> Callable[[Episode], Any] | None:
     """Return the function of a term of the environment's reward; None if it has a weight alone, or no such term."""
-    term = own.get(name) if isinstance(own, Mapping) else None
-    return None if term is None or isinstance(term, int | float) else _term(name, term).function
+    return _term(name, own[name]).function if isinstance(own, Mapping) and name in own else None
 
 
 async def grade_episode(episode: Episode, well_formed: bool, grader: Grader, rewards: Rewards) -> Grade:
@@ -375,11 +373,6 @@ def _base_components(episode: Episode, score: Score, format_ok: bool) -> dict[st
     return {"format": float(format_ok), "accuracy": score.value, "multi_tool": float(multi), **score.parts}
 
 
-def _builtin(episode: Episode) -> float:
-    """Marker of a term whose value comes from the components."""
-    raise GradingError(f"a built-in reward term was called for task {episode.task.id!r}")
-
-
 def _reference_term(episode: Episode) -> float:
     return reference_reward(episode.transcript, episode.task.answers).score
 
@@ -391,7 +384,7 @@ def _term(name: str, weight: Any) -> RewardTerm:
         case (function, int() | float() as factor) if callable(function):
             return RewardTerm(name, function, float(factor))
         case int() | float() if name in BUILT_IN:
-            return RewardTerm(name, _reference_term if name == "reference" else _builtin, float(weight))
+            return RewardTerm(name, _reference_term if name == "reference" else None, float(weight))
     hint = nearest_hint(name, BUILT_IN)
     raise ValueError(
         f"reward term {name!r} takes (function, weight), or as one of {', '.join(BUILT_IN)} a weight, not {weight!r}"
@@ -407,14 +400,14 @@ def _component(name: str, components: Mapping[str, float], episode: Episode) -> 
     return components[name]
 
 
-async def _value(term: RewardTerm, episode: Episode) -> float:
+async def _value(name: str, function: RewardFunction, episode: Episode) -> float:
     try:
-        value = term.function(episode)
+        value = function(episode)
         if inspect.isawaitable(value):
             value = await value
         number = float("nan") if value is None else float(value)  # None, as NaN, is refused below
     except Exception as error:
-        raise GradingError(f"reward term {term.name!r} failed: {type(error).__name__}: {error}") from error
+        raise GradingError(f"reward term {name!r} failed: {type(error).__name__}: {error}") from error
     if not math.isfinite(number):
-        raise GradingError(f"reward term {term.name!r} returned {value!r}, not a finite number")
+        raise GradingError(f"reward term {name!r} returned {value!r}, not a finite number")
     return number

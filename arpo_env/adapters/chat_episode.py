@@ -36,23 +36,21 @@ def answer(answer: str) -> None:
 ANSWER = function_schema(answer)  # a tool for frameworks in which the environment sees nothing but calls
 
 
-def check_one_conversation(env: ToolEnv | Mapping[str, Any]) -> None:
-    """Refuse an environment, or its options, that may fold or shows pictures.
+def check_one_conversation(env: ToolEnv) -> None:
+    """Refuse an environment that may fold or shows pictures.
 
     Raises:
         ValueError: it does; says where it can be played.
     """
-    folds = env.budget.folds if isinstance(env, ToolEnv) else env.get("folds", 0)
-    images = env.services.show_images if isinstance(env, ToolEnv) else env.get("show_images", False)
-    if images:
+    if env.services.show_images:
         raise ValueError(
             "show_images=True: this adapter passes on text alone. Leave show_images out, or play with "
             "`arpo eval --endpoint` or arpo_env.play (without in_place)"
         )
-    if folds:
+    if env.budget.folds:
         raise ValueError(
-            f"folds={folds}: this adapter holds one conversation that only grows, and a fold starts another one. Leave "
-            "folds out, or play with arpo_trainer (train, eval, rollout) or arpo_env.play"
+            f"folds={env.budget.folds}: this adapter holds one conversation that only grows, and a fold starts another "
+            "one. Leave folds out, or play with arpo_trainer (train, eval, rollout) or arpo_env.play"
         )
 
 

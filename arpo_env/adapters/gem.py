@@ -36,8 +36,7 @@ def register(gem_id: str, env: EnvFactory | str, **options: Any) -> None:
         UnknownEnvError: the id is not registered here.
         ValueError: GEM has an environment of this name.
     """
-    factory = _factory(env, options)
-    gem.register(gem_id, f"{__name__}:ArpoGemEnv", env=factory)
+    gem.register(gem_id, f"{__name__}:ArpoGemEnv", env=EnvFactory(env, **options))
 
 
 class ArpoGemEnv(gem.Env):  # type: ignore[misc]  # gem is not checked
@@ -55,7 +54,7 @@ class ArpoGemEnv(gem.Env):  # type: ignore[misc]  # gem is not checked
         **options: Any,
     ) -> None:
         super().__init__()
-        self.env: ToolEnv = env if isinstance(env, ToolEnv) else _factory(env, options)()
+        self.env: ToolEnv = env if isinstance(env, ToolEnv) else EnvFactory(env, **options)()
         check_one_conversation(self.env)
         self.system_prompt = system_prompt
         self._first_seed = seed
@@ -81,7 +80,7 @@ class ArpoGemEnv(gem.Env):  # type: ignore[misc]  # gem is not checked
         if options and same_state:
             raise ValueError(f"spawn(same_state=True) copies the episode and takes no options ({', '.join(options)})")
         if options:
-            env = _factory(self.env.factory, options)()
+            env = EnvFactory(self.env.factory, **options)()
         else:
             env = self.env.fork() if same_state and self.env._episode else self.env.spawn()
         return type(self)(env, seed=seed, system_prompt=self.system_prompt)
@@ -89,8 +88,3 @@ class ArpoGemEnv(gem.Env):  # type: ignore[misc]  # gem is not checked
     def close(self) -> None:
         """End the episode and close its interpreter; GEM has no such method, so a program calls it itself."""
         self.env.close()
-
-
-def _factory(env: EnvFactory | str, options: dict[str, Any]) -> EnvFactory:
-    known = env.options if isinstance(env, EnvFactory) else {}
-    return EnvFactory(env.id if isinstance(env, EnvFactory) else env, **{**known, **options})

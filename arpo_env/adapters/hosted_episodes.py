@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from arpo_env.adapters import FAULTS
 from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.chat_messages import Message
-from arpo_env.env import ToolEnv
+from arpo_env.env import ToolEnv, check_reset_options
 from arpo_env.event_loop import run_on_loop
 from arpo_env.net import redact_urls
 from arpo_env.registration import EnvFactory
@@ -135,18 +135,16 @@ class SplitTasks:
     """
 
     def __init__(self, factory: EnvFactory) -> None:
-        self._factory, self._spec = factory, get_spec(factory.id)
+        self._factory, self.spec = factory, get_spec(factory.id)
         given = factory.options.get("split")
-        self.names: tuple[str, ...] = (given,) if given else self._spec.splits or ("train",)
+        self.names: tuple[str, ...] = (given,) if given else self.spec.splits or ("train",)
         if "data" in factory.options:  # a file of the user's own has one split
             self.names = self.names[:1]
 
     def task(self, index: int, split: str | None = None) -> Task:
-        """Return a task; ValueError if there is no such split, IndexError if there is no such task."""
-        source = self._source(split := split or self.names[0])
-        size = source.size or ENDLESS
-        if not isinstance(index, int) or not 0 <= index < size:
-            raise IndexError(f"there is no task {index!r}: the split {split!r} has the numbers 0 to {size - 1}")
+        """Return a task; ValueError if there is no such split or no such task."""
+        source = self._source(split or self.names[0])
+        check_reset_options({"index": index}, source)
         return source.task(index)
 
     def list_splits(self) -> list[str]:
@@ -173,19 +171,13 @@ class SplitTasks:
             raise ValueError(f"ask for at most {_PREVIEW} tasks at a time, not {len(numbers)}")
         return [self.get_task(split, index) for index in numbers]
 
-    def metadata(self) -> dict[str, str]:
-        """Return what describes the environment."""
-        return {"name": self._spec.id, "description": self._spec.description}
-
     def _source(self, split: str) -> TaskSource:
         if split not in self.names:
             hint = nearest_hint(split, self.names, " Did you mean {!r}?")
             raise ValueError(f"there is no split {split!r}; the splits are {', '.join(self.names)}.{hint}")
-        options = self._factory.options
         # the sources of an environment without splits do not take the option
-        if split != self.names[0] and self._spec.splits:
-            options = {**options, "split": split}
-        source: TaskSource = EnvFactory(self._factory.id, **options)().tasks
+        options = {"split": split} if split != self.names[0] and self.spec.splits else {}
+        source: TaskSource = EnvFactory(self._factory, **options)().tasks
         return source
 
 

@@ -57,19 +57,19 @@ def inspect_task(env: str | EnvFactory, **options: Any) -> Task:
         UnknownEnvError: the id is not registered.
         ValueError: an option is invalid, or the environment has endless tasks and no limit is given.
     """
-    given = env if isinstance(env, EnvFactory) else EnvFactory(env)
-    options = {"protocol": "hermes", **given.options, **options}
-    made = EnvFactory(given.id, **options)()
+    factory = EnvFactory(env, **options)
+    factory.options.setdefault("protocol", "hermes")
+    made = factory()
     size = made.tasks.size
     if size is None:
         raise ValueError(
-            f"the tasks of {given.id} are endless: say how many to evaluate, as in limit=100 (-T limit=100)"
+            f"the tasks of {factory.id} are endless: say how many to evaluate, as in limit=100 (-T limit=100)"
         )
     samples = [_sample(made, number) for number in range(size)]
     levels = {sample.metadata["level"] for sample in samples}
     return Task(
-        dataset=MemoryDataset(samples, name=given.id),
-        solver=play(given.id, options),
+        dataset=MemoryDataset(samples, name=factory.id),
+        solver=play(factory.id, factory.options),
         scorer=[reward(), accuracy()],
         metrics=_metrics(len(levels) > 1),
         cleanup=_close,

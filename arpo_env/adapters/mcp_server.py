@@ -172,7 +172,7 @@ class HostedEpisodes:
             return ToolReply(f"{self._max_episodes} episodes are running, which is the most: end one, or wait", True)
         try:
             task = None if index is None else self._tasks.task(index)
-        except IndexError as error:
+        except ValueError as error:
             return ToolReply(str(error), True)
         await self._end(handle)
         served = ServedEpisode(self._root.spawn(), self._idle_seconds, has_task=index is not None or seed is not None)

@@ -18,19 +18,13 @@ from typing import Any
 from gymnasium.error import ResetNeeded
 
 from arpo_env.adapters import load_peer
-from arpo_env.adapters.hosted_episodes import (
-    IDLE_SECONDS,
-    EpisodeVoid,
-    ServedEpisode,
-    SplitTasks,
-    TokenGuard,
-)
+from arpo_env.adapters.hosted_episodes import IDLE_SECONDS, EpisodeVoid, ServedEpisode, SplitTasks, TokenGuard
 from arpo_env.event_loop import run
 from arpo_env.registration import EnvFactory
 
 MAX_SESSIONS = 64
 # what requests over plain HTTP get; over a WebSocket there are error frames
-_STATUS: dict[type[Exception], int] = {EpisodeVoid: 503, ResetNeeded: 409, ValueError: 400, IndexError: 400}
+_STATUS: dict[type[Exception], int] = {EpisodeVoid: 503, ResetNeeded: 409, ValueError: 400}
 
 
 def make_app(
@@ -48,7 +42,7 @@ def make_app(
         max_sessions: maximum number of clients at the same time.
         idle_seconds: after this time without a call the tools of a session are closed.
         token: what clients have to send; see `TokenGuard`.
-        options: options of the environment, if `env` is an id.
+        options: options of the environment, besides those of a factory.
 
     Raises:
         ModuleNotFoundError: OpenEnv is not installed.
@@ -56,7 +50,7 @@ def make_app(
     """
     server = load_peer("openenv.core.env_server.http_server")
     types = load_peer("openenv.core.env_server.types")
-    factory = env if isinstance(env, EnvFactory) else EnvFactory(env, **options)
+    factory = EnvFactory(env, **options)
     factory().check()
     limits = types.ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=idle_seconds)
     action, observation, environment = classes()
@@ -156,7 +150,7 @@ def classes() -> tuple[type, type, type]:
             return self._state
 
         def get_metadata(self) -> Any:
-            return types.EnvironmentMetadata(**self.tasks.metadata())
+            return types.EnvironmentMetadata(name=self.tasks.spec.id, description=self.tasks.spec.description)
 
         def close(self) -> None:
             run(self.served.close())

@@ -100,7 +100,7 @@ def write_package(folder: Path, factory: EnvFactory, format: str, requirement: s
                 shutil.copytree(path, copies[key], ignore=shutil.ignore_patterns(".*"))
             else:
                 shutil.copy(path, copies[key])
-        played = EnvFactory(factory.id, **factory.options | {key: str(path) for key, path in copies.items()})
+        played = EnvFactory(factory, **{key: str(path) for key, path in copies.items()})
         values = names | _values(played, options, format, required)
         for name in FORMATS[format]:
             template = _TEMPLATES.joinpath(format, f"{Path(name).name}.txt").read_text(encoding="utf-8")

@@ -32,7 +32,7 @@ from arpo_env.chat_messages import (
     unparsed_call,
 )
 from arpo_env.chat_model import ContextFull, ModelServer
-from arpo_env.env import ToolEnv
+from arpo_env.env import ToolEnv, check_reset_options
 from arpo_env.errors import ServiceError
 from arpo_env.event_loop import run
 from arpo_env.net import Reply
@@ -145,9 +145,8 @@ class ChatEndpoint(ModelServer):
         try:
             reply = await self.post("/chat/completions", body)
         except ServiceError as error:
-            said = str(error).removeprefix(f"{error.service}: ")
-            if tools and error.status and any(words in said.lower() for words in TOOL_REFUSALS):
-                raise ToolsNotServed(error.service, f"{said}. {TOOL_CURE}", error.status) from error
+            if tools and error.status and any(words in error.message.lower() for words in TOOL_REFUSALS):
+                raise ToolsNotServed(error.service, f"{error.message}. {TOOL_CURE}", error.status) from error
             raise
         try:
             turn = _turn(reply.json(), stop)
@@ -426,7 +425,7 @@ class _Player:
 
 
 def _environment(env: Playable) -> ToolEnv:
-    made = EnvFactory(env)() if isinstance(env, str) else env() if isinstance(env, EnvFactory) else env
+    made = EnvFactory(env)() if isinstance(env, str | EnvFactory) else env
     if not isinstance(getattr(made, "unwrapped", None), ToolEnv):
         raise TypeError(f"play takes a ToolEnv, an EnvFactory or an id, not {type(env).__name__}")
     return cast(ToolEnv, without_checks(made))
@@ -434,17 +433,10 @@ def _environment(env: Playable) -> ToolEnv:
 
 def _tasks(env: ToolEnv, tasks: Tasks) -> list[Task]:
     """Return the tasks, all of which exist."""
-    size = env.tasks.size
-    numbers = range(tasks) if isinstance(tasks, int) else tasks
-    chosen = []
-    for each in numbers:
-        if isinstance(each, Task):
-            chosen.append(each)
-        elif not 0 <= each < (size or 2**31):
-            raise ValueError(f"there is no task {each}: {env.factory!r} has {size or 2**31} tasks")
-        else:
-            chosen.append(env.tasks.task(int(each)))
-    return chosen
+    given = range(tasks) if isinstance(tasks, int) else list(tasks)
+    for each in given:
+        check_reset_options({"task" if isinstance(each, Task) else "index": each}, env.tasks)
+    return [each if isinstance(each, Task) else env.tasks.task(int(each)) for each in given]
 
 
 def _with_ids(message: Message, turn: int) -> Message:

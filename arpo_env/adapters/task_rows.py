@@ -108,8 +108,8 @@ def task_rows(
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}")
     factory = EnvFactory(factory.id, **{**chosen.defaults, **factory.options})
-    check_one_conversation(factory.options)
     env: ToolEnv = factory()
+    check_one_conversation(env)
     size = env.tasks.size
     if size is None and limit is None:
         raise ValueError(
@@ -161,8 +161,8 @@ def find_task(reference: Mapping[str, Any] | str, **options: Any) -> tuple[EnvFa
             f"the row does not name its task ({', '.join(lacking)} missing): write it by `arpo data export`"
         )
     factory = EnvFactory(found["env_id"], **{**options, **json.loads(found["options"])})
-    check_one_conversation(factory.options)
     env: ToolEnv = factory()
+    check_one_conversation(env)
     task: Task = env.tasks.task(int(found["index"]))
     # Many data sets have no ids of their own: there the id is the position, and only the question tells tasks apart.
     if task.id != found["id"] or found.get("digest") not in (None, _digest(task)):

@@ -310,23 +310,21 @@ def trl_spec(env: str | EnvFactory | Mapping[str, EnvFactory], *, answer_tool: b
     """Return what a `GRPOTrainer` needs to play an environment, or with `answer_tool` an `AsyncGRPOTrainer`.
 
     Args:
-        env: id of the environment, its factory, or several factories by a name of yours. TRL then shows each row the
+        env: id of the environment, its factory, or several of these by a name of yours. TRL then shows each row the
             tools of its own environment.
         answer_tool: whether the model hands in its answer by a tool `answer` instead of its last message. The
             environments then have `get_reward`, and no reward function is needed.
-        options: options of the environment, if `env` is an id. Tasks without end need `limit`. The protocol has to be
-            native, and is "hermes" by default; it does not depend on the model, since TRL reads and writes its format.
+        options: options of the environments, besides those of a factory. Tasks without end need `limit`. The protocol
+            has to be native, and is "hermes" by default; it does not depend on the model, since TRL reads and writes
+            its format.
 
     Raises:
         ModuleNotFoundError: TRL is not installed.
         ValueError: an option is invalid, the protocol is not native, or a tool has a name that cannot be a method.
     """
     load_peer("trl")
-    if isinstance(env, str):
-        env = EnvFactory(env, **options)
-    elif options:
-        raise ValueError(f"give the options ({', '.join(options)}) to the EnvFactory")
-    return TRLSpec(env if isinstance(env, Mapping) else {"": env}, answer_tool)
+    given = env if isinstance(env, Mapping) else {"": env}
+    return TRLSpec({name: EnvFactory(each, **options) for name, each in given.items()}, answer_tool)
 
 
 class TRLSpec:

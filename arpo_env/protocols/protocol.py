@@ -224,7 +224,7 @@ def tagged_call(name: str, content: str, tools: Sequence[JsonSchema], optional: 
     tool = find_tool(name, tools)
     parameter = tag_parameter(tool)
     if parameter is not None and content:
-        return checked_call(name, text_arguments(content, parameter, tool), tools)
+        return checked_call(name, _text_arguments(content, parameter, tool), tools)
     if parameter is not None and name not in optional:
         raise UnreadableCall(f"{name} was empty; write something between its tags")
     arguments, end = read_object(content, 0) if content else ({}, 0)
@@ -264,11 +264,8 @@ def tag_parameter(tool: JsonSchema) -> str | None:
     return None
 
 
-def text_arguments(text: str, parameter: str, tool: JsonSchema) -> dict[str, Any]:
-    """Return the arguments of a call by plain text, where `parameter` is the tool's `tag_parameter`.
-
-    The text is the value of that parameter, unless it is a JSON object with the names of several parameters.
-    """
+def _text_arguments(text: str, parameter: str, tool: JsonSchema) -> dict[str, Any]:
+    """Return the text as the value of the parameter, unless it is a JSON object with the names of several ones."""
     parameters = tool["function"]["parameters"]
     names, required = set(parameters["properties"]), set(parameters.get("required") or [])
     # with a single parameter, the text may itself be JSON (code, a dict) and stays one value

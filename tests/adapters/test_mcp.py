@@ -172,7 +172,7 @@ def arithmetic() -> Iterator[str]:
         ("python", {"code": "1"}, "name the episode"),
         ("python", {"code": "1", "episode": "guessed"}, "there is no episode 'guessed'"),
         ("start_episode", {"index": "3"}, "whole numbers"),
-        ("start_episode", {"index": -1}, "there is no task -1"),
+        ("start_episode", {"index": -1}, "there is no task of index -1"),
     ],
 )
 def test_a_wrong_call_is_an_error_that_the_model_sees(

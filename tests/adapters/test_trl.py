@@ -381,8 +381,6 @@ def test_a_grader_that_raises_is_no_reward_and_ends_no_training() -> None:
 def test_bad_input_names_the_cure() -> None:
     with pytest.raises(ValueError, match="protocol='hermes'"):
         trl_spec("arpo/Arithmetic-v0", protocol="arpo-tags")
-    with pytest.raises(ValueError, match=r"options \(level\) to the EnvFactory"):
-        trl_spec(EnvFactory("arpo/Arithmetic-v0"), level=2)
     with pytest.raises(ValueError, match=r"without end.*limit"):
         _ = trl_spec("arpo/Arithmetic-v0").train_dataset
     with pytest.raises(ValueError, match="give GRPOTrainer the environment_factory too"):
