@@ -532,10 +532,12 @@ def stored_facts(folder: Path, settings: EvalSettings, resume: bool, kind: str =
 
 
 def facts_of(
-    folder: Path, settings: EvalSettings, planned: Iterable[PlannedEnv], stored: dict[str, Any], shard: EvalShard | None
+    folder: Path, settings: EvalSettings, planned: Sequence[PlannedEnv], stored: dict[str, Any], shard: EvalShard | None
 ) -> dict[str, Any]:
     """Return what run.json says of a sitting; `stored` is what an earlier one left."""
     part = {"shard": asdict(shard)} if shard else {}
+    # an earlier release kept none, and played each environment with its own
+    earlier = {label: {one.label: one.env.protocol.name for one in planned} for label in settings.models}
     return part | {
         "name": folder.resolve().name,
         "kind": episode_store.KIND,
@@ -545,7 +547,7 @@ def facts_of(
         "environments": {one.label: one.facts() for one in planned},
         "models": settings.models,
         "samples": settings.samples,
-        "protocols": stored.get("protocols", {}),
+        "protocols": stored.get("protocols", earlier if stored else {}),
         "algorithm": settings.algorithm,
         "settings": settings.as_dict(),
         "versions": versions(),

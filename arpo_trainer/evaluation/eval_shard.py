@@ -210,9 +210,11 @@ def _refuse_others(runs: Sequence[EvalRun]) -> None:
 def _differing(first: Mapping[str, Any], second: Mapping[str, Any], part: str) -> list[str]:
     """Return in words what differs in a part of two run.json; speed and records may."""
     one, two = (facts.get(part) or {} for facts in (first, second))
+    # a shard that has no unit of a model has no protocols of it
+    names = {*one} & {*two} if part == "protocols" else {*one, *two}
     return [
         f"{part} {name} was {one.get(name)!r} and is {two.get(name)!r}"
-        for name in sorted({*one, *two} - {*SPEED, "models"})  # models are in the settings
+        for name in sorted(names - {*SPEED, "models"})  # models are in the settings
         if one.get(name) != two.get(name)
     ]
 
@@ -251,5 +253,6 @@ def _joined_facts(target: Path, runs: Sequence[EvalRun], status: str) -> dict[st
         "started": min(run.facts["started"] for run in runs),
         "seconds": max(about["seconds"]),
         "sittings": sum(run.facts["sittings"] for run in runs),
+        "protocols": {label: each for run in runs for label, each in run.facts.get("protocols", {}).items()},
         "shards": about,
     }
