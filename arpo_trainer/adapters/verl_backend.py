@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from arpo_trainer.algorithms.branching import estimated_entropy
 from arpo_trainer.backends.base import (
     EntropyWindow,
-    Finish,
     Generation,
     GenerationError,
     OnWindow,
@@ -116,28 +115,18 @@ class VerlBackend:
             raise GenerationError(f"verl's server ended a request itself: {output.stop_reason or 'no token'}")
         if len(logprobs) != len(ids):
             raise GenerationError(f"verl's server returned {len(ids)} tokens and {len(logprobs)} log-probabilities")
-        self._note_steps(output.extra_fields or {})
-        end = self._stop_end(ids, stop)
-        made = Generation(finish=self._finish(ids, end, limit))
+        fields = output.extra_fields or {}
+        steps = (fields.get(name) for name in ("min_global_steps", "max_global_steps", "global_steps"))
+        self.steps.update(int(step) for step in steps if step is not None)
+        # decoding prefix by prefix is slow, so it is done only where there is something to find
+        text = self.tokenizer.decode(ids) if stop else ""
+        end = StopFinder(self.tokenizer, stop).end(ids) if any(each in text for each in stop) else None
+        # the servers call all ends "completed"
+        cut_off = len(ids) >= limit and ids[-1] != self.tokenizer.eos_token_id
+        made = Generation(finish="stop" if end is not None else "length" if cut_off else "eos")
         for number, logprob in zip(ids[:end], logprobs, strict=False):
             made.add(number, logprob, estimated_entropy((), logprob, "nll"))
         return made
-
-    def _stop_end(self, ids: Sequence[int], stop: Sequence[str]) -> int | None:
-        """Return how many ids it takes until a stop string is complete, or None if none is."""
-        text = self.tokenizer.decode(ids) if stop else ""
-        # decoding prefix by prefix is slow, so it is done only where there is something to find
-        return StopFinder(self.tokenizer, stop).end(ids) if any(each in text for each in stop) else None
-
-    def _finish(self, ids: Sequence[int], end: int | None, limit: int) -> Finish:
-        # the servers call all ends "completed"
-        if end is not None:
-            return "stop"
-        return "length" if len(ids) >= limit and ids[-1] != self.tokenizer.eos_token_id else "eos"
-
-    def _note_steps(self, fields: Mapping[str, Any]) -> None:
-        steps = (fields.get(name) for name in ("min_global_steps", "max_global_steps", "global_steps"))
-        self.steps.update(int(step) for step in steps if step is not None)
 
 
 # `together`: lets coroutines that were started at the same time, and that belong together, share one piece of work.

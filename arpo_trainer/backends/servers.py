@@ -507,7 +507,8 @@ class _Answer:
             if choice.get("finish_reason"):
                 self._finish = _finish(choice["finish_reason"], choice.get("stop_reason"))
         self._window.tell(self._out.entropies)
-        self._out.cached = _cached(event) or self._out.cached
+        details = (event.get("usage") or {}).get("prompt_tokens_details") or {}
+        self._out.cached = int(details.get("cached_tokens") or self._out.cached)
         queued = (event.get("metrics") or {}).get("queue_time_ms")
         self._out.queued = self._out.queued if queued is None else queued / 1000
 
@@ -534,12 +535,6 @@ def _finish(reason: str, stopped_by: str | int | None) -> Finish:
     if reason == "stop":
         return "stop" if isinstance(stopped_by, str) else "eos"
     raise RequestFault(f"gave up the request ({reason})", passing=True)
-
-
-def _cached(answer: Mapping[str, Any]) -> int:
-    """Return the number of context tokens that were in the server's cache, as far as it says."""
-    details = (answer.get("usage") or {}).get("prompt_tokens_details") or {}
-    return int(details.get("cached_tokens") or 0)
 
 
 _FILTERS = ("top_p", "top_k", "min_p", "repetition_penalty")
