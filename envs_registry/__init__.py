@@ -8,7 +8,7 @@ from envs_registry import generated as _generated
 from envs_registry.datasets import question_sets as _question_sets
 from envs_registry.datasets import tool_sets as _tool_sets
 from envs_registry.datasets.hub import HubError
-from envs_registry.datasets.loading import DataSet, DataSetSource, Play, register_data_sets
+from envs_registry.datasets.loading import DataSet, DataSetSource, register_data_sets
 from envs_registry.datasets.rows import DataFileError
 from envs_registry.sources import TaskSource, load_source, register_source
 from envs_registry.spec import EnvSpec, UnknownEnvError, all_specs, get_spec, register, resolve_id
@@ -20,7 +20,6 @@ __all__ = [
     "DataSetSource",
     "EnvSpec",
     "HubError",
-    "Play",
     "Task",
     "TaskSource",
     "UnknownEnvError",

@@ -212,14 +212,14 @@ def test_a_tool_is_one_file_with_a_typed_function(user: User) -> None:
 
 def test_a_data_set_is_one_row(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row as those of `math_sets`; the environment, its options and where its data may lie come from the row."""
-    from envs_registry import DataSet, Play, register_data_sets
+    from envs_registry import DataSet, register_data_sets
 
     row = DataSet(
         name="OwnPuzzles",
         description="puzzles",
         hub="someone/puzzles",
         splits=(("train", "train"), ("test", "test")),
-        play=Play(tools=("python",), scorer="math", max_turns=3, max_tool_calls=2),
+        play={"tools": ("python",), "scorer": "math", "max_turns": 3, "max_tool_calls": 2},
         size="test 2",
         licence="MIT",
         question=("puzzle",),
@@ -244,16 +244,16 @@ def test_a_search_provider_is_one_row(user: User, monkeypatch: pytest.MonkeyPatc
     pytest.importorskip("httpx2")
     from arpo_env.search.backends import (
         HitFields,
-        ProviderRequest,
         ProviderRow,
         ReplyShape,
+        Request,
         SearchQuery,
         ready_providers,
         register_provider,
     )
 
-    def request(query: SearchQuery) -> ProviderRequest:
-        return ProviderRequest({"X-Own-Key": query.keys["OWN_SEARCH_KEY"]}, params={"q": query.text, "n": query.k})
+    def request(query: SearchQuery) -> Request:
+        return {"headers": {"X-Own-Key": query.keys["OWN_SEARCH_KEY"]}, "params": {"q": query.text, "n": query.k}}
 
     row = ProviderRow(
         name="own-search",

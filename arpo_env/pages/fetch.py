@@ -12,7 +12,6 @@ import ipaddress
 import re
 import socket
 import ssl
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -63,7 +62,6 @@ class Address:
     """A parsed address: scheme and host in lower case, host in ASCII without a final dot, no fragment, no user."""
 
     url: str
-    scheme: str
     host: str
     port: int
 
@@ -97,7 +95,7 @@ def parse_address(url: str, ports: Collection[int] | None = PORTS) -> Address:
         raise PageError(url, f"port {port} is not read; allowed are {', '.join(map(str, sorted(ports)))}")
     netloc = (f"[{host}]" if ":" in host else host) + ("" if port == _DEFAULT[scheme] else f":{port}")
     # Put together again, so that what is requested is exactly what was checked.
-    return Address(urlunsplit((scheme, netloc, parts.path or "/", parts.query, "")), scheme, host, port)
+    return Address(urlunsplit((scheme, netloc, parts.path or "/", parts.query, "")), host, port)
 
 
 def _ascii_host(url: str, host: str) -> str:
@@ -195,7 +193,6 @@ class FetchResult:
     media_type: str  # in lower case, as in "text/html", or ""
     charset: str  # named by the header, or ""
     body: bytes  # decompressed; empty for a redirect or an error
-    seconds: float  # duration of the request
 
 
 @dataclass(frozen=True)
@@ -259,13 +256,12 @@ async def fetch(client: httpx2.AsyncClient, address: Address, seconds: float, li
     """Send one GET request."""
     import httpx2
 
-    started = time.monotonic()
     try:
         async with (
             asyncio.timeout(seconds),
             client.stream("GET", address.url, timeout=httpx2.Timeout(None, connect=seconds)) as response,
         ):
-            return await _read(address, response, limits, started)
+            return await _read(address, response, limits)
     except AddressRefused as error:
         raise PageError(address.url, str(error), error.passing) from error
     except TimeoutError as error:
@@ -290,7 +286,7 @@ def status_fault(url: str, status: int) -> PageError:
     return PageError(url, f"{known} (status {status})", passing)
 
 
-async def _read(address: Address, response: httpx2.Response, limits: FetchLimits, started: float) -> FetchResult:
+async def _read(address: Address, response: httpx2.Response, limits: FetchLimits) -> FetchResult:
     status, headers = response.status_code, response.headers
     content_type = headers.get("Content-Type", "")
     media_type = content_type.partition(";")[0].strip().lower()
@@ -309,7 +305,7 @@ async def _read(address: Address, response: httpx2.Response, limits: FetchLimits
         body = await _body(address, response, limits)
     named = charset.group(1) if charset else ""
     media_type = media_type if "/" in media_type else ""
-    return FetchResult(address.url, status, location, media_type, named, body, time.monotonic() - started)
+    return FetchResult(address.url, status, location, media_type, named, body)
 
 
 async def _body(address: Address, response: httpx2.Response, limits: FetchLimits) -> bytes:

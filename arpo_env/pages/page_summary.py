@@ -16,7 +16,7 @@ from arpo_env.cache import Cache, canonical
 from arpo_env.chat_model import ChatModel, with_less_text
 from arpo_env.errors import ServiceError
 from arpo_env.pages.page import Page
-from arpo_env.text import Fence, cut_middle
+from arpo_env.text import cut_middle, fenced_prompt
 
 if TYPE_CHECKING:
     from arpo_env.search.search_backend import Hit
@@ -33,26 +33,15 @@ _MARKER = re.compile(  # small models leave the asterisks out, others put the co
 _NO_MARKER = "Final info"  # in its place in quoted texts
 _TOOLS = re.compile(r"<(?:search|result|tool_call|tool_response)>")
 _NOTHING = "No helpful information found."
-_PROMPT = """\
+_TASK = f"""\
 You read web pages for someone who is working on a question. Find what helps them on.
 
 1. Read the pages with the current search query and the previous reasoning steps in mind.
 2. Choose the facts that answer the query or advance the reasoning. They must be accurate and stand in the pages; do \
 not add what you know from elsewhere, and do not guess.
 3. Give names, numbers, dates and the page they come from, so that the next step can build on them.
-4. If the pages hold nothing useful, say: {nothing}
-
-{rule}
-
-Previous reasoning steps:
-{steps}
-
-Current search query:
-{query}
-
-Web pages, each as JSON:
-{pages}
-
+4. If the pages hold nothing useful, say: {_NOTHING}"""
+_REPLY = """\
 Think if you need to. Then write a line **Final Information**, and after it the information alone, in the language of \
 the query."""
 
@@ -103,16 +92,9 @@ def _shown(pages: Sequence[Page | Hit], characters: int) -> list[dict[str, str]]
 
 
 def _prompt(query: str, steps: Sequence[str], pages: Sequence[dict[str, str]]) -> str:
-    reasoning = reasoning_context(steps)
-    fence = Fence([query, reasoning, list(pages)])
-    blocks = [f"Web Page {number}:\n{fence.around(_as_json(page))}" for number, page in enumerate(pages, 1)]
-    return _PROMPT.format(
-        nothing=_NOTHING,
-        rule=fence.rule,
-        steps=fence.around(reasoning or "-"),
-        query=fence.around(query),
-        pages="\n\n".join(blocks),
-    )
+    quoted = {"Previous reasoning steps": reasoning_context(steps) or "-", "Current search query": query}
+    quoted |= {f"Web Page {number}": _as_json(page) for number, page in enumerate(pages, 1)}
+    return fenced_prompt(_TASK, quoted, _REPLY)
 
 
 def _as_json(page: dict[str, str]) -> str:

@@ -158,15 +158,10 @@ class JinaReader:
             raise ServiceError("jina", "answered JSON without the field 'data'", reply.status)
         title, text = (str(data.get(name) or "") for name in ("title", "content"))
         # Addresses of links are removed, so more is taken first; four times as much bounds the work of the patterns.
-        text = strip_targets(text[: 4 * max_characters])[:max_characters].strip()
+        text = _LINK.sub(r"\1", _IMAGE.sub(r"\1", text[: 4 * max_characters]))[:max_characters].strip()
         if not text:
             raise PageError(address.url, "the page holds no text")
         return Page(address.url, title[:300], text)
-
-
-def strip_targets(markdown: str) -> str:
-    """Replace links and images of markdown by their texts."""
-    return _LINK.sub(r"\1", _IMAGE.sub(r"\1", markdown))
 
 
 # robots.txt (RFC 9309): which addresses of a site may be read, and how fast. Protego reads the files.

@@ -1,6 +1,6 @@
 """Search backends by name: `open_search("serper")`, `open_search("search-r1:http://host:8000")`, `open_search(path)`.
 
-A web search service is one row of `ROWS`, a retrieval server one of `_PROTOCOLS`. To add a service, add a row, or call
+A web search service, or a kind of retrieval server, is one row of `ROWS`. To add one, add a row, or call
 `register_provider`. The fields of requests are those of the services' own references (2026-11).
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from arpo_env import net
 from arpo_env.event_loop import run_in_daemon_thread
-from arpo_env.search.local_search import SUFFIXES, open_local
+from arpo_env.search.local_search import SUFFIXES, open_local, split_title
 from arpo_env.search.search_backend import Hit, RecordedSearch, SearchBackend
 from envs_registry.nearest_name import nearest_hint
 
@@ -50,12 +50,12 @@ def open_search(where: SearchBackend | str | Path, *, asked: bool = True) -> Sea
     if isinstance(where, str) and name in backend_names():  # a known name has precedence over a file of that name
         if name in _factories:
             return _factories[name](address)
-        if name in _PROTOCOLS:
-            return Retriever(name, address)
+        if name in _BY_NAME:
+            return Provider(name, address, asked=asked)
+        if name == DDGS:
+            return Ddgs()
         if name == "recorded":
             return RecordedSearch(address or "bing-arpo")
-        if name != "local":
-            return make_provider(name, address, asked=asked)
         if address is None:
             raise ValueError("'local' needs the folder of an index or a corpus, as in local:FOLDER")
         where = Path(address)
@@ -74,11 +74,12 @@ def default_search(*, asked: bool = True) -> SearchBackend:
     """
     if where := os.environ.get(VARIABLE):
         return open_search(where, asked=asked)
+    servers = [row.name for row in _BY_NAME.values() if row.example]
     raise RuntimeError(
         f"no search is configured: set {VARIABLE}, or give the search option, one of: a corpus (FILE{SUFFIXES[0]}, "
         "indexed at first use); the folder of an index (arpo search index CORPUS FOLDER); a server, as in "
-        f"search-r1:http://host:8000 ({', '.join(_PROTOCOLS)}); or a provider with its key in the environment "
-        f"({', '.join(PROVIDERS)})"
+        f"search-r1:http://host:8000 ({', '.join(servers)}); or a provider with its key in the environment "
+        f"({', '.join(sorted({DDGS, *_BY_NAME} - {*servers}))})"
     )
 
 
@@ -89,7 +90,7 @@ def register_backend(name: str, factory: Factory) -> None:
 
 def backend_names() -> list[str]:
     """Return the names that `open_search` knows."""
-    return sorted({"local", "recorded", DDGS, *_BY_NAME, *_PROTOCOLS, *_factories})
+    return sorted({"local", "recorded", DDGS, *_BY_NAME, *_factories})
 
 
 def _unknown(where: str, name: str) -> Exception:
@@ -132,13 +133,8 @@ class SearchQuery:
         return chinese if self.language == "zh" else self.language
 
 
-@dataclass(frozen=True)
-class ProviderRequest:
-    """What is sent to a provider's endpoint: a POST with a body, else a GET."""
-
-    headers: Mapping[str, str] = field(default_factory=dict)
-    params: Mapping[str, Any] | None = None
-    json: Mapping[str, Any] | None = None
+Request = dict[str, Any]
+"""What is sent to an endpoint: "headers", and "json" of a POST or "params" of a GET."""
 
 
 def clean_query(query: str, characters: int = 2000, words: int | None = None) -> str:
@@ -158,7 +154,7 @@ def query_language(query: str) -> str:
     return "zh" if _HAN.search(query) and not _KANA.search(query) else "en"
 
 
-def _bing(query: SearchQuery) -> ProviderRequest:
+def _bing(query: SearchQuery) -> Request:
     """Bing through Bright Data, as in the papers' search tool."""
     # Without a market Bing chooses one by the address of the proxy, and results change from call to call.
     market, language, country = ("zh-CN", "zh-CN", "cn") if query.language == "zh" else ("en-US", "en", "us")
@@ -166,15 +162,27 @@ def _bing(query: SearchQuery) -> ProviderRequest:
     return _brightdata(query, "https://www.bing.com/search", page, format="json", data_format="parsed_bing")
 
 
-def _google(query: SearchQuery) -> ProviderRequest:
+def _google(query: SearchQuery) -> Request:
     page = {"q": query.text, "num": query.k, "hl": query.language_with("zh-cn"), "brd_json": 1}
     return _brightdata(query, "https://www.google.com/search", page, format="raw")
 
 
-def _brightdata(query: SearchQuery, url: str, page: Mapping[str, Any], **body: str) -> ProviderRequest:
+def _brightdata(query: SearchQuery, url: str, page: Mapping[str, Any], **body: str) -> Request:
     address = f"{url}?{urllib.parse.urlencode(page)}"
-    headers = {"Authorization": f"Bearer {query.key}"}
-    return ProviderRequest(headers, json={"zone": query.keys["BRIGHTDATA_ZONE"], "url": address, **body})
+    body |= {"zone": query.keys["BRIGHTDATA_ZONE"], "url": address}
+    return {"headers": {"Authorization": f"Bearer {query.key}"}, "json": body}
+
+
+def _elastic(query: SearchQuery) -> Request:
+    # most_fields adds the scores of the fields, so that title and text both count
+    fields = ["title^0.5", "text", "contents"]
+    match = {"query": query.text, "fields": fields, "type": "most_fields", "lenient": True}
+    wanted = ["id", "title", "text", "contents", "url", "date"]
+    headers = {"Authorization": f"ApiKey {query.key}"} if query.keys else {}
+    return {
+        "headers": headers,
+        "json": {"size": query.k, "query": {"multi_match": match}, "_source": wanted},
+    }
 
 
 # How a reply is unwrapped, where a service reports failures inside an answer with status 200.
@@ -213,6 +221,58 @@ def _brightdata_reply(data: Any) -> Any:
         return json.loads(body) if isinstance(body, str) else body
     except (ValueError, RecursionError):
         raise ValueError(f"the result page was not parsed; it begins with {str(body)[:80]!r}") from None
+
+
+# Retrieval servers: what is unwrapped are the documents of a corpus with their scores.
+
+
+def _search_r1_reply(data: Any) -> list[tuple[Any, Any]]:
+    result = _listed(data, "result")
+    if len(result) != 1 or not isinstance(result[0], list):
+        raise ValueError(f"answered {len(result)} lists of passages to one query")
+    return [_scored(item) for item in result[0]]
+
+
+def _scored(item: Any) -> tuple[Any, Any]:
+    # Some servers leave the scores out and send the documents alone.
+    if isinstance(item, dict) and "document" in item:
+        return item["document"], item.get("score")
+    return item, item.get("score") if isinstance(item, dict) else None
+
+
+def _flashrag_reply(data: Any) -> list[tuple[Any, Any]]:
+    if not isinstance(data, list):
+        raise ValueError(_wrong(data, "a list of passages"))
+    if len(data) == 2 and all(isinstance(part, list) for part in data):
+        scores = [*data[1], *[None] * len(data[0])]  # there may be fewer scores than passages
+        return list(zip(data[0], scores, strict=False))
+    return [(document, None) for document in data]
+
+
+def _elastic_reply(data: Any) -> list[tuple[Any, Any]]:
+    hits = _listed(data.get("hits") if isinstance(data, dict) and "hits" in data else data, "hits")
+    # A search over some shards only would look like a worse ranking; it is an error instead.
+    shards = data.get("_shards")
+    if data.get("timed_out") or (isinstance(shards, dict) and shards.get("failed")):
+        raise ValueError("searched only a part of the index (time-out, or a shard that failed)")
+    return [_elastic_document(hit) for hit in hits if isinstance(hit, dict)]
+
+
+def _elastic_document(hit: dict[str, Any]) -> tuple[Any, Any]:
+    source = hit.get("_source")
+    return {"id": hit.get("_id"), **(source if isinstance(source, dict) else {})}, hit.get("_score")
+
+
+def _listed(data: Any, key: str) -> list[Any]:
+    found = data.get(key) if isinstance(data, dict) else None
+    if not isinstance(found, list):
+        raise ValueError(_wrong(data, f"an object with the list {key}"))
+    return found
+
+
+def _wrong(data: Any, expected: str) -> str:
+    said = error_in(data) if isinstance(data, dict) else ""
+    return f"answered an error: {said}" if said else f"answered {json_kind(data)}, expected {expected}"
 
 
 # Reads the JSON of search services into `Hit`s. A single odd result never raises, since models read on without it; a
@@ -297,6 +357,39 @@ class ReplyShape:
     @property
     def _place(self) -> str:
         return ".".join(self.path)
+
+
+class Documents:
+    """The shape of what retrieval servers answer: documents of a corpus with their scores."""
+
+    def hits(self, reply: net.Reply, data: list[tuple[Any, Any]]) -> list[Hit]:
+        """Return the documents as hits."""
+        hits = [passage(document, score) for document, score in data]
+        # Single passages without text are skipped, but a reply of nothing else has another format.
+        if hits and not any(hits):
+            raise reply.fault(f"answered passages without text; the first is {json_kind(data[0][0])}")
+        return [hit for hit in hits if hit is not None]
+
+
+def passage(document: Any, score: Any = None) -> Hit | None:
+    """Return a document of a corpus as a hit, or None if it holds no text.
+
+    The text is the field `text`, else `contents`, whose first line is the title (often quoted) if it has several.
+    """
+    fields = document if isinstance(document, dict) else {"contents": document}
+    title, text = json_text(fields.get("title")), json_text(fields.get("text"))
+    if not text:
+        title, text = split_title(title, json_text(fields.get("contents")))
+    if not text:
+        return None
+    return Hit(
+        title=one_line(title),
+        url=json_text(fields.get("url")) or json_text(fields.get("id")),
+        snippet=one_line(text[:SNIPPET]),
+        date=one_line(json_text(fields.get("date"))),
+        text=text,
+        score=number(score),
+    )
 
 
 def with_text(hits: Iterable[Hit]) -> list[Hit]:
@@ -416,17 +509,19 @@ def ddgs_is_installed() -> bool:
 
 @dataclass(frozen=True)
 class ProviderRow:
-    """One web search service.
+    """One web search service, or one kind of server that users run themselves.
 
     Attributes:
-        name: for `make_provider`.
-        endpoint: official address; only a path where each user runs a server of their own (see `base`).
+        name: for `open_search`.
+        endpoint: official address; only a path where each user has a server of their own (see `example`).
         variables: environment variables that must be set; the first is the key.
-        page: where to get a key, or how to set the service up.
+        page: where to get a key, or how to set the server up.
         request: makes a request from a query.
         shape: where the results are in a reply.
         most: maximum number of results per request.
-        base: variable with the address of a self-hosted service.
+        example: address of a server of one's own; with a path if that has to have one.
+        base: variable with the address of such a server.
+        optional: variable of a key that such a server may want.
         unpack: returns the part of the reply's JSON that `shape` describes; raises ValueError if it reports a failure.
         per_second: requests per second that the smallest plan allows, or None.
         characters: length of the longest query.
@@ -439,10 +534,12 @@ class ProviderRow:
     endpoint: str
     variables: tuple[str, ...]
     page: str
-    request: Callable[[SearchQuery], ProviderRequest]
-    shape: ReplyShape
-    most: int
+    request: Callable[[SearchQuery], Request]
+    shape: ReplyShape | Documents
+    most: int = 10_000
+    example: str = ""
     base: str = ""
+    optional: str = ""
     unpack: Callable[[Any], Any] = lambda data: data
     per_second: float | None = None
     characters: int = 2000
@@ -452,16 +549,14 @@ class ProviderRow:
 
 
 _GOOGLE = HitFields(url=("link",))
+_SERPER_GRAPH = HitFields(url=("descriptionLink", "website"), snippet=("type", "description", "attributes"))
 _SERPER = ReplyShape(
     ("organic",),
     _GOOGLE,
     marker="searchParameters",
     leads=(
         ("answerBox", HitFields(url=("link",), snippet=("answer", "snippet"))),
-        (
-            "knowledgeGraph",
-            HitFields(url=("descriptionLink", "website"), snippet=("type", "description", "attributes")),
-        ),
+        ("knowledgeGraph", _SERPER_GRAPH),
     ),
 )
 _SERPAPI = ReplyShape(
@@ -473,7 +568,7 @@ _SERPAPI = ReplyShape(
         ("knowledge_graph", HitFields(url=("website",), snippet=("type", "description"))),
     ),
 )
-# One service with two engines: the row is made once and varied at the end of the table.
+# One service with two engines, and two servers with one protocol: such a row is made once and varied in the table.
 _BRIGHTDATA = ProviderRow(
     name="brightdata",
     endpoint="https://api.brightdata.com/request",
@@ -487,16 +582,28 @@ _BRIGHTDATA = ProviderRow(
     cures={400: "Is BRIGHTDATA_ZONE the name of a SERP zone of yours?"},
 )
 
+_ELASTICSEARCH = ProviderRow(
+    name="elasticsearch",
+    endpoint="/_search",
+    variables=(),
+    page="https://www.elastic.co/docs",
+    request=_elastic,
+    shape=Documents(),
+    example="http://127.0.0.1:9200/index",
+    optional="ES_API_KEY",
+    unpack=_elastic_reply,
+)
+
 ROWS = (
     ProviderRow(
         name="serper",
         endpoint="https://google.serper.dev/search",
         variables=("SERPER_API_KEY",),
         page="https://serper.dev/api-key",
-        request=lambda query: ProviderRequest(
-            {"X-API-KEY": query.key},
-            json={"q": query.text, "num": query.k, "hl": query.language_with("zh-cn")},
-        ),
+        request=lambda query: {
+            "headers": {"X-API-KEY": query.key},
+            "json": {"q": query.text, "num": query.k, "hl": query.language_with("zh-cn")},
+        },
         shape=_SERPER,
         most=100,
         per_second=50,
@@ -506,18 +613,14 @@ ROWS = (
         endpoint="https://api.tavily.com/search",
         variables=("TAVILY_API_KEY",),
         page="https://app.tavily.com",
-        request=lambda query: ProviderRequest(
-            {"Authorization": f"Bearer {query.key}"},
+        request=lambda query: {
+            "headers": {"Authorization": f"Bearer {query.key}"},
             # the basic depth costs one credit
-            json={"query": query.text, "max_results": query.k, "search_depth": "basic", "topic": "general"},
-        ),
-        shape=ReplyShape(
-            ("results",),
-            HitFields(snippet=("content",), date=("published_date",), score="score"),
-        ),
+            "json": {"query": query.text, "max_results": query.k, "search_depth": "basic", "topic": "general"},
+        },
+        shape=ReplyShape(("results",), HitFields(snippet=("content",), date=("published_date",), score="score")),
         most=20,
-        # The documented limit is per minute.
-        per_second=100 / 60,
+        per_second=100 / 60,  # the documented limit is per minute
         characters=400,
         cures={432: "The plan is used up.", 433: "The pay-as-you-go limit is reached: raise it."},
     ),
@@ -526,18 +629,17 @@ ROWS = (
         endpoint="https://api.search.brave.com/res/v1/web/search",
         variables=("BRAVE_API_KEY",),
         page="https://api-dashboard.search.brave.com",
-        request=lambda query: ProviderRequest(
-            {"X-Subscription-Token": query.key, "Accept": "application/json"},
-            params={
+        request=lambda query: {
+            "headers": {"X-Subscription-Token": query.key, "Accept": "application/json"},
+            "params": {
                 **{"q": query.text, "count": query.k, "search_lang": query.language_with("zh-hans")},
                 "text_decorations": "false",
             },
-        ),
+        },
         shape=ReplyShape(
             ("web", "results"),
             HitFields(snippet=("description", "extra_snippets"), date=("page_age", "age"), markup=True),
-            # Brave leaves the list out of its reply if nothing was found.
-            marker="query",
+            marker="query",  # Brave leaves the list out of its reply if nothing was found
         ),
         most=20,
         per_second=1,
@@ -551,12 +653,12 @@ ROWS = (
         endpoint="https://serpapi.com/search",
         variables=("SERPAPI_API_KEY",),
         page="https://serpapi.com/manage-api-key",
-        request=lambda query: ProviderRequest(
-            params={
+        request=lambda query: {
+            "params": {
                 **{"engine": "google", "q": query.text, "num": query.k},
                 **{"hl": query.language_with("zh-cn"), "api_key": query.key},
             }
-        ),
+        },
         shape=_SERPAPI,
         most=100,
         unpack=_serpapi_reply,
@@ -567,14 +669,11 @@ ROWS = (
         endpoint="https://api.exa.ai/search",
         variables=("EXA_API_KEY",),
         page="https://dashboard.exa.ai/api-keys",
-        request=lambda query: ProviderRequest(
-            {"x-api-key": query.key},
-            json={"query": query.text, "numResults": query.k, "type": "auto", "contents": {"highlights": True}},
-        ),
-        shape=ReplyShape(
-            ("results",),
-            HitFields(snippet=("highlights",), date=("publishedDate",), score="score"),
-        ),
+        request=lambda query: {
+            "headers": {"x-api-key": query.key},
+            "json": {"query": query.text, "numResults": query.k, "type": "auto", "contents": {"highlights": True}},
+        },
+        shape=ReplyShape(("results",), HitFields(snippet=("highlights",), date=("publishedDate",), score="score")),
         most=100,
         per_second=5,
     ),
@@ -583,23 +682,26 @@ ROWS = (
         endpoint="https://api.perplexity.ai/search",
         variables=("PERPLEXITY_API_KEY",),
         page="https://www.perplexity.ai/settings/api",
-        request=lambda query: ProviderRequest(
-            {"Authorization": f"Bearer {query.key}"},
-            json={"query": query.text, "max_results": query.k, "max_tokens_per_page": 512},
-        ),
+        request=lambda query: {
+            "headers": {"Authorization": f"Bearer {query.key}"},
+            "json": {"query": query.text, "max_results": query.k, "max_tokens_per_page": 512},
+        },
         shape=ReplyShape(("results",), HitFields(date=("date", "last_updated"))),
         most=20,
     ),
+    _BRIGHTDATA,
+    replace(_BRIGHTDATA, name="brightdata-google", request=_google, most=100),
     ProviderRow(
         name="searxng",
         endpoint="/search",
         variables=(),
         page="https://docs.searxng.org/admin/installation.html",
-        request=lambda query: ProviderRequest(  # the server decides itself how many results it returns
-            params={"q": query.text, "format": "json", "language": query.language, "pageno": 1}
-        ),
+        # the server decides itself how many results it returns
+        request=lambda query: {
+            "params": {"q": query.text, "format": "json", "language": query.language, "pageno": 1},
+        },
         shape=ReplyShape(("results",), HitFields(snippet=("content",), date=("publishedDate",), score="score")),
-        most=20,
+        example="http://127.0.0.1:8080",
         base="SEARXNG_API_BASE",
         unpack=_searxng_reply,
         cures={
@@ -607,13 +709,33 @@ ROWS = (
             429: "SearXNG's limiter is on: let this machine pass in its limiter.toml, or turn it off.",
         },
     ),
-    _BRIGHTDATA,
-    replace(_BRIGHTDATA, name="brightdata-google", request=_google, most=100),
+    ProviderRow(
+        name="search-r1",
+        endpoint="/retrieve",
+        variables=(),
+        page="https://github.com/PeterGriffinJin/Search-R1",
+        # the published server fails without the scores
+        request=lambda query: {"json": {"queries": [query.text], "topk": query.k, "return_scores": True}},
+        shape=Documents(),
+        example="http://127.0.0.1:8000",
+        unpack=_search_r1_reply,
+    ),
+    ProviderRow(
+        name="flashrag",
+        endpoint="/search",
+        variables=(),
+        page="https://github.com/RUC-NLPIR/FlashRAG",
+        request=lambda query: {"json": {"query": query.text, "top_n": query.k, "return_score": True}},
+        shape=Documents(),
+        example="http://127.0.0.1:80",
+        unpack=_flashrag_reply,
+    ),
+    _ELASTICSEARCH,
+    replace(_ELASTICSEARCH, name="opensearch", page="https://docs.opensearch.org"),
 )
 
 
 _BY_NAME = {row.name: row for row in ROWS}
-PROVIDERS = tuple(sorted([*_BY_NAME, DDGS]))
 
 
 def ready_providers() -> list[str]:
@@ -626,64 +748,42 @@ def register_provider(row: ProviderRow) -> None:
     _BY_NAME[row.name] = row
 
 
-def make_provider(
-    name: str, address: str | None = None, *, per_second: float | None = None, asked: bool = True
-) -> SearchBackend:
-    """Return a search backend for a web search service.
+class Provider(SearchBackend):
+    """A service of the provider table, asked over HTTP.
 
     Args:
-        name: one of `PROVIDERS`, or one that was added by `register_provider`.
-        address: asked instead of the official one (a proxy, a self-hosted service); the endpoint's path is appended
+        name: of a row.
+        address: asked instead of the official one (a proxy, a server of your own); the endpoint's path is appended
             unless it is there already.
         per_second: maximum number of requests per second; None is what the smallest plan allows, math.inf no limit.
         asked: False for a service whose recorded answers are replayed only; it needs no key.
 
     Raises:
-        ValueError: unknown name, or missing key or address.
-        ModuleNotFoundError: ddgs is not installed.
+        ValueError: a key or the address is missing.
     """
-    known = sorted([*_BY_NAME, DDGS])
-    if name not in known:
-        hint = nearest_hint(name, known, "did you mean {!r}?", f"there are {', '.join(known)}")
-        raise ValueError(f"no search provider is called {name!r}; {hint}")
-    return Ddgs() if name == DDGS else Provider(_BY_NAME[name], address, per_second, asked)
-
-
-class _Service(SearchBackend):
-    """A service that is asked over HTTP."""
-
-    _http: net.Http
-
-    async def _send(self, url: str, request: ProviderRequest) -> net.Reply:
-        method = "GET" if request.json is None else "POST"
-        return await self._http.request(method, url, params=request.params, json=request.json, headers=request.headers)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-
-class Provider(_Service):
-    """A service of the provider table. Made by `make_provider`."""
 
     def __init__(
-        self, row: ProviderRow, address: str | None = None, per_second: float | None = None, asked: bool = True
+        self, name: str, address: str | None = None, *, per_second: float | None = None, asked: bool = True
     ) -> None:
-        self.name, self._row = row.name, row
+        self.name, self._row = name, (row := _BY_NAME[name])
         self._keys = {variable: _key(row, variable) if asked else "" for variable in row.variables}
-        if row.base and address is None:  # a service that users run themselves has no official address
-            address = _base(row)
-        self._own = None if address is None else net.checked_address(row.name, address)
-        self._url = row.endpoint if self._own is None else net.with_path(self._own, row.endpoint)
+        if row.optional and (key := os.environ.get(row.optional, "").strip()):
+            self._keys[row.optional] = key
+        self._url, self._own = row.endpoint, ""
+        cures = {**_cures(row), **row.cures}
+        if row.example or address is not None:
+            base = _own_address(row, address or os.environ.get(row.base, "").strip())
+            # For messages and the keys of the cache, where no password may stand.
+            self._url, self._own = net.with_path(base, row.endpoint), net.strip_credentials(base)
+            cures.setdefault(404, f"Is {self._own} the right address?")
         pace = row.per_second if per_second is None else per_second
-        secrets, cures = tuple(self._keys.values()), {**_cures(row), **row.cures}
-        self._http = net.Http(row.name, timeout=row.timeout, per_second=pace, secrets=secrets, cures=cures)
+        secrets = tuple(self._keys.values())
+        self._http = net.Http(name, timeout=row.timeout, per_second=pace, secrets=secrets, cures=cures)
 
     @property
     def parameters(self) -> dict[str, Any]:  # noqa: D102  (as in the base class)
-        # Without the login, as parameters are written into the cache.
-        own = {} if self._own is None else {"address": net.strip_credentials(self._own)}
-        return {"language": "by query", **own}
+        language = {} if isinstance(self._row.shape, Documents) else {"language": "by query"}
+        return {**language, **({"address": self._own} if self._own else {})}
 
     async def search(self, query: str, k: int) -> list[Hit]:
         """Return at most k hits, with a direct answer of the service first."""
@@ -691,13 +791,18 @@ class Provider(_Service):
         if not line or k < 1:
             return []
         asked = SearchQuery(line, min(k, self._row.most), query_language(line), self._keys)
-        reply = await self._send(self._url, self._row.request(asked))
+        request = self._row.request(asked)
+        reply = await self._http.request("POST" if "json" in request else "GET", self._url, **request)
         try:
             # Some services report a failure inside a reply with status 200.
             data = self._row.unpack(reply.json())
         except ValueError as error:
             raise reply.fault(str(error)) from None
         return self._row.shape.hits(reply, data)[:k]
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
 
 
 def _key(row: ProviderRow, variable: str) -> str:
@@ -707,180 +812,25 @@ def _key(row: ProviderRow, variable: str) -> str:
     return key
 
 
-def _base(row: ProviderRow) -> str:
-    address = os.environ.get(row.base, "").strip()
-    if not address:
-        example = f'"{row.name}:http://127.0.0.1:8080"'
-        raise ValueError(f"{row.name} needs an address, as in {example} or in {row.base}; to set one up: {row.page}")
-    return address
+def _own_address(row: ProviderRow, address: str) -> str:
+    """Return the address that a user gave, without the path of the endpoint."""
+    if not address.strip():
+        example = f'"{row.name}:{row.example}"' + (f" or in {row.base}" if row.base else "")
+        raise ValueError(f"{row.name} needs an address, as in {example}; to set one up: {row.page}")
+    base = net.checked_address(row.name, address).removesuffix(urllib.parse.urlsplit(row.endpoint).path)
+    if urllib.parse.urlsplit(row.example).path and not urllib.parse.urlsplit(base).path:
+        raise ValueError(f"{row.name} needs an index after the address, as in {row.example}")
+    return base
 
 
 def _cures(row: ProviderRow) -> dict[int, str]:
     key = row.variables[0] if row.variables else "the login in the address"
-    return {
-        401: f"Is {key} right? See {row.page}.",
-        402: f"The plan is used up: see {row.page}.",
-        403: f"{key} may not do this: is it right, and does the plan include search? See {row.page}.",
-        429: f"Too many requests, or the plan is used up: lower per_second, or see {row.page}.",
-    }
-
-
-# Retrieval servers: the protocols of Search-R1 and FlashRAG, and Elasticsearch or OpenSearch.
-
-_ELASTIC_FIELDS = ("title^0.5", "text", "contents")
-
-
-@dataclass(frozen=True)
-class _Protocol:
-    """The request and reply of one kind of server."""
-
-    path: str
-    example: str
-    body: Callable[[str, int], dict[str, Any]]
-    found: Callable[[Any], list[tuple[Any, Any]]]
-    key: str = ""
-
-
-class Retriever(_Service):
-    """A retrieval server at an address, with or without the endpoint's path."""
-
-    def __init__(self, name: str, address: str | None) -> None:
-        self.name, self._protocol = name, _PROTOCOLS[name]
-        path, variable = self._protocol.path, self._protocol.key
-        if address is None or not address.strip():
-            raise ValueError(f'{name} needs an address, as in "{name}:{self._protocol.example}"')
-        base = net.checked_address(name, address).removesuffix(path)
-        if variable and "/" not in base.partition("://")[2]:
-            raise ValueError(f"{name} needs an index after the address, as in {self._protocol.example}")
-        # For messages and the keys of the cache, where no password may stand.
-        self._url, self._address = net.with_path(base, path), net.strip_credentials(base)
-        key = os.environ.get(variable, "").strip() if variable else ""
-        self._headers = {"Authorization": f"ApiKey {key}"} if key else {}
-        login = "the login in the address" + (f", or {variable}," if variable else "")
-        cures = {401: f"Is {login} right?", 404: f"Is {self._address} the right address?"}
-        self._http = net.Http(name, cures=cures, secrets=(key,) if key else ())
-
-    @property
-    def parameters(self) -> dict[str, Any]:  # noqa: D102  (as in the base class)
-        return {"address": self._address}
-
-    async def search(self, query: str, k: int) -> list[Hit]:
-        """Return at most k passages."""
-        line = clean_query(query)
-        if not line or k < 1:
-            return []
-        reply = await self._send(self._url, ProviderRequest(self._headers, json=self._protocol.body(line, k)))
-        return self._hits(reply)[:k]
-
-    def _hits(self, reply: net.Reply) -> list[Hit]:
-        try:
-            found = self._protocol.found(reply.json())
-        except ValueError as error:
-            raise reply.fault(str(error)) from None
-        hits = [passage(document, score) for document, score in found]
-        # Single passages without text are skipped, but a reply of nothing else has another format.
-        if hits and not any(hits):
-            raise reply.fault(f"answered passages without text; the first is {json_kind(found[0][0])}")
-        return [hit for hit in hits if hit is not None]
-
-
-def passage(document: Any, score: Any = None) -> Hit | None:
-    """Return a document of a corpus as a hit, or None if it holds no text.
-
-    The text is the field `text`, else `contents`, whose first line is the title (often quoted) if it has several.
-    """
-    fields = document if isinstance(document, dict) else {"contents": document}
-    title, text = json_text(fields.get("title")), json_text(fields.get("text"))
-    if not text:
-        head, cut, tail = json_text(fields.get("contents")).partition("\n")
-        title, text = (title or _unquoted(head.strip()), tail.strip()) if cut else (title, head)
-    if not text:
-        return None
-    return Hit(
-        title=one_line(title),
-        url=json_text(fields.get("url")) or json_text(fields.get("id")),
-        snippet=one_line(text[:SNIPPET]),
-        date=one_line(json_text(fields.get("date"))),
-        text=text,
-        score=number(score),
-    )
-
-
-def _unquoted(title: str) -> str:
-    return title[1:-1] if len(title) > 1 and title[0] == title[-1] == '"' else title
-
-
-def _search_r1_found(data: Any) -> list[tuple[Any, Any]]:
-    result = _listed(data, "result")
-    if len(result) != 1 or not isinstance(result[0], list):
-        raise ValueError(f"answered {len(result)} lists of passages to one query")
-    return [_scored(item) for item in result[0]]
-
-
-def _scored(item: Any) -> tuple[Any, Any]:
-    # Some servers leave the scores out and send the documents alone.
-    if isinstance(item, dict) and "document" in item:
-        return item["document"], item.get("score")
-    return item, item.get("score") if isinstance(item, dict) else None
-
-
-def _flashrag_found(data: Any) -> list[tuple[Any, Any]]:
-    if not isinstance(data, list):
-        raise ValueError(_wrong(data, "a list of passages"))
-    if len(data) == 2 and all(isinstance(part, list) for part in data):
-        scores = [*data[1], *[None] * len(data[0])]  # there may be fewer scores than passages
-        return list(zip(data[0], scores, strict=False))
-    return [(document, None) for document in data]
-
-
-def _elastic(query: str, k: int) -> dict[str, Any]:
-    # most_fields adds the scores of the fields, so that title and text both count
-    match = {"query": query, "fields": list(_ELASTIC_FIELDS), "type": "most_fields", "lenient": True}
-    wanted = ["id", "title", "text", "contents", "url", "date"]
-    return {"size": k, "query": {"multi_match": match}, "_source": wanted}
-
-
-def _elastic_found(data: Any) -> list[tuple[Any, Any]]:
-    hits = _listed(data.get("hits") if isinstance(data, dict) and "hits" in data else data, "hits")
-    # A search over some shards only would look like a worse ranking; it is an error instead.
-    shards = data.get("_shards")
-    if data.get("timed_out") or (isinstance(shards, dict) and shards.get("failed")):
-        raise ValueError("searched only a part of the index (time-out, or a shard that failed)")
-    return [_elastic_document(hit) for hit in hits if isinstance(hit, dict)]
-
-
-def _elastic_document(hit: dict[str, Any]) -> tuple[Any, Any]:
-    source = hit.get("_source")
-    return {"id": hit.get("_id"), **(source if isinstance(source, dict) else {})}, hit.get("_score")
-
-
-def _listed(data: Any, key: str) -> list[Any]:
-    found = data.get(key) if isinstance(data, dict) else None
-    if not isinstance(found, list):
-        raise ValueError(_wrong(data, f"an object with the list {key}"))
-    return found
-
-
-def _wrong(data: Any, expected: str) -> str:
-    said = error_in(data) if isinstance(data, dict) else ""
-    return f"answered an error: {said}" if said else f"answered {json_kind(data)}, expected {expected}"
-
-
-_ELASTIC = _Protocol("/_search", "http://127.0.0.1:9200/index", _elastic, _elastic_found, key="ES_API_KEY")
-_PROTOCOLS = {
-    "search-r1": _Protocol(
-        "/retrieve",
-        "http://127.0.0.1:8000",
-        # the published server fails without the scores
-        lambda query, k: {"queries": [query], "topk": k, "return_scores": True},
-        _search_r1_found,
-    ),
-    "flashrag": _Protocol(
-        "/search",
-        "http://127.0.0.1:80",
-        lambda query, k: {"query": query, "top_n": k, "return_score": True},
-        _flashrag_found,
-    ),
-    "elasticsearch": _ELASTIC,
-    "opensearch": _ELASTIC,
-}
+    key += f", or {row.optional}," if row.optional else ""
+    cures = {401: f"Is {key} right? See {row.page}."}
+    if row.variables:
+        cures |= {
+            402: f"The plan is used up: see {row.page}.",
+            403: f"{key} may not do this: is it right, and does the plan include search? See {row.page}.",
+            429: f"Too many requests, or the plan is used up: lower per_second, or see {row.page}.",
+        }
+    return cures

@@ -88,13 +88,13 @@ def _passage(row: Any, number: int) -> Passage:
         raise ValueError(f"a row needs one of 'text', 'contents', 'content' or 'title'; it has {sorted(row)[:8]}")
     text = _text(row, key)
     if key == "contents":
-        title, text = _split(title, text)
+        title, text = split_title(title, text)
     name = row.get("id", row.get("_id"))  # `_id` in the corpora of BEIR
     return Passage(str(number if name is None else name), title, text, _text(row, "url"), _text(row, "date"))
 
 
-def _split(title: str, contents: str) -> tuple[str, str]:
-    """Split the title from `contents`; in Search-R1's corpora it is the first line."""
+def split_title(title: str, contents: str) -> tuple[str, str]:
+    """Split the title from `contents`; in Search-R1's corpora it is the first line, often quoted."""
     first, newline, rest = contents.partition("\n")
     heading = first.strip()
     if len(heading) > 1 and heading[0] == heading[-1] == '"':

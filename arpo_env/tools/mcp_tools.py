@@ -19,7 +19,6 @@ import os
 import re
 import shlex
 import tempfile
-import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -335,10 +334,9 @@ class McpTool(SharedTool):
             ServiceError: the server could not be reached, or the call failed other than by an error of the tool.
             CacheMiss: the cache is in replay mode and the call was not recorded.
         """
-        started = time.perf_counter()
         self._called = True
         answer = await self._record.call(self._remote, arguments, lambda: self._ask(arguments), self._history())
-        return ToolResult(shorten(answer["text"], _MAX_CHARACTERS), answer["status"], time.perf_counter() - started)
+        return ToolResult(shorten(answer["text"], _MAX_CHARACTERS), answer["status"])
 
     def _history(self) -> list[tuple[str, dict[str, Any]]] | None:
         """Return the earlier calls of the episode on which this call may depend."""

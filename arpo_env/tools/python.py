@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,13 +55,12 @@ class PythonTool(Tool):
 
     async def call(self, **arguments: Any) -> ToolResult:
         """Run `code` and return its output."""
-        started = time.perf_counter()
         if self._interpreter is None:
             self._interpreter = await self._open()
         try:
             execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
         except ValueError as error:  # the code is too long to send
-            return ToolResult(f"Error: {error}", "error", time.perf_counter() - started)
+            return ToolResult(f"Error: {error}", "error")
         text = shorten(execution.text, self._max_characters) or "(no output)"
         # set by `fork` if the session had ended by then
         ended, self._ended = self._ended, False
@@ -74,7 +72,7 @@ class PythonTool(Tool):
         if self._note:
             text, self._note = f"{text}\n{self._note}", ""
         status: Status = {"ok": "ok", "timeout": "timeout"}.get(execution.status, "error")  # type: ignore[assignment]
-        return ToolResult(text, status, time.perf_counter() - started)
+        return ToolResult(text, status)
 
     async def reset(self, setup: str) -> None:
         """Drop the session; the next call opens a new one and runs `setup` in it."""

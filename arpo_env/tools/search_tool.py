@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -92,16 +91,15 @@ class SearchTool(SharedTool):
         Raises:
             ServiceError: the service failed or did not answer in time.
         """
-        started = time.perf_counter()
         query = bare_query(str(arguments["query"]))
         if problem := _query_problem(query):
-            return ToolResult(problem, "error", time.perf_counter() - started)
+            return ToolResult(problem, "error")
         # A repeated query would cost money and return the same hits.
         key = " ".join(query.casefold().split())
         if key in self._answers:
-            return ToolResult(f"{_REPEATED_NOTE}\n{self._answers[key]}", "ok", time.perf_counter() - started)
+            return ToolResult(f"{_REPEATED_NOTE}\n{self._answers[key]}")
         text = self._answers[key] = await self._answer(query)
-        return ToolResult(text, "ok", time.perf_counter() - started)
+        return ToolResult(text)
 
     async def _answer(self, query: str) -> str:
         if self._backend is None:

@@ -163,7 +163,7 @@ class ToolResult:
     Attributes:
         text: text shown to the model.
         status: "ok", "error" (the call itself failed), "timeout", or "refused" (a limit was reached).
-        seconds: wall time of the call.
+        seconds: wall time of the call, measured by `call_tool`.
         images: pictures as data URLs, for models that see; those that read token ids get the text alone.
     """
 

@@ -16,7 +16,6 @@ import functools
 import json
 import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,13 +24,13 @@ from typing import Any
 from arpo_env.chat_model import ChatModel, with_less_text
 from arpo_env.episode import FOLD, Call
 from arpo_env.event_loop import run_in_daemon_thread
-from arpo_env.search.local_search import Passage
+from arpo_env.search.local_search import Passage, WorldSearch
 from arpo_env.search.search_backend import SearchBackend
 from arpo_env.services import Services
-from arpo_env.text import Fence, cut_middle, plain_reply
+from arpo_env.text import cut_middle, fenced_prompt, plain_reply
 from arpo_env.tools.tool import JsonSchema, SharedTool, Tool, ToolResult, as_result, function_schema, invoke, shorten
 from envs_registry import TaskSource
-from envs_registry.datasets.tool_sets import rapid_function
+from envs_registry.datasets.tool_sets import as_text, rapid_function
 from envs_registry.sources import LimitedSource
 from sandbox import Sandbox, default_sandbox
 
@@ -74,7 +73,7 @@ class ToolDocument:
     def text(self) -> str:
         """What the search reads: words of the name, category, description and parameters."""
         properties: Mapping[str, Any] = self.parameters.get("properties") or {}
-        parameters = [f"{_spaced(name)} {_text(schema, 'description')}" for name, schema in properties.items()]
+        parameters = [f"{_spaced(name)} {as_text(schema, 'description')}" for name, schema in properties.items()]
         return " ".join(filter(None, [self.title, self.category, self.description, *parameters]))
 
 
@@ -108,12 +107,12 @@ def as_document(row: Any) -> ToolDocument:
     if "api_name" in row:
         row = rapid_function(row)
     function = row["function"] if isinstance(row.get("function"), Mapping) else row
-    name = _text(function, "name")
+    name = as_text(function, "name")
     if not _NAME.fullmatch(name):
         raise ValueError(f"its name {name[:80]!r} is not a name: letters, digits, '_', '-' and '.'")
     given: Any = next((function[key] for key in ("parameters", "inputSchema") if function.get(key) is not None), {})
     parameters = _checked_parameters(given)
-    document = ToolDocument(name, _text(function, "description"), parameters, _text(row, "category"))
+    document = ToolDocument(name, as_text(function, "description"), parameters, as_text(row, "category"))
     # One document that cannot be shown as JSON would fail every search that finds it.
     try:
         json.dumps([parameters, document.text], ensure_ascii=False, allow_nan=False).encode()
@@ -149,13 +148,8 @@ def _file_rows(path: Path) -> Iterable[Any]:
 
 
 def _name_of(row: Any) -> str:
-    inner = row.get("function", row) if isinstance(row, Mapping) else {}
-    return _text(inner, "name") or _text(row, "api_name")
-
-
-def _text(row: Any, key: str) -> str:
-    value = row.get(key) if isinstance(row, Mapping) else None
-    return " ".join(value.split()) if isinstance(value, str) else ""
+    inner = row.get("function", row) if isinstance(row, Mapping) else row
+    return as_text(inner, "name") or as_text(row, "api_name")
 
 
 def _spaced(name: str) -> str:
@@ -202,7 +196,7 @@ class ToolRegistry:
         every, self.faults = read_documents(documents)
         self._documents = {document.name: document for document in every}
         self._run, self.repeatable = run, repeatable
-        self.index = _bm25(every) if index is None else index
+        self.index = WorldSearch(passages_of(every)) if index is None else index
 
     @classmethod
     def from_functions(cls, functions: Iterable[Callable[..., Any]]) -> ToolRegistry:
@@ -249,12 +243,6 @@ def passages_of(documents: str | Path | Iterable[Any]) -> list[Passage]:
     return [Passage(document.name, document.title, document.text) for document in every]
 
 
-def _bm25(documents: Sequence[ToolDocument]) -> SearchBackend:
-    from arpo_env.search.local_search import WorldSearch
-
-    return WorldSearch(passages_of(documents))
-
-
 # `ResultCondenser`: another model condenses a long result of a tool to what the agent needs.
 #
 # The auxiliary model of DeepAgent (arXiv 2510.21618) first says what the agent is after, from its last ten steps, and
@@ -264,24 +252,12 @@ def _bm25(documents: Sequence[ToolDocument]) -> SearchBackend:
 _STEPS, _STEP_CHARACTERS = 10, 2_000
 _CONDENSED_TOKENS = 4096
 _CHARACTERS = 100_000  # of the result; more is cut in the middle
-_PROMPT = """\
+_CONDENSE = """\
 An agent called a tool. The result is too long for the agent, so you condense it. Work out from the agent's last steps \
 what it needs the result for. Then write down what serves that, in at most {limit} characters. Copy names, numbers, \
 identifiers, units and dates exactly as they stand. Add nothing that is not in the result, and do not go on in the \
-agent's place. If nothing serves, say in one sentence what the result holds.
-
-{rule}
-
-The agent's last steps:
-{steps}
-
-The call:
-{call}
-
-The result:
-{result}
-
-Write the condensed result and nothing else."""
+agent's place. If nothing serves, say in one sentence what the result holds."""
+_CONDENSED = "Write the condensed result and nothing else."
 
 
 class ResultCondenser:
@@ -298,15 +274,8 @@ class ResultCondenser:
         call = json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False, sort_keys=True, default=str)
 
         async def ask(characters: int) -> str:
-            result = cut_middle(text, characters)
-            fence = Fence([last, call, result])
-            prompt = _PROMPT.format(
-                limit=self.limit,
-                rule=fence.rule,
-                steps=fence.around(last),
-                call=fence.around(call),
-                result=fence.around(result),
-            )
+            quoted = {"The agent's last steps": last, "The call": call, "The result": cut_middle(text, characters)}
+            prompt = fenced_prompt(_CONDENSE.format(limit=self.limit), quoted, _CONDENSED)
             return await self.chat.complete([{"role": "user", "content": prompt}], max_tokens=_CONDENSED_TOKENS)
 
         reply = await with_less_text(ask, _CHARACTERS)
@@ -371,7 +340,6 @@ class ToolSearchTool(SharedTool):
         Raises:
             ServiceError: the index failed.
         """
-        started = time.perf_counter()
         words = _words(query)
         if not any(one.isalnum() for one in words):
             return ToolResult("error: the query is empty; write what the tool should do", "error")
@@ -386,7 +354,7 @@ class ToolSearchTool(SharedTool):
         for document in shown:
             tool = FoundTool(registry, document, self.min_timeout, self._condenser)
             self._found.setdefault(document.name, tool)
-        return ToolResult(text, "ok", time.perf_counter() - started)
+        return ToolResult(text)
 
     async def reset(self, setup: str) -> None:
         """Forget the tools that were found; `setup` is only for interpreters."""
@@ -521,31 +489,24 @@ def _sandboxed(code: Callable[[str], tuple[tuple[str, ...], str]], sandbox: Any,
 
 _SIMULATION_TOKENS = 1024
 _LONGEST_DOCUMENT = 12_000  # characters of a document or of arguments that the model is shown
-_SIMULATION = """\
-You stand in for an API. Read its document and the arguments of a call, and write what the API would return: one \
-JSON value and nothing else. Make up plausible data where you do not know it, in the form that the document describes. \
-If the arguments do not fit the document, return {{"error": "..."}} with what is wrong.
-
-{rule}
-
-Document of the API:
-{document}
-
-Arguments of the call:
-{arguments}"""
+_SIMULATE = """\
+You stand in for an API. Read its document and the arguments of a call, and write what the API would return. Make up \
+plausible data where you do not know it, in the form that the document describes. If the arguments do not fit the \
+document, return {"error": "..."} with what is wrong."""
+_SIMULATED = "Write one JSON value and nothing else."
 
 
 def _simulated(chat: ChatModel, documents: Sequence[ToolDocument]) -> Run:
     schemas = {document.name: document.schema["function"] for document in documents}
 
     async def run(name: str, arguments: Mapping[str, Any]) -> str:
-        document = json.dumps(schemas[name], ensure_ascii=False, sort_keys=True)
-        given = json.dumps(dict(arguments), ensure_ascii=False, sort_keys=True)
-        fence = Fence([document, given])
-        shown = [fence.around(cut_middle(text, _LONGEST_DOCUMENT)) for text in (document, given)]
-        prompt = _SIMULATION.format(rule=fence.rule, document=shown[0], arguments=shown[1])
-        reply = await chat.complete([{"role": "user", "content": prompt}], max_tokens=_SIMULATION_TOKENS)
-        return plain_reply(reply)
+        given = {"Document of the API": schemas[name], "Arguments of the call": dict(arguments)}
+        quoted = {
+            heading: cut_middle(json.dumps(value, ensure_ascii=False, sort_keys=True), _LONGEST_DOCUMENT)
+            for heading, value in given.items()
+        }
+        prompt = fenced_prompt(_SIMULATE, quoted, _SIMULATED)
+        return plain_reply(await chat.complete([{"role": "user", "content": prompt}], max_tokens=_SIMULATION_TOKENS))
 
     return run
 

@@ -137,20 +137,6 @@ Step = Callable[[Row, Repairs], Row | None]
 
 
 @dataclass(frozen=True)
-class Play:
-    """Tools, scorer and limits of a set; the attributes are those of `EnvSpec`."""
-
-    tools: tuple[str, ...]
-    scorer: str
-    max_turns: int
-    max_tool_calls: int
-    tool_limits: tuple[tuple[str, int], ...] = ()
-    tool_timeout: float = 10.0
-    max_tokens: int | None = None
-    language: str = "en"
-
-
-@dataclass(frozen=True)
 class DataSet:
     """One data set. Columns are tried in the order in which they are listed; "info.level" is a field of a column."""
 
@@ -160,7 +146,7 @@ class DataSet:
     splits: tuple[tuple[str, str], ...]  # our name and the hub's, or several as in "validation|test"; default first
     size: str  # rows per split, for tables
     licence: str
-    play: Play
+    play: Mapping[str, Any]  # tools, scorer, language and limits of its environment: fields of `EnvSpec`
     gated: str = ""  # URL of the page where the terms are accepted
     configs: tuple[str, ...] = ("",)  # on the hub, read one after the other; "" is the default configuration
     question: tuple[str, ...] = ("question", "problem")  # columns
@@ -268,8 +254,8 @@ def register_data_sets(data_sets: Iterable[DataSet]) -> None:
     """Register an environment and a task source for each data set."""
     for data_set in data_sets:
         named = {name: getattr(data_set, name) for name in ("description", "levels", "size", "licence", "gated")}
-        named |= {entry.name: getattr(data_set.play, entry.name) for entry in dataclasses.fields(data_set.play)}
-        register([EnvSpec(f"arpo/{data_set.name}-v0", data_set.source, splits=data_set.split_names, **named)])
+        named |= {"splits": data_set.split_names, **data_set.play}
+        register([EnvSpec(f"arpo/{data_set.name}-v0", data_set.source, **named)])
         register_source(data_set.source, functools.partial(load, data_set))
         DATA_SETS[data_set.source] = data_set
 
@@ -474,7 +460,6 @@ def _one_of(data_set: DataSet, what: str, value: str, allowed: tuple[str, ...]) 
 # Turns user-defined tasks into a task source: a list, a source, a function, a data file, or one of these per split.
 
 Tasks = Iterable[Task] | TaskSource | Callable[..., Iterable[Task] | TaskSource] | str | Path | Mapping[str, Any]
-_KINDS: tuple[tuple[str, Kind], ...] = (("math", "math"), ("qa", "qa"), ("mcq", "mcq"))
 _FOLDER_SPLITS = ("train", "validation", "test")
 
 
@@ -557,14 +542,14 @@ def _only_question(messages: Any) -> str:
 
 def _own_set(spec: EnvSpec, splits: tuple[str, ...] = ("train",)) -> DataSet:
     # A grader object, or a scorer such as "judge", does not tell the kind.
-    kind = dict(_KINDS).get(spec.scorer, "qa") if isinstance(spec.scorer, str) else "qa"
+    kind = next((kind for kind in get_args(Kind) if kind == spec.scorer), "qa")
     # Own files are read like a published set; the hub and the limits of play are not used.
     return DataSet(
         name=spec.id,
         description=spec.description,
         hub="",
         splits=tuple((name, name) for name in splits),
-        play=Play((), "", 1, 1),
+        play={},
         size="",
         licence=spec.licence,
         level="level" if spec.levels else "",
@@ -572,7 +557,7 @@ def _own_set(spec: EnvSpec, splits: tuple[str, ...] = ("train",)) -> DataSet:
         category="category",
         kind=kind,
         kind_column="kind",
-        kinds=_KINDS,
+        kinds=tuple((kind, kind) for kind in get_args(Kind)),
         files=("files",),
         start_url="start_url",
         steps=(as_question,),

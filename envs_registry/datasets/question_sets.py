@@ -6,11 +6,11 @@ A new set is one row of the table of its family.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import functools
 import itertools
+from collections.abc import Callable
 
-from envs_registry.datasets.loading import DataSet, Play, Repairs, boxed, register_data_sets
+from envs_registry.datasets.loading import DataSet, Repairs, Step, boxed, register_data_sets
 from envs_registry.datasets.rows import Row
 
 FIVE, THREE = ("1", "2", "3", "4", "5"), ("easy", "medium", "hard")  # levels
@@ -18,19 +18,17 @@ TEST, TRAIN_TEST = (("test", "test"),), (("train", "train"), ("test", "test"))  
 
 # Limits at evaluation are the papers': 5 Python calls, 10 searches and 32,768 tokens of context; a search of the web
 # may read ten pages. They train with 3 calls in all.
-MATH_PLAY = Play(tools=("python",), scorer="math", max_turns=8, max_tool_calls=5, max_tokens=32768)
-MULTIHOP_PLAY = Play(
-    tools=("search", "python"),
-    scorer="qa",
-    max_turns=18,
-    max_tool_calls=15,
-    tool_limits=(("search", 10), ("python", 5)),
-    tool_timeout=30.0,
-    max_tokens=32768,
-)
-DEEP_SEARCH_PLAY = dataclasses.replace(MULTIHOP_PLAY, scorer="judge", tool_timeout=120.0)
-REASONING = Play(("search", "python"), "auto", max_turns=5, max_tool_calls=3, tool_timeout=30.0, max_tokens=4096)
-DEEP_SEARCH = dataclasses.replace(REASONING, max_turns=8, max_tool_calls=6, tool_timeout=120.0, max_tokens=8192)
+MATH_PLAY = {"tools": ("python",), "scorer": "math", "max_turns": 8, "max_tool_calls": 5, "max_tokens": 32768}
+MULTIHOP_PLAY = {
+    **{"tools": ("search", "python"), "scorer": "qa", "max_turns": 18, "max_tool_calls": 15},
+    **{"tool_limits": (("search", 10), ("python", 5)), "tool_timeout": 30.0, "max_tokens": 32768},
+}
+DEEP_SEARCH_PLAY = MULTIHOP_PLAY | {"scorer": "judge", "tool_timeout": 120.0}
+REASONING = {
+    **{"tools": ("search", "python"), "scorer": "auto", "max_turns": 5, "max_tool_calls": 3},
+    **{"tool_timeout": 30.0, "max_tokens": 4096},
+}
+DEEP_SEARCH = REASONING | {"max_turns": 8, "max_tool_calls": 6, "tool_timeout": 120.0, "max_tokens": 8192}
 
 
 def rationale(row: Row, repairs: Repairs) -> Row:
@@ -53,28 +51,16 @@ def boxed_solution(row: Row, repairs: Repairs) -> Row:
     return {**row, "answer": boxed(str(row["solution"]))}
 
 
-def answerable(row: Row, repairs: Repairs) -> Row | None:
-    """Leave out MuSiQue's questions whose paragraphs were taken away."""
-    if row.get("answerable") is False:
-        repairs["left out: not answerable"] += 1
+def leaving_out(why: str, concerns: Callable[[Row], object]) -> Step:
+    """Return a step that leaves out the rows for which `concerns` is true."""
+
+    def step(row: Row, repairs: Repairs) -> Row | None:
+        if not concerns(row):
+            return row
+        repairs[f"left out: {why}"] += 1
         return None
-    return row
 
-
-def without_file(row: Row, repairs: Repairs) -> Row | None:
-    """Leave out GAIA's questions about an attached file."""
-    if str(row.get("file_name") or "").strip():
-        repairs["left out: attached file"] += 1
-        return None
-    return row
-
-
-def without_image(row: Row, repairs: Repairs) -> Row | None:
-    """Leave out HLE's questions about a picture."""
-    if row.get("image"):
-        repairs["left out: image"] += 1
-        return None
-    return row
+    return step
 
 
 def decrypted(row: Row, repairs: Repairs) -> Row:
@@ -191,7 +177,7 @@ MULTIHOP_SETS = (
         "train 19,938 / validation 2,417",
         "CC BY 4.0",
         configs=("musique",),
-        steps=(answerable,),
+        steps=(leaving_out("not answerable", lambda row: row.get("answerable") is False),),  # without their paragraphs
         reads=("answerable",),
     ),
     _multihop(
@@ -228,7 +214,7 @@ DEEP_SEARCH_SETS = (
         (("validation", "validation"),),
         "validation 103",
         "no resharing",
-        play=dataclasses.replace(DEEP_SEARCH_PLAY, scorer="gaia"),
+        play=DEEP_SEARCH_PLAY | {"scorer": "gaia"},
         gated=f"{_HUB}gaia-benchmark/GAIA",
         configs=("2023_all",),
         question=("Question", "question"),
@@ -236,7 +222,7 @@ DEEP_SEARCH_SETS = (
         row_id="task_id",
         level="Level",
         levels=("1", "2", "3"),
-        without_files=without_file,
+        without_files=leaving_out("attached file", lambda row: str(row.get("file_name") or "").strip()),
         reads=("file_name",),
         # The first is relative to the repository, the second to the folder of the data file.
         files=("file_path", "file_name"),
@@ -252,7 +238,7 @@ DEEP_SEARCH_SETS = (
         category="category",
         kind_column="answer_type",
         kinds=(("exactMatch", "qa"), ("multipleChoice", "mcq")),
-        steps=(without_image,),  # pictures are not loaded, so a policy could only guess
+        steps=(leaving_out("image", lambda row: row.get("image")),),  # pictures are not loaded, one could only guess
         reads=("image",),
     ),
     _deep("SimpleQA", "short questions of fact with one answer", "basicv8vc/SimpleQA", TEST, "test 4,326", "MIT"),
@@ -263,7 +249,7 @@ DEEP_SEARCH_SETS = (
         (("test", "train"),),
         "test 100",
         "see the hub's page",
-        play=dataclasses.replace(DEEP_SEARCH_PLAY, language="zh"),
+        play=DEEP_SEARCH_PLAY | {"language": "zh"},
         question=("question", "prompt"),
         steps=(decrypted,),
         reads=("canary",),

@@ -44,26 +44,26 @@ def rapid_name(api: str, tool: str) -> str:
 
 def rapid_function(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the function of a RapidAPI document: one API of a tool, with two lists of parameters."""
-    tool, api = _as_text(row, "tool_name"), _as_text(row, "api_name")
+    tool, api = as_text(row, "tool_name"), as_text(row, "api_name")
     properties: dict[str, Any] = {}
     required = []
     for key in ("required_parameters", "optional_parameters"):
         given = row.get(key) or []
         for one in given if isinstance(given, list | tuple) else [given]:
-            if not isinstance(one, Mapping) or not _as_text(one, "name"):
+            if not isinstance(one, Mapping) or not as_text(one, "name"):
                 raise ValueError(f"{key} is a list of objects with a name")
-            kind = _RAPID_TYPES.get(_as_text(one, "type").upper(), "string")
-            properties[_as_text(one, "name")] = {"type": kind, "description": _as_text(one, "description")}
+            kind = _RAPID_TYPES.get(as_text(one, "type").upper(), "string")
+            properties[as_text(one, "name")] = {"type": kind, "description": as_text(one, "description")}
             if key == "required_parameters":
-                required.append(_as_text(one, "name"))
+                required.append(as_text(one, "name"))
     if not rapid_name(api, tool):
         raise ValueError(f"its name {api[:80]!r} has no letter or digit that names can have")
-    description = " ".join(filter(None, [_as_text(row, "api_description"), _as_text(row, "tool_description")]))
+    description = " ".join(filter(None, [as_text(row, "api_description"), as_text(row, "tool_description")]))
     return {
         "name": rapid_name(api, tool),
         "description": description[:_LONGEST_DESCRIPTION],
         "parameters": {"type": "object", "properties": properties, "required": required},
-        "category": _as_text(row, "category_name"),
+        "category": as_text(row, "category_name"),
     }
 
 
@@ -92,7 +92,7 @@ def _operation(spec: Mapping[str, Any], method: str, path: str, item: Mapping[st
     for name, one in schema.get("properties", {}).items():
         properties.setdefault(name, _argument(spec, _followed(spec, one)))
     required += [name for name in properties if name in schema.get("required", ())]
-    told = [_as_text(operation, "summary"), _as_text(operation, "description")]
+    told = [as_text(operation, "summary"), as_text(operation, "description")]
     return {
         "name": _name(f"{method} {path.strip('/')}"),
         "description": ". ".join(filter(None, told))[:_LONGEST_DESCRIPTION],
@@ -102,7 +102,7 @@ def _operation(spec: Mapping[str, Any], method: str, path: str, item: Mapping[st
 
 
 def _argument(spec: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    kind, told = _followed(spec, schema).get("type"), _as_text(schema, "description")
+    kind, told = _followed(spec, schema).get("type"), as_text(schema, "description")
     return {"type": kind if kind in _TYPES else "string", "description": told[:_LONGEST_DESCRIPTION]}
 
 
@@ -120,8 +120,9 @@ def _name(text: str) -> str:
     return _NOT_IN_NAMES.sub("_", text).strip("_.-").lower()[:_LONGEST_NAME]
 
 
-def _as_text(row: Mapping[str, Any], key: str) -> str:
-    value = row.get(key)
+def as_text(row: Any, key: str) -> str:
+    """Return a text of a document on one line; "" for anything else."""
+    value = row.get(key) if isinstance(row, Mapping) else None
     return " ".join(value.split()) if isinstance(value, str) else ""
 
 
@@ -178,16 +179,18 @@ def _key(name: str, arguments: Mapping[str, Any]) -> str:
     return json.dumps([name, {key: str(value).strip() for key, value in sorted(arguments.items())}], ensure_ascii=False)
 
 
-def _converted(rows: Rows, convert: Callable[[int, Row], Task | None]) -> tuple[list[Task], int]:
-    """Return the tasks of rows, and how many have none."""
+def _source(
+    name: str,
+    rows: Rows,
+    convert: Callable[[int, Row], Task | None],
+    documents: Mapping[str, Document],
+    functions: Mapping[str, tuple[tuple[str, ...], str]] | None = None,
+) -> ToolSetSource:
+    """Return the tasks of rows, and the tools, which the conversion may add to."""
     made = [convert(number, row) for number, (_, row) in enumerate(rows)]
-    return [task for task in made if task], made.count(None)
-
-
-def _some(source: ToolSetSource, name: str) -> ToolSetSource:
-    if not source.tasks:
-        raise DataFileError(f"{name}: none of {source.left_out} rows has a question, a gold answer or path, and tools")
-    return source
+    if not (tasks := [task for task in made if task]):
+        raise DataFileError(f"{name}: none of {len(made)} rows has a question, a gold answer or path, and tools")
+    return ToolSetSource(tasks, list(documents.values()), made.count(None), dict(functions or {}))
 
 
 RESTBENCH = "https://github.com/Yifan-Song793/RestGPT"
@@ -216,8 +219,7 @@ def load_restbench(name: str, *, data: str | Path | None = None) -> ToolSetSourc
             return None
         return Task(f"{name}-{number}", query, (_BETWEEN.join(call["name"] for call in calls if call),), source=name)
 
-    tasks, left_out = _converted(read_rows(rows), task)
-    return _some(ToolSetSource(tasks, list(functions.values()), left_out), name)
+    return _source(name, read_rows(rows), task, functions)
 
 
 def load_toolbench(*, data: str | Path | None = None) -> ToolSetSource:
@@ -247,8 +249,7 @@ def load_toolbench(*, data: str | Path | None = None) -> ToolSetSource:
         name = f"toolbench-{row.get('query_id', number)}-{number}"
         return Task(name, query, (_BETWEEN.join(names),), source="toolbench")
 
-    tasks, left_out = _converted(rows, task)
-    return _some(ToolSetSource(tasks, list(documents.values()), left_out), "toolbench")
+    return _source("toolbench", rows, task, documents)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -291,7 +292,7 @@ def load_toolhop(*, data: str | Path | None = None) -> ToolSetSource:
         place = hub_files(TOOLHOP, ["data/ToolHop.json"], "toolhop", revision=TOOLHOP_REVISION)
     if place.is_dir():
         place = _within(place, "ToolHop.json")
-    documents: list[Document] = []
+    documents: dict[str, Document] = {}
     functions: dict[str, tuple[tuple[str, ...], str]] = {}
 
     def task(number: int, row: Row) -> Task | None:
@@ -302,12 +303,11 @@ def load_toolhop(*, data: str | Path | None = None) -> ToolSetSource:
         for document in tools.values():
             name = _free_name(document["name"], functions)
             functions[name] = (tuple(map(str, sources)), document["name"])
-            documents.append({**document, "name": name})
+            documents[name] = {**document, "name": name}
         name, subject = f"toolhop-{row.get('id', number)}", _text(row.get("domain"))
         return Task(name, f"{question}\n{_FORM}", (answer,), source="toolhop", category=subject)
 
-    tasks, left_out = _converted(read_rows(place), task)
-    return _some(ToolSetSource(tasks, documents, left_out, functions), "toolhop")
+    return _source("toolhop", read_rows(place), task, documents, functions)
 
 
 def _text(value: Any) -> str:

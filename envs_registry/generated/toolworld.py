@@ -65,143 +65,95 @@ class PlaceFact:
         return "{season}" in self.phrases[0]
 
 
-# name and range, description, two phrases
+# name, range and description; two phrases
 _FACTS = """
-sponsor
-Names the {target} whose patronage pays for the {noun}; each {noun} has exactly one patron.
-the {target} that acts as patron of {it}
-the {target} whose patronage keeps {it} going
-
-supplier
-Looks up which {target} delivers goods and provisions to the {noun}.
-the {target} that delivers provisions to {it}
-the {target} that brings {it} its goods
-
-nearest
-Finds the {target} that lies closest to the {noun}, measured along the road.
-the {target} that lies closest to {it}
-the {target} one reaches first from {it} along the road
-
-twin
-Gives the partner of the {noun}: the {target} with which it has a treaty of friendship.
-the {target} bound to {it} by a treaty
-the {target} that swore friendship with {it}
-
-origin
-Tells in which {target} the plans of the {noun} were drawn, according to its builders.
-the {target} in which the plans of {it} were drawn
-the {target} where the builders of {it} got the plans
-
-rival
-Returns the {target} that competes with the {noun} for the same customers.
-the {target} that competes with {it}
-the {target} after the same customers as {it}
-
-established 1100-1899
-Calendar year in which the {noun} first opened its doors, from the founding charter.
-the year in which {it} first opened
-the year in the founding charter of {it}
-
-headcount 1000-9999
-How many people the {noun} employs, all workers and apprentices on the payroll together.
-the number of workers on the payroll of {it}
-the number of people that {it} employs
-
-expenditure 20000-99999
-Money the {noun} spends in a year, in crowns: wages, purchases and upkeep.
-the money in crowns that {it} spends in a year
-the crowns that wages and upkeep take from {it} in a year
-
-footfall 1000-49999
-Visitors that came to the {noun} in one season of last year, counted at the gate.
-the number of visitors counted at the gate of {it} in {season}
-the number of visitors that {it} had in {season}
-
-elevation 1000-8999
-Height of the roof of the {noun} above the sea, in spans.
-the height in spans of the roof of {it}
-the number of spans from the sea up to the roof of {it}
-
-extent 1000-9999
-Ground that belongs to the {noun}, in acres, gardens and yards included.
-the number of acres of ground that belong to {it}
-the acres of {it} with its gardens and yards
-
-remoteness 1000-4999
-Leagues that a traveller has to go from the {noun} to the capital city.
-the number of leagues from {it} to the capital
-the leagues that a traveller from the capital goes to {it}
-
-admission 1000-6999
-Price in pennies that a guest pays to enter the {noun} for a day.
-the price in pennies to enter {it}
-the pennies that a guest pays for a day at {it}
-
-timetable 100000-799999
-Hours in a century during which the {noun} is open to the public.
-the number of hours in a century that {it} is open
-the hours of a century in which the public may use {it}
-
-liabilities 10000-99999
-Amount that the {noun} still owes to its creditors, loans with interest, in crowns.
-the amount in crowns that {it} still owes
-the loans in crowns that the creditors of {it} wait for
-
-coverage 50000-999999
-Sum in crowns that the insurance would pay if the {noun} burned down.
-the crowns that the insurance pays if {it} burned down
-the insurance sum of {it} in crowns
-
-grievances 1000-5999
-Complaints about the {noun} that citizens handed in during the last year.
-the number of complaints about {it}
-the number of times that citizens handed in complaints against {it}
-
-intake 1000-29999
-Barrels of water that the {noun} draws from the public well in one season.
-the barrels of water that {it} draws in {season}
-the number of barrels that {it} takes from the well in {season}
-
-illumination 1000-7999
-Jars of lamp oil burned by the {noun} in a month for its lights.
-the jars of lamp oil burned by {it} in a month
-the jars of oil that the lights of {it} need in a month
-
-maintenance 1000-3999
-How often craftsmen had to mend the {noun} since it was built: the number of repairs on record.
-the number of repairs on record for {it}
-the number of times craftsmen had to mend {it}
-
-membership 1000-69999
-Subscribers of the society of friends of the {noun}, those who paid their fee.
-the number of subscribers in the society of friends of {it}
-the number of friends of {it} who paid the fee
-
-holdings 10000-89999
-Documents kept in the archive of the {noun}, letters, maps and ledgers together.
-the number of documents in the archive of {it}
-the number of letters, maps and ledgers kept at {it}
-
-endowment 10000-99999
-Gifts in crowns that donors gave to the {noun} in the last ten years.
-the gifts in crowns that donors gave to {it}
-the crowns that {it} got from donors in ten years
-
-tenancy 1000-8999
-Rent in pennies that the {noun} pays each month to the owner of the land.
-the rent of {it} in pennies each month
-the pennies that the owner of the land of {it} gets each month
+sponsor: Names the {target} whose patronage pays for the {noun}; each {noun} has exactly one patron.
+    the {target} that acts as patron of {it}
+    the {target} whose patronage keeps {it} going
+supplier: Looks up which {target} delivers goods and provisions to the {noun}.
+    the {target} that delivers provisions to {it}
+    the {target} that brings {it} its goods
+nearest: Finds the {target} that lies closest to the {noun}, measured along the road.
+    the {target} that lies closest to {it}
+    the {target} one reaches first from {it} along the road
+twin: Gives the partner of the {noun}: the {target} with which it has a treaty of friendship.
+    the {target} bound to {it} by a treaty
+    the {target} that swore friendship with {it}
+origin: Tells in which {target} the plans of the {noun} were drawn, according to its builders.
+    the {target} in which the plans of {it} were drawn
+    the {target} where the builders of {it} got the plans
+rival: Returns the {target} that competes with the {noun} for the same customers.
+    the {target} that competes with {it}
+    the {target} after the same customers as {it}
+established 1100-1899: Calendar year in which the {noun} first opened its doors, from the founding charter.
+    the year in which {it} first opened
+    the year in the founding charter of {it}
+headcount 1000-9999: How many people the {noun} employs, all workers and apprentices on the payroll together.
+    the number of workers on the payroll of {it}
+    the number of people that {it} employs
+expenditure 20000-99999: Money the {noun} spends in a year, in crowns: wages, purchases and upkeep.
+    the money in crowns that {it} spends in a year
+    the crowns that wages and upkeep take from {it} in a year
+footfall 1000-49999: Visitors that came to the {noun} in one season of last year, counted at the gate.
+    the number of visitors counted at the gate of {it} in {season}
+    the number of visitors that {it} had in {season}
+elevation 1000-8999: Height of the roof of the {noun} above the sea, in spans.
+    the height in spans of the roof of {it}
+    the number of spans from the sea up to the roof of {it}
+extent 1000-9999: Ground that belongs to the {noun}, in acres, gardens and yards included.
+    the number of acres of ground that belong to {it}
+    the acres of {it} with its gardens and yards
+remoteness 1000-4999: Leagues that a traveller has to go from the {noun} to the capital city.
+    the number of leagues from {it} to the capital
+    the leagues that a traveller from the capital goes to {it}
+admission 1000-6999: Price in pennies that a guest pays to enter the {noun} for a day.
+    the price in pennies to enter {it}
+    the pennies that a guest pays for a day at {it}
+timetable 100000-799999: Hours in a century during which the {noun} is open to the public.
+    the number of hours in a century that {it} is open
+    the hours of a century in which the public may use {it}
+liabilities 10000-99999: Amount that the {noun} still owes to its creditors, loans with interest, in crowns.
+    the amount in crowns that {it} still owes
+    the loans in crowns that the creditors of {it} wait for
+coverage 50000-999999: Sum in crowns that the insurance would pay if the {noun} burned down.
+    the crowns that the insurance pays if {it} burned down
+    the insurance sum of {it} in crowns
+grievances 1000-5999: Complaints about the {noun} that citizens handed in during the last year.
+    the number of complaints about {it}
+    the number of times that citizens handed in complaints against {it}
+intake 1000-29999: Barrels of water that the {noun} draws from the public well in one season.
+    the barrels of water that {it} draws in {season}
+    the number of barrels that {it} takes from the well in {season}
+illumination 1000-7999: Jars of lamp oil burned by the {noun} in a month for its lights.
+    the jars of lamp oil burned by {it} in a month
+    the jars of oil that the lights of {it} need in a month
+maintenance 1000-3999: How often craftsmen had to mend the {noun} since it was built: the number of repairs on record.
+    the number of repairs on record for {it}
+    the number of times craftsmen had to mend {it}
+membership 1000-69999: Subscribers of the society of friends of the {noun}, those who paid their fee.
+    the number of subscribers in the society of friends of {it}
+    the number of friends of {it} who paid the fee
+holdings 10000-89999: Documents kept in the archive of the {noun}, letters, maps and ledgers together.
+    the number of documents in the archive of {it}
+    the number of letters, maps and ledgers kept at {it}
+endowment 10000-99999: Gifts in crowns that donors gave to the {noun} in the last ten years.
+    the gifts in crowns that donors gave to {it}
+    the crowns that {it} got from donors in ten years
+tenancy 1000-8999: Rent in pennies that the {noun} pays each month to the owner of the land.
+    the rent of {it} in pennies each month
+    the pennies that the owner of the land of {it} gets each month
 """
 
 
-def _fact(row: str) -> PlaceFact:
-    head, description, one, other = row.split("\n")
+def _fact(said: str, one: str, other: str) -> PlaceFact:
+    head, _, description = said.partition(": ")
     name, _, values = head.partition(" ")
     low, _, high = values.partition("-")
     return PlaceFact(name, description, (one, other), int(low or 0), int(high or 0))
 
 
-FACTS = tuple(map(_fact, _FACTS.strip().split("\n\n")))
+_rows = iter(map(str.strip, _FACTS.strip().split("\n")))
+FACTS = tuple(map(_fact, _rows, _rows, _rows))
 LINKS = tuple(number for number, fact in enumerate(FACTS) if fact.is_link)
 NUMBERS = tuple(number for number, fact in enumerate(FACTS) if not fact.is_link)
 
@@ -299,10 +251,8 @@ class ToolWorld:
         return random.Random(f"toolworld/{self.seed}/target/{kind}/{fact}").choice(others)
 
 
-@functools.lru_cache(maxsize=16)
-def tool_world(seed: int) -> ToolWorld:
-    """Return the world of a seed; the same object for the same seed."""
-    return ToolWorld(seed)
+tool_world = functools.lru_cache(maxsize=16)(ToolWorld)
+"""Returns the world of a seed; the same object for the same seed."""
 
 
 def plain_text(value: Any) -> str:

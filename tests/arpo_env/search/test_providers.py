@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from arpo_env.net import ServiceError
-from arpo_env.search.backends import _PROTOCOLS, ROWS, Retriever, make_provider, passage, ready_providers
+from arpo_env.search.backends import ROWS, Ddgs, Documents, Provider, ReplyShape, open_search, passage, ready_providers
 from arpo_env.search.search_backend import Hit, SearchBackend
 from tests.arpo_env.local_server import Call, LocalServer, Seen
 
 RECORDED = Path(__file__).parent / "recorded"
 KEY = "key-1234-secret"
-BY_HTTP, RETRIEVERS = sorted(row.name for row in ROWS), sorted(_PROTOCOLS)
+BY_HTTP = sorted(row.name for row in ROWS if isinstance(row.shape, ReplyShape))
+RETRIEVERS = sorted(row.name for row in ROWS if isinstance(row.shape, Documents))
 INDEX = {"elasticsearch": "/wiki", "opensearch": "/wiki"}
 WIKIPEDIA = "https://en.wikipedia.org/wiki/Solaris_(novel)"
 
@@ -39,10 +40,7 @@ def recorded(name: str) -> Any:
 
 
 def quick(name: str, server: LocalServer) -> SearchBackend:
-    if name in RETRIEVERS:
-        backend: Any = Retriever(name, server.address + INDEX.get(name, ""))
-    else:
-        backend = make_provider(name, server.address, per_second=math.inf)
+    backend = Provider(name, server.address + INDEX.get(name, ""), per_second=math.inf)
     backend._http = replace(backend._http, timeout=0.5, retries=0)
     return backend
 
@@ -123,7 +121,7 @@ def test_the_address_of_a_server_may_end_as_it_likes(name: str, tail: str) -> No
     path = REQUESTS[name][0]
     with LocalServer(lambda call: call.reply(recorded(name))) as server:
         base = server.address + INDEX.get(name, "")
-        backend = Retriever(name, server.address + path if tail == "endpoint" else base + tail)
+        backend = Provider(name, server.address + path if tail == "endpoint" else base + tail)
         asyncio.run(backend.search("q", 1))
         assert server.seen[0].path == path
         assert "authorization" not in server.seen[0].headers
@@ -243,6 +241,7 @@ ODD: list[Any] = [None, 1, [1, "a", None, ["b"]], {"a": 1, "b": [2]}, "\ud800", 
 @pytest.mark.parametrize("name", BY_HTTP)
 def test_an_odd_field_never_raises(name: str) -> None:
     shape = next(row for row in ROWS if row.name == name).shape
+    assert isinstance(shape, ReplyShape)
     columns = shape.columns
     names = [*columns.title, *columns.url, *columns.snippet, *columns.date, columns.score]
     results = [{**dict.fromkeys(names, "x"), field: value} for field in names for value in ODD]
@@ -329,7 +328,7 @@ def test_no_fault_of_a_service_shows_the_key(name: str, caplog: pytest.LogCaptur
 def test_a_key_is_sent_and_so_is_a_password_in_the_address_that_is_never_shown(monkeypatch: Any) -> None:
     with LocalServer(lambda call: call.reply(b"no", 401)) as server:
         address = server.address.replace("//", "//me:s3cret@") + "/wiki"
-        backend = Retriever("elasticsearch", address)
+        backend = Provider("elasticsearch", address)
         with pytest.raises(ServiceError, match="Is the login in the address, or ES_API_KEY, right") as caught:
             asyncio.run(backend.search("q", 1))
         assert server.seen[0].headers["authorization"].startswith("Basic ")
@@ -345,10 +344,10 @@ def test_a_key_is_sent_and_so_is_a_password_in_the_address_that_is_never_shown(m
 @pytest.mark.parametrize("address", [None, "me:s3cret@host:9200/x"])
 def test_an_address_that_is_none_is_refused(name: str, address: str | None) -> None:
     with pytest.raises(ValueError, match=f"{name} needs an address") as caught:
-        Retriever(name, address)
+        Provider(name, address)
     assert "s3cret" not in str(caught.value)
     with pytest.raises(ValueError, match="elasticsearch needs an index"):
-        Retriever("elasticsearch", "http://host:9200/")
+        Provider("elasticsearch", "http://host:9200/")
 
 
 @pytest.mark.parametrize("name", [row.name for row in ROWS if row.variables])
@@ -357,7 +356,7 @@ def test_a_missing_key_is_named_with_the_page_where_one_gets_it(name: str, monke
     for variable in row.variables:
         monkeypatch.setenv(variable, " ")
         with pytest.raises(ValueError, match=f"{variable}, which is not set; get one at {row.page}"):
-            make_provider(name)
+            open_search(name)
         monkeypatch.setenv(variable, KEY)
 
 
@@ -365,18 +364,18 @@ def test_those_with_all_their_keys_are_ready_and_searxng_needs_an_address(monkey
     monkeypatch.delenv("BRIGHTDATA_ZONE")
     assert ready_providers() == ["brave", "exa", "perplexity", "serpapi", "serper", "tavily"]
     with pytest.raises(ValueError, match="SEARXNG_API_BASE"):
-        make_provider("searxng")
+        open_search("searxng")
     monkeypatch.setenv("SEARXNG_API_BASE", "http://me:secret@host:8080/searx/")
-    assert make_provider("searxng").parameters["address"] == "http://host:8080/searx"
+    assert open_search("searxng").parameters["address"] == "http://host:8080/searx"
 
 
 def test_the_pace_is_that_of_the_smallest_plan_unless_told() -> None:
     with pytest.raises(ValueError, match="not above 0"):
-        make_provider("brave", per_second=0)
+        Provider("brave", per_second=0)
     with LocalServer(lambda call: call.reply(recorded("brave"))) as server:
-        backend: Any = make_provider("brave", server.address)
+        backend = Provider("brave", server.address)
         assert backend._http.per_second == 1
-        backend = make_provider("brave", server.address, per_second=0.01)
+        backend = Provider("brave", server.address, per_second=0.01)
         asyncio.run(backend.search("q", 1))
         with pytest.raises(ServiceError, match=r"per_second=0\.01;"):
             asyncio.run(backend.search("q", 1))
@@ -412,11 +411,11 @@ def test_hits_of_ddgs_are_read(recording: type[Recording]) -> None:
 
     first = recorded("ddgs")[0]
     for query in (QUERY, "黄金"):
-        assert search(make_provider("ddgs"), query)[0] == Hit(first["title"], first["href"], first["body"])
+        assert search(Ddgs(), query)[0] == Hit(first["title"], first["href"], first["body"])
     assert recording.asked[0] == (QUERY, {"region": "us-en", "max_results": 3})
     assert recording.asked[1][1]["region"] == "cn-zh"
     recording.answer = DDGSException("No results found.")
-    assert search(make_provider("ddgs")) == []
+    assert search(Ddgs()) == []
 
 
 def test_a_fault_or_another_shape_of_ddgs_is_a_service_error(recording: type[Recording]) -> None:
@@ -425,4 +424,4 @@ def test_a_fault_or_another_shape_of_ddgs_is_a_service_error(recording: type[Rec
     for answer in (RatelimitException("403"), DDGSException("x"), KeyError("a"), {"results": []}):
         recording.answer = answer
         with pytest.raises(ServiceError, match=r"ddgs: (the |returned dict, expected a list)"):
-            search(make_provider("ddgs"))
+            search(Ddgs())
