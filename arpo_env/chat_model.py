@@ -5,10 +5,11 @@ It is not the policy, whose text is generated elsewhere. It does not need the `o
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from arpo_env.cache import SERVER, Cache
@@ -212,20 +213,43 @@ class ChatModel(ModelServer):
         return text
 
 
-async def with_less_text(ask: Callable[[int], Awaitable[str]], characters: int) -> str:
-    """Return `await ask(characters)`; where that does not fit into the model's context, with half of them, and so on.
+async def reply_to_what_fits(
+    chat: ChatModel,
+    prompt: Callable[[int], str],
+    characters: int,
+    *,
+    read: Callable[[str], str] = str,
+    cache: Cache | None = None,
+    kind: str = "chat",
+    about: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> str:
+    """Return the reply to a prompt with so many characters of a text, or half as many until the context has room.
+
+    `read` takes what counts out of a reply, or raises ServiceError. The cache keeps the first sample as a record of a
+    `kind`, by the hash of the longest prompt and what it is `about`. The model has no cache of its own then: a replay
+    must not look for prompts that did not fit.
 
     Raises:
         ContextFull: hardly any text fits.
         ServiceError: the request failed otherwise.
     """
-    while True:
-        try:
-            return await ask(characters)
-        except ContextFull:
-            characters //= 2
-            if characters < _SHORTEST:
-                raise
+
+    async def ask() -> str:
+        left = characters
+        while True:
+            try:
+                return read(await chat.complete([{"role": "user", "content": prompt(left)}], **settings))
+            except ContextFull:
+                left //= 2
+                if left < _SHORTEST:
+                    raise
+
+    if cache is None:
+        return await ask()
+    digest = hashlib.sha256(prompt(characters).encode("utf-8", "surrogatepass")).hexdigest()
+    request = {**(about or {}), "prompt": digest, **settings, **chat.parameters}
+    return str(await cache.through(kind, chat.model, 1, request, ask))
 
 
 def without_thoughts(text: str) -> str:

@@ -196,7 +196,7 @@ class Services:
         if model and option not in self._chats:
             from arpo_env.chat_model import ChatModel
 
-            record = None if option in ("page_model", "judge_model") else self.record
+            record = None if option in ("page_model", "judge_model", "result_model") else self.record
             self._chats[option] = ChatModel(model, base_url=self.model_url, cache=record)
         return self._chats.get(option)
 

@@ -14,7 +14,7 @@ PUBLIC = {
         default_sandbox
     """,
     "envs_registry": """
-        DataFileError DataSet DataSetSource EnvSpec HubError Play Task TaskSource UnknownEnvError all_specs
+        DataFileError DataSet DataSetSource EnvSpec HubError Task TaskSource UnknownEnvError all_specs
         get_spec load_source register register_data_sets register_source resolve_id
     """,
     "arpo_env": """

@@ -6,14 +6,13 @@ As in the papers' evaluation, the previous reasoning, the query and the pages go
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from arpo_env.cache import Cache, canonical
-from arpo_env.chat_model import ChatModel, with_less_text
+from arpo_env.cache import Cache
+from arpo_env.chat_model import ChatModel, reply_to_what_fits
 from arpo_env.errors import ServiceError
 from arpo_env.pages.page import Page
 from arpo_env.text import cut_middle, fenced_prompt
@@ -21,7 +20,6 @@ from arpo_env.text import cut_middle, fenced_prompt
 if TYPE_CHECKING:
     from arpo_env.search.search_backend import Hit
 
-VERSION = 1  # of the prompts
 _KEPT_STEPS = 5
 _STEP_CHARACTERS = 4000
 _PAGE_CHARACTERS, _CHARACTERS = 6000, 60_000  # of one page, of all; the first pages have precedence
@@ -54,26 +52,21 @@ class PageSummariser:
 
     async def summarise(self, query: str, steps: Sequence[str], pages: Sequence[Page | Hit]) -> str:
         """Return what the pages contain for the query."""
-        shown = _shown(pages, _CHARACTERS)
-        if not shown:
+        if not _shown(pages, _CHARACTERS):
             return _NOTHING
+        return await reply_to_what_fits(
+            self.chat,
+            lambda characters: _prompt(query, steps, _shown(pages, characters)),
+            _CHARACTERS,
+            read=self._information,
+            cache=self.cache,
+            kind="summary",
+            about={"query": query},
+            temperature=_TEMPERATURE,
+            max_tokens=_MAX_TOKENS,
+        )
 
-        async def read() -> str:
-            return await with_less_text(
-                lambda characters: self._read(_prompt(query, steps, _shown(pages, characters))), _CHARACTERS
-            )
-
-        if self.cache is None:
-            return await read()
-        settings = {"temperature": _TEMPERATURE, "max_tokens": _MAX_TOKENS}
-        # The prompt holds whole pages; its hash keeps the records small.
-        digest = hashlib.sha256(canonical(_prompt(query, steps, shown)).encode()).hexdigest()
-        request = {"query": query, "prompt": digest, **settings, **self.chat.parameters}
-        return str(await self.cache.through("summary", self.chat.model, VERSION, request, read))
-
-    async def _read(self, prompt: str) -> str:
-        messages = [{"role": "user", "content": prompt}]
-        reply = await self.chat.complete(messages, temperature=_TEMPERATURE, max_tokens=_MAX_TOKENS)
+    def _information(self, reply: str) -> str:
         # The last marker counts, since a model may write it in its reasoning as well.
         text = _MARKER.split(reply)[-1].strip()
         if not text:

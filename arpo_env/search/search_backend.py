@@ -35,15 +35,6 @@ class Hit:
     text: str = ""
     score: float | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON data."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Hit:
-        """Make a hit from the result of `as_dict`."""
-        return cls(**data)
-
 
 class SearchBackend(ABC):
     """Something that can be searched. Many episodes share one, so it keeps no state of an episode.
@@ -154,10 +145,10 @@ class CachedSearch(SearchBackend):
             lifetime=lambda hits: None if hits else NOTHING_SECONDS,
         )
         # A recording may hold more hits than are asked for now.
-        return [Hit.from_dict(hit) for hit in found[:k]]
+        return [Hit(**hit) for hit in found[:k]]
 
     async def _ask(self, query: str, k: int) -> list[dict[str, Any]]:
-        return [hit.as_dict() for hit in await self.backend.search(query, k)]
+        return [asdict(hit) for hit in await self.backend.search(query, k)]
 
     async def close(self) -> None:
         """Close the backend."""
@@ -198,7 +189,7 @@ def import_arpo_json(cache: Cache, path: str | os.PathLike[str]) -> ArpoImport:
         # The first entry of a normalised query wins, so that an import always gives the same records.
         found.setdefault(normalise_query(query), _hits(text))
     records = (
-        _permanent(cache, search_request(query, ARPO_RESULTS, {}), [hit.as_dict() for hit in hits])
+        _permanent(cache, search_request(query, ARPO_RESULTS, {}), [asdict(hit) for hit in hits])
         for query, hits in found.items()
     )
     return ArpoImport(

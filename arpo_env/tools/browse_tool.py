@@ -78,12 +78,16 @@ class BrowseTool(SharedTool):
         if re.match(r"https?://", word):
             return await self._open(action)
         if word in ("start", "home"):
-            return await self._open(self._start())
+            if not self._start:
+                raise _WrongStep("this question has no start page; give an address that begins with http")
+            return await self._open(self._start)
         here = self._way[-1] if self._way else None
         if here is None:
-            raise _WrongStep(f"no page is open yet; {'write start first' if self._has_start() else _HELP}")
+            raise _WrongStep(f"no page is open yet; {'write start first' if self._start else _HELP}")
         if word == "back":
-            return self._back()
+            if len(self._way) == 1:
+                raise _WrongStep("there is no page before this one")
+            return self._way[:-1]
         if part := re.fullmatch(r"(?:part|page)\s*(\d{1,6})", word):
             return self._turned(here, int(part[1]))
         if word == "next":
@@ -98,14 +102,9 @@ class BrowseTool(SharedTool):
             return (*self._way, Stop(await self._reader().read(url)))
         except PageError as error:
             # The policy is not at fault for a site that is down: without its start page the walk proves nothing.
-            if self._has_start() and url == self._start() and error.passing:
+            if url == self._start and error.passing:
                 raise ServiceError("web site", f"the start page {shown(error.url)}: {error.reason}") from error
             raise
-
-    def _back(self) -> tuple[Stop, ...]:
-        if len(self._way) < 2:
-            raise _WrongStep("there is no page before this one")
-        return self._way[:-1]
 
     def _turned(self, here: Stop, part: int) -> tuple[Stop, ...]:
         count = len(self._parts(here.page))
@@ -113,18 +112,12 @@ class BrowseTool(SharedTool):
             raise _WrongStep(f"the page has {count} part{'s' * (count > 1)}, there is no part {part}")
         return (*self._way[:-1], replace(here, part=part))
 
-    def _has_start(self) -> bool:
-        return self.task is not None and bool(self.task.start_url)
-
+    @property
     def _start(self) -> str:
-        if self.task is None or not self.task.start_url:
-            raise _WrongStep("this question has no start page; give an address that begins with http")
-        return self.task.start_url
+        return self.task.start_url if self.task is not None else ""
 
     def _place(self) -> str:
-        if not self._way:
-            return ""
-        return f" You are still on {shown(self._way[-1].page.url)}."
+        return f" You are still on {shown(self._way[-1].page.url)}." if self._way else ""
 
     def _parts(self, page: Page) -> list[tuple[str, list[str]]]:
         """Return the text and the lines of links of each part of a page."""

@@ -10,6 +10,8 @@ from arpo_env.task_files.file_extractor import load_files
 from arpo_env.tools.tool import Status, Tool, ToolResult, function_schema, shorten
 from sandbox import Interpreter, Sandbox, SessionEnded, default_sandbox
 
+MOST_CHARACTERS = 2000  # of a result; longer ones are shortened in the middle
+
 
 def python(code: str) -> str:
     """Run Python code in a session whose variables stay alive from call to call.
@@ -29,25 +31,14 @@ class PythonTool(Tool):
     Args:
         timeout: time limit of one call in seconds.
         sandbox: where to run the code: a sandbox, or settings of the process-wide one (see `default_sandbox`).
-        max_characters: longer results are shortened in the middle.
-        fresh: discard the session after each call, as the tools of the papers do; each call then starts from the setup.
     """
 
     name = "python"
     schema = function_schema(python)
     repeatable = voids = keeps_time = True
 
-    def __init__(
-        self,
-        timeout: float = 10.0,
-        sandbox: Sandbox | Mapping[str, Any] | None = None,
-        max_characters: int = 2000,
-        fresh: bool = False,
-    ) -> None:
-        self._timeout = timeout
-        self._sandbox = sandbox
-        self._max_characters = max_characters
-        self._fresh = fresh
+    def __init__(self, timeout: float = 10.0, sandbox: Sandbox | Mapping[str, Any] | None = None) -> None:
+        self._timeout, self._sandbox = timeout, sandbox
         self._setup = ""
         self._interpreter: Interpreter | None = None
         self._ended = False
@@ -61,10 +52,10 @@ class PythonTool(Tool):
             execution = await self._interpreter.run(str(arguments["code"]), self._timeout)
         except ValueError as error:  # the code is too long to send
             return ToolResult(f"Error: {error}", "error")
-        text = shorten(execution.text, self._max_characters) or "(no output)"
+        text = shorten(execution.text, MOST_CHARACTERS) or "(no output)"
         # set by `fork` if the session had ended by then
         ended, self._ended = self._ended, False
-        if not execution.alive and not self._fresh:
+        if not execution.alive:
             await self._drop()
             ended = True
         if ended:
@@ -93,7 +84,7 @@ class PythonTool(Tool):
                 ended = True
         copies: list[Tool] = []
         for session in sessions:
-            copy = PythonTool(self._timeout, self._sandbox, self._max_characters, self._fresh)
+            copy = PythonTool(self._timeout, self._sandbox)
             copy._setup, copy._interpreter, copy._ended, copy.task = self._setup, session, ended, self.task
             copies.append(copy)
         return copies
@@ -113,7 +104,7 @@ class PythonTool(Tool):
         paths = self.task.files if self.task is not None else ()
         # on a thread only if there is something to read
         files, self._note = await asyncio.to_thread(load_files, paths, sandbox.limits) if paths else ({}, "")
-        return await sandbox.interpreter(self._setup, self._fresh, files)
+        return await sandbox.interpreter(self._setup, files=files)
 
     async def _drop(self) -> None:
         interpreter, self._interpreter = self._interpreter, None

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arpo_env.chat_model import ChatModel, with_less_text
+from arpo_env.cache import Cache
+from arpo_env.chat_model import ChatModel, reply_to_what_fits
 from arpo_env.episode import FOLD, Call
 from arpo_env.event_loop import run_in_daemon_thread
 from arpo_env.search.local_search import Passage, WorldSearch
@@ -261,10 +262,10 @@ _CONDENSED = "Write the condensed result and nothing else."
 
 
 class ResultCondenser:
-    """Condenses results with a chat model. Many episodes may share it."""
+    """Condenses results with a chat model; a cache keeps the first sample. Many episodes may share it."""
 
-    def __init__(self, chat: ChatModel, limit: int) -> None:
-        self.chat, self.limit = chat, limit
+    def __init__(self, chat: ChatModel, limit: int, cache: Cache | None = None) -> None:
+        self.chat, self.limit, self.cache = chat, limit, cache
 
     async def condense(self, name: str, arguments: Mapping[str, object], steps: Sequence[str], text: str) -> str:
         """Return a result as the agent is shown it; one that is not too long stays as it is."""
@@ -273,12 +274,13 @@ class ResultCondenser:
         last = "\n\n".join(cut_middle(step.strip(), _STEP_CHARACTERS) for step in steps[-_STEPS:]) or "-"
         call = json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False, sort_keys=True, default=str)
 
-        async def ask(characters: int) -> str:
+        def prompt(characters: int) -> str:
             quoted = {"The agent's last steps": last, "The call": call, "The result": cut_middle(text, characters)}
-            prompt = fenced_prompt(_CONDENSE.format(limit=self.limit), quoted, _CONDENSED)
-            return await self.chat.complete([{"role": "user", "content": prompt}], max_tokens=_CONDENSED_TOKENS)
+            return fenced_prompt(_CONDENSE.format(limit=self.limit), quoted, _CONDENSED)
 
-        reply = await with_less_text(ask, _CHARACTERS)
+        reply = await reply_to_what_fits(
+            self.chat, prompt, _CHARACTERS, cache=self.cache, about={"tool": name}, max_tokens=_CONDENSED_TOKENS
+        )
         note = f"(condensed by another model from {len(text):,} characters)"
         return f"{cut_middle(reply, self.limit)}\n{note}"
 

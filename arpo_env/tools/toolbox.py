@@ -109,7 +109,7 @@ class Toolbox:
         from arpo_env.tools.tool_search import LONGEST_RESULT, ResultCondenser
 
         chat = self.services.chat("result_model")
-        return ResultCondenser(chat, LONGEST_RESULT) if chat else None
+        return ResultCondenser(chat, LONGEST_RESULT, self.services.record) if chat else None
 
     def check(self) -> None:
         """Check early that search, page reading and file reading are configured and installed."""

@@ -89,7 +89,7 @@ def small(context: int) -> Answer:
     return answer
 
 
-def test_a_small_context_gets_what_fits() -> None:
+def test_a_small_context_gets_what_fits_and_a_replay_the_same(tmp_path: Path) -> None:
     with chat_server(small(6000)) as server:
         chat = ChatModel("m", server.address)
         assert asyncio.run(chat.complete(HELLO, max_tokens=8000, json_schema=SCHEMA)) == "short"
@@ -100,6 +100,11 @@ def test_a_small_context_gets_what_fits() -> None:
         condensed = asyncio.run(ResultCondenser(chat, 500).condense("find", {}, [], "begin" + "x" * 50_000 + "end"))
         assert condensed.startswith("short")
         assert all(part in server.prompts[-1] for part in ("begin", "end"))
+        record, text = tmp_path / "c.sqlite", "x" * 50_000
+        asyncio.run(ResultCondenser(chat, 500, Cache(record)).condense("find", {}, [], text))
+        asked, replayed = len(server.bodies), ResultCondenser(chat, 500, Cache(record, "replay"))
+        assert asyncio.run(replayed.condense("find", {}, [], text)).startswith("short")
+        assert len(server.bodies) == asked
     with chat_server(small(300)) as server, pytest.raises(ContextFull, match=r"status 400.*context size"):
         asyncio.run(PageSummariser(ChatModel("m", server.address)).summarise("q", [], [Page("http://a", "", "x")]))
     assert len(server.bodies) < 20

@@ -6,7 +6,6 @@ import time
 import pytest
 from sandbox_under_test import behind, fastest, open_or_skip
 
-from arpo_env import PythonTool
 from sandbox import Sandbox, SandboxError
 
 
@@ -66,22 +65,6 @@ def test_one_shot(sandbox: Sandbox) -> None:
     execution = asyncio.run(sandbox.run("while True: pass", timeout=0.2))
     assert execution.status == "timeout"
     assert execution.isolation == sandbox.isolation
-
-
-def test_the_tool_may_be_fresh(sandbox: Sandbox) -> None:
-    async def main() -> list[str]:
-        tool = PythonTool(sandbox=sandbox, fresh=True)
-        await tool.reset("x = 1")
-        seen = [(await tool.call(code="x += 1; x")).text for _ in range(2)]
-        (copy,) = await tool.fork(1)
-        seen += [(await copy.call(code="import os; os._exit(1)")).text, (await copy.call(code="x")).text]
-        await tool.close()
-        await copy.close()
-        return seen
-
-    first, second, died, after = asyncio.run(main())
-    assert (first, second, after) == ("2", "2", "1")
-    assert "restarted" not in died
 
 
 def test_packages_are_there_at_once_where_they_are_named_and_on_demand_where_not(sandbox: Sandbox) -> None:

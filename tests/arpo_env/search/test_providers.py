@@ -7,7 +7,7 @@ import logging
 import math
 import traceback
 import urllib.parse
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -252,7 +252,7 @@ def test_an_odd_field_never_raises(name: str) -> None:
     assert len(hits) == len(results)
     for hit in hits:
         assert all(isinstance(part, str) for part in (hit.title, hit.url, hit.snippet, hit.date, hit.text))
-        assert Hit.from_dict(json.loads(json.dumps(hit.as_dict(), allow_nan=False))) == hit
+        assert Hit(**json.loads(json.dumps(asdict(hit), allow_nan=False))) == hit
         hit.snippet.encode()
 
 
