@@ -63,7 +63,6 @@ class Address:
 
     url: str
     host: str
-    port: int
 
     @property
     def origin(self) -> str:
@@ -95,7 +94,7 @@ def parse_address(url: str, ports: Collection[int] | None = PORTS) -> Address:
         raise PageError(url, f"port {port} is not read; allowed are {', '.join(map(str, sorted(ports)))}")
     netloc = (f"[{host}]" if ":" in host else host) + ("" if port == _DEFAULT[scheme] else f":{port}")
     # Put together again, so that what is requested is exactly what was checked.
-    return Address(urlunsplit((scheme, netloc, parts.path or "/", parts.query, "")), host, port)
+    return Address(urlunsplit((scheme, netloc, parts.path or "/", parts.query, "")), host)
 
 
 def _ascii_host(url: str, host: str) -> str:

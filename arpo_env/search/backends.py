@@ -179,10 +179,7 @@ def _elastic(query: SearchQuery) -> Request:
     match = {"query": query.text, "fields": fields, "type": "most_fields", "lenient": True}
     wanted = ["id", "title", "text", "contents", "url", "date"]
     headers = {"Authorization": f"ApiKey {query.key}"} if query.keys else {}
-    return {
-        "headers": headers,
-        "json": {"size": query.k, "query": {"multi_match": match}, "_source": wanted},
-    }
+    return {"headers": headers, "json": {"size": query.k, "query": {"multi_match": match}, "_source": wanted}}
 
 
 # How a reply is unwrapped, where a service reports failures inside an answer with status 200.

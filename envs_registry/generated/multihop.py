@@ -321,8 +321,6 @@ class Fact:
 class World:
     """All entities and facts."""
 
-    seed: int
-    size: int  # passages
     entities: dict[str, Entity]  # by id
     facts: dict[tuple[str, str], Fact]  # by subject and relation
 
@@ -363,7 +361,7 @@ def make_world(seed: int, size: int) -> World:
         for entity in entities.values()
         for name, relation in KINDS[entity.kind].relations.items()
     }
-    return World(seed, size, entities, facts)
+    return World(entities, facts)
 
 
 def _fact(rng: random.Random, subject: Entity, name: str, relation: Relation, by_kind: dict[str, list[Entity]]) -> Fact:
