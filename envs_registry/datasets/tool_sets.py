@@ -179,7 +179,7 @@ def _key(name: str, arguments: Mapping[str, Any]) -> str:
     return json.dumps([name, {key: str(value).strip() for key, value in sorted(arguments.items())}], ensure_ascii=False)
 
 
-def _source(
+def _tool_set(
     name: str,
     rows: Rows,
     convert: Callable[[int, Row], Task | None],
@@ -219,7 +219,7 @@ def load_restbench(name: str, *, data: str | Path | None = None) -> ToolSetSourc
             return None
         return Task(f"{name}-{number}", query, (_BETWEEN.join(call["name"] for call in calls if call),), source=name)
 
-    return _source(name, read_rows(rows), task, functions)
+    return _tool_set(name, read_rows(rows), task, functions)
 
 
 def load_toolbench(*, data: str | Path | None = None) -> ToolSetSource:
@@ -249,7 +249,7 @@ def load_toolbench(*, data: str | Path | None = None) -> ToolSetSource:
         name = f"toolbench-{row.get('query_id', number)}-{number}"
         return Task(name, query, (_BETWEEN.join(names),), source="toolbench")
 
-    return _source("toolbench", rows, task, documents)
+    return _tool_set("toolbench", rows, task, documents)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -307,7 +307,7 @@ def load_toolhop(*, data: str | Path | None = None) -> ToolSetSource:
         name, subject = f"toolhop-{row.get('id', number)}", _text(row.get("domain"))
         return Task(name, f"{question}\n{_FORM}", (answer,), source="toolhop", category=subject)
 
-    return _source("toolhop", read_rows(place), task, documents, functions)
+    return _tool_set("toolhop", read_rows(place), task, documents, functions)
 
 
 def _text(value: Any) -> str:
