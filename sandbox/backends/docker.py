@@ -24,7 +24,7 @@ from sandbox.backends import START_SECONDS
 from sandbox.backends.processes import SHARED_FILES, random_uids, server_config, shared_memory
 from sandbox.docker_engine import connect
 from sandbox.errors import SandboxError
-from sandbox.images.build import build_image, preload_of, require_image
+from sandbox.images.build import build_image, checked_preload
 from sandbox.options import SandboxOptions, parse_size, unenforced_limits, warn_of_unenforced_limits
 from sandbox.server.bundle import BOOTSTRAP, greeting
 
@@ -72,11 +72,8 @@ class _HijackedSocket:
     def end(self) -> None:
         """Signal that nothing more will be sent; receiving goes on."""
         with contextlib.suppress(OSError):
-            if isinstance(self._socket, socket.socket):
-                # the method of SSLSocket would end receiving as well
-                socket.socket.shutdown(self._socket, socket.SHUT_WR)
-            else:
-                self._socket.shutdown(socket.SHUT_WR)
+            # the method of SSLSocket would end receiving as well
+            socket.socket.shutdown(self._socket, socket.SHUT_WR)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -192,7 +189,7 @@ def start_docker(options: SandboxOptions) -> _DockerStream:
     client = connect(options.host)
     container = ""
     try:
-        require_image(client, image)
+        preload = checked_preload(client, image)
         info = client.info()
         # an engine in a user namespace has only the lower 65,536 users
         first = random_uids(1 << 10, 60_000) if _in_user_namespace(info) else random_uids()
@@ -217,7 +214,6 @@ def start_docker(options: SandboxOptions) -> _DockerStream:
         runtime = client.api.inspect_container(container)["HostConfig"].get("Runtime") or "default"
         stream = _DockerStream(client, container, runtime, unenforced)  # attached before the start, to miss nothing
         client.api.start(container)
-        preload = preload_of(client, image)
         stream.send(greeting(server_config(options, _ROOT, first_uid=first, own_account=True, preload=preload)))
     except (docker.errors.DockerException, OSError) as error:
         with contextlib.suppress(docker.errors.DockerException, OSError):

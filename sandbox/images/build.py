@@ -55,42 +55,31 @@ def exists(client: Any, image: str) -> bool:
     return True
 
 
-def preload_of(client: Any, image: str) -> list[str]:
+def checked_preload(client: Any, image: str) -> list[str]:
     """Return the modules that a server in an image imports first; none if the image has no such label.
 
-    Raises:
-        SandboxError: there is no such image.
-    """
-    labels = _inspect(client, image)["Config"].get("Labels") or {}
-    return [name for name in labels.get(PRELOAD_LABEL, "").split(",") if name]
-
-
-def require_image(client: Any, image: str) -> None:
-    """Refuse an image that cannot be used. Problems that only appear when it runs are not found.
+    Problems that only appear when the image runs are not found.
 
     Raises:
         SandboxError: it does not exist, or declares volumes (they would be mounted writable, without
             a limit on their size).
     """
-    found = _inspect(client, image)
-    if volumes := found["Config"].get("Volumes"):
-        raise SandboxError(
-            f"the image {image!r} declares the volumes {', '.join(sorted(volumes))}, which would be writable and "
-            "without a size limit; use an image without VOLUME"
-        )
-
-
-def _inspect(client: Any, image: str) -> Any:
     import docker.errors
 
     try:
-        return client.api.inspect_image(image)
+        found = client.api.inspect_image(image)["Config"]
     except docker.errors.ImageNotFound as error:
         raise SandboxError(
             f"the engine has no image {image!r}; to fix it: docker pull {image}, or leave image=None"
         ) from error
     except (docker.errors.DockerException, ValueError, OSError) as error:
         raise SandboxError(f"the engine cannot inspect the image {image!r}: {error}") from error
+    if volumes := found.get("Volumes"):
+        raise SandboxError(
+            f"the image {image!r} declares the volumes {', '.join(sorted(volumes))}, which would be writable and "
+            "without a size limit; use an image without VOLUME"
+        )
+    return [name for name in (found.get("Labels") or {}).get(PRELOAD_LABEL, "").split(",") if name]
 
 
 # On a base: with sandbox/images/Dockerfile, and wheels that were downloaded on this machine with its pip and its
@@ -115,7 +104,7 @@ def base_tag(client: Any, base: str, profile: str, plain_tmp: bool) -> str:
     if not exists(client, base):  # no second pull: it works without a registry, and the same name keeps its meaning
         announce(_log, "pulling the base image %s", base)
         client.images.pull(base)
-    require_image(client, base)
+    checked_preload(client, base)
     recipe = [(profiles.IMAGES / name).read_text() for name in _RECIPE]
     pins = (profile, profiles.requirements(profile), ",".join(profiles.preload(profile)))
     # the id of the base and not its name, which may come to mean a newer image

@@ -17,7 +17,7 @@ from sandbox_under_test import open_or_skip
 from sandbox import Sandbox, SandboxError, SyncInterpreter, build_image, default_sandbox
 from sandbox.docker_engine import connect
 from sandbox.images import profiles
-from sandbox.images.build import host_tag, preload_of, require_image
+from sandbox.images.build import checked_preload, host_tag
 
 pytestmark = pytest.mark.docker
 SECRET = "hunter2-of-the-builder"
@@ -130,7 +130,7 @@ def test_every_package_can_be_imported(client: Any) -> None:
 
 
 def test_an_image_of_others_asks_for_nothing_to_be_imported(client: Any, empty: str) -> None:
-    assert preload_of(client, empty) == []
+    assert checked_preload(client, empty) == []
 
 
 IMPORTED_FROM_BYTECODE = """
@@ -236,7 +236,7 @@ def test_no_compiler_and_no_pip_is_in_it(client: Any, base: str) -> None:
 
 def test_an_image_on_a_base_has_the_profile_and_is_root_for_the_supervisor(client: Any, base: str) -> None:
     tag = build_image(base)
-    assert preload_of(client, tag) == ["numpy", "sympy"]
+    assert checked_preload(client, tag) == ["numpy", "sympy"]
     assert client.api.inspect_image(tag)["Config"]["User"] == "0:0"
     many, from_source, flags, place = run_in(client, tag, IMPORTED_FROM_BYTECODE)
     assert (many, from_source, flags) == (True, [], [1])
@@ -293,13 +293,13 @@ def test_packages_are_added_to_the_profile_with_what_they_need(
 def test_an_image_with_a_volume_is_refused(client: Any, tmp_path: Path) -> None:
     tag = derive(client, tmp_path, "arpo-sandbox-test:volume", build_image(profile="minimal"), "VOLUME /data")
     with pytest.raises(SandboxError, match="declares the volumes /data"):
-        require_image(client, tag)
+        checked_preload(client, tag)
 
 
 @pytest.mark.parametrize("image", ["no-such-image:none", "no such image"])
 def test_an_image_that_is_not_there_is_named(client: Any, image: str) -> None:
     with pytest.raises(SandboxError, match=f"image {image!r}"):
-        require_image(client, image)
+        checked_preload(client, image)
 
 
 def test_packages_that_can_not_be_installed_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
