@@ -109,6 +109,7 @@ def warn_of_unenforced_limits(names: Iterable[str], limits: Limits) -> tuple[str
 
 
 PROFILES = ("minimal", "math", "data")
+BACKENDS = ("auto", "docker", "bubblewrap", "command", "unsafe_local")
 _VERSION = r"(===?|~=|!=|[<>]=?)[\w.*+!-]+"
 # a name as pip has it, with extras and versions, and nothing that pip would take for an option, a file or an address
 _PACKAGE = re.compile(rf"\w[\w.-]*(\[\w[\w.,-]*\])?({_VERSION}(,{_VERSION})*)?", re.ASCII)
@@ -141,7 +142,7 @@ class SandboxOptions:
     """The arguments of `sandbox.Sandbox`, which documents them, checked; how to start each server, and how many.
 
     Attributes:
-        backend: "auto", "docker", "bubblewrap", "command", "unsafe_local" or "http".
+        backend: one of `BACKENDS`, or "http".
         packages: in the form of `package_names`.
         host: the Docker engine, as in DOCKER_HOST, or the address of a sandbox server; None is that of the environment.
         command: its words; None takes those of the environment.

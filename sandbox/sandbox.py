@@ -13,7 +13,6 @@ from dataclasses import fields
 from typing import Any, TypedDict, Unpack
 
 from sandbox.backends.http_backend import http_addresses, is_http_address, without_password
-from sandbox.backends.registry import check_backend
 from sandbox.docker_engine import Host, hosts_of
 from sandbox.interpreter import (
     Execution,
@@ -24,7 +23,7 @@ from sandbox.interpreter import (
     checked_files,
     open_session,
 )
-from sandbox.options import Limits, SandboxOptions, command_words, package_names
+from sandbox.options import BACKENDS, Limits, SandboxOptions, command_words, package_names
 from sandbox.pool import Pool, Steps, finish, finish_async
 
 BACKEND_VARIABLE = "ARPO_SANDBOX"
@@ -38,6 +37,7 @@ _default_owner = 0
 class PoolOptions(TypedDict, total=False):
     """Keyword arguments of `Sandbox`; see there."""
 
+    image: str | None
     containers: int
     sessions: int
     profile: str
@@ -62,9 +62,9 @@ class Sandbox:
             works, or the address of a sandbox server (`arpo sandbox serve`), such as "http://host:8080";
             several, separated by commas, share the sessions. The attribute has the address without the password.
         limits: what each container and its sessions may use; None is `Limits()`.
-        image: a Docker image with python3; None uses the one of `build_image`.
         options: further settings, each with a default:
 
+            - image: a Docker image with python3; None uses the one of `build_image`.
             - containers: how many there may be (4); the next one is started when all others are full.
             - sessions: how many each container holds (64), not counting their forks.
             - profile: the packages that the code can import ("math"), see `build_image`.
@@ -82,28 +82,25 @@ class Sandbox:
               ARPO_SANDBOX_TOKEN.
     """
 
-    def __init__(
-        self,
-        backend: str = "auto",
-        limits: Limits | None = None,
-        image: str | None = None,
-        **options: Unpack[PoolOptions],
-    ) -> None:
+    def __init__(self, backend: str = "auto", limits: Limits | None = None, **options: Unpack[PoolOptions]) -> None:
         given: dict[str, Any] = dict(options)
         hosts, token, words = (given.pop(name, None) for name in ("hosts", "token", "command"))
         urls, password = http_addresses(backend, token) if is_http_address(backend) else ([], "")
+        if not urls and backend not in BACKENDS:
+            raise ValueError(
+                f"there is no sandbox backend {without_password(str(backend))!r}; choose one of {', '.join(BACKENDS)}, "
+                "or the address of a sandbox server, such as http://host:8080"
+            )
         self.backend = ",".join(urls) or backend
         if hosts is not None and self.backend not in ("auto", "docker"):
-            raise ValueError(f"hosts= is for the docker backend, not for {without_password(self.backend)!r}")
+            raise ValueError(f"hosts= is for the docker backend, not for {self.backend!r}")
         if token is not None and not urls:
-            raise ValueError(
-                f"token= is for the address of a sandbox server, not for the backend {without_password(backend)!r}"
-            )
+            raise ValueError(f"token= is for the address of a sandbox server, not for the backend {backend!r}")
         self.limits = Limits() if limits is None else limits
         given["command"] = None if words is None else command_words(words)
         given["packages"] = package_names(given.get("packages", ()))
         kind = "http" if urls else backend
-        checked = SandboxOptions(self.limits, image=image, backend=kind, token=password, **given)
+        checked = SandboxOptions(self.limits, backend=kind, token=password, **given)
         engines = hosts_of(hosts) if self.backend in ("auto", "docker") else [Host(url) for url in urls] or [Host(None)]
         self._pool = Pool(checked, engines)
         # closing waits for containers, so the monitor does it and not the thread that collects garbage
@@ -112,33 +109,21 @@ class Sandbox:
         _open.add(self)
 
     @classmethod
-    async def open(
-        cls,
-        backend: str = "auto",
-        limits: Limits | None = None,
-        image: str | None = None,
-        **options: Unpack[PoolOptions],
-    ) -> Sandbox:
+    async def open(cls, backend: str = "auto", limits: Limits | None = None, **options: Unpack[PoolOptions]) -> Sandbox:
         """Open a sandbox; see `open_sync`."""
-        sandbox = cls(backend, limits, image, **options)
+        sandbox = cls(backend, limits, **options)
         await finish_async(sandbox._start())
         return sandbox
 
     @classmethod
-    def open_sync(
-        cls,
-        backend: str = "auto",
-        limits: Limits | None = None,
-        image: str | None = None,
-        **options: Unpack[PoolOptions],
-    ) -> Sandbox:
+    def open_sync(cls, backend: str = "auto", limits: Limits | None = None, **options: Unpack[PoolOptions]) -> Sandbox:
         """Open a sandbox and start its first container now; takes the arguments of `Sandbox`.
 
         Raises:
             SandboxUnavailable: the backend cannot be used on this machine; the message says what to install.
             SandboxError: the container does not start.
         """
-        sandbox = cls(backend, limits, image, **options)
+        sandbox = cls(backend, limits, **options)
         finish(sandbox._start())
         return sandbox
 
@@ -236,7 +221,7 @@ class Sandbox:
 
 
 # what a file may choose: everything but passwords
-_SETTINGS = ("backend", "limits", "image", *(name for name in PoolOptions.__annotations__ if name != "token"))
+_SETTINGS = ("backend", "limits", *(name for name in PoolOptions.__annotations__ if name != "token"))
 
 
 def default_sandbox(settings: Sandbox | Mapping[str, Any] | None = None) -> Sandbox:
@@ -275,8 +260,6 @@ def _checked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name not in _SETTINGS:
             raise ValueError(f"a sandbox has no setting {name!r}; there are: {', '.join(_SETTINGS)}")
     chosen = dict(settings)
-    if "backend" in chosen and not is_http_address(chosen["backend"]):
-        check_backend(chosen["backend"])
     if isinstance(chosen.get("limits"), Mapping):
         known = [field.name for field in fields(Limits)]
         for name in chosen["limits"]:

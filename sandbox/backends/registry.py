@@ -7,37 +7,23 @@ bubblewrap, and then gives up: it never runs anything without isolation.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from functools import cache
 
 from sandbox.backends import Stream
 from sandbox.backends.docker import start_docker
-from sandbox.backends.http_backend import start_http, without_password
+from sandbox.backends.http_backend import start_http
 from sandbox.backends.processes import start_bubblewrap, start_command, start_local, why_no_bubblewrap
 from sandbox.docker_engine import check_docker
 from sandbox.errors import SandboxUnavailable
 from sandbox.options import SandboxOptions
-
-NAMES = ("auto", "docker", "bubblewrap", "command", "unsafe_local")
-
-
-def check_backend(name: str) -> None:
-    """Check that there is a backend of this name."""
-    if name not in NAMES:
-        raise ValueError(
-            f"there is no sandbox backend {without_password(str(name))!r}; choose one of {', '.join(NAMES)}, or the "
-            "address of a sandbox server, such as http://host:8080"
-        )
 
 
 def choose(name: str) -> str:
     """Return the backend that a name stands for on this machine.
 
     Raises:
-        ValueError: there is no such backend.
         SandboxUnavailable: it cannot be used here; the message says what to do.
     """
-    check_backend(name)
     if name in ("command", "unsafe_local"):
         return name  # chosen by name alone; what is wrong with it shows at the start
     faults: list[str] = []
@@ -69,17 +55,10 @@ def start(name: str, options: SandboxOptions) -> Stream:
             raise ValueError(f"{option}={getattr(options, option)!r} is for the docker backend, not for {name}")
     if options.packages and name == "command":
         raise ValueError(f"packages={list(options.packages)} cannot be added to the image of a command")
-    starters: dict[str, Callable[[SandboxOptions], Stream]] = {
-        "bubblewrap": start_bubblewrap,
-        "command": start_command,
-        "unsafe_local": _start_unsafe,
-    }
-    return starters[name](options)
-
-
-def _start_unsafe(options: SandboxOptions) -> Stream:
-    _warn_of_unsafe()
-    return start_local(options)
+    if name == "unsafe_local":
+        _warn_of_unsafe()
+        return start_local(options)
+    return start_command(options) if name == "command" else start_bubblewrap(options)
 
 
 @cache
