@@ -24,6 +24,7 @@ from typing import Any
 import docker
 
 from sandbox import Limits, Sandbox, SandboxError, SyncInterpreter
+from sandbox.server.wire import PING
 
 RESULTS = Path(__file__).parent / "results"
 HOSTILE = (
@@ -115,7 +116,7 @@ def settle(sandbox: Sandbox) -> dict[str, Any]:
     """Wait until the container has come to rest, and return its condition."""
     condition: dict[str, Any] = {}
     for _ in range(100):
-        condition = sandbox._pool.ping()[0].result(30)
+        condition = sandbox._pool.containers[0].request(PING, {}).result(30)
         if condition["sessions"] == 0 and condition["free"] == condition["slots"]:
             break
         time.sleep(0.1)

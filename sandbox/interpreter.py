@@ -21,7 +21,19 @@ from typing import Any, Literal, NoReturn
 from sandbox.errors import SandboxError, SessionLost
 from sandbox.options import Limits
 from sandbox.pool import Pool, RemoteSession, Reply, Steps, finish, finish_async
-from sandbox.server.wire import ENTRY, FORK, LIST, MOST_PICTURES, OPEN, PICTURE_BYTES, READ, RUN, RUN_ONCE, WRITE
+from sandbox.server.wire import (
+    ENTRY,
+    FORK,
+    INTERRUPT,
+    LIST,
+    MOST_PICTURES,
+    OPEN,
+    PICTURE_BYTES,
+    READ,
+    RUN,
+    RUN_ONCE,
+    WRITE,
+)
 
 Status = Literal["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit", "interrupted"]
 # the signature and the head of the first chunk, which has to be an IHDR of 13 bytes
@@ -182,15 +194,15 @@ def _write_file(send: SendRequest, name: str | PurePath, data: bytes, most: int)
         raise TypeError(f"data has to be bytes, not {type(data).__name__}; encode text first, such as text.encode()")
     content = bytes(data)
     _check_size(name, len(content), most)
-    for kind, fields in _write_pieces(name, content):
+    for kind, fields in _write_requests({name: content}):
         _check_reply((yield send(kind, **fields)), name)
 
 
-def _write_pieces(name: str, content: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the requests that write a file."""
-    for offset in range(0, max(1, len(content)), _PIECE):  # an empty file is one empty piece
-        piece = base64.b64encode(content[offset : offset + _PIECE]).decode()
-        yield WRITE, {"path": name, "offset": offset, "data": piece}
+def _write_requests(files: Mapping[str, bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for name, content in files.items():
+        for offset in range(0, max(1, len(content)), _PIECE):  # an empty file is one empty piece
+            piece = base64.b64encode(content[offset : offset + _PIECE]).decode()
+            yield WRITE, {"path": name, "offset": offset, "data": piece}
 
 
 def _read_file(send: SendRequest, name: str | PurePath, most: int) -> Steps[bytes]:
@@ -272,11 +284,6 @@ def _content(name: str, content: bytes | str | Path, most: int) -> bytes:
     return content
 
 
-def _write_requests(files: Mapping[str, bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    for name, content in files.items():
-        yield from _write_pieces(name, content)
-
-
 _TRIES = 3
 
 
@@ -307,7 +314,7 @@ def _open_empty(pool: Pool) -> Steps[RemoteSession]:
             yield session.request(OPEN)
         except BaseException as error:
             session.close()
-            if session.lost and isinstance(error, SandboxError):
+            if session.container.lost and isinstance(error, SandboxError):
                 continue  # no code has run in it yet, so another container can take its place
             raise
         return session
@@ -473,7 +480,7 @@ class Interpreter:
 
     def _interrupt(self) -> Steps[bool]:
         try:
-            reply: Reply = yield self._session.interrupt(None)
+            reply: Reply = yield self._session.request(INTERRUPT, cell=None)
         except SessionLost:
             return False
         found: bool = reply["interrupted"]
@@ -621,29 +628,29 @@ class FreshInterpreter(Interpreter):
         session = yield from self._pool.reserve()
         self._pool.count("runs")
         try:
-            reply = yield from self._run_in(session, (RUN, {**fields, "setup": False, "cell": next(_cells)}))
+            reply = yield from self._run_in(session, {**fields, "setup": False, "cell": next(_cells)})
         finally:
             self._running.discard(session)
             session.close()
         return Execution.from_reply(reply, session.container.isolation)
 
-    def _run_in(self, session: RemoteSession, run: tuple[int, dict[str, Any]]) -> Steps[Reply]:
+    def _run_in(self, session: RemoteSession, run: dict[str, Any]) -> Steps[Reply]:
         """Run the setup and the code with one request; files need one more request for each piece."""
-        steps = [(RUN, {**self._setup_cell, "setup": True})] if self._setup else []
+        before = {**self._setup_cell, "setup": True} if self._setup else None
         if not self._files:
-            future = session.request(RUN_ONCE, steps=steps, **run[1])
+            future = session.request(RUN_ONCE, before=before, **run)
             self._running.add(session)
             reply: Reply = yield future
             # the server has closed it with this reply
             if session.mark_closed():
                 session.group.leave()
-            if reply.pop("step", 0) and reply["alive"]:
+            if reply.pop("of_setup", False) and reply["alive"]:
                 _check_setup(reply)
             return reply
         future = session.request(OPEN)
         self._running.add(session)
         yield future
-        for kind, step in (*_write_requests(self._files), *steps, run):
+        for kind, step in (*_write_requests(self._files), *([(RUN, before)] if before else []), (RUN, run)):
             reply = yield session.request(kind, **step)
             if kind == RUN and step["setup"] and reply["alive"]:
                 _check_setup(reply)
@@ -657,7 +664,7 @@ class FreshInterpreter(Interpreter):
         found = False
         for session in list(self._running):
             with contextlib.suppress(SessionLost):
-                reply: Reply = yield session.interrupt(None)
+                reply: Reply = yield session.request(INTERRUPT, cell=None)
                 found = found or reply["interrupted"]
         return found
 

@@ -18,7 +18,7 @@ import time
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -29,7 +29,7 @@ from sandbox.backends.registry import choose, start
 from sandbox.docker_engine import Host
 from sandbox.errors import BY_NAME, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox.options import SandboxOptions, warn_of_unenforced_limits
-from sandbox.server.wire import CLOSE, HELLO, INTERRUPT, OPEN, PING, REPLY, Frames, WireError, pack
+from sandbox.server.wire import CLOSE, HELLO, INTERRUPT, OPEN, PING, REPLY, Frames, pack
 
 PING_INTERVAL = 5.0
 PING_TIMEOUT = 30.0
@@ -81,19 +81,61 @@ async def finish_async(steps: Steps[T]) -> T:
         return value
 
 
-class Connection:
-    """Requests and replies over a stream to a server that is about to send HELLO."""
+class Container:
+    """A server that is starting, open, draining (it takes no new groups), or ended; requests to it, and its replies.
 
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.lost = ""
-        self.isolation = stream.isolation
-        self.hello: Future[Reply] = Future()
+    `Pool` decides about containers, and is told when one opens, fails and ends.
+
+    Attributes:
+        stream: to the server, once there is one.
+        lost: why it is gone; empty while it is not.
+        isolation: what separates the code from the machine and from other groups; empty until there is a stream.
+        groups: those that hold a slot.
+        slots: how many groups it can hold now; `capacity` is how many it could when it opened.
+        missed_pings: rounds of the monitor since the server last answered. Rounds and not seconds, since this program
+            may have been suspended.
+    """
+
+    def __init__(self, pool: Pool, host: Host, slots: int) -> None:
+        self.host = host
+        self.slots = self.capacity = slots
+        self.state: Literal["starting", "open", "draining", "ended"] = "starting"
+        self.stream: Stream | None = None
+        self.lost = self.isolation = ""
+        self.groups: set[SessionGroup] = set()
+        self.missed_pings = 0
+        self.thread: threading.Thread | None = None
+        self._pool = pool
         self._numbers = itertools.count(1)
         self._waiting: dict[int, tuple[int, Future[Reply]]] = {}
         self._lock = threading.Lock()
         self._sending = threading.Lock()  # may be held for long, while a server does not read
-        self._closed = False
+        self._told_to_end = False
+
+    @property
+    def free(self) -> int:
+        """Number of slots that a new group can take now."""
+        return max(0, self.slots - len(self.groups)) if self.state == "open" and not self.lost else 0
+
+    def start(self) -> None:
+        """Begin to start the server; the result is reported to the pool."""
+        try:
+            self.thread = start_thread("sandbox", self._run)
+        except RuntimeError as error:  # is passed on to those who wait for a container
+            self._pool.on_start_failure(self, error)
+
+    def _run(self) -> None:
+        """Start the server and read its replies, in one thread, since bubblewrap ends with the one that started it."""
+        try:
+            self.stream = stream = self._pool.start_stream(self.host)
+        except Exception as error:  # is passed on to those who wait for a container
+            self._pool.on_start_failure(self, error)
+            return
+        self.isolation, self.missed_pings = stream.isolation, 0
+        if self.state == "ended":  # the pool was closed meanwhile
+            self.end()
+        self._read(stream)
+        self._pool.on_end(self)
 
     def request(self, kind: int, fields: Mapping[str, Any]) -> Future[Reply]:
         """Send a request; the future holds the reply or the exception.
@@ -111,32 +153,32 @@ class Connection:
             future.set_exception(_failure(kind, lost))
             return future
         with self._sending, contextlib.suppress(OSError):  # the reader sees the end as well and fails the futures
-            if not self.lost:
+            if self.stream is not None and not self.lost:
                 self.stream.send(data)
         return future
 
-    def read(self) -> None:
-        """Resolve futures until the stream ends; this is what the reader thread runs."""
+    def _read(self, stream: Stream) -> None:
+        """Resolve futures until the stream ends."""
         frames = Frames()
         why = ""
         try:
-            while data := self.stream.receive():
+            while data := stream.receive():
                 for kind, number, payload in frames.feed(data):
-                    self._take(kind, number, json.loads(payload))
-        except (OSError, ValueError, WireError) as error:
+                    self._take(stream, kind, number, json.loads(payload))
+        except Exception as error:  # whatever it is, those who wait have to be told
             why = f"{type(error).__name__}: {error}"
         if not self.lost:
-            self.fail("the sandbox was closed" if self._closed else why or self.stream.post_mortem())
-        self.stream.close()
-        self.stream.finish()
+            self.fail("the sandbox was closed" if self._told_to_end else why or stream.post_mortem())
+        stream.close()
+        stream.finish()
 
-    def _take(self, kind: int, number: int, fields: Reply) -> None:
+    def _take(self, stream: Stream, kind: int, number: int, fields: Reply) -> None:
         if kind == HELLO:
-            missing = [*self.stream.unenforced, *fields.get("unenforced", [])]
+            missing = [*stream.unenforced, *fields.get("unenforced", [])]
             unenforced = [f"no({','.join(missing)})"] if missing else []
-            self.isolation = "+".join([self.stream.isolation, *fields.get("separation", []), *unenforced])
-            with contextlib.suppress(InvalidStateError):
-                self.hello.set_result(fields)
+            self.isolation = "+".join([stream.isolation, *fields.get("separation", []), *unenforced])
+            self.missed_pings = 0
+            self._pool.on_open(self, fields)
         elif kind == REPLY:
             with self._lock:
                 _, future = self._waiting.pop(number, (0, None))
@@ -154,113 +196,38 @@ class Connection:
                 return
             self.lost = f"the session is gone: {why}"
             waiting, self._waiting = self._waiting, {}
-        with contextlib.suppress(InvalidStateError):
-            self.hello.set_exception(SandboxError(f"the sandbox does not start: {why}"))
+        self._pool.on_start_failure(self, SandboxError(f"the sandbox does not start: {why}"))
         for kind, future in waiting.values():
             future.set_exception(_failure(kind, self.lost))
 
-    def close(self) -> None:
-        """Tell the server to end; the reader thread ends with it."""
-        self._closed = True
-        self.stream.close()
-
-
-def _failure(kind: int, why: str) -> SandboxError:
-    if kind == OPEN:
-        return SandboxError(why)
-    return SessionLost(f"{why}; open a new interpreter, or restart this one")
-
-
-class Container:
-    """A server that is starting, open, draining (it takes no new groups), or ended.
-
-    Nothing here takes a lock: `Pool` decides about containers, and is told when one opens, fails and ends.
-
-    Attributes:
-        connection: to the server, once there is one.
-        groups: those that hold a slot.
-        slots: how many groups it can hold now; `capacity` is how many it could when it opened.
-        missed_pings: rounds of the monitor since the server last answered. Rounds and not seconds, since this program
-            may have been suspended.
-    """
-
-    def __init__(self, pool: Pool, host: Host, slots: int) -> None:
-        self.host = host
-        self.slots = self.capacity = slots
-        self.state: Literal["starting", "open", "draining", "ended"] = "starting"
-        self.connection: Connection | None = None
-        self.groups: set[SessionGroup] = set()
-        self.missed_pings = 0
-        self.thread: threading.Thread | None = None
-        self._pool = pool
-
-    @property
-    def free(self) -> int:
-        """Number of slots that a new group can take now."""
-        if self.state != "open" or self.connection is None or self.connection.lost:
-            return 0
-        return max(0, self.slots - len(self.groups))
-
-    @property
-    def isolation(self) -> str:
-        """What separates the code from the machine and from other groups; empty until the container is open."""
-        return self.connection.isolation if self.connection is not None else ""
-
-    @property
-    def lost(self) -> str:
-        """Why the container is gone; empty while it is not."""
-        return self.connection.lost if self.connection is not None else ""
-
-    def start(self) -> None:
-        """Begin to start the server; the result is reported to the pool."""
-        try:
-            self.thread = start_thread("sandbox", self._run)
-        except RuntimeError as error:  # is passed on to those who wait for a container
-            self._pool.on_start_failure(self, error)
-
-    def _run(self) -> None:
-        """Start the server and read its replies, in one thread, since bubblewrap ends with the one that started it."""
-        try:
-            stream = self._pool.start_stream(self.host)
-        except Exception as error:  # is passed on to those who wait for a container
-            self._pool.on_start_failure(self, error)
-            return
-        self.connection = connection = Connection(stream)
-        self.missed_pings = 0
-        connection.hello.add_done_callback(self._on_hello)
-        if self.state == "ended":  # the pool was closed meanwhile
-            connection.close()
-        connection.read()
-        self._pool.on_end(self)
-
-    def _on_hello(self, hello: Future[Reply]) -> None:
-        self.missed_pings = 0
-        if error := hello.exception():
-            self._pool.on_start_failure(self, error)
-        else:
-            self._pool.on_open(self, hello.result())
-
     def give_up(self, why: str) -> None:
         """Fail everything that waits for the server, and end it by force; returns at once."""
-        if self.connection is not None:
-            self.connection.fail(why)
+        if self.stream is not None:
+            self.fail(why)
             with contextlib.suppress(PythonExiting):  # the server is killed when the pool is closed
-                start_thread("sandbox kill", _kill, self.connection.stream)
+                start_thread("sandbox kill", _kill, self.stream)
 
     def end(self) -> None:
         """Tell the server to end; returns at once."""
-        if self.connection is not None:
-            self.connection.close()
+        if self.stream is not None:
+            self._told_to_end = True
+            self.stream.close()
 
     def join(self, seconds: float) -> None:
         """Wait for a server that was told to end, and kill it if that takes too long."""
         if self.thread is None:  # it was about to start, and will end by itself
             return
         self.thread.join(seconds)
-        if self.thread.is_alive() and self.connection is not None:
+        if self.thread.is_alive() and self.stream is not None:
             _log.warning("a sandbox container did not end in time; killing it")
-            _kill(self.connection.stream)
+            _kill(self.stream)
             self.thread.join(_KILL_SECONDS)
+
+
+def _failure(kind: int, why: str) -> SandboxError:
+    if kind == OPEN:
+        return SandboxError(why)
+    return SessionLost(f"{why}; open a new interpreter, or restart this one")
 
 
 def _kill(stream: Stream) -> None:
@@ -322,7 +289,13 @@ class SessionGroup:
 
     def leave(self, number: int = 1) -> None:
         """Note that members are gone; the last one frees the slot."""
-        self.pool.leave(self, number)
+        with self.pool.lock:
+            self.members -= number
+            if self.members > 0:
+                return
+            self.container.groups.discard(self)
+            actions = self.pool._dispatch()
+        _run(actions)
 
 
 class RemoteSession:
@@ -334,21 +307,12 @@ class RemoteSession:
         self.pool = group.pool
         self.key = next(group.pool.keys)
         self.closed = False
-        connection = group.container.connection
-        if connection is None:  # cannot happen: only open containers have free slots
-            raise RuntimeError("a slot was assigned in a container that has not been started")
-        self._connection = connection
 
     def copies(self, number: int) -> list[RemoteSession]:
         """Return sessions of the same group that are about to be forked from this one."""
         with self.pool.lock:
             self.group.members += number
         return [RemoteSession(self.group) for _ in range(number)]
-
-    @property
-    def lost(self) -> str:
-        """Why its container is gone; empty while the container lives."""
-        return self._connection.lost
 
     def request(self, kind: int, **fields: Any) -> Future[Reply]:
         """Send a request.
@@ -360,18 +324,14 @@ class RemoteSession:
         self.pool.check_process()
         if self.closed:
             raise SessionLost("this session is closed; open a new interpreter")
-        return self._connection.request(kind, {"session": self.key, **fields})
-
-    def interrupt(self, cell: int | None) -> Future[Reply]:
-        """Stop a cell, or the one that is running (None). The reply says whether there was one; see `request`."""
-        return self.request(INTERRUPT, cell=cell)
+        return self.container.request(kind, {"session": self.key, **fields})
 
     def interrupt_later(self, cell: int) -> None:
         """Stop a cell that nobody waits for any more. Takes no lock, so that garbage collection may call it."""
 
         def stop() -> None:
             with contextlib.suppress(SandboxError):  # the session is closed, and the cell ended with it
-                self.interrupt(cell)
+                self.request(INTERRUPT, cell=cell)
 
         self.pool.wake.put(stop)
 
@@ -387,7 +347,7 @@ class RemoteSession:
                 return False
             self.closed = True
             self.pool.counts["closed"] += 1
-            if self._connection.lost and self.container.state != "ended" and not self.pool.closed:
+            if self.container.lost and self.container.state != "ended" and not self.pool.closed:
                 self.pool.counts["lost"] += 1  # before the pool itself has noticed
         return True
 
@@ -396,10 +356,10 @@ class RemoteSession:
         if not self.mark_closed():
             return None
         # a forked child must not write to the stream, which belongs to its parent
-        if self._connection.lost or not self.pool.is_own_process():
+        if self.container.lost or not self.pool.is_own_process():
             self.group.leave()
             return None
-        future = self._connection.request(CLOSE, {"session": self.key})
+        future = self.container.request(CLOSE, {"session": self.key})
         future.add_done_callback(lambda _: self.group.leave())
         return future
 
@@ -487,16 +447,6 @@ class Pool:
         if future.cancelled():
             with self.lock:
                 self._waiting = deque(entry for entry in self._waiting if entry[1] is not future)
-
-    def leave(self, group: SessionGroup, number: int) -> None:
-        """Count members of a group that are gone; the last one frees the slot."""
-        with self.lock:
-            group.members -= number
-            if group.members > 0:
-                return
-            group.container.groups.discard(group)
-            actions = self._dispatch()
-        _run(actions)
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a counter; see `Sandbox.stats`."""
@@ -707,25 +657,24 @@ class Pool:
 
     def _ping_all(self) -> None:
         for container in list(self.containers):
-            connection = container.connection
-            if connection is None or connection.lost:
+            if container.stream is None or container.lost:
                 continue
             starting = container.state == "starting"
-            timeout = connection.stream.start_seconds if starting else PING_TIMEOUT
+            timeout = container.stream.start_seconds if starting else PING_TIMEOUT
             if container.missed_pings * PING_INTERVAL > timeout:
                 container.give_up(f"it has not {'started' if starting else 'answered'} for {timeout:g} s")
                 self.on_end(container)
                 continue
             container.missed_pings += 1  # set to 0 by its next answer
             if not starting:
-                start_thread("sandbox ping", self._ping, container, connection)
+                start_thread("sandbox ping", self._ping, container)
 
-    def _ping(self, container: Container, connection: Connection) -> None:
+    def _ping(self, container: Container) -> None:
         def on_reply(reply: Future[Reply]) -> None:
             if reply.exception() is None:
                 self.on_ping_reply(container, reply.result())
 
-        connection.request(PING, {}).add_done_callback(on_reply)
+        container.request(PING, {}).add_done_callback(on_reply)
 
     # what users ask, and the process
 
@@ -744,12 +693,6 @@ class Pool:
                 "waiting": len(self._waiting),
             }
         return now | counts
-
-    def ping(self) -> list[Future[Any]]:
-        """Ping all running containers."""
-        with self.lock:
-            running = [one.connection for one in self.containers if one.state in ("open", "draining")]
-        return [connection.request(PING, {}) for connection in running if connection is not None]
 
     def close(self) -> None:
         """End all containers and fail the waiting requests; may be called twice."""
@@ -787,8 +730,8 @@ class Pool:
         """In a forked child: the containers belong to the parent, whose threads may hold the lock and the queue."""
         self.lock, self.wake = threading.Lock(), SimpleQueue()
         for container in self.containers:
-            if container.connection is not None:
-                container.connection.stream.abandon()
+            if container.stream is not None:
+                container.stream.abandon()
 
 
 def _run(actions: Iterable[Action]) -> None:

@@ -223,41 +223,6 @@ class _RemoteQueue:
     cell: int | None = None
 
 
-class _WorkerThreads:
-    """Runs actions that block, each at once: as many threads as there is work at the same time, kept for the next.
-
-    Unlike those of an executor, its threads do not keep Python from exiting.
-    """
-
-    def __init__(self) -> None:
-        self._actions: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._idle = 0
-        self._threads = 0
-        self._lock = threading.Lock()
-
-    def run(self, action: Callable[[], object]) -> None:
-        """Run an action in a thread; raises `PythonExiting` if it would need a new one then."""
-        with self._lock:
-            new = self._idle == 0
-            self._idle -= not new
-            self._threads += new
-        self._actions.put(action)
-        if new:
-            start_thread("sandbox http", self._work)
-
-    def _work(self) -> None:
-        while (action := self._actions.get()) is not None:
-            action()
-            del action  # else it would be kept until the next one
-            with self._lock:
-                self._idle += 1
-
-    def end(self) -> None:
-        """Let the threads end when they have nothing to do."""
-        for _ in range(self._threads):
-            self._actions.put(None)
-
-
 _FULL_PAUSE, _RACE_PAUSE, _LAST_SECONDS = 0.5, 0.02, 5.0
 _LONGEST = 1e9  # seconds: JSON has no infinity
 _PATHS = {wire.READ: "get", wire.WRITE: "put", wire.LIST: "ls"}
@@ -288,12 +253,11 @@ class _HttpStream:
         self._sessions: dict[int, _RemoteQueue] = {}
         self._incoming = wire.Frames()
         self._frames: SimpleQueue[bytes] = SimpleQueue()
-        self._workers = _WorkerThreads()
         self._lock = threading.Lock()
         self._closing = threading.Lock()
         self._why = ""
         self._ended = False
-        facts = {"slots": hello["slots"], "separation": [], "python": "", "pid": 0}
+        facts = {"slots": hello["slots"], "separation": []}
         self._frames.put(wire.pack(wire.HELLO, 0, json.dumps(facts).encode()))
 
     def send(self, data: bytes) -> None:
@@ -313,7 +277,6 @@ class _HttpStream:
                 with contextlib.suppress(SandboxError):
                     self._calls.call("/v1/close", {"lease": self._lease}, False, _LAST_SECONDS)
                 self._calls.close()
-                self._workers.end()
 
     def kill(self) -> None:
         self.close()
@@ -321,7 +284,6 @@ class _HttpStream:
     def finish(self) -> None:
         with self._closing:  # the reader comes here at once, while the server is still told
             self._calls.close()
-            self._workers.end()
 
     def abandon(self) -> None:
         self._ended = True
@@ -369,7 +331,7 @@ class _HttpStream:
     def _run(self, number: int, act: Callable[[], Fields | None]) -> None:
         """Run in another thread what answers the frame of this number, or answers by itself (0)."""
         try:
-            self._workers.run(lambda: self._answer(number, act))
+            start_thread("sandbox http", self._answer, number, act)
         except RuntimeError as error:  # Python is exiting, or there are no more threads
             self._fail(number, SandboxError(str(error)))
 
@@ -420,13 +382,11 @@ class _HttpStream:
         finally:
             queue.cell = None
 
-    def _run_once(self, key: int, queue: _RemoteQueue, steps: list[tuple[int, Fields]], **cell: Any) -> Fields:
+    def _run_once(self, key: int, queue: _RemoteQueue, before: Fields | None, **cell: Any) -> Fields:
         self._open(queue)
         try:
-            for number, (_, step) in enumerate(steps, 1):
-                reply = self._call(queue, "run", step)
-                if reply["status"] != "ok":
-                    return {**reply, "step": number}
+            if before is not None and (reply := self._call(queue, "run", before))["status"] != "ok":
+                return {**reply, "of_setup": True}
             return self._run_cell(queue, cell)
         finally:  # before the answer, after which the next one may take this session's place in a quota
             with contextlib.suppress(SandboxError):
@@ -503,9 +463,7 @@ class _HttpStream:
         _, answer = self._calls.call("/v1/keep", {"lease": self._lease})
         if answer.get("server") != self._server:
             raise ServerGone(f"{self._calls.url}: the server was restarted, and its sessions are lost")
-        slots, held = answer["slots"], answer["sessions"]
-        unknown = {"memory": 0, "memory_limit": 0, "processes": 0, "retired": 0}
-        return {**unknown, "slots": slots, "sessions": held, "free": max(0, slots - held)}
+        return {"slots": answer["slots"]}
 
 
 def _error(answer: Fields) -> SandboxError:

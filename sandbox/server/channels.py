@@ -1,22 +1,20 @@
 """What the supervisor talks to without ever waiting: its client, the zygotes and the sessions. Runs inside.
 
-One event loop serves them all. Nothing that a session sends is trusted.
+One event loop, of asyncio, serves them all. Nothing that a session sends is trusted.
 """
 
 from __future__ import annotations
 
 import array
+import asyncio
 import contextlib
-import heapq
 import json
 import math
 import os
 import re
-import selectors
 import socket
 import struct
 import sys
-import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -26,115 +24,28 @@ from sandbox.server import wire
 from sandbox.server.processes import sizes_of
 from sandbox.server.wire import Frames, WireError, pack
 
-READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_LONGEST_WAIT = 3600.0
-_MANY_CANCELLED = 256
-
-
-class Timer:
-    """A callback at a time of the monotonic clock."""
-
-    __slots__ = ("callback", "due")
-
-    def __init__(self, due: float, callback: Callable[[], object]) -> None:
-        self.due = due
-        self.callback: Callable[[], object] | None = callback
-
-    def __lt__(self, other: Timer) -> bool:
-        return self.due < other.due
-
-
-class EventLoop:
-    """Calls back when descriptors are ready and when timers are due.
-
-    Nearly all timers are cancelled, since a cell ends long before its limit. A cancelled one stays in the heap, which
-    is rebuilt when most of it is such timers.
-    """
-
-    def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
-        self._timers: list[Timer] = []  # a heap
-        self._cancelled = 0
-        self._stopped = False
-
-    def run(self) -> None:
-        """Serve until `stop` is called."""
-        while not self._stopped:
-            for key, _ in self._selector.select(min(self._until_next_timer(), _LONGEST_WAIT)):
-                if self._selector.get_map().get(key.fd) is key:  # an earlier callback may have closed it
-                    self._call(key.data)
-            while self._until_next_timer() == 0.0:
-                timer = heapq.heappop(self._timers)
-                callback, timer.callback = timer.callback, None
-                if callback is not None:
-                    self._call(callback)
-
-    def stop(self) -> None:
-        """Make `run` return after the callbacks of this round."""
-        self._stopped = True
-
-    def watch(self, fd: int, callback: Callable[[], None], events: int = READ) -> None:
-        """Call back whenever a descriptor can be read (or, with WRITE, written)."""
-        if fd in self._selector.get_map():
-            self._selector.modify(fd, events, callback)
-        else:
-            self._selector.register(fd, events, callback)
-
-    def unwatch(self, fd: int) -> None:
-        """Stop calling back for a descriptor; does nothing if it is not watched."""
-        if fd in self._selector.get_map():
-            self._selector.unregister(fd)
-
-    def call_in(self, seconds: float, callback: Callable[[], object]) -> Timer:
-        """Call back once, later; returns a timer that can be cancelled."""
-        timer = Timer(time.monotonic() + seconds, callback)
-        heapq.heappush(self._timers, timer)
-        return timer
-
-    def cancel(self, timer: Timer | None) -> None:
-        """Cancel a timer; does nothing for None, or if it has fired or was cancelled."""
-        if timer is None or timer.callback is None:
-            return
-        timer.callback = None  # releases what the callback refers to
-        self._cancelled += 1
-        if self._cancelled > _MANY_CANCELLED and 2 * self._cancelled > len(self._timers):
-            # rebuilding takes time in proportion to the heap, and halves it: constant per cancelled timer
-            self._timers = [one for one in self._timers if one.callback is not None]
-            heapq.heapify(self._timers)
-            self._cancelled = 0
-
-    def _until_next_timer(self) -> float:
-        while self._timers and self._timers[0].callback is None:
-            heapq.heappop(self._timers)
-            self._cancelled -= 1
-        return max(0.0, self._timers[0].due - time.monotonic()) if self._timers else math.inf
-
-    def _call(self, callback: Callable[[], object]) -> None:
-        """Call back. An exception must not end the supervisor, whatever a session has done to cause it."""
-        try:
-            callback()
-        except Exception:
-            traceback.print_exc()
-
-
 # The client: requests in on descriptor 0, replies out on 1. The loop ends when the client closes the stream or dies.
 
 
 class ClientRequest:
     """What the client asks: kind, number and the fields of the JSON payload."""
 
-    def __init__(self, kind: int, number: int, fields: dict[str, Any], step: int = 0) -> None:
+    def __init__(self, kind: int, number: int, fields: dict[str, Any]) -> None:
         self.kind, self.number, self.fields = kind, number, fields
-        self.step = step  # of the steps of a RUN_ONCE before its code, from 1: answered only if they fail; else 0
         self.started = 0.0  # when its session began with it, on the monotonic clock
-        self.timer: Timer | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self.stopped = ""  # status of the limit for which the supervisor has interrupted it
+
+    def stop_clock(self) -> None:
+        """Cancel the timer, if there is one."""
+        if self.timer is not None:
+            self.timer.cancel()
 
 
 class ClientStream:
     """Reads requests, with each of which `on_request` is called, and writes replies."""
 
-    def __init__(self, loop: EventLoop, on_request: Callable[[ClientRequest], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_request: Callable[[ClientRequest], None]) -> None:
         self._loop, self._on_request = loop, on_request
         self._incoming, self._outgoing = Frames(), bytearray()
         # kept: a buffer of this size that is made for each reading is a mapping of its own, which takes 0.04 ms
@@ -142,7 +53,7 @@ class ClientStream:
 
         for fd in (0, 1):
             os.set_blocking(fd, False)
-        loop.watch(0, self._read)
+        loop.add_reader(0, self._read)
 
     def _read(self) -> None:
         try:
@@ -183,9 +94,9 @@ class ClientStream:
             self._loop.stop()
             return
         if self._outgoing:
-            self._loop.watch(1, self._flush, WRITE)
+            self._loop.add_writer(1, self._flush)
         else:
-            self._loop.unwatch(1)
+            self._loop.remove_writer(1)
 
 
 # A session as the supervisor sees it: its slot, control socket, output and open requests.
@@ -483,7 +394,7 @@ class ZygoteClient:
         config: dict[str, Any],
         script: bytes,
         preload: list[str],
-        loop: EventLoop,
+        loop: asyncio.AbstractEventLoop,
         on_ready: Callable[[dict[str, Any]], None],
     ) -> None:
         self._config, self._script, self._preload, self._loop = config, script, preload, loop
@@ -521,7 +432,7 @@ class ZygoteClient:
         with contextlib.suppress(OSError):  # it has died at once, which its exit tells
             self._control.sendall(b"%016d" % len(self._script) + self._script + b"%016d" % len(config) + config)
         self._control.setblocking(False)
-        self._loop.watch(self._control.fileno(), self._receive)
+        self._loop.add_reader(self._control.fileno(), self._receive)
 
     def _receive(self) -> None:
         if self._control is None:
@@ -531,7 +442,7 @@ class ZygoteClient:
         except OSError:
             return
         if not data:
-            self._loop.unwatch(self._control.fileno())
+            self._loop.remove_reader(self._control.fileno())
             return
         for kind, number, payload in self._frames.feed(data):
             if kind == wire.HELLO:
@@ -568,7 +479,7 @@ class ZygoteClient:
             if handle.slot is not None:  # else it has been given up meanwhile
                 order = {"uid": handle.slot.uid, "slot": handle.slot.path, "directory": handle.directory}
                 if not self._send(wire.SPAWN, order, handle.given):
-                    self._loop.call_in(_RETRY_SECONDS, self._advance)
+                    self._loop.call_later(_RETRY_SECONDS, self._advance)
                     return
                 handle.release()
             self._waiting.popleft()
@@ -587,7 +498,11 @@ class Zygotes:
     """The two zygotes: `full` has imported the profile's packages, `lean` nothing. They may be the same."""
 
     def __init__(
-        self, config: dict[str, Any], script: bytes, loop: EventLoop, on_ready: Callable[[dict[str, Any]], None]
+        self,
+        config: dict[str, Any],
+        script: bytes,
+        loop: asyncio.AbstractEventLoop,
+        on_ready: Callable[[dict[str, Any]], None],
     ) -> None:
         self._on_ready = on_ready
         self._packages = re.compile("")

@@ -440,14 +440,13 @@ def capabilities() -> int:
 
 
 def process_facts() -> dict[str, object]:
-    """Return the confinement of this process: user, capabilities, whether it can gain privileges, seccomp mode."""
+    """Return the confinement of this process: user, capabilities, whether it can gain privileges."""
     with open("/proc/self/status") as file:
         status = dict(line.split(":", 1) for line in file)
     return {
         "uid": os.getuid(),
         "capabilities": int(status["CapEff"], 16) | int(status["CapPrm"], 16),
         "no_new_privileges": _libc.prctl(39, 0, 0, 0, 0) == 1,
-        "seccomp": int(status.get("Seccomp", "0")),
     }
 
 
@@ -551,7 +550,6 @@ class Confinement:
             separation.append("seccomp")
         return {
             "separation": separation,
-            "landlock": abi(),
             "internet": _makes_internet_sockets(),
             "session": process_facts(),
         }

@@ -66,11 +66,9 @@ class Creations:
         # queued now: they start as soon as the session has reported, without another message of the client
         if request.kind == wire.RUN_ONCE:
             handle.once = True
-            steps = enumerate(request.fields["steps"], 1)
-            handle.queue.extend(ClientRequest(kind, request.number, fields, step) for step, (kind, fields) in steps)
-            handle.queue.append(ClientRequest(wire.RUN, request.number, request.fields))
-            texts = [one.fields["code"] for one in handle.queue if one.kind == wire.RUN]
-            handle.spawner = self._zygotes.for_texts(texts)
+            cells = [cell for cell in (request.fields["before"], request.fields) if cell]
+            handle.queue.extend(ClientRequest(wire.RUN, request.number, cell) for cell in cells)
+            handle.spawner = self._zygotes.for_texts([cell["code"] for cell in cells])
         self._sessions.listen_to(handle)
         self._add(creation, handle)
         self._slots.ask(handle, lambda: self._begin(creation, handle))
@@ -84,9 +82,9 @@ class Creations:
 
     def _start_clock(self, creation: Creation, seconds: float = 0.0) -> None:
         """Give a creation up when it takes too long; where the clock runs already, it begins anew."""
-        self._loop.cancel(creation.request.timer)
+        creation.request.stop_clock()
         seconds = seconds or (_FORK_SECONDS if creation.parent else _OPEN_SECONDS)
-        creation.request.timer = self._loop.call_in(seconds, lambda: self._time_out(creation, seconds))
+        creation.request.timer = self._loop.call_later(seconds, lambda: self._time_out(creation, seconds))
 
     def _add(self, creation: Creation, handle: SessionHandle) -> None:
         creation.handles.append(handle)
@@ -160,7 +158,7 @@ class Creations:
             self._complete(creation)
 
     def _complete(self, creation: Creation) -> None:
-        self._loop.cancel(creation.request.timer)
+        creation.request.stop_clock()
         # leftovers of a fork end before any of its sessions can go on
         if creation.parent:
             self._kill_leftovers(creation)
@@ -252,9 +250,7 @@ class Creations:
         """Use the new channel that came with a message, in the place of the present one."""
         if len(message.fds) != 1:
             raise WireError("a channel is missing")
-        if handle.control is not None:
-            # first, since `adopt` closes it, and its number may then be that of another file
-            self._loop.unwatch(handle.control.fileno())
+        self._sessions.leave_channel(handle)  # first, since `adopt` closes it, and its number may then be another's
         handle.adopt(message.fds.pop(), message.pid)
         self._sessions.listen_to(handle)
 

@@ -228,7 +228,7 @@ class MemoryWatchdog:
         self._ended: tuple[SessionHandle, Slot] | None = None
         self._marked: set[int] = set()  # processes that the kernel is to kill first
         if limit:
-            self._loop.call_in(_INTERVAL, self._tick)
+            self._loop.call_later(_INTERVAL, self._tick)
 
     def _tick(self) -> None:
         rising = False
@@ -238,7 +238,7 @@ class MemoryWatchdog:
                 check()
         finally:  # the next round comes, whatever has gone wrong in this one
             interval = _RISING_INTERVAL if rising and self._usage.counts_memory else _INTERVAL
-            self._loop.call_in(interval, self._tick)
+            self._loop.call_later(interval, self._tick)
 
     def _worth_adding_up(self) -> bool:
         lines = text_of("/proc/meminfo").splitlines()[:3]

@@ -101,13 +101,14 @@ class Requests:
             self._sessions.kill(handle, "killed", f"its control channel is closed ({error.strerror})")
 
     def _answer(self, handle: SessionHandle, request: ClientRequest, fields: dict[str, Any], succeeded: bool) -> None:
-        """Answer a request. A step is answered only if it fails, and its answer is that of the whole RUN_ONCE.
+        """Answer a request. The setup of a RUN_ONCE is answered only if it fails, and that is the answer to the whole.
 
-        The session of a RUN_ONCE ends with that answer.
+        The session of a RUN_ONCE ends with its answer.
         """
-        if request.step and succeeded:
+        of_setup = handle.once and request.fields["setup"]
+        if of_setup and succeeded:
             return
-        self._client.reply(request.number, {**fields, "step": request.step} if request.step else fields)
+        self._client.reply(request.number, {**fields, "of_setup": True} if of_setup else fields)
         if handle.once:
             handle.queue.clear()
             if fields.get("alive", True):
@@ -117,7 +118,7 @@ class Requests:
 
     def _answer_too_late(self, handle: SessionHandle, request: ClientRequest) -> None:
         """Answer a request to a session that is gone. If the code has ended it, that is a result and not an error."""
-        if request.step:
+        if handle.once and request.fields["setup"]:
             return  # the run that it prepares is answered
         if handle.ended is None:
             self._client.fail(request.number, "SessionLost", handle.lost or _CLOSED)
@@ -148,13 +149,13 @@ class Requests:
         head = FILE_REQUEST.pack(request.kind, fields.get("offset", 0), fields.get("length", 0))
         self._sessions.send(handle, wire.FILE, request.number, head + path + data)
         why = f"a file was not read or written within {_FILE_SECONDS:.0f} s"
-        request.timer = self._loop.call_in(_FILE_SECONDS, lambda: self._sessions.kill(handle, "timeout", why))
+        request.timer = self._loop.call_later(_FILE_SECONDS, lambda: self._sessions.kill(handle, "timeout", why))
 
     def _finish_file(self, handle: SessionHandle, request: ClientRequest, payload: bytes) -> None:
         """Answer for a piece; `payload` is that of FILED."""
         if not FILE_REPLY.size <= len(payload) <= FILE_REPLY.size + wire.LARGEST_PIECE:
             raise WireError("a malformed piece of a file")
-        self._loop.cancel(request.timer)
+        request.stop_clock()
         code, size = FILE_REPLY.unpack_from(payload)
         data = payload[FILE_REPLY.size :]
         answer: dict[str, Any] = {"data": base64.b64encode(data).decode(), "size": size}
@@ -171,19 +172,16 @@ class Requests:
         """Send a cell to its session and start the clock."""
         # only during cells: between them, a background process that writes for ever fills its pipe and waits
         for fd in handle.outputs:
-            self._loop.watch(fd, self._output_reader(handle, request, fd))
+            self._loop.add_reader(fd, self._read_output, handle, request, fd)
         kind = wire.SETUP if request.fields["setup"] else wire.CELL
         self._sessions.send(handle, kind, request.number, request.fields["code"].encode("utf-8", "surrogatepass"))
-        request.timer = self._loop.call_in(request.fields["timeout"], lambda: self._stop(handle, request, "timeout"))
+        request.timer = self._loop.call_later(request.fields["timeout"], lambda: self._stop(handle, request, "timeout"))
 
-    def _output_reader(self, handle: SessionHandle, request: ClientRequest, fd: int) -> Callable[[], None]:
-        def read() -> None:
-            if handle.read_output(fd) == 0:
-                self._loop.unwatch(fd)
-            if sum(capture.total for capture in handle.captures) > self._limits["output_limit"]:
-                self._stop(handle, request, "output_limit")
-
-        return read
+    def _read_output(self, handle: SessionHandle, request: ClientRequest, fd: int) -> None:
+        if handle.read_output(fd) == 0:
+            self._loop.remove_reader(fd)
+        if sum(capture.total for capture in handle.captures) > self._limits["output_limit"]:
+            self._stop(handle, request, "output_limit")
 
     def _stop(self, handle: SessionHandle, request: ClientRequest, cause: str) -> None:
         """Interrupt a cell, and kill the session if that does not help."""
@@ -191,16 +189,16 @@ class Requests:
             return
         request.stopped = cause
         _signal_group(handle.pid, signal.SIGINT)  # subprocesses too, as Ctrl-C in a terminal
-        self._loop.cancel(request.timer)
+        request.stop_clock()
         why = self._reason(request, _ENDED)
-        request.timer = self._loop.call_in(self._limits["grace"], lambda: self._sessions.kill(handle, cause, why))
-        self._loop.call_in(_REPEAT_SECONDS, lambda: self._signal_again(handle, request))
+        request.timer = self._loop.call_later(self._limits["grace"], lambda: self._sessions.kill(handle, cause, why))
+        self._loop.call_later(_REPEAT_SECONDS, lambda: self._signal_again(handle, request))
 
     def _signal_again(self, handle: SessionHandle, request: ClientRequest) -> None:
         """Repeat an interrupt, which a session ignores before it has begun its cell; it interrupts a cell only once."""
         if handle.current is request and not handle.cause:
             send_signal(handle.pid, signal.SIGINT)
-            self._loop.call_in(_REPEAT_SECONDS, lambda: self._signal_again(handle, request))
+            self._loop.call_later(_REPEAT_SECONDS, lambda: self._signal_again(handle, request))
 
     def _interrupt(self, handle: SessionHandle | None, request: ClientRequest) -> None:
         """Stop the cell that the client names, or the one that runs (None); answers whether there was one."""
@@ -231,7 +229,7 @@ class Requests:
             outcome["error"] = "\n".join(filter(None, (outcome["error"], reason)))
         self._answer_cell(handle, request, {**outcome, "alive": True})
         for fd in handle.outputs:
-            self._loop.unwatch(fd)
+            self._loop.remove_reader(fd)
         handle.current = None
         self._advance(handle)
 
@@ -244,7 +242,7 @@ class Requests:
         self._answer_cell(handle, request, _killed(cause, why))
 
     def _answer_cell(self, handle: SessionHandle, request: ClientRequest, outcome: dict[str, Any]) -> None:
-        self._loop.cancel(request.timer)
+        request.stop_clock()
         out, err = handle.captures
         outcome["stdout"], outcome["stderr"] = out.text(), err.text()
         outcome["truncated"] = outcome["truncated"] or out.truncated or err.truncated
@@ -324,11 +322,11 @@ class Requests:
 
     def _on_end(self, handle: SessionHandle) -> None:
         """Act on the end of a channel: the process has ended, or has closed its descriptors."""
-        self._loop.unwatch(handle.channel.fileno())
+        self._sessions.leave_channel(handle)
         if not handle.pid:
             self._creations.failed(handle, "the new process ended before it was ready")
         else:
-            self._loop.call_in(_CLOSED_CHANNEL_SECONDS, lambda: self._after_end(handle))
+            self._loop.call_later(_CLOSED_CHANNEL_SECONDS, lambda: self._after_end(handle))
 
     def _after_end(self, handle: SessionHandle) -> None:
         """Kill a session that lives on without its channel; if its process is ending, its exit says more."""
@@ -354,7 +352,7 @@ class Requests:
         # before the answers, which read `handle.lost`
         self._sessions.discard(handle, lost)
         for late in waiting:
-            self._loop.cancel(late.timer)
+            late.stop_clock()
             self._answer_too_late(handle, late)
         if handle.once and not handle.closing:
             handle.closing.append(0)

@@ -443,15 +443,14 @@ def serve_zygote(config: dict[str, Any]) -> None:
     os.dup2(nothing, 0)
     os.close(nothing)
     confine.hide_memory()
-    missing = _import_all(config["preload"])
+    imported = [name for name in config["preload"] if _import(name)]
     confinement = Confinement(config)
     confinement.begin()
-    facts = {**_facts(config, confinement), "missing": missing, "packages": _installed()}
+    facts = {**_facts(config, confinement), "packages": _installed()}
     channel.send(wire.HELLO, 0, json.dumps(facts).encode())
     zygote = Zygote(config, channel, confinement)
-    for name in config["preload"]:
-        if name not in missing:
-            _FIRST_USES.get(name, lambda: None)()
+    if "sympy" in imported:
+        _use_sympy()
     cells.furnish(config, _current_directory)
     gc.collect()
     gc.freeze()  # a collection in a session would otherwise write to every page that is shared
@@ -468,17 +467,12 @@ def _use_sympy() -> None:
     sympy.integrate(x * sympy.sin(x), x)
 
 
-_FIRST_USES = {"sympy": _use_sympy}
-
-
-def _import_all(names: list[str]) -> list[str]:
-    missing = []
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            missing.append(name)
-    return missing
+def _import(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
 
 
 def _installed() -> list[str]:

@@ -8,6 +8,8 @@ certainly orphans. Younger ones are left alone until those sessions have reporte
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import secrets
 import signal
@@ -18,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sandbox.server import processes
-from sandbox.server.channels import READ, WRITE, ClientStream, EventLoop, SessionHandle, Slot, Zygotes
+from sandbox.server.channels import ClientStream, SessionHandle, Slot, Zygotes
 from sandbox.server.processes import SHARED_MEMORY, used_inodes
 
 _SWEEP_DELAY = 0.02
@@ -34,7 +36,9 @@ class Sessions:
     on_exit: Callable[[SessionHandle, int | None], None]  # with the wait status; None if that is not known
     advance: Callable[[SessionHandle], None]  # starts the next request of a session, if it is free
 
-    def __init__(self, config: dict[str, Any], loop: EventLoop, client: ClientStream, zygotes: Zygotes) -> None:
+    def __init__(
+        self, config: dict[str, Any], loop: asyncio.AbstractEventLoop, client: ClientStream, zygotes: Zygotes
+    ) -> None:
         self.limits: dict[str, Any] = config["limits"]
         self.loop, self.client, self.zygotes = loop, client, zygotes
         self.by_key: dict[int, SessionHandle] = {}
@@ -73,7 +77,7 @@ class Sessions:
         """Kill what sessions have left behind, in a moment."""
         if not self._sweep_planned:
             self._sweep_planned = True
-            self.loop.call_in(_SWEEP_DELAY, self._kill_orphans)
+            self.loop.call_later(_SWEEP_DELAY, self._kill_orphans)
 
     def _kill_orphans(self) -> None:
         self._sweep_planned = False
@@ -92,30 +96,31 @@ class Sessions:
 
     def listen_to(self, handle: SessionHandle) -> None:
         """Call `on_message` for what a session sends on its control socket."""
-        self.loop.watch(handle.channel.fileno(), lambda: self.on_message(handle))
+        self.loop.add_reader(handle.channel.fileno(), self.on_message, handle)
 
     def send(self, handle: SessionHandle, kind: int, number: int, payload: bytes) -> None:
         """Send a frame; what does not fit is sent when the session reads on. OSError: it has closed its end."""
         handle.channel.send(kind, number, payload)
         if not handle.channel.flush():
-            self.loop.watch(handle.channel.fileno(), lambda: self._send_rest(handle), READ | WRITE)
+            self.loop.add_writer(handle.channel.fileno(), self._send_rest, handle)
 
     def _send_rest(self, handle: SessionHandle) -> None:
-        try:
-            done = handle.channel.flush()
-        except OSError:  # the session has closed its end, which reading reports
-            done = True
-        if done:
-            self.listen_to(handle)
-        # always, since the loop calls back once for both directions
-        self.on_message(handle)
+        with contextlib.suppress(OSError):  # the session has closed its end, which reading reports
+            if not handle.channel.flush():
+                return
+        self.loop.remove_writer(handle.channel.fileno())
+
+    def leave_channel(self, handle: SessionHandle) -> None:
+        """Stop listening to a session."""
+        if handle.control is not None:
+            self.loop.remove_reader(handle.control.fileno())
+            self.loop.remove_writer(handle.control.fileno())
 
     def close_channels(self, handle: SessionHandle) -> None:
         """Stop listening to a session, and close what is open for it."""
-        if handle.control is not None:
-            self.loop.unwatch(handle.control.fileno())
+        self.leave_channel(handle)
         for fd in handle.outputs:
-            self.loop.unwatch(fd)
+            self.loop.remove_reader(fd)
         handle.close_channels()
 
     def kill(self, handle: SessionHandle, cause: str, why: str) -> None:
@@ -133,7 +138,7 @@ class Sessions:
             processes.send_signal(handle.pid, signal.SIGKILL)
         else:
             processes.kill_tree(handle.pid)
-        self.loop.call_in(LONGEST_END, lambda: self._give_up(handle))
+        self.loop.call_later(LONGEST_END, self._give_up, handle)
 
     def _give_up(self, handle: SessionHandle) -> None:
         """Treat a session as ended whose exit is not reported, since it is not a child of the supervisor any more."""
@@ -238,19 +243,19 @@ class Slots:
         slot.sweeping = True
         done = self._sessions.zygotes.lean.sweep(slot, slot.leftovers[:_AT_ONCE], kill)
         if done is None:  # the zygote is busy
-            self._loop.call_in(_RETRY_SECONDS, lambda: self._sweep_again(slot))
+            self._loop.call_later(_RETRY_SECONDS, self._sweep_again, slot)
             return
-        self._loop.watch(done.fileno(), lambda: self._swept(slot, done))
+        self._loop.add_reader(done.fileno(), self._swept, slot, done)
         # a socket that is closed has the number -1: that sweep has ended in time
-        self._loop.call_in(_LONGEST_SWEEP, lambda: self._swept(slot, done) if done.fileno() >= 0 else None)
+        self._loop.call_later(_LONGEST_SWEEP, lambda: self._swept(slot, done) if done.fileno() >= 0 else None)
 
     def _swept(self, slot: Slot, done: socket.socket) -> None:
-        self._loop.unwatch(done.fileno())
+        self._loop.remove_reader(done.fileno())
         done.close()
         slot.leftovers = [directory for directory in slot.leftovers if not _removed(directory)]
         unclean = slot.leftovers or not (slot.members or _is_clean(slot))
         if unclean and time.monotonic() < slot.deadline:  # later, since no process may have been left for a sweep
-            self._loop.call_in(_RETRY_SECONDS, lambda: self._sweep_again(slot))
+            self._loop.call_later(_RETRY_SECONDS, self._sweep_again, slot)
             return
         slot.sweeping = False
         if not slot.members and not unclean:

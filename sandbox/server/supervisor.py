@@ -7,6 +7,7 @@ kills everything and ends, and the container with it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -17,7 +18,7 @@ import time
 from typing import Any
 
 from sandbox.server import confine
-from sandbox.server.channels import ClientRequest, ClientStream, EventLoop, Zygotes
+from sandbox.server.channels import ClientRequest, ClientStream, Zygotes
 from sandbox.server.limits import CgroupUsage, CpuShares, FileLockLimit, MemoryWatchdog, SharedMemoryLimit
 from sandbox.server.processes import SHARED_MEMORY, children, descendants, kill_trees, remove_tree, text_of
 from sandbox.server.requests import Requests
@@ -33,8 +34,10 @@ class Supervisor:
     """Connects the parts of the server; `config` is what the client sent, `script` the server's own source."""
 
     def __init__(self, config: dict[str, Any], script: bytes) -> None:
-        self._config, self._loop = config, EventLoop()
-        self._watch_children()  # first: a zygote may end at once, and without the handler its exit would go unnoticed
+        self._config, self._loop = config, asyncio.new_event_loop()
+        # first: a zygote may end at once, and without the handler its exit would go unnoticed
+        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._client = ClientStream(self._loop, self._take)
         self._zygotes = Zygotes(config, script, self._loop, self._send_hello)
         self._sessions = Sessions(config, self._loop, self._client, self._zygotes)
@@ -53,14 +56,14 @@ class Supervisor:
     def serve(self) -> None:
         """Start the zygotes, then serve until the client is gone."""
         self._zygotes.start(self._sessions.child_exited)
-        self._loop.run()
+        self._loop.run_forever()
         self._end()
 
     def _send_hello(self, facts: dict[str, Any]) -> None:
         """Greet the client with what isolates the sessions, as the zygote has measured it."""
-        python = {"python": sys.version.split()[0], "pid": os.getpid(), "slots": self._sessions.slots.usable}
-        here = {"supervisor": confine.process_facts(), **confine.surroundings()}
-        self._client.send(HELLO, 0, {**python, **here, "unenforced": self._config.get("unenforced", []), **facts})
+        here = {"slots": self._sessions.slots.usable, "unenforced": self._config.get("unenforced", [])}
+        here |= {"supervisor": confine.process_facts(), **confine.surroundings()}
+        self._client.send(HELLO, 0, {**here, **facts})
 
     def _take(self, request: ClientRequest) -> None:
         if request.kind != PING:
@@ -78,17 +81,7 @@ class Supervisor:
         }
         self._client.reply(request.number, condition)
 
-    def _watch_children(self) -> None:
-        reading, writing = os.pipe()
-        for fd in (reading, writing):
-            os.set_blocking(fd, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler, the wakeup descriptor is not written to
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._loop.watch(reading, lambda: self._reap(reading))
-
-    def _reap(self, reading: int) -> None:
-        os.read(reading, 1 << 12)
+    def _reap(self) -> None:
         # signals merge: one wakeup can stand for many children, so all that have ended are collected
         while True:
             try:

@@ -56,8 +56,7 @@ def processes_of(sandbox: Sandbox) -> list[int]:
     if sandbox.backend == "command":
         pytest.skip("what a command has started is not known here")
     sandbox = behind.get(sandbox, sandbox)
-    connection: Any = sandbox._pool.containers[0].connection
-    stream = connection.stream
+    stream: Any = sandbox._pool.containers[0].stream
     if hasattr(stream, "_container"):
         first = int(stream._client.api.inspect_container(stream._container)["State"]["Pid"])
     else:

@@ -22,7 +22,7 @@ from sandbox_under_test import behind
 
 from attacks.attack import Ask, Attack
 from sandbox import Execution, ForkError, Sandbox, SandboxError, SessionLost, SyncInterpreter
-from sandbox.pool import Connection
+from sandbox.pool import Container
 from sandbox.server.processes import descendants
 from sandbox.server.wire import PING
 
@@ -141,16 +141,15 @@ class Fortress:
     def __init__(self, sandbox: Sandbox, client_secret: str) -> None:
         self.sandbox = sandbox
         self._began = time.time()  # what lay in shared memory before is nobody's here
-        self.connection = self._present_connection()
+        self.container = self._present_container()
         self._client_secret = client_secret
         self.sentinel = Victim(sandbox.interpreter_sync())
         self.check_fresh_session()
         self._start = self._settled()
 
-    def _present_connection(self) -> Connection:
+    def _present_container(self) -> Container:
         (container,) = behind.get(self.sandbox, self.sandbox)._pool.containers
-        assert container.connection is not None
-        return container.connection
+        return container
 
     @property
     def broken(self) -> bool:
@@ -163,8 +162,8 @@ class Fortress:
 
     def level(self) -> dict[str, int]:
         """Ask the server for its processes, memory, sessions and slots."""
-        told: dict[str, int] = self.connection.request(PING, {}).result(SOON)
-        return {**told, "seen from outside": _seen_from_outside(self.connection.stream)}
+        told: dict[str, int] = self.container.request(PING, {}).result(SOON)
+        return {**told, "seen from outside": _seen_from_outside(self.container.stream)}
 
     def _settled(self) -> dict[str, int]:
         time.sleep(0.2)
@@ -259,7 +258,7 @@ class Fortress:
     def check_unharmed(self, victims: list[Victim]) -> None:
         """See that victims, sentinel and server are as before, and that newcomers are welcome."""
         assert not self.sandbox.lost
-        assert self._present_connection() is self.connection, "the server has been replaced"
+        assert self._present_container() is self.container, "the server has been replaced"
         for victim in {*victims, self.sentinel}:
             victim.check()
         self.check_fresh_session()

@@ -104,7 +104,7 @@ import gc
 kinds = {type(thing).__module__ + "." + type(thing).__name__ for thing in gc.get_objects()}
 for name in kinds:
     if name.startswith(("sandbox.server.sessions.", "sandbox.server.limits.")) or name.rpartition(".")[2] in (
-        "Supervisor", "SessionHandle", "Requests", "ZygoteClient", "Slots", "MemoryWatchdog", "EventLoop",
+        "Supervisor", "SessionHandle", "Requests", "ZygoteClient", "Slots", "MemoryWatchdog", "ClientStream",
     ):
         escaped("object", name)
 print("objects", len(kinds))

@@ -15,6 +15,7 @@ from sandbox_under_test import LIMITS, open_or_skip
 from sandbox import Sandbox, SandboxError, SandboxUnavailable
 from sandbox.backends.processes import COMMAND_VARIABLE, with_server
 from sandbox.images.build import build_image
+from sandbox.server.wire import PING
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 DOCKER = "docker run -i --rm --cap-drop ALL --security-opt no-new-privileges"
@@ -98,12 +99,16 @@ def test_what_the_command_prints_before_the_server_is_skipped() -> None:
         assert sandbox.run_sync("6 * 7").value == "42"
 
 
+def memory_limit(sandbox: Sandbox) -> object:
+    return sandbox._pool.containers[0].request(PING, {}).result(30)["memory_limit"]
+
+
 @pytest.mark.docker
 def test_the_smaller_limit_of_memory_holds() -> None:
     with open_or_skip("command", LIMITS, containers=1, sessions=4) as sandbox:
         assert "no(" not in sandbox.isolation
-        assert sandbox._pool.ping()[0].result(30)["memory_limit"] == 4 << 30
+        assert memory_limit(sandbox) == 4 << 30
     smaller = [word.replace("--memory=4294967296", "--memory=1g") for word in command_for(LIMITS, 4)]
     smaller = [word.replace("--memory-swap=4294967296", "--memory-swap=1g") for word in smaller]
     with Sandbox.open_sync("command", LIMITS, command=smaller, sessions=4) as sandbox:
-        assert sandbox._pool.ping()[0].result(30)["memory_limit"] == 1 << 30
+        assert memory_limit(sandbox) == 1 << 30

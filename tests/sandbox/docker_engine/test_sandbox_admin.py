@@ -36,8 +36,7 @@ def engine(mine: Sandbox) -> Iterator[Any]:
 def id_of(sandbox: Sandbox) -> str:
     """The container of a sandbox; this process may hold others at the same time."""
     (container,) = sandbox._pool.containers
-    assert container.connection is not None
-    return str(container.connection.stream._container)  # type: ignore[attr-defined]
+    return str(container.stream._container)  # type: ignore[union-attr]
 
 
 def our_ids() -> set[str]:

@@ -7,6 +7,7 @@ import pytest
 from sandbox_under_test import open_or_skip
 
 from sandbox import Limits, SessionLost, SyncInterpreter
+from sandbox.server.wire import PING
 
 
 def test_a_timeout_interrupts_and_keeps_the_variables(python: SyncInterpreter) -> None:
@@ -63,8 +64,9 @@ def test_a_session_that_the_kernel_ends_for_the_memory_of_others_is_lost(busy: b
         ThreadPoolExecutor(1) as pool,
     ):
         large.run("import time; x = bytearray(b'x') * (300 << 20)")
-        stream: Any = sandbox._pool.containers[0].connection.stream  # type: ignore[union-attr]
-        most = sandbox._pool.ping()[0].result(30)["memory"] + (60 << 20)
+        (container,) = sandbox._pool.containers
+        stream: Any = container.stream
+        most = container.request(PING, {}).result(30)["memory"] + (60 << 20)
         stream._client.api.update_container(stream._container, mem_limit=most, memswap_limit=most)
         running = pool.submit(large.run, "time.sleep(5)" if busy else "1")
         grow = "import time\ny = []\nfor _ in range(200): y.append(b'y' * (1 << 20)); time.sleep(0.01)\nlen(y)"
