@@ -21,19 +21,7 @@ from typing import Any, Literal, NoReturn
 from sandbox.errors import SandboxError, SessionLost
 from sandbox.options import Limits
 from sandbox.pool import Pool, RemoteSession, Reply, Steps, finish, finish_async
-from sandbox.server.wire import (
-    ENTRY,
-    FORK,
-    INTERRUPT,
-    LIST,
-    MOST_PICTURES,
-    OPEN,
-    PICTURE_BYTES,
-    READ,
-    RUN,
-    RUN_ONCE,
-    WRITE,
-)
+from sandbox.server import wire
 
 Status = Literal["ok", "error", "timeout", "output_limit", "memory_limit", "killed", "exit", "interrupted"]
 # the signature and the head of the first chunk, which has to be an IHDR of 13 bytes
@@ -97,7 +85,7 @@ class Execution:
             width, height = png_size(picture) or (0, 0)
             yield f"[picture {number}: {width}x{height} PNG]"
         if self.pictures_left_out:
-            most = f"at most {MOST_PICTURES} are kept, of {PICTURE_BYTES >> 20} MiB together"
+            most = f"at most {wire.MOST_PICTURES} are kept, of {wire.PICTURE_BYTES >> 20} MiB together"
             yield f"[pictures left out: {self.pictures_left_out}; {most}]"
 
 
@@ -202,14 +190,14 @@ def _write_requests(files: Mapping[str, bytes]) -> Iterator[tuple[int, dict[str,
     for name, content in files.items():
         for offset in range(0, max(1, len(content)), _PIECE):  # an empty file is one empty piece
             piece = base64.b64encode(content[offset : offset + _PIECE]).decode()
-            yield WRITE, {"path": name, "offset": offset, "data": piece}
+            yield wire.WRITE, {"path": name, "offset": offset, "data": piece}
 
 
 def _read_file(send: SendRequest, name: str | PurePath, most: int) -> Steps[bytes]:
     name = checked_path(name)
     content = bytearray()
     while True:
-        reply: Reply = yield send(READ, path=name, offset=len(content), length=_PIECE)
+        reply: Reply = yield send(wire.READ, path=name, offset=len(content), length=_PIECE)
         _check_reply(reply, name)
         piece = base64.b64decode(reply["data"])
         content += piece
@@ -232,13 +220,13 @@ def _check_size(name: str, size: int, most: int) -> None:
 
 def _list_directory(send: SendRequest, path: str | PurePath) -> Steps[list[FileInfo]]:
     path = checked_path(path, directory=True)
-    reply: Reply = yield send(LIST, path=path)
+    reply: Reply = yield send(wire.LIST, path=path)
     _check_reply(reply, path)
     data, at, entries = base64.b64decode(reply["data"]), 0, list[FileInfo]()
     while at < len(data):
-        size, is_dir, length = ENTRY.unpack_from(data, at) if len(data) - at >= ENTRY.size else (0, False, -1)
-        name = data[at + ENTRY.size : at + ENTRY.size + length]
-        at += ENTRY.size + length
+        size, is_dir, length = wire.ENTRY.unpack_from(data, at) if len(data) - at >= wire.ENTRY.size else (0, False, -1)
+        name = data[at + wire.ENTRY.size : at + wire.ENTRY.size + length]
+        at += wire.ENTRY.size + length
         # a name with "/" or ".." would lead a caller who joins paths out of the directory
         if len(name) != length or name in (b"", b".", b"..") or b"/" in name or b"\0" in name or size > _LARGEST:
             raise OSError(errno.EIO, "the session has sent a malformed list of files", path)
@@ -300,7 +288,7 @@ def open_session(pool: Pool, setup: str, files: dict[str, bytes]) -> Steps[Remot
         for kind, piece in _write_requests(files):
             _check_reply((yield session.request(kind, **piece)), piece["path"])
         if setup:
-            _check_setup((yield session.request(RUN, setup=True, **fields)))
+            _check_setup((yield session.request(wire.RUN, setup=True, **fields)))
     except BaseException:
         session.close()
         raise
@@ -311,7 +299,7 @@ def _open_empty(pool: Pool) -> Steps[RemoteSession]:
     for _ in range(_TRIES):
         session = yield from pool.reserve()
         try:
-            yield session.request(OPEN)
+            yield session.request(wire.OPEN)
         except BaseException as error:
             session.close()
             if session.container.lost and isinstance(error, SandboxError):
@@ -464,7 +452,7 @@ class Interpreter:
         # kept, since a restart may put another one in its place while this waits
         session = self._session
         cell = next(_cells)
-        future = self._request(RUN, setup=False, cell=cell, **fields)
+        future = self._request(wire.RUN, setup=False, cell=cell, **fields)
         self._pool.count("runs")
         try:
             reply: Reply = yield future
@@ -480,7 +468,7 @@ class Interpreter:
 
     def _interrupt(self) -> Steps[bool]:
         try:
-            reply: Reply = yield self._session.request(INTERRUPT, cell=None)
+            reply: Reply = yield self._session.request(wire.INTERRUPT, cell=None)
         except SessionLost:
             return False
         found: bool = reply["interrupted"]
@@ -489,7 +477,7 @@ class Interpreter:
     def _fork(self, n: int) -> Steps[list[Interpreter]]:
         copies = self._session.copies(checked_forks(n))  # counted as members now, so that the slot is not freed
         try:
-            future = self._request(FORK, children=[copy.key for copy in copies])
+            future = self._request(wire.FORK, children=[copy.key for copy in copies])
         except BaseException:
             copies[0].group.leave(n)
             raise
@@ -638,7 +626,7 @@ class FreshInterpreter(Interpreter):
         """Run the setup and the code with one request; files need one more request for each piece."""
         before = {**self._setup_cell, "setup": True} if self._setup else None
         if not self._files:
-            future = session.request(RUN_ONCE, before=before, **run)
+            future = session.request(wire.RUN_ONCE, before=before, **run)
             self._running.add(session)
             reply: Reply = yield future
             # the server has closed it with this reply
@@ -647,14 +635,14 @@ class FreshInterpreter(Interpreter):
             if reply.pop("of_setup", False) and reply["alive"]:
                 _check_setup(reply)
             return reply
-        future = session.request(OPEN)
+        future = session.request(wire.OPEN)
         self._running.add(session)
         yield future
-        for kind, step in (*_write_requests(self._files), *([(RUN, before)] if before else []), (RUN, run)):
+        for kind, step in (*_write_requests(self._files), *([(wire.RUN, before)] if before else []), (wire.RUN, run)):
             reply = yield session.request(kind, **step)
-            if kind == RUN and step["setup"] and reply["alive"]:
+            if kind == wire.RUN and step["setup"] and reply["alive"]:
                 _check_setup(reply)
-            elif kind == RUN:  # also of a setup that has ended its session, which is a result
+            elif kind == wire.RUN:  # also of a setup that has ended its session, which is a result
                 return reply
             else:
                 _check_reply(reply, step["path"])
@@ -664,7 +652,7 @@ class FreshInterpreter(Interpreter):
         found = False
         for session in list(self._running):
             with contextlib.suppress(SessionLost):
-                reply: Reply = yield session.request(INTERRUPT, cell=None)
+                reply: Reply = yield session.request(wire.INTERRUPT, cell=None)
                 found = found or reply["interrupted"]
         return found
 

@@ -8,6 +8,7 @@ is replaced when a request needs it; the sessions in it are lost. "Container" st
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import itertools
 import json
@@ -666,7 +667,7 @@ class Pool:
                 self.on_end(container)
                 continue
             container.missed_pings += 1  # set to 0 by its next answer
-            if not starting:
+            if container.missed_pings == 1 and not starting:  # one at a time, since a busy server would have ever more
                 start_thread("sandbox ping", self._ping, container)
 
     def _ping(self, container: Container) -> None:
@@ -749,4 +750,12 @@ def _abandon_all() -> None:
         pool.abandon()
 
 
+def _close_all() -> None:
+    for pool in list(_all):
+        # a process that was forked from the owner must not close the owner's containers
+        if pool.is_own_process():
+            pool.close()
+
+
 os.register_at_fork(after_in_child=_abandon_all)
+atexit.register(_close_all)

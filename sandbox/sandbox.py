@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import json
 import os
 import threading
@@ -27,8 +26,6 @@ from sandbox.options import BACKENDS, Limits, SandboxOptions, command_words, pac
 from sandbox.pool import Pool, Steps, finish, finish_async
 
 BACKEND_VARIABLE = "ARPO_SANDBOX"
-# weak, so that a forgotten sandbox is collected, and closed by its finalizer
-_open: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 _default_lock = threading.Lock()
 _defaults: dict[str, Sandbox] = {}  # by their settings
 _default_owner = 0
@@ -105,8 +102,7 @@ class Sandbox:
         self._pool = Pool(checked, engines)
         # closing waits for containers, so the monitor does it and not the thread that collects garbage
         self._finalizer = weakref.finalize(self, self._pool.wake.put, self._pool.close)
-        self._finalizer.atexit = False  # `_close_all` does it, and waits
-        _open.add(self)
+        self._finalizer.atexit = False  # the pool does it, and waits
 
     @classmethod
     async def open(cls, backend: str = "auto", limits: Limits | None = None, **options: Unpack[PoolOptions]) -> Sandbox:
@@ -168,14 +164,6 @@ class Sandbox:
         if not self._pool.isolation:
             finish(self._start())
         return self._pool.isolation
-
-    @property
-    def lost(self) -> str:
-        """Why the sandbox cannot be used any more (it was closed); empty while it can.
-
-        A container that has died does not count: the next session is opened in another one.
-        """
-        return "the sandbox is closed" if self._pool.closed else ""
 
     def stats(self) -> dict[str, int]:
         """Return counts.
@@ -248,7 +236,7 @@ def default_sandbox(settings: Sandbox | Mapping[str, Any] | None = None) -> Sand
         if _default_owner != os.getpid():
             _defaults.clear()
             _default_owner = os.getpid()
-        if key not in _defaults or _defaults[key].lost:
+        if key not in _defaults or _defaults[key]._pool.closed:
             _defaults[key] = Sandbox(**{"backend": os.environ.get(BACKEND_VARIABLE) or "auto", **chosen})
         return _defaults[key]
 
@@ -275,12 +263,4 @@ def _renew_default_lock() -> None:
     _default_lock = threading.Lock()
 
 
-def _close_all() -> None:
-    for sandbox in list(_open):
-        # a process that was forked from the owner must not close the owner's containers
-        if sandbox._pool.is_own_process():
-            sandbox.close_sync()
-
-
 os.register_at_fork(after_in_child=_renew_default_lock)
-atexit.register(_close_all)

@@ -33,7 +33,6 @@ from sandbox.images.profiles import packages_directory, preload
 from sandbox.options import SandboxOptions, command_words, parse_size, unenforced_limits, warn_of_unenforced_limits
 from sandbox.server.bundle import BOOTSTRAP, greeting
 
-_CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 _END_SECONDS = 8.0
 _SHARED_MEMORY, _LEAST_SHARED_MEMORY = 4 << 20, 64 << 20
 ROOT = "/slots"
@@ -43,22 +42,14 @@ SHARED_FILES = 128
 
 
 class _ProcessStream:
-    """Bytes to and from a server that is a subprocess of this one.
-
-    Without an `environment` it gets one that has nothing of this program; without a `directory` it starts in that of
-    this program.
-    """
+    """Bytes to and from a server that is a subprocess of this one; None is the environment or directory of this one."""
 
     start_seconds = START_SECONDS
+    _environment: Mapping[str, str] | None = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    _directory: str | None = "/"
 
     def __init__(
-        self,
-        command: Sequence[str],
-        isolation: str,
-        config: dict[str, Any],
-        unenforced: tuple[str, ...] = (),
-        environment: Mapping[str, str] | None = None,
-        directory: str | None = "/",
+        self, command: Sequence[str], isolation: str, config: dict[str, Any], unenforced: tuple[str, ...] = ()
     ) -> None:
         self.isolation = isolation
         self.unenforced = unenforced
@@ -71,8 +62,8 @@ class _ProcessStream:
                     stdin=theirs.fileno(),
                     stdout=theirs.fileno(),
                     stderr=self._log,
-                    env=_CLEAN if environment is None else environment,
-                    cwd=directory,
+                    env=self._environment,
+                    cwd=self._directory,
                     # Ctrl-C in a terminal is for this program, which then ends the server in order
                     start_new_session=True,
                 )
@@ -361,12 +352,14 @@ def with_server(command: Sequence[str], server: Sequence[str]) -> list[str]:
 class _CommandStream(_ProcessStream):
     """Bytes to and from a server behind a command, which has to answer within `start_wait` seconds."""
 
+    _environment = _directory = None
+
     def __init__(self, command: Sequence[str], isolation: str, config: dict[str, Any], start_wait: float) -> None:
         self.start_seconds = start_wait + 30  # the deadline here comes first: it knows more
         self._deadline = time.monotonic() + start_wait
         self._greeting = b""
         self._fault = ""
-        super().__init__(command, isolation, config, environment=os.environ, directory=None)
+        super().__init__(command, isolation, config)
 
     def _begin(self, greeting: bytes) -> None:
         self._greeting = greeting

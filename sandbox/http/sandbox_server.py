@@ -149,11 +149,7 @@ class SandboxApi(JsonApi):
 
     def __init__(self, sandbox: Sandbox, clients: Sequence[Client], idle_seconds: float) -> None:
         self.sandbox, self.clients = sandbox, clients
-        self.host_sessions(idle_seconds)
-
-    def host_sessions(self, idle_seconds: float) -> None:
-        """Begin without any session, as after a restart."""
-        self.sessions = HostedSessions(self.sandbox, idle_seconds)
+        self.sessions = HostedSessions(sandbox, idle_seconds)
         self.api = SessionApi(self.sessions)
 
     @asynccontextmanager

@@ -369,10 +369,9 @@ class SessionApi:
 
     def _split(self, path: str) -> tuple[str, str]:
         """Return the session and the action of a path, or nothing."""
-        parts = path.split("/")
-        if len(parts) != 5 or parts[:3] != ["", "v1", "sessions"] or not parts[3]:
-            return "", ""
-        return (parts[3], parts[4]) if parts[4] in (*self._actions, "interrupt", "close") else ("", "")
+        found = re.fullmatch(r"/v1/sessions/([^/]+)/(\w+)", path)
+        known = found and found[2] in (*self._actions, "interrupt", "close")
+        return (found[1], found[2]) if found and known else ("", "")
 
     async def _hello(self, client: Client, request: dict[str, Any]) -> Answer:
         sandbox = self._sessions.sandbox

@@ -126,11 +126,7 @@ def preload(profile: str) -> tuple[str, ...]:
     """Return the modules that a server imports before its first session.
 
     Each import makes every fork slower, since page tables are copied; so scipy is not among them.
-
-    Raises:
-        ValueError: there is no such profile.
     """
-    requirements(profile)
     return _PRELOAD[profile.partition(" ")[0]]
 
 

@@ -399,7 +399,7 @@ class ZygoteClient:
     ) -> None:
         self._config, self._script, self._preload, self._loop = config, script, preload, loop
         self._on_ready = on_ready
-        self._control: socket.socket | None = None
+        self._control: socket.socket
         self._frames = Frames()
         self._ready = False
         self._waiting: deque[SessionHandle] = deque()
@@ -435,8 +435,6 @@ class ZygoteClient:
         self._loop.add_reader(self._control.fileno(), self._receive)
 
     def _receive(self) -> None:
-        if self._control is None:
-            return
         try:
             data = self._control.recv(1 << 16)
         except OSError:
@@ -488,7 +486,7 @@ class ZygoteClient:
         """Send an order; returns False if the zygote is busy, or not ready."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
         with contextlib.suppress(OSError):
-            if self._control is not None and self._ready:
+            if self._ready:
                 self._control.sendmsg([pack(kind, 0, json.dumps(order).encode())], rights)
                 return True
         return False

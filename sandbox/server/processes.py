@@ -111,6 +111,13 @@ def descendants(pid: int) -> Iterator[int]:
         level = [below for one in level for below in children(one)]
 
 
+def ended_children() -> Iterator[tuple[int, int]]:
+    """Collect the children that have ended: yield their pids and wait statuses."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            yield ended
+
+
 def kill_tree(pid: int) -> None:
     """Kill a process and everything below it."""
     if pid > 1:

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from sandbox.server import cells, confine, fork, wire
 from sandbox.server.confine import Confinement
-from sandbox.server.processes import remove_tree
+from sandbox.server.processes import ended_children, remove_tree
 from sandbox.server.wire import ENTRY, FAULT, FILE_REPLY, FILE_REQUEST, INDEX, LARGEST_PIECE, LOSSES, OUTCOME, Channel
 
 # kept, since the user's code may replace the names in `os`
@@ -530,13 +530,7 @@ class Zygote:
 
     def _reap(self) -> None:
         os.read(self._exits, 1 << 12)
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        for pid, status in ended_children():
             self._channel.send(wire.DIED, pid, wire.ENDED.pack(status))
 
     def _serve_order(self) -> None:

@@ -17,10 +17,10 @@ import tempfile
 import time
 from typing import Any
 
-from sandbox.server import confine
+from sandbox.server import confine, processes
 from sandbox.server.channels import ClientRequest, ClientStream, Zygotes
 from sandbox.server.limits import CgroupUsage, CpuShares, FileLockLimit, MemoryWatchdog, SharedMemoryLimit
-from sandbox.server.processes import SHARED_MEMORY, children, descendants, kill_trees, remove_tree, text_of
+from sandbox.server.processes import SHARED_MEMORY, text_of
 from sandbox.server.requests import Requests
 from sandbox.server.sessions import Sessions
 from sandbox.server.wire import HELLO, PING, pack
@@ -73,7 +73,7 @@ class Supervisor:
         condition = {
             "memory": self._watchdog.used(),
             "memory_limit": self._watchdog.limit,
-            "processes": 1 + sum(1 for _ in descendants(os.getpid())),
+            "processes": 1 + sum(1 for _ in processes.descendants(os.getpid())),
             "sessions": sum(bool(handle.pid and not handle.lost) for handle in self._sessions.by_key.values()),
             "slots": slots.usable,
             "free": slots.free,
@@ -82,14 +82,7 @@ class Supervisor:
         self._client.reply(request.number, condition)
 
     def _reap(self) -> None:
-        # signals merge: one wakeup can stand for many children, so all that have ended are collected
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == 0:
-                break
+        for pid, status in processes.ended_children():  # signals merge: one wakeup can stand for many
             if pid in self._zygotes.pids:  # its sessions end with it, so a new container is no worse
                 sys.stderr.write("the zygote has ended\n")
                 self._loop.stop()
@@ -99,7 +92,7 @@ class Supervisor:
         deadline = time.monotonic() + _END_SECONDS
         while time.monotonic() < deadline:
             # in rounds, since descendants whose parents end become children of this process
-            kill_trees(lambda: children(os.getpid()))
+            processes.kill_trees(lambda: processes.children(os.getpid()))
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     continue
@@ -107,7 +100,7 @@ class Supervisor:
                 break
             time.sleep(0.005)
         if self._config["own_root"]:
-            remove_tree(self._config["root"])
+            processes.remove_tree(self._config["root"])
 
 
 def serve_client(config: dict[str, Any], script: bytes) -> None:
@@ -242,10 +235,10 @@ def _hand_out(places: list[str], mounted: bool, first: int) -> None:
 
 def _unkept_limits(config: dict[str, Any]) -> list[str]:
     """Adopt the container's memory limit, and return which of memory, pids and cpus nothing limits."""
-    memory, processes, cpus = _limit(_MEMORY), _limit(_PROCESSES), _cpus()
+    memory, pids, cpus = _limit(_MEMORY), _limit(_PROCESSES), _cpus()
     # as process 1 it has a control group to itself; elsewhere the group may hold other programs
     config["own_account"] = os.getpid() == 1 and memory > 0
-    unkept = [name for name, limit in (("memory", memory), ("pids", processes)) if not limit or os.getpid() != 1]
+    unkept = [name for name, limit in (("memory", memory), ("pids", pids)) if not limit or os.getpid() != 1]
     if config["own_account"]:
         config["memory"] = min(config["memory"], memory)
     wanted = config["limits"]["cpus"]

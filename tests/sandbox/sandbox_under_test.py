@@ -2,15 +2,16 @@
 
 import os
 import threading
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Unpack
 
 import pytest
 from commands_under_test import command_for
 
-from sandbox import Limits, Sandbox, SandboxUnavailable
+from sandbox import Limits, Sandbox, SandboxUnavailable, SyncInterpreter
 from sandbox.backends.processes import why_no_bubblewrap
 from sandbox.http.json_server import HttpServer
 from sandbox.http.sandbox_server import make_server
@@ -111,6 +112,20 @@ def opened(backend: str, limits: Limits = LIMITS, containers: int = 4) -> Iterat
             behind[outer] = inner
             yield outer
             del behind[outer]
+
+
+def values(sessions: list[SyncInterpreter], code: str) -> list[str | None]:
+    """What a cell gives in each of some sessions."""
+    executions = [session.run(code) for session in sessions]
+    assert [execution.error for execution in executions] == [None] * len(executions)
+    return [execution.value for execution in executions]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it has not come"
+        time.sleep(0.01)
 
 
 def skip_over_http(sandbox: Sandbox, why: str) -> None:

@@ -257,7 +257,7 @@ class Fortress:
 
     def check_unharmed(self, victims: list[Victim]) -> None:
         """See that victims, sentinel and server are as before, and that newcomers are welcome."""
-        assert not self.sandbox.lost
+        assert not self.sandbox._pool.closed
         assert self._present_container() is self.container, "the server has been replaced"
         for victim in {*victims, self.sentinel}:
             victim.check()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import requests
-from sandbox_under_test import LIMITS, fastest, open_or_skip, served, servers
+from sandbox_under_test import LIMITS, fastest, open_or_skip, served, servers, wait_for
 
 from sandbox import Limits, Sandbox, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox.backends import http_backend
@@ -177,7 +177,7 @@ def test_sessions_of_a_server_that_was_restarted_are_lost_and_new_ones_open(inne
         python = sandbox.interpreter_sync("n = 0")
         runs = inner.stats()["runs"]
         api: Any = servers[url].api
-        api.host_sessions(60)
+        api.__init__(inner, api.clients, 60)  # without any session
         with pytest.raises(SessionLost, match="restarted"):
             python.run("n += 1")
         assert inner.stats()["runs"] == runs
@@ -474,10 +474,3 @@ def test_the_code_of_the_documentation_runs(url: str, capsys: pytest.CaptureFixt
     exec(code.replace("http://box:8080", url).replace('token="..."', 'token="ann-token"'), {})
     value, isolation = capsys.readouterr().out.split()
     assert (value, isolation.split("+")[0]) == ("42", "http")
-
-
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + 10
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert condition()

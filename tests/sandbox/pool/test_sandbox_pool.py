@@ -5,12 +5,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sandbox_under_test import LIMITS, fastest
+from sandbox_under_test import LIMITS, fastest, wait_for
 
 from sandbox import Sandbox, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox import pool as pool_module
@@ -29,13 +29,6 @@ def pool(backend: str = "", **options: Any) -> Iterator[Sandbox]:
         yield opened
     finally:
         opened.close_sync()
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it has not come"
-        time.sleep(0.01)
 
 
 @pytest.fixture

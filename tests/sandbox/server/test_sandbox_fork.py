@@ -1,14 +1,9 @@
 """A fork of a live session is the same session, twice, and independent from then on."""
 
 import pytest
+from sandbox_under_test import values
 
 from sandbox import ForkError, Sandbox, SessionEnded, SyncInterpreter
-
-
-def values(sessions: list[SyncInterpreter], code: str) -> list[str | None]:
-    executions = [session.run(code) for session in sessions]
-    assert [execution.error for execution in executions] == [None] * len(executions)
-    return [execution.value for execution in executions]
 
 
 @pytest.mark.parametrize("kind", ["TemporaryFile('w+b')", "NamedTemporaryFile('w+b')", "SpooledTemporaryFile(4)"])

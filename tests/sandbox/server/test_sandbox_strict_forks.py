@@ -4,6 +4,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sandbox_under_test import values
 
 from sandbox import ForkError, Sandbox, SyncInterpreter
 from sandbox.server.wire import DONE, HAS_VALUE, OUTCOME, pack
@@ -25,12 +26,6 @@ def gone(python: SyncInterpreter, pids: str) -> None:
     deadline = time.monotonic() + 2
     while python.run(f"set(map(state, [{pids}])) <= set('Z-')").value != "True":
         assert time.monotonic() < deadline
-
-
-def values(sessions: list[SyncInterpreter], code: str) -> list[str | None]:
-    executions = [session.run(code) for session in sessions]
-    assert [execution.error for execution in executions] == [None] * len(executions)
-    return [execution.value for execution in executions]
 
 
 def test_what_a_subprocess_says_on_the_control_channel_is_not_heard(python: SyncInterpreter) -> None:
