@@ -8,9 +8,6 @@ from typing import Any, Protocol
 
 from sandbox.errors import SandboxError
 
-START_SECONDS = 60.0
-"""How long a server may take from the return of its backend to its greeting, where nothing has to be waited for."""
-
 
 class Stream(Protocol):
     """What every backend returns when it has started a server: bytes to and from it.
@@ -18,12 +15,12 @@ class Stream(Protocol):
     Attributes:
         isolation: what the backend puts around the server, such as "docker(runc)".
         unenforced: names of limits that the backend cannot enforce here.
-        start_seconds: how long the server may take until it greets.
+        start_seconds: how long the server may take until it greets, from the return of the backend.
     """
 
     isolation: str
     unenforced: tuple[str, ...]
-    start_seconds: float
+    start_seconds: float = 60.0
 
     def send(self, data: bytes) -> None:
         """Send everything."""

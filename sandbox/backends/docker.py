@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sandbox.backends import START_SECONDS
+from sandbox.backends import Stream
 from sandbox.backends.processes import SHARED_FILES, random_uids, server_config, shared_memory
 from sandbox.docker_engine import connect
 from sandbox.errors import SandboxError
@@ -97,14 +97,12 @@ _SYSCTLS = {
 _NETWORK_SYSCTLS = {"net.core.somaxconn": "16"}
 
 
-class _DockerStream:
+class _DockerStream(Stream):
     """Bytes to and from a container's first process.
 
     The engine wraps the container's output in frames of its own: one byte for stdout or stderr, three zeros, four
     bytes of length.
     """
-
-    start_seconds = START_SECONDS
 
     def __init__(self, client: Any, container: str, runtime: str, unenforced: tuple[str, ...] = ()) -> None:
         self.isolation = f"docker({runtime})"

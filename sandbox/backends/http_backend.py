@@ -28,7 +28,7 @@ from queue import SimpleQueue
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from sandbox.backends import START_SECONDS, start_thread
+from sandbox.backends import Stream, start_thread
 from sandbox.errors import BY_NAME, SandboxError, SandboxUnavailable, SessionLost
 from sandbox.options import PROFILES, Limits, SandboxOptions
 from sandbox.server import wire
@@ -87,6 +87,7 @@ def _split(address: str) -> SplitResult:
 _SECONDS = 60.0
 PAUSES = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each repetition. The first is at once: the server may have closed a connection that was idle."""
+_NO_SERVER = "not as a sandbox server; check the address, and that `arpo sandbox serve` of this version runs there"
 Fields = dict[str, Any]
 Answer = tuple[int, Fields]
 
@@ -169,10 +170,7 @@ class HttpCalls:
         except ValueError:
             answer = None
         if not isinstance(answer, dict) or (status == 404 and "failure" not in answer) or 300 <= status < 400:
-            raise ServerGone(
-                f"{self.url} answers with HTTP {status}, and not as a sandbox server; check the address, and that "
-                "`arpo sandbox serve` of this version runs there"
-            )
+            raise ServerGone(f"{self.url} answers with HTTP {status}, and {_NO_SERVER}")
         if status == 404:
             raise ServerGone(f"{self.url}: {answer.get('message')}")
         return status, answer
@@ -238,10 +236,8 @@ _NOT_BEGUN = {
 }
 
 
-class _HttpStream:
+class _HttpStream(Stream):
     """Frames to and from a server that is reached by HTTP; `hello` is its answer to the first call."""
-
-    start_seconds = START_SECONDS
 
     def __init__(self, calls: HttpCalls, hello: Fields, unenforced: tuple[str, ...], wait: float) -> None:
         self.isolation = f"http+{hello['isolation']}"
@@ -500,10 +496,7 @@ def _hello(calls: HttpCalls, options: SandboxOptions) -> dict[str, Any]:
     if status != 200:
         raise SandboxUnavailable(f"the sandbox server {calls.url} has no working sandbox: {hello.get('message')}")
     if not set(hello) >= _FIELDS or hello["profile"] not in PROFILES:
-        raise SandboxUnavailable(
-            f"{calls.url} does not answer as a sandbox server; check the address, and that `arpo sandbox serve` of "
-            "this version runs there"
-        )
+        raise SandboxUnavailable(f"{calls.url} answers, and {_NO_SERVER}")
     if PROFILES.index(hello["profile"]) < PROFILES.index(options.profile):
         raise SandboxUnavailable(
             f"the sandbox server {calls.url} has the profile {hello['profile']!r}, with fewer packages than "

@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
-from sandbox.backends import START_SECONDS
+from sandbox.backends import Stream
 from sandbox.errors import SandboxError, SandboxUnavailable
 from sandbox.images.profiles import packages_directory, preload
 from sandbox.options import SandboxOptions, command_words, parse_size, unenforced_limits, warn_of_unenforced_limits
@@ -41,10 +41,9 @@ SHARED_FILES = 128
 """How many files a group may have in /dev/shm when it is half full."""
 
 
-class _ProcessStream:
+class _ProcessStream(Stream):
     """Bytes to and from a server that is a subprocess of this one; None is the environment or directory of this one."""
 
-    start_seconds = START_SECONDS
     _environment: Mapping[str, str] | None = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
     _directory: str | None = "/"
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import yaml
 
-from sandbox.backends.http_backend import is_http_address
+from sandbox.backends.http_backend import TOKEN_VARIABLE, is_http_address
 from sandbox.errors import SandboxError, SandboxFull
 from sandbox.http.json_server import Answer, HttpServer, JsonApi, check_token
-from sandbox.http.session_api import VARIABLE, Client, HostedSessions, SessionApi, clients_of, find_client
+from sandbox.http.session_api import Client, HostedSessions, SessionApi, clients_of, find_client
 from sandbox.interpreter import Execution
 from sandbox.options import Limits
 from sandbox.sandbox import Sandbox
@@ -219,7 +219,7 @@ def make_server(
     """
     clients = clients or clients_of(token)
     for client in clients:
-        check_token(host, client.token, VARIABLE, "run code in the sandbox")
+        check_token(host, client.token, TOKEN_VARIABLE, "run code in the sandbox")
     return HttpServer(SandboxApi(sandbox, clients, idle_seconds), host, port)
 
 

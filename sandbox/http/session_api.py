@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sandbox.backends.http_backend import TOKEN_VARIABLE
 from sandbox.errors import ForkError, SandboxError, SandboxFull, SandboxUnavailable, SessionLost
 from sandbox.http.json_server import Answer, sends_token
 from sandbox.interpreter import Interpreter, checked_cell, checked_forks, checked_path
@@ -35,7 +36,6 @@ from sandbox.server.wire import INTERRUPT, LARGEST_PIECE, LIST, READ, RUN, WRITE
 LONGEST_WAIT = 20.0
 """Seconds after which a request is answered with 202; the client sends it again, and waits on."""
 _LARGEST = 1 << 40
-VARIABLE = "ARPO_SANDBOX_TOKEN"
 UNKNOWN = (
     "the server has no such session for this client: it was closed, nobody used it for the idle time, or the server "
     "was restarted; open a new one"
@@ -82,7 +82,7 @@ def clients_of(token: str = "", file: Path | None = None) -> tuple[Client, ...]:
     if file is None:
         return (Client("client", token),)
     if token:
-        raise ValueError(f"give either a token ({VARIABLE} or --token) or a file of clients (--clients), not both")
+        raise ValueError(f"give a token ({TOKEN_VARIABLE} or --token) or a file of clients (--clients), not both")
     if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ValueError(f"other users may read {file}, which holds tokens: run chmod 600 {file}")
     clients = []

@@ -36,6 +36,8 @@ REPOSITORY = "arpo-sandbox"
 PROFILE_LABEL = "arpo.sandbox.profile"
 PRELOAD_LABEL = "arpo.sandbox.preload"
 STAGE_LABEL = "arpo.sandbox.stage"
+BASE_VARIABLE = "ARPO_SANDBOX_BASE_IMAGE"
+_USE_A_BASE = f"set {BASE_VARIABLE} to an image with Python, such as python:3.12-slim"
 
 
 def tag_of(*recipe: str) -> str:
@@ -222,9 +224,7 @@ def _needed(paths: list[str]) -> set[str]:
     try:
         listing = subprocess.run(["ldd", *paths], capture_output=True, text=True, check=False).stdout
     except OSError as error:
-        raise SandboxError(
-            f"ldd does not run ({error}); set ARPO_SANDBOX_BASE_IMAGE to an image with Python instead"
-        ) from error
+        raise SandboxError(f"ldd does not run ({error}); {_USE_A_BASE}") from error
     return set(_LINE.findall(listing))
 
 
@@ -264,10 +264,7 @@ def import_host(client: Any, tag: str, profile: str, plain_tmp: bool) -> None:
         SandboxError: this is not Linux, the packages cannot be installed, or the engine refuses the image.
     """
     if not sys.platform.startswith("linux"):
-        raise SandboxError(
-            "an image can be made from this machine's own Python on Linux only; set ARPO_SANDBOX_BASE_IMAGE to an "
-            "image with Python, such as python:3.12-slim"
-        )
+        raise SandboxError(f"an image can be made from this machine's own Python on Linux only; {_USE_A_BASE}")
     _same_machine(client)
     started = time.monotonic()
     python = platform.python_version()
@@ -285,9 +282,8 @@ def import_host(client: Any, tag: str, profile: str, plain_tmp: bool) -> None:
         labels = f'{PROFILE_LABEL}="{profiles.profile_label(profile)}" '
         labels += f'{PRELOAD_LABEL}="{",".join(profiles.preload(profile))}"'
         settings = ["ENV PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8", f"LABEL {labels}", 'CMD ["python3"]']
-        chunks = iter(
-            lambda: file.read(1 << 20), b""
-        )  # an iterator, since a file object would be sent with a wrong length
+        # an iterator, since a file object would be sent with a wrong length
+        chunks = iter(lambda: file.read(1 << 20), b"")
         client.api.import_image_from_stream(chunks, repository=REPOSITORY, tag=tag.partition(":")[2], changes=settings)
     if not exists(client, tag):
         raise SandboxError("the engine has not imported the image; see its log")
@@ -298,10 +294,7 @@ def _same_machine(client: Any) -> None:
     theirs = client.version().get("Arch", "")
     ours = platform.machine()
     if theirs and theirs != {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}.get(ours, ours):
-        raise SandboxError(
-            f"the engine runs on {theirs}, this Python on {ours}: no image can be made of it; set "
-            "ARPO_SANDBOX_BASE_IMAGE to an image with Python, such as python:3.12-slim"
-        )
+        raise SandboxError(f"the engine runs on {theirs}, this Python on {ours}: no image can be made; {_USE_A_BASE}")
 
 
 def _fill(root: Path, packages: Path | None, plain_tmp: bool) -> None:
@@ -361,9 +354,6 @@ def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.mode |= 0o444 | (0o111 if entry.isdir() else 0)
     entry.mode = 0o1777 if entry.name == "./tmp" and entry.isdir() else entry.mode & 0o755
     return entry
-
-
-BASE_VARIABLE = "ARPO_SANDBOX_BASE_IMAGE"
 
 
 def build_image(

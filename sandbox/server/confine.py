@@ -105,15 +105,6 @@ def restrict(ruleset: int) -> None:
     _call(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0))
 
 
-def _enter_branch() -> None:
-    ruleset = _ruleset(_REFER)  # every domain denies it where no rule allows it
-    try:
-        _allow(ruleset, "/", _REFER)
-        restrict(ruleset)
-    finally:
-        os.close(ruleset)
-
-
 # A seccomp filter for sessions: allows the system calls that programs need, and no other.
 #
 # It is added to the container engine's own filter, and is the only one under bubblewrap. Calls that a kernel has got
@@ -522,9 +513,15 @@ class Confinement:
 
     def enter_branch(self) -> None:
         """In a fork: make its origin and its siblings unreachable for signals."""
-        if self._branches:
-            _enter_branch()
-            self._layers += 1
+        if not self._branches:
+            return
+        ruleset = _ruleset(_REFER)  # every domain denies it where no rule allows it
+        try:
+            _allow(ruleset, "/", _REFER)
+            restrict(ruleset)
+        finally:
+            os.close(ruleset)
+        self._layers += 1
 
     def leave_branches(self) -> None:
         """In the original: make its forks unreachable for it, as long as enough domains are left for more forks."""

@@ -209,7 +209,7 @@ def test_a_server_that_goes_away_loses_its_sessions(inner: Sandbox, monkeypatch:
         ("{url}/elsewhere", "ann-token", "there is no path"),
         ("https://{host}", "ann-token", "`arpo sandbox serve` itself speaks http:// only"),
         ("{other}", "", "not as a sandbox server; check the address"),
-        ("{json}", "", "does not answer as a sandbox server"),
+        ("{json}", "", "answers, and not as a sandbox server"),
     ],
 )
 def test_what_is_wrong_with_the_server_is_said(url: str, address: str, token: str, message: str) -> None:
