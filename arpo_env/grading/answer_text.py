@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from arpo_env.grading.math_formulas import closing_place
 from arpo_env.grading.math_values import changes_number, names_what_is_counted, question_words
 from arpo_env.grading.words import LISTS, listed
 
@@ -192,7 +193,7 @@ def _unbox(text: str) -> str:
     """Replace a box by its content and drop the lines and sentences before it; two different boxes are kept."""
     boxes, end = [], 0
     for match in islice(_BOX.finditer(text), _BOXES):
-        if match.start() >= end and (closing := _closing_brace(text, match.end())) >= 0:
+        if match.start() >= end and (closing := closing_place(text, match.end() - 1, "{}")) >= 0:
             boxes.append((match.start(), text[match.end() : closing].strip()))
             end = closing + 1
     # two different boxes are two answers; nothing may be dropped then
@@ -205,23 +206,13 @@ def _unbox(text: str) -> str:
     return before + _unbox(inside) + text[end:]
 
 
-def _closing_brace(text: str, start: int) -> int:
-    """Return the position of the brace that closes the group opened before `start`, or -1."""
-    depth = 1
-    for position in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
-        if depth == 0:
-            return position
-    return -1
-
-
 def _unfence(text: str) -> str:
     for opening, closing in _FENCES:
         inside = text[len(opening) : -len(closing)]
         if inside and text.startswith(opening) and text.endswith(closing) and closing not in inside:
             return inside
     # the font command must enclose the whole text, not only its first word
-    if (wrapped := _WRAPPED.match(text)) and _closing_brace(text, wrapped.end()) == len(text) - 1:
+    if (wrapped := _WRAPPED.match(text)) and closing_place(text, wrapped.end() - 1, "{}") == len(text) - 1:
         return text[wrapped.end() : -1]
     if len(text) > 2 and text[0] == text[-1] == "$" and not re.search(r"(?<!\\)\$", text[1:-1]):
         return text[1:-1]
@@ -561,9 +552,7 @@ _LABEL_SAID = (
     r"|(?:故|应)?选(?:择|项)?\s*:?\s*)?"
 )
 _LETTER_LABEL = re.compile(rf"{_LABEL_SAID}(?P<open>[(\[]?)\s*(?P<letter>[A-Za-z])\s*[)\].:]?", re.IGNORECASE)
-_LABELLED = re.compile(
-    r"(?:\(?(?P<letter>[A-H])\)?\s*(?:[.:)]|\\colon)|\((?P<bracketed>[A-H])\))\s*(?P<content>\S.*)", re.DOTALL
-)
+_LABELLED = re.compile(r"\(?(?P<letter>[A-H])\)?\s*(?:[.:)]|\\colon)\s*(?P<content>\S.*)", re.DOTALL)
 _BRACKETED = re.compile(r"(?P<letter>[A-H])\s*\((?P<content>[^()A-Z]+)\)")  # B (61)
 _AND = r"\s*+(?:,\s*+(?:and\s++)?+|and|和|与|及|&)\s*+"
 _SEVERAL = re.compile(rf"[A-H](?:(?:{_AND}|\s*)[A-H])+|[①-⑳](?:(?:{_AND}|\s*)[①-⑳])*|\d{{1,2}}(?:{_AND}\d{{1,2}})+")
@@ -575,10 +564,7 @@ _SAID_SEVERAL = re.compile(
 
 def split_option(text: str) -> tuple[str, str] | None:
     """Split "C. 20 mph" into the letter and its content; None for anything else."""
-    match = _LABELLED.fullmatch(text)
-    if match and match["bracketed"]:
-        return match["bracketed"], match["content"].strip()
-    match = match or _BRACKETED.fullmatch(text)
+    match = _LABELLED.fullmatch(text) or _BRACKETED.fullmatch(text)
     return (match["letter"], match["content"].strip()) if match else None
 
 

@@ -103,22 +103,15 @@ class Judge(Grader):
             raise GradingError(f"the judge failed: {error}") from error
 
     async def _ask(self, messages: Sequence[Message]) -> str:
-        reply = await self._complete(messages)
-        verdict = read_verdict(reply)
-        if verdict is None:
-            # one repair attempt, in the same conversation
-            again = [*messages, {"role": "assistant", "content": reply}, {"role": "user", "content": _REPAIR}]
-            reply = await self._complete(again)
-            verdict = read_verdict(reply)
-        if verdict is None:
-            raise GradingError(
-                f"the judge {self.chat.model} gave no verdict, asked twice: {reply[:200]!r}. "
-                "Use a model that writes JSON, or raise its max_tokens"
-            )
-        return verdict
-
-    async def _complete(self, messages: Sequence[Message]) -> str:
-        return await self.chat.complete(messages, temperature=0.0, max_tokens=_MAX_TOKENS, json_schema=_SCHEMA)
+        for _ in range(2):  # with one repair attempt, in the same conversation
+            reply = await self.chat.complete(messages, temperature=0.0, max_tokens=_MAX_TOKENS, json_schema=_SCHEMA)
+            if verdict := read_verdict(reply):
+                return verdict
+            messages = [*messages, {"role": "assistant", "content": reply}, {"role": "user", "content": _REPAIR}]
+        raise GradingError(
+            f"the judge {self.chat.model} gave no verdict, asked twice: {reply[:200]!r}. "
+            "Use a model that writes JSON, or raise its max_tokens"
+        )
 
 
 def _prompt(question: str, golds: Sequence[str], prediction: str) -> str:

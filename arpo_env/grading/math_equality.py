@@ -140,11 +140,9 @@ class _Comparison:
                 self.each(mine.items, row.items) for mine, row in zip(answer.items, gold.items, strict=True)
             )
         mine, wanted = _vector(answer), _vector(gold)
-        if (
-            mine is None
-            or wanted is None
-            or (answer.kind != gold.kind and "square" in (answer.kind, gold.kind) and len(wanted) == 2)
-        ):
+        if mine is None or wanted is None:
+            return False
+        if answer.kind != gold.kind and "square" in (answer.kind, gold.kind) and len(wanted) == 2:
             return False
         if answer.kind == "list" and (answer.marks != (",",) or any(item.kind == "relation" for item in answer.items)):
             return False
@@ -196,13 +194,17 @@ class _Comparison:
 
     def difference(self, relation: Shape) -> Node | None:
         """Return the left side minus the right side."""
-        if any(side.kind != "formula" for side in relation.items):
-            return None
+        sides = self.read(*relation.items)
+        return Node("+", (sides[0], Node("negative", (sides[1],)))) if sides else None
+
+    def read(self, *shapes: Shape) -> list[Node]:
+        """Return the formulas of shapes; [] unless all are formulas."""
+        if any(shape.kind != "formula" for shape in shapes):
+            return []
         try:
-            left, right = (read_expression(side.text, self.fold) for side in relation.items)
+            return [read_expression(shape.text, self.fold) for shape in shapes]
         except Unreadable:
-            return None
-        return Node("+", (left, Node("negative", (right,))))
+            return []
 
     def chain(self, answer: Shape, gold: Shape) -> bool:
         r"""Compare "x = 4 + 5 = 9" with a value: its last side is the answer, and no side may contradict it."""
@@ -210,9 +212,8 @@ class _Comparison:
         if set(answer.marks) == {"~"} or (answer.marks[-1:] == ("~",) and set(answer.marks[:-1]) <= {"="}):
             return self.approximation(answer, gold)
         if answer.marks == ("in",):
-            return (
-                is_name(_text(first)) and last.kind == "set" and gold.kind in ("set", "list") and self.same(last, gold)
-            )
+            fits = is_name(_text(first)) and last.kind == "set" and gold.kind in ("set", "list")
+            return fits and self.same(last, gold)
         if set(answer.marks) != {"="}:
             return False
         named = is_name(_text(first))
@@ -252,21 +253,13 @@ class _Comparison:
             return True
         if side.kind == gold.kind != "formula" and len(side.items) == len(gold.items) > 0:
             return all(map(self.computed, side.items, gold.items))
-        if side.kind != "formula" or gold.kind != "formula":
-            return False
-        try:
-            return same_expression(read_expression(side.text, self.fold), read_expression(gold.text, self.fold))
-        except Unreadable:
-            return False
+        nodes = self.read(side, gold)
+        return bool(nodes) and same_expression(*nodes)
 
     def foreign(self, side: Shape, gold: Shape) -> bool:
         r"""Return whether a side is a formula in other unknowns, as in "S = \pi r^2 = 9\pi"."""
-        if side.kind != "formula" or gold.kind != "formula":
-            return False
-        try:
-            return bool(symbols(read_expression(side.text, self.fold)) - symbols(read_expression(gold.text, self.fold)))
-        except Unreadable:
-            return False
+        nodes = self.read(side, gold)
+        return bool(nodes) and bool(symbols(nodes[0]) - symbols(nodes[1]))
 
     def formulas(self, answer: str, gold: str) -> bool:
         """Compare two formulas, or two numbers with units."""
@@ -279,14 +272,9 @@ class _Comparison:
             return mine_ is not None and (mine_[1] == "-") == (infinite[1] == "-")
         number = as_value(split_unit(gold, letters=True)[0])
         if number is not None or "\\circ" not in answer + gold:  # degrees of a formula are converted to radians below
-            (answer, unit), (gold, wanted) = (
-                split_unit(answer, number is not None),
-                split_unit(gold, number is not None),
-            )
-        else:
-            unit = wanted = ""
-        if unit and wanted and unit != wanted:
-            return False
+            (answer, unit), (gold, wanted) = (split_unit(text, number is not None) for text in (answer, gold))
+            if unit and wanted and unit != wanted:
+                return False
         mine = as_value(answer)
         if number is not None and mine is not None and mine.percent == number.percent and same_value(mine, number):
             return True
@@ -336,12 +324,10 @@ def _plain_number(text: str) -> str:
 
 def _is_interval(shape: Shape) -> bool:
     """Return whether "[a, b]" may be an interval: its first number is less than its second."""
-    ends = [as_value(item.text) for item in shape.items]
-    return (
-        shape.kind == "square"
-        and len(ends) == 2
-        and (ends[0] is None or ends[1] is None or ends[0].number < ends[1].number)
-    )
+    if shape.kind != "square" or len(shape.items) != 2:
+        return False
+    low, high = (as_value(item.text) for item in shape.items)
+    return low is None or high is None or low.number < high.number
 
 
 def _vector(shape: Shape) -> tuple[Shape, ...] | None:
@@ -366,7 +352,7 @@ _DIGITS, _AGREE = 60, 35
 _EXACT_BITS = 100_000  # most bits of an exact number; a larger one is computed as a float
 _LARGEST = 64  # most bits of the binary exponent of a value; what is larger takes memory, and no answer is
 _MOST_FACTORS = 20_000  # of a factorial or binomial
-_POINTS, _MIXED_POINTS = 3, 3
+_POINTS = 3
 _DISCRETE = ("!", "binomial", "floor", "ceiling", "gcd", "lcm")
 Number = Any  # Fraction, or mpmath's mpf or mpc
 
@@ -478,11 +464,9 @@ def _agree(answer: Node, gold: Node, points: Iterator[dict[str, Fraction]], real
 def _points(names: list[str], positive: bool, discrete: bool) -> Iterator[dict[str, Fraction]]:
     # Seeded by the names, so that grading is deterministic. The fractions are unlikely to meet a root by chance.
     rng = random.Random(str(names))
-    for _ in range(_POINTS if positive else _MIXED_POINTS):
+    for _ in range(_POINTS):
         if discrete:
-            yield {
-                name: Fraction(number) for name, number in zip(names, rng.sample(range(3, 40), len(names)), strict=True)
-            }
+            yield dict(zip(names, map(Fraction, rng.sample(range(3, 40), len(names))), strict=True))
             continue
         point = {name: Fraction(rng.randint(1009, 3989), rng.choice((1013, 1511, 907))) for name in names}
         yield point if positive else {name: rng.choice((-1, -1, 1)) * number for name, number in point.items()}
@@ -789,9 +773,8 @@ def _interval(ends: Sequence[Shape], marks: Sequence[str]) -> Region:
         raise NoRegion("turned round")
     if not isinstance(low, float) and not isinstance(high, float) and _order(low, high) > 0:
         raise NoRegion("turned round")
-    return _joined(
-        all, [_compared(">=" if marks[0] == "[" else ">", low), _compared("<=" if marks[1] == "]" else "<", high)]
-    )
+    above, below = _compared(">=" if marks[0] == "[" else ">", low), _compared("<=" if marks[1] == "]" else "<", high)
+    return _joined(all, [above, below])
 
 
 def _as_set(shape: Shape) -> Shape:

@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 
 from arpo_env.grading.math_values import as_value
+from arpo_env.grading.words import listed, word_set
 
 _SIGNS = {
     form: sign
@@ -153,17 +155,24 @@ def equation_sides(text: str) -> list[str]:
 
 def split_outside_brackets(text: str, separator: re.Pattern[str]) -> Iterator[str]:
     """Split a text at separators outside brackets."""
-    start = depth = position = 0
+    start = 0
+    for match in _separators(text, separator):
+        yield text[start : match.start()].strip()
+        start = match.end()
+    yield text[start:].strip()
+
+
+def _separators(text: str, separator: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    depth = position = 0
     while position < len(text):
         if depth == 0 and (match := separator.match(text, position)) and (position or separator is _SIGN):
-            yield text[start:position].strip()
-            start = position = match.end()
+            yield match
+            position = match.end()
             continue
         letter = text[position]
         depth += (letter in "([{") - (letter in ")]}")
         # skip the letter after a backslash, so that no separator is found inside a command name
         position += 2 if letter == "\\" and text[position + 1 : position + 2] not in ("{", "}") else 1
-    yield text[start:].strip()
 
 
 def _rows(match: re.Match[str]) -> list[str]:
@@ -205,14 +214,8 @@ def _relation(text: str) -> Shape | None:
         return None
     if not all(parts):
         return Shape("formula", text=text)
-    signs, rest = [], text
-    for part in parts[:-1]:
-        rest = rest.lstrip()[len(part) :].lstrip()
-        match = _SIGN.match(rest)
-        assert match is not None
-        signs.append(_SIGNS[match[0]])
-        rest = rest[match.end() :]
-    return Shape("relation", tuple(map(_read_any, parts)), text=text, marks=tuple(signs))
+    signs = tuple(_SIGNS[match[0]] for match in _separators(text, _SIGN))
+    return Shape("relation", tuple(map(_read_any, parts)), text=text, marks=signs)
 
 
 def _sets(text: str) -> Shape | None:
@@ -317,12 +320,17 @@ def _flatten(items: object) -> tuple[Shape, ...]:
 
 def _encloses(text: str) -> bool:
     """Return whether the first bracket is closed by the last one."""
-    depth = 0
-    for position, letter in enumerate(text):
-        depth += (letter in "([{") - (letter in ")]}")
-        if depth == 0 and letter in ")]}":
-            return position == len(text) - 1
-    return False
+    return closing_place(text) == len(text) - 1 >= 0
+
+
+def closing_place(text: str, start: int = 0, brackets: str = "([{)]}") -> int:
+    """Return the place of the bracket that closes the first one from `start` on, or -1."""
+    half, depth = len(brackets) // 2, 0
+    for place in range(start, len(text)):
+        depth += (text[place] in brackets[:half]) - (text[place] in brackets[half:])
+        if depth == 0 and text[place] in brackets[half:]:
+            return place
+    return -1
 
 
 # Recognises names of quantities longer than a letter: "\cos C", "|z|", "AF^2", "\frac{BM}{MC}", "P \cap M".
@@ -391,25 +399,13 @@ class Node:
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?|\.\d+)|(?P<command>\\[a-zA-Z]+|\\%)|(?P<word>[A-Za-z]+)|(?P<sign>\*\*|[-+*/^!|()\[\]{}_'%,]))"
 )
-_GREEK_LIST = """
-    alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau
-    upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega ell hbar
-    """
-_GREEK_LETTERS = frozenset(_GREEK_LIST.split())
+_GREEK_LETTERS = listed("greek letters")
 _TRIGONOMETRY = ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")
 _FUNCTIONS = {name: name for name in _TRIGONOMETRY} | {f"a{name}": f"a{name}" for name in _TRIGONOMETRY}
 _FUNCTIONS |= {f"arc{name}": f"a{name}" for name in _TRIGONOMETRY}
 _FUNCTIONS |= {"ln": "ln", "log": "ln", "lg": "lg", "exp": "exp", "tg": "tan", "ctg": "cot", "arctg": "atan"}
-_CALLED = _FUNCTIONS | {"sqrt": "sqrt", "cbrt": "cbrt", "abs": "abs", "Abs": "abs", "floor": "floor", "ceil": "ceiling"}
-_CALLED |= {
-    "ceiling": "ceiling",
-    "factorial": "!",
-    "binomial": "binomial",
-    "binom": "binomial",
-    "Rational": "/",
-    "Fraction": "/",
-}
-_CALLED |= {"max": "max", "min": "min", "gcd": "gcd", "lcm": "lcm"}
+_CALLED = _FUNCTIONS | {name: name for name in word_set("sqrt cbrt abs floor ceiling binomial max min gcd lcm")}
+_CALLED |= {"Abs": "abs", "ceil": "ceiling", "factorial": "!", "binom": "binomial", "Rational": "/", "Fraction": "/"}
 _ARGUMENTS = {"binomial": (2,), "/": (2,), "max": (2, 3, 4), "min": (2, 3, 4), "gcd": (2,), "lcm": (2,), "ln": (1, 2)}
 _CONSTANTS = frozenset(("pi", "e", "i"))
 _CLOSERS = {"(": ")", "[": "]", "{": "}", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
@@ -561,12 +557,10 @@ class _Reader:
         while self.next in ("!", "%", "\\%"):
             factorial = self.take() == "!"
             node = Node("!", (node,)) if factorial else Node("/", (node, Node("number", value=Fraction(100))))
-        if self.tokens[self.position : self.position + 2] == ["^", "\\circ"]:
-            self.position += 2
-            node = _degrees(node)
-        elif self.tokens[self.position : self.position + 4] == ["^", "{", "\\circ", "}"]:
-            self.position += 4
-            node = _degrees(node)
+        for sign in (["^", "\\circ"], ["^", "{", "\\circ", "}"]):
+            if self.tokens[self.position : self.position + len(sign)] == sign:
+                self.position += len(sign)
+                return Node("/", (Node("*", (node, Node("pi"))), Node("number", value=Fraction(180))))
         return node
 
     def bracket(self, opening: str) -> Node:
@@ -615,10 +609,8 @@ class _Reader:
             case "sqrt" if self.next == "[":
                 degree = self.bracket("[")
                 return Node("root", (self.argument(), degree))
-            case "sqrt" if self.next[:1].isdigit():
-                return Node("sqrt", (self.atom(),))
             case "sqrt" if self.next != "(":
-                return Node("sqrt", (self.argument(),))
+                return Node("sqrt", (self.atom() if self.next[:1].isdigit() else self.argument(),))
             case "pi":
                 return Node("pi")
             case "lvert" | "vert":
@@ -637,9 +629,7 @@ class _Reader:
         """Parse {...}, or a single digit or letter, as LaTeX does."""
         if self.next == "{":
             return self.bracket("{")
-        if len(self.next) == 1 and (self.next.isdigit() or self.next.isalpha()):
-            return self.atom()
-        if self.next == "\\pi":
+        if (len(self.next) == 1 and self.next.isalnum()) or self.next == "\\pi":
             return self.atom()
         raise Unreadable(f"{self.next!r} where {{ should be")
 
@@ -704,10 +694,6 @@ def _mixed(whole: Node, part: Node) -> Node | None:
     return Node("+", (whole, part))
 
 
-def _degrees(node: Node) -> Node:
-    return Node("/", (Node("*", (node, Node("pi"))), Node("number", value=Fraction(180))))
-
-
 # Recognises answers that are too expensive to evaluate: towers of powers, factorials, long sums, deep nesting.
 #
 # Policies find such answers. Beside an ordinary gold answer they are wrong without evaluation, which would cost a
@@ -740,12 +726,12 @@ _BINOMIAL = re.compile(r"\\[dt]?binom|\\choose|\bbinom(?:ial)?\s*\(|\\atop")
 def is_too_expensive(text: str) -> bool:
     """Return whether evaluating a prepared answer may not terminate in reasonable time."""
     return (
-        _depth(text) > _DEPTH
+        max(accumulate((letter in "([{") - (letter in ")]}") for letter in text), default=0) > _DEPTH
         or max(text.count("/"), text.count("|")) > _SLASHES
         or any(len(digits) > _DIGITS for digits in re.findall(r"\d+", text))
         or _OPERATORS.search(text) is not None
         or _has_huge_factorial(text)
-        or _has_huge_binomial(text)
+        or (_BINOMIAL.search(text) is not None and re.search(r"\d{4}|\^|\*\*", text) is not None)
         or _has_huge_power(text)
     )
 
@@ -755,23 +741,9 @@ def variables(text: str) -> set[str]:
     return set(_NO_VARIABLES.sub("", text).lower()) & set("abcdefghijklmnopqrstuvwxyz")
 
 
-def _depth(text: str) -> int:
-    depth = deepest = 0
-    for letter in text:
-        depth += (letter in "([{") - (letter in ")]}")
-        deepest = max(deepest, depth)
-    return deepest
-
-
 def _has_huge_factorial(text: str) -> bool:
-    for match in re.finditer(r"(?<!\d)(\d*+)\s*(!+)(?!=)", text):
-        if not match[1] or len(match[1]) > 3 or int(match[1]) > 200 or len(match[2]) > 1:
-            return True
-    return False
-
-
-def _has_huge_binomial(text: str) -> bool:
-    return _BINOMIAL.search(text) is not None and re.search(r"\d{4}|\^|\*\*", text) is not None
+    found = re.findall(r"(?<!\d)(\d*+)\s*(!+)(?!=)", text)
+    return any(not number or len(number) > 3 or int(number) > 200 or marks != "!" for number, marks in found)
 
 
 def _has_huge_power(text: str) -> bool:
@@ -803,20 +775,16 @@ def _expanded_terms(base: str, power: int) -> int:
 
 def _size(power: str) -> int:
     """Return the product of the integers in an exponent, an upper bound of its value."""
-    size = 1
-    for number in re.findall(r"\d+", power):
-        size = size * max(int(number), 1) if len(number) <= 6 else 10**6
-    return size
+    numbers = re.findall(r"\d+", power)
+    return math.prod(max(int(number), 1) if len(number) <= 6 else 10**6 for number in numbers)
 
 
 def _group_before(text: str, end: int) -> str:
     """Return the group that ends at `end`, including the command before it."""
-    depth = 0
-    for position in range(end - 1, -1, -1):
-        depth += (text[position] in ")]}") - (text[position] in "([{")
-        if depth == 0:
-            return re.search(r"(?:\\frac\{\d+\}|\\[a-z]+)?$", text[:position])[0] + text[position:end]  # type: ignore[index]
-    return text[:end]
+    if (place := closing_place(text[:end][::-1], 0, ")]}([{")) < 0:
+        return text[:end]
+    start = end - 1 - place
+    return re.search(r"(?:\\frac\{\d+\}|\\[a-z]+)?$", text[:start])[0] + text[start:end]  # type: ignore[index]
 
 
 def _exponent_at(text: str, start: int) -> str:
@@ -825,9 +793,6 @@ def _exponent_at(text: str, start: int) -> str:
     if opening not in "{(":
         rest = re.match(r"[-+]?\\?[\w.]+(?:\s*(?:\^|\*\*)\s*\S)?", text[start:])
         return rest[0] if rest else ""
-    depth = 0
-    for position in range(start, len(text)):
-        depth += (text[position] == opening) - (text[position] == {"{": "}", "(": ")"}[opening])
-        if depth == 0:
-            return text[start : position + 1] + re.match(r"\s*(?:\^|\*\*)?", text[position + 1 :])[0]  # type: ignore[index]
-    return text[start:]
+    if (end := closing_place(text, start, opening + _CLOSERS[opening]) + 1) == 0:
+        return text[start:]
+    return text[start:end] + re.match(r"\s*(?:\^|\*\*)?", text[end:])[0]  # type: ignore[index]

@@ -10,25 +10,23 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from arpo_env.grading.words import listed, rows
+from arpo_env.grading.words import LISTS, listed, rows
 
 # Numbers in English and Chinese words: "twenty-one", "three quarters", "two and a half", "五十二", "三分之二".
 
-_ONES = """
-    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
-    eighteen nineteen
-    """
-_DECADES = "twenty thirty forty fifty sixty seventy eighty ninety"
-_SMALL = {word: number for number, word in enumerate(_ONES.split())}
-_TENS = {word: 10 * number for number, word in enumerate(_DECADES.split(), 2)}
+ONES = {word: number for number, word in enumerate(LISTS["ones"].split())}
+TENS = {word: 10 * number for number, word in enumerate(LISTS["tens"].split(), 2)}
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_ORDINALS = {"first": 1, "second": 2, "third": 3, "fifth": 5, "eighth": 8, "ninth": 9, "twelfth": 12}
+ORDINALS = {word: number for number, word in enumerate(LISTS["ordinals"].split(), 1)}
+_NTH = {f"{word}th": number for word, number in (ONES | SCALES).items() if number} | ORDINALS
+_NTH |= {f"{word[:-1]}ieth": number for word, number in TENS.items()}
 _DIGITS = {letter: number for number, letter in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 _PLACES = {"十": 10, "百": 100, "千": 1000}
 _MYRIADS = (("亿", 10**8), ("万", 10**4))
@@ -58,7 +56,7 @@ def ordinal_denominator(word: str) -> int | None:
     if word in named:
         return named[word]
     word = word.removesuffix("s") if word.endswith(("ths", "rds", "nds")) else word
-    number = _ordinal(word)
+    number = _NTH.get(word)
     return number if number is not None and number > 2 else None
 
 
@@ -66,17 +64,14 @@ def _read_english(text: str) -> Fraction | None:
     sign = 1
     if match := re.match(r"(?:minus|negative)\s+", text):
         sign, text = -1, text[match.end() :]
-    if match := re.fullmatch(r"(.+?)\s+and\s+(?:a|an|one)\s+(half|quarter|third)", text):
-        whole = _read_whole(match[1])
-        return None if whole is None else sign * (whole + Fraction(1, ordinal_denominator(match[2]) or 1))
-    if match := re.fullmatch(r"(.+?)\s+and\s+(.+)", text):
-        whole, part = _read_whole(match[1]), _read_fraction(match[2])
+    for match in re.finditer(r"\s+and\s+", text):
+        whole, part = _read_whole(text[: match.start()]), _read_fraction(text[match.end() :])
         if whole is not None and part is not None and part < 1:
             return sign * (whole + part)
     if (part := _read_fraction(text)) is not None:
         return sign * part
     if match := re.fullmatch(r"(.+?)\s+point((?:\s+[a-z]+)+)", text):
-        whole, digits = _read_whole(match[1]), [_SMALL.get(word, 10) for word in match[2].split()]
+        whole, digits = _read_whole(match[1]), [ONES.get(word, 10) for word in match[2].split()]
         if whole is not None and max(digits) < 10:
             return sign * (whole + Fraction(int("".join(map(str, digits))), 10 ** len(digits)))
     whole = _read_whole(text)
@@ -105,11 +100,11 @@ def _read_whole(text: str) -> int | None:
     total = group = 0
     room, scale = 10**4, 10**16  # upper limits of the next word in a group and of the next scale
     for word in words:
-        number = _SMALL.get(word) or _TENS.get(word) or SCALES.get(word)
+        number = ONES.get(word) or TENS.get(word) or SCALES.get(word)
         if number is None:
             return None
         if number < 100 and number < room:
-            group, room = group + number, 10 if word in _TENS else 1
+            group, room = group + number, 10 if word in TENS else 1
         elif word == "hundred" and 0 < group < 100 and room != 100:
             group, room = group * 100, 100
         elif 100 < number < scale and group:
@@ -119,21 +114,11 @@ def _read_whole(text: str) -> int | None:
     return total + group if words else None
 
 
-def _ordinal(word: str) -> int | None:
-    if word in _ORDINALS:
-        return _ORDINALS[word]
-    if not word.endswith("th"):
-        return None
-    stem = word.removesuffix("th")
-    stem = stem.removesuffix("ie") + "y" if stem.endswith("ie") else stem
-    return _SMALL.get(stem) or _TENS.get(stem) or SCALES.get(stem)
-
-
 def read_ordinal(word: str) -> int | None:
     """Return 8 for "8th" or "eighth", else None."""
     if match := re.fullmatch(r"(\d{1,9})\s*-?\^?\{?(?:st|nd|rd|th)\}?", word):
         return int(match[1])
-    return _ordinal(word.lower())
+    return _NTH.get(word.lower())
 
 
 def _read_chinese(text: str) -> Fraction | None:
@@ -163,7 +148,7 @@ def _read_chinese(text: str) -> Fraction | None:
 
 
 _LONGEST = 1000  # characters; no real answer is longer, and Python refuses numbers of over 4300 digits
-_NUMBER = re.compile(r"(?P<sign>[-+]?)\$?(?P<body>[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d++(?:\.\d*+|/\d++)?|\.\d++)%?")
+_NUMBER = re.compile(r"(?P<sign>[-+]?)\$?(?P<body>[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d++(?:\.\d*+)?|\.\d++)")
 _FRACTION = re.compile(
     r"(?P<sign>[-+]?)\s*(?:\\frac\s*\{\s*(?P<top>[-+]?[\d,]+)\s*\}\s*\{\s*(?P<bottom>[-+]?[\d,]+)\s*\}"
     r"|(?P<left>[\d,]+)\s*(?:/|out\s+of|in(?=\s+\d))\s*(?P<right>[-+]?[\d,]+))"
@@ -199,26 +184,8 @@ class Value:
     parts: tuple[int, ...] = ()  # the integers of a fraction as written
 
 
-def as_number(text: str) -> Fraction | None:
-    r"""Parse a plain number exactly: "1,204", "-3.5", "7/8", "\$12", "20%" (as 20), "\frac{1}{2}"; else None."""
-    if len(text) > _LONGEST or _is_raised(text):
-        return None
-    plain = unicodedata.normalize("NFKC", text).strip().rstrip(".").replace("−", "-")
-    plain = plain.replace("\\$", "$").replace("\\%", "%")
-    plain = re.sub(r"^\$(.*)\$$", r"\1", plain)
-    plain = re.sub(r"(?<=\d)(?<!\b0) (?=\d{3}\b)", "", plain).strip()  # "0 333" is two numbers
-    plain = re.sub(r"^(-?)\\[dt]?frac\{(\d+)\}\{(\d+)\}$", r"\1\2/\3", plain)
-    match = _NUMBER.fullmatch(plain)
-    if match is None:
-        return None
-    body = match["body"].replace(",", "")
-    if re.fullmatch(r"\d+/0+", body):
-        return None
-    return Fraction(body) * (-1 if match["sign"] == "-" else 1)
-
-
 def as_value(text: str) -> Value | None:
-    """Parse a number in any form that needs no algebra; the text must be prepared (`normalize_latex`)."""
+    """Parse a number in any form that needs no algebra; the text must be prepared (`prepare`)."""
     if not text or len(text) > _LONGEST or _is_raised(text):
         return None
     text = _unbracketed(text.strip())
@@ -229,11 +196,12 @@ def as_value(text: str) -> Value | None:
     if match := re.fullmatch(r"(?:minus|negative|负)\s*(?=[\d\\])(.+)", text, re.IGNORECASE):
         inner = as_value(match[1])
         return None if inner is None or inner.number <= 0 else replace(inner, number=-inner.number)
-    # from the most to the least common form
-    for read in (_plain, _fraction, _mixed, _scientific, _recurring, _based, _scaled, _in_words):
-        if (value := read(text)) is not None:
+    if (value := _plain(text)) is not None:
+        return value
+    for pattern, read in _FORMS:
+        if (match := pattern.fullmatch(text)) and (value := read(match)) is not None:
             return value
-    return None
+    return _in_words(text)
 
 
 def same_value(answer: Value, gold: Value) -> bool:
@@ -270,11 +238,7 @@ def is_printed(value: Value) -> bool:
 
 def is_finite(number: Fraction) -> bool:
     """Return whether a number has a finite decimal form."""
-    rest = number.denominator
-    for prime in (2, 5):
-        while rest % prime == 0:
-            rest //= prime
-    return rest == 1
+    return 10 ** number.denominator.bit_length() % number.denominator == 0
 
 
 def _unbracketed(text: str) -> str:
@@ -288,27 +252,26 @@ def _unbracketed(text: str) -> str:
 
 
 def _plain(text: str) -> Value | None:
-    if "/" in text or "\\frac" in text or (number := as_number(text)) is None:
-        return None
-    match = re.search(r"\.(\d+)", text)
-    return Value(number, decimals=len(match[1]), form="decimal") if match else Value(number)
-
-
-def _fraction(text: str) -> Value | None:
-    match = _FRACTION.fullmatch(text)
+    r"""Read digits, perhaps with a sign, a dollar sign, thousands separators and a point: "1,204", "-3.5", "\$12"."""
+    plain = unicodedata.normalize("NFKC", text).strip().rstrip(".").replace("−", "-").replace("\\$", "$")
+    plain = re.sub(r"^\$(.*)\$$", r"\1", plain)
+    match = _NUMBER.fullmatch(re.sub(r"(?<=\d)(?<!\b0) (?=\d{3}\b)", "", plain).strip())  # "0 333" is two numbers
     if match is None:
         return None
-    sides = [as_number(match[one] or match[other]) for one, other in (("top", "left"), ("bottom", "right"))]
-    if sides[0] is None or not sides[1]:
-        return None
-    sign = -1 if match["sign"] == "-" else 1
-    return Value(sign * sides[0] / sides[1], form="fraction", parts=(sign * int(sides[0]), int(sides[1])))
+    body = match["body"].replace(",", "")
+    number, decimals = Fraction(body) * (-1 if match["sign"] == "-" else 1), len(body.partition(".")[2])
+    return Value(number, decimals=decimals, form="decimal") if decimals else Value(number)
 
 
-def _mixed(text: str) -> Value | None:
-    match = _MIXED.fullmatch(text)
-    if match is None:
+def _fraction(match: re.Match[str]) -> Value | None:
+    top, bottom = (_plain(match[one] or match[other]) for one, other in (("top", "left"), ("bottom", "right")))
+    if top is None or bottom is None or not bottom.number:
         return None
+    parts = (int(top.number) * (-1 if match["sign"] == "-" else 1), int(bottom.number))
+    return Value(Fraction(*parts), form="fraction", parts=parts)
+
+
+def _mixed(match: re.Match[str]) -> Value | None:
     top, bottom = (int(part) for part in match.groups()[2:] if part is not None)
     if not 0 < top < bottom:  # "7006 3/1" is not a mixed number
         return None
@@ -316,20 +279,16 @@ def _mixed(text: str) -> Value | None:
     return Value(number, form="mixed", parts=(int(match["whole"]), top, bottom))
 
 
-def _scientific(text: str) -> Value | None:
-    match = _SCIENTIFIC.fullmatch(text)
-    body = as_number(match["body"]) if match else None
+def _scientific(match: re.Match[str]) -> Value | None:
+    body = _plain(match["body"])
     # "2500 \times 10^3" is a product to be computed; "2.5e3" is a number
-    if match is None or body is None or ("10" in text[match.end("body") :] and abs(body) >= 1000):
+    if body is None or ("10" in match.string[match.end("body") :] and abs(body.number) >= 1000):
         return None
-    return Value(body * Fraction(10) ** int(match["power"]), form="scientific")
+    return Value(body.number * Fraction(10) ** int(match["power"]), form="scientific")
 
 
-def _recurring(text: str) -> Value | None:
-    r"""Parse 0.\overline{3}, 0.1\dot{6}, 0.\dot{1}4285\dot{7}, 0.(3), 0.333\ldots and "0.3 repeating"."""
-    match = _RECURRING.fullmatch(text)
-    if match is None:
-        return None
+def _recurring(match: re.Match[str]) -> Value | None:
+    r"""Read 0.\overline{3}, 0.1\dot{6}, 0.\dot{1}4285\dot{7}, 0.(3), 0.333\ldots and "0.3 repeating"."""
     fixed, block = match["fixed"], match["block"] or match["digit"] or match["bracket"]
     if match["more"]:
         rest = re.fullmatch(rf"\s*(\d*){_BAR}(?:\{{(\d)\}}|(\d))", match["more"])
@@ -365,21 +324,25 @@ def _repeated_block(digits: str) -> tuple[str, int]:
     return block, start
 
 
-def _based(text: str) -> Value | None:
-    match = _BASED.fullmatch(text)
-    if match is None:
-        return None
+def _based(match: re.Match[str]) -> Value | None:
     named = match["braced"] or match["base"]
     base = int(named) if named.isdigit() else BASES.get(named, 0)
     return Value(Fraction(int(match["digits"])), base=base, form="based") if base else None
 
 
-def _scaled(text: str) -> Value | None:
-    match = _SCALED.fullmatch(text)
-    body = as_number(match["body"]) if match else None
-    if match is None or body is None:
-        return None
-    return Value(body * _SCALES[match["scale"].lower()], form="scaled")
+def _scaled(match: re.Match[str]) -> Value | None:
+    body = _plain(match["body"])
+    return body and Value(body.number * _SCALES[match["scale"].lower()], form="scaled")
+
+
+_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Value | None]], ...] = (  # the first that reads decides
+    (_FRACTION, _fraction),
+    (_MIXED, _mixed),
+    (_SCIENTIFIC, _scientific),
+    (_RECURRING, _recurring),
+    (_BASED, _based),
+    (_SCALED, _scaled),
+)
 
 
 def _in_words(text: str) -> Value | None:
@@ -533,7 +496,6 @@ def changes_number(word: str, asked: bool = False) -> bool:
     number = word.removesuffix("s")
     return (
         word in CHANGING
-        or number in SCALES
         or re.fullmatch("(?:hundred|thousand|[a-z]*illion)(?:th)?s?", word) is not None
         or ordinal_denominator(word) is not None
         or read_words(word) is not None

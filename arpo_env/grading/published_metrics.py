@@ -7,6 +7,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
+from itertools import repeat
 
 from arpo_env.grading.grader import Grader, Score
 from envs_registry import Task
@@ -69,24 +70,16 @@ class GaiaGrader(Grader):
 
 def gaia_match(answer: str, gold: str) -> bool:
     """Return whether an answer matches a gold answer; the form of the gold answer decides how they are compared."""
-    if _float(gold) is not None:
-        return _gaia_number(answer) == _float(gold)
-    # the gold answer decides whether a list is expected, as in the official scorer
-    if not re.search("[,;]", gold):
-        return _gaia_text(answer) == _gaia_text(gold) if _gaia_text(gold) else answer.strip() == gold.strip()
-    wanted, given = (re.split("[,;]", text) for text in (gold, answer))
-    return len(wanted) == len(given) and all(map(_same_item, given, wanted))
+    if re.search("[,;]", gold):  # a list, as in the official scorer
+        wanted, given = (re.split("[,;]", text) for text in (gold, answer))
+        return len(wanted) == len(given) and all(map(_same_item, given, wanted, repeat(True)))
+    return _same_item(answer, gold) if _gaia_text(gold) else answer.strip() == gold.strip()
 
 
-def _same_item(answer: str, gold: str) -> bool:
-    number = _float(gold)
-    if number is not None:
-        return _gaia_number(answer) == number
-    return _gaia_text(answer, punctuation=True) == _gaia_text(gold, punctuation=True)
-
-
-def _gaia_number(text: str) -> float | None:
-    return _float(text.replace("$", "").replace("%", "").replace(",", ""))
+def _same_item(answer: str, gold: str, punctuation: bool = False) -> bool:
+    if (number := _float(gold)) is not None:
+        return _float(re.sub("[$%,]", "", answer)) == number
+    return _gaia_text(answer, punctuation) == _gaia_text(gold, punctuation)
 
 
 def _float(text: str) -> float | None:

@@ -76,9 +76,6 @@ from arpo_env.grading.qa_tokens import (
 from arpo_env.grading.words import listed, word_set
 from envs_registry import Task
 
-__all__ = ["QaGrader", "qa_scores", "tokens"]
-
-
 _LONGEST = 1_500  # characters of an answer that are considered
 _PROSE = 8  # a gold answer with more content words is prose, not a name
 _SEPARATORS = re.compile(r"[,;|/•\n(（]|\s-\s")
@@ -264,8 +261,7 @@ def _gold_forms(gold: str, question: str) -> tuple[tuple[str, ...], ...]:
     asked = read_question(question)
     texts = [gold, gold.translate(_SPELLED_OUT), _CAMEL.sub(" ", gold)]
     if match := _ASIDE.match(gold):
-        texts += [match[1], *(part for part, of in (match.groups(), match.groups()[::-1]) if is_acronym(part, of))]
-        texts += [match[2]] if is_acronym(match[2], match[1]) or is_acronym(match[1], match[2]) else []
+        texts += match.groups() if is_acronym(match[2], match[1]) or is_acronym(match[1], match[2]) else [match[1]]
     measured = any("|" in word for word in tokens(gold))
     units = qa_values.units_in(asked.text) if measured else ()
     found: dict[tuple[str, ...], None] = {}
@@ -327,7 +323,7 @@ def _items(text: str) -> tuple[tuple[str, ...], ...]:
         return ()
     texts = [re.sub(r"^\s*both\b", "", part, flags=re.IGNORECASE) for part in _ITEMS.split(text)]
     parts = [words for part in texts if (words := tuple(tokens(plain_name(part))))]
-    if all(map(are_scores, parts)):
+    if all(_SCORE.fullmatch(word) for words in parts for word in words):  # scores have an order
         return tuple(parts) if len(parts) > 1 else ()
     return tuple(sorted(parts)) if len(parts) > 1 and not re.search(r"\d\s*[,/]\s*\d", text) else ()
 
@@ -401,17 +397,14 @@ def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool,
     # more own words than shared ones: another candidate
     if extra.total() >= shared:
         return False
-    person = asked_for(asked.text)[0] in ("", "person") and not is_namesake(ours, theirs)
+    person = asked_for(asked.text)[0] in ("", "person") and _NAMESAKES.isdisjoint(map(" ".join, (ours, theirs)))
+    within = ours[0] == theirs[0] and ours[-1] == theirs[-1]
     if in_prose:
-        return bool(not extra or missing) or _is_within(ours, theirs)
+        return bool(not extra or missing) or within
     if not extra:
         return not missing or (person and is_last_name(mine, gold)) or any(asked.sides)
     titled = extra.total() == 1 and ours[0] in extra and ours[0] in TITLES and not missing.keys() & TITLES
-    return person and not missing and (titled or _is_within(ours, theirs))
-
-
-def _is_within(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    return ours[0] == theirs[0] and ours[-1] == theirs[-1]
+    return person and not missing and (titled or within)
 
 
 def _is_cut_up(answer: str, gold: str, extra: Counter[str]) -> bool:
@@ -579,11 +572,6 @@ def _lacks_subtitle(mine: Words, gold: str, asked: QuestionWords) -> bool:
 
 def _stem(words: Words) -> tuple[str, ...]:
     return tuple(re.sub(r"(?:ism|ist|ian|ic|ity)$", "", re.sub(r"(?:ism|ity)$", "", word)) for word in words)
-
-
-def is_namesake(*names: Sequence[str]) -> bool:
-    """Return whether one of the names belongs to somebody who is often taken for another."""
-    return any(" ".join(name) in _NAMESAKES for name in names)
 
 
 def is_more_specific(text: str, gold: str, asked: QuestionWords) -> bool:
@@ -820,11 +808,6 @@ def same_score(answer: str, gold: str, asked: QuestionWords) -> bool:
     if [tuple(map(int, match.groups())) for match in found] != [tuple(map(int, one.groups())) for one in scores if one]:
         return False
     return not (rest - asked.words - GRAMMAR - _ACCOMPANYING) and rest.isdisjoint(NEGATIONS | HEDGES)
-
-
-def are_scores(words: Sequence[str]) -> bool:
-    """Return whether words are scores, whose list has an order."""
-    return all(map(_SCORE.fullmatch, words))
 
 
 def same_formula(answer: str, gold: str, question: str) -> bool | None:

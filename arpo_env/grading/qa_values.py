@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
+from arpo_env.grading.math_values import ONES, ORDINALS, SCALES, TENS
 from arpo_env.grading.words import LISTS
 
 # Dates as single tokens: `mark_dates` writes 14 March 1879, in any notation, as 1879-03-14.
@@ -80,14 +81,12 @@ _PART_OF_YEAR = (
     re.compile(rf"{_PART}(?:\s+of|\s+in|,)?(?:\s+the\s+year)?\s+(?P<year>\d{{4}})(?!\w)"),
     re.compile(rf"(?<!\w)(?P<year>\d{{4}})(?:,|'?s)?\s+{_PART}(?!\w)"),
 )
-_DECADES = "twenties thirties forties fifties sixties seventies eighties nineties"
-_DECADE = re.compile(rf"(?<![\w.])(?:(?P<name>{_DECADES.replace(' ', '|')})|'?(?P<tens>[2-9]0)s)(?!\w)")
+_DECADE = re.compile(rf"(?<![\w.])(?:(?:{'|'.join(ten[:-1] for ten in TENS)})ies|'?(?P<tens>[2-9]0)s)(?!\w)")
 _CLOCK = re.compile(
     r"(?<![\w:./-])(?P<hour>[01]?\d|2[0-4])(?:(?P<sign>[:.h])(?P<minute>[0-5]\d)(?:(?<=:..):00)?)?(?![:./]?\d|-\d(?!\d?:\d))\s?"
     r"(?P<half>(?:(?:o'?clock )?(?:[ap]m|in the (?:morning|afternoon|evening)|at night))(?!\w)|o'?clock)?"
 )
 _SPOKEN_CLOCK = re.compile(r"(?<!\w)(half past|quarter past|quarter to) (\d{1,2}|[a-z]{3,6})(?!\w)")
-_HOURS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _DAYS_BETWEEN = re.compile(
     r"(?:\bfrom )?\b((?:mon|tues|wednes|thurs|fri|satur|sun)day)s? ?(?:-|~|to|through|until|至|到)"
     r" ?((?:mon|tues|wednes|thurs|fri|satur|sun)day)s?(?!\w)"
@@ -111,7 +110,7 @@ def mark_dates(text: str) -> str:
     if match := _NOON.match(text):
         return "00:00" if match[1] == "midnight" else "12:00"
     text = (
-        _DECADE.sub(lambda match: f"19{match['tens'] or 10 * (_DECADES.split().index(match['name']) + 2)}s", text)
+        _DECADE.sub(lambda match: f"19{match['tens'] or TENS[match[0][:-3] + 'y']}s", text)
         if "0s" in text or "ties" in text
         else text
     )
@@ -200,10 +199,7 @@ def _year(match: re.Match[str], width: int = 1) -> str:
 
 
 def _days(month: int, year: str | None) -> int:
-    # without a year, 29 February is possible
-    if month == 2:
-        return 29 if not year or calendar.isleap(int(year)) else 28
-    return 30 if month in (4, 6, 9, 11) else 31
+    return calendar.monthrange(int(year or 4), month)[1]  # without a year, 29 February is possible
 
 
 def _from_numbers(match: re.Match[str]) -> str:
@@ -267,9 +263,9 @@ def _clock(match: re.Match[str]) -> str:
 
 
 def _spoken(match: re.Match[str]) -> str:
-    if match[2] not in _HOURS and not match[2].isdigit():
+    hour = int(match[2]) if match[2].isdigit() else ONES.get(match[2])
+    if hour is None:
         return match[0]
-    hour = _HOURS.index(match[2]) + 1 if match[2] in _HOURS else int(match[2])
     return f"{hour - 1}:45" if match[1].endswith("to") else f"{hour}:{30 if match[1].startswith('half') else 15}"
 
 
@@ -409,20 +405,9 @@ def in_metric(value: Fraction, dimension: str) -> tuple[float, str]:
     return size, _dimension(powers)
 
 
-_ONES = """
-zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
-nineteen
-"""
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_WORDS = {word: number for number, word in enumerate(_ONES.split())}
-_WORDS |= {word: 10 * number for number, word in enumerate(_TENS.split(), 2)}
-_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_SCALES |= {"dozen": 12, "lakh": 10**5, "crore": 10**7}
+_WORDS = ONES | TENS
+_SCALES = SCALES | {"dozen": 12, "lakh": 10**5, "crore": 10**7}
 _SHORT_SCALES = {"mn": 10**6, "mio": 10**6, "bn": 10**9, "b": 10**9, "tn": 10**12, "k": 10**3, "m": 10**6}
-_ORDINALS = """
-first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth
-sixteenth seventeenth eighteenth nineteenth twentieth
-"""
 _NUMBER_WORD = "|".join(sorted((*_WORDS, *_SCALES), key=len, reverse=True))
 _IN_WORDS = re.compile(rf"(?<![\w'-])(?:{_NUMBER_WORD})(?:(?:\s+|-)(?:and\s+)?(?:{_NUMBER_WORD}))*(?![\w'])")
 _NUMBER = r"\d{1,30}(?:\.\d{1,30})?(?:\^\d{1,2})?"
@@ -459,7 +444,7 @@ _PLACE = re.compile(r"(?<!\w)(\d{1,3}(?:st|nd|rd|th)) (?:place|position)(?!\w)")
 _NEGATIVE = re.compile(r"(?<![\w.])(?<!\d )(?:minus|negative)\s+(?=\d)")
 _EXACT = re.compile(r"(?<!\w)(?:exactly|precisely|just|only|aged|(?:a )?(?:grand )?total of)\s+(?=[$€£¥₹]?\s?-?\d)")
 _SIZE = re.compile(r"(?<![\w.])(\d{1,9}(?:\s*(?:x|×|by)\s*\d{1,9})+)(?![\w.]\d|\w)(?:\s?(?:pixels?|px)(?!\w))?")
-_PART_NAMES = {f"{word}s": number for number, word in enumerate(_ORDINALS.split(), 1)} | {"halves": 2, "quarters": 4}
+_PART_NAMES = {f"{word}s": number for word, number in ORDINALS.items()} | {"halves": 2, "quarters": 4}
 _PARTS = re.compile(rf"(?<![\w.])(\d{{1,3}})[ -]({'|'.join(_PART_NAMES)})(?!\w)")
 _APPROXIMATE = {
     "about": r"about|approximately|approx\.?|around|roughly|circa|ca\.|c\.|some|~|≈",
@@ -639,14 +624,11 @@ def _with_rest(value: Fraction, unit: tuple[Fraction, str, int], text: str, end:
 
 
 def _decimal_text(value: Fraction) -> str:
-    if value.denominator == 1:
-        return str(value.numerator)
-    # write finite decimals without an exponent; other fractions stay fractions
-    for digits in range(1, 13):
-        if (value * 10**digits).denominator == 1:
-            whole = f"{abs(value.numerator) * 10**digits // value.denominator:0{digits + 1}}"
-            return ("-" if value < 0 else "") + f"{whole[:-digits]}.{whole[-digits:]}"
-    return str(value)
+    """Write finite decimals without an exponent; other fractions stay fractions."""
+    if 10**12 % value.denominator:
+        return str(value)
+    digits = f"{abs(value.numerator) * 10**12 // value.denominator:013}"
+    return ("-" if value < 0 else "") + f"{digits[:-12]}.{digits[-12:]}".rstrip("0").rstrip(".")
 
 
 def _words_to_digits(match: re.Match[str]) -> str:
@@ -678,13 +660,10 @@ def _compose(words: list[str]) -> str:
 
 
 _SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
-_DIGITS = {word: f"{number}{_SUFFIXES.get(number, 'th')}" for number, word in enumerate(_ORDINALS.split(), 1)}
-_DIGITS |= {
-    f"{ten} {word}": f"{number}{_DIGITS[word]}"
-    for number, ten in enumerate(_TENS.split(), 2)
-    for word in _ORDINALS.split()[:9]
-}
-_DIGITS |= {f"{ten[:-1]}ieth": f"{number}0th" for number, ten in enumerate(_TENS.split(), 2)}
+_DIGITS = {word: f"{number}{_SUFFIXES.get(number, 'th')}" for word, number in ORDINALS.items()}
+_ONE_DIGIT = list(_DIGITS.items())[:9]
+_DIGITS |= {f"{ten} {word}": f"{number // 10}{digit}" for ten, number in TENS.items() for word, digit in _ONE_DIGIT}
+_DIGITS |= {f"{ten[:-1]}ieth": f"{number}th" for ten, number in TENS.items()}
 _HALF = re.compile(r"^\W*half(?= of |\W*$)")
 _ONE_PART = re.compile(
     rf"(?<![\w-])one[ -](half|{'|'.join(name[:-1] for name in _PART_NAMES if name != 'halves')})(?!\w)"

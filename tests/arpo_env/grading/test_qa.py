@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arpo_env.grading import Score, make_grader
-from arpo_env.grading.qa_grader import qa_scores, tokens
+from arpo_env.grading.qa_grader import qa_scores
+from arpo_env.grading.qa_tokens import tokens
 from envs_registry import Task, get_spec, load_source
 
 SETS = [
