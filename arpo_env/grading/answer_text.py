@@ -394,12 +394,8 @@ def rewritten(answer: str, gold: str, question: str = "") -> tuple[str, str]:
         return (own_pieces, pieces) if own_pieces else (answer, gold)
     if (mine := _CONSTANT.fullmatch(answer)) and mine["name"] not in _letters(gold):
         given = _letters(gold) - _letters(mine["main"]) - _letters(question)  # a constant that only the gold answer has
-        text = re.sub(
-            rf"(?<![A-Za-z\\]){mine['name']}(?![a-z(])",
-            "".join(given),
-            mine["main"].replace(mine["name"], f"{mine['name']} "),
-        )
-        return (text, gold) if len(given) == 1 else (answer, gold)
+        apart, own = mine["main"].replace(mine["name"], f"{mine['name']} "), rf"(?<![A-Za-z\\]){mine['name']}(?![a-z(])"
+        return (re.sub(own, given.pop(), apart) if len(given) == 1 else answer), gold
     if congruent := _CONGRUENCE.fullmatch(gold):
         name, rest, modulus = congruent.groups()
         gold = f"{name} = {modulus}k + {rest}, k \\in Z" if _FAMILY.fullmatch(answer) else gold
@@ -428,12 +424,11 @@ def _without_link(text: str) -> str:
 def _pieces(text: str) -> str:
     """Return the pieces of a function as a list of pairs; "" if the text is no such function."""
     if match := _CASES.fullmatch(text):
-        rows = [[part for part in re.split(r"&|" + _IF.pattern, row, maxsplit=1)] for row in match[1].split("\\\\")]
+        rows = [re.split(r"&|" + _IF.pattern, row, maxsplit=1) for row in match[1].split("\\\\")]
     else:
-        parts = _NEXT.split(text[:500])
         # a comma may also stand before "if"
-        joined = "\n".join(parts)
-        rows = [_IF.split(part, maxsplit=1) for part in re.sub(r"\n(?=if|for|when|where)", " ", joined).split("\n")]
+        joined = re.sub(r"\n(?=if|for|when|where)", " ", "\n".join(_NEXT.split(text[:500])))
+        rows = [_IF.split(part, maxsplit=1) for part in joined.split("\n")]
     pairs = []
     for row in filter(lambda row: any(part.strip() for part in row), rows):
         value, condition = (re.sub(r"^\s*(?:&|if|for|when|,)\s*", "", part).strip(" ,;.&") for part in (*row, "")[:2])
@@ -512,7 +507,7 @@ def _date(text: str) -> tuple[str, ...] | None:
 
 _STATEMENT = re.compile(
     r"(?:the\s+statement\s*)?(?P<how>\\exists|\\forall|there\s+(?:exists|is)(?:\s+(?:an?|some|at\s+least\s+one))?|for\s+(?:all|every|any|each)|存在|任意|对任意|对任意的)"
-    r"\s*(?P<real>(?:the\s+)?real(?:\s+numbers?)?|实数)?\s*(?P<name>[a-zA-Z])(?:_\{?0\}?)?\s*(?:\\in\s*(?P<where>\\mathbb\{[A-Z]\}|[RNZQ]|\([^()]*\)|\[[^\[\]]*\]))?"
+    r"\s*(?:(?:the\s+)?real(?:\s+numbers?)?|实数)?\s*(?P<name>[a-zA-Z])(?:_\{?0\}?)?\s*(?:\\in\s*(?P<where>\\mathbb\{[A-Z]\}|[RNZQ]|\([^()]*\)|\[[^\[\]]*\]))?"
     r"\s*[,:]?\s*(?:such\s+that|so\s+that|s\.t\.|with|for\s+which|we\s+have|使得?|都有|有)?\s*[,:]?\s*(?P<claim>\S.*)",
     re.IGNORECASE,
 )
@@ -533,12 +528,8 @@ def matching_claims(answer: str, gold: str) -> tuple[str, str] | bool | None:
 
 def _head(match: re.Match[str]) -> tuple[bool, str, str]:
     """Return whether the statement is existential, the name of its variable, and the domain."""
-    where = re.sub(r"\\mathbb\{(\w)\}", r"\1", match["where"] or ("R" if match["real"] else ""))
-    return (
-        match["how"].lower().startswith(("\\exists", "there", "存在")),
-        match["name"],
-        re.sub(r"\s", "", where) or "R",
-    )
+    where = re.sub(r"\\mathbb\{(\w)\}|\s", r"\1", match["where"] or "R")
+    return match["how"].lower().startswith(("\\exists", "there", "存在")), match["name"], where
 
 
 def _claim(match: re.Match[str]) -> str:

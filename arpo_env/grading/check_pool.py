@@ -37,12 +37,12 @@ _PROGRAM = (
 
 
 class CheckPool:
-    """Symbolic checks in at most `workers` processes, with CPU seconds for each check and bytes of memory for each."""
+    """Symbolic checks in at most `workers` processes, with CPU seconds for each check and `MEMORY` for each process."""
 
-    def __init__(self, workers: int = WORKERS, seconds: float = SECONDS, memory: int = MEMORY) -> None:
-        self.seconds, self.memory = seconds, memory
+    def __init__(self, workers: int = WORKERS, seconds: float = SECONDS) -> None:
+        self.seconds = seconds
         self._pool = WorkerPool(
-            [sys.executable, "-P", "-c", _PROGRAM.format(memory, seconds, _BUSY * seconds), json.dumps(sys.path)],
+            [sys.executable, "-P", "-c", _PROGRAM.format(MEMORY, seconds, _BUSY * seconds), json.dumps(sys.path)],
             processes=workers,
             seconds=_BUSY * seconds,
             environment=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
@@ -83,11 +83,6 @@ class CheckPool:
     def close(self) -> None:
         """End the processes; checks under way raise `GradingError`."""
         self._pool.close()
-
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers that are up."""
-        return self._pool.pids
 
 
 _LACK = "mpmath is not installed, and only it can grade answers that need algebra: "

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 
 from arpo_env.grading.math_values import as_value
@@ -98,6 +99,7 @@ class Shape:
     marks: tuple[str, ...] = ()  # the brackets of an interval; the signs of a relation; "and", "or" or "," of a list
 
 
+@lru_cache(maxsize=64)  # the parts of a list, and the whole answer, are read several times
 def read_shape(text: str) -> Shape:
     """Return the shape of a prepared answer."""
     text = text.replace("\\langle", "(").replace("\\rangle", ")").replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
@@ -547,11 +549,7 @@ class _Reader:
             return self.bracket("{")
         if self.next in ("-", "+"):
             return Node("negative", (self.exponent(),)) if self.take() == "-" else self.exponent()
-        node = self.postfix(self.atom())
-        if self.next in ("^", "**"):
-            self.take()
-            node = Node("^", (node, self.exponent()))
-        return node
+        return self.factor()[0]
 
     def postfix(self, node: Node) -> Node:
         while self.next in ("!", "%", "\\%"):

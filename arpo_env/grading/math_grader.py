@@ -311,30 +311,29 @@ def _decide_residue(text: str, gold: Gold, modulus: int, question: str) -> bool:
         return False
     if residue is None or wanted is None or residue.base or not same_value(residue, wanted):
         return False
-    sides = [side for side in before if not is_name(side)]
-    return all(_residue(side, modulus) == residue.number for side in sides)
-
-
-def _residue(text: str, modulus: int) -> int | None:
-    """Return the remainder of a formula of whole numbers, however large its value is; None for other formulas."""
-
-    def of(node: Node) -> int | None:
-        if node.name == "number" and node.value.denominator == 1:
-            return int(node.value) % modulus
-        if node.name == "^" and (power := node.parts[1]).name == "number" and power.value.denominator == 1:
-            base = of(node.parts[0])
-            return None if base is None or power.value < 0 else pow(base, int(power.value), modulus)
-        parts = [of(part) for part in node.parts]
-        if node.name not in ("+", "*", "negative") or None in parts:
-            return None
-        numbers = [part for part in parts if part is not None]
-        found = sum(numbers) if node.name == "+" else prod(numbers) if node.name == "*" else -numbers[0]
-        return found % modulus
-
+    sides = (side for side in before if not is_name(side))
     try:
-        return of(read_expression(text))
+        return all(_residue(read_expression(side), modulus) == residue.number for side in sides)
     except (Unreadable, RecursionError):
-        return None
+        return False
+
+
+def _residue(node: Node, modulus: int) -> int:
+    """Return the remainder of a formula of whole numbers, however large its value is; others are Unreadable."""
+    if node.name == "number" and node.value.denominator == 1:
+        return int(node.value) % modulus
+    parts = node.parts
+    if node.name == "^" and parts[1].name == "number" and parts[1].value.denominator == 1:
+        return pow(_residue(parts[0], modulus), int(parts[1].value), modulus)
+    found = [_residue(part, modulus) for part in parts]
+    match node.name:
+        case "+":
+            return sum(found) % modulus
+        case "*":
+            return prod(found) % modulus
+        case "negative":
+            return -found[0] % modulus
+    raise Unreadable(node.name)
 
 
 def _says_of(text: str, gold: str, known: frozenset[str]) -> bool:
@@ -374,8 +373,6 @@ def _decide_number(text: str, gold: Gold, number: Value, question: str, known: f
             text = text[: match.start()]  # "150 minutes in 2.5 hours"
     if len(same := _SAME.split(text)) > 1:
         # "1/2, i.e. 0.5" gives the number in several ways, all of which must be correct
-        if not all(same):
-            return False
         if len({side[0] for part in same if (side := equation_sides(part)) and is_name(side[0])}) > 1:
             return False  # "a = 27 or b = 27"
         verdicts = [_decide_number(part.strip(" ,()"), gold, number, question, known) for part in same]
@@ -585,8 +582,6 @@ def _decide_formula(text: str, gold: Gold, question: str, known: frozenset[str])
     if unit == "degree" and not gold.unit:
         # a gold answer without a unit is in radians
         value = text if "\\circ" in text else rf"({value}) \cdot \frac{{\pi}}{{180}}"
-    if (equation := equation_sides(gold.value)) and not is_name(equation[0]) and not has_unknowns(gold.value):
-        return False  # an equation without unknowns only equals its own text, compared above
     value, wanted = in_asked_order(value, gold.value, question)
     said = value
     if (chain := equation_sides(value)) and not equation_sides(wanted):
@@ -667,15 +662,12 @@ def read_gold(gold: str) -> Gold:
     last = chain[-1] if name or measured else bare
     value, unit = split_unit(last, letters=True)
     number = as_value(value)
+    measure = without_spaces(chain[0]) if measured else ""
     if number is not None and not is_printed(number):
-        return Gold(
-            bare, value, unit, without_spaces(name), number, True, about, without_spaces(chain[0]) if measured else ""
-        )
-    if measured and is_measure(chain[0], gold=True):
-        value, unit = split_unit(last, letters=False)
-        return Gold(bare, value, unit, "", None, not is_too_expensive(value), about, without_spaces(chain[0]))
-    value, unit = split_unit(bare, letters=number is not None)
-    return Gold(bare, value, unit, "", None, not is_too_expensive(value), about)
+        return Gold(bare, value, unit, without_spaces(name), number, True, about, measure)
+    measure = measure if measured and is_measure(chain[0], gold=True) else ""
+    value, unit = split_unit(last, letters=False) if measure else split_unit(bare, letters=number is not None)
+    return Gold(bare, value, unit, "", None, not is_too_expensive(value), about, measure)
 
 
 def has_unknowns(text: str) -> bool:

@@ -36,7 +36,6 @@ from arpo_env.grading.qa_question import (
     QuestionWords,
     Words,
     agree,
-    asked_for,
     city_at,
     evades,
     is_known,
@@ -361,7 +360,7 @@ def _is_harmless(
     led = part[0].is_small and (
         first in _VERBS
         or first == "for"
-        or (first == "by" and asked_for(asked.text)[0] == "work")
+        or (first == "by" and asked.group == "work")
         or (first in _LOCATING and digits)
         or (asked.has(first) and first not in GRAMMAR | _PREPOSITIONS | _ARTICLES)
     )
@@ -381,10 +380,10 @@ def _is_harmless(
 
 def _describes(part: Sequence[Piece], marked: bool, head: str, gold: Sequence[str], asked: QuestionWords) -> bool:
     """Return whether a part is a description: in lower case, other names only where they are told to belong to it."""
-    first, person = part[0].word, asked_for(asked.text)[0] == "person"
+    first, person = part[0].word, asked.group == "person"
     described = first in _BE and len(part) > 1 and part[1].text in ("a", "an", "the")
     known = marked or described or first in ("for", "by")  # else only names of the question may follow: "directed Jaws"
-    located = asked_for(asked.text)[0] == "place"
+    located = asked.group == "place"
     telling, opened, named, name = not marked or first in _ARTICLES, False, False, []
     for place, piece in enumerate(part):
         word, small = piece.word, piece.is_small
@@ -438,21 +437,20 @@ def _describes(part: Sequence[Piece], marked: bool, head: str, gold: Sequence[st
 
 def _kind_agrees(part: Sequence[Piece], gold: Sequence[str], asked: QuestionWords) -> bool:
     """Return whether the kind that a description names is what the question asks for: no novel for a film."""
-    group, noun = asked_for(asked.text)
     words = list(itertools.takewhile(lambda word: word not in _PREPOSITIONS | _VERBS, (piece.word for piece in part)))
     kinds = {WORK_SAME.get(word, word) for word in words if word in KINDS}
     groups = {"person" if KINDS[kind] == "title" else KINDS[kind] for kind in kinds}
     if not groups:
         return True
-    if group == "work" and "work" in groups:
-        return noun in kinds
+    if asked.group == "work" and "work" in groups:
+        return asked.noun in kinds
     if "person" in groups:
-        return group == "person" or (group in ("", "other") and len(gold) > 1)
+        return asked.group == "person" or (asked.group in ("", "other") and len(gold) > 1)
     if part[0].word in _ARTICLES and "work" not in groups:
         return True
-    if group == "person":
+    if asked.group == "person":
         return not kinds.isdisjoint(asked.words)
-    return group in groups | {""} and (not noun or noun in kinds)
+    return asked.group in groups | {""} and (not asked.noun or asked.noun in kinds)
 
 
 def _is_short_form(text: str, name: str) -> bool:
@@ -482,7 +480,7 @@ def _is_other_form(text: str, bracketed: bool, name: str, asked: QuestionWords) 
     if has_digit(name):
         return False
     if own and (is_role(text) or _LIFE_IN_CHINESE.fullmatch(text) or _ORGANISATION.fullmatch(text)):
-        return asked_for(asked.text)[0] == "person"
+        return asked.group == "person"
     latin = [re.search("[a-zA-Z]", one) is not None for one in (name, text)]
     foreign = [re.search("[\u0370-\u1cff\u3040-\ud7af]", one) is not None for one in (name, text)]
     if (
@@ -503,7 +501,7 @@ def _is_other_form(text: str, bracketed: bool, name: str, asked: QuestionWords) 
     fuller = tokens(name)[-1:] == list(words[-1:]) and text[0] == name[0] and len(words) > len(mine) > 1
     if fuller and not evades(words) and all(map(str.isalpha, words)):
         return words[-1] not in TITLES  # "Leo Tolstoy (Lev Nikolayevich Tolstoy)"
-    if bracketed and asked_for(asked.text)[1] == "surname" and mine < set(words) and len(words) < len(mine) + 3:
+    if bracketed and asked.noun == "surname" and mine < set(words) and len(words) < len(mine) + 3:
         return not evades(words)  # "Curie (Marie Curie)"
     formula = not name[1:].islower() or len(name) < 3
     if bracketed and text.islower() and formula and not asked.words.isdisjoint(("formula", "symbol")):
@@ -515,9 +513,8 @@ def _is_other_form(text: str, bracketed: bool, name: str, asked: QuestionWords) 
 
 def _suffix_fits(words: frozenset[str], gold: Sequence[str], asked: QuestionWords) -> bool:
     club = not asked.words.isdisjoint(_CLUB | {"team", "soccer", "league", "plays", "played"})
-    group = asked_for(asked.text)[0]
-    company = words <= (_FIRM if group == "group" else _COMPANY)
-    company = company and (group != "person" or (len(gold) > 1 and gold[-1] in KINDS))
+    company = words <= (_FIRM if asked.group == "group" else _COMPANY)
+    company = company and (asked.group != "person" or (len(gold) > 1 and gold[-1] in KINDS))
     return words <= _HONOURS or company or (words <= _CLUB and club)
 
 
@@ -534,11 +531,11 @@ def _years_fit(
     known = {word for word in asked.words if re.fullmatch(r"1\d{3}|20\d\d", word)}
     if not single or years[0] in known:
         return True
-    group = asked_for(asked.text)[0]
-    if group == "work" and not bracketed:
+    if asked.group == "work" and not bracketed:
         return False  # "Parasite, 1917"
-    dated = group in ("work", "event") or any(KINDS.get(word) == "event" for word in gold) or _DATED.search(asked.text)
-    return not known and group not in ("person", "time", "number") and bool(dated)
+    dated = asked.group in ("work", "event") or any(KINDS.get(word) == "event" for word in gold)
+    undated = known or asked.group in ("person", "time", "number")
+    return not undated and bool(dated or _DATED.search(asked.text))
 
 
 def _places_fit(
@@ -549,7 +546,7 @@ def _places_fit(
     if first == "of":
         royal = not asked.words.isdisjoint(ROYAL | {"monarch", "ruler"})
         ruler = gold[-1].isdigit() or not ROYAL.isdisjoint(tokens(head)) or (royal and len(gold) == 1)
-        ruler = ruler and asked_for(asked.text)[0] in ("", "person")
+        ruler = ruler and asked.group in ("", "person")
         known = len(places) == 1 and not is_vague(places[0]) and not any(asked.sides)
         nations = nations_in([word for name in places for word in name])
         return ruler and known and (not asked.nations or bool(nations & asked.nations))
@@ -559,18 +556,16 @@ def _places_fit(
     # "Wembley Stadium, London", but not "Green Bay, Milwaukee"
     numbered = gold[0].isdigit() and len(gold) > 1 and asked.has("address")
     sites, cities = SITES.intersection(gold), not all(is_region(outer) for outer in places)
-    if (cities and not (sites or numbered or asked_for(asked.text)[1] in SITES)) or (
-        sites and not sites.intersection(tokens(head))
-    ):
+    if sites and not sites.intersection(tokens(head)):
         return False  # nor "Cambridge, Massachusetts" for the university
-    if cities and re.search(r",\s*the\s", answer):
+    if cities and (not (sites or numbered or asked.noun in SITES) or re.search(r",\s*the\s", answer)):
         return False
     if is_country("".join(gold)) or (not link and (not is_known(place) or places[0] == place)):
         return False
     # a county alone could be any; an unknown name is a place if the question asks for one
-    group, vague = asked_for(asked.text)[0], all(is_vague(outer) for outer in places)
-    located = group in ("place", "group", "event") or not asked.words
-    fine = group not in ("person", "work", "time", "number") if is_known(place) else located and not vague
+    located = asked.group in ("place", "group", "event") or not asked.words
+    unknown = located and not all(is_vague(outer) for outer in places)
+    fine = asked.group not in ("person", "work", "time", "number") if is_known(place) else unknown
     return fine and not only_describes(gold) and agree(inside)
 
 

@@ -46,7 +46,6 @@ from arpo_env.grading.qa_question import (
     QuestionWords,
     Words,
     agree,
-    asked_for,
     evades,
     has_content,
     is_content,
@@ -197,9 +196,9 @@ def _names(answer: str, gold: str, question: str) -> bool:
     # titles may be missing on one side only: "Queen Victoria" is not "King Victoria"
     if _SHORT.fullmatch(short := text.strip(" .")) and len(other) > 2 and is_acronym(short, gold):
         return True
-    group, one_name = asked_for(asked.text)[0], not re.search(r"[,;/|:\n](?! [JS]r\b)", answer)
+    one_name = not re.search(r"[,;/|:\n](?! [JS]r\b)", answer)
     wanted = (other,) if gold.isascii() else (other, tuple(tokens(gold.translate(_SPELLED_OUT))))
-    plain_forms = [plain for form in forms for plain in (form, *untitled(form, group))] if one_name else []
+    plain_forms = [plain for form in forms for plain in (form, *untitled(form, asked.group))] if one_name else []
     full = any(is_fuller_name(plain, one, asked) for plain in plain_forms for one in wanted)
     if full or any(_same(plain, other) for plain in plain_forms):
         return True
@@ -247,7 +246,7 @@ def _texts(text: str, asked: QuestionWords) -> Iterator[str]:
     if match := _NICKNAME.match(text):
         yield match[1] + text[match.start(3) :]
         yield f"{match[2]} {match[3]}"  # of 'James Earl "Jimmy" Carter Jr.'
-    if (match := _AUTHOR.match(text)) and asked_for(asked.text)[0] == "work":
+    if (match := _AUTHOR.match(text)) and asked.group == "work":
         yield text[match.end() :]
     if match := _SURNAME_FIRST.fullmatch(text):
         yield f"{match[2]} {match[1]}"
@@ -397,7 +396,7 @@ def _adds_no_candidate(mine: Sequence[str], gold: Sequence[str], in_prose: bool,
     # more own words than shared ones: another candidate
     if extra.total() >= shared:
         return False
-    person = asked_for(asked.text)[0] in ("", "person") and _NAMESAKES.isdisjoint(map(" ".join, (ours, theirs)))
+    person = asked.group in ("", "person") and _NAMESAKES.isdisjoint(map(" ".join, (ours, theirs)))
     within = ours[0] == theirs[0] and ours[-1] == theirs[-1]
     if in_prose:
         return bool(not extra or missing) or within
@@ -459,7 +458,7 @@ def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
     mine, other = tuple(tokens(text)), tuple(tokens(gold))
     if not mine or not other or is_confusable(mine, other):
         return False
-    group, noun = asked_for(asked.text)
+    group = asked.group
     rest = other[len(mine) :] if other[: len(mine)] == mine else ()
     bare = mine[1:] if mine[0] in TITLES and len(mine) > 1 else mine
     nation = nation_of(other) if not asked.words.isdisjoint(_NATIONAL) else None
@@ -470,7 +469,7 @@ def is_other_name(text: str, gold: str, asked: QuestionWords) -> bool:
         or _is_clipped(text, gold)
         or (group in ("place", "group", "") and gold < "\u3000" and _is_in_region(text, gold))
         or (group == "person" and bare[-1].isdigit() and _is_realm(bare, other))
-        or (noun in _SCHOOLS and len(mine) == len(rest) == 1 and rest[0] in _SCHOOLS)
+        or (asked.noun in _SCHOOLS and len(mine) == len(rest) == 1 and rest[0] in _SCHOOLS)
         or (group == "person" and (_lacks_middle_name(mine, other, asked) or _is_half(mine, other, asked)))
         or (group == "group" and len(mine) == 1 < len(other) and asked.has("team") and mine[0] == other[-1][:-1] + "s")
         or {_without_nation(mine), _without_nation(other)} < {mine, other}
@@ -577,7 +576,7 @@ def _stem(words: Words) -> tuple[str, ...]:
 def is_more_specific(text: str, gold: str, asked: QuestionWords) -> bool:
     """Return whether an answer tells an occupation more closely, or one more: "landscape photographer and author"."""
     first, _, second = text.strip(" .").lower().partition(" and ")
-    wanted = asked_for(asked.text)[1] in _OCCUPATIONS and " and " not in gold and not has_digit(gold)
+    wanted = asked.noun in _OCCUPATIONS and " and " not in gold and not has_digit(gold)
     if not wanted or text[1:] != text[1:].lower() or not re.fullmatch(r"[\w ’'-]+", text.strip(" .")):
         return False
     words, other = tokens(first), tokens(gold)
@@ -591,7 +590,7 @@ def is_place_within(text: str, gold: str, asked: QuestionWords) -> bool:
     """Return whether an answer has a smaller place before the gold answer, a region: "Athens, Georgia"."""
     inner, comma, outer = text.strip(" .").rpartition(", ")
     place, region = tuple(tokens(inner)), tuple(tokens(gold))
-    if not comma or asked_for(asked.text)[1] not in _REGIONS or not _PROPER.fullmatch(inner) or len(inner) < 4:
+    if not comma or asked.noun not in _REGIONS or not _PROPER.fullmatch(inner) or len(inner) < 4:
         return False
     known = is_known(place)
     fits = same_place(tuple(tokens(spelled_out(outer)))) == same_place(region) and is_known(region)
@@ -626,9 +625,8 @@ def same_in_other_spelling(mine: Words, gold: Words) -> bool:
             return True
     if mine[1:] == gold[1:] and frozenset((mine[0], gold[0])) in _SHORT_NAMES:
         return True
-    return any(one == two for one, two in zip(mine, gold, strict=True)) and [*map(_folded, mine)] == [
-        *map(_folded, gold)
-    ]
+    alike = any(one == two for one, two in zip(mine, gold, strict=True))
+    return alike and list(map(_folded, mine)) == list(map(_folded, gold))
 
 
 def _folded(word: str) -> str:
@@ -695,7 +693,7 @@ def is_fuller_name(words: Sequence[str], gold: Sequence[str], asked: QuestionWor
     """
     if not all(word.isalpha() for word in (*words, *gold)) or not len(gold) < len(words) <= _LONGEST_NAME:
         return False
-    if asked_for(asked.text)[0] != "person" or not _RELATIVES.isdisjoint(asked.words) or any(asked.sides):
+    if asked.group != "person" or not _RELATIVES.isdisjoint(asked.words) or any(asked.sides):
         return False
     more = words[1 : len(words) - len(gold) + 1]
     known = NEGATIONS | HEDGES | JOINTS | TITLES | _SUFFIXES | asked.words | set(gold)
@@ -783,11 +781,8 @@ def same_code(answer: str, gold: str, question: str) -> bool:
     """Return whether two numbers for machines differ only in what separates their digits: ISBN, telephone numbers."""
     gold = gold.strip()
     mine = _LABEL.sub("", answer.strip().rstrip(". "), count=1)
-    if (
-        not _CODE.fullmatch(gold)
-        or not _CODE.fullmatch(mine)
-        or any(".." in word or "|" in word for word in tokens(gold))
-    ):
+    measured = any(".." in word or "|" in word for word in tokens(gold))
+    if measured or not (_CODE.fullmatch(gold) and _CODE.fullmatch(mine)):
         return False
     one, other = (re.sub(r"[^\dXx]", "", text).upper() for text in (mine, gold))
     if min(len(one), len(other)) < 7 or (one != other and not _PHONE.search(question)):

@@ -322,6 +322,8 @@ class QuestionWords:
     sides: tuple[frozenset[str], frozenset[str]]  # the words before and after an "or"
     nations: frozenset[Words]  # the countries that it names or whose nationality it names
     inflected: frozenset[str]  # words of `common` in another number or tense
+    group: str  # of what it asks for: a group of [descriptions], "time", "number", "other", or "" if that is unclear
+    noun: str  # its word for it, or ""
 
     @property
     def is_foreign(self) -> bool:
@@ -411,10 +413,9 @@ def read_question(question: str) -> QuestionWords:
     small = [word for word in re.findall(r"[^\W\d_][\w'’]*", question) if word[0].islower()]
     common = frozenset(tokens(" , ".join(small))) | (_ARTICLES & frozenset(small))  # commas, so that no words join
     common |= frozenset(re.findall(f"[{CJK}]", question))
-    words = tokens(question)
-    return QuestionWords(
-        normalise_words(question), frozenset(words), common, _sides(question), nations_in(words), _inflected(common)
-    )
+    words, text = tokens(question), normalise_words(question)
+    nations, inflected = nations_in(words), _inflected(common)
+    return QuestionWords(text, frozenset(words), common, _sides(question), nations, inflected, *_asked_for(text))
 
 
 def _inflected(words: Iterable[str]) -> frozenset[str]:
@@ -452,12 +453,8 @@ _SKIPPED = word_set("is are was were the a an of these two three both")
 _ENDS = listed("ends of the asked")
 
 
-@lru_cache(maxsize=4096)
-def asked_for(question: str) -> tuple[str, str]:
-    """Return what a question asks for and its word for it.
-
-    The first is a group of `_DESCRIPTIONS`, "time", "number", "other" for a thing in no list, or "" if that is unclear.
-    """
+def _asked_for(question: str) -> tuple[str, str]:
+    """Return the group of what a normalised question asks for, and its word for it."""
     words = re.findall(r"[a-z]+", question.lower().replace("country music", "music"))
     for place, word in enumerate(words):
         if word in ("who", "whom", "whose") and not (place and words[place - 1] in KINDS):

@@ -41,23 +41,21 @@ _AFTERNOON = ["中午", "下午", "傍晚", "晚上", "夜里", "夜间", "深�
 _FORENOON = ["凌晨", "早上", "早晨", "清晨", "上午"]
 _CENTURY = re.compile(r"(公元前?)?(前)?\s?第?\s?(?:(\d{1,2})|([上本]))\s?世纪(?:\s?(\d0)\s?年代)?")
 # what is written as in English, in this order
-_IN_ENGLISH: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [
-    (re.compile(r"百分之\s?(\d[\d.]*)"), lambda match: f"{match[1]}%"),
-    (re.compile(r"千分之\s?(\d[\d.]*)"), lambda match: f"{match[1]}‰"),
-    (re.compile(r"(\d{1,4})\s?分之\s?(\d{1,4})"), lambda match: f"{match[2]}/{match[1]}"),
-    (re.compile(r"(?<!\d)(\d{1,3})\s?比\s?(\d{1,3})(?!\d)"), lambda match: f"{match[1]}:{match[2]}"),
+_Rules = list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]
+_IN_ENGLISH: _Rules = [
+    (re.compile(r"百分之\s?(\d[\d.]*)"), r"\1%"),
+    (re.compile(r"千分之\s?(\d[\d.]*)"), r"\1‰"),
+    (re.compile(r"(\d{1,4})\s?分之\s?(\d{1,4})"), r"\2/\1"),
+    (re.compile(r"(?<!\d)(\d{1,3})\s?比\s?(\d{1,3})(?!\d)"), r"\1:\2"),
     (_CENTURY, lambda match: _century(match)),
     (re.compile(r"(?<!\d)(\d\d)?(\d0)\s?年代"), lambda match: f"{match[1] or 19}{match[2]}s"),
-    (
-        re.compile(r"(?:公元前\s?(\d{1,4})\s?年?|前\s?(\d{3,4})(?:\s?年|(?=$)))"),
-        lambda match: f" {match[1] or match[2]} bc ",
-    ),
-    (re.compile(r"公元(?=\s?\d)"), lambda match: ""),
+    (re.compile(r"公元前\s?(\d{1,4})\s?年?|前\s?(\d{3,4})(?:\s?年|(?=$))"), r" \1\2 bc "),
+    (re.compile(r"公元(?=\s?\d)"), ""),
     (
         re.compile("(?:星期|周|礼拜)([1-6一二三四五六日天])(?![\u4e00-\u9fff]*年)"),
         lambda match: f" {_WEEKDAYS[match[1]]} ",
     ),
-    (re.compile(r"(\d{4})\s?年?\s?第?\s?([1-4])\s?季度"), lambda match: f" q{match[2]} {match[1]} "),
+    (re.compile(r"(\d{4})\s?年?\s?第?\s?([1-4])\s?季度"), r" q\2 \1 "),
     (re.compile(r"(\d{4})\s?年的?([春夏秋冬])[天季]?"), lambda match: f" {_SEASONS[match[2]]} {match[1]} "),
     (
         re.compile(
@@ -257,7 +255,6 @@ _POWER, _ACCENTS = re.compile(r"(?<=\d)(⁻?[⁰¹²³⁴-⁹]+)"), re.compile("
 _TIMES = re.compile(r"\\(?:times|cdot)(?![a-z])\s?")
 _CAPITAL_MILLION = re.compile(r"(?<=\d)M(?!\w)")
 _DIGIT = re.compile(r"\d")
-_Rules = list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]
 _CLEANED: _Rules = [
     (re.compile(r"(?<=[\w\ue001])\s*[‐‑‒–—]\s*(?=\w)"), lambda m: "-" if m[0] == m[0].strip() else " - "),
     (re.compile(r"(?<=[^\W\d])'(?=\w)|(?<=\w)'(?=[^\W\d])"), ""),
@@ -308,19 +305,13 @@ def tokens(text: str) -> list[str]:
     """
     text = with_digits(normalise_words(text))
     text = mark_quantities(mark_dates(with_ordinals(text)))
-    found = [
-        _SAME.get(word, word).replace("isation", "ization") for word in _TOKEN.findall(_BRITISH.sub(_american, text))
-    ]
-    found = [word.strip("\ue000\ue001") for word in found]
+    found = _TOKEN.findall(_BRITISH.sub(lambda match: {"our": "or", "re": "er"}.get(match[0], "e"), text))
+    found = [_SAME.get(word, word).replace("isation", "ization").strip("\ue000\ue001") for word in found]
     # a final "a" is part of a name: "Vitamin A", "Serie A"
     kept = [word for word in found[:-1] if word not in _ARTICLES] + found[-1:]
     # an answer of articles only ("The The") is kept
     kept = found if kept and set(found) <= _ARTICLES else kept
     return without_roman(kept) or _SYMBOLS.findall(text)
-
-
-def _american(match: re.Match[str]) -> str:
-    return {"our": "or", "re": "er"}.get(match[0], "e")
 
 
 def normalise_words(text: str) -> str:

@@ -109,11 +109,8 @@ def mark_dates(text: str) -> str:
     """Replace each date in a text (lower case, no accents) by one token, enclosed in private-use characters."""
     if match := _NOON.match(text):
         return "00:00" if match[1] == "midnight" else "12:00"
-    text = (
-        _DECADE.sub(lambda match: f"19{match['tens'] or TENS[match[0][:-3] + 'y']}s", text)
-        if "0s" in text or "ties" in text
-        else text
-    )
+    if "0s" in text or "ties" in text:
+        text = _DECADE.sub(lambda match: f"19{match['tens'] or TENS[match[0][:-3] + 'y']}s", text)
     text = _SPOKEN_CLOCK.sub(_spoken, text) if " past " in text or "quarter to" in text else text
     text = _DAYS_BETWEEN.sub(rf" {OPEN}\1..\2{CLOSE} ", text) if "day" in text else text
     if not _DIGIT.search(text):

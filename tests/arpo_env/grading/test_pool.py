@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from arpo_env.grading import GradingError
-from arpo_env.grading.check_pool import CheckPool, shared_pool
+from arpo_env.grading.check_pool import MEMORY, CheckPool, shared_pool
 from arpo_env.grading.math_grader import MathGrader
 from envs_registry import Task
 from tests.arpo_env.forks import holds_in_a_child
@@ -55,7 +55,7 @@ def test_what_keeps_killing_workers_makes_a_check_invalid_never_a_zero(pool: Che
 
     def kill() -> None:
         while not over.wait(0.05):
-            for pid in pool.pids:
+            for pid in pool._pool.pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -82,21 +82,21 @@ def test_sixty_four_threads_with_poison_among_them_and_little_memory(pool: Check
     wanted = ["invalid" if n % 64 == 5 else n % 2 == 0 for n in range(1, 129)]
     assert found == wanted
     assert check(pool, r"\sqrt{12}", r"2\sqrt{3}")
-    limits = Path(f"/proc/{pool.pids[0]}/limits").read_text(encoding="utf-8")
-    assert f"{pool.memory}" in next(line for line in limits.splitlines() if line.startswith("Max address space"))
+    limits = Path(f"/proc/{pool._pool.pids[0]}/limits").read_text(encoding="utf-8")
+    assert f"{MEMORY}" in next(line for line in limits.splitlines() if line.startswith("Max address space"))
 
 
 def test_after_os_fork_the_child_has_its_own_processes_and_after_close_none_are_left() -> None:
     assert check(shared_pool(), r"\sqrt{12}", r"2\sqrt{3}")
-    before = shared_pool().pids
+    before = shared_pool()._pool.pids
 
     def apart() -> bool:
-        right, own = check(shared_pool(), r"\sqrt{12}", r"2\sqrt{3}"), set(shared_pool().pids)
+        right, own = check(shared_pool(), r"\sqrt{12}", r"2\sqrt{3}"), set(shared_pool()._pool.pids)
         shared_pool().close()
         return right and not own & set(before)
 
     assert holds_in_a_child(apart)
-    assert shared_pool().pids == before
+    assert shared_pool()._pool.pids == before
     assert check(shared_pool(), r"\sqrt{12}", r"2\sqrt{3}")
     closed = CheckPool(workers=1)
     closed.close()
@@ -106,7 +106,7 @@ def test_after_os_fork_the_child_has_its_own_processes_and_after_close_none_are_
 
 def test_no_process_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
     program = "import asyncio, time; from arpo_env.grading.check_pool import CheckPool; pool = CheckPool(1); "
-    program += "asyncio.run(pool.check('x', 'y')); print(pool.pids[0], flush=True); time.sleep(60)"
+    program += "asyncio.run(pool.check('x', 'y')); print(pool._pool.pids[0], flush=True); time.sleep(60)"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment)
     worker = int(parent.stdout.readline())
