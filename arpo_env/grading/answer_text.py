@@ -394,8 +394,10 @@ def rewritten(answer: str, gold: str, question: str = "") -> tuple[str, str]:
         return (own_pieces, pieces) if own_pieces else (answer, gold)
     if (mine := _CONSTANT.fullmatch(answer)) and mine["name"] not in _letters(gold):
         given = _letters(gold) - _letters(mine["main"]) - _letters(question)  # a constant that only the gold answer has
-        apart, own = mine["main"].replace(mine["name"], f"{mine['name']} "), rf"(?<![A-Za-z\\]){mine['name']}(?![a-z(])"
-        return (re.sub(own, given.pop(), apart) if len(given) == 1 else answer), gold
+        apart = mine["main"].replace(mine["name"], f"{mine['name']} ")
+        if len(given) == 1:
+            answer = re.sub(rf"(?<![A-Za-z\\]){mine['name']}(?![a-z(])", given.pop(), apart)
+        return answer, gold
     if congruent := _CONGRUENCE.fullmatch(gold):
         name, rest, modulus = congruent.groups()
         gold = f"{name} = {modulus}k + {rest}, k \\in Z" if _FAMILY.fullmatch(answer) else gold
