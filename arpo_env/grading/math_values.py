@@ -238,7 +238,7 @@ def is_printed(value: Value) -> bool:
 
 def is_finite(number: Fraction) -> bool:
     """Return whether a number has a finite decimal form."""
-    return 10 ** number.denominator.bit_length() % number.denominator == 0
+    return pow(10, number.denominator.bit_length(), number.denominator) == 0
 
 
 def _unbracketed(text: str) -> str:
