@@ -1,4 +1,4 @@
-"""What the servers of episodes share: an episode that a client plays, the tasks by split and number, who may call.
+"""What the servers of episodes share: an episode that a client plays, and who may call.
 
 with bind(host, port, token) as listener:
 serve(TokenGuard(app, token), listener)
@@ -15,12 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from arpo_env.adapters import FAULTS
 from arpo_env.adapters.chat_episode import ChatEpisode
 from arpo_env.chat_messages import Message
-from arpo_env.env import ToolEnv, check_reset_options
+from arpo_env.env import ToolEnv
 from arpo_env.event_loop import run_on_loop
 from arpo_env.net import redact_urls
-from arpo_env.registration import EnvFactory
-from envs_registry import Task, TaskSource, get_spec
-from envs_registry.nearest_name import nearest_hint
 from sandbox.http.json_server import NO_PAGES, NO_TOKEN, check_token, listen, sends_token
 
 if TYPE_CHECKING:
@@ -122,63 +119,6 @@ class ServedEpisode:
         if not self._lock.locked():
             why = f"the episode was closed after {self._idle_seconds:g} s without a call; start another"
             self._closing = asyncio.ensure_future(self._close(why))  # kept, or the task could be collected
-
-
-ENDLESS = 2**31
-_PREVIEW = 1000
-
-
-class SplitTasks:
-    """The tasks of an environment by split and number, as OpenEnv's task API shows them: questions without answers.
-
-    `names` are the splits, only one if the environment is made for one; the first is that of the environment.
-    """
-
-    def __init__(self, factory: EnvFactory) -> None:
-        self._factory, self.spec = factory, get_spec(factory.id)
-        given = factory.options.get("split")
-        self.names: tuple[str, ...] = (given,) if given else self.spec.splits or ("train",)
-        if "data" in factory.options:  # a file of the user's own has one split
-            self.names = self.names[:1]
-
-    def task(self, index: int, split: str | None = None) -> Task:
-        """Return a task; ValueError if there is no such split or no such task."""
-        source = self._source(split or self.names[0])
-        check_reset_options({"index": index}, source)
-        return source.task(index)
-
-    def list_splits(self) -> list[str]:
-        """Return the names of the splits."""
-        return list(self.names)
-
-    def num_tasks(self, split: str) -> int:
-        """Return the number of tasks; of generated ones there are `ENDLESS`."""
-        return self._source(split).size or ENDLESS
-
-    def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """Return a task without its answer."""
-        task = self.task(index, split)
-        return {"id": task.id, "index": index, "split": split, "question": task.question}
-
-    def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        """Return the first tasks, at most 1000."""
-        return self.get_task_range(split, 0, _PREVIEW)
-
-    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        """Return the tasks of a slice, at most 1000."""
-        numbers = range(self.num_tasks(split))[start:stop]
-        if len(numbers) > _PREVIEW:
-            raise ValueError(f"ask for at most {_PREVIEW} tasks at a time, not {len(numbers)}")
-        return [self.get_task(split, index) for index in numbers]
-
-    def _source(self, split: str) -> TaskSource:
-        if split not in self.names:
-            hint = nearest_hint(split, self.names, " Did you mean {!r}?")
-            raise ValueError(f"there is no split {split!r}; the splits are {', '.join(self.names)}.{hint}")
-        # the sources of an environment without splits do not take the option
-        options = {"split": split} if split != self.names[0] and self.spec.splits else {}
-        source: TaskSource = EnvFactory(self._factory, **options)().tasks
-        return source
 
 
 TOKEN_VARIABLE = "ARPO_SERVE_TOKEN"

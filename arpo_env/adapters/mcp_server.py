@@ -23,7 +23,8 @@ from gymnasium.error import ResetNeeded
 
 from arpo_env.adapters import load_peer
 from arpo_env.adapters.chat_episode import ANSWER, ChatEpisode, check_one_conversation
-from arpo_env.adapters.hosted_episodes import EpisodeVoid, ServedEpisode, SplitTasks, TokenGuard
+from arpo_env.adapters.hosted_episodes import EpisodeVoid, ServedEpisode, TokenGuard
+from arpo_env.env import check_reset_options
 from arpo_env.errors import ServiceError
 from arpo_env.protocols.protocol import UnreadableCall, checked_call
 from arpo_env.registration import EnvFactory
@@ -92,7 +93,7 @@ class HostedEpisodes:
     def __init__(
         self, factory: EnvFactory, max_episodes: int = 64, idle_seconds: float = 600.0, show_reward: bool = False
     ) -> None:
-        self.id, self._tasks = factory.id, SplitTasks(factory)
+        self.id = factory.id
         self._max_episodes, self._idle_seconds, self._show_reward = max_episodes, idle_seconds, show_reward
         env = factory()
         # structured calls, whatever format the environment's own policy writes
@@ -171,7 +172,7 @@ class HostedEpisodes:
         if len(self._running) >= self._max_episodes and handle not in self._running:
             return ToolReply(f"{self._max_episodes} episodes are running, which is the most: end one, or wait", True)
         try:
-            task = None if index is None else self._tasks.task(index)
+            check_reset_options({"index": index}, self._root.tasks)
         except ValueError as error:
             return ToolReply(str(error), True)
         await self._end(handle)
@@ -179,7 +180,7 @@ class HostedEpisodes:
         handle = handle or secrets.token_urlsafe(16)
         self._episodes[handle] = served  # at once, so that the number of episodes is right
         try:
-            messages = await served.start(task=task, seed=seed)
+            messages = await served.start(index=index, seed=seed)
         except BaseException:
             await self._end(handle)
             raise

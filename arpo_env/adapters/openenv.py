@@ -18,11 +18,16 @@ from typing import Any
 from gymnasium.error import ResetNeeded
 
 from arpo_env.adapters import load_peer
-from arpo_env.adapters.hosted_episodes import IDLE_SECONDS, EpisodeVoid, ServedEpisode, SplitTasks, TokenGuard
+from arpo_env.adapters.hosted_episodes import IDLE_SECONDS, EpisodeVoid, ServedEpisode, TokenGuard
+from arpo_env.env import check_reset_options
 from arpo_env.event_loop import run
 from arpo_env.registration import EnvFactory
+from envs_registry import Task, TaskSource, get_spec
+from envs_registry.nearest_name import nearest_hint
 
 MAX_SESSIONS = 64
+_ENDLESS = 2**31  # number of tasks of a generated source
+_PREVIEW = 1000  # most tasks of one answer
 # what requests over plain HTTP get; over a WebSocket there are error frames
 _STATUS: dict[type[Exception], int] = {EpisodeVoid: 503, ResetNeeded: 409, ValueError: 400}
 
@@ -87,19 +92,22 @@ def classes() -> tuple[type, type, type]:
         outcome: str = ""
 
     class ArpoEnvironment(interfaces.Environment):  # type: ignore[name-defined, misc]
-        """The session of one client."""
+        """The session of one client, with the task API: questions without answers.
+
+        The first split is that of the environment, and the only one of an environment that is made for one.
+        """
 
         SUPPORTS_CONCURRENT_SESSIONS = True
 
         def __init__(self, factory: EnvFactory, idle_seconds: float) -> None:
             super().__init__()
-            self.tasks = SplitTasks(factory)
+            self._factory, self._spec = factory, get_spec(factory.id)
+            given = factory.options.get("split")
+            self._splits: tuple[str, ...] = (given,) if given else self._spec.splits or ("train",)
+            if "data" in factory.options:  # a file of the user's own has one split
+                self._splits = self._splits[:1]
             self.served = ServedEpisode(factory(), idle_seconds)
             self._state = types.State()
-            # the task API
-            self.list_splits, self.list_tasks = self.tasks.list_splits, self.tasks.list_tasks
-            self.num_tasks, self.get_task = self.tasks.num_tasks, self.tasks.get_task
-            self.get_task_range = self.tasks.get_task_range
 
         async def reset_async(
             self,
@@ -113,7 +121,7 @@ def classes() -> tuple[type, type, type]:
                 raise ValueError(f"reset takes seed, episode_id, split and index, not {', '.join(unknown)}")
             if split is not None and index is None:
                 raise ValueError("reset takes split and index together")
-            task = None if index is None else self.tasks.task(index, split)
+            task = None if index is None else self._task(index, split or self._splits[0])
             messages = await self.served.start(seed=seed, task=task)
             self._state = types.State(episode_id=episode_id, step_count=0)
             return self._observation(messages)
@@ -150,7 +158,40 @@ def classes() -> tuple[type, type, type]:
             return self._state
 
         def get_metadata(self) -> Any:
-            return types.EnvironmentMetadata(name=self.tasks.spec.id, description=self.tasks.spec.description)
+            return types.EnvironmentMetadata(name=self._spec.id, description=self._spec.description)
+
+        def list_splits(self) -> list[str]:
+            return list(self._splits)
+
+        def num_tasks(self, split: str) -> int:
+            return self._source(split).size or _ENDLESS
+
+        def get_task(self, split: str, index: int) -> dict[str, Any]:
+            task = self._task(index, split)
+            return {"id": task.id, "index": index, "split": split, "question": task.question}
+
+        def list_tasks(self, split: str) -> list[dict[str, Any]]:
+            return self.get_task_range(split, 0, _PREVIEW)
+
+        def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+            numbers = range(self.num_tasks(split))[start:stop]
+            if len(numbers) > _PREVIEW:
+                raise ValueError(f"ask for at most {_PREVIEW} tasks at a time, not {len(numbers)}")
+            return [self.get_task(split, index) for index in numbers]
+
+        def _task(self, index: int, split: str) -> Task:
+            source = self._source(split)
+            check_reset_options({"index": index}, source)
+            return source.task(index)
+
+        def _source(self, split: str) -> TaskSource:
+            if split not in self._splits:
+                hint = nearest_hint(split, self._splits, " Did you mean {!r}?")
+                raise ValueError(f"there is no split {split!r}; the splits are {', '.join(self._splits)}.{hint}")
+            # the sources of an environment without splits do not take the option
+            options = {"split": split} if split != self._splits[0] and self._spec.splits else {}
+            source: TaskSource = EnvFactory(self._factory, **options)().tasks
+            return source
 
         def close(self) -> None:
             run(self.served.close())
