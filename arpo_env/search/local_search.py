@@ -130,7 +130,7 @@ we were what when where which who whom whose why will with would you your
 STOP_WORDS = frozenset(_ENGLISH.split())
 _CJK = re.compile("[\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+")
 _WORD = re.compile(r"[^\W_]+")
-_IN_BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")
+_IN_BRACKETS = re.compile(r"(?<!\s)\s*\([^()]*\)\s*$")
 
 
 @dataclass(frozen=True)
