@@ -67,7 +67,7 @@ class Address:
     @property
     def origin(self) -> str:
         """Scheme, host and port."""
-        return self.url.split("/", 3)[0] + "//" + self.url.split("/", 3)[2]
+        return "/".join(self.url.split("/", 3)[:3])
 
 
 def parse_address(url: str, ports: Collection[int] | None = PORTS) -> Address:

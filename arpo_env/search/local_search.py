@@ -12,6 +12,7 @@ import fcntl
 import functools
 import gzip
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -148,13 +149,10 @@ class ParsedQuery:
         words = words_of(text)[:MOST_WORDS]
         # A query of stop words alone, such as "the who", keeps them.
         terms = [word for word in words if word not in STOP_WORDS] or words
-        pairs = (pair for run in runs for pair in (grams(run, 2) if len(run) > 1 else (run,)))
-        return cls(_once(terms), _once(pairs)[:MOST_WORDS], tuple(dict.fromkeys(_names(words))))
-
-    @property
-    def needles(self) -> tuple[str, ...]:
-        """All strings to look for in a text."""
-        return self.terms + self.pairs
+        pairs = [pair for run in runs for pair in list(map("".join, itertools.pairwise(run))) or [run]]
+        return cls(
+            tuple(dict.fromkeys(terms)), tuple(dict.fromkeys(pairs))[:MOST_WORDS], tuple(dict.fromkeys(_names(words)))
+        )
 
 
 def divide(text: str) -> tuple[str, list[str]]:
@@ -177,21 +175,12 @@ def name_of(title: str) -> str:
     return " ".join(words_of(divide(_IN_BRACKETS.sub("", title))[0]))
 
 
-def grams(run: str, size: int) -> Iterator[str]:
-    """Yield the substrings of that many characters."""
-    return (run[start : start + size] for start in range(len(run) - size + 1))
-
-
 def _names(words: list[str]) -> Iterator[tuple[str, int]]:
     for start, first in enumerate(words):
         for end in range(start + 1, min(start + LONGEST_NAME, len(words)) + 1):
             # Hardly any title ends in a stop word, or begins with one other than "a" or "the".
             if words[end - 1] not in STOP_WORDS and (first not in STOP_WORDS or first in ("a", "the")):
                 yield " ".join(words[start:end]), end - start
-
-
-def _once(words: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(words))
 
 
 FORMAT = 1  # version of the folder's layout and of the indexed fields
@@ -353,19 +342,17 @@ class TantivyIndex:
         if query is None:
             return []
         found = self._search(query, k + 1)
-        if len(found) > k and _equal(found[k - 1], found[k]):  # find all with an equal score, to choose by order
-            found = self._search(query, 4 * k + 64)
-        rows = [(round(score, 4), *self._row(address)) for score, address in found]
+        if len(found) > k and round(found[k - 1][0], 4) == round(found[k][0], 4):
+            found = self._search(query, 4 * k + 64)  # find all with an equal score, to choose by order
+        rows = [
+            (round(score, 4), *json.loads(self._searcher.doc(address).get_first("row"))) for score, address in found
+        ]
         rows.sort(key=lambda row: (-row[0], row[1]))
         return [(Passage(*fields), score) for score, _, *fields in rows[:k]]
 
     def _search(self, query: Any, limit: int) -> list[Any]:
         hits: list[Any] = self._searcher.search(query, min(limit, self._searcher.num_docs), count=False).hits
         return hits
-
-    def _row(self, address: Any) -> list[Any]:
-        row: list[Any] = json.loads(self._searcher.doc(address).get_first("row"))
-        return row
 
     def _query(self, parsed: ParsedQuery) -> Any:
         import tantivy
@@ -415,10 +402,6 @@ def _linked(folder: Path) -> Iterator[str]:
     finally:
         for _ in range(2):  # a thread of tantivy may create the lock once more
             shutil.rmtree(links, ignore_errors=True)
-
-
-def _equal(hit: Any, other: Any) -> bool:
-    return bool(round(hit[0], 4) == round(other[0], 4))
 
 
 def _document(number: int, passage: Passage) -> Any:
@@ -575,7 +558,7 @@ class LocalSearch(SearchBackend):
         return [self._hit(passage, score, parsed) for passage, score in found]
 
     def _hit(self, passage: Passage, score: float, parsed: ParsedQuery) -> Hit:
-        snippet = best_window(passage.text, parsed.needles, SNIPPET)
+        snippet = best_window(passage.text, parsed.terms + parsed.pairs, SNIPPET)
         return Hit(passage.title, passage.url or passage.id, snippet, passage.date, passage.text, score)
 
     def _engine(self) -> TantivyIndex:

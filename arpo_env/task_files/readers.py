@@ -425,11 +425,6 @@ def image_document(data: bytes, seen: bool = False) -> Document:
     return Document(facts, lambda _: lines, picture=picture)
 
 
-def sound_document(kind: str) -> Document:
-    """Return what a sound is."""
-    return Document(LABELS[kind], lambda _: [_TEXT_ONLY.format(what="the sound", done="heard")])
-
-
 # Jobs arrive as `arpo_env.worker_pool` sends them: JSON {path, inside, part, line, characters, seen}. A reply is JSON
 # {label, text, part, line, picture}, or {fault} for what the model reads, or {lacks} and {lost} for a library and
 # a file that are not there.
@@ -509,7 +504,7 @@ def _document(kind: str, data: bytes, name: str) -> Document:
     if kind == "zip":
         return zip_document(data, name)
     if kind in ("mp3", "wav"):
-        return sound_document(kind)
+        return Document(LABELS[kind], lambda _: [_TEXT_ONLY.format(what="the sound", done="heard")])
     if kind not in LABELS:
         raise UnreadableFile(
             f"its content cannot be read as text: {kind}, {len(data):,} bytes, begins {data[:16].hex(' ')}"
