@@ -140,7 +140,7 @@ class CachedSearch(SearchBackend):
             "search",
             provider,
             self.version,
-            search_request(normal, asked, self.parameters),
+            {"query": normal, "k": asked, "parameters": self.parameters},
             lambda: self._ask(query, k),
             lifetime=lambda hits: None if hits else NOTHING_SECONDS,
         )
@@ -153,11 +153,6 @@ class CachedSearch(SearchBackend):
     async def close(self) -> None:
         """Close the backend."""
         await self.backend.close()
-
-
-def search_request(query: str, k: int, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return what determines the answer to a search with a normalised query."""
-    return {"query": query, "k": k, "parameters": parameters}
 
 
 # ARPO's published search cache as recorded searches: one JSON object {query: text}. Each text contains the snippets of
@@ -189,7 +184,7 @@ def import_arpo_json(cache: Cache, path: str | os.PathLike[str]) -> ArpoImport:
         # The first entry of a normalised query wins, so that an import always gives the same records.
         found.setdefault(normalise_query(query), _hits(text))
     records = (
-        _permanent(cache, search_request(query, ARPO_RESULTS, {}), [asdict(hit) for hit in hits])
+        _permanent(cache, {"query": query, "k": ARPO_RESULTS, "parameters": {}}, [asdict(hit) for hit in hits])
         for query, hits in found.items()
     )
     return ArpoImport(
