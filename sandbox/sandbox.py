@@ -28,7 +28,6 @@ from sandbox.pool import Pool, Steps, finish, finish_async
 BACKEND_VARIABLE = "ARPO_SANDBOX"
 _default_lock = threading.Lock()
 _defaults: dict[str, Sandbox] = {}  # by their settings
-_default_owner = 0
 
 
 class PoolOptions(TypedDict, total=False):
@@ -226,16 +225,12 @@ def default_sandbox(settings: Sandbox | Mapping[str, Any] | None = None) -> Sand
     Raises:
         ValueError: there is no such setting, or its value is invalid.
     """
-    global _default_owner
     if isinstance(settings, Sandbox):
         return settings
     chosen = _checked_settings({} if settings is None else settings)
     # ARPO_SANDBOX may have changed after a sandbox was closed, so it is read anew and is no part of the key
     key = json.dumps(chosen, sort_keys=True, default=repr)
     with _default_lock:
-        if _default_owner != os.getpid():
-            _defaults.clear()
-            _default_owner = os.getpid()
         if key not in _defaults or _defaults[key]._pool.closed:
             _defaults[key] = Sandbox(**{"backend": os.environ.get(BACKEND_VARIABLE) or "auto", **chosen})
         return _defaults[key]
@@ -257,10 +252,11 @@ def _checked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return chosen
 
 
-def _renew_default_lock() -> None:
-    """In a forked child: another thread of the parent may have held the lock."""
+def _forget_defaults() -> None:
+    """In a forked child: the sandboxes are its parent's, of which another thread may have held the lock."""
     global _default_lock
     _default_lock = threading.Lock()
+    _defaults.clear()
 
 
-os.register_at_fork(after_in_child=_renew_default_lock)
+os.register_at_fork(after_in_child=_forget_defaults)

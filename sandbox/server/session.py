@@ -507,31 +507,26 @@ class Zygote:
     """Forks sessions, and reports their exits."""
 
     def __init__(self, config: dict[str, Any], channel: Channel, confinement: Confinement) -> None:
-        self._config = config
-        self._channel = channel
-        self._confinement = confinement
-        self._exits, self._wakeup = os.pipe()
-        for fd in (self._exits, self._wakeup):
-            os.set_blocking(fd, False)
+        self._config, self._channel, self._confinement = config, channel, confinement
 
     def serve(self) -> None:
         """Serve until the supervisor is gone."""
+        exits, wakeup = os.pipe()
+        for fd in (exits, wakeup):
+            os.set_blocking(fd, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         poll = select.poll()
         poll.register(self._channel.fileno(), select.POLLIN)
-        poll.register(self._exits, select.POLLIN)
+        poll.register(exits, select.POLLIN)
         while True:
             for fd, _ in poll.poll():
-                if fd == self._exits:
-                    self._reap()
-                else:
+                if fd != exits:
                     self._serve_order()
-
-    def _reap(self) -> None:
-        os.read(self._exits, 1 << 12)
-        for pid, status in ended_children():
-            self._channel.send(wire.DIED, pid, wire.ENDED.pack(status))
+                    continue
+                os.read(exits, 1 << 12)
+                for pid, status in ended_children():
+                    self._channel.send(wire.DIED, pid, wire.ENDED.pack(status))
 
     def _serve_order(self) -> None:
         try:
