@@ -208,7 +208,8 @@ class SingleFlight(Generic[T]):
             await asyncio.wait({running})
             if not running.cancelled():
                 return running.result()
-        mine = self._running[loop, key] = loop.create_future()
+        mine: asyncio.Future[T] = loop.create_future()
+        self._running[loop, key] = mine
         try:
             mine.set_result(await call())
         except Exception as error:

@@ -55,12 +55,14 @@ class EnvFactory:
 
     def __init__(self, id: str | EnvFactory, **options: Any) -> None:
         if isinstance(id, EnvFactory):
-            id, options = id.id, {**id.options, **options}
+            options = {**id.options, **options}
+            id = id.id
         get_spec(id)
         data = options.get("data")
         if isinstance(data, str | Path) and os.path.exists(data):
             options["data"] = type(data)(os.path.abspath(data))
-        self.id, self.options = id, options
+        self.id: str = id
+        self.options: dict[str, Any] = options
 
     def __call__(self) -> Any:
         """Return a new `ToolEnv`, which is not started."""

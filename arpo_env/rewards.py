@@ -115,7 +115,6 @@ def _boxed_as_published(text: str) -> str | None:
     return None
 
 
-MULTI_TOOLS = frozenset({"python", "search"})
 NAMES = ("paper", "tool-star", "deepagent", "reference")
 BUILT_IN = ("accuracy", "format", "multi_tool", "reference", "em", "f1")
 
@@ -366,10 +365,9 @@ def is_correct(answer: str, task: Task) -> bool:
 
 
 def _base_components(episode: Episode, score: Score, format_ok: bool) -> dict[str, float]:
-    # Only calls that ran without an error earn the bonus.
+    # Only calls that ran without an error earn the bonus, and further tools do not lose it.
     worked = {call.name for turn in episode.turns for call in turn.calls if call.status == "ok"}
-    # A superset, so that further tools do not lose the bonus.
-    multi = worked >= MULTI_TOOLS
+    multi = worked >= {"python", "search"}
     return {"format": float(format_ok), "accuracy": score.value, "multi_tool": float(multi), **score.parts}
 
 

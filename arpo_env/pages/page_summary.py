@@ -24,9 +24,9 @@ _KEPT_STEPS = 5
 _STEP_CHARACTERS = 4000
 _PAGE_CHARACTERS, _CHARACTERS = 6000, 60_000  # of one page, of all; the first pages have precedence
 _TEMPERATURE, _MAX_TOKENS = 0.6, 4096  # the temperature is that of the papers
-_NAME = r"(?:final\s+information|最终信息)\s*"
+_NAME = r"(?:final\s++information|最终信息)\s*+"  # possessive (++, *+), which keeps the search linear
 _MARKER = re.compile(  # small models leave the asterisks out, others put the colon between them
-    rf"\*\*\s*{_NAME}[:：]?\s*\*\*\s*[:：]?|^[#\s]*{_NAME}[:：]", re.IGNORECASE | re.MULTILINE
+    rf"\*\*\s*+{_NAME}[:：]?\s*+\*\*\s*+[:：]?|^(?:[^\S\n]|#)*+{_NAME}[:：]", re.IGNORECASE | re.MULTILINE
 )
 _NO_MARKER = "Final info"  # in its place in quoted texts
 _TOOLS = re.compile(r"<(?:search|result|tool_call|tool_response)>")

@@ -36,6 +36,11 @@ _THINK = re.compile(r"<think>|</think>")
 _END_TOKENS = re.compile(r"(?:<\|im_end\|>|<\|eot_id\|>|<\|eom_id\|>|<\|endoftext\|>)\Z")
 
 
+def _starts(tags: str, marks: str) -> re.Pattern[str]:
+    """Return what finds the `<` of these tags, in any spelling, and of these marks, such as <|im_end|>."""
+    return re.compile(rf"<(?=\s*+/?+\s*+(?:{tags})\b|\|(?:{marks})\|>)", re.IGNORECASE)
+
+
 class _ChatTemplate:
     """Common parts of both protocols: thoughts, answers, and calls between an opening and a closing mark."""
 
@@ -168,9 +173,7 @@ class Hermes(_ChatTemplate):
     _opening, _closing, _result = "<tool_call>", "</tool_call>", "<tool_response>"
     _keys = ("name", "arguments")
     _marks = re.compile(r"<think>|<tool_call>|</tool_call>")
-    _delimiters = re.compile(
-        r"<(?=\s*+/?+\s*+(?:tool_response|tool_call|tools|think)\b|\|(?:im_start|im_end|endoftext)\|>)", re.IGNORECASE
-    )
+    _delimiters = _starts("tool_response|tool_call|tools|think", "im_start|im_end|endoftext")
 
     def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
         """Return each text in the format of the templates, defused."""
@@ -194,10 +197,7 @@ class Llama3(_ChatTemplate):
     _opening, _closing, _result = "<|python_tag|>", "", "<|start_header_id|>"
     _keys = ("name", "parameters", "type")
     _marks = re.compile(r"<think>|<\|python_tag\|>")
-    _delimiters = re.compile(
-        r"<(?=\s*+/?+\s*+think\b|\|(?:python_tag|eot_id|eom_id|start_header_id|end_header_id|begin_of_text)\|>)",
-        re.IGNORECASE,
-    )
+    _delimiters = _starts("think", "python_tag|eot_id|eom_id|start_header_id|end_header_id|begin_of_text")
 
     def render_result(self, texts: Sequence[str], tools: Sequence[JsonSchema] = ()) -> str:
         """Return the defused texts; the template marks results by special tokens only."""
@@ -262,10 +262,7 @@ class WebSailor(Hermes):
 
     name = "websailor"
     template_shows_tools = False
-    _delimiters = re.compile(
-        r"<(?=\s*+/?+\s*+(?:tool_response|tool_call|tools|think|answer)\b|\|(?:im_start|im_end|endoftext)\|>)",
-        re.IGNORECASE,
-    )
+    _delimiters = _starts("tool_response|tool_call|tools|think|answer", "im_start|im_end|endoftext")
 
     def system_prompt(self, tools: Sequence[JsonSchema], language: Language = "en", style: Style = "short") -> str:
         """Return the role and its principles, in English whatever the language is."""

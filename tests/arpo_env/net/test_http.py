@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from arpo_env.event_loop import background_loop, run
-from arpo_env.net import Http, Reply, ServiceError
+from arpo_env.net import Http, Reply, ServiceError, strip_credentials
 from tests.arpo_env.forks import holds_in_a_child
 from tests.arpo_env.local_server import Call, LocalServer
 
@@ -174,6 +174,19 @@ def test_a_broken_answer_is_a_service_error(answer: Callable[[Call], None]) -> N
 @pytest.mark.parametrize("url", ["nonsense", "http://", "http://[::1", "ftp://x/", "http://a b/", "http://x:99999/"])
 def test_an_unusable_address_is_a_service_error(url: str) -> None:
     failure(quick(), url)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("http://me:hunter2@host/a@b?key=1#top", "http://host/a@b"),
+        ("elasticsearch:http://me:hunter2@host/wiki", "elasticsearch:http://host/wiki"),
+        ("me:hunter2@host", "host"),
+        ("http://[::1", "http://[::1"),
+    ],
+)
+def test_an_address_is_shown_without_what_may_be_secret(address: str, shown: str) -> None:
+    assert strip_credentials(address) == shown
 
 
 def test_a_redirect_is_not_followed() -> None:
