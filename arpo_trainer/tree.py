@@ -236,7 +236,7 @@ class Row:
     logprobs: list[float]
     entropies: list[float]
     span: list[int]
-    fold: list[int] = field(default_factory=list)
+    fold: list[int]
 
 
 @dataclass
@@ -264,11 +264,8 @@ class RolloutTree:
         """Append a span after `parent` (None: after the prompt) and return it.
 
         Raises:
-            ValueError: `parent` is not a span of this tree, the span is empty, or a model span lacks a
-                log-probability or entropy for some token.
+            ValueError: the span is empty, or a model span lacks a log-probability or entropy for some token.
         """
-        if parent is not None and not 0 <= parent < len(self.spans):
-            raise ValueError(f"parent span {parent} does not exist; this tree has {len(self.spans)} spans")
         span = Span(len(self.spans), parent, kind, list(ids), **fields)
         if not span.ids:
             raise ValueError(f"a {kind} span must hold at least one token")
@@ -299,11 +296,10 @@ class RolloutTree:
 
         These are the prompt and all spans down to it; after a fold, the new prompt and the spans since.
         """
-        ids: list[int] = []
+        ids = list(self.prompt_ids)
         for step in self.path_to(span):
             ids = list(step.ids) if step.kind == "fold" else ids + step.ids
-        folded = any(step.kind == "fold" for step in self.path_to(span))
-        return ids if folded else self.prompt_ids + ids
+        return ids
 
     def folds(self, trajectory: int) -> int:
         """Return how often a trajectory folded its history."""
@@ -320,7 +316,7 @@ class RolloutTree:
     def row(self, trajectory: int) -> Row:
         """Return one trajectory as flat lists (see `Row`)."""
         # environment tokens get zeros as placeholders, so that all lists have the length of the ids
-        row = Row([], [], [], [], [])
+        row = Row([], [], [], [], [], [])
         for span in self.path(trajectory):
             n, model = len(span.ids), span.kind == "model"
             row.ids += span.ids

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
-from arpo_trainer.validation import check_name, look_up
+from arpo_trainer.validation import look_up
 
 # as in verl: added to the deviation of a group, and to the variance over tokens
 EPSILON = 1e-6
@@ -35,12 +35,7 @@ def group_advantages(rewards: Rewards, scale: Scale = "group") -> list[float]:
     Returns:
         Shape (G,). Exactly 0 if all valid trajectories have the same reward, or if only one of several is valid, since
         there is nothing to compare with. A group of one has mean 0 and deviation 1, as in the published code.
-
-    Raises:
-        ValueError: a reward is not finite, or the scale is unknown.
     """
-    if scale not in ("group", "none", "population"):
-        check_name("scale", scale, ("group", "none", "population"))
     # equal rewards give exactly 0: their computed mean may differ from them by rounding, which Adam would scale up
     if not has_signal(rewards):
         return [0.0] * len(rewards)
@@ -57,14 +52,10 @@ def leave_one_out(rewards: Rewards) -> list[float]:
 
     Returns:
         Shape (G,); without anything to compare, the same as `group_advantages` without its epsilon.
-
-    Raises:
-        ValueError: a reward is not finite.
     """
     if not has_signal(rewards):
         return [0.0] * len(rewards)
-    mean, _ = _group_moments(_valid(rewards))
-    n = len(_valid(rewards))
+    (mean, _), n = _group_moments(_valid(rewards)), len(_valid(rewards))
     # R_i - mean of the others = (R_i - mean of all) * n / (n - 1)
     stretch = n / (n - 1) if n > 1 else 1.0
     return [0.0 if reward is None else (reward - mean) * stretch for reward in rewards]
@@ -82,13 +73,8 @@ def tree_group_advantages(rewards: Rewards, starts: Sequence[int]) -> list[float
 
     Returns:
         Shape (G,); without branches the same as `group_advantages`.
-
-    Raises:
-        ValueError: a reward is not finite, or there is not one start per trajectory.
     """
     result = group_advantages(rewards)
-    if len(starts) != len(rewards):
-        raise ValueError(f"got {len(starts)} starts for {len(rewards)} trajectories")
     for start in set(starts):
         members = [number for number, own in enumerate(starts) if own == start]
         if len(members) > 1:  # a tree of one would be compared with nothing
@@ -109,15 +95,7 @@ def reinforce_plus_plus(groups: Sequence[Rewards], lengths: Sequence[Sequence[in
 
     Returns:
         As `groups`; 0 for invalid trajectories, and for all if all rewards are the same.
-
-    Raises:
-        ValueError: a reward is not finite, or the lengths do not fit the rewards.
     """
-    if [len(group) for group in groups] != [len(group) for group in lengths]:
-        raise ValueError(
-            f"got rewards for groups of {[len(group) for group in groups]} trajectories and lengths for groups of "
-            f"{[len(group) for group in lengths]}: one length per trajectory"
-        )
     flat = [reward for group in groups for reward in group]
     if len(set(_valid(flat))) < 2:  # rounding would be divided by almost nothing
         return [[0.0] * len(group) for group in groups]
@@ -174,15 +152,9 @@ def batch_advantages(
         As `groups`.
 
     Raises:
-        ValueError: the name is unknown (suggests the nearest), or a reward is not finite (names the group).
+        ValueError: the name is unknown; suggests the nearest.
     """
     estimate = look_up("advantage", name, ADVANTAGES)
-    for number, group in enumerate(groups):
-        try:
-            # checked here as well, because only this loop can name the group
-            _valid(group)
-        except ValueError as error:
-            raise ValueError(f"group {number}: {error}") from None
     return estimate(groups, lengths, [range(len(group)) for group in groups] if starts is None else starts)
 
 
@@ -198,10 +170,4 @@ def silent_groups(groups: Sequence[Rewards]) -> int:
 
 
 def _valid(rewards: Rewards) -> list[float]:
-    for number, reward in enumerate(rewards):
-        if reward is not None and not math.isfinite(reward):
-            raise ValueError(
-                f"the reward of trajectory {number} is {reward}: a reward must be a finite number, or None where a "
-                "trajectory could not be scored"
-            )
     return [reward for reward in rewards if reward is not None]

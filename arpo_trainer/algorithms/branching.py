@@ -17,6 +17,7 @@ Entropies are on the scale of `entropy_level`, in the reference rows on that of 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -90,22 +91,13 @@ def segment_entropy(entropies: Sequence[float], vocabulary: int, window: int = R
     """Return the entropy of a segment as the published code measures it: the sum over its first tokens, over ln V.
 
     A segment shorter than the window looks certain; `entropy_level` has no such bias.
-
-    Raises:
-        ValueError: the segment is empty, or the window is below 1.
     """
-    first = entropies[:window] if window >= 1 else ()
-    if not first:
-        raise ValueError(f"need at least one entropy and a window >= 1, got {len(entropies)} and {window}")
-    return math.fsum(first) / math.log(vocabulary)
+    return math.fsum(entropies[:window]) / math.log(vocabulary)
 
 
 def chain_length(steps: list[bool]) -> int:
     """Return l of a chain: the number of consecutive high-entropy tool steps at its end (AEPO)."""
-    length = 0
-    while length < len(steps) and steps[-1 - length]:
-        length += 1
-    return length
+    return sum(1 for _ in itertools.takewhile(bool, reversed(steps)))
 
 
 # settings and rows
@@ -185,15 +177,11 @@ def branch_score(delta_entropy: float, alpha: float, beta: float, consecutive: i
     return (alpha + beta * delta_entropy) * max(0.0, 1.0 - penalty * consecutive)
 
 
-def _arpo(point: Decision, settings: BranchSettings) -> Decision:
-    return _by_entropy(point, settings, 0.0)
-
-
 def _aepo(point: Decision, settings: BranchSettings) -> Decision:
-    return _by_entropy(point, settings, settings.branch_penalty)
+    return _arpo(point, settings, settings.branch_penalty)
 
 
-def _by_entropy(point: Decision, settings: BranchSettings, penalty: float) -> Decision:
+def _arpo(point: Decision, settings: BranchSettings, penalty: float = 0.0) -> Decision:
     alpha, beta, tau = settings.branch_alpha, settings.branch_beta, settings.branch_threshold
     # `flat` is the score without a rise: it tells whether the rise was the reason
     value, flat = (branch_score(delta, alpha, beta, point.consecutive, penalty) for delta in (point.delta, 0.0))

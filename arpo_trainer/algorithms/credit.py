@@ -212,12 +212,10 @@ def token_advantages(tree: RolloutTree, advantages: Sequence[float], attribution
         G lists, each as long as its trajectory's row; 0 in the rows of invalid trajectories.
 
     Raises:
-        ValueError: the attribution is unknown (suggests the nearest), there is not one advantage per trajectory, or the
-            row's function does not return one number per span of each path.
+        ValueError: the attribution is unknown (suggests the nearest), or the row's function does not return one number
+            per span of each path.
     """
     row = look_up("attribution", attribution, CREDITS)
-    if len(advantages) != len(tree.trajectories):
-        raise ValueError(f"got {len(advantages)} advantages for {len(tree.trajectories)} trajectories")
     values, paths = row.values(tree, advantages), [tree.path(number) for number in range(len(tree.trajectories))]
     if [len(own) for own in values] != list(map(len, paths)):
         raise ValueError(
@@ -292,15 +290,8 @@ SUCCESS, ACTION, RIGHT_CALLS, FOLD_PREFERENCE = "success", "action", "right_call
 def fold_preference(direct: float, folded: float) -> float:
     """Return S_pref = (L_direct - L_fold) / (L_direct + L_fold), in [-1, 1]; above 0 if folding was shorter.
 
-    Args:
-        direct: length of the trajectory that did not fold its memory, in tokens.
-        folded: length of the one that did.
-
-    Raises:
-        ValueError: a length below 0, or both 0.
+    The lengths, in tokens, are those of a trajectory that did not fold its memory, and of one that did.
     """
-    if direct < 0 or folded < 0 or direct + folded == 0:
-        raise ValueError(f"lengths must be at least 0 and not both 0, got {direct} and {folded}")
     return (direct - folded) / (direct + folded)
 
 
@@ -374,12 +365,7 @@ def action_advantages(
 
     Returns:
         G lists, each as long as its trajectory's row.
-
-    Raises:
-        ValueError: the marks do not fit the spans, or `token_advantages` or `group_advantages` refuses the values.
     """
-    if [len(flags) for flags in marks] != [len(span.ids) for span in tree.spans]:
-        raise ValueError(f"marks must be one list per span ({len(tree.spans)}), each as long as its tokens")
     rows = []
     for number, row in enumerate(token_advantages(tree, group_advantages(actions, "none"), attribution)):
         flags = [flag for span in tree.path(number) for flag in marks[span.index]]

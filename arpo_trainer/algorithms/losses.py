@@ -143,12 +143,7 @@ def level_log_ratio(log_ratio: torch.Tensor, mask: torch.Tensor, level: Level) -
 
     Returns:
         Shape (B, T); values at masked tokens are meaningless.
-
-    Raises:
-        ValueError: the shapes do not fit.
     """
-    if log_ratio.shape != mask.shape:
-        raise ValueError(f"log-ratios of shape {tuple(log_ratio.shape)} with a mask of shape {tuple(mask.shape)}")
     if level == "token":
         return log_ratio
     segments = turn_numbers(mask) if level == "turn" else torch.zeros_like(mask, dtype=torch.long)
@@ -183,22 +178,6 @@ def turn_numbers(mask: torch.Tensor) -> torch.Tensor:
     return starts.long().cumsum(1)
 
 
-def per_token_advantages(advantages: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return advantages of shape (B, T).
-
-    Raises:
-        ValueError: their shape is neither (B,) nor (B, T).
-    """
-    if advantages.shape == like.shape[:1]:
-        advantages = advantages.unsqueeze(1).expand_as(like)
-    if advantages.shape != like.shape:
-        raise ValueError(
-            f"advantages of shape {tuple(advantages.shape)} for log-ratios of shape {tuple(like.shape)}: give one "
-            "per row or one per token"
-        )
-    return advantages
-
-
 # how TRL is made to compute them
 
 
@@ -211,20 +190,16 @@ def shifted_old_logps(
         loss: the wanted loss.
         logps: log pi of the policy under training, shape (B, T).
         old_logps: log pi_old, shape (B, T).
-        advantages: shape (B, T), or (B,) for one per row.
+        advantages: shape (B, T).
         mask: 1 for tokens that count, shape (B, T).
 
     Returns:
         The shifted log pi_old, shape (B, T), in float32 or better, without gradient; and where a gradient is kept that
         TRL's clip would have dropped or left larger, shape (B, T), bool.
-
-    Raises:
-        ValueError: the shapes do not fit.
     """
     # log pi_old must carry no gradient: the loss is differentiated through log pi alone
     here = logps.detach().to(torch.promote_types(logps.dtype, torch.float32))
     old = old_logps.to(here.dtype)
-    advantages = per_token_advantages(advantages, here)
     log_ratio = level_log_ratio(here - old, mask, loss.level)
     above, below = kept(loss, bounded_ratio(log_ratio), advantages)
     above, below = above & mask.bool(), below & mask.bool()

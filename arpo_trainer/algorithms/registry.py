@@ -32,7 +32,7 @@ class Budget:
     Attributes:
         start: from M and N, the number of trajectories that start at the prompt at once.
         decide: from M, H_root, H_tool and beta, the number of trajectories that start at the prompt in all, once the
-            first one has been played. None if `start` says it.
+            first one has been played and shown its entropies. None if `start` says it.
         keeps_branches: whether places are kept for branches. Kept places that no branch can claim any more return as
             fresh roots.
         published: whether `decide` wants the entropies as the published code sums them, over all turns.
@@ -42,11 +42,6 @@ class Budget:
     decide: Callable[[int, float, float, float], int] | None = None
     keeps_branches: bool = True
     published: bool = False
-
-    @property
-    def needs_entropies(self) -> bool:
-        """Whether the budget depends on entropies that the first trajectory shows."""
-        return self.decide is not None
 
     def expected_roots(self, num_generations: int, initial_rollouts: int, beta: float) -> int:
         """Return how many trajectories start at the prompt, for an estimate: at equal entropies where they decide."""
@@ -120,22 +115,12 @@ def balanced_roots(num_generations: int, root_entropy: float, tool_entropy: floa
 
 
 def probed_roots(budget: str, num_generations: int, root_entropy: float, tool_entropy: float, beta: float) -> int:
-    """Return how many trajectories start at the prompt, from 1 to k, once the first one has been played.
+    """Return how many trajectories start at the prompt, from 1 to k, once one has been played; see `balanced_roots`.
 
-    Args:
-        budget: a row with `decide`: "aepo" rounds m to the nearest whole number; "aepo-reference" is the published
-            int(m) + 1, which uses 0.5 for every beta.
-        num_generations: as for `balanced_roots`, like the other numbers.
-        root_entropy: H_root.
-        tool_entropy: H_tool.
-        beta: weight of the difference.
-
-    Raises:
-        ValueError: an unknown budget, or one that is known before anything is played.
+    "aepo" rounds m to the nearest whole number; "aepo-reference" is the published int(m) + 1, with 0.5 for every beta.
     """
-    decide = look_up("budget", budget, BUDGETS).decide
-    if decide is None:
-        raise ValueError(f"budget {budget!r} does not depend on a first trajectory; call split_budget")
+    decide = BUDGETS[budget].decide
+    assert decide is not None
     # m may round to 0, although the first trajectory has been played; int(m) + 1 may be one more than k
     return max(1, min(num_generations, decide(num_generations, root_entropy, tool_entropy, beta)))
 
@@ -191,6 +176,11 @@ class Algorithm:
     def method(self) -> BranchMethod | None:
         """The row of the branch method, or None."""
         return BRANCHES[self.branch] if self.branch else None
+
+    @property
+    def published(self) -> bool:
+        """Whether it branches as a published engine does."""
+        return self.method is not None and self.method.published
 
 
 ALGORITHMS: dict[str, Algorithm] = {

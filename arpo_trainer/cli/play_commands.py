@@ -151,7 +151,7 @@ def _rollout_settings(given: dict[str, Any], endpoint: bool) -> RolloutSettings:
     others = (*_ENTROPIES, _TEMPLATE)
     settings = RolloutSettings(**{"max_invalid": 1.0, **{n: v for n, v in given.items() if n not in others}})
     parts = settings.parts
-    if endpoint and (parts.branch not in _WITHOUT_ENTROPY or parts.budget_rule.needs_entropies):
+    if endpoint and (parts.branch not in _WITHOUT_ENTROPY or parts.budget_rule.decide):
         raise ValueError(
             f"--algorithm {settings.algorithm} needs entropies, which an endpoint does not return; take grpo, random "
             "or tree-grpo, or use a vLLM server with --vllm-server"

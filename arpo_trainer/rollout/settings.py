@@ -100,7 +100,7 @@ class RolloutSettings(TreeSettings):
         if not 0 <= self.max_invalid <= 1:
             raise ValueError(f"max_invalid is a share of the trajectories, from 0 to 1; got {self.max_invalid}")
         check_filters(self.top_p, self.top_k, self.min_p or 0.0, self.repetition_penalty)
-        if self.branch_quota and self.parts.method is not None and self.parts.method.published:
+        if self.branch_quota and self.parts.published:
             raise ValueError(
                 f"branch_quota={self.branch_quota} does not go with branch {self.parts.branch!r}, which does as the "
                 "published code does. Leave branch_quota out, or use a branch method that is not a '-reference'"

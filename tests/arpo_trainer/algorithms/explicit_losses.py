@@ -4,14 +4,14 @@ from typing import Literal
 
 import torch
 
-from arpo_trainer.algorithms.losses import Loss, bounded_ratio, kept, level_log_ratio, per_token_advantages
+from arpo_trainer.algorithms.losses import Loss, bounded_ratio, kept, level_log_ratio
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 
 def per_token(loss: Loss, log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the loss of each token, (B, T): minus the bounded ratio times the advantage."""
-    advantages = per_token_advantages(advantages, log_ratio).detach()
+    """Return the loss of each token, (B, T): minus the bounded ratio times the advantage, (B, T) or (B,)."""
+    advantages = (advantages if advantages.dim() == 2 else advantages[:, None].expand_as(log_ratio)).detach()
     log_ratio = level_log_ratio(log_ratio, mask, loss.level)
     ratio = bounded_ratio(log_ratio)
     same = torch.exp(log_ratio - log_ratio.detach())  # 1, with the gradient of log pi

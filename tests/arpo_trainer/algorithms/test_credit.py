@@ -181,14 +181,12 @@ def test_of_a_flat_group_and_of_an_invalid_trajectory(name: str) -> None:
     assert rows[0] == rows[1]
 
 
-def test_what_is_no_row_or_no_advantage_a_trajectory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_row_or_not_lifted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CREDITS, "unlifted", Credit(lambda tree, own: [[0.0]] * 3))
     with pytest.raises(ValueError, match=r"'unlifted' returned \[1, 1, 1\].*\[5, 3, 1\] spans.*needs `shared`"):
         token_advantages(small_tree(), OWN, "unlifted")
     with pytest.raises(ValueError, match="not 'hrad'; did you mean 'hard'"):
         token_advantages(small_tree(), [0.0] * 3, "hrad")
-    with pytest.raises(ValueError, match="2 advantages for 3"):
-        token_advantages(small_tree(), [0.0] * 2, "soft")
 
 
 # On a choice that is worth nothing, rows push all the same: trees of the engine in the world of `benchmarks/push.py`.

@@ -135,12 +135,7 @@ def test_ratios_beyond_all_bounds_stay_finite() -> None:
             assert per_token(loss, far, advantages, torch.ones_like(far)).isfinite().all(), name
 
 
-def test_bad_input_is_refused() -> None:
-    x = torch.zeros(2, 3)
-    with pytest.raises(ValueError, match=r"shape \(3,\) for log-ratios of shape \(2, 3\)"):
-        per_token(Loss(), x, torch.zeros(3), x)
-    with pytest.raises(ValueError, match=r"mask of shape \(2, 2\)"):
-        per_token(Loss(), x, torch.zeros(2), x[:, :2])
+def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(ValueError, match="did you mean 'aepo'"):
         get_loss("aeop")
 

@@ -57,11 +57,7 @@ def test_the_action_s_advantage_follows_the_attribution_on_marked_tokens_only_an
     assert rows[1][5:] == [-1.5]
 
 
-def test_marks_and_lengths_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"one list per span \(7\)"):
-        action_advantages(small_tree(), [0.0, 0.0, None], [[1]] * 7)
-    with pytest.raises(ValueError, match="not both 0"):
-        fold_preference(0, 0)
+def test_a_reward_without_right_calls_is_refused() -> None:
     with pytest.raises(ValueError, match="'right_calls': \\(function_of_the_episode"):
         action_rewards(called([5, 2, 3, 6, 7]))
 
