@@ -1,8 +1,8 @@
 """Tool-Star's tools at inference time: debugger, backtracer and refiner, their settings, and the model that helps.
 
-`await helper.complete(messages, seed)` asks the model that helps. It is a chat model at a server (`ChatHelper`) or the
-policy itself (`PolicyHelper`). `RecordedHelper` records and replays either, failures included, so that a replay shows
-the policy what it saw.
+`Helper.complete` asks the model that helps: a chat model at a server (`ChatHelper`), or the policy itself
+(`PolicyHelper`). `RecordedHelper` records and replays either, failures included, so that a replay shows the policy what
+it saw.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ def read_tools(text: str) -> dict[str, int]:
 
 
 Messages = Sequence[Mapping[str, str]]
+Schema = Mapping[str, Any]
 Spent = Counter[str]  # tokens of requests: "context", "cached" (of the context) and "tokens" (of the replies)
 _VERSION = 1  # of the record
 
@@ -106,9 +107,7 @@ class Helper(Protocol):
     def name(self) -> str:
         """The name of the model, for recordings."""
 
-    async def complete(
-        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
-    ) -> str:
+    async def complete(self, messages: Messages, seed: int, schema: Schema | None, spent: Spent) -> str:
         """Return the reply without its reasoning.
 
         Args:
@@ -133,9 +132,7 @@ class ChatHelper:
         """The name of the model at its server."""
         return self.chat.model
 
-    async def complete(
-        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
-    ) -> str:
+    async def complete(self, messages: Messages, seed: int, schema: Schema | None, spent: Spent) -> str:
         """Ask the server; see `Helper.complete`."""
         try:
             return await self.chat.complete(messages, max_tokens=LONGEST_REPLY, json_schema=schema, spent=spent)
@@ -153,9 +150,7 @@ class PolicyHelper:
     max_tokens: int = LONGEST_REPLY  # of a reply
     name: str = "policy"
 
-    async def complete(
-        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
-    ) -> str:
+    async def complete(self, messages: Messages, seed: int, schema: Schema | None, spent: Spent) -> str:
         """Ask the policy; see `Helper.complete`."""
         asked = tuple(messages) if self.backend.wants_messages else ()
         ids = tuple(self.render(messages))
@@ -166,8 +161,7 @@ class PolicyHelper:
             raise
         except Exception as error:  # if the policy is down, its own next turn says so
             raise HelperFailed(f"{type(error).__name__}: {error}") from error
-        if spent is not None:
-            spent.update(context=len(ids), cached=made.cached, tokens=len(made.ids))
+        spent.update(context=len(ids), cached=made.cached, tokens=len(made.ids))
         text = without_thoughts(self.tokenizer.decode(made.ids, skip_special_tokens=True))
         if not text:
             raise HelperFailed("the policy gave an empty reply")
@@ -186,9 +180,7 @@ class RecordedHelper:
         """The name of the model."""
         return self.helper.name
 
-    async def complete(
-        self, messages: Messages, seed: int, schema: Mapping[str, Any] | None = None, spent: Spent | None = None
-    ) -> str:
+    async def complete(self, messages: Messages, seed: int, schema: Schema | None, spent: Spent) -> str:
         """Reply from the file or from the helper; a failure that was recorded is raised again."""
         request = {"messages": [dict(message) for message in messages], "seed": seed, "schema": schema}
         asked = Spent()
@@ -203,8 +195,7 @@ class RecordedHelper:
         found = await self.cache.through(
             "chat", self.name, _VERSION, request, ask, lifetime=lambda found: 0.0 if "failed" in found else None
         )
-        if spent is not None:
-            spent.update(found.get("spent", {}))  # older recordings do not have it
+        spent.update(found["spent"])
         if "failed" in found:
             raise HelperFailed(found["failed"])
         return str(found["reply"])
@@ -287,7 +278,7 @@ def read_thoughts(reply: str) -> dict[int, str]:
 
 def with_thoughts(texts: Sequence[str], thoughts: Mapping[int, str]) -> list[str]:
     """Return texts with their thoughts, counted from 1 over all of them, replaced by the shorter ones in `thoughts`."""
-    number, found = 0, []
+    number = 0
 
     def replaced(match: re.Match[str]) -> str:
         nonlocal number
@@ -297,8 +288,7 @@ def with_thoughts(texts: Sequence[str], thoughts: Mapping[int, str]) -> list[str
         usable = 0 < len(new) < len(match[0].strip()) and "<" not in new
         return new if usable else match[0]
 
-    for text in texts:
-        found.append(_THOUGHT.sub(replaced, text))
+    found = [_THOUGHT.sub(replaced, text) for text in texts]
     if found == list(texts):
         raise HelperFailed("no thought became shorter")
     return found
@@ -365,7 +355,5 @@ def open_inference_tools(settings: InferenceSettings, cache: Cache | None = None
     """Return the tools with their helping model, through a cache if there is one; None where all are off."""
     if not settings:
         return None
-    if not settings.model:
-        return InferenceTools(settings, None, cache)
-    chat = ChatModel(settings.model, base_url=settings.url)
-    return InferenceTools(settings, ChatHelper(chat), cache)
+    helper = ChatHelper(ChatModel(settings.model, base_url=settings.url)) if settings.model else None
+    return InferenceTools(settings, helper, cache)

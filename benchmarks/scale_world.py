@@ -22,7 +22,7 @@ from arpo_env.net import RateLimited, RateLimiter
 from arpo_env.tools.tool import Tool, ToolResult
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.backends.servers import ServerPool
-from arpo_trainer.rollout.engine import Engine, Group, RolloutSettings, rollout_context
+from arpo_trainer.rollout.engine import Engine, Group, RolloutSettings
 from arpo_trainer.tree import RolloutTree, Stopwatch
 from benchmarks.rollout_script import Script
 from benchmarks.rollout_world import DelayedTool, Delays, FixedTool
@@ -204,11 +204,11 @@ class SimulatedWorker:
         env = ToolEnv("arpo/Arithmetic-v0", tools=made, max_turns=kind.calls + 2, max_tool_calls=kind.calls)
         with mock.patch.dict(os.environ, RANK=self.name):
             backend = backend_of(self.cpu)
-        self.env = env
-        self.context = rollout_context(Engine(backend, tokenizer, env, settings))
+        self.env, self.engine = env, Engine(backend, tokenizer, env, settings)
+        self.limits = self.engine.concurrency()
 
     async def play(self, group: int) -> RolloutTree:
         """Play a group."""
-        played = Group(self.context, self.env.tasks.task(group), 0, group)
+        played = Group(self.engine, self.limits, self.env.tasks.task(group), 0, group)
         await played.grow()
         return played.tree

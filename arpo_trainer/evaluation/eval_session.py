@@ -40,7 +40,7 @@ from arpo_trainer.models import resolve_model
 from arpo_trainer.ray_rollouts.rollout_actor import EngineParts, GroupJob
 from arpo_trainer.ray_rollouts.rollout_workers import RolloutWorkers
 from arpo_trainer.report.run_data import read_facts, recorded, write_facts
-from arpo_trainer.rollout.engine import UNSEEN, Engine, Group, RolloutContext, only_first_error, rollout_context
+from arpo_trainer.rollout.engine import UNSEEN, Engine, Group, only_first_error
 from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits, check_limits
 from arpo_trainer.rollout.model_protocol import with_model_protocol
 from arpo_trainer.rollout.rendering import with_model_calls
@@ -97,7 +97,6 @@ class EvalRunner:
                 so that a resumed run plays them.
         """
         limits = ConcurrencyLimits({"trajectory": max(self.concurrency, self.per_unit), **self.limits})
-        contexts = {label: rollout_context(engine, limits) for label, engine in self.engines.items()}
         queue = iter(units)
         await self.backend.begin()
         try:
@@ -105,15 +104,15 @@ class EvalRunner:
                 async with asyncio.TaskGroup() as workers:
                     # as many units as may run at once: those that wait hold no prompt and no environment
                     for _ in range(max(1, self.concurrency // self.per_unit)):
-                        workers.create_task(self._work(queue, contexts))
+                        workers.create_task(self._work(queue, limits))
         finally:
             await self.backend.end()
         self._end()
 
-    async def _work(self, queue: Iterator[Unit], contexts: Mapping[str, RolloutContext]) -> None:
+    async def _work(self, queue: Iterator[Unit], limits: ConcurrencyLimits) -> None:
         for unit in queue:
             # the seeds of a group depend on these two numbers
-            group = Group(contexts[unit.key.env], unit.task, unit.key.sample, unit.index, unit.opening)
+            group = Group(self.engines[unit.key.env], limits, unit.task, unit.key.sample, unit.index, unit.opening)
             if error := await group.grow_or_fail():
                 self._model_failed(unit, group.tree, error)
             else:

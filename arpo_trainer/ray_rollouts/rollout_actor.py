@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from arpo_env import ToolEnv
     from arpo_trainer.backends.base import Backend, GenerationError
     from arpo_trainer.inference_tools import InferenceSettings
-    from arpo_trainer.rollout.engine import RolloutContext
+    from arpo_trainer.rollout.engine import Engine
+    from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits
     from arpo_trainer.rollout.settings import RolloutSettings
     from arpo_trainer.tree import RolloutTree
     from envs_registry import Task
@@ -79,7 +80,8 @@ class RemoteRollout:
 class _Session:
     """A rollout as this actor plays it."""
 
-    contexts: list[RolloutContext]
+    engines: list[Engine]
+    limits: ConcurrencyLimits
     backend: Backend
     before: float
     running: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -147,14 +149,14 @@ class RolloutActor:
         assert current is not None  # this is a coroutine
         session.running.add(current)
         try:
-            played = Group(session.contexts[job.env], job.task, job.step, job.group, job.opening)
+            played = Group(session.engines[job.env], session.limits, job.task, job.step, job.group, job.opening)
             return PlayedGroup(played.tree, await played.grow_or_fail())
         finally:
             session.running.discard(current)
 
     async def _open(self, rollout: RemoteRollout) -> _Session:
         from arpo_trainer.inference_tools import open_inference_tools
-        from arpo_trainer.rollout.engine import Engine, rollout_context
+        from arpo_trainer.rollout.engine import Engine
         from arpo_trainer.rollout.live_trajectory import DEFAULT_TRAJECTORIES, ConcurrencyLimits
 
         parts = await self._once(self._parts, rollout.key, lambda: self._fetch(rollout))
@@ -168,7 +170,7 @@ class RolloutActor:
             for env, settings in zip(parts.envs, rollout.settings, strict=True)
         ]
         await backend.begin()
-        return _Session([rollout_context(engine, limits) for engine in engines], backend, backend.time.seconds)
+        return _Session(engines, limits, backend, backend.time.seconds)
 
     async def _finish(self, name: str) -> tuple[float, float]:
         opened = self._sessions.pop(name, None)
@@ -183,7 +185,7 @@ class RolloutActor:
         others = [one.result() for one in self._sessions.values() if one.done() and not one.exception()]
         if all(one.backend is not session.backend for one in others):  # another rollout may still generate
             await session.backend.end()
-        return session.backend.time.seconds - session.before, session.contexts[0].tool_time.seconds
+        return session.backend.time.seconds - session.before, session.engines[0].tool_time.seconds
 
     async def _once(self, made: dict[Any, asyncio.Future[Any]], key: Any, make: Callable[[], Awaitable[Any]]) -> Any:
         """Return what `make` returned for this key; groups that come together wait for the first of them."""

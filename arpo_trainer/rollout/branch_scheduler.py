@@ -175,7 +175,10 @@ class BranchBudget(Generic[R]):
         if self.reserve is None or not self._requests:
             return None
         if self.best_first:
-            return self._settle_best()
+            # ranked once and served in this order; what the new branches request waits for the next ranking
+            if not self._ranked and not self._live:
+                self._ranked = self._rank_all()
+            return self._record(*self._ranked.pop(0)) if self._ranked else None
         self._requests.sort(key=self._key)
         before: list[BranchRequest] = []  # the open ones
         for request in self._requests:
@@ -186,12 +189,6 @@ class BranchBudget(Generic[R]):
                 return None
             before.append(request)
         return None
-
-    def _settle_best(self) -> tuple[R, int] | None:
-        # ranked once and served in this order; what the new branches request waits for the next ranking
-        if not self._ranked and not self._live:
-            self._ranked = self._rank_all()
-        return self._record(*self._ranked.pop(0)) if self._ranked else None
 
     def _rank_all(self) -> list[tuple[R, int]]:
         """Return the requests that this ranking settles, and what each gets; the others wait for the next one."""
@@ -355,6 +352,7 @@ class BranchScheduler:
     ) -> None:
         self.settings, self.seed_name, self.vocabulary = settings, seed_name, vocabulary
         self.environments, self.tree, self.method = environments, tree, settings.parts.method
+        self._roots_only = self.method is not None and self.method.roots_only
         self._spawn, self._launch, self._top_up = spawn, launch, top_up
         self._states: dict[str, BranchState] = {}  # by name; a trajectory without a state may not branch
         self._numbers: dict[str, int] = {}
@@ -463,24 +461,20 @@ class BranchScheduler:
     def _measured(
         self, trajectory: LiveTrajectory, state: BranchState, span: Span | None, entropies: Sequence[float]
     ) -> None:
-        """Take the entropies of a turn: they decide the point at `span`, if there is one, and may be the baseline."""
-        now = self._level(entropies)
+        """Take the entropies of a turn: they may be the baseline, and decide the point at `span`, if there is one."""
+        now, clock = self._level(entropies), state.clock
         if state.baseline is None:
             state.baseline = now
-        if span is not None:
-            point = Decision(now, now - state.baseline, consecutive=chain_length(state.chain))
-            self._decide(trajectory, state, span, point)
-
-    def _decide(self, trajectory: LiveTrajectory, state: BranchState, span: Span, point: Decision) -> None:
-        """Score a point, record the decision, advance the clock, and request the branches that it wants."""
-        clock, left = state.clock, trajectory.results_left
+        if span is None:
+            return
+        point = Decision(now, now - state.baseline, consecutive=chain_length(state.chain))
         span.decision, wanted = self._scored(trajectory.name, clock, point)
         state.clock += 1
         state.chain.append(wanted > 0)
         if wanted:
             self._request(trajectory, state, span, span.decision, clock, wanted)
         else:
-            self.budget.pass_point(trajectory.name, clock, left)
+            self.budget.pass_point(trajectory.name, clock, trajectory.results_left)
             self.settle()
 
     def _scored(self, path: str, clock: int, point: Decision) -> tuple[Decision, int]:
@@ -509,10 +503,6 @@ class BranchScheduler:
                 self._later[one] = replace(one.decision, later=tuple(tuple(span.logprobs) for span in turns))
         points = [replace(self._later[one], branches=count) for one, count in zip(requests, given, strict=True)]
         return self.method.rank(points, self.settings)
-
-    @property
-    def _roots_only(self) -> bool:
-        return self.method is not None and self.method.roots_only
 
     def _request(
         self, trajectory: LiveTrajectory, state: BranchState, span: Span, decision: Decision, clock: int, wanted: int

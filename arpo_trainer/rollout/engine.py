@@ -31,7 +31,7 @@ from arpo_env.chat_messages import request_tools
 from arpo_env.event_loop import BackgroundCall
 from arpo_trainer.algorithms.branching import ENTROPY_UNIT, entropy_level, segment_entropy
 from arpo_trainer.algorithms.registry import probed_roots, split_budget
-from arpo_trainer.backends.base import Backend, Generation, GenerationError, OnWindow, Request
+from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
 from arpo_trainer.inference_tools import LONGEST_REPLY, InferenceTools, PolicyHelper
 from arpo_trainer.rollout.branch_scheduler import BranchScheduler, PublishedScheduler
 from arpo_trainer.rollout.live_trajectory import (
@@ -47,7 +47,7 @@ from arpo_trainer.rollout.model_protocol import with_model_protocol
 from arpo_trainer.rollout.rendering import Renderer, as_published, with_model_calls
 from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.rollout.turn_tools import TurnTools
-from arpo_trainer.tree import Event, Origin, RolloutTree, Span, Stopwatch, Trajectory
+from arpo_trainer.tree import Event, Kind, Origin, RolloutTree, Span, Stopwatch, Trajectory
 from envs_registry import Task
 
 __all__ = ["Engine", "RolloutSettings"]
@@ -71,26 +71,12 @@ logger = logging.getLogger(__name__)
 # and no other one. A failure of the model ends the rollout.
 
 
-@dataclass(frozen=True)
-class RolloutContext:
-    """What all groups of one rollout share; see `Engine`."""
-
-    backend: Backend
-    tokenizer: Any
-    env: ToolEnv
-    settings: RolloutSettings
-    renderer: Renderer
-    limits: ConcurrencyLimits
-    tool_time: Stopwatch
-    on_trajectory: Callable[[], object] | None = None
-    inference: InferenceTools | None = None
-
-
 class Group:
     """One prompt, and the tree that grows from it.
 
     Args:
-        context: of the rollout.
+        engine: plays it.
+        limits: on what runs at once in the rollout, over all its groups.
         task: the task of the prompt.
         step: of the training; part of the seed, as the group's `number` in its step.
         opening: token ids that the first turn of each root begins with; the model goes on from there. They have the
@@ -101,9 +87,15 @@ class Group:
     """
 
     def __init__(
-        self, context: RolloutContext, task: Task, step: int, number: int, opening: Sequence[int] = ()
+        self,
+        engine: Engine,
+        limits: ConcurrencyLimits,
+        task: Task,
+        step: int,
+        number: int,
+        opening: Sequence[int] = (),
     ) -> None:
-        self.context, self.task, self.settings = context, task, context.settings
+        self.engine, self.limits, self.task, self.settings = engine, limits, task, engine.settings
         self.opening = tuple(opening)
         self.seed_name = f"{self.settings.seed}/{step}/{number}/{task.id}"
         parts = self.settings.parts
@@ -111,26 +103,26 @@ class Group:
             raise ValueError(f"algorithm {self.settings.algorithm!r} branches: only 'grpo' takes an opening")
         initial = self.settings.initial_rollouts or 1
         self.roots, reserve = split_budget(parts.budget, self.settings.num_generations, initial)
-        prompt_ids = context.renderer.prompt_ids(context.env.messages(task), context.env.schemas)
+        prompt_ids = engine.prompt_ids(task)
         self.tree = RolloutTree(prompt_ids, task=task.as_dict(), meta=self._meta(step, number))
-        self.tree.prompt = context.tokenizer.decode(prompt_ids)
+        self.tree.prompt = engine.tokenizer.decode(prompt_ids)
         self.environments = EnvironmentPool(
-            context.env, task, context.limits, self.tree.timeline, context.tool_time, self.settings.turn_timeout
+            engine.env, task, limits, self.tree.timeline, engine.tool_time, self.settings.turn_timeout
         )
-        kind = PublishedScheduler if parts.method is not None and parts.method.published else BranchScheduler
+        kind = PublishedScheduler if parts.published else BranchScheduler
         starts = (self._spawn, self._start_branch, self._top_up)
         self.scheduler = kind(
-            self.settings, self.seed_name, len(context.tokenizer), self.environments, self.tree, *starts
+            self.settings, self.seed_name, len(engine.tokenizer), self.environments, self.tree, *starts
         )
         # None: the first trajectory decides the budget (AEPO), and nothing is settled before `_set_budget`
         if reserve is not None:
             self.scheduler.set_roots(self.roots)
-        if not self.scheduler.published:
+        if not parts.published:
             self.tree.meta["entropy_unit"] = ENTROPY_UNIT
         self.admitted_whole = parts.method is not None
         self.turn_tools: TurnTools | None = None
-        if context.inference is not None:
-            self.turn_tools = TurnTools(context.inference, self.environments, self.tree, context.renderer, self._seed)
+        if tools := engine.inference_tools:
+            self.turn_tools = TurnTools(tools, self.environments, self.tree, engine.renderer, self._seed)
         self._started = 0
         self._orders: list[tuple[float, ...]] = []
         self._tasks: asyncio.TaskGroup
@@ -151,7 +143,7 @@ class Group:
 
     async def grow(self) -> None:
         """Play until the tree has all its trajectories."""
-        asked = self.context.limits.now()
+        asked = self.limits.now()
         async with self._admitted(self.admitted_whole, self.settings.num_generations) as waited:
             try:
                 async with asyncio.TaskGroup() as self._tasks:
@@ -196,33 +188,26 @@ class Group:
         name, self._started = str(self._started), self._started + 1
         episode = LiveEpisode(self.environments.spawn(), self.settings.retries, self._seed(f"{name}/world", 4))
         root = LiveTrajectory(name, episode, list(self.tree.prompt_ids), opening=self.opening)
-        topped_up = origin == "top-up"
-        self.scheduler.root_started(root, topped_up)
-        self._start(root, origin, topped_up=topped_up)
+        self.scheduler.root_started(root, origin == "top-up")
+        self._start(root, origin)
 
     def _top_up(self, count: int) -> None:
         for _ in range(count):
             self._start_root("top-up")
 
     def _start_branch(self, branch: LiveTrajectory, parent: int, fork: Span) -> None:
-        self._start(branch, "branch", parent, fork)
+        self._start(branch, "branch", parent, fork.index)
 
     def _start(
-        self,
-        trajectory: LiveTrajectory,
-        origin: Origin,
-        parent: int | None = None,
-        fork: Span | None = None,
-        topped_up: bool = False,
+        self, trajectory: LiveTrajectory, origin: Origin, parent: int | None = None, fork: int | None = None
     ) -> None:
         trajectory.number = len(self.tree.trajectories)
-        self._orders.append(self.scheduler.order(trajectory, topped_up))
-        span = None if fork is None else fork.index
-        self.tree.trajectories.append(Trajectory(-1 if span is None else span, origin, parent, span))
+        self._orders.append(self.scheduler.order(trajectory, origin == "top-up"))
+        self.tree.trajectories.append(Trajectory(-1 if fork is None else fork, origin, parent, fork))
         self._spawn(self._play(trajectory))
 
     def _admitted(self, wanted: bool, count: int) -> contextlib.AbstractAsyncContextManager[float]:
-        return self.context.limits.acquire("trajectory", count=count) if wanted else contextlib.nullcontext(0.0)
+        return self.limits.acquire("trajectory", count=count) if wanted else contextlib.nullcontext(0.0)
 
     def _record_start(self, number: int, asked: float, waited: float) -> None:
         if waited > 0.001:
@@ -231,7 +216,7 @@ class Group:
     # how they are played
 
     async def _play(self, trajectory: LiveTrajectory) -> None:
-        asked = self.context.limits.now()
+        asked = self.limits.now()
         async with self._admitted(not self.admitted_whole, 1) as waited:
             self._record_start(trajectory.number, asked, waited)
             try:
@@ -253,8 +238,8 @@ class Group:
         if self.scheduler.budget.reserve is None:
             self._set_budget(trajectory)
         self.scheduler.trajectory_ended(trajectory)
-        if self.context.on_trajectory:
-            self.context.on_trajectory()
+        if self.engine.on_trajectory:
+            self.engine.on_trajectory()
 
     def _set_budget(self, probe: LiveTrajectory) -> None:
         """Set the budget from the first trajectory, which is kept as one of the group (AEPO)."""
@@ -270,7 +255,7 @@ class Group:
     def _measure(self, probe: LiveTrajectory, published: bool) -> tuple[float, float]:
         """Return the entropy of the first turn and the mean after tool results, or over all turns as published."""
         spans = [span for span in self.tree.path(probe.number) if span.sampled]
-        window, vocabulary = self.settings.entropy_window, len(self.context.tokenizer)
+        window, vocabulary = self.settings.entropy_window, len(self.engine.tokenizer)
         if published:
             values = [segment_entropy(span.entropies, vocabulary, window) for span in spans]
             later = values
@@ -289,8 +274,9 @@ class Group:
         await self.scheduler.forks_made(trajectory)  # before the episode goes on
         if tools is not None and await tools.takes_back_cut(trajectory, generation, self._room(trajectory)):
             return True
-        self._add_model_span(trajectory, generation)
-        text = self.context.renderer.turn_text(generation.ids, first=not trajectory.env.episode.since_fold)
+        made = {"logprobs": generation.logprobs, "entropies": generation.entropies, "finish": generation.finish}
+        self._append(trajectory, "model", generation.ids, text=self.engine.tokenizer.decode(generation.ids), **made)
+        text = self.engine.renderer.turn_text(generation.ids, first=not trajectory.env.episode.since_fold)
         # a native protocol reads an incomplete turn as an answer, so such a turn must not reach it
         cut, room = generation.finish == "length" and trajectory.env.protocol.native, self._room(trajectory)
         step = await (tools.play if tools else self.environments.act)(trajectory, text, room, cut)
@@ -306,24 +292,21 @@ class Group:
     async def _generate(self, trajectory: LiveTrajectory) -> Generation:
         request = self._request(trajectory)
         event = Event(trajectory.number, "generate", 0.0, 0.0, context=len(request.ids))
-        async with self.context.limits.timed(self.tree.timeline, event):
+        async with self.limits.timed(self.tree.timeline, event):
             tell = functools.partial(self.scheduler.first_tokens, trajectory) if request.window else None
-            generation = await self._from_model(request, tell)
+            try:
+                generation = await self.engine.backend.generate(request, tell)
+            except GenerationError:
+                raise
+            except Exception as error:  # the model failed, whatever the error is called
+                raise GenerationError(f"generation failed: {type(error).__name__}: {error}") from error
             event.waited += generation.queued
             event.status, event.tokens, event.cached = generation.finish, len(generation.ids), generation.cached
         return trajectory.opened(generation)
 
-    async def _from_model(self, request: Request, tell: OnWindow | None) -> Generation:
-        try:
-            return await self.context.backend.generate(request, tell)
-        except GenerationError:
-            raise
-        except Exception as error:  # the model failed, whatever the error is called
-            raise GenerationError(f"generation failed: {type(error).__name__}: {error}") from error
-
     def _request(self, trajectory: LiveTrajectory) -> Request:
         room = self._room(trajectory) - len(trajectory.opening)
-        chats = self.context.backend.wants_messages
+        chats = self.engine.backend.wants_messages
         return Request(
             (*trajectory.ids, *trajectory.opening),
             min(self.settings.max_turn_length or room, room),
@@ -332,7 +315,7 @@ class Group:
             self.settings.temperature,
             self.scheduler.window(trajectory),
             self.seed_name,
-            trajectory.messages(self.context.renderer) if chats else (),
+            trajectory.messages(self.engine.renderer) if chats else (),
             tuple(request_tools(trajectory.env)) if chats else (),
             trajectory.env.protocol if chats else None,
             self.settings.top_p,
@@ -353,18 +336,12 @@ class Group:
         limits = (self.settings.max_completion_length, trajectory.env.budget.tokens)
         return len(self.tree.prompt_ids) + min(limit for limit in limits if limit is not None)
 
-    def _add_model_span(self, trajectory: LiveTrajectory, generation: Generation) -> None:
-        span = self.tree.add_span(
-            trajectory.node,
-            "model",
-            generation.ids,
-            logprobs=generation.logprobs,
-            entropies=generation.entropies,
-            text=self.context.tokenizer.decode(generation.ids),
-            finish=generation.finish,
-        )
+    def _append(self, trajectory: LiveTrajectory, kind: Kind, ids: list[int], **fields: Any) -> Span:
+        """Add a span where a trajectory stands, which goes on behind it."""
+        span = self.tree.add_span(trajectory.node, kind, ids, **fields)
         trajectory.node = self.tree.trajectories[trajectory.number].leaf = span.index
-        trajectory.ids += generation.ids
+        trajectory.ids = list(ids) if kind == "fold" else [*trajectory.ids, *ids]
+        return span
 
     async def _append_result(self, trajectory: LiveTrajectory, generation: Generation, info: dict[str, Any]) -> bool:
         """Append the result. One that does not fit is replaced by a notice; if that does not fit, truncate."""
@@ -386,9 +363,7 @@ class Group:
             _, reward, _, _, info = await self.environments.act(trajectory, "", room, cut=True)
             return self._end(trajectory, "truncated", reward, info)
         text = trajectory.env.episode.turns[-1].result
-        span = self.tree.add_span(trajectory.node, "environment", ids, text=text, tool=_tool(info, withheld))
-        trajectory.node = self.tree.trajectories[trajectory.number].leaf = span.index
-        trajectory.ids += ids
+        span = self._append(trajectory, "environment", ids, text=text, tool=_tool(info, withheld))
         self.scheduler.result_shown(trajectory, span, generation.entropies)
         return True
 
@@ -399,20 +374,18 @@ class Group:
         no room to answer are refused: the environment undoes the fold, `info["results"]` says so, and None is returned.
         """
         env = trajectory.env
-        ids = self.context.renderer.prompt_ids(info["messages"], env.schemas)
+        ids = self.engine.renderer.prompt_ids(info["messages"], env.schemas)
         if len(ids) + env.budget.answer_tokens >= self._window(trajectory):
             # "withheld": whoever replays the episode has to undo the fold as well
             info |= {"results": env.withhold_result(), "tool": env.episode.turns[-1].tool, "withheld": True}
             return None
         tool = {**info["tool"], "memory": env.episode.memory}
-        span = self.tree.add_span(trajectory.node, "fold", ids, text=self.context.tokenizer.decode(ids), tool=tool)
-        trajectory.node = self.tree.trajectories[trajectory.number].leaf = span.index
-        trajectory.ids = ids
+        span = self._append(trajectory, "fold", ids, text=self.engine.tokenizer.decode(ids), tool=tool)
         trajectory.episode.record(withheld=False)
         return span
 
     def _result_ids(self, trajectory: LiveTrajectory, last: int | None, results: Sequence[str]) -> list[int]:
-        return self.context.renderer.result_ids(
+        return self.engine.renderer.result_ids(
             results, last is not None, trajectory.env.schemas, trajectory.called, ended_by=last
         )
 
@@ -425,7 +398,7 @@ class Group:
 
     def _set_end(self, ended: Trajectory, outcome: str, reward: float | None = None, error: str | None = None) -> None:
         if ended.leaf < 0:  # it failed before its first token, and a training row needs one; it is masked
-            ended.leaf = self.tree.add_span(None, "environment", [self.context.tokenizer.eos_token_id]).index
+            ended.leaf = self.tree.add_span(None, "environment", [self.engine.tokenizer.eos_token_id]).index
         ended.outcome, ended.reward, ended.error = outcome, reward, error
 
 
@@ -516,8 +489,8 @@ class Engine:
 
     async def play(self, tasks: Sequence[Task], step: int = 0, first_group: int = 0) -> list[RolloutTree]:
         """Do the same without `check_failures`, for callers that also count trees played by other processes."""
-        context = rollout_context(self)
-        groups = [Group(context, task, step, number) for number, task in enumerate(tasks, first_group)]
+        limits = self.concurrency()
+        groups = [Group(self, limits, task, step, number) for number, task in enumerate(tasks, first_group)]
         await self.begin()
         try:
             with only_first_error():
@@ -562,35 +535,25 @@ class Engine:
             self.tokenizer, self.env.protocol, self.chat_template_kwargs, strict=not self.backend.wants_messages
         )
 
+    @functools.cached_property
+    def inference_tools(self) -> InferenceTools | None:
+        """The tools at inference time with a helper, which is the policy itself where none was given; None if off."""
+        if not (self.inference and self.inference.settings):
+            return None
+        most = min(LONGEST_REPLY, self.settings.max_turn_length or LONGEST_REPLY)
+        render = functools.partial(self.renderer.prompt_ids, tools=())
+        return self.inference.with_helper(PolicyHelper(self.backend, self.tokenizer, render, most))
+
     def prompt_ids(self, task: Task) -> list[int]:
         """Render and tokenise the opening messages of a task."""
         return self.renderer.prompt_ids(self.env.messages(task), self.env.schemas)
 
-
-def rollout_context(engine: Engine, limits: ConcurrencyLimits | None = None) -> RolloutContext:
-    """Return what the groups of a rollout share, for callers that play groups one by one."""
-    # the default has to admit a whole group, too; a limit that is given replaces it
-    most = {"trajectory": max(DEFAULT_TRAJECTORIES, engine.settings.num_generations), **engine.limits}
-    return RolloutContext(
-        engine.backend,
-        engine.tokenizer,
-        engine.env,
-        engine.settings,
-        engine.renderer,
-        limits or ConcurrencyLimits(most),
-        engine.tool_time,
-        engine.on_trajectory,
-        _with_helper(engine) if engine.inference and engine.inference.settings else None,
-    )
-
-
-def _with_helper(engine: Engine) -> InferenceTools:
-    """Return the tools at inference time with a helper, which is the policy itself where none was given."""
-    tools = engine.inference
-    assert tools is not None
-    most = min(LONGEST_REPLY, engine.settings.max_turn_length or LONGEST_REPLY)
-    render = functools.partial(engine.renderer.prompt_ids, tools=())
-    return tools.with_helper(PolicyHelper(engine.backend, engine.tokenizer, render, most))
+    def concurrency(self) -> ConcurrencyLimits:
+        """Return the limits of a rollout that begins now, for callers that play groups one by one."""
+        # the default has to admit a whole group, too; a limit that is given replaces it
+        return ConcurrencyLimits(
+            {"trajectory": max(DEFAULT_TRAJECTORIES, self.settings.num_generations), **self.limits}
+        )
 
 
 @contextlib.contextmanager
@@ -695,11 +658,11 @@ class OwnGroups:
     spent: dict[str, float] = field(default_factory=dict)
 
 
-class GroupsUnderWay:
+class GroupsUnderWay(BackgroundCall[OwnGroups]):
     """The groups of this rank of a rollout, which play in the background. It returns when the backend has its weights.
 
     So the trainer may change its own weights while the groups play. Beginning may be collective, and nothing after it
-    is: every rank must make one, and each may wait for its own at any time.
+    is: every rank must make one, and each may wait for its own at any time (`result`).
 
     Args:
         engine: of this rank; those of all ranks have the same settings and weights.
@@ -718,24 +681,12 @@ class GroupsUnderWay:
         self._engine = copy.copy(engine)  # the same parts, checked already
         self._engine.on_begin = self._begun.set
         own = [tasks[number] for number in share_of_rank]
-        self._call = BackgroundCall(self._play(own, step, first_group + share_of_rank.start))
+        super().__init__(self._play(own, step, first_group + share_of_rank.start))
         try:
             self._begun.wait()
         except BaseException:  # an interrupt: nobody has this object to stop it
             self.stop()
             raise
-
-    def own(self) -> OwnGroups:
-        """Wait for the groups of this rank and return them; raises what ended the rollout."""
-        return self._call.result()
-
-    def wait(self) -> None:
-        """Wait until the groups of this rank have ended, or failed."""
-        self._call.wait()
-
-    def stop(self) -> None:
-        """Cancel the groups of this rank and wait until their environments are closed."""
-        self._call.stop()
 
     async def _play(self, tasks: Sequence[Task], step: int, first_group: int) -> OwnGroups:
         engine = self._engine
@@ -745,7 +696,7 @@ class GroupsUnderWay:
             trees = await engine.play(tasks, step, first_group)
         finally:
             self.ended = time.perf_counter()
-            self._begun.set()  # also if it could not begin: `own` raises the error
+            self._begun.set()  # also if it could not begin: `result` raises the error
         spent = {name: clock.seconds - before[name] for name, clock in clocks.items()}
         return OwnGroups(trees, self.ended - self.started, spent)
 
@@ -761,7 +712,7 @@ def play_groups(
     Raises:
         RuntimeError: on every rank, if the rollout failed on one.
     """
-    return joint_trees(engine, GroupsUnderWay(engine, tasks, step, first_group).own)
+    return joint_trees(engine, GroupsUnderWay(engine, tasks, step, first_group).result)
 
 
 def joint_trees(engine: Engine, own: Callable[[], OwnGroups]) -> tuple[list[RolloutTree], float]:

@@ -225,9 +225,7 @@ class LiveTrajectory:
     def branch(self, name: str, env: ToolEnv, retries: int) -> LiveTrajectory:
         """Return a new trajectory that continues from here in `env`, a fork of this one's environment."""
         episode = LiveEpisode(env, retries, self.episode.seed, begun=True, history=list(self.episode.history))
-        return LiveTrajectory(
-            name, episode, list(self.ids), self.node, turn=self.turn, used=self.used, notes=self.notes
-        )
+        return replace(self, name=name, episode=episode, ids=list(self.ids))
 
 
 class ReplayError(RuntimeError):

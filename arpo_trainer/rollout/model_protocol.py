@@ -104,13 +104,11 @@ def with_model_protocol(
     """
     if env.protocol_given:
         return env
-    method = settings.parts.method
-    published = method is not None and method.published
-    needs_tags = f"algorithm {settings.algorithm}" if published else "reward reference" if env.reward_reads_tags else ""
     if endpoint:
-        other = TAGS, "an endpoint's tool calls are used with protocol=native"
-        name, why = learnt_protocol(tokenizer) or other
+        name, why = learnt_protocol(tokenizer) or (TAGS, "an endpoint's tool calls are used with protocol=native")
     else:
+        of_reward = "reward reference" if env.reward_reads_tags else ""
+        needs_tags = f"algorithm {settings.algorithm}" if settings.parts.published else of_reward
         name, why = protocol_for(tokenizer, chat_template_kwargs, needs_tags)
     whose = endpoint or name_of(tokenizer)
     _say(f"protocol {name} for {whose}: {why}. The environment's option protocol chooses another")

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from arpo_env.protocols.protocol import Action, Protocol
+from arpo_env.protocols.protocol import Protocol
 from arpo_env.tools.tool import JsonSchema
 from arpo_trainer.rollout.native import ENDS, ModelCalls, bind, check_template, name_of
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Piece = tuple[str, bool]  # text, and whether it is foreign
 _PROBE = "a\n"
-_PUBLISHED = {"arpo-tags": "arpo-tags-reference"}
 # a template that strips contents drops a space; one that writes JSON puts a backslash before the quotation mark
 _SLOT = re.compile(r"( ?)\ue000(\\?)\"(\d+)\ue000( ?)")
 
@@ -159,17 +158,7 @@ class Renderer:
         opened = self._opened(first)
         return text if text.startswith(opened) else opened + text
 
-    def parse_ids(self, ids: Sequence[int], tools: Sequence[JsonSchema], first: bool = True) -> Action:
-        """Parse the action of a turn from its ids; see `turn_text`."""
-        return self.protocol.parse(self.turn_text(ids, first), tools)
-
-    def encode(self, text: str) -> list[int]:
-        """Tokenise foreign text; nothing in it becomes a control token."""
-        return self._encode([(_encodable(text), True)])
-
-    def _template(
-        self, messages: Sequence[Mapping[str, str]], tools: Sequence[JsonSchema], goes_on: bool = True
-    ) -> str:
+    def _template(self, messages: Sequence[Mapping[str, str]], tools: Sequence[JsonSchema]) -> str:
         check_template(self.tokenizer)
         shown = [self._harmless(tool) for tool in tools] if self._shows_tools else []
         text: str = self.tokenizer.apply_chat_template(
@@ -321,9 +310,8 @@ def as_published(env: ToolEnv, algorithm: Algorithm) -> ToolEnv:
 
     It is the given environment unless the algorithm is a reference and the protocol is that of the published tags.
     """
-    rendering = _PUBLISHED.get(env.protocol.name)
-    published = algorithm.method is not None and algorithm.method.published
-    return env.with_protocol(rendering) if published and rendering else env
+    tags = algorithm.published and env.protocol.name == "arpo-tags"
+    return env.with_protocol("arpo-tags-reference") if tags else env
 
 
 def with_model_calls(env: ToolEnv, tokenizer: Any, chat_template_kwargs: Mapping[str, Any] | None = None) -> ToolEnv:

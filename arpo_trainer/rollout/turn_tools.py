@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from arpo_env import Tool, ToolEnv, ToolResult
+from arpo_env import ToolEnv, ToolResult
 from arpo_env.cache import CacheError
 from arpo_env.protocols.protocol import ToolCalls
 from arpo_env.text import cut_middle
@@ -72,40 +72,19 @@ class Correction:
 
     @contextlib.contextmanager
     def __call__(self, env: ToolEnv) -> Iterator[None]:
-        """Run the correction at the next call of Python within the block."""
+        """Run the correction at calls of Python within the block, whatever they say."""
         tool = env.tools[PYTHON]
-        env.tools[PYTHON] = CorrectedTool(tool, self)
+        call = tool.call
+
+        async def corrected(**arguments: Any) -> ToolResult:
+            result = as_result(await invoke(call, {**arguments, CODE: self.code}))
+            return replace(result, text=self.note + result.text)
+
+        vars(tool)["call"] = corrected  # of this object alone
         try:
             yield
         finally:
-            env.tools[PYTHON] = tool
-
-
-class CorrectedTool(Tool):
-    """A tool that is called with the corrected code, whatever the call says."""
-
-    def __init__(self, tool: Tool, correction: Correction) -> None:
-        self._tool, self._correction = tool, correction
-        for name in ("name", "schema", "repeatable", "voids", "min_timeout", "keeps_time", "shared_state"):
-            setattr(self, name, getattr(tool, name))
-
-    async def call(self, **arguments: Any) -> ToolResult:
-        """Call the tool with the corrected code."""
-        self._tool.context, self._tool.earlier_calls = self.context, self.earlier_calls
-        result = as_result(await invoke(self._tool.call, {**arguments, CODE: self._correction.code}))
-        return replace(result, text=self._correction.note + result.text)
-
-    async def reset(self, setup: str) -> None:
-        """Reset the tool."""
-        await self._tool.reset(setup)
-
-    async def fork(self, n: int) -> list[Tool]:
-        """Return copies of the tool itself."""
-        return await self._tool.fork(n)
-
-    async def close(self) -> None:
-        """Close the tool."""
-        await self._tool.close()
+            del vars(tool)["call"]
 
 
 # A trajectory whose thoughts were shortened. The prompt and the results keep their token ids. A turn gets new ids only

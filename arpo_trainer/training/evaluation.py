@@ -1,16 +1,9 @@
-"""Greedy evaluation on held-out tasks, with intervals: `evaluate`, and `EvaluatesOnTasks` for trainers.
-
-Each task is answered once, without sampling or branches. In a trainer everything around it is transformers' own:
-`eval_strategy` and `eval_steps` say when, `metric_for_best_model`, `load_best_model_at_end` and `save_strategy="best"`
-what to keep, and callbacks and loggers get `eval_accuracy` and the other metrics.
-"""
+"""Greedy evaluation on held-out tasks, with intervals: each task is answered once, without sampling or branches."""
 
 from __future__ import annotations
 
 import logging
-import math
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -165,65 +158,3 @@ def evaluation_tasks(env: ToolEnv, count: int | None) -> list[Task]:
         raise ValueError(f"eval_tasks must be at least 1, got {count}; leave eval_env out to evaluate on nothing")
     sizes = [size for size in (count, env.tasks.size) if size is not None]
     return [env.tasks.task(number) for number in range(min(sizes))]
-
-
-class EvaluatesOnTasks:
-    """A mixin before `GRPOTrainer` whose `evaluate()` plays `eval_tasks`, if there are any.
-
-    Attributes:
-        eval_env: the environment to evaluate on; None leaves evaluation to TRL.
-        eval_tasks: the tasks to answer.
-        evaluations: all results so far, in order.
-    """
-
-    eval_env: ToolEnv | None
-    eval_tasks: list[Task]
-    evaluations: list[Evaluation]
-
-    def evaluate_tasks(self, name: str, on_task: Callable[[], object] | None = None) -> Evaluation:
-        """Answer the evaluation tasks greedily with the present policy; see `evaluate`."""
-        trainer: Any = self
-        env, engine = self.eval_env, trainer.engine
-        if env is None:
-            raise ValueError("nothing to evaluate on: give the trainer an eval_env")
-        trainer.before_rollout()  # the weights may not change under a rollout that is played ahead
-        missing = set(engine.env.tools) - set(env.tools)  # limits of tools that only training has
-        limits = {kind: most for kind, most in engine.limits.items() if kind not in missing}
-        engine = replace(engine, env=env, limits=limits)
-        result = evaluate(engine, self.eval_tasks, name, trainer.state.global_step, on_task)
-        self.evaluations.append(result)
-        trainer.tell("on_evaluation", result)
-        return result
-
-    def evaluate(
-        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
-    ) -> dict[str, float]:
-        """Return and log `eval_accuracy`, `eval_reward`, `eval_tool_calls`, ... with 95 % intervals.
-
-        Where more than `max_invalid` of the tasks failed, the means are NaN, which is not logged and never the best.
-
-        Args:
-            eval_dataset: with rows of your own TRL evaluates: it samples groups and computes a loss.
-            ignore_keys: passed on to TRL.
-            metric_key_prefix: prefix of the metric names.
-        """
-        if eval_dataset is not None or self.eval_env is None:
-            found: dict[str, float] = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)  # type: ignore[misc]
-            return found
-        trainer: Any = self
-        began, training = time.perf_counter(), trainer.model.training
-        trainer.model.eval()  # TRL logs under the mode of the model
-        try:
-            result = self.evaluate_tasks(f"step {trainer.state.global_step}")
-            found = {name: float(getattr(result, name)) for name in METRICS}
-            if result.invalid > trainer.args.max_invalid * (result.n + result.invalid):
-                found |= dict.fromkeys(MEANS, math.nan)  # too few to choose a checkpoint by
-            metrics = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
-            metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - began
-            trainer.log({name: value for name, value in metrics.items() if math.isfinite(value)})
-            # as transformers does at the end of its own: callbacks such as early stopping answer in the control
-            told = (trainer.args, trainer.state, trainer.control, metrics)
-            trainer.control = trainer.callback_handler.on_evaluate(*told)
-        finally:
-            trainer.model.train(training)
-        return metrics

@@ -7,12 +7,13 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from arpo_trainer.rollout.engine import Engine, GroupsUnderWay, OwnGroups, gather, joint_trees, rank_count, share
 from arpo_trainer.training.resume import ResumableTrainer
+from arpo_trainer.training.rollout_batch import RolloutBatch
 from arpo_trainer.training.trl_hooks import micro_batch
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
@@ -91,10 +92,7 @@ class RolloutPlan:
         """Return a rollout; numbers may be asked in increasing order only."""
         while self._ahead[0] < number:
             self._ahead = next(self._rollouts)
-        found, rows = self._ahead
-        if found != number:
-            raise ValueError(f"rollout {number} is behind rollout {found}, which was asked before")
-        tasks = [Task.from_dict(json.loads(self._task_json(row))) for row in rows]
+        tasks = [Task.from_dict(json.loads(self._task_json(row))) for row in self._ahead[1]]
         return PlannedRollout(tasks, self.sizes.first_use(number) + 1, self.sizes.first_group(number))
 
     def fits(self, planned: PlannedRollout, own: range, trees: Sequence[RolloutTree]) -> bool:
@@ -122,16 +120,6 @@ def _rollouts(sampler: Iterable[int], sizes: StepSizes, size: int) -> Iterator[l
 
 
 @dataclass
-class TakenRollout:
-    """A rollout that the trainer has taken: the first fields of `RolloutBatch`."""
-
-    trees: list[RolloutTree]
-    seconds: float
-    spent: dict[str, float]
-    overlap: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass
 class _Ahead:
     """A rollout that was begun ahead: under way, or over and read from a checkpoint (`own`)."""
 
@@ -145,7 +133,7 @@ class _Ahead:
     def own(self) -> OwnGroups:
         if self.saved is None:
             assert self.groups is not None
-            self.saved = self.groups.own()
+            self.saved = self.groups.result()
         return self.saved
 
 
@@ -176,7 +164,7 @@ class RolloutAhead:
             self._ahead.groups.stop()
         self._ahead = None
 
-    def take(self, number: int, tasks: Sequence[Task], step: int, first_group: int) -> TakenRollout:
+    def take(self, number: int, tasks: Sequence[Task], step: int, first_group: int) -> RolloutBatch:
         """Return a rollout: the one ahead if it is this one; otherwise it is played now. Every process must call it.
 
         Args:
@@ -189,17 +177,15 @@ class RolloutAhead:
             RuntimeError: on every process, if the rollout failed on one.
         """
         self._resume(number)
-        ahead = self._ahead
-        if ahead is None or not self._expected(ahead, number, PlannedRollout(list(tasks), step, first_group)):
+        ahead, asked = self._ahead, PlannedRollout(list(tasks), step, first_group)
+        if ahead is None or not self._expected(ahead, number, asked):
             self.stop()
-            groups = GroupsUnderWay(self._engine, tasks, step, first_group)
-            ahead = _Ahead(number, PlannedRollout(list(tasks), step, first_group), step - 1, self._idle(groups), groups)
-            self._ahead = ahead  # so that an interrupt finds it
+            ahead = self._begin(number, asked, step - 1)
         trees, seconds = joint_trees(self._engine, ahead.own)
         self._ended = ahead.groups.ended if ahead.groups else 0.0
         self._ahead = None
         overlap = {"staleness": float(step - 1 - ahead.weights), "seconds_rollout_idle": ahead.idle}
-        return TakenRollout(trees, seconds, ahead.own().spent, overlap)
+        return RolloutBatch(trees, seconds, ahead.own().spent, overlap)
 
     def begin_if_due(self, micro_batch: int, step: int) -> None:
         """Begin the next rollout if its weights would not be too old at its first use. Every process must call it."""
@@ -210,9 +196,13 @@ class RolloutAhead:
         # a rollout that no step would use is not begun
         if first_use >= sizes.steps or first_use - step > self.most:
             return
-        planned = self.plan.rollout(number)
+        self._begin(number, self.plan.rollout(number), step)
+
+    def _begin(self, number: int, planned: PlannedRollout, weights: int) -> _Ahead:
         groups = GroupsUnderWay(self._engine, planned.tasks, planned.step, planned.first_group)
-        self._ahead = _Ahead(number, planned, step, self._idle(groups), groups)
+        idle = max(0.0, groups.started - self._ended) if self._ended else 0.0
+        self._ahead = _Ahead(number, planned, weights, idle, groups)  # kept, so that an interrupt finds it
+        return self._ahead
 
     def state(self) -> dict[str, Any] | None:
         """Wait for the rollout ahead, and return it as plain data; None if there is none, or if it failed."""
@@ -266,9 +256,6 @@ class RolloutAhead:
         self._holds = False
         return False
 
-    def _idle(self, groups: GroupsUnderWay) -> float:
-        return max(0.0, groups.started - self._ended) if self._ended else 0.0
-
 
 class OverlappingTrainer(ResumableTrainer):
     """Adds `args.max_staleness` to `ResumableTrainer`.
@@ -304,12 +291,12 @@ class OverlappingTrainer(ResumableTrainer):
             if ahead:
                 ahead.stop()
 
-    def take_rollout(self, engine: Engine, tasks: list[Task], step: int, first_group: int) -> TakenRollout:
+    def take_rollout(self, engine: Engine, tasks: list[Task], step: int, first_group: int) -> RolloutBatch:
         """Return a rollout, and begin the next one if that is due. Every process must call it."""
         if not (self.args.max_staleness and self.model.training):
             groups = GroupsUnderWay(engine, tasks, step, first_group)
-            trees, seconds = joint_trees(engine, groups.own)
-            return TakenRollout(trees, seconds, groups.own().spent)
+            trees, seconds = joint_trees(engine, groups.result)
+            return RolloutBatch(trees, seconds, groups.result().spent)
         began = time.perf_counter()
         ahead = self._rollouts_ahead()
         taken = ahead.take(micro_batch(self) // ahead.plan.sizes.uses, tasks, step, first_group)

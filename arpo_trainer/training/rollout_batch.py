@@ -16,7 +16,7 @@ import torch
 from arpo_trainer.algorithms.advantages import silent_groups
 from arpo_trainer.rollout.engine import gather
 from arpo_trainer.rollout.metrics import mean_of_samples, rollout_metrics
-from arpo_trainer.tree import RolloutTree, Trajectory
+from arpo_trainer.tree import RolloutTree
 
 logger = logging.getLogger(__name__)
 ROLLOUTS_WITHOUT_SIGNAL = 3
@@ -24,18 +24,6 @@ ROLLOUTS_WITHOUT_SIGNAL = 3
 ROUNDING = 1e-6
 # a share of the mean square: a variance below it is the rounding error of a difference of large sums
 _NO_VARIANCE = 1e-10
-_PROMPT = ("prompt_ids", "prompt_mask")
-_COMPLETION = (
-    "completion_ids",
-    "completion_mask",
-    "tool_mask",
-    "advantages",
-    "old_per_token_logps",
-    "ref_per_token_logps",
-    "sampling_per_token_logps",
-    "importance_sampling_ratio",
-    "fold_mask",
-)
 
 
 @dataclass
@@ -90,8 +78,8 @@ class RolloutBatch:
         Credit over a tree would otherwise take their advantage of 0 for a result.
         """
         return [
-            replace(tree, trajectories=[_scored(*pair) for pair in zip(tree.trajectories, rewards, strict=True)])
-            for tree, rewards in zip(self.trees, self.group_rewards(), strict=True)
+            replace(tree, trajectories=[replace(one, reward=r) for one, r in zip(tree.trajectories, own, strict=True)])
+            for tree, own in zip(self.trees, self.group_rewards(), strict=True)
         ]
 
     def turn_lengths(self) -> list[list[int]]:
@@ -100,17 +88,15 @@ class RolloutBatch:
 
     def trl_rows(self, rows: range) -> dict[str, list[Any]]:
         """Return some of the trajectories as TRL's rollout function has to."""
-        output: dict[str, list[Any]] = {
-            name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "env_reward")
+        played = [(tree, tree.trajectories[number], tree.row(number)) for tree, number in self._trajectories(rows)]
+        return {
+            "prompt_ids": [tree.prompt_ids for tree, _, _ in played],
+            "completion_ids": [row.ids for _, _, row in played],
+            "logprobs": [row.logprobs for _, _, row in played],
+            # failed samples leave with the rows that are not learned from
+            "env_mask": [row.mask for _, _, row in played],
+            "env_reward": [trajectory.reward for _, trajectory, _ in played],
         }
-        for tree, number in self._trajectories(rows):
-            trajectory, row = tree.trajectories[number], tree.row(number)
-            output["prompt_ids"].append(tree.prompt_ids)
-            output["completion_ids"].append(row.ids)
-            output["logprobs"].append(row.logprobs)
-            output["env_mask"].append(row.mask)  # failed samples leave with the rows that are not learned from
-            output["env_reward"].append(trajectory.reward)
-        return output
 
     def entropies(self, rows: range, like: torch.Tensor) -> torch.Tensor:
         """Return the sampling entropies of some trajectories, padded on the right with 0 to the shape of `like`."""
@@ -140,10 +126,6 @@ class RolloutBatch:
         yield from every[rows.start : rows.stop]
 
 
-def _scored(trajectory: Trajectory, reward: float | None) -> Trajectory:
-    return trajectory if reward == trajectory.reward else replace(trajectory, reward=reward)
-
-
 def pad_rows(rows: Sequence[Sequence[float]], like: torch.Tensor) -> torch.Tensor:
     """Return rows of different lengths as one tensor in the shape, type and device of `like`, padded with 0."""
     padded = torch.zeros(like.shape, dtype=like.dtype)
@@ -159,16 +141,13 @@ def trim_padding(inputs: dict[str, Any]) -> dict[str, Any]:
     and what goes with them (B, T) on the right. Tensors of other shapes are left alone.
     """
     prompts, completions = inputs["prompt_mask"], inputs["completion_mask"]
-    width = completions.shape[1]
     # both at once: on a GPU the host waits for them
     first, unused = torch.stack([_leading_padding(prompts), _leading_padding(completions.flip(1))]).tolist()
-    last = width - unused
-    trimmed = dict(inputs)
-    trimmed.update({name: inputs[name][:, first:] for name in _PROMPT})
-    for name in _COMPLETION:
-        value = inputs.get(name)
+    last = completions.shape[1] - unused
+    trimmed = {**inputs, **{name: inputs[name][:, first:] for name in ("prompt_ids", "prompt_mask")}}
+    for name, value in inputs.items():
         # advantages may be (B,) and ratios of sequences (B, 1): they have no padding
-        if isinstance(value, torch.Tensor) and value.dim() == 2 and value.shape[1] == width:
+        if name not in ("prompt_ids", "prompt_mask") and getattr(value, "shape", None) == completions.shape:
             trimmed[name] = value[:, :last]
     return trimmed
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -37,12 +39,11 @@ from arpo_trainer.rollout.live_trajectory import check_limits
 from arpo_trainer.rollout.metrics import completion_metrics
 from arpo_trainer.rollout.model_protocol import learnt_protocol, marked, with_model_protocol
 from arpo_trainer.rollout.rendering import as_published, check_tokenizer
-from arpo_trainer.rollout.settings import RolloutSettings
 from arpo_trainer.training import rollout_batch
 from arpo_trainer.training.config import ARPOConfig, check_vllm_length, on_workers, warn_of_dropout
-from arpo_trainer.training.evaluation import EvaluatesOnTasks, evaluation_tasks
+from arpo_trainer.training.evaluation import MEANS, METRICS, Evaluation, evaluate, evaluation_tasks
 from arpo_trainer.training.overlap_trainer import OverlappingTrainer
-from arpo_trainer.training.packed_trainer import FoldingGRPOTrainer
+from arpo_trainer.training.packed_trainer import PackedGRPOTrainer
 from arpo_trainer.training.policy_backend import rollout_tokenizer, trainer_backend
 from arpo_trainer.training.recorder import RunRecorder
 from arpo_trainer.training.resume import run_facts
@@ -53,10 +54,9 @@ from arpo_trainer.tree import RolloutTree
 from envs_registry.datasets.hub import offline
 
 logger = logging.getLogger(__name__)
-PARTS_OF_ENV = ("tools", "rollout_func", "environment_factory")
 
 
-class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
+class ARPOTrainer(OverlappingTrainer, PackedGRPOTrainer):
     """Trains a policy on a `ToolEnv` with ARPO, or with another algorithm of the table.
 
     Args:
@@ -80,6 +80,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
 
     Attributes:
         rollout_batch: the last rollout.
+        eval_tasks: the tasks of `eval_env` to answer.
+        evaluations: all results on them so far, in order.
 
     Raises:
         ConnectionError: the model is to be pushed to the hub, which does not answer.
@@ -124,7 +126,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         folder = model if isinstance(model, str) else getattr(model, "name_or_path", "")
         if learnt := learnt_protocol(getattr(processing, "tokenizer", processing), folder):
             processing = marked(processing, learnt[0])
-        env = self._as_played(env, settings, args, processing)
+        tokenizer = getattr(processing, "tokenizer", processing)
+        env = as_published(with_model_protocol(env, settings, tokenizer, args.chat_template_kwargs), settings.parts)
         if env.protocol.name != before:
             kwargs |= {name: with_tasks(given, env, name) for name, given in rows.items()}
         kwargs["processing_class"] = processing = marked(processing, env.protocol.name)
@@ -134,7 +137,8 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         # TRL itself normalises over the whole batch or over several rewards: its advantages are taken as they are then
         as_trl = args.scale_rewards == "batch" or args.multi_objective_aggregation != "sum_then_normalize"
         self._scale: Scale | None = None if as_trl else args.scale_rewards
-        self.env, self.rollout_batch, self.evaluations = env, rollout_batch.RolloutBatch(), []
+        self.env, self.rollout_batch = env, rollout_batch.RolloutBatch()
+        self.evaluations: list[Evaluation] = []
         self.eval_env, self.eval_tasks = eval_env, evaluation_tasks(eval_env, eval_tasks) if eval_env else []
         if train_dataset is None:
             kwargs["train_dataset"] = task_dataset(env, args)
@@ -165,12 +169,6 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         self.engine = on_workers(Engine(self.backend, tokenizer, env, settings, template, limits=limits), args)
         if self.recorder is None and self.accelerator.is_main_process:
             self.add_callback(RunRecorder(args.output_dir, args.trace_every))
-
-    @staticmethod
-    def _as_played(env: ToolEnv, settings: RolloutSettings, args: ARPOConfig, processing: Any) -> ToolEnv:
-        tokenizer = getattr(processing, "tokenizer", processing)
-        env = with_model_protocol(env, settings, tokenizer, args.chat_template_kwargs)
-        return as_published(env, settings.parts)
 
     @property
     def recorder(self) -> RunRecorder | None:
@@ -215,12 +213,12 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
             engine = replace(engine, settings=engine.settings.plain(size))
         # several rollouts of one step number their groups on, or equal tasks would be played with equal seeds
         first = self.number_groups(len(tasks)) if training else 0
-        taken = self.take_rollout(engine, tasks, self.state.global_step + 1, first)
+        batch = self.take_rollout(engine, tasks, self.state.global_step + 1, first)
         if training and self._prepare:
-            self._prepare(self, taken.trees)
-        self.rollout_batch, self.rolled_out = rollout_batch.RolloutBatch(**vars(taken)), True
+            self._prepare(self, batch.trees)
+        self.rollout_batch, self.rolled_out = batch, True
         if training:
-            self.tell("on_rollout", taken.trees)
+            self.tell("on_rollout", batch.trees)
         return self.rollout_batch.trl_rows(self._own_rows)
 
     def batch_made(self, seconds: float) -> None:
@@ -327,9 +325,57 @@ class ARPOTrainer(EvaluatesOnTasks, OverlappingTrainer, FoldingGRPOTrainer):
         name = "grpo-no-std" if (self.args.advantage, self._scale) == ("grpo", "none") else self.args.advantage
         return batch_advantages(name, known, batch.turn_lengths(), [tree.starts() for tree in batch.trees])
 
+    def evaluate_tasks(self, name: str, on_task: Callable[[], object] | None = None) -> Evaluation:
+        """Answer the evaluation tasks greedily with the present policy; see `evaluate`."""
+        env, engine = self.eval_env, self.engine
+        if env is None:
+            raise ValueError("nothing to evaluate on: give the trainer an eval_env")
+        self.before_rollout()  # the weights may not change under a rollout that is played ahead
+        missing = set(engine.env.tools) - set(env.tools)  # limits of tools that only training has
+        limits = {kind: most for kind, most in engine.limits.items() if kind not in missing}
+        engine = replace(engine, env=env, limits=limits)
+        result = evaluate(engine, self.eval_tasks, name, self.state.global_step, on_task)
+        self.evaluations.append(result)
+        self.tell("on_evaluation", result)
+        return result
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Return and log `eval_accuracy`, `eval_reward`, `eval_tool_calls`, ... with 95 % intervals.
+
+        Everything around it is transformers' own: `eval_strategy` and `eval_steps` say when, `metric_for_best_model`,
+        `load_best_model_at_end` and `save_strategy="best"` what to keep; callbacks and loggers get these metrics.
+        Where more than `max_invalid` of the tasks failed, the means are NaN, which is not logged and never the best.
+
+        Args:
+            eval_dataset: with rows of your own TRL evaluates: it samples groups and computes a loss.
+            ignore_keys: passed on to TRL.
+            metric_key_prefix: prefix of the metric names.
+        """
+        if eval_dataset is not None or self.eval_env is None:
+            found: dict[str, float] = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+            return found
+        began, training = time.perf_counter(), self.model.training
+        self.model.eval()  # TRL logs under the mode of the model
+        try:
+            result = self.evaluate_tasks(f"step {self.state.global_step}")
+            found = {name: float(getattr(result, name)) for name in METRICS}
+            if result.invalid > self.args.max_invalid * (result.n + result.invalid):
+                found |= dict.fromkeys(MEANS, math.nan)  # too few to choose a checkpoint by
+            metrics = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
+            metrics[f"{metric_key_prefix}_runtime"] = time.perf_counter() - began
+            self.log({name: value for name, value in metrics.items() if math.isfinite(value)})
+            # as transformers does at the end of its own: callbacks such as early stopping answer in the control
+            told = (self.args, self.state, self.control, metrics)  # type: ignore[has-type]
+            self.control = self.callback_handler.on_evaluate(*told)
+        finally:
+            self.model.train(training)
+        return metrics
+
 
 def _check_arguments(model: Any, eval_env: Any, given: dict[str, Any]) -> None:
-    wrong = [name for name in PARTS_OF_ENV if given.get(name) is not None]
+    wrong = [name for name in ("tools", "rollout_func", "environment_factory") if given.get(name) is not None]
     if wrong:
         raise TypeError(f"ARPOTrainer takes no {', '.join(wrong)}: tools, rollout and resets belong to `env`")
     if isinstance(model, torch.nn.Module) and not (model.name_or_path or given.get("processing_class")):

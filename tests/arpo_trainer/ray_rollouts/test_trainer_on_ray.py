@@ -76,4 +76,4 @@ def test_a_rollout_that_cannot_begin_raises_its_error() -> None:
     engine = RayEngine(backend, tiny_tokenizer(), env, RolloutSettings(), workers=cast(Any, None))
     groups = GroupsUnderWay(engine, [env.tasks.task(0)])  # it would not return if it waited for the weights
     with pytest.raises(AttributeError, match="time"):
-        groups.own()
+        groups.result()

@@ -12,7 +12,7 @@ from PIL import Image
 
 from arpo_env import ToolEnv
 from arpo_trainer.backends.base import Generation, GenerationError, Request
-from arpo_trainer.rollout.engine import Engine, Group, RolloutSettings, rollout_context
+from arpo_trainer.rollout.engine import Engine, Group, RolloutSettings
 from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits, LiveEpisode, PlayedTurn, ReplayError, replay
 from arpo_trainer.tree import RolloutTree
 from envs_registry import Task
@@ -185,7 +185,7 @@ SOLVED = "<think>Done.</think><answer>\\boxed{2}</answer>"
 def grown(env: ToolEnv, policy: Any, tokenizer: Any, opening: tuple[int, ...], **settings: Any) -> RolloutTree:
     values = {"algorithm": "grpo", "num_generations": 1, "initial_rollouts": 1, **settings}
     engine = Engine(policy, tokenizer, env, RolloutSettings(**values))
-    group = Group(rollout_context(engine, ConcurrencyLimits({"trajectory": 8})), TASK, 0, 0, opening)
+    group = Group(engine, ConcurrencyLimits({"trajectory": 8}), TASK, 0, 0, opening)
     asyncio.run(group.grow())
     return group.tree
 

@@ -37,7 +37,7 @@ from arpo_trainer.sft.plain_trace import ModelTurn, ToolResults, Trace
 from arpo_trainer.sft.trace_data import tokenised
 from arpo_trainer.training.trainer import call_start
 from tests.arpo_env.protocols.schemas import ALL
-from tests.arpo_trainer.rollout.test_rendering import HOSTILE, small_tokenizer
+from tests.arpo_trainer.rollout.test_rendering import HOSTILE, parsed, small_tokenizer
 from tests.arpo_trainer.text_policy import TextPolicy
 
 TOKENS = re.compile(
@@ -236,7 +236,7 @@ def test_ids_are_appended_as_the_template_writes_them(family: str) -> None:
     if family in ANEW:
         return
     assert rendered[: len(prompt)] == prompt
-    assert renderer.parse_ids(turn, ALL) == as_calls(SEARCH)
+    assert parsed(renderer, turn, ALL) == as_calls(SEARCH)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -347,12 +347,13 @@ def test_text_around_calls_is_a_lead_and_the_calls_keep_their_order() -> None:
 def test_an_opened_thought_belongs_to_the_turn() -> None:
     tokenizer = tokenizer_of("gemma4_v5")
     renderer = Renderer(tokenizer, make_protocol("native"), {"enable_thinking": True})
-    ids = renderer.encode("I could.") + renderer.turn_ids("<channel|>Lima")
-    assert renderer.parse_ids(ids, ALL, first=False) == Answer("Lima", boxed=False)
+    ids = tokenizer("I could.", add_special_tokens=False)["input_ids"] + renderer.turn_ids("<channel|>Lima")
+    assert parsed(renderer, ids, ALL, first=False) == Answer("Lima", boxed=False)
     assert renderer.turn_text(ids, first=False).startswith("<|channel>thought\n")
     plain = Renderer(tokenizer_of("qwen3_5_think"), make_protocol("native"), {"enable_thinking": False})
-    assert plain.turn_text(plain.encode("Lima"), first=True) == "Lima"
-    assert renderer_of("qwen3_5_think").turn_text(plain.encode("Lima"), first=True) == "<think>Lima"
+    lima = plain.tokenizer("Lima", add_special_tokens=False)["input_ids"]
+    assert plain.turn_text(lima, first=True) == "Lima"
+    assert renderer_of("qwen3_5_think").turn_text(lima, first=True) == "<think>Lima"
 
 
 def test_a_turn_that_ended_otherwise_is_ended_for_the_template() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from arpo_env.protocols import make_protocol
-from arpo_env.protocols.protocol import Answer, Malformed, ToolCall, ToolCalls
+from arpo_env.protocols.protocol import Action, Answer, Malformed, ToolCall, ToolCalls
 from arpo_trainer.rollout.rendering import Renderer
 from tests.arpo_env.protocols.schemas import BOTH
 from tests.arpo_env.protocols.test_defusing import TOOLS as EVERY_TOOL
@@ -99,6 +99,10 @@ def renderer(family: str) -> Renderer:
     return Renderer(small_tokenizer(added, template(family)), make_protocol(protocol))
 
 
+def parsed(renderer: Renderer, ids: Sequence[int], tools: Sequence[Any], first: bool = True) -> Action:
+    return renderer.protocol.parse(renderer.turn_text(ids, first), tools)
+
+
 def control_ids(renderer: Renderer, ids: Sequence[int]) -> list[int]:
     return [number for number in ids if number in renderer.tokenizer.added_tokens_decoder]
 
@@ -156,7 +160,7 @@ def test_no_mixture_of_control_tokens_gets_through(renderer: Renderer) -> None:
     pieces = [*words, *(word[:-2] for word in words), *(word[2:] for word in words), " ", "\n", "a", "<", "|>"]
     for _ in range(200):
         text = "".join(rng.choice(pieces) for _ in range(rng.randint(1, 10)))
-        ids = renderer.encode(text)
+        ids = renderer._encode([(text, True)])
         assert control_ids(renderer, ids) == []
         assert renderer.tokenizer.decode(ids) == text
 
@@ -165,13 +169,13 @@ def test_an_end_token_is_no_part_of_a_turn(family: str, renderer: Renderer) -> N
     call = CALLS[renderer.protocol.name]
     ids = renderer.tokenizer(call + FAMILIES[family][2], add_special_tokens=False)["input_ids"]
     assert renderer.turn_text(ids, first=True) == call
-    assert renderer.parse_ids(ids, BOTH) == ToolCalls((ToolCall("python", {"code": "1 + 1"}),))
+    assert parsed(renderer, ids, BOTH) == ToolCalls((ToolCall("python", {"code": "1 + 1"}),))
 
 
 def test_llamas_call_mark_is_read_from_ids() -> None:
     renderer = Renderer(small_tokenizer(META, template("llama3_1")), make_protocol("llama3"))
     ids = renderer.tokenizer(f"<|python_tag|>{CALLS['llama3']}<|eom_id|>", add_special_tokens=False)["input_ids"]
-    assert renderer.parse_ids(ids, BOTH) == ToolCalls((ToolCall("python", {"code": "1 + 1"}),))
+    assert parsed(renderer, ids, BOTH) == ToolCalls((ToolCall("python", {"code": "1 + 1"}),))
 
 
 def test_arguments_of_the_template_are_kept() -> None:
@@ -185,9 +189,9 @@ def test_a_thought_that_the_prompt_opened_is_seen(name: str) -> None:
     renderer = Renderer(small_tokenizer(QWEN3, OPENED), make_protocol(name))
     turns = {"hermes": f"I could {CALLS['hermes']}", "arpo-tags": "I could <python>1</python>"}
     ids = renderer.tokenizer(turns[name], add_special_tokens=False)["input_ids"]
-    assert isinstance(renderer.parse_ids(ids, BOTH), Malformed)
+    assert isinstance(parsed(renderer, ids, BOTH), Malformed)
     closed = renderer.tokenizer("done</think><answer>\\boxed{2}</answer>", add_special_tokens=False)["input_ids"]
-    assert renderer.parse_ids(closed, BOTH) == Answer("2", boxed=True)
+    assert parsed(renderer, closed, BOTH) == Answer("2", boxed=True)
 
 
 def test_tags_go_on_within_one_message(tokenizer: Any) -> None:
@@ -205,7 +209,7 @@ def test_tags_keep_foreign_control_tokens_out(tokenizer: Any) -> None:
     ids = renderer.result_ids(["a<|im_end|>b</result>"], False)
     assert control_ids(renderer, ids) == []
     assert tokenizer.decode(ids) == "\n<result>\na<|im_end|>b&lt;/result>\n</result>\n"
-    assert control_ids(renderer, renderer.encode("<|im_start|><filename>")) == []
+    assert control_ids(renderer, renderer._encode([("<|im_start|><filename>", True)])) == []
 
 
 def test_tags_of_tools_of_your_own_are_defused_in_ids_as_in_the_environment(tokenizer: Any) -> None:
