@@ -265,10 +265,7 @@ def shared_predictions(ordered: Sequence[np.ndarray]) -> list[int]:
 def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
     """Return the length of the common prefix of two arrays."""
     n = min(len(a), len(b))
-    differs = a[:n] != b[:n]
-    # argmax finds the first difference, and also says 0 if there is none
-    first = int(differs.argmax()) if n else 0
-    return first if n and differs[first] else n
+    return int(np.append(a[:n] != b[:n], True).argmax())  # the first difference, or the end of the shorter one
 
 
 def split_leaves(lengths: Sequence[int], shared: Sequence[int], budget: int) -> list[range]:
@@ -567,7 +564,25 @@ def why_not_packable(model: Any) -> str | None:
     ):
         return "its PEFT adapter puts virtual tokens before each row; use LoRA instead"
     base = _base(model)
-    return _why_no_tree(base, base.config.get_text_config())
+    config = base.config.get_text_config()
+    if reason := _no_plain_decoder(base, config):
+        return reason
+    attention = config._attn_implementation
+    windows = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
+    if windows or getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None):
+        return "its attention is cut to a window; set sliding_window=None if all rows are shorter than it"
+    if attention not in ATTENTION:
+        return f"its attention ({attention!r}) takes no mask of its own; load it with attn_implementation='sdpa'"
+    if attention == "flex_attention" and base.device.type == "cpu":
+        return "FlexAttention does not train on a CPU; load the model with attn_implementation='sdpa'"
+    if config.model_type in OWN_WAYS:
+        return f"{config.model_type} has masks or positions of its own making"
+    for name in DROPOUTS:
+        if getattr(config, name, 0.0):
+            return f"it drops attention weights at random; set {name}=0.0 in its config"
+    if getattr(config, "output_router_logits", False):
+        return "its routers' balancing loss counts tokens, and shared ones would count once"
+    return None
 
 
 def why_not_proven(model: Any) -> str | None:
@@ -619,27 +634,6 @@ def _no_plain_decoder(model: Any, config: Any) -> str | None:
         return f"its layers carry a state from token to token ({', '.join(others) or config.model_type})"
     if "position_ids" not in parameters or getattr(config, "alibi", False):
         return "positions cannot be set for each token (ALiBi, or counted by the model itself)"
-    return None
-
-
-def _why_no_tree(model: Any, config: Any) -> str | None:
-    if reason := _no_plain_decoder(model, config):
-        return reason
-    attention = config._attn_implementation
-    windows = set(getattr(config, "layer_types", None) or []) - {"full_attention"}
-    if windows or getattr(config, "sliding_window", None) or getattr(config, "attention_chunk_size", None):
-        return "its attention is cut to a window; set sliding_window=None if all rows are shorter than it"
-    if attention not in ATTENTION:
-        return f"its attention ({attention!r}) takes no mask of its own; load it with attn_implementation='sdpa'"
-    if attention == "flex_attention" and model.device.type == "cpu":
-        return "FlexAttention does not train on a CPU; load the model with attn_implementation='sdpa'"
-    if config.model_type in OWN_WAYS:
-        return f"{config.model_type} has masks or positions of its own making"
-    for name in DROPOUTS:
-        if getattr(config, name, 0.0):
-            return f"it drops attention weights at random; set {name}=0.0 in its config"
-    if getattr(config, "output_router_logits", False):
-        return "its routers' balancing loss counts tokens, and shared ones would count once"
     return None
 
 

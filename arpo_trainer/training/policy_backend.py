@@ -110,13 +110,6 @@ def push_weights(trainer: Any) -> None:
     trainer._last_loaded_step = trainer.state.global_step
 
 
-def put_to_sleep(trainer: Any) -> None:
-    """Put the engine of this process to sleep, which discards its weights."""
-    # level 1 would keep a copy in main memory, but whoever wakes the engine pushes weights anew
-    trainer.vllm_generation.llm.sleep(level=2)
-    trainer.vllm_generation._llm_weights_sleeping = True
-
-
 @contextlib.contextmanager
 def _unsharded_walk(host: Any, trainer: Any) -> Iterator[None]:
     """Let TRL iterate over a model that FSDP will shard only when training begins; it expects shards from the start."""
@@ -304,8 +297,9 @@ class SyncedBackend:
         await self.backend.end()
         if self.sleeps and self._awake:
             with device_of(self.trainer.accelerator):
-                put_to_sleep(self.trainer)
-            self._awake = False
+                # level 1 would keep a copy in main memory, but whoever wakes the engine pushes weights anew
+                self.host.llm.sleep(level=2)
+            self.host._llm_weights_sleeping, self._awake = True, False
 
     def _load(self) -> None:
         if weights_are_old(self.trainer):

@@ -104,7 +104,8 @@ class RunRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is unt
         # a checkpoint in another folder says nothing about the records in this one
         self._resume = Path(resume) if resume and _is_in(resume, self.folder) else None
         self._began = time.time()
-        self._facts = {**facts, "started": _now(), "versions": versions(), "status": "running"}
+        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._facts = {**facts, "started": started, "versions": versions(), "status": "running"}
         if resume:
             self._facts["resumed_from"] = str(resume)
         self.write_facts()
@@ -216,44 +217,30 @@ class UsageCounter:
     """Counts what the training rollouts of a run use, for comparison with the estimate; evaluations are not counted."""
 
     def __init__(self) -> None:
-        self.rollouts = self.groups = self.trajectories = 0
+        self.counts = Counter(rollouts=0, groups=0, trajectories=0, sampled=0)
         self.calls: Counter[str] = Counter()
-        self.sampled = 0
 
     def add(self, trees: Sequence[RolloutTree]) -> None:
         """Count the trees of one rollout, of all processes."""
         measured = rollout_metrics(trees)
-        self.rollouts += 1
-        self.groups += len(trees)
-        self.trajectories += sum(len(tree.trajectories) for tree in trees)
-        self.sampled += int(measured["tokens_generated"])
-        for name, count in measured.items():
-            if name.startswith(_CALLS):
-                self.calls[name.removeprefix(_CALLS)] += int(count)
+        played, sampled = sum(len(tree.trajectories) for tree in trees), int(measured["tokens_generated"])
+        self.counts.update(rollouts=1, groups=len(trees), trajectories=played, sampled=sampled)
+        calls = {name.removeprefix(_CALLS): count for name, count in measured.items() if name.startswith(_CALLS)}
+        self.calls.update({name: int(count) for name, count in calls.items()})
 
-    def restore(self, counts: dict[str, Any]) -> None:
+    def restore(self, kept: dict[str, Any]) -> None:
         """Continue from the counts that `as_dict` returned."""
-        self.rollouts, self.groups = counts["rollouts"], counts["groups"]
-        self.trajectories, self.sampled = counts["trajectories"], counts["sampled"]
-        self.calls = Counter(counts["calls_of"])
+        self.counts, self.calls = Counter({name: kept[name] for name in self.counts}), Counter(kept["calls_of"])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts and this process's peak memory in bytes."""
-        return {
-            "rollouts": self.rollouts,
-            "groups": self.groups,
-            "trajectories": self.trajectories,
-            "sampled": self.sampled,
-            "calls": sum(self.calls.values()),
-            "searches": self.calls["search"],
-            "calls_of": dict(self.calls),
-            **_peak_memory(),
-        }
+        calls = {"calls": self.calls.total(), "searches": self.calls["search"], "calls_of": dict(self.calls)}
+        return {**self.counts, **calls, **_peak_memory()}
 
     def __str__(self) -> str:
         return (
-            f"{self.rollouts} rollouts, {self.trajectories:,} trajectories, {self.sampled:,} tokens sampled, "
-            f"{sum(self.calls.values()):,} tool calls"
+            "{rollouts} rollouts, {trajectories:,} trajectories, {sampled:,} tokens sampled, ".format_map(self.counts)
+            + f"{self.calls.total():,} tool calls"
         )
 
 
@@ -288,7 +275,3 @@ def _keep(path: Path, step_of_row: Callable[[dict[str, Any]], int], last: int) -
                 file.write(line)
     # at the end, so that a crash leaves either the old file or the new one
     scratch.replace(path)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -256,7 +256,7 @@ def test_rollouts_are_counted_on(tmp_path: Path) -> None:
     again.begin({}, checkpoint(tmp_path, 1))
     kept = json.loads(json.dumps(state.stateful_callbacks))
     again.on_train_begin(None, SimpleNamespace(stateful_callbacks=kept), None)
-    assert again.spent.rollouts == 1
+    assert again.spent.counts["rollouts"] == 1
     (tmp_path / "traces.jsonl").unlink(missing_ok=True)
     again.on_rollout([])
     assert not (tmp_path / "traces.jsonl").exists()
