@@ -17,7 +17,7 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 from arpo_env.net import checked_address, strip_credentials
 from arpo_trainer.algorithms.advantages import ADVANTAGES
-from arpo_trainer.algorithms.branching import ESTIMATORS, BranchSettings
+from arpo_trainer.algorithms.branching import ESTIMATORS
 from arpo_trainer.algorithms.credit import CREDITS
 from arpo_trainer.algorithms.losses import LOSS_TYPES, LOSSES, Loss, check_loss_settings, get_loss, no_op, ratio_moves
 from arpo_trainer.optional_dependencies import require, warn_of_vllm
@@ -50,7 +50,8 @@ _READ = {
 }
 _LOWEST = {"max_rows": 1, "trace_every": 0, "entropy_topk": 1, "prefix_tokens": 1, "num_iterations": 1,
            "action_weight": 0, "max_staleness": 0, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 1,
-           "steps_per_generation": 1}  # fmt: skip
+           "steps_per_generation": 1, "rollout_workers": 0, "rollout_worker_cpus": 0,
+           "rollout_worker_timeout": 0.001}  # fmt: skip
 
 
 def _refuse(wrong: object, words: str) -> None:
@@ -110,35 +111,6 @@ class RolloutWorkerSettings:
     def uses_workers(self) -> bool:
         """Whether Ray actors play the groups."""
         return bool(self.rollout_workers) or self.ray_address is not None
-
-    def check_workers(self, processes: int) -> None:
-        """Refuse settings that cannot work with this number of training processes.
-
-        Raises:
-            ValueError: names the setting and the cure.
-            ModuleNotFoundError: Ray is not installed.
-        """
-        check_types(self, RolloutWorkerSettings.__annotations__)
-        _refuse(
-            self.rollout_workers < 0 or self.rollout_worker_cpus < 0 or self.rollout_worker_timeout <= 0,
-            "rollout_workers and rollout_worker_cpus must be at least 0 and rollout_worker_timeout above 0, got "
-            f"{self.rollout_workers}, {self.rollout_worker_cpus:g} and {self.rollout_worker_timeout:g}",
-        )
-        self.worker_resources()
-        if not self.uses_workers:
-            return
-        _refuse(
-            not (getattr(self, "use_vllm", False) and getattr(self, "vllm_mode", "") == "server"),
-            "rollout workers generate on a server, which gets the weights of the trainer: set use_vllm: true and "
-            "vllm_mode: server, or leave rollout_workers and ray_address out",
-        )
-        if not planned_processes():  # a dry run may be on a machine without Ray
-            require("ray")
-        _refuse(
-            0 < self.rollout_workers < processes,
-            f"rollout_workers={self.rollout_workers} are fewer than the {processes} training processes, each of "
-            f"which plays its groups on workers of its own: take {processes} or more",
-        )
 
     def worker_resources(self) -> dict[str, float]:
         """Return the custom resources of an actor."""
@@ -286,8 +258,8 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         return planned_processes() or started
 
     def __post_init__(self) -> None:
-        own = {**BranchSettings.__annotations__, **TreeSettings.__annotations__, **ARPOConfig.__annotations__}
-        check_types(self, {**_READ, **own, "packing": ""})
+        own = {**RolloutWorkerSettings.__annotations__, **ARPOConfig.__annotations__, "packing": ""}
+        check_types(self, {**_READ, **own})  # `rollout_settings` checks those of trees
         if self.bf16 is None and not planned_processes():  # type: ignore[has-type]  # TRL's default fails without a GPU
             there = self.use_cpu or is_torch_bf16_gpu_available()
             self.bf16 = there and not (self.fp16 or lacks_bfloat16(self.use_cpu))
@@ -310,7 +282,7 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
         self._check_sampling()
         check_lowest(self, _LOWEST)
         self._check_vllm()
-        self.check_workers(process_count())
+        self._check_workers()
         self.initial_rollouts = self.rollout_settings().initial_rollouts  # refuses what the engine would refuse
         self._fit_evaluation()
         super().__post_init__()
@@ -452,6 +424,24 @@ class ARPOConfig(RolloutWorkerSettings, GRPOConfig, TreeSettings):  # type: igno
             f"use_vllm=True needs vLLM here: {install_line('vllm')}, or leave use_vllm out",
         )
         warn_of_vllm()
+
+    def _check_workers(self) -> None:
+        """Refuse rollouts on Ray that cannot work, or for which Ray is missing."""
+        self.worker_resources()
+        if not self.uses_workers:
+            return
+        _refuse(
+            not (self.use_vllm and self.vllm_mode == "server"),
+            "rollout workers generate on a server, which gets the weights of the trainer: set use_vllm: true and "
+            "vllm_mode: server, or leave rollout_workers and ray_address out",
+        )
+        if not planned_processes():  # a dry run may be on a machine without Ray
+            require("ray")
+        _refuse(
+            0 < self.rollout_workers < process_count(),
+            f"rollout_workers={self.rollout_workers} are fewer than the {process_count()} training processes, each of "
+            f"which plays its groups on workers of its own: take {process_count()} or more",
+        )
 
     def _check_servers(self) -> None:
         """Refuse addresses of servers that would not be used, and set TRL's own address, which is that of the first."""
