@@ -46,22 +46,18 @@ def planning(processes: int | None) -> Iterator[None]:
         _planned.reset(token)
 
 
-class OneDevice:
+Mixin: Any = object  # the base of classes that come before TRL's trainer, of which the type checker knows nothing
+
+
+class OneDevice(Mixin):  # type: ignore[misc]
     """Comes before TRL's trainer among the bases of a trainer.
 
     Raises:
         ValueError: this GPU has no bfloat16, see `check_devices`.
     """
 
-    args: Any
-    accelerator: Any
-
     def __init__(self, model: Any, *given: Any, **kwargs: Any) -> None:
-        base: Any = super()
-        args: Any = kwargs.get("args")
-        if args is None:
-            base.__init__(model, *given, **kwargs)
-            return
+        args: Any = kwargs["args"]
         check_devices(args)
         if not torch.cuda.is_available():
             keep_freed_memory()
@@ -73,7 +69,7 @@ class OneDevice:
                 # TRL's own choice is "auto", which spreads the layers over all GPUs
                 args.model_init_kwargs = {"device_map": {"": str(args.device)}, **(loading or {})}
         try:
-            base.__init__(model, *given, **kwargs)
+            super().__init__(model, *given, **kwargs)
         finally:
             args.model_init_kwargs = loading  # as given: checkpoints compare them, whatever machine a run goes on on
 
@@ -88,8 +84,7 @@ class OneDevice:
         Between the micro-batches of an update FSDP2 would keep the gradients of all weights whole on each GPU, 28 GiB
         for 7B. So they are shared out after each, as DeepSpeed does, unless `accelerator_config` asks otherwise.
         """
-        base: Any = super()
-        base.create_accelerator_and_postprocess()
+        super().create_accelerator_and_postprocess()
         plugin: Any = getattr(self.accelerator.state, "fsdp_plugin", None)
         if getattr(plugin, "fsdp_version", 1) == 2:
             asked = self.args.accelerator_config.gradient_accumulation_kwargs or {}

@@ -27,6 +27,7 @@ from transformers.trainer_utils import TrainOutput
 
 from arpo_env.protocols import PROTOCOLS, make_protocol
 from arpo_trainer.rollout.model_protocol import learnt_protocol
+from arpo_trainer.training.devices import Mixin
 from arpo_trainer.training.trl_hooks import (
     HookedGRPOTrainer,
     forget_rollout,
@@ -243,7 +244,7 @@ def _digest(dataset: Any) -> str | None:
 # file is written and read with the random states, before trainer_state.json is written, and before the first step.
 
 
-class ResumesOnRows:
+class ResumesOnRows(Mixin):  # type: ignore[misc]
     """Comes before one of TRL's trainers among the bases; each process keeps a file in a checkpoint.
 
     Attributes:
@@ -255,12 +256,6 @@ class ResumesOnRows:
     state_name = "rows"
     rows_digest = ""
     _checked: Path | None = None
-    args: Any
-    state: Any
-    accelerator: Any
-    _metrics: dict[str, Any]
-    _total_train_tokens: int
-    _load_from_checkpoint: Any
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train from the beginning or from a checkpoint.
@@ -277,8 +272,7 @@ class ResumesOnRows:
         checkpoint = self.checked_checkpoint(resume_from_checkpoint)
         if checkpoint is not None and 0 < self.args.max_steps <= checkpoint_step(checkpoint):
             return self.stay(checkpoint)
-        base: Any = super()
-        return base.train(str(checkpoint) if checkpoint else None, *args, **kwargs)
+        return super().train(str(checkpoint) if checkpoint else None, *args, **kwargs)
 
     def checked_checkpoint(self, given: str | Path | bool | None) -> Path | None:
         """Return the checkpoint to resume from, as in `train`, also for what it raises."""
@@ -331,12 +325,10 @@ class ResumesOnRows:
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         if self.args.should_save:  # an older checkpoint of this name is not complete while it is overwritten
             (Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}" / _STATE).unlink(missing_ok=True)
-        base: Any = super()
-        base._save_checkpoint(model, trial)
+        super()._save_checkpoint(model, trial)
 
     def _save_rng_state(self, output_dir: str) -> None:
-        base: Any = super()
-        base._save_rng_state(output_dir)
+        super()._save_rng_state(output_dir)
         loss = getattr(self, "_tr_loss", None)  # since the last log
         kept = None if loss is None else (loss.item(), getattr(self, "_globalstep_last_logged", 0))
         path = self._state_file(output_dir)
@@ -346,8 +338,7 @@ class ResumesOnRows:
         self.accelerator.wait_for_everyone()  # trainer_state.json, written next, marks the checkpoint as complete
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        base: Any = super()
-        base._load_rng_state(checkpoint)
+        super()._load_rng_state(checkpoint)
         # with `ignore_data_skip` the data start from the beginning, and so does what is kept of them
         if checkpoint is None or self.args.ignore_data_skip or (state := self._load_state(checkpoint)) is None:
             return

@@ -139,9 +139,6 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
     _name = "ARPO"
     _tag_names: ClassVar[list[str]] = ["trl", "arpo"]
     _paper: ClassVar = {"title": "Agentic Reinforced Policy Optimization", "id": "2507.19849", "citation": ""}
-    _buffered_inputs: Any
-    beta: float
-    use_vllm: bool
     _loss_inputs: dict[str, Any] | None = None
     corrects_sampling = False
 
