@@ -8,7 +8,6 @@ certainly orphans. Younger ones are left alone until those sessions have reporte
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import secrets
@@ -20,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sandbox.server import processes
-from sandbox.server.channels import ClientStream, SessionHandle, Slot, Zygotes
+from sandbox.server.channels import ClientStream, EventLoop, SessionHandle, Slot, Zygotes
 from sandbox.server.processes import SHARED_MEMORY, used_inodes
 
 _SWEEP_DELAY = 0.02
@@ -36,9 +35,7 @@ class Sessions:
     on_exit: Callable[[SessionHandle, int | None], None]  # with the wait status; None if that is not known
     advance: Callable[[SessionHandle], None]  # starts the next request of a session, if it is free
 
-    def __init__(
-        self, config: dict[str, Any], loop: asyncio.AbstractEventLoop, client: ClientStream, zygotes: Zygotes
-    ) -> None:
+    def __init__(self, config: dict[str, Any], loop: EventLoop, client: ClientStream, zygotes: Zygotes) -> None:
         self.limits: dict[str, Any] = config["limits"]
         self.loop, self.client, self.zygotes = loop, client, zygotes
         self.by_key: dict[int, SessionHandle] = {}

@@ -7,7 +7,6 @@ kills everything and ends, and the container with it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -18,7 +17,7 @@ import time
 from typing import Any
 
 from sandbox.server import confine, processes
-from sandbox.server.channels import ClientRequest, ClientStream, Zygotes
+from sandbox.server.channels import ClientRequest, ClientStream, EventLoop, Zygotes
 from sandbox.server.limits import CgroupUsage, CpuShares, FileLockLimit, MemoryWatchdog, SharedMemoryLimit
 from sandbox.server.processes import SHARED_MEMORY, text_of
 from sandbox.server.requests import Requests
@@ -34,10 +33,8 @@ class Supervisor:
     """Connects the parts of the server; `config` is what the client sent, `script` the server's own source."""
 
     def __init__(self, config: dict[str, Any], script: bytes) -> None:
-        self._config, self._loop = config, asyncio.new_event_loop()
-        # first: a zygote may end at once, and without the handler its exit would go unnoticed
-        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._config, self._loop = config, EventLoop()
+        self._watch_children()  # first: a zygote may end at once, and without the handler its exit would go unnoticed
         self._client = ClientStream(self._loop, self._take)
         self._zygotes = Zygotes(config, script, self._loop, self._send_hello)
         self._sessions = Sessions(config, self._loop, self._client, self._zygotes)
@@ -81,7 +78,17 @@ class Supervisor:
         }
         self._client.reply(request.number, condition)
 
-    def _reap(self) -> None:
+    def _watch_children(self) -> None:
+        reading, writing = os.pipe()
+        for fd in (reading, writing):
+            os.set_blocking(fd, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler, the wakeup descriptor is not written to
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._loop.add_reader(reading, self._reap, reading)
+
+    def _reap(self, reading: int) -> None:
+        os.read(reading, 1 << 12)
         for pid, status in processes.ended_children():  # signals merge: one wakeup can stand for many
             if pid in self._zygotes.pids:  # its sessions end with it, so a new container is no worse
                 sys.stderr.write("the zygote has ended\n")
