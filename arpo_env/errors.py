@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
+from typing import Any
+
 
 class ServiceError(RuntimeError):
     """Raised when an external service failed: a search provider, page, model server, MCP server or cache file.
@@ -15,6 +18,10 @@ class ServiceError(RuntimeError):
     def __init__(self, service: str, message: str, status: int | None = None) -> None:
         super().__init__(f"{service}: {message}")
         self.service, self.message, self.status = service, message, status
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # between processes as it is: BaseException's calls the constructor, which takes other arguments, with the text
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class GradingError(RuntimeError):

@@ -31,14 +31,15 @@ _MARKER = re.compile(  # small models leave the asterisks out, others put the co
 _NO_MARKER = "Final info"  # in its place in quoted texts
 _TOOLS = re.compile(r"<(?:search|result|tool_call|tool_response)>")
 _NOTHING = "No helpful information found."
-_TASK = f"""\
+# The papers' prompt offers a sentence for pages that hold nothing, and Qwen2.5-Coder-1.5B wrote it nearly always, also
+# where the answer stood in the pages (docs/results/qwen.md).
+_TASK = """\
 You read web pages for someone who is working on a question. Find what helps them on.
 
 1. Read the pages with the current search query and the previous reasoning steps in mind.
 2. Choose the facts that answer the query or advance the reasoning. They must be accurate and stand in the pages; do \
 not add what you know from elsewhere, and do not guess.
-3. Give names, numbers, dates and the page they come from, so that the next step can build on them.
-4. If the pages hold nothing useful, say: {_NOTHING}"""
+3. Give names, numbers, dates and the page they come from, so that the next step can build on them."""
 _REPLY = """\
 Think if you need to. Then write a line **Final Information**, and after it the information alone, in the language of \
 the query."""

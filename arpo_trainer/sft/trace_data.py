@@ -198,8 +198,8 @@ def _protocol_of(path: list[Span], written: str) -> str:
 # a result follows the closing tag of a call; one that stands elsewhere was not the environment's
 _RESULT = re.compile(r"(</(?!think>|answer>|result>|tool_call_result>)[\w.-]+>)\s*<(result|tool_call_result)>")
 # LLaMA-Factory's form of several results in one message, whose templates write the outer tags
-_NEXT_RESULT = re.compile(r"\s*</tool_response>\s*<tool_response>\s*")
-_WRAPPED = re.compile(r"\s*<(result|tool_response)>(.*?)</\1>\s*", re.DOTALL)
+_NEXT_RESULT = re.compile(r"(?<!\s)\s*</tool_response>\s*<tool_response>\s*")
+_WRAPPED = re.compile(r"<(result|tool_response)>(.*?)</\1>", re.DOTALL)
 _ROLES = {
     **dict.fromkeys(("system", "developer"), "system"),
     **dict.fromkeys(("user", "human"), "user"),
@@ -281,7 +281,8 @@ def _from_messages(messages: Iterable[Row], system: str | None, tools: tuple[Jso
             thought = message.get("reasoning_content") or message.get("reasoning")
             shown = f"<think>{thought}</think>\n" if isinstance(thought, str) and thought.strip() else ""
             _add_model(turns, shown + content, _calls(message))
-        elif role == "result" or (turns and _WRAPPED.fullmatch(content)):  # some sets show results as the user's
+        # some sets show results as the user's
+        elif role == "result" or (turns and _WRAPPED.fullmatch(content.strip())):
             _add_results(turns, content)
         elif turns or question:
             raise DroppedRow("second question")
@@ -303,7 +304,7 @@ def _add_model(turns: list[Turn], text: str, calls: tuple[tuple[str, Any], ...])
 
 
 def _add_results(turns: list[Turn], content: str) -> None:
-    wrapped = not _WRAPPED.sub("", content) and content.strip()  # nothing stands beside the tags
+    wrapped = content.strip() and not _WRAPPED.sub("", content).strip()  # nothing stands beside the tags
     texts = (
         tuple(match[2].strip() for match in _WRAPPED.finditer(content))
         if wrapped

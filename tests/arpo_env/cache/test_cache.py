@@ -87,6 +87,8 @@ def test_a_replay_s_miss_says_what_was_missed_and_what_to_do(file: Path) -> None
     with pytest.raises(CacheMiss, match=r"no search of serper .*'who\?'.*mode=\"record\".*arpo cache import") as caught:
         ask(Cache(file, mode="replay"), call, query="who?")
     assert isinstance(caught.value, ServiceError)
+    again = pickle.loads(pickle.dumps(caught.value))  # as between processes
+    assert (type(again), vars(again), again.args) == (CacheMiss, vars(caught.value), caught.value.args)
     assert call.calls == 0
 
 
