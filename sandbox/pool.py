@@ -667,7 +667,7 @@ class Pool:
                 self.on_end(container)
                 continue
             container.missed_pings += 1  # set to 0 by its next answer
-            if container.missed_pings == 1 and not starting:  # one at a time, since a busy server would have ever more
+            if not starting:  # each round, also before the last is answered: it may hang in a dead connection
                 start_thread("sandbox ping", self._ping, container)
 
     def _ping(self, container: Container) -> None:

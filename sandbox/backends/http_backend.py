@@ -221,6 +221,41 @@ class _RemoteQueue:
     cell: int | None = None
 
 
+class _WorkerThreads:
+    """Runs actions that block, each at once: as many threads as there is work at the same time, kept for the next.
+
+    Unlike those of an executor, its threads do not keep Python from exiting.
+    """
+
+    def __init__(self) -> None:
+        self._actions: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._idle = 0
+        self._threads = 0
+        self._lock = threading.Lock()
+
+    def run(self, action: Callable[[], object]) -> None:
+        """Run an action in a thread; raises `PythonExiting` if it would need a new one then."""
+        with self._lock:
+            new = self._idle == 0
+            self._idle -= not new
+            self._threads += new
+        self._actions.put(action)
+        if new:
+            start_thread("sandbox http", self._work)
+
+    def _work(self) -> None:
+        while (action := self._actions.get()) is not None:
+            action()
+            del action  # else it would be kept until the next one
+            with self._lock:
+                self._idle += 1
+
+    def end(self) -> None:
+        """Let the threads end when they have nothing to do."""
+        for _ in range(self._threads):
+            self._actions.put(None)
+
+
 _FULL_PAUSE, _RACE_PAUSE, _LAST_SECONDS = 0.5, 0.02, 5.0
 _LONGEST = 1e9  # seconds: JSON has no infinity
 _PATHS = {wire.READ: "get", wire.WRITE: "put", wire.LIST: "ls"}
@@ -249,6 +284,7 @@ class _HttpStream(Stream):
         self._sessions: dict[int, _RemoteQueue] = {}
         self._incoming = wire.Frames()
         self._frames: SimpleQueue[bytes] = SimpleQueue()
+        self._workers = _WorkerThreads()
         self._lock = threading.Lock()
         self._closing = threading.Lock()
         self._why = ""
@@ -273,6 +309,7 @@ class _HttpStream(Stream):
                 with contextlib.suppress(SandboxError):
                     self._calls.call("/v1/close", {"lease": self._lease}, False, _LAST_SECONDS)
                 self._calls.close()
+                self._workers.end()
 
     def kill(self) -> None:
         self.close()
@@ -280,6 +317,7 @@ class _HttpStream(Stream):
     def finish(self) -> None:
         with self._closing:  # the reader comes here at once, while the server is still told
             self._calls.close()
+            self._workers.end()
 
     def abandon(self) -> None:
         self._ended = True
@@ -327,7 +365,7 @@ class _HttpStream(Stream):
     def _run(self, number: int, act: Callable[[], Fields | None]) -> None:
         """Run in another thread what answers the frame of this number, or answers by itself (0)."""
         try:
-            start_thread("sandbox http", self._answer, number, act)
+            self._workers.run(lambda: self._answer(number, act))
         except RuntimeError as error:  # Python is exiting, or there are no more threads
             self._fail(number, SandboxError(str(error)))
 
