@@ -368,16 +368,20 @@ _connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
 _registry = threading.RLock()  # reentrant, since garbage collection may delete connections on the same thread
 
 
+_locked: list[_Connection] = []
+
+
 def _before_fork() -> None:
     _registry.acquire()
     for connection in list(_connections):
         connection.lock.acquire()
+        _locked.append(connection)
         connection.close()
 
 
 def _after_fork() -> None:
-    for connection in list(_connections):
-        connection.lock.release()
+    while _locked:
+        _locked.pop().lock.release()
     _registry.release()
 
 

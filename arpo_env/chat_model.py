@@ -5,6 +5,7 @@ It is not the policy, whose text is generated elsewhere. It does not need the `o
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Any
 
 from arpo_env.cache import SERVER, Cache
 from arpo_env.errors import ServiceError
+from arpo_env.event_loop import run_on_loop
 from arpo_env.net import Http, Reply, canonical_address, checked_address, redact
 
 Message = Mapping[str, str]
@@ -91,7 +93,7 @@ class ChatModel(ModelServer):
         model: name of the model at the server.
         base_url: URL of the server, usually ending in "/v1"; defaults to OPENAI_BASE_URL, else OpenAI's URL.
         api_key: defaults to OPENAI_API_KEY; a local server may need none.
-        timeout: time limit of one attempt in seconds; all, with the wait for a place, may take three times as long.
+        timeout: time limit of one attempt in seconds.
         retries: additional attempts after status 429 or 5xx, or a broken connection.
         concurrency: maximum number of concurrent requests.
         extra: additional fields of the request, such as {"chat_template_kwargs": {"enable_thinking": False}}; fields
@@ -116,10 +118,11 @@ class ChatModel(ModelServer):
         cache: Cache | None = None,
         kind: str = "chat",
     ) -> None:
-        limits = {"timeout": timeout, "retries": retries, "connections": concurrency}
-        super().__init__("chat model", model, base_url, api_key, **limits)
+        super().__init__("chat model", model, base_url, api_key, timeout=timeout, retries=retries)
+        self.concurrency = concurrency
         self._extra, self._cache, self._kind = dict(extra or {}), cache, kind
         self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
+        self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -195,10 +198,17 @@ class ChatModel(ModelServer):
             return await self._once({name: value for name, value in body.items() if name != "max_tokens"}, spent)
 
     async def _once(self, body: Mapping[str, Any], spent: Counter[str] | None) -> str:
-        reply = (await self.post("/chat/completions", body)).json()
+        reply = (await run_on_loop(self._post(body))).json()
         if spent is not None:
             spent.update(_tokens_of(reply))
         return self._text(reply)
+
+    async def _post(self, body: Mapping[str, Any]) -> Reply:
+        """Send a request, at most `concurrency` at a time; the wait for that is not part of the time limit."""
+        if self._owner != os.getpid():  # requests of the parent of os.fork hold no slots here
+            self._slots, self._owner = asyncio.Semaphore(self.concurrency), os.getpid()
+        async with self._slots:
+            return await self.post("/chat/completions", body)
 
     def _text(self, reply: Any) -> str:
         try:
@@ -211,6 +221,9 @@ class ChatModel(ModelServer):
         if not text:
             raise ServiceError(self._http.service, _why_empty(choice))
         return text
+
+
+_VERSION = 2  # of the prompts that are given to `reply_to_what_fits`; part of the cache key
 
 
 async def reply_to_what_fits(
@@ -249,7 +262,7 @@ async def reply_to_what_fits(
         return await ask()
     digest = hashlib.sha256(prompt(characters).encode("utf-8", "surrogatepass")).hexdigest()
     request = {**(about or {}), "prompt": digest, **settings, **chat.parameters}
-    return str(await cache.through(kind, chat.model, 1, request, ask))
+    return str(await cache.through(kind, chat.model, _VERSION, request, ask))
 
 
 def without_thoughts(text: str) -> str:

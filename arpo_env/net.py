@@ -11,9 +11,11 @@ All requests of a process run on the background event loop, so that one thread s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import email.utils
 import functools
 import http.cookiejar
+import importlib.util
 import json
 import logging
 import os
@@ -98,13 +100,19 @@ _LOGGERS = (
     "httpcore2.socks",
     "mcp.client.streamable_http",
 )
-_LOGIN = re.compile(r"(?:\A|(?<=://))[^/?#]*@")
 _SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=[?&])([\w.-]*(?:key|token|secret|password)=)[^&\s\"]+", re.IGNORECASE)
 
 
 def strip_credentials(address: str) -> str:
     """Return an address, which need not be valid, without user, password, query and fragment."""
-    return re.split(r"[?#]", _LOGIN.sub("", address), maxsplit=1)[0]
+    with contextlib.suppress(ValueError):
+        parts = urllib.parse.urlsplit(address)
+        if parts.netloc and parts.port != 0:  # reading an invalid port raises
+            return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    # the password may hold what usually ends the login
+    before, _, rest = address.rpartition("@")
+    protocol, cut, _ = before.partition("://")
+    return protocol * bool(cut) + cut + re.split(r"[?#]", rest, maxsplit=1)[0]
 
 
 def redact(secrets: Iterable[str], text: str) -> str:
@@ -240,7 +248,7 @@ def open_client() -> httpx2.AsyncClient:
 
 
 def tls_context() -> ssl.SSLContext:
-    """Return the certificates to trust: those of the environment, else the system's."""
+    """Return the certificates to trust: those of the environment, else the system's, else those of certifi."""
     variable = next((name for name in _CA_VARIABLES if os.environ.get(name)), "")
     return _tls_context(variable, os.environ.get(variable, ""))
 
@@ -250,12 +258,17 @@ def _tls_context(variable: str, bundle: str) -> ssl.SSLContext:
     import httpx2
 
     try:
-        if not bundle:
-            return httpx2.create_ssl_context()
-        folder = os.path.isdir(bundle)
-        return ssl.create_default_context(capath=bundle) if folder else ssl.create_default_context(cafile=bundle)
+        if bundle:
+            folder = os.path.isdir(bundle)
+            return ssl.create_default_context(capath=bundle) if folder else ssl.create_default_context(cafile=bundle)
     except OSError as error:
         raise CannotConnect(f"the certificates at {bundle}, which {variable} names, cannot be read") from error
+    context = httpx2.create_ssl_context()
+    if not context.get_ca_certs() and importlib.util.find_spec("certifi") is not None:
+        import certifi
+
+        context.load_verify_locations(certifi.where())
+    return context
 
 
 logger = logging.getLogger(__name__)
@@ -429,7 +442,7 @@ class Http:
 
     def _opened(self) -> _Open:
         if self._open is None or self._open.process != os.getpid():  # connections do not survive a fork
-            self._open = _Open(asyncio.Semaphore(self.connections), os.getpid(), [])
+            self._open = _Open(asyncio.Semaphore(self.connections), os.getpid(), background_loop(), [])
             weakref.finalize(self, _close, self._open).atexit = False
         return self._open
 
@@ -457,6 +470,7 @@ class _Open(NamedTuple):
 
     slots: asyncio.Semaphore
     process: int
+    loop: asyncio.AbstractEventLoop  # kept, since a finalizer must not wait for the lock of `background_loop`
     idle: list[httpx2.AsyncClient]
 
 
@@ -466,7 +480,7 @@ def _close(opened: _Open) -> None:
             await opened.idle.pop().aclose()
 
     if opened.process == os.getpid():  # a child of os.fork leaves the connections to its parent
-        asyncio.run_coroutine_threadsafe(close(), background_loop())
+        asyncio.run_coroutine_threadsafe(close(), opened.loop)
 
 
 def _encoded(value: Any) -> bytes:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 _KEPT_APART = ("<super>", "<sub>", "<fraction>")
 _CONTROL = re.compile(r"<(?=[|｜]|/?s>|(?:start|end)_of_turn>)|\[(?=/?INST\])")
 _MARK = re.compile(r"^(?:DATA|END)-[0-9a-f]{16}[ \t]*(?:\n|\Z)", re.MULTILINE)  # of a Fence
-_BLOCK = re.compile(r"```(?:[^`\n]*\n)?((?:(?!```).)*)```", re.DOTALL)  # of Markdown
+_BLOCK = re.compile(r"```(?:\w*\n|json\b)?((?:(?!```).)*)```", re.DOTALL)  # of Markdown
 _CUT = "\n[... cut ...]\n"
 
 

@@ -31,7 +31,8 @@ def lock_folder(folder: Path, name: str = LOCK) -> IO[bytes]:
         _take(file)
     except BlockingIOError as error:
         file.close()
-        raise BlockingIOError(f"another process is writing to {str(folder)!r}; wait for it, or stop it") from error
+        what = str(folder) if name == LOCK else str(folder / name.removeprefix(".").removesuffix(LOCK))
+        raise BlockingIOError(f"another process is writing to {what!r}; wait for it, or stop it") from error
     except OSError as error:
         logger.warning("%s cannot be locked (%s): do not start a second run in it", folder, error)
     return file

@@ -80,10 +80,10 @@ class PackagedModel:
             return False
         with contextlib.suppress(OSError, ValueError, KeyError):
             origin = json.loads((self.folder / _ORIGIN).read_text(encoding="utf-8"))
-            if origin["gguf_sha256"] == self.sha256:
+            if origin["gguf_sha256"] == self.sha256 and any(self.folder.glob("*.safetensors")):
                 return True
         raise FileExistsError(
-            f"{str(self.folder)!r} is the place of {self.name} and holds something else, by its {_ORIGIN}: move it "
+            f"{str(self.folder)!r} is the place of {self.name} and lacks its weights or its {_ORIGIN}: move it "
             "away, or set ARPO_CACHE to another folder"
         )
 

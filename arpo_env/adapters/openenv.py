@@ -29,7 +29,7 @@ MAX_SESSIONS = 64
 _ENDLESS = 2**31  # number of tasks of a generated source
 _PREVIEW = 1000  # most tasks of one answer
 # what requests over plain HTTP get; over a WebSocket there are error frames
-_STATUS: dict[type[Exception], int] = {EpisodeVoid: 503, ResetNeeded: 409, ValueError: 400}
+_STATUS: dict[type[Exception], int] = {EpisodeVoid: 503, ResetNeeded: 409, ValueError: 400, TypeError: 400}
 
 
 def make_app(

@@ -170,4 +170,10 @@ def silent_groups(groups: Sequence[Rewards]) -> int:
 
 
 def _valid(rewards: Rewards) -> list[float]:
+    for number, reward in enumerate(rewards):
+        if reward is not None and not math.isfinite(reward):  # such as those of another framework's reward functions
+            raise ValueError(
+                f"the reward of trajectory {number} is {reward}: a reward must be a finite number, or None where a "
+                "trajectory could not be scored"
+            )
     return [reward for reward in rewards if reward is not None]

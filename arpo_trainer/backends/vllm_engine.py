@@ -109,8 +109,8 @@ class VLLMEngineBackend:
         lockstep: the processes of a tensor-parallel group, which step together; by default this process alone.
 
     Raises:
-        ValueError: the engine's log-probabilities are not those it samples from, or the estimator needs more than top
-            log-probabilities.
+        ValueError: the engine's log-probabilities are not those it samples from, `topk` is above its limit, or the
+            estimator needs more than top log-probabilities.
     """
 
     def __init__(
@@ -127,6 +127,12 @@ class VLLMEngineBackend:
             raise ValueError(
                 f"the engine's log-probabilities are {mode!r}, not of the distribution it samples from: make it with "
                 "LLM(..., logprobs_mode='processed_logprobs')"
+            )
+        limit = llm.llm_engine.model_config.max_logprobs
+        if estimator != "nll" and 0 <= limit < topk:
+            raise ValueError(
+                f"topk={topk} is more than the engine's max_logprobs ({limit}): lower it (entropy_topk), or make the "
+                f"engine with LLM(..., max_logprobs={topk})"
             )
         self.llm, self.estimator, self.eos = llm, estimator, eos_token_ids
         self.topk = 0 if estimator == "nll" else topk

@@ -87,7 +87,10 @@ def _vllm() -> Finding:
 
 
 def _gpu() -> Finding:
-    import torch
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # the second: a library of its own is broken
+        return Finding("GPU", False, f"unknown without torch ({_said(error)})", needed=False)
 
     from arpo_trainer.training.devices import lacks_bfloat16
 

@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -533,13 +534,20 @@ def compare(
     run = load_eval_run(first)
     found = compare_runs(run, load_eval_run(second) if second else run, metric, models, common)
     if as_json:
-        from arpo_trainer.report.html_report import clean_data
-
-        data = [clean_data(dataclasses.asdict(each)) for each in found]
+        data = [_finite(dataclasses.asdict(each)) for each in found]
         sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         return
     for each in found:
         _write_comparison(each, None if all else _SHOWN_TASKS)
+
+
+def _finite(data: Any) -> Any:
+    """Return plain data with None for a bound that is not known, which JSON has no number for."""
+    if isinstance(data, dict):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def _write_comparison(found: RunComparison, shown: int | None) -> None:
@@ -654,7 +662,8 @@ def score(
     found = asyncio.run(rescoring.rescore(stored, _file_name(name, about), what, about))
     rescoring.write_rescored(found)
     _write_rescored(found)
-    if (broken := sum(found.broken.values())) > max_broken * found.answers:
+    broken = sum(found.broken.values())
+    if broken / max(1, found.answers) > max_broken:
         causes = ", ".join(f"{cause} {count}" for cause, count in found.broken.items())
         many = f"{broken} of {found.answers} answers have no verdict ({causes})"
         sys.stderr.write(f"{many}; the same command tries them again\n")

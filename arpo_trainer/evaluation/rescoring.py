@@ -225,7 +225,7 @@ async def rescore(run: EvalRun, name: str, scorer: Scorer, about: Mapping[str, A
 
     Raises:
         ValueError: there is nothing to grade, the name belongs to another scorer, or a line cannot be read.
-        BlockingIOError: another process is grading under this name.
+        BlockingIOError: another process is grading under this name, for which another name can be taken.
         RuntimeError: the first 50 verdicts all failed.
     """
     path, header = run.folder / SCORES / f"{name}.jsonl", {"format": 1, **about}

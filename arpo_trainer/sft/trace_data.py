@@ -198,7 +198,7 @@ def _protocol_of(path: list[Span], written: str) -> str:
 # a result follows the closing tag of a call; one that stands elsewhere was not the environment's
 _RESULT = re.compile(r"(</(?!think>|answer>|result>|tool_call_result>)[\w.-]+>)\s*<(result|tool_call_result)>")
 # LLaMA-Factory's form of several results in one message, whose templates write the outer tags
-_NEXT_RESULT = re.compile(r"(?<!\s)\s*</tool_response>\s*<tool_response>\s*")
+_NEXT_RESULT = re.compile(r"</tool_response>\s*<tool_response>")
 _WRAPPED = re.compile(r"<(result|tool_response)>(.*?)</\1>", re.DOTALL)
 _ROLES = {
     **dict.fromkeys(("system", "developer"), "system"),
@@ -305,11 +305,8 @@ def _add_model(turns: list[Turn], text: str, calls: tuple[tuple[str, Any], ...])
 
 def _add_results(turns: list[Turn], content: str) -> None:
     wrapped = content.strip() and not _WRAPPED.sub("", content).strip()  # nothing stands beside the tags
-    texts = (
-        tuple(match[2].strip() for match in _WRAPPED.finditer(content))
-        if wrapped
-        else tuple(_NEXT_RESULT.split(content))
-    )
+    parts = [match[2] for match in _WRAPPED.finditer(content)] if wrapped else _NEXT_RESULT.split(content)
+    texts = tuple(part.strip() for part in parts) if wrapped or len(parts) > 1 else (content,)
     if turns and isinstance(turns[-1], ToolResults):
         texts = (*turns.pop().texts, *texts)  # type: ignore[union-attr]
     turns.append(ToolResults(texts))

@@ -415,6 +415,15 @@ class NothingLeft(ValueError):
         self.report = report
 
 
+def _stored(folder: Path, settings: SynthSettings, resume: bool) -> dict[str, Any]:
+    """Return the facts of the run in a folder, if there is one; ValueError if it is another one."""
+    stored = eval_session.stored_facts(folder, settings.play, resume, SYNTH)
+    begun = stored.get("synthesis", {}).get("opening", settings.opening)
+    if begun != settings.opening:
+        raise ValueError(f"the samples in {folder} begin with {begun!r}, not {settings.opening!r}: take another folder")
+    return stored
+
+
 def synthesise(
     settings: SynthSettings,
     models: Sequence[eval_settings.EvalModel],
@@ -439,10 +448,7 @@ def synthesise(
         eval_settings.check_for_workers(models, settings.play.cache)
     folder, models = eval_session.shard_folder(output, shard), eval_settings.labelled(models)
     settings = replace(settings, models={model.label: model.facts() for model in models})
-    stored = eval_session.stored_facts(folder, settings.play, resume, SYNTH)
-    begun = stored.get("synthesis", {}).get("opening", settings.opening)
-    if begun != settings.opening:
-        raise ValueError(f"the samples in {folder} begin with {begun!r}, not {settings.opening!r}: take another folder")
+    _stored(folder, settings, resume)
     with contextlib.ExitStack() as held:
         cache: Cache | None = None
         if settings.cache:
@@ -451,6 +457,7 @@ def synthesise(
         report = SynthReport(against=find_contaminated(settings, sets))
         check_limits(settings.limits, sorted({tool for one in sets for tool in one.env.tools}))
         store = held.enter_context(EpisodeStore(folder))
+        stored = _stored(folder, settings, resume)  # again, now that no other process can write
         shard = EvalShard.of(stored) or shard
         for one in sets:
             one.shard = shard

@@ -175,8 +175,8 @@ def test_a_context_that_fills_the_engine_is_refused(llm: Any) -> None:
 
 
 def test_settings_that_the_engine_cannot_serve_are_refused(llm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(GenerationError, match="greater than max allowed"):
-        asyncio.run(rollout(VLLMEngineBackend(llm, topk=21), [Request(CONTEXTS[0], 3)]))
+    with pytest.raises(ValueError, match=r"max_logprobs \(20\).*max_logprobs=21"):
+        VLLMEngineBackend(llm, topk=21)
     with pytest.raises(ValueError, match="estimator 'exact'"):
         VLLMEngineBackend(llm, estimator="exact")
     monkeypatch.setattr(llm.llm_engine.model_config, "logprobs_mode", "raw_logprobs")

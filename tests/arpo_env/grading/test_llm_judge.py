@@ -34,6 +34,7 @@ def test_each_verdict_has_its_score(verdict: str, value: float, attempted: float
     ("reply", "verdict"),
     [
         *(('{"verdict": "CORRECT"}', "CORRECT"), ('```json\n{"verdict": "INCORRECT"}\n```', "INCORRECT")),
+        *(('```json {"verdict": "CORRECT"}```', "CORRECT"), ('```{\n"verdict": "CORRECT"\n}```', "CORRECT")),
         *(("CORRECT", None), ('It says {"verdict": "CORRECT"}', None), ('{"verdict": ["CORRECT"]}', None)),
         *(('{"verdict": "INCORRECT", "verdict": "CORRECT"}', None), ('{"verdict": "MAYBE"}', None)),
         ("[" * 100_000, None),

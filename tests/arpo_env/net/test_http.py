@@ -183,6 +183,8 @@ def test_an_unusable_address_is_a_service_error(url: str) -> None:
         ("elasticsearch:http://me:hunter2@host/wiki", "elasticsearch:http://host/wiki"),
         ("me:hunter2@host", "host"),
         ("http://[::1", "http://[::1"),
+        *(("http://me:hun/ter2@host:80", "http://host:80"), ("http://me:hun?ter2@host", "http://host")),
+        ("//me:hunter2@host", "//host"),
     ],
 )
 def test_an_address_is_shown_without_what_may_be_secret(address: str, shown: str) -> None:

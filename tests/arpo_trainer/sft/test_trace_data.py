@@ -21,7 +21,15 @@ from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.run.arguments import SFTArguments
 from arpo_trainer.run.sft_run import write_rows
 from arpo_trainer.sft.plain_trace import CAUSES, ModelTurn, ToolResults, Trace, as_messages
-from arpo_trainer.sft.trace_data import IGNORED, TraceData, TraceSettings, examples_of, read_trace_files, read_traces_of
+from arpo_trainer.sft.trace_data import (
+    IGNORED,
+    TraceData,
+    TraceSettings,
+    _add_results,
+    examples_of,
+    read_trace_files,
+    read_traces_of,
+)
 from arpo_trainer.synthesis.sample_checks import training_row
 from arpo_trainer.tree import RolloutTree, Trajectory
 from tests.arpo_trainer.folding_policy import FoldingPolicy, multihop, play
@@ -239,6 +247,13 @@ def test_a_rollout_that_reached_the_limit_of_tokens_is_cut_off_in_native_protoco
     leaf = made.add_span(None, "model", letters(text), logprobs=zeros, entropies=zeros, text=text, finish="length")
     made.trajectories.append(Trajectory(leaf.index, reward=1.0))
     assert read([json.loads(made.to_json())], protocol="hermes").dropped == {"cut off": 1}
+
+
+def test_an_empty_result_between_two_others_is_one_of_them() -> None:
+    turns: list[Any] = []
+    _add_results(turns, "a\n</tool_response>\n<tool_response>\n\n</tool_response>\n<tool_response>\nb")
+    _add_results(turns, "\n<result>\nc\n</result>\n<result>d</result>")
+    assert turns == [ToolResults(("a", "", "b", "c", "d"))]
 
 
 def test_a_long_row_of_results_that_never_end_is_read_in_no_time() -> None:

@@ -105,6 +105,7 @@ kinds = {type(thing).__module__ + "." + type(thing).__name__ for thing in gc.get
 for name in kinds:
     if name.startswith(("sandbox.server.sessions.", "sandbox.server.limits.")) or name.rpartition(".")[2] in (
         "Supervisor", "SessionHandle", "Requests", "ZygoteClient", "Slots", "MemoryWatchdog", "ClientStream",
+        "EventLoop",
     ):
         escaped("object", name)
 print("objects", len(kinds))
