@@ -34,14 +34,14 @@ _NOTHING = "No helpful information found."
 # The papers' prompt offers a sentence for pages that hold nothing, and Qwen2.5-Coder-1.5B wrote it nearly always, also
 # where the answer stood in the pages (docs/results/qwen.md).
 _TASK = """\
-You read web pages for someone who is working on a question. Find what helps them on.
+You read web pages for someone who is working on a question. Collect what helps them on.
 
 1. Read the pages with the current search query and the previous reasoning steps in mind.
-2. Choose the facts that answer the query or advance the reasoning. They must be accurate and stand in the pages; do \
-not add what you know from elsewhere, and do not guess.
+2. Give the facts in the pages about what the query names, also those that answer only a part of it. They must be \
+accurate and stand in the pages; do not add what you know from elsewhere, and do not guess.
 3. Give names, numbers, dates and the page they come from, so that the next step can build on them."""
 _REPLY = """\
-Think if you need to. Then write a line **Final Information**, and after it the information alone, in the language of \
+Think if you need to. Then write a line **Final Information**, and after it the facts alone, in the language of \
 the query."""
 
 
