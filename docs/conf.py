@@ -23,7 +23,7 @@ nitpicky = True
 # Neither are a few type variables and inner types of ours, which no page describes.
 UNDESCRIBED = (
     "F|Reader|Summariser|Pool|PoolOptions|ReferenceReward|Record|"
-    "IndexInfo|Renderer|Event|RemoteSession|InferenceTools|McpTool"
+    "IndexInfo|Renderer|Event|RemoteSession|InferenceTools|McpTool|ConcurrencyLimits"
 )
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!(arpo_env|arpo_trainer|envs_registry|sandbox)\b).*"),

@@ -16,7 +16,7 @@ def test_tests_and_recipes_that_the_page_names_are_there() -> None:
     page = PAGE.read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)`", page)
     recipes = re.findall(r"`(arpo-[\w.-]+-[\w-]+)`", page)
-    assert len(named) > 3
+    assert named
     assert [path for path in named if not (root / path).exists()] == []
     assert [name for name in recipes if not (root / "arpo_trainer" / "recipes" / f"{name}.yaml").exists()] == []
     assert recipes

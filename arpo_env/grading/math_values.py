@@ -70,8 +70,9 @@ def _read_english(text: str) -> Fraction | None:
             return sign * (whole + part)
     if (part := _read_fraction(text)) is not None:
         return sign * part
-    if match := re.fullmatch(r"(.+?)\s+point((?:\s+[a-z]+)+)", text):
-        whole, digits = _read_whole(match[1]), [ONES.get(word, 10) for word in match[2].split()]
+    before, point, after = text.partition(" point ")
+    if point and after.split():
+        whole, digits = _read_whole(before), [ONES.get(word, 10) for word in after.split()]
         if whole is not None and max(digits) < 10:
             return sign * (whole + Fraction(int("".join(map(str, digits))), 10 ** len(digits)))
     whole = _read_whole(text)

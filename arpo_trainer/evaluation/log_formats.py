@@ -81,7 +81,7 @@ class ExportedSet:
 
     def stable_id(self, *parts: str) -> str:
         """Return an id of 22 characters; the same run always has the same ids, so that an export can be repeated."""
-        return sha256_of("\n".join((self.run.folder.name, self.run.facts["started"], *parts)))[:22]
+        return sha256_of("\n".join((self.run.folder.name, _started(self.run), *parts)))[:22]
 
 
 def exported_sets(run: EvalRun, model: str) -> list[ExportedSet]:
@@ -92,6 +92,11 @@ def exported_sets(run: EvalRun, model: str) -> list[ExportedSet]:
         ExportedSet(run, model, env, [row for row in rows if row.env == env], known.get(env, {}))
         for env in dict.fromkeys(row.env for row in rows)
     ]
+
+
+def _started(run: EvalRun) -> str:
+    """Return when the run was started, as ISO 8601; the first second of 1970 if run.json does not say."""
+    return str(run.facts.get("started", "1970-01-01T00:00:00+00:00"))
 
 
 def file_name(text: str) -> str:
@@ -138,7 +143,7 @@ def _inspect(run: EvalRun, model: str) -> Files:
                 "eval_id": one.stable_id(model, one.env),
                 "run_id": one.stable_id(model),
                 "task_id": one.stable_id(one.env),
-                "created": run.facts["started"],
+                "created": _started(run),
                 "task": one.about.get("id", one.env),
                 "dataset": {"name": one.env, "samples": len(ids), "sample_ids": ids},
                 "model": model,
@@ -146,7 +151,7 @@ def _inspect(run: EvalRun, model: str) -> Files:
                 "metadata": {"arpo": {"environment": one.about}},
             },
             "results": {"total_samples": len(samples), "completed_samples": score["scored"], "scores": [entry]},
-            "stats": {"started_at": run.facts["started"], "completed_at": run.facts["started"], "model_usage": {}},
+            "stats": {"started_at": _started(run), "completed_at": _started(run), "model_usage": {}},
             "samples": samples,
         }
         yield f"{one.name}.json", json.dumps(log, indent=1, ensure_ascii=False)
@@ -224,7 +229,7 @@ def _papers_item(played: ExportedEpisode) -> dict[str, Any]:
 
 
 def _lm_eval(run: EvalRun, model: str) -> Files:
-    sets, stamp = exported_sets(run, model), run.facts["started"].replace(":", "-")
+    sets, stamp = exported_sets(run, model), _started(run).replace(":", "-")
     found: dict[str, dict[str, Any]] = {}
     for one in sets:
         found[one.name] = {"name": one.name, "alias": one.env, "sample_len": len({row.task for row in one.rows})}

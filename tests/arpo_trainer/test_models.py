@@ -230,7 +230,9 @@ def test_a_folder_of_another_model_is_left_alone(tmp_path: Path, monkeypatch: py
     row.folder.mkdir()
     for text in ("", "{}", json.dumps({"gguf_sha256": "of another"})):
         (row.folder / "origin.json").write_text(text)
-        with pytest.raises(FileExistsError, match=r"is the place of tiny and holds something else.*move it away"):
+        with pytest.raises(
+            FileExistsError, match=r"is the place of tiny and lacks its weights or its origin.*move it away"
+        ):
             get_model(row)
     assert [path.name for path in row.folder.iterdir()] == ["origin.json"]
 

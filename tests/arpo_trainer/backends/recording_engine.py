@@ -13,7 +13,7 @@ class RecordingLLM:
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.llm_engine = self
-        self.model_config = SimpleNamespace(logprobs_mode="processed_logprobs", max_model_len=1000)
+        self.model_config = SimpleNamespace(logprobs_mode="processed_logprobs", max_logprobs=20, max_model_len=1000)
         self.fails_at, self.steps = fails_at, 0
         self.log: list[Any] = []
         self.running: dict[str, tuple[Any, int]] = {}
