@@ -284,9 +284,10 @@ def memory(
 def will_pack(args: ARPOConfig, shape: ModelShape | None) -> bool:
     """Return whether a run trains on packed rows, as `PackedGRPOTrainer.choose_packing` decides when it starts."""
     attention = (args.model_init_kwargs or {}).get("attn_implementation") or "sdpa"
-    if args.packing is False or shape is None or not shape.packable or attention not in ATTENTION:
+    packing: Any = args.packing  # "auto", True or False
+    if packing is False or shape is None or not shape.packable or attention not in ATTENTION:
         return False
-    return args.packing is True or (shape.proven and not (args.torch_compile or args.use_liger_kernel))
+    return packing is True or (shape.proven and not (args.torch_compile or args.use_liger_kernel))
 
 
 def prompts_computed(args: ARPOConfig, packs: bool) -> int:

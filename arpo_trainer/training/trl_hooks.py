@@ -140,6 +140,9 @@ class HookedGRPOTrainer(OneDevice, trl.GRPOTrainer):  # type: ignore[misc]  # tr
     _tag_names: ClassVar[list[str]] = ["trl", "arpo"]
     _paper: ClassVar = {"title": "Agentic Reinforced Policy Optimization", "id": "2507.19849", "citation": ""}
     _loss_inputs: dict[str, Any] | None = None
+    use_vllm: Any  # TRL's, for the type checker, since they are assigned here
+    _buffered_inputs: Any
+    beta: Any
     corrects_sampling = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -542,7 +542,7 @@ def _only_question(messages: Any) -> str:
 
 def _own_set(spec: EnvSpec, splits: tuple[str, ...] = ("train",)) -> DataSet:
     # A grader object, or a scorer such as "judge", does not tell the kind.
-    kind = next((kind for kind in get_args(Kind) if kind == spec.scorer), "qa")
+    kind: Any = next((kind for kind in get_args(Kind) if kind == spec.scorer), "qa")
     # Own files are read like a published set; the hub and the limits of play are not used.
     return DataSet(
         name=spec.id,
