@@ -57,7 +57,10 @@ class OneDevice(Mixin):  # type: ignore[misc]
     """
 
     def __init__(self, model: Any, *given: Any, **kwargs: Any) -> None:
-        args: Any = kwargs["args"]
+        args: Any = kwargs.get("args")
+        if args is None:  # TRL's own settings, or they came by position
+            super().__init__(model, *given, **kwargs)
+            return
         check_devices(args)
         if not torch.cuda.is_available():
             keep_freed_memory()
