@@ -29,6 +29,8 @@ _CONTEXT_FULL = re.compile(
     re.IGNORECASE,
 )
 _SHORTEST = 500  # characters of a text that is not halved any more
+# how OpenAI refuses a temperature for its models that reason
+_OWN_TEMPERATURE = re.compile(r"'temperature'.*not support", re.IGNORECASE)
 # Some chat templates open the thought in the prompt, so that the reply has only its end.
 _THOUGHT = re.compile(r"\A\s*<think>.*?(</think>|\Z)|\A.*</think>", re.DOTALL)
 _CURES = {
@@ -56,6 +58,7 @@ class ModelServer:
         self._key = api_key or os.environ.get("OPENAI_API_KEY") or ""
         secrets = (self._key,) if self._key else ()
         self._http = Http(f"{kind} {model}", **{"timeout": _PATIENCE, "cures": _CURES, "secrets": secrets, **limits})
+        self._limit = "max_tokens"  # what the server calls the maximum number of tokens of a reply
 
     @property
     def lacking_key(self) -> str:
@@ -66,6 +69,9 @@ class ModelServer:
     async def post(self, endpoint: str, body: Mapping[str, Any]) -> Reply:
         """Send a request; `endpoint` is as in "/chat/completions".
 
+        `max_tokens` is sent as `max_completion_tokens` where the server asks for that, as OpenAI does for its newer
+        models.
+
         Raises:
             ContextFull: it does not fit into the model's context.
             ServiceError: it failed otherwise.
@@ -74,9 +80,13 @@ class ModelServer:
         if self.lacking_key:
             raise ServiceError(self._http.service, self.lacking_key)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        sent = {self._limit if name == "max_tokens" else name: value for name, value in body.items()}
         try:
-            return await self._http.request("POST", f"{self.base_url}{endpoint}", json=body, headers=headers)
+            return await self._http.request("POST", f"{self.base_url}{endpoint}", json=sent, headers=headers)
         except ServiceError as error:
+            if error.status in (400, 422) and "max_tokens" in sent and "max_completion_tokens" in error.message:
+                self._limit = "max_completion_tokens"
+                return await self.post(endpoint, body)
             if error.status in (400, 413, 422) and _CONTEXT_FULL.search(error.message):
                 raise ContextFull(error.service, error.message, error.status) from error
             raise
@@ -122,6 +132,7 @@ class ChatModel(ModelServer):
         self.concurrency = concurrency
         self._extra, self._cache, self._kind = dict(extra or {}), cache, kind
         self._forms: tuple[str, ...] = ("json_schema", "json_object", "")  # ways to ask for JSON
+        self._own_temperature = False  # whether the server accepts no other temperature than its default
         self._slots, self._owner = asyncio.Semaphore(concurrency), os.getpid()
 
     @property
@@ -143,7 +154,7 @@ class ChatModel(ModelServer):
 
         Args:
             messages: {"role", "content"}, in order.
-            temperature: None uses the server's default.
+            temperature: None uses the server's default, and so does a model that accepts no other.
             max_tokens: limit of the reply, including reasoning; None uses the server's default. Where the context has
                 no room for so many, the reply may take what is left.
             json_schema: schema of the object that the reply should be. If the server does not support schemas, it is
@@ -198,7 +209,15 @@ class ChatModel(ModelServer):
             return await self._once({name: value for name, value in body.items() if name != "max_tokens"}, spent)
 
     async def _once(self, body: Mapping[str, Any], spent: Counter[str] | None) -> str:
-        reply = (await run_on_loop(self._post(body))).json()
+        if self._own_temperature:
+            body = {name: value for name, value in body.items() if name != "temperature"}
+        try:
+            reply = (await run_on_loop(self._post(body))).json()
+        except ServiceError as error:
+            if error.status == 400 and "temperature" in body and _OWN_TEMPERATURE.search(error.message):
+                self._own_temperature = True
+                return await self._once(body, spent)
+            raise
         if spent is not None:
             spent.update(_tokens_of(reply))
         return self._text(reply)

@@ -110,7 +110,7 @@ class Judge(Grader):
             messages = [*messages, {"role": "assistant", "content": reply}, {"role": "user", "content": _REPAIR}]
         raise GradingError(
             f"the judge {self.chat.model} gave no verdict, asked twice: {reply[:200]!r}. "
-            "Use a model that writes JSON, or raise its max_tokens"
+            "Use a model that writes JSON"
         )
 
 
