@@ -37,6 +37,14 @@ async def rollout(
         await backend.end()
 
 
+async def under_way(backend: Backend, request: Request) -> asyncio.Task[Generation]:
+    """Return a request with a window when its first tokens are there."""
+    begun = asyncio.Event()
+    task = asyncio.create_task(backend.generate(request, lambda _: begun.set()))
+    await begun.wait()
+    return task
+
+
 def expected(
     model: Any, request: Request, got: Generation, estimator: str = "exact", topk: int = 20
 ) -> tuple[list[float], list[float]]:
@@ -162,18 +170,13 @@ class BackendConformance:
 
     # What comes back, and why it ended.
 
-    def test_each_new_id_has_its_numbers(self, backend: Backend) -> None:
-        before = backend.time.seconds
-        got = self.run(rollout(backend, [Request(CONTEXTS[2], 7, seed=3)]))[0]
-        assert len(got.ids) == len(got.logprobs) == len(got.entropies) == 7
-        assert tuple(got.ids[: len(CONTEXTS[2])]) != CONTEXTS[2]
-        assert got.queued >= 0
+    def test_the_limit_is_each_requests_own_and_each_new_id_has_its_numbers(self, backend: Backend) -> None:
+        before, requests = backend.time.seconds, [Request(ids, 1 + 4 * n, seed=n) for n, ids in enumerate(CONTEXTS)]
+        for request, got in zip(requests, self.run(rollout(backend, requests)), strict=True):
+            assert len(got.ids) == len(got.logprobs) == len(got.entropies) == request.max_tokens
+            assert got.finish == "length"
+            assert got.queued >= 0
         assert backend.time.seconds > before
-
-    def test_the_limit_is_each_requests_own(self, backend: Backend) -> None:
-        requests = [Request(ids, 1 + 4 * n, seed=n) for n, ids in enumerate(CONTEXTS)]
-        got = self.run(rollout(backend, requests))
-        assert [(len(one.ids), one.finish) for one in got] == [(1 + 4 * n, "length") for n in range(len(CONTEXTS))]
 
     def test_the_end_token_ends_the_turn_and_is_kept(self, backend: Backend, eos_id: int) -> None:
         got = self.run(rollout(backend, [Request(CONTEXTS[0], 12, temperature=0.0)]))[0]
@@ -183,16 +186,12 @@ class BackendConformance:
         assert len(got.ids) == len(got.logprobs) == len(got.entropies) <= 3
 
     def test_a_stop_string_that_spans_tokens_ends_the_turn(self, backend: Backend, tokenizer: Any) -> None:
-        free, request = self.free_text(backend)
+        [free] = self.run(rollout(backend, [Request(CONTEXTS[2], 40, temperature=0.0)]))
         stop, end = spanning(tokenizer, free.ids)
-        got = self.run(rollout(backend, [Request(request.ids, 40, ("never to be seen", stop), temperature=0.0)]))[0]
+        [got] = self.run(rollout(backend, [Request(CONTEXTS[2], 40, ("never to be seen", stop), temperature=0.0)]))
         assert got.finish == "stop"
         assert got.ids == free.ids[:end]
         assert len(got.logprobs) == len(got.entropies) == end
-
-    def free_text(self, backend: Backend) -> tuple[Generation, Request]:
-        request = Request(CONTEXTS[2], 40, temperature=0.0)
-        return self.run(rollout(backend, [request]))[0], request
 
     def test_a_stop_string_in_the_context_does_not_stop(self, backend: Backend, tokenizer: Any) -> None:
         context = tuple(tokenizer.encode("Stop here: </python> and then </python>", add_special_tokens=False))
@@ -200,28 +199,21 @@ class BackendConformance:
         assert (len(got.ids), got.finish) == (6, "length")
 
     def test_bad_requests_are_refused(self, backend: Backend) -> None:
-        for request in (Request((1,), 5), Request((1, 2), 0)):
-            with pytest.raises(ValueError, match="need 2 or more context ids"):
+        bad = [(Request((1,), 5), "2 or more context ids"), (Request((1, 2), 0), "2 or more context ids")]
+        bad += [(Request((1, 2), 5, temperature=heat), "temperature of 0 or more") for heat in (-0.5, float("nan"))]
+        bad += [(Request((1, 2), 5, ("",)), "stop strings that are not empty")]
+        for request, words in bad:
+            with pytest.raises(ValueError, match=words):
                 self.run(rollout(backend, [request]))
-        for request in (Request((1, 2), 5, temperature=-0.5), Request((1, 2), 5, temperature=float("nan"))):
-            with pytest.raises(ValueError, match="need a temperature of 0 or more"):
-                self.run(rollout(backend, [request]))
-        with pytest.raises(ValueError, match="stop strings that are not empty"):
-            self.run(rollout(backend, [Request((1, 2), 5, ("",))]))
 
     # Many at once.
 
-    def test_tokens_follow_the_requests_own_seed(self, backend: Backend) -> None:
+    def test_tokens_follow_the_requests_own_seed_and_nobody_elses(self, backend: Backend) -> None:
         if not self.seeds:
             pytest.skip("this backend promises nothing about seeds")
-        requests = [Request(CONTEXTS[0], 9, seed=seed) for seed in (1, 1, 2)]
-        one, same, other = self.run(rollout(backend, requests))
+        one, same, other = self.run(rollout(backend, [Request(CONTEXTS[0], 9, seed=seed) for seed in (1, 1, 2)]))
         assert one.ids == same.ids
         assert one.ids != other.ids
-
-    def test_tokens_do_not_depend_on_who_shares_the_batch(self, backend: Backend) -> None:
-        if not self.seeds:
-            pytest.skip("this backend promises nothing about seeds")
         requests = [Request(ids, 4 + 5 * n, seed=n, temperature=1 - n / 5) for n, ids in enumerate(CONTEXTS)]
         together = self.run(rollout(backend, requests))
         for request, shared in zip(requests, together, strict=True):
@@ -230,9 +222,8 @@ class BackendConformance:
     def test_requests_that_arrive_one_after_the_other_are_all_answered(self, backend: Backend) -> None:
         requests = [Request((*CONTEXTS[n % 4], n), 1 + n % 7, seed=n) for n in range(40)]
         got = self.run(rollout(backend, requests, [(n * 37 % 40) / 200 for n in range(40)]))
-        assert [len(one.ids) for one in got if one.finish == "length"] == [
-            request.max_tokens for request, one in zip(requests, got, strict=True) if one.finish == "length"
-        ]
+        pairs = zip(requests, got, strict=True)
+        assert all(len(one.ids) == request.max_tokens for request, one in pairs if one.finish == "length")
         assert sum(one.finish == "eos" for one in got) <= 4  # rare: that token is one of 49152
 
     def test_a_cancelled_request_leaves_the_others(self, backend: Backend) -> None:
@@ -240,11 +231,13 @@ class BackendConformance:
 
         async def main() -> list[int]:
             await backend.begin()
-            begun = asyncio.Event()
-            on_window: OnWindow | None = (lambda _: begun.set()) if self.early else None
-            long = asyncio.create_task(backend.generate(Request(CONTEXTS[0], 900, seed=1, window=1), on_window))
+            request = Request(CONTEXTS[0], 900, seed=1, window=1)
             other = asyncio.create_task(backend.generate(short))
-            await (begun.wait() if self.early else asyncio.sleep(0.05))
+            if self.early:
+                long = await under_way(backend, request)
+            else:
+                long = asyncio.create_task(backend.generate(request))
+                await asyncio.sleep(0.05)
             long.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await long
@@ -267,7 +260,7 @@ class BackendConformance:
         assert told == ([got.entropies[:window]] if window else [])
 
     def test_the_window_is_told_on_the_loop_while_the_turn_goes_on(self, backend: Backend) -> None:
-        async def main() -> tuple[asyncio.AbstractEventLoop, int, bool]:
+        async def main() -> bool:
             told: asyncio.Future[tuple[asyncio.AbstractEventLoop, int]] = asyncio.get_running_loop().create_future()
 
             def on_window(_: Sequence[float]) -> None:
@@ -275,26 +268,20 @@ class BackendConformance:
 
             await backend.begin()
             task = asyncio.create_task(backend.generate(Request(CONTEXTS[1], 100, seed=1, window=2), on_window))
-            loop, thread = await told
+            assert await told == (asyncio.get_running_loop(), threading.get_ident())
             early = not task.done()
             await task
             await backend.end()
-            assert loop is asyncio.get_running_loop()
-            return loop, thread, early
+            return early
 
-        _, thread, early = self.run(main())
-        assert thread == threading.get_ident()
-        assert early or not self.early
+        assert self.run(main()) or not self.early
 
     # Rollouts follow each other, also after a failure.
 
-    def test_rollouts_may_begin_and_end_again_and_again(self, backend: Backend) -> None:
+    def test_a_rollout_may_begin_and_end_twice(self, backend: Backend) -> None:
         async def main() -> list[int]:
-            for _ in range(2):
-                await backend.begin()
-                await backend.begin()
-                await backend.end()
-                await backend.end()
+            for change in (backend.begin, backend.begin, backend.end, backend.end):
+                await change()
             return (await rollout(backend, [Request(CONTEXTS[0], 2, seed=1)]))[0].ids
 
         assert len(self.run(main())) == 2

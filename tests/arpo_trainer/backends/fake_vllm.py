@@ -32,6 +32,7 @@ class FakeVLLM:
         processed: `--logprobs-mode processed_logprobs`.
         wrong: answers for the next requests instead of the model's.
         bodies: what was asked.
+        keys: with which keys.
         gone: requests that lost their client before they were done.
         most: requests under way at once.
         die_after: tokens after which all connections are dropped, once.
@@ -41,10 +42,10 @@ class FakeVLLM:
     tokenizer: Any
     name: str = "tiny"
     processed: bool = True
-    max_logprobs: int = 20
     max_model_len: int = 1024
     wrong: list[Response] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
     gone: int = 0
     under_way: int = 0
     most: int = 0
@@ -92,18 +93,9 @@ class FakeVLLM:
     async def _completions(self, request: Request) -> Response:
         body = await request.json()
         self.bodies.append(body)
+        self.keys.append(request.headers.get("authorization", ""))
         if self.wrong:
             return self.wrong.pop(0)
-        if body["model"] != self.name:
-            return refused(404, f"The model `{body['model']}` does not exist.")
-        if not 0 <= body["temperature"] <= 2:
-            return refused(400, f"temperature must be in [0, 2], got {body['temperature']}.")
-        if body["logprobs"] > self.max_logprobs:
-            return refused(
-                400,
-                f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: "
-                f"{self.max_logprobs}",
-            )
         if len(body["prompt"]) > self.max_model_len:
             return refused(
                 400,

@@ -16,7 +16,7 @@ from arpo_trainer.algorithms.branching import ESTIMATORS
 from arpo_trainer.backends import PaddedBackend, TransformersBackend, transformers_backend
 from arpo_trainer.backends.base import Backend, Generation, GenerationError, Request
 from arpo_trainer.backends.in_process import few_rows
-from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, expected, rollout
+from tests.arpo_trainer.backends.conformance import CONTEXTS, BackendConformance, expected, rollout, under_way
 from tests.conftest import tiny_llama
 
 
@@ -124,11 +124,8 @@ def test_who_is_left_of_an_old_rollout_leaves_nothing_to_the_new_one(backend: Tr
 
 def test_a_cancelled_request_leaves_at_the_next_token(backend: TransformersBackend, llama: Any) -> None:
     async def main(seen: list[tuple[int, int]]) -> int:
-        begun = asyncio.Event()
-        long = asyncio.create_task(backend.generate(Request(CONTEXTS[0], 400, seed=1, window=1), lambda _: begun.set()))
         other = asyncio.create_task(backend.generate(Request(CONTEXTS[1], 30, seed=2)))
-        await begun.wait()
-        long.cancel()
+        (await under_way(backend, Request(CONTEXTS[0], 400, seed=1, window=1))).cancel()
         before = len(seen)
         await other
         return [rows for rows, _ in seen[before:]].count(2)
@@ -142,9 +139,7 @@ def test_the_end_of_a_rollout_that_was_cancelled_leaves_the_model_at_rest(tokeni
     backend = TransformersBackend(model, tokenizer, eos_token_ids={2})
 
     async def main() -> bool:
-        begun = asyncio.Event()
-        task = asyncio.create_task(backend.generate(Request((1, 2), 900, window=1), lambda _: begun.set()))
-        await begun.wait()
+        task = await under_way(backend, Request((1, 2), 900, window=1))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await backend.end()
@@ -172,9 +167,7 @@ def test_a_loop_that_was_closed_in_the_middle_is_forgotten(backend: Transformers
 
 def test_a_second_loop_is_refused_while_the_first_generates(backend: TransformersBackend) -> None:
     async def main() -> None:
-        begun = asyncio.Event()
-        task = asyncio.create_task(backend.generate(Request((1, 2), 900, window=1), lambda _: begun.set()))
-        await begun.wait()
+        task = await under_way(backend, Request((1, 2), 900, window=1))
         with pytest.raises(GenerationError, match="another event loop"):
             await asyncio.to_thread(asyncio.run, backend.generate(Request((1, 2), 3)))
         task.cancel()
@@ -232,24 +225,21 @@ def test_each_estimator_gives_what_it_makes_of_the_models_logits(llama: Any, tok
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layers other than full attention"),
         ({"layer_types": None, "sliding_window": 8}, "sliding_attention"),
         ({"_attn_implementation": "eager"}, "attn_implementation='eager' instead of 'sdpa'"),
+        ({}, "takes no position_ids"),
     ],
 )
-def test_models_without_full_attention_get_padded_batches(
+def test_models_without_full_attention_or_positions_get_padded_batches(
     tokenizer: Any, change: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = tiny_llama(64)
     for name, value in change.items():
         setattr(model.config, name, value)
+    if not change:
+        model.forward = lambda input_ids, logits_to_keep, **others: None
     with pytest.raises(ValueError, match=reason):
         TransformersBackend(model, tokenizer)
     assert isinstance(transformers_backend(model, tokenizer), PaddedBackend)
     assert reason in caplog.text
-
-
-def test_models_that_take_no_positions_get_padded_batches(tokenizer: Any) -> None:
-    model = tiny_llama(64)
-    model.forward = lambda input_ids, logits_to_keep, **others: None
-    assert isinstance(transformers_backend(model, tokenizer), PaddedBackend)
 
 
 REQUESTS = [Request(tuple(range(5, 30 + 7 * n)), 6, seed=n) for n in range(3)]
@@ -300,15 +290,14 @@ def test_weights_are_cast_once_and_again_for_the_next_rollout(mixed: Any, tokeni
     weight = model.model.layers[0].mlp.down_proj.weight
 
     async def play() -> list[list[float]]:
-        await backend.begin()
-        found = [(await backend.generate(REQUESTS[0])).logprobs]
-        with torch.no_grad():
-            weight.mul_(3)
-        found.append((await backend.generate(REQUESTS[0])).logprobs)
-        await backend.end()
-        await backend.begin()
-        found.append((await backend.generate(REQUESTS[0])).logprobs)
-        await backend.end()
+        found = []
+        for rollouts in (2, 1):
+            await backend.begin()
+            for _ in range(rollouts):
+                found.append((await backend.generate(REQUESTS[0])).logprobs)
+                with torch.no_grad():
+                    weight.mul_(3)
+            await backend.end()
         return found
 
     first, kept, new = asyncio.run(play())

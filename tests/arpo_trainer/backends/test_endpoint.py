@@ -11,6 +11,7 @@ import pytest
 from arpo_trainer.backends import EndpointBackend
 from arpo_trainer.backends.base import Generation, GenerationError, Request
 from tests.arpo_env.local_server import Call, LocalServer
+from tests.arpo_trainer.backends.conformance import rollout
 
 MESSAGES = ({"role": "system", "content": "Use tools."}, {"role": "user", "content": "What is 6*7?"})
 STOPS = ("</python>", "</search>", "</answer>")
@@ -41,14 +42,7 @@ def ask(tokenizer: Any, answer: Answer, request: Request | None = None, **option
     with LocalServer(answer) as server:
         backend = EndpointBackend("m", server.address + "/v1", tokenizer=tokenizer, **options)
 
-        async def main() -> Generation:
-            await backend.begin()
-            try:
-                return await backend.generate(request or asking())
-            finally:
-                await backend.end()
-
-        return asyncio.run(asyncio.wait_for(main(), 60)), server
+        return asyncio.run(asyncio.wait_for(rollout(backend, [request or asking()]), 60))[0], server
 
 
 def test_a_chat_is_asked_with_the_messages(tokenizer: Any) -> None:

@@ -12,8 +12,9 @@ import torch
 
 from arpo_trainer.algorithms.branching import estimated_entropy
 from arpo_trainer.backends import TransformersBackend, VLLMEngineBackend
-from arpo_trainer.backends.base import Backend, Generation, Request
+from arpo_trainer.backends.base import Request
 from arpo_trainer.training.policy_backend import trainer_backend
+from tests.arpo_trainer.backends.conformance import rollout
 from tests.arpo_trainer.backends.recording_engine import RecordingLLM
 from tests.conftest import tiny_llama
 
@@ -46,16 +47,8 @@ class Host:
 
 
 def trainer(sleeps: bool = False, **args: Any) -> Any:
-    settings = {
-        "use_vllm": True,
-        "vllm_mode": "colocate",
-        "entropy_estimator": "auto",
-        "entropy_topk": 5,
-        "max_rows": 3,
-        "prefix_tokens": 4096,
-        "max_staleness": 0,
-        "vllm_server_urls": None,
-    }
+    settings = {"use_vllm": True, "vllm_mode": "colocate", "vllm_server_urls": None, "max_staleness": 0}
+    settings |= {"entropy_estimator": "auto", "entropy_topk": 5, "max_rows": 3, "prefix_tokens": 4096}
     return SimpleNamespace(
         args=SimpleNamespace(**{**settings, **args}),
         vllm_generation=Host(sleeps),
@@ -68,39 +61,24 @@ def trainer(sleeps: bool = False, **args: Any) -> Any:
     )
 
 
-def rollout(backend: Backend) -> None:
-    async def main() -> None:
-        await backend.begin()
-        await backend.end()
-
-    asyncio.run(main())
-
-
-def test_weights_are_pushed_once_a_step() -> None:
-    host = trainer()
+@pytest.mark.parametrize(
+    ("sleeps", "training", "loaded", "log"),
+    [
+        (False, True, -1, ["sync", "reset", "reset", "sync", "reset"]),  # once a step: two rollouts, then another step
+        (False, True, 0, ["reset", "reset", "sync", "reset"]),
+        (False, False, 0, ["sync", "reset"] * 3),  # outside of training again and again
+        (True, True, -1, ["sync", "wake kv_cache", "reset", "sleep 2"] * 3),  # whoever sleeps has forgotten them
+    ],
+)
+def test_weights_are_pushed_and_engines_are_woken(sleeps: bool, training: bool, loaded: int, log: list[str]) -> None:
+    host = trainer(sleeps)
+    host.is_in_train, host._last_loaded_step = training, loaded
     backend = trainer_backend(host)
-    for _ in range(2):
-        rollout(backend)
-    host.state.global_step = 1
-    rollout(backend)
-    assert host.vllm_generation.llm.log == ["sync", "reset", "reset", "sync", "reset"]
-
-
-@pytest.mark.parametrize(("training", "log"), [(False, ["sync", "reset"]), (True, ["reset"])])
-def test_weights_of_this_step_are_pushed_again_outside_of_training_only(training: bool, log: list[str]) -> None:
-    host = trainer()
-    host.is_in_train, host._last_loaded_step = training, 0
-    rollout(trainer_backend(host))
+    for step in (0, 0, 1):
+        host.state.global_step = step
+        asyncio.run(rollout(backend, []))
     assert host.vllm_generation.llm.log == log
-
-
-def test_a_sleeping_engine_is_woken_and_put_to_sleep_once_a_rollout() -> None:
-    host = trainer(sleeps=True)
-    backend = trainer_backend(host)
-    for _ in range(2):
-        rollout(backend)
-    assert host.vllm_generation.llm.log == ["sync", "wake kv_cache", "reset", "sleep 2"] * 2
-    assert host.vllm_generation._llm_weights_sleeping
+    assert host.vllm_generation._llm_weights_sleeping is sleeps
 
 
 def test_the_settings_choose_the_backend_and_its_entropies() -> None:
@@ -118,10 +96,7 @@ def test_an_engine_of_another_make_is_asked_in_its_own_way(caplog: pytest.LogCap
     backend = VLLMEngineBackend(RecordingLLM())  # type: ignore[arg-type]
     backend._sampling = lambda request: request  # type: ignore[method-assign]  # it takes requests as they are
 
-    async def main() -> list[Generation]:
-        return list(await asyncio.gather(*(backend.generate(Request((n, 3), 2)) for n in range(2))))
-
-    for made in asyncio.run(main()):
+    for made in asyncio.run(rollout(backend, [Request((n, 3), 2) for n in range(2)])):
         assert made.logprobs == [-1.0] * 2
         assert made.entropies == [estimated_entropy([-0.5, -1.0], -1.0)] * 2
     assert [record.message[:20] for record in caplog.records] == ["this version of vLLM"]

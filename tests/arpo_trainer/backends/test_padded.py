@@ -14,49 +14,33 @@ SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "initializer_range": 0.2, "t
 ENDS = {"eos_token_id": 2, "pad_token_id": 2, "bos_token_id": 1}
 
 
-class Padded(BackendConformance):
+@pytest.fixture(scope="module")
+def models(tokenizer: Any) -> dict[str, Any]:
+    """One whose layers have a sliding window, and a recurrent one."""
+    from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 128, "sliding_window": 8}
+    windows = MistralConfig(vocab_size=len(tokenizer), **heads, **SIZES, **ENDS)
+    states = MambaConfig(vocab_size=len(tokenizer), state_size=8, **SIZES, **ENDS)
+    return {"mistral": MistralForCausalLM(windows).eval(), "mamba": MambaForCausalLM(states).eval()}
+
+
+@pytest.fixture
+def mistral(models: dict[str, Any]) -> Any:
+    return models["mistral"]
+
+
+class TestPaddedBackend(BackendConformance):
     caches = False
+
+    @pytest.fixture(params=["mistral", "mamba"])
+    def reference(self, models: dict[str, Any], request: pytest.FixtureRequest) -> Any:
+        return models[request.param]
 
     @pytest.fixture
     def backend(self, reference: Any, tokenizer: Any, eos_id: int) -> PaddedBackend:
         return PaddedBackend(reference, tokenizer, eos_token_ids={eos_id})
-
-
-@pytest.fixture(scope="module")
-def mistral(tokenizer: Any) -> Any:
-    from transformers import MistralConfig, MistralForCausalLM
-
-    torch.manual_seed(0)
-    config = MistralConfig(
-        vocab_size=len(tokenizer),
-        intermediate_size=128,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        sliding_window=8,
-        **SIZES,
-        **ENDS,
-    )
-    return MistralForCausalLM(config).eval()
-
-
-class TestOnASlidingWindow(Padded):
-    @pytest.fixture
-    def reference(self, mistral: Any) -> Any:
-        return mistral
-
-
-@pytest.fixture(scope="module")
-def mamba(tokenizer: Any) -> Any:
-    from transformers import MambaConfig, MambaForCausalLM
-
-    torch.manual_seed(0)
-    return MambaForCausalLM(MambaConfig(vocab_size=len(tokenizer), state_size=8, **SIZES, **ENDS)).eval()
-
-
-class TestOnARecurrentModel(Padded):
-    @pytest.fixture
-    def reference(self, mamba: Any) -> Any:
-        return mamba
 
 
 def test_the_models_generation_config_does_not_leak_in(mistral: Any, tokenizer: Any) -> None:

@@ -45,19 +45,15 @@ class TestVLLMServerBackend(BackendConformance):
         return llama
 
     @pytest.fixture
-    def backend(self, server: FakeVLLM, tokenizer: Any, eos_id: int) -> VLLMServerBackend:
+    def backend(self, server: FakeVLLM, tokenizer: Any, reference: Any, eos_id: int) -> VLLMServerBackend:
+        self.model = reference
         return VLLMServerBackend([server.url], tokenizer=tokenizer, eos_token_ids={eos_id}, patience=0.1)
 
     @contextlib.contextmanager
     def breaking(self, backend: Backend) -> Iterator[None]:
         asyncio.run(rollout(backend, [Request((5, 6), 1)]))
-        model = self.model
-        with broken(model):
+        with broken(self.model):
             yield
-
-    @pytest.fixture(autouse=True)
-    def _remember(self, reference: Any) -> None:
-        self.model = reference
 
 
 def ask(backend: Backend, *requests: Request) -> list[Generation]:
@@ -243,6 +239,7 @@ def test_a_key_is_sent_and_never_said(server: FakeVLLM, tokenizer: Any) -> None:
     backend = VLLMServerBackend([server.url], tokenizer=tokenizer, api_key="hunter2")
     with pytest.raises(GenerationError, match=r"key \*\*\* is wrong.*VLLM_API_KEY"):
         ask(backend, in_group("g"))
+    assert server.keys == ["Bearer hunter2"]
     for key in ("hunt\ner2", "hünter2"):
         with pytest.raises(ValueError, match=r"^the key cannot be sent in a header: look for line breaks"):
             VLLMServerBackend([server.url], tokenizer=tokenizer, api_key=key)
