@@ -79,18 +79,14 @@ class BackendConformance:
         entropy_bound: the same for an entropy; it also covers a tie between tokens at the end of the `topk`.
         estimator: of the backend's entropies; what it gives is compared with the same estimate from the reference.
         topk: how many log-probabilities the estimator looks at.
-        seeds: a request's tokens depend on its own seed only.
         caches: the context's beginning is not computed again.
-        early: `on_window` is called while the turn goes on, not at its end.
     """
 
     bound = 1e-4
     entropy_bound = 1e-4
     estimator = "exact"
     topk = 20
-    seeds = True
     caches = True
-    early = True
 
     # What a subclass may have to do its own way.
 
@@ -209,8 +205,6 @@ class BackendConformance:
     # Many at once.
 
     def test_tokens_follow_the_requests_own_seed_and_nobody_elses(self, backend: Backend) -> None:
-        if not self.seeds:
-            pytest.skip("this backend promises nothing about seeds")
         one, same, other = self.run(rollout(backend, [Request(CONTEXTS[0], 9, seed=seed) for seed in (1, 1, 2)]))
         assert one.ids == same.ids
         assert one.ids != other.ids
@@ -231,13 +225,8 @@ class BackendConformance:
 
         async def main() -> list[int]:
             await backend.begin()
-            request = Request(CONTEXTS[0], 900, seed=1, window=1)
             other = asyncio.create_task(backend.generate(short))
-            if self.early:
-                long = await under_way(backend, request)
-            else:
-                long = asyncio.create_task(backend.generate(request))
-                await asyncio.sleep(0.05)
+            long = await under_way(backend, Request(CONTEXTS[0], 900, seed=1, window=1))
             long.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await long
@@ -274,7 +263,7 @@ class BackendConformance:
             await backend.end()
             return early
 
-        assert self.run(main()) or not self.early
+        assert self.run(main())
 
     # Rollouts follow each other, also after a failure.
 

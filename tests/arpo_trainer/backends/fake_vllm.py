@@ -1,9 +1,9 @@
 """A server in this process that answers `/v1/completions` as vLLM does, with a real (tiny) model behind it.
 
 As vLLM 0.32: events with token ids and log-probabilities, chunks of `stream_interval`, stop strings, the usage at the
-end, a prefix cache with salts, its words for what it refuses, and the end of a computation whose client has gone. It
-computes one token of one request at a time. `kill` drops all connections, as a process that dies does; `start` brings
-it back at the same port.
+end, what a prefix cache with salts would have, its words for a context without room, and the end of a computation whose
+client has gone. It computes one token of one request at a time. `kill` drops all connections, as a process that dies
+does; `start` brings it back at the same port.
 """
 
 import asyncio
@@ -19,8 +19,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from transformers import DynamicCache
 
-from arpo_trainer.backends.kv_cache import PrefixStore
+from arpo_trainer.backends.kv_cache import agreement
 
 
 @dataclass
@@ -66,7 +67,7 @@ class FakeVLLM:
     def start(self) -> None:
         routes = [Route("/v1/models", self._models), Route("/v1/completions", self._completions, methods=["POST"])]
         config = uvicorn.Config(Starlette(routes=routes), port=self.port, log_level="critical", backlog=512)
-        self._server, self._caches = uvicorn.Server(config), dict[str, PrefixStore]()
+        self._server, self._known = uvicorn.Server(config), dict[str, list[list[int]]]()
         listening = config.bind_socket()
         self.port = listening.getsockname()[1]
         self._thread = threading.Thread(target=self._serve, args=(listening,), name="fake-vllm", daemon=True)
@@ -120,12 +121,11 @@ class FakeVLLM:
             self.gone += not finished
 
     async def _decode(self, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        store = self._caches.setdefault(body.get("cache_salt", ""), PrefixStore(100_000))
         prompt, ids, sent = body["prompt"], [], 0
-        cache = self._cached(store, prompt)
-        cached = cache.get_seq_length()
+        known, cache = self._known.setdefault(body.get("cache_salt", ""), []), DynamicCache()
+        cached = max((agreement(one, prompt[:-1]) for one in known), default=0)
         draw = torch.Generator().manual_seed(body["seed"])
-        feed = prompt[cached:]
+        feed = prompt
         found: list[tuple[int, dict[str, float]]] = []
         reason: tuple[str, Any] | None = None
         while reason is None:
@@ -142,17 +142,9 @@ class FakeVLLM:
             if reason or sent == 0 or len(ids) - sent >= body["stream_interval"]:
                 yield {"choices": [_choice(found[sent:], reason)]}
                 sent = len(ids)
-        store.put([*prompt, *ids], [(layer.keys[0], layer.values[0]) for layer in cache.layers])
+        known.append([*prompt, *ids])
         usage = {"prompt_tokens": len(prompt), "prompt_tokens_details": {"cached_tokens": cached}}
         yield {"choices": [], "usage": usage, "metrics": {"queue_time_ms": 3.0}}
-
-    def _cached(self, store: PrefixStore, prompt: list[int]) -> Any:
-        from transformers import DynamicCache
-
-        cache = DynamicCache()
-        for number, (keys, values) in enumerate(store.longest(prompt[:-1]) or []):
-            cache.update(keys[None], values[None], number)
-        return cache
 
     def _token(self, logits: torch.Tensor, temperature: float, draw: torch.Generator) -> int:
         if temperature == 0:

@@ -3,54 +3,45 @@
 import asyncio
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from arpo_trainer.backends import EndpointBackend
 from arpo_trainer.backends.base import Generation, GenerationError, Request
-from tests.arpo_env.local_server import Call, LocalServer
+from tests.arpo_env.chat_server import Answer, ChatServer, chat_server, reply, saying
 from tests.arpo_trainer.backends.conformance import rollout
 
 MESSAGES = ({"role": "system", "content": "Use tools."}, {"role": "user", "content": "What is 6*7?"})
 STOPS = ("</python>", "</search>", "</answer>")
-Answer = Callable[[Call], None]
 
 
 def asking(stop: Sequence[str] = STOPS, tokens: int = 50, **more: Any) -> Request:
     return Request((5, 6, 7), tokens, tuple(stop), seed=3, messages=MESSAGES, **more)
 
 
-def saying(text: str | None, finish: str = "stop", **choice: Any) -> dict[str, Any]:
-    """A chat's reply, as OpenAI and vLLM write it."""
-    said = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish, **choice}
-    return {"object": "chat.completion", "model": "m", "choices": [said], "usage": {"prompt_tokens": 20}}
+def choosing(text: str | None, **choice: Any) -> Answer:
+    """Answer with this text, and more about it, as OpenAI and vLLM write it."""
+    made = reply(text)
+    made["choices"][0] |= choice
+    return lambda _: (200, made)
 
 
-def always(reply: Any, status: int = 200, **headers: str) -> Answer:
-    return lambda call: call.reply(reply, status, **headers)
-
-
-def in_turn(*answers: Answer) -> Answer:
-    left = list(answers)
-    return lambda call: (left.pop(0) if len(left) > 1 else left[0])(call)
-
-
-def ask(tokenizer: Any, answer: Answer, request: Request | None = None, **options: Any) -> tuple[Generation, Any]:
+def ask(
+    tokenizer: Any, answer: Answer, request: Request | None = None, **options: Any
+) -> tuple[Generation, ChatServer]:
     """Ask a server that answers like this; return what came of it, and the server."""
-    with LocalServer(answer) as server:
-        backend = EndpointBackend("m", server.address + "/v1", tokenizer=tokenizer, **options)
-
-        return asyncio.run(asyncio.wait_for(rollout(backend, [request or asking()]), 60))[0], server
+    with chat_server(answer) as server:
+        backend = EndpointBackend("m", server.address, tokenizer=tokenizer, **options)
+        [made] = asyncio.run(asyncio.wait_for(rollout(backend, [request or asking()]), 60))
+    return made, server
 
 
 def test_a_chat_is_asked_with_the_messages(tokenizer: Any) -> None:
-    _, server = ask(tokenizer, always(saying("42")), asking(STOPS * 2), api_key="hunter2")
-    seen = server.seen[0]
-    assert seen.path == "/v1/chat/completions"
-    assert seen.headers["authorization"] == "Bearer hunter2"
-    assert seen.json() == {
+    _, server = ask(tokenizer, saying("42"), asking(STOPS * 2), api_key="hunter2")
+    assert server.keys == ["Bearer hunter2"]
+    assert server.bodies[0] == {
         "model": "m",
         "messages": list(MESSAGES),
         "max_tokens": 50,
@@ -62,8 +53,8 @@ def test_a_chat_is_asked_with_the_messages(tokenizer: Any) -> None:
 
 def test_extra_fields_replace_and_remove(tokenizer: Any) -> None:
     extra = {"max_tokens": None, "max_completion_tokens": 9}
-    _, server = ask(tokenizer, always(saying("42")), asking(top_p=0.95, min_p=0.1), extra=extra)
-    body = server.seen[0].json()
+    _, server = ask(tokenizer, saying("42"), asking(top_p=0.95, min_p=0.1), extra=extra)
+    [body] = server.bodies
     assert (body["max_completion_tokens"], body["top_p"], body["min_p"]) == (9, 0.95, 0.1)
     assert not body.keys() & {"max_tokens", "top_k", "repetition_penalty"}  # not what is off, either
 
@@ -74,8 +65,8 @@ ENDINGS = [
     ("<search> or <answer>1", {}, "<search> or <answer>1</answer>", "stop"),
     ("a < b", {"stop_reason": "</answer>"}, "a < b</answer>", "stop"),  # vLLM says which
     ("the end", {}, "the end<|im_end|>", "eos"),
-    ("<python>prin", {"finish": "length"}, "<python>prin", "length"),
-    (None, {"finish": "length"}, "<|im_end|>", "length"),  # all its tokens went into reasoning
+    ("<python>prin", {"finish_reason": "length"}, "<python>prin", "length"),
+    (None, {"finish_reason": "length"}, "<|im_end|>", "length"),  # all its tokens went into reasoning
 ]
 
 
@@ -83,7 +74,7 @@ ENDINGS = [
 def test_the_stop_string_is_put_back(
     tokenizer: Any, text: str | None, choice: dict[str, Any], want: str, finish: str
 ) -> None:
-    got, _ = ask(tokenizer, always(saying(text, **choice)))
+    got, _ = ask(tokenizer, choosing(text, **choice))
     assert (tokenizer.decode(got.ids), got.finish) == (want, finish)
     assert got.logprobs == got.entropies == [0.0] * len(got.ids)
 
@@ -98,8 +89,8 @@ def test_logprobs_are_taken_as_far_as_the_tokens_agree(tokenizer: Any) -> None:
         token("!?", -1.0, -1.0),
         token("3", -1.0, -1.0),
     ]
-    got, server = ask(tokenizer, always(saying("42!3", logprobs={"content": content})), topk=2)
-    assert server.seen[0].json()["top_logprobs"] == 2
+    got, server = ask(tokenizer, choosing("42!3", logprobs={"content": content}), topk=2)
+    assert server.bodies[0]["top_logprobs"] == 2
     assert got.logprobs == [-0.7, -0.1, 0.0, 0.0, 0.0]
     assert got.entropies[0] == pytest.approx(math.log(2))
     assert 0 < got.entropies[1] < 0.69
@@ -118,23 +109,24 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("status", "message", "cure"), REFUSALS)
 def test_refusals_name_the_cure_and_no_key(tokenizer: Any, status: int, message: str, cure: str) -> None:
-    answer = in_turn(always({"error": {"message": message}}, status), always(saying("42")))
+    answers = iter([(status, {"error": {"message": message}}), (200, reply("42"))])
     with pytest.raises(GenerationError, match=cure) as error:
-        ask(tokenizer, answer, api_key="sk-hunter2")
+        ask(tokenizer, lambda _: next(answers), api_key="sk-hunter2")
     assert "hunter2" not in str(error.value)
 
 
 def test_a_context_that_is_full_cuts_a_later_turn_off(tokenizer: Any) -> None:
     said = {"role": "assistant", "content": "<python>print(6*7)</python>"}
     request = dataclasses.replace(asking(), messages=(*MESSAGES, said, {"role": "user", "content": "42"}))
-    got, _ = ask(tokenizer, always({"error": {"message": "maximum context length is 8192"}}, 400), request)
+    full = {"error": {"message": "maximum context length is 8192"}}
+    got, _ = ask(tokenizer, lambda _: (400, full), request)
     assert (got.finish, got.ids) == ("length", [tokenizer.eos_token_id])
 
 
-@pytest.mark.parametrize("reply", [{"choices": []}, [], b"<html>", {"choices": [{"message": "temperature"}]}])
-def test_an_answer_that_is_none_is_quoted_and_no_reason_for_a_cure(tokenizer: Any, reply: Any) -> None:
+@pytest.mark.parametrize("shown", [{"choices": []}, [], b"<html>", {"choices": [{"message": "temperature"}]}])
+def test_an_answer_that_is_none_is_quoted_and_no_reason_for_a_cure(tokenizer: Any, shown: Any) -> None:
     with pytest.raises(GenerationError, match=r"answered without a usable message|no JSON") as failed:
-        ask(tokenizer, always(reply))
+        ask(tokenizer, lambda _: (200, shown))
     assert "Give extra" not in str(failed.value)
 
 
@@ -152,13 +144,13 @@ def test_what_cannot_work_is_refused_at_once(tokenizer: Any, monkeypatch: pytest
 
 
 def test_the_environment_says_where_and_who(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with LocalServer(always(saying("42"))) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.address + "/v1/")
+    with chat_server(saying("42")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.address + "/")
         monkeypatch.setenv("OPENAI_API_KEY", "hunter2")
         backend = EndpointBackend("m", tokenizer=tokenizer)
         told: list[list[float]] = []
         asyncio.run(backend.generate(asking(window=2), lambda first: told.append(list(first))))
-        assert server.seen[0].headers["authorization"] == "Bearer hunter2"
+    assert server.keys == ["Bearer hunter2"]
     assert told == [[0.0, 0.0]]
     assert (backend.trains, backend.wants_messages) == (False, True)
     assert backend.time.seconds > 0

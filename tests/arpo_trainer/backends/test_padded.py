@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import GenerationConfig
 
 from arpo_trainer.backends import PaddedBackend
 from arpo_trainer.backends.base import Request
@@ -43,33 +44,23 @@ class TestPaddedBackend(BackendConformance):
         return PaddedBackend(reference, tokenizer, eos_token_ids={eos_id})
 
 
-def test_the_models_generation_config_does_not_leak_in(mistral: Any, tokenizer: Any) -> None:
-    request = Request(CONTEXTS[0], 12, seed=1)
-    plain = asyncio.run(rollout(PaddedBackend(mistral, tokenizer, eos_token_ids={2}), [request]))[0]
-    kept = mistral.generation_config
-    mistral.generation_config = type(kept)(do_sample=True, top_k=1, repetition_penalty=5.0, eos_token_id=plain.ids[3])
-    try:
-        got = asyncio.run(rollout(PaddedBackend(mistral, tokenizer, eos_token_ids={2}), [request]))[0]
-        assert mistral.generation_config.top_k == 1
-    finally:
-        mistral.generation_config = kept
-    assert got.ids == plain.ids
-    assert got.logprobs == plain.logprobs
-
-
-def test_the_generation_config_of_a_model_inside_another_comes_back(mistral: Any, tokenizer: Any) -> None:
-    """As PEFT does it: the outer model overwrites the inner one's before it generates."""
+def test_generation_configs_do_not_leak_in_and_come_back(mistral: Any, tokenizer: Any) -> None:
+    """Also that of a model inside another: PEFT's overwrites the inner one's before it generates."""
 
     class Outer(torch.nn.Module):
-        def __init__(self) -> None:
+        def __init__(self, ends: int) -> None:
             super().__init__()
-            self.inner = mistral
-            self.config, self.device, self.generation_config = mistral.config, mistral.device, mistral.generation_config
+            self.inner, self.config, self.device = mistral, mistral.config, mistral.device
+            self.generation_config = GenerationConfig(top_k=1, repetition_penalty=5.0, eos_token_id=ends)
 
         def generate(self, *args: Any, **options: Any) -> Any:
             self.inner.generation_config = self.generation_config
             return self.inner.generate(*args, **options)
 
-    kept = mistral.generation_config
-    asyncio.run(rollout(PaddedBackend(Outer(), tokenizer, eos_token_ids={2}), [Request(CONTEXTS[0], 2)]))
+    request, kept = Request(CONTEXTS[0], 12, seed=1), mistral.generation_config
+    [plain] = asyncio.run(rollout(PaddedBackend(mistral, tokenizer, eos_token_ids={2}), [request]))
+    outer = Outer(plain.ids[3])
+    [got] = asyncio.run(rollout(PaddedBackend(outer, tokenizer, eos_token_ids={2}), [request]))
+    assert (got.ids, got.logprobs) == (plain.ids, plain.logprobs)
+    assert outer.generation_config.top_k == 1
     assert mistral.generation_config is kept

@@ -55,21 +55,6 @@ def test_random_numbers_are_exponential_and_independent() -> None:
         assert found.fill_diagonal_(0).abs().max().item() < 6.5 / table.shape[1] ** 0.5
 
 
-def test_a_row_draws_the_same_in_every_batch() -> None:
-    logits = torch.randn(40, 3000, generator=torch.Generator().manual_seed(3))
-    heat = [0.0, 0.7, 1.0, 1.3] * 10
-    seeds, positions = [2**63 + 11 * (row % 7) for row in range(40)], [row // 7 for row in range(40)]
-
-    def some(rows: list[int]) -> list[Drawn]:
-        chances = Chances.of(*([every[row] for row in rows] for every in (heat, seeds, positions)))
-        return Sampler().draw(logits[rows], chances)
-
-    together = some(list(range(40)))
-    for rows in ([5], [4, 0, 8], list(range(39, 0, -3))):
-        assert some(rows) == [together[row] for row in rows]
-    assert [together[row].token for row in range(0, 40, 4)] == logits[::4].argmax(-1).tolist()
-
-
 def test_a_token_that_cannot_be_is_never_drawn() -> None:
     drawn = draw(torch.tensor([-torch.inf, 0.0, 0.0, -torch.inf]), 1.0, 200)
     assert {one.token for one in drawn} == {1, 2}
