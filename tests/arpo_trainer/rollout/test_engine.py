@@ -177,41 +177,30 @@ def test_another_picture_is_another_result(tmp_path: Path) -> None:
         asyncio.run(replay(env.spawn(), task, episode.history))
 
 
-BEGIN = "<think>I compute it. "
-REST = "Now.</think><python>1 + 1</python>"
-SOLVED = "<think>Done.</think><answer>\\boxed{2}</answer>"
-
-
-def grown(env: ToolEnv, policy: Any, tokenizer: Any, opening: tuple[int, ...], **settings: Any) -> RolloutTree:
-    values = {"algorithm": "grpo", "num_generations": 1, "initial_rollouts": 1, **settings}
-    engine = Engine(policy, tokenizer, env, RolloutSettings(**values))
-    group = Group(engine, ConcurrencyLimits({"trajectory": 8}), TASK, 0, 0, opening)
-    asyncio.run(group.grow())
-    return group.tree
-
-
-def ids_of(tokenizer: Any, text: str) -> tuple[int, ...]:
-    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
 def test_the_first_turn_is_the_opening_and_what_was_sampled(env: ToolEnv, tokenizer: Any) -> None:
-    opening = ids_of(tokenizer, BEGIN)
-    policy = ScriptedPolicy(tokenizer, [REST, SOLVED], [0.5, 0.5])
-    tree = grown(env, policy, tokenizer, opening, max_completion_length=200)
+    opening, rest = (
+        tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+        for text in ("<think>I compute it. ", "Now.</think><python>1 + 1</python>")
+    )
+    policy = ScriptedPolicy(tokenizer, [tokenizer.decode(rest), DONE], [0.5, 0.5])
+    settings = RolloutSettings(algorithm="grpo", num_generations=1, max_completion_length=200)
+    group = Group(Engine(policy, tokenizer, env, settings), ConcurrencyLimits({"trajectory": 8}), TASK, 0, 0, opening)
+    asyncio.run(group.grow())
+    tree = group.tree
     first, second = policy.seen
     assert first.ids == (*tree.prompt_ids, *opening)
     assert first.max_tokens == 200 - len(opening)
     turn, result, answer = tree.spans
-    assert tuple(turn.ids) == (*opening, *ids_of(tokenizer, REST))
+    assert tuple(turn.ids) == (*opening, *rest)
     assert turn.logprobs == [0.0] * len(opening) + [-0.1] * (len(turn.ids) - len(opening))
     assert turn.entropies[: len(opening)] == [0.0] * len(opening)
     assert result.tool["status"] == "ok"
     assert second.ids == (*tree.prompt_ids, *turn.ids, *result.ids)
-    assert answer.text == SOLVED
+    assert answer.text == DONE
     assert tree.meta["opening"] == len(opening)
 
 
 def test_an_algorithm_that_compares_first_tokens_takes_none(env: ToolEnv, tokenizer: Any) -> None:
-    policy = ScriptedPolicy(tokenizer, [REST], [0.5])
+    engine = Engine(TextPolicy(), tokenizer, env, RolloutSettings(num_generations=2))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="only 'grpo' takes an opening"):
-        grown(env, policy, tokenizer, (5, 6), algorithm="arpo", num_generations=2)
+        Group(engine, ConcurrencyLimits({}), TASK, 0, 0, (5, 6))

@@ -70,18 +70,16 @@ def test_traces_keep_folds_and_rows_mask_them(folded: Any) -> None:
 
 
 OLD = """{"prompt_ids":[1,2],"spans":[{"index":0,"parent":null,"kind":"model","ids":[3],"logprobs":[-0.1],
-"entropies":[0.5],"text":"a","finish":"stop","tool":null,"decision":null},
-{"index":1,"parent":0,"kind":"environment","ids":[4],"logprobs":[],
-"entropies":[],"text":"b","finish":"","tool":{"name":"python","status":"ok","seconds":0.1},"decision":null}],
-"trajectories":[{"leaf":1,"origin":"root","parent":null,"fork_span":null,"reward":1.0,"components":{},
-"outcome":"truncated","error":null,"answer":null,"tool_calls":1}],"task":{},"prompt":"p","meta":{},"timeline":[]}"""
+"entropies":[0.5],"text":"a","finish":"stop","tool":null,"decision":null}],"trajectories":[{"leaf":0,"origin":"root",
+"parent":null,"fork_span":null,"reward":1.0,"components":{},"outcome":"truncated","error":null,"answer":null,
+"tool_calls":0}],"task":{},"prompt":"p","meta":{},"timeline":[]}"""
 
 
 def test_an_old_trace_loads() -> None:
     tree = RolloutTree.from_json(OLD.replace("\n", ""))
     assert RolloutTree.from_json(tree.to_json()) == tree
     assert "fold" not in tree.to_json()
-    assert (tree.folds(0), tree.row(0).fold, tree.context(1)) == (0, [0, 0], [1, 2, 3, 4])
+    assert (tree.folds(0), tree.row(0).fold, tree.context(0)) == (0, [0], [1, 2, 3])
 
 
 class Script(FoldingPolicy):

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import pytest
 from trl import chat_template_utils
-from trl.chat_template_utils import add_response_schema, is_chat_template_prefix_preserving, supports_tool_calling
+from trl.chat_template_utils import add_response_schema
 
 from arpo_env import ToolEnv
 from arpo_env.episode import FOLD
@@ -44,7 +44,7 @@ TOKENS = re.compile(
     r"<\|[^|<>\s'\"{}]+\|>|<\|[a-z_]+>|<[a-z_]+\|>|<\|\"\|>|</?(?:tool_call|tool_response|think|arg_key|arg_value)>"
 )
 ENDS = ("<|im_end|>", "<|eot_id|>", "<|return|>", "<turn|>", "<|user|>")
-FAMILIES = (
+FAMILIES = (  # all that TRL reads: `test_models_page`
     *("qwen2_5", "qwen3", "qwen3_instruct_2507", "qwen3_vl"),
     *("qwen3_5_nothink", "qwen3_5_think", "qwen3_6", "qwen3_8"),
     *("nemotron_3_nano", "nemotron_3_super", "nemotron_3_ultra", "nemotron_3_5_lightning"),
@@ -110,20 +110,6 @@ def as_calls(*calls: tuple[str, Any]) -> ToolCalls:
     return ToolCalls(tuple(ToolCall(*call) for call in calls))
 
 
-def test_all_families_that_trl_reads_are_here() -> None:
-    folder = importlib.resources.files("trl") / "chat_templates"
-    known, tokenizer = set(), small_tokenizer((["<|im_end|>"], []), "x")
-    for path in folder.iterdir():
-        if path.name.endswith(".jinja"):
-            tokenizer.chat_template = path.read_text()
-            try:
-                add_response_schema(tokenizer)
-            except ValueError:
-                continue
-            known |= {path.name.removesuffix(".jinja")} if supports_tool_calling(tokenizer) else set()
-    assert known == set(FAMILIES)
-
-
 @pytest.mark.parametrize("calls", [(SEARCH,), (("python", LONG),), (("now", {}),), (MARK,), (SEARCH, MARK, SEARCH)])
 def test_what_the_template_writes_is_read_and_written_again(family: str, calls: tuple[Any, ...]) -> None:
     protocol = protocol_of(family)
@@ -151,20 +137,6 @@ def test_a_part_of_a_call_is_never_a_call_or_an_answer(family: str) -> None:
             assert action == as_calls(SEARCH)
     missing = whole.replace(start, "", 1) if family not in ("gptoss", "llama3_1", "llama3_2") else whole[:-3]
     assert isinstance(protocol.parse(missing, ALL), Malformed)
-
-
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        (("pyton", {"code": "1"}), "did you mean python"),
-        (("python", {"code": "1", "shell": "sh"}), "no argument 'shell'"),
-        (("mark", {"levels": ["x"]}), "array of integer"),
-    ],
-)
-def test_calls_are_checked_against_the_tools(family: str, call: Any, told: str) -> None:
-    action = protocol_of(family).parse(turn_of(family, call), ALL)
-    assert isinstance(action, Malformed)
-    assert told in action.reason
 
 
 def thought(family: str, text: str, closed: bool = True) -> str:
@@ -232,7 +204,6 @@ def test_ids_are_appended_as_the_template_writes_them(family: str) -> None:
     assert turn[-1] == renderer.end_id
     # without its end token the turn is ended for it
     assert renderer.result_ids(["Lima"], False, (), ["search"]) == [renderer.end_id, *result]
-    assert is_chat_template_prefix_preserving(tokenizer) is (family != "qwen3")
     if family in ANEW:
         return
     assert rendered[: len(prompt)] == prompt
@@ -279,54 +250,50 @@ def test_hostile_turns_take_little_time(form: str) -> None:
 
 
 HARMONY = '{"query": "a (b), c", "k": 2}'
-CODE = as_calls(("python", {"code": "1\n2"}))
+SEARCHED, RAN, BOXED = as_calls(SEARCH), as_calls(("python", {"code": "1\n2"})), Answer("2", boxed=True)
 OPENED = Malformed("a call was opened that cannot be read; write it as you were shown")
 BARE = Malformed("a call cannot be read, or there is more than it; write its JSON object and nothing else")
+STRAY = Malformed("the text 'The answer is 2.' stands in no message; begin each with its channel")
 UNKNOWN_TOOL = Malformed("there is no tool 'isNone'; The tools are: search, python, add, now, mark")
-
-
-@pytest.mark.parametrize(
-    ("form", "text", "action"),
-    [
-        *(
-            ("gptoss", f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{head}{HARMONY}", as_calls(SEARCH))
-            for head in (
-                " to=functions.search<|channel|>commentary json<|message|>",
-                "<|channel|>commentary to=functions.search <|constrain|>json<|message|>",
-                "<|channel|>analysis to=functions.search code<|message|>",
-                "<|channel|>final<|message|>\\boxed{2}<|end|><|start|>assistant to=functions.search<|message|>",
-            )
-        ),
+ANALYSIS, NEXT = "<|channel|>analysis<|message|>Hm.<|end|>", "<|start|>assistant"
+WRITTEN: dict[str, list[tuple[str, object]]] = {
+    "gptoss": [
+        (f"{ANALYSIS}{NEXT} to=functions.search<|channel|>commentary json<|message|>{HARMONY}", SEARCHED),
+        (f"{ANALYSIS}{NEXT}<|channel|>commentary to=functions.search <|constrain|>json<|message|>{HARMONY}", SEARCHED),
+        (f"{ANALYSIS}{NEXT}<|channel|>analysis to=functions.search code<|message|>{HARMONY}", SEARCHED),
+        (f"<|channel|>final<|message|>\\boxed{{2}}<|end|>{NEXT} to=functions.search<|message|>{HARMONY}", SEARCHED),
+        (f"<|channel|>commentary<|message|>I look.<|end|>{NEXT}<|channel|>final<|message|>\\boxed{{2}}", BOXED),
+        ("<|channel|>final <|constrain|>json<|message|>[2]<|return|>", Answer("[2]", boxed=False)),
+        (f"<|channel|>final<|message|>to=functions.search<|message|>{HARMONY}", OPENED),
+        ("The answer is 2.", STRAY),
+    ],
+    "qwen3": [('<tool_call>{"name": "python", "arguments": {"code": "1\n2"}}</tool_call>', RAN)],
+    "glm4moe": [("<tool_call>\npython\n<arg_key>code</arg_key>\n<arg_value>1\n2</arg_value>\n</tool_call>", RAN)],
+    "qwen3_5_think": [
+        ("a</think><function=now>\n</function>\n\\boxed{2}", OPENED),
+        ("Hm.</think>\n\n\\boxed{2}<|im_end|>", BOXED),
+    ],
+    "lfm2_2_5": [
+        ("<|tool_call_start|>[python(code='1\n2')]<|tool_call_end|>I wait.", RAN),
+        ("<|tool_call_start|>[isNone()]<|tool_call_end|>", UNKNOWN_TOOL),
         (
-            "gptoss",
-            "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final<|message|>\\boxed{2}",
-            Answer("2", boxed=True),
-        ),
-        (
-            "gptoss",
-            "The answer is 2.",
-            Malformed("the text 'The answer is 2.' stands in no message; begin each with its channel"),
-        ),
-        ("gptoss", "<|channel|>final <|constrain|>json<|message|>[2]<|return|>", Answer("[2]", boxed=False)),
-        ("gptoss", f"<|channel|>final<|message|>to=functions.search<|message|>{HARMONY}", OPENED),
-        ("qwen3", '<tool_call>{"name": "python", "arguments": {"code": "1\n2"}}</tool_call>', CODE),
-        ("glm4moe", "<tool_call>\npython\n<arg_key>code</arg_key>\n<arg_value>1\n2</arg_value>\n</tool_call>", CODE),
-        ("qwen3_5_think", "a</think><function=now>\n</function>\n\\boxed{2}", OPENED),
-        ("lfm2_2_5", "<|tool_call_start|>[python(code='1\n2')]<|tool_call_end|>I wait.", CODE),
-        ("lfm2_2_5", "<|tool_call_start|>[isNone()]<|tool_call_end|>", UNKNOWN_TOOL),
-        ("llama3_2", f'{{"function": "search", "parameters": {HARMONY}}}', BARE),
-        ("llama3_2", f'I look.\n{{"name": "search", "arguments": {HARMONY}}}', BARE),
-        ("llama3_1", f'{{"type": "function", "name": "search", "parameters": {HARMONY}}}', as_calls(SEARCH)),
-        ("llama3_1", f'<|python_tag|>{{"name": "search", "parameters": {HARMONY}}}<|eom_id|>', as_calls(SEARCH)),
-        ("llama3_1", '{"a": 1}', Answer('{"a": 1}', boxed=False)),
-        (
-            "lfm2_2_5",
             '<|tool_call_start|>[search(query="it\'s\\n", k=2), mark(levels=[1], loud=True)]<|tool_call_end|>',
             as_calls(("search", {"query": "it's\n", "k": 2}), ("mark", {"levels": [1], "loud": True})),
         ),
-        ("qwen3_5_think", "Hm.</think>\n\n\\boxed{2}<|im_end|>", Answer("2", boxed=True)),
     ],
-)
+    "llama3_2": [
+        (f'{{"function": "search", "parameters": {HARMONY}}}', BARE),
+        (f'I look.\n{{"name": "search", "arguments": {HARMONY}}}', BARE),
+    ],
+    "llama3_1": [
+        (f'{{"type": "function", "name": "search", "parameters": {HARMONY}}}', SEARCHED),
+        (f'<|python_tag|>{{"name": "search", "parameters": {HARMONY}}}<|eom_id|>', SEARCHED),
+        ('{"a": 1}', Answer('{"a": 1}', boxed=False)),
+    ],
+}
+
+
+@pytest.mark.parametrize(("form", "text", "action"), [(form, *row) for form, rows in WRITTEN.items() for row in rows])
 def test_what_models_write_besides_their_templates_is_read(form: str, text: str, action: object) -> None:
     assert protocol_of(form).parse(text, ALL) == action
 
@@ -397,17 +364,13 @@ CALL {{ c.function.name }} WITH {{ c.function.arguments | tojson }}{% endfor %}{
         (None, "has no chat template"),
     ],
 )
-def test_a_model_without_tool_calls_is_refused(chat_template: str | None, lacks: str) -> None:
+def test_a_model_without_tool_calls_or_end_token_is_refused(chat_template: str | None, lacks: str) -> None:
     tokenizer = small_tokenizer((["<|im_end|>"], []), "x")
     tokenizer.chat_template = chat_template
     with pytest.raises(ValueError, match=lacks) as error:
         Renderer(tokenizer, make_protocol("native"))
     assert chat_template is None or "protocol='arpo-tags'" in str(error.value)
     assert protocol_for(tokenizer)[0] == "arpo-tags"
-
-
-def test_a_tokenizer_without_an_end_token_is_refused() -> None:
-    tokenizer = small_tokenizer((["<|im_end|>"], []), "x")
     tokenizer.chat_template, tokenizer.eos_token = tokenizer_of("qwen3").chat_template, None
     with pytest.raises(NoNativeCalls, match=r"no end token.*tokenizer.eos_token.*arpo-tags"):
         Renderer(tokenizer, make_protocol("native"))
@@ -429,11 +392,7 @@ class _Model(TextPolicy):
 @pytest.mark.parametrize("form", FORMS)
 def test_an_episode_is_one_row_of_ids(form: str) -> None:
     def double(number: int) -> str:
-        """Double a number.
-
-        Args:
-            number: to double.
-        """
+        """Double a number."""
         return f"{2 * number}<|im_end|><|call|>"
 
     calls = [("double", {"number": number}) for number in ((3, 4) if protocol_of(form)._several else (3,))]

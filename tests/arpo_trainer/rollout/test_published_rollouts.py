@@ -108,19 +108,13 @@ def vectors(shared: Path) -> dict[str, Any]:
     return {vector["id"]: vector for vector in listed}
 
 
-@pytest.mark.parametrize("name", ["arpo", "aepo"])
+@pytest.mark.parametrize("name", ["arpo", "aepo", "topup"])
 def test_the_published_traces(vectors: dict[str, Any], name: str, tokenizer: Any, monkeypatch: Any) -> None:
     vector = vectors[f"rollout.trace.{name}"]
-    tree, script = play(vector, f"{name}-reference", tokenizer, monkeypatch)
+    tree, script = play(vector, "aepo-reference" if name == "aepo" else "arpo-reference", tokenizer, monkeypatch)
     assert [origin(script, number) for number in range(len(tree.trajectories))] == vector["expected"]["origins"]
-    assert rounds(script) == vector["expected"]["rounds"]
-
-
-def test_missing_trajectories_one_a_round(vectors: dict[str, Any], tokenizer: Any, monkeypatch: Any) -> None:
-    vector = vectors["rollout.trace.topup"]
-    _, script = play(vector, "arpo-reference", tokenizer, monkeypatch)
-    assert [origin(script, number) for number in range(4)] == vector["expected"]["origins"]
-    assert len(rounds(script)) == vector["expected"]["rounds"]
+    # where trajectories are missing, one a round, only the number of rounds is given
+    assert vector["expected"]["rounds"] in (rounds(script), len(rounds(script)))
 
 
 @pytest.mark.parametrize("name", ["arpo", "aepo"])

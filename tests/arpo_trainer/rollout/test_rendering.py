@@ -32,14 +32,10 @@ CHATML = (["<|endoftext|>", "<|im_start|>", "<|im_end|>"], ["<tool_call>", "</to
 QWEN3 = (CHATML[0], [*CHATML[1], "<tool_response>", "</tool_response>", "<think>", "</think>"])
 HEADER = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>"]
 META = ([*HEADER, "<|eot_id|>", "<|eom_id|>", "<|python_tag|>"], [])
-FAMILIES: dict[str, tuple[str, tuple[list[str], list[str]], str]] = {  # protocol, added tokens, end token
-    "qwen2_5": ("hermes", CHATML, "<|im_end|>"),
-    "qwen3": ("hermes", QWEN3, "<|im_end|>"),
-    "qwen3_training": ("hermes", QWEN3, "<|im_end|>"),
-    "qwen3_instruct_2507": ("hermes", QWEN3, "<|im_end|>"),
-    "hermes": ("hermes", CHATML, "<|im_end|>"),
-    "llama3_1": ("llama3", META, "<|eot_id|>"),
-    "llama3_2": ("llama3", META, "<|eot_id|>"),
+FAMILIES: dict[str, tuple[str, tuple[list[str], list[str]]]] = {  # protocol, added tokens
+    **dict.fromkeys(("qwen2_5", "hermes"), ("hermes", CHATML)),
+    **dict.fromkeys(("qwen3", "qwen3_training", "qwen3_instruct_2507"), ("hermes", QWEN3)),
+    **dict.fromkeys(("llama3_1", "llama3_2"), ("llama3", META)),
 }
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 1 + 1?"}]
 CALLS = {
@@ -95,7 +91,7 @@ def family(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def renderer(family: str) -> Renderer:
-    protocol, added, _ = FAMILIES[family]
+    protocol, added = FAMILIES[family]
     return Renderer(small_tokenizer(added, template(family)), make_protocol(protocol))
 
 
@@ -107,19 +103,13 @@ def control_ids(renderer: Renderer, ids: Sequence[int]) -> list[int]:
     return [number for number in ids if number in renderer.tokenizer.added_tokens_decoder]
 
 
-def test_a_prompt_is_what_the_template_makes(renderer: Renderer) -> None:
-    tokenizer = renderer.tokenizer
-    expected = tokenizer.apply_chat_template(MESSAGES, tools=BOTH, add_generation_prompt=True, return_dict=False)
-    assert renderer.prompt_ids(MESSAGES, BOTH) == expected
-
-
 @pytest.mark.parametrize("results", [[text] for text in RESULTS] + [["1", "2"], ["", "\n", ">"]])
 def test_a_conversation_in_pieces_is_that_in_one(family: str, renderer: Renderer, results: list[str]) -> None:
-    tokenizer, end = renderer.tokenizer, FAMILIES[family][2]
+    tokenizer = renderer.tokenizer
     thought = "<think>\nI compute.\n</think>\n\n" if family in ("qwen3", "qwen3_training") else ""
     turn = thought + CALLS[renderer.protocol.name]
     ids = renderer.prompt_ids(MESSAGES, BOTH)
-    ids += tokenizer(turn + end, add_special_tokens=False)["input_ids"]
+    ids += tokenizer(turn + tokenizer.eos_token, add_special_tokens=False)["input_ids"]
     ids += renderer.result_ids(results, True, BOTH)
     tools = [{"role": "tool", "content": text} for text in results]
     whole = [*MESSAGES, {"role": "assistant", "content": turn}, *tools]
@@ -127,9 +117,8 @@ def test_a_conversation_in_pieces_is_that_in_one(family: str, renderer: Renderer
     assert ids == expected
 
 
-def test_a_turn_without_its_end_token_gets_the_templates(family: str, renderer: Renderer) -> None:
-    end = renderer.tokenizer.convert_tokens_to_ids(FAMILIES[family][2])
-    assert renderer.result_ids(["2"], False) == [end, *renderer.result_ids(["2"], True)]
+def test_a_turn_without_its_end_token_gets_the_templates(renderer: Renderer) -> None:
+    assert renderer.result_ids(["2"], False) == [renderer.tokenizer.eos_token_id, *renderer.result_ids(["2"], True)]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -165,9 +154,9 @@ def test_no_mixture_of_control_tokens_gets_through(renderer: Renderer) -> None:
         assert renderer.tokenizer.decode(ids) == text
 
 
-def test_an_end_token_is_no_part_of_a_turn(family: str, renderer: Renderer) -> None:
+def test_an_end_token_is_no_part_of_a_turn(renderer: Renderer) -> None:
     call = CALLS[renderer.protocol.name]
-    ids = renderer.tokenizer(call + FAMILIES[family][2], add_special_tokens=False)["input_ids"]
+    ids = renderer.tokenizer(call + renderer.tokenizer.eos_token, add_special_tokens=False)["input_ids"]
     assert renderer.turn_text(ids, first=True) == call
     assert parsed(renderer, ids, BOTH) == ToolCalls((ToolCall("python", {"code": "1 + 1"}),))
 
@@ -219,14 +208,9 @@ def test_tags_of_tools_of_your_own_are_defused_in_ids_as_in_the_environment(toke
         assert tokenizer.decode(renderer.result_ids([text], False, EVERY_TOOL)) == shown
 
 
-def test_a_template_without_tools_is_refused(tokenizer: Any) -> None:
-    renderer = Renderer(tokenizer, make_protocol("hermes"))
+def test_a_template_without_tools_or_results_is_refused(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match=r"does not show tools.*or the protocol 'arpo-tags'"):
-        renderer.prompt_ids(MESSAGES, BOTH)
-
-
-def test_a_template_without_results_is_refused() -> None:
-    silent = HERMES.replace("{{ message.content }}\n</tool", "</tool")
-    renderer = Renderer(small_tokenizer(CHATML, silent), make_protocol("hermes"))
+        Renderer(tokenizer, make_protocol("hermes")).prompt_ids(MESSAGES, BOTH)
+    silent = small_tokenizer(CHATML, HERMES.replace("{{ message.content }}\n</tool", "</tool"))
     with pytest.raises(ValueError, match="does not show the results of tools"):
-        renderer.result_ids(["2"], True)
+        Renderer(silent, make_protocol("hermes")).result_ids(["2"], True)

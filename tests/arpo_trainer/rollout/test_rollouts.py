@@ -13,15 +13,15 @@ import pytest
 
 import benchmarks.laboratory.paper_rows  # noqa: F401  (registers rows)
 from arpo_env import ServiceError, Tool, ToolEnv, ToolResult
-from arpo_env.tools.tool import function_schema
+from arpo_env.event_loop import run
 from arpo_trainer.algorithms.branching import ENTROPY_UNIT
 from arpo_trainer.algorithms.registry import ALGORITHMS
 from arpo_trainer.backends.base import Generation, OnWindow, Request
 from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.live_trajectory import ConcurrencyLimits
 from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.tree import RolloutTree, Stopwatch
-from tests.arpo_trainer.text_policy import TextPolicy
+from arpo_trainer.tree import RolloutTree
+from benchmarks.ray_world import CountingTool, SleepingPolicy
 
 
 @pytest.fixture
@@ -29,32 +29,19 @@ def tokenizer(whole_tokenizer: Any) -> Any:
     return whole_tokenizer  # the policy below is a function of the ids
 
 
-def look(at: str) -> str:
-    """Look at something.
+class Look(CountingTool):
+    """The tool with a memory. `hurry` decides how long a call or a copy takes, or what breaks."""
 
-    Args:
-        at: what.
-    """
-    raise NotImplementedError(at)
-
-
-class Look(Tool):
-    """A tool with a memory: how often it was called. `hurry` decides how long a call takes, or what breaks."""
-
-    name = "look"
-    schema = function_schema(look)
-    repeatable = True
+    keeps_time = False
 
     def __init__(self, hurry: Any) -> None:
-        self.hurry, self.calls, self.last = hurry, 0, ""
+        super().__init__()
+        self.hurry, self.last = hurry, ""
 
     async def call(self, **arguments: Any) -> ToolResult:
-        self.calls, self.last = self.calls + 1, arguments["at"]
+        shown, self.last = await super().call(**arguments), arguments["at"]
         await self.hurry(self)
-        return ToolResult(f"{self.calls}: {self.last}")
-
-    async def reset(self, setup: str) -> None:
-        self.calls = 0
+        return shown
 
     async def fork(self, n: int) -> list[Tool]:
         await self.hurry(self)
@@ -63,37 +50,35 @@ class Look(Tool):
             copy.calls, copy.last = self.calls, self.last
         return list(copies)
 
-    async def close(self) -> None:
-        """It holds nothing."""
 
+class Writer(SleepingPolicy):
+    """The policy whose turns and entropies are a function of the context and the seed; how long it takes is not."""
 
-class Writer(TextPolicy):
-    """A policy whose turns and entropies are a function of the context and the seed; how long it takes is not."""
-
-    def __init__(self, tokenizer: Any, hurry: random.Random, calls: float = 0.7) -> None:
-        self.tokenizer, self.hurry, self.calls = tokenizer, hurry, calls
-        self.time = Stopwatch()
-        self.most = self.now = 0
+    def __init__(self, tokenizer: Any, hurry: random.Random) -> None:
+        super().__init__(tokenizer, seconds=0.0, rows=100)
+        self.hurry, self.most, self.now = hurry, 0, 0
 
     async def generate(self, request: Request, on_window: OnWindow | None = None) -> Generation:
-        rng = random.Random(f"{request.ids[-40:]}/{len(request.ids)}/{request.seed}")
-        text = "<think>d</think><answer>\\boxed{3}</answer>"
-        if rng.random() < self.calls:
-            text = f"<think>c</think><look>{rng.randrange(100)}</look>"
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"][: request.max_tokens]
-        entropies = [rng.random() * 3] * len(ids)
         self.now += 1
         self.most = max(self.most, self.now)
         await asyncio.sleep(self.hurry.random() * 0.01)
-        if on_window:
-            on_window(entropies[: request.window])
+        made = await super().generate(request, on_window)
         await asyncio.sleep(self.hurry.random() * 0.01)
         self.now -= 1
-        return Generation(ids, [-0.1] * len(ids), entropies, "stop")
+        return made
 
 
 async def at_once(tool: Look) -> None:
     """Take no time."""
+
+
+def slowly(rng: random.Random) -> Any:
+    """Take some time, seldom a long one."""
+
+    async def sleep(tool: Look) -> None:
+        await asyncio.sleep(rng.random() ** 4 * 0.05)
+
+    return sleep
 
 
 def make_env(hurry: Any = at_once, look: Any = Look) -> ToolEnv:
@@ -109,14 +94,19 @@ def play(
     tokenizer: Any, speed: int = 0, groups: int = 2, env: ToolEnv | None = None, limits: Any = None, **settings: Any
 ) -> list[RolloutTree]:
     rng = random.Random(speed)
-
-    async def slowly(tool: Look) -> None:
-        await asyncio.sleep(rng.random() ** 4 * 0.05)
-
-    env = env or make_env(slowly)
+    env = env or make_env(slowly(rng))
     values: dict[str, Any] = {"num_generations": 8, "initial_rollouts": 3, **settings}
     engine = Engine(Writer(tokenizer, rng), tokenizer, env, RolloutSettings(**values), limits=limits or {})
-    return asyncio.run(engine.rollout([env.tasks.task(number) for number in range(groups)], step=1))
+    trees = asyncio.run(engine.rollout([env.tasks.task(number) for number in range(groups)], step=1))
+    return [without_seconds(tree) for tree in trees]
+
+
+def without_seconds(tree: RolloutTree) -> RolloutTree:
+    """Take away what no two rollouts share: how long a tool took."""
+    for span in tree.spans:
+        if span.tool:
+            span.tool["seconds"] = 0.0
+    return tree
 
 
 # one algorithm for each way of growing trees, those of `paper_rows` among them
@@ -126,21 +116,13 @@ GROWN = list({(row.budget, row.branch): name for name, row in reversed(ALGORITHM
 @pytest.mark.parametrize("algorithm", GROWN)
 def test_a_tree_does_not_depend_on_who_was_faster(tokenizer: Any, algorithm: str) -> None:
     first, *others = (play(tokenizer, speed, algorithm=algorithm, branch_width=3) for speed in range(3))
-    for trees in others:
-        assert [without_seconds(tree) for tree in trees] == [without_seconds(tree) for tree in first]
+    assert all(trees == first for trees in others)
     origins = [trajectory.origin for tree in first for trajectory in tree.trajectories]
     assert len(origins) == 16
     if (method := ALGORITHMS[algorithm].method) and method.roots_only:
         grown = [(tree, one.parent) for tree in first for one in tree.trajectories if one.parent is not None]
         assert {tree.trajectories[parent].origin for tree, parent in grown} == {"root"}
     assert ("branch" in origins) == (ALGORITHMS[algorithm].branch is not None)
-
-
-def without_seconds(tree: RolloutTree) -> RolloutTree:
-    for span in tree.spans:
-        if span.tool:
-            span.tool["seconds"] = 0.0
-    return tree
 
 
 def test_trees_depend_on_seed_step_and_group(tokenizer: Any) -> None:
@@ -154,7 +136,7 @@ def test_a_group_is_the_same_whoever_plays_it(tokenizer: Any) -> None:
     env, settings = make_env(), RolloutSettings(num_generations=8, initial_rollouts=3)
     engine = Engine(Writer(tokenizer, random.Random(5)), tokenizer, env, settings)
     alone = asyncio.run(engine.rollout([env.tasks.task(1)], step=1, first_group=1))
-    assert without_seconds(alone[0]) == without_seconds(both[1])
+    assert without_seconds(alone[0]) == both[1]
 
 
 def test_the_probe_of_aepo_is_kept_and_decides_the_budget(tokenizer: Any) -> None:
@@ -175,13 +157,21 @@ def families(tree: RolloutTree) -> dict[int, int]:
     return counts
 
 
-@pytest.mark.parametrize(("algorithm", "quota"), [("arpo", 2), ("arpo-ranked", 2), ("random", 2), ("tree-grpo", 5)])
-def test_branches_are_spread_over_the_roots(tokenizer: Any, algorithm: str, quota: int) -> None:
-    """M = 8 and N = 3: two branches a root, ceil(5 / 3), where every point passes; Tree-GRPO has no quota."""
-    trees = play(tokenizer, groups=8, algorithm=algorithm, branch_alpha=1.0)
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        *(({"algorithm": name}, 2) for name in ("arpo", "arpo-ranked", "random")),
+        *(({"algorithm": name}, None) for name in ("tree-grpo", "treepo")),  # these have no quota
+        ({"branch_quota": 1}, 1),
+        ({"branch_quota": 0, "initial_rollouts": 2}, 6),
+    ],
+)
+def test_branches_are_spread_over_the_roots(tokenizer: Any, settings: dict[str, Any], most: int | None) -> None:
+    """M = 8 and N = 3: two branches a root, ceil(5 / 3), where every point passes."""
+    trees = play(tokenizer, groups=8, branch_alpha=1.0, **settings)
     assert all(len(tree.trajectories) == 8 for tree in trees)
-    counts = [count for tree in trees for count in families(tree).values()]
-    assert max(counts) == quota if algorithm != "tree-grpo" else max(counts) > 2
+    found = max(count for tree in trees for count in families(tree).values())
+    assert found == most if most else found > 2
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])
@@ -200,11 +190,7 @@ def test_aepo_s_penalty_decides_which_chains_branch_again(tokenizer: Any, beta: 
     assert consecutive(1.0) == 0 < consecutive(0.0)
 
 
-def test_the_quota_is_a_setting(tokenizer: Any) -> None:
-    for quota, most in ((1, 1), (0, 5)):
-        trees = play(tokenizer, groups=8, branch_alpha=1.0, initial_rollouts=2, num_generations=7, branch_quota=quota)
-        assert max(count for tree in trees for count in families(tree).values()) == most
-        assert all(len(tree.trajectories) == 7 for tree in trees)
+def test_a_quota_does_not_go_with_the_published_branches() -> None:
     with pytest.raises(ValueError, match="branch_quota=2 does not go with branch 'arpo-reference'"):
         RolloutSettings(algorithm="arpo-reference", branch_quota=2)
 
@@ -247,7 +233,7 @@ def test_limits_hold(tokenizer: Any) -> None:
         now -= 1
 
     env = make_env(counted)
-    writer = Writer(tokenizer, rng, calls=0.9)
+    writer = Writer(tokenizer, rng)
     settings = RolloutSettings(algorithm="grpo", num_generations=12)
     engine = Engine(writer, tokenizer, env, settings, limits={"look": 2, "generate": 3})
     trees = asyncio.run(engine.rollout([env.tasks.task(0)]))
@@ -260,7 +246,7 @@ def test_limits_hold(tokenizer: Any) -> None:
 def test_few_places_for_trajectories_are_enough(tokenizer: Any, algorithm: str, places: int, waiting: int) -> None:
     trees = play(tokenizer, groups=3, algorithm=algorithm, limits={"trajectory": places})
     free = play(tokenizer, groups=3, algorithm=algorithm)
-    assert [without_seconds(tree) for tree in trees] == [without_seconds(tree) for tree in free]
+    assert trees == free
     starts = [event for tree in trees for event in tree.timeline if event.kind == "start"]
     assert len(starts) >= waiting  # the first ones, too, where a machine is slow
 
@@ -292,35 +278,23 @@ def test_a_turn_that_calls_several_tools_holds_a_place_of_each() -> None:
 
 
 class Breaks:
-    """Breaks the third call of all, once: it fails with this error, or hangs."""
+    """Breaks the second call of an episode, once: it fails with this error, or hangs."""
 
     def __init__(self, error: Exception | None) -> None:
-        self.error, self.calls = error, 0
+        self.error, self.whole = error, True
 
     async def __call__(self, tool: Look) -> None:
-        self.calls += 1
-        if self.calls == 3:
-            await self.broken()
-
-    async def broken(self) -> None:
-        if self.error:
-            raise self.error
-        await asyncio.Event().wait()
-
-
-class BreaksLater(Breaks):
-    """Breaks the second call of an episode, once."""
-
-    async def __call__(self, tool: Look) -> None:
-        if tool.calls == 2 and not self.calls:
-            self.calls += 1
-            await self.broken()
+        if tool.calls == 2 and self.whole:
+            self.whole = False
+            if self.error:
+                raise self.error
+            await asyncio.Event().wait()
 
 
 def test_what_broke_down_is_played_again(tokenizer: Any) -> None:
     whole = play(tokenizer, env=make_env(), algorithm="grpo")
-    mended = play(tokenizer, env=make_env(BreaksLater(ServiceError("look", "gone"))), algorithm="grpo")
-    assert [without_seconds(tree) for tree in mended] == [without_seconds(tree) for tree in whole]
+    mended = play(tokenizer, env=make_env(Breaks(ServiceError("look", "gone"))), algorithm="grpo")
+    assert mended == whole
     retries = [event.name for tree in mended for event in tree.timeline if event.kind == "retry"]
     assert retries == ["ServiceError"]
 
@@ -339,7 +313,7 @@ def test_an_episode_that_shows_something_else_the_second_time_is_void(tokenizer:
             await super().call(**arguments)
             return ToolResult(f"call {next(answers)} of all")
 
-    env = make_env(BreaksLater(ServiceError("look", "gone")), Counts)
+    env = make_env(Breaks(ServiceError("look", "gone")), Counts)
     (error,) = errors(play(tokenizer, env=env, algorithm="grpo"))
     assert "could not be replayed" in str(error)
 
@@ -362,23 +336,17 @@ def test_nothing_of_a_tool_may_hang_for_ever(tokenizer: Any, monkeypatch: pytest
     assert not errors(play(tokenizer, env=make_env(), branch_alpha=0.6, turn_timeout=1.5))
 
 
-def test_an_interrupted_rollout_leaves_nothing_open(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from arpo_env.event_loop import run
+def test_an_interrupted_rollout_leaves_nothing_open(tokenizer: Any) -> None:
+    living: set[Look] = set()
 
-    living: set[int] = set()
-    reset, close = ToolEnv.areset, ToolEnv.aclose
+    class Living(Look):
+        async def reset(self, setup: str) -> None:
+            living.add(self)
 
-    async def opened(self: ToolEnv, **options: Any) -> Any:
-        living.add(id(self))
-        return await reset(self, **options)
+        async def close(self) -> None:
+            await asyncio.sleep(0.01)
+            living.discard(self)
 
-    async def closed(self: ToolEnv) -> None:
-        await asyncio.sleep(0.01)
-        await close(self)
-        living.discard(id(self))
-
-    monkeypatch.setattr(ToolEnv, "areset", opened)
-    monkeypatch.setattr(ToolEnv, "aclose", closed)
     hanging = threading.Event()
 
     async def hangs(tool: Look) -> None:
@@ -390,9 +358,9 @@ def test_an_interrupted_rollout_leaves_nothing_open(tokenizer: Any, monkeypatch:
         time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
-    env = make_env(hangs)
+    env = make_env(hangs, Living)
     settings = RolloutSettings(num_generations=8, initial_rollouts=4)
-    engine = Engine(Writer(tokenizer, random.Random(0), calls=1.0), tokenizer, env, settings)
+    engine = Engine(Writer(tokenizer, random.Random(0)), tokenizer, env, settings)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
         threading.Thread(target=interrupt, daemon=True).start()
@@ -428,14 +396,8 @@ class SometimesForks(Look):
 @pytest.mark.parametrize("algorithm", ["arpo", "at2po", "vineppo", "aepo"])
 def test_forks_that_fail_make_no_tree_depend_on_timing(tokenizer: Any, algorithm: str) -> None:
     def once(speed: int) -> list[RolloutTree]:
-        rng = random.Random(-speed)
-
-        async def slowly(tool: Look) -> None:
-            await asyncio.sleep(rng.random() ** 4 * 0.05)
-
-        env = make_env(slowly, SometimesForks)
-        trees = play(tokenizer, speed, 3, env, algorithm=algorithm, branch_width=3, num_generations=12)
-        return [without_seconds(tree) for tree in trees]
+        env = make_env(slowly(random.Random(-speed)), SometimesForks)
+        return play(tokenizer, speed, 3, env, algorithm=algorithm, branch_width=3, num_generations=12)
 
     first, *others = (once(speed) for speed in range(4))
     assert all(trees == first for trees in others)
@@ -451,11 +413,3 @@ def test_what_the_tree_says_was_shown_was_shown(tokenizer: Any, room: int) -> No
     assert spans
     assert [tokenizer.decode(span.ids) for span in spans] == [span.text for span in spans]
     assert max(len(tree.row(number).ids) for tree in trees for number in range(8)) <= room
-
-
-def test_what_roots_can_never_claim_starts_with_them(tokenizer: Any) -> None:
-    (tree,) = play(tokenizer, groups=1, initial_rollouts=1, branch_width=1)
-    first = min(event.end for event in tree.timeline if event.kind == "generate")
-    started = [event.start for event in tree.timeline if event.kind == "reset"]
-    assert len(started) == 8
-    assert max(started) < first
