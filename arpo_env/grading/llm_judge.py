@@ -109,8 +109,7 @@ class Judge(Grader):
                 return verdict
             messages = [*messages, {"role": "assistant", "content": reply}, {"role": "user", "content": _REPAIR}]
         raise GradingError(
-            f"the judge {self.chat.model} gave no verdict, asked twice: {reply[:200]!r}. "
-            "Use a model that writes JSON"
+            f"the judge {self.chat.model} gave no verdict, asked twice: {reply[:200]!r}. Use a model that writes JSON"
         )
 
 
