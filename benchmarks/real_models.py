@@ -52,7 +52,6 @@ RESULTS = ROOT / "benchmarks" / "results" / "real_models.json"
 READ = ROOT / "benchmarks" / "results" / "real_models_read.json"
 SHOWN = {"search_results": 3, "result_characters": 1500}  # of a search: the model's context is small
 GREEDY = {"temperature": 0.0, "top_p": 1.0, "max_turn_length": 512, "max_completion_length": 4096}
-SLICE = 10  # tasks of each way to play before those of the next: an interrupted run compares equals
 WAYS = tuple((tools, protocol) for tools in ("search", "alone") for protocol in ("arpo-tags", "native"))
 WORLD = {"split": "test", "level": 2, "seed": 1}
 Row = dict[str, Any]
@@ -72,7 +71,7 @@ def search(given: argparse.Namespace) -> Row:
         "HotpotQA": (given.hotpotqa, {"data": str(data), "split": "test"}, {"search": str(given.corpus)}),
     }
     model = EvalModel(given.name, "endpoint", given.name, (given.url,), given.name)
-    for count in range(SLICE, max(tasks for tasks, *_ in sets.values()) + SLICE, SLICE):
+    for count in range(given.slice, max(tasks for tasks, *_ in sets.values()) + given.slice, given.slice):
         for name, (most, options, corpus) in sets.items():
             for tools, protocol in WAYS:
                 searching = {"tools": ["search"], **SHOWN, **corpus} if tools == "search" else {"tools": []}
@@ -513,6 +512,12 @@ def main() -> None:
         "--name", default="qwen2.5-coder-1.5b", help="of the model at the address, and of its tokenizer"
     )
     parser.add_argument("--rows", type=int, default=4, help="requests at once")
+    parser.add_argument(
+        "--slice",
+        type=int,
+        default=10,
+        help="tasks of each way to play before the next: an interrupted run compares equals",
+    )
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "real-models")
     parser.add_argument("--corpus", type=Path, help="passages with id, title, text")
     parser.add_argument("--questions", type=Path, help="questions with answers and gold ids")
