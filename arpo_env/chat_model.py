@@ -29,7 +29,11 @@ _CONTEXT_FULL = re.compile(
     re.IGNORECASE,
 )
 _SHORTEST = 500  # characters of a text that is not halved any more
-# how OpenAI refuses a temperature for its models that reason
+# fields that servers refuse, what they want instead, and how they say it
+_OTHERWISE = {
+    "max_tokens": ("max_completion_tokens", re.compile("max_completion_tokens")),
+    "stop": ("", re.compile(r"'stop'.*not support|not support[^.]*: stop\b", re.IGNORECASE)),
+}
 _OWN_TEMPERATURE = re.compile(r"'temperature'.*not support", re.IGNORECASE)
 # Some chat templates open the thought in the prompt, so that the reply has only its end.
 _THOUGHT = re.compile(r"\A\s*<think>.*?(</think>|\Z)|\A.*</think>", re.DOTALL)
@@ -58,7 +62,7 @@ class ModelServer:
         self._key = api_key or os.environ.get("OPENAI_API_KEY") or ""
         secrets = (self._key,) if self._key else ()
         self._http = Http(f"{kind} {model}", **{"timeout": _PATIENCE, "cures": _CURES, "secrets": secrets, **limits})
-        self._limit = "max_tokens"  # what the server calls the maximum number of tokens of a reply
+        self._names = {"max_tokens": "max_tokens", "stop": "stop"}  # of fields that the server may want otherwise
 
     @property
     def lacking_key(self) -> str:
@@ -69,8 +73,8 @@ class ModelServer:
     async def post(self, endpoint: str, body: Mapping[str, Any]) -> Reply:
         """Send a request; `endpoint` is as in "/chat/completions".
 
-        `max_tokens` is sent as `max_completion_tokens` where the server asks for that, as OpenAI does for its newer
-        models.
+        OpenAI's models that reason take `max_completion_tokens` instead of `max_tokens`, and no `stop`: a server that
+        says so gets requests of that kind from then on. So the caller has to cut texts at stop strings.
 
         Raises:
             ContextFull: it does not fit into the model's context.
@@ -80,13 +84,15 @@ class ModelServer:
         if self.lacking_key:
             raise ServiceError(self._http.service, self.lacking_key)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        sent = {self._limit if name == "max_tokens" else name: value for name, value in body.items()}
+        names = {name: self._names.get(name, name) for name in body}
+        sent = {names[name]: value for name, value in body.items() if names[name]}
         try:
             return await self._http.request("POST", f"{self.base_url}{endpoint}", json=sent, headers=headers)
         except ServiceError as error:
-            if error.status in (400, 422) and "max_tokens" in sent and "max_completion_tokens" in error.message:
-                self._limit = "max_completion_tokens"
-                return await self.post(endpoint, body)
+            for name, (wanted, words) in _OTHERWISE.items():
+                if error.status in (400, 422) and name in sent and words.search(error.message):
+                    self._names[name] = wanted
+                    return await self.post(endpoint, body)
             if error.status in (400, 413, 422) and _CONTEXT_FULL.search(error.message):
                 raise ContextFull(error.service, error.message, error.status) from error
             raise

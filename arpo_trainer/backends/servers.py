@@ -541,13 +541,11 @@ _FILTERS = ("top_p", "top_k", "min_p", "repetition_penalty")
 _BLIND = "Give a model that sees, and let vLLM take enough pictures (--limit-mm-per-prompt); or leave show_images out"
 _SMALLER = "Allow fewer tokens a trajectory or a turn, or give the server a larger context"
 _ENDPOINT_CURES = {
-    "max_completion_tokens": "Give extra={'max_tokens': None, 'max_completion_tokens': 4096}",
-    "temperature": "Give extra={'temperature': None} if the model takes no temperature",
+    "temperature": "Set temperature to 1, which models that reason accept, or give extra={'temperature': None}",
     **{
         name: f"Leave {name} out (or give extra={{'{name}': None}}): only servers such as vLLM know it"
         for name in _FILTERS[1:]
     },
-    "'stop'": "Give extra={'stop': None} if the model takes no stop strings; the text is then cut here",
     "logprobs": "Take topk=0 if the endpoint gives no log-probabilities, or not so many",
     # before "image": such a refusal also says what pictures take
     **dict.fromkeys(("context length", "context size", "maximum model length"), _SMALLER),
