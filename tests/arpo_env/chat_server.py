@@ -1,13 +1,13 @@
 """A local server that speaks /chat/completions and answers what a test tells it to."""
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.arpo_env.local_server import Call, LocalServer
 
 Answer = Callable[[dict[str, Any]], tuple[int, Any]]
 
@@ -45,35 +45,20 @@ def chat_server(answer: Answer, seconds: float = 0.0) -> Iterator[ChatServer]:
     """Serve until the block ends; each answer takes some time."""
     server, lock, busy = ChatServer(), threading.Lock(), [0]
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with lock:
-                server.bodies.append(body)
-                server.keys.append(self.headers["Authorization"])
-                busy[0] += 1
-                server.busiest = max(server.busiest, busy[0])
-            time.sleep(seconds)
-            status, content = answer(body) if self.path == "/v1/chat/completions" else (404, {"error": self.path})
-            with lock:
-                busy[0] -= 1
-            data = content if isinstance(content, bytes) else json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "text/html" if isinstance(content, bytes) else "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def respond(call: Call) -> None:
+        body, path = call.seen.json(), call.seen.path
+        with lock:
+            server.bodies.append(body)
+            server.keys.append(call.seen.headers.get("authorization"))
+            busy[0] += 1
+            server.busiest = max(server.busiest, busy[0])
+        time.sleep(seconds)
+        status, content = answer(body) if path == "/v1/chat/completions" else (404, {"error": path})
+        with lock:
+            busy[0] -= 1
+        kind = "text/html" if isinstance(content, bytes) else "application/json"
+        call.reply(content, status, Connection="close", Content_Type=kind)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    server.address = f"http://127.0.0.1:{http.server_address[1]}/v1"
-    try:
+    with LocalServer(respond) as http:
+        server.address = f"{http.address}/v1"
         yield server
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()

@@ -62,11 +62,17 @@ class LocalServer:
 
     answer: Callable[[Call], None]
     certificate: str | None = None
+    host: str = "127.0.0.1"
     seen: list[Seen] = field(default_factory=list)
 
     @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
     def address(self) -> str:
-        return f"{'https' if self.certificate else 'http'}://localhost:{self._server.server_address[1]}"
+        name = self.host.replace("127.0.0.1", "localhost")
+        return f"{'https' if self.certificate else 'http'}://{name}:{self.port}"
 
     @property
     def connections(self) -> set[tuple[str, int]]:
@@ -74,7 +80,7 @@ class LocalServer:
 
     def __enter__(self) -> Self:
         self._gone = threading.Event()
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._server = _Server((self.host, 0), _handler(self))
         if self.certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self.certificate)

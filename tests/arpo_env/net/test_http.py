@@ -3,9 +3,7 @@
 import asyncio
 import gzip
 import logging
-import shutil
 import socket
-import subprocess
 import threading
 import time
 import traceback
@@ -241,17 +239,3 @@ def test_a_netrc_entry_does_not_replace_the_key_and_no_cookie_is_kept(tmp_path: 
             ask(http, server.address, headers={"Authorization": "Bearer mine"})
         assert server.seen[0].headers["authorization"] == "Bearer mine"
         assert "cookie" not in server.seen[1].headers
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for localhost with its key, signed by itself, in one file."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not here")
-    folder = tmp_path_factory.mktemp("certificate")
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key -out cert"
-    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    subprocess.run([*command.split(), *names], cwd=folder, check=True, capture_output=True)
-    both = folder / "both.pem"
-    both.write_text((folder / "cert").read_text() + (folder / "key").read_text())
-    return both

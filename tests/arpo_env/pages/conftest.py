@@ -1,61 +1,50 @@
 """A real web server in a thread, whose pages are functions."""
 
 import asyncio
-import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from arpo_env.pages import Page, PageError, PageReader
 from arpo_env.pages.reader import PageParser
+from tests.arpo_env.local_server import Call, LocalServer
 
 PARSER = PageParser(1)  # shared, since a process takes a second to start
 ARTICLE = "The river Nile flows north through eleven countries of Africa. " * 8
 
 
-class Site:
+class Site(LocalServer):
     """Pages by path: bytes (of plain text, which needs no parser), or a function that answers itself."""
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(self, **options: Any) -> None:
+        super().__init__(self.show, **options)
         self.pages: dict[str, bytes | Callable[[Any], None]] = {}
         self.requests: list[tuple[str, dict[str, str], float]] = []
-        site = self
+        self.__enter__()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                site.requests.append((self.path, dict(self.headers.items()), time.monotonic()))
-                page = site.pages.get(self.path)
-                with contextlib.suppress(OSError):
-                    if callable(page):
-                        page(self)
-                    elif page is None:
-                        answer(self, b"nothing", status=404)
-                    else:
-                        answer(self, page)
+    def close(self) -> None:
+        self.__exit__()
 
-            def log_message(self, *_: object) -> None:
-                pass
+    def show(self, call: Call) -> None:
+        handler = call.handler
+        self.requests.append((handler.path, dict(handler.headers.items()), time.monotonic()))
+        page = self.pages.get(handler.path)
+        if callable(page):
+            page(handler)
+        elif page is None:
+            answer(handler, b"nothing", status=404)
+        else:
+            answer(handler, page)
 
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-
-        self.server = Server((host, 0), Handler)
-        self.port = self.server.server_address[1]
-        self.url = f"http://{host}:{self.port}"
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
 
     def paths(self) -> list[str]:
         """Return what was asked for, but for robots.txt."""
         return [path for path, _, _ in self.requests if path != "/robots.txt"]
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
 
 
 def answer(handler: Any, body: bytes, kind: str | None = "text/plain", status: int = 200, **headers: str) -> None:
@@ -63,7 +52,7 @@ def answer(handler: Any, body: bytes, kind: str | None = "text/plain", status: i
     handler.send_response(status)
     if kind is not None:
         handler.send_header("Content-Type", kind)
-    for name, value in {"Content-Length": str(len(body)), **headers}.items():
+    for name, value in {"Content-Length": str(len(body)), "Connection": "close", **headers}.items():
         handler.send_header(name.replace("_", "-"), value)
     handler.end_headers()
     handler.wfile.write(body)
@@ -93,6 +82,6 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture
 def second_site() -> Iterator[Site]:
-    made = Site("127.0.0.2")
+    made = Site(host="127.0.0.2")
     yield made
     made.close()

@@ -1,7 +1,5 @@
 """Fetching from real servers that behave badly."""
 
-import ssl
-import subprocess
 import time
 import zlib
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from arpo_env.pages import Page
 from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read, reason
 
 PAGE = ARTICLE.strip().encode()
@@ -17,13 +16,6 @@ MARKUP = b"<html><head><title>Nile</title></head><body><p>" + PAGE + b"</p></bod
 
 def _redirect(to: str, status: int = 302) -> Any:
     return lambda handler: answer(handler, b"", status=status, Location=to)
-
-
-def test_a_page_is_read(site: Site) -> None:
-    site.pages["/a"] = lambda handler: answer(handler, MARKUP, "text/html; charset=utf-8")
-    page = read(f"{site.url}/a#part")
-    assert (page.url, page.title) == (f"{site.url}/a", "Nile")
-    assert page.text.startswith("The river Nile")
 
 
 def test_statuses_are_told(site: Site) -> None:
@@ -47,19 +39,29 @@ def test_an_endless_body_and_a_slow_drip_end(site: Site) -> None:
         while True:
             handler.wfile.write(b"word " * 10_000)
 
+    def drip(handler: Any) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        for _ in range(40):
+            handler.wfile.write(b"x")
+            time.sleep(0.1)
+
     site.pages["/"] = endless
     assert "larger than" in reason(f"{site.url}/", max_bytes=1_000_000)
-    site.pages["/"] = _drip
+    site.pages["/"] = drip
     started = time.monotonic()
     assert "no complete answer within" in reason(f"{site.url}/", timeout=0.5)
     assert time.monotonic() - started < 10
 
 
-def test_tls_checks_the_name_not_the_address(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _secure(site, tmp_path, monkeypatch)
-    site.pages["/"] = PAGE
-    assert read(f"https://localhost:{site.port}/").text
+def test_tls_checks_the_name_not_the_address(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    site = Site(certificate=str(certificate))
+    site.pages["/"] = lambda handler: answer(handler, MARKUP, "text/html; charset=utf-8")
+    page = read(f"https://localhost:{site.port}/#part")
+    assert page == Page(f"https://localhost:{site.port}/", "Nile", PAGE.decode())
     assert "no secure connection" in reason(f"https://127.0.0.1:{site.port}/", robots=False)
+    site.close()
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "raw deflate"])
@@ -110,25 +112,3 @@ def test_an_empty_page_and_a_broken_answer_are_told(site: Site) -> None:
     assert "holds no text" in reason(f"{site.url}/")
     site.pages["/"] = lambda handler: answer(handler, b"short", Content_Length="1000")
     assert "broke off" in reason(f"{site.url}/")
-
-
-def _drip(handler: Any) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Type", "text/html")
-    handler.end_headers()
-    for _ in range(40):
-        handler.wfile.write(b"x")
-        time.sleep(0.1)
-
-
-def _secure(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    command = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    )
-    command += f" -keyout {key} -out {certificate}"
-    subprocess.run(command.split(), check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    site.server.socket = context.wrap_socket(site.server.socket, server_side=True)
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))

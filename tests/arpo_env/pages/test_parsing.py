@@ -1,13 +1,14 @@
 """Markup and PDFs to text: good ones, foreign ones, and ones made to harm."""
 
 import asyncio
+import contextlib
 import io
 import os
 import re
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from arpo_env.pages.parser_process import MAX_TAGS
 from arpo_env.pages.reader import PageParser, ParsingFailed
 from envs_registry.install_line import install_line
 from tests.arpo_env.pages.conftest import ARTICLE, Site, answer, read
+from tests.arpo_env.pdf_file import pdf
 
 CHINESE = "<html><body><p>北京是中国的首都，人口超过两千万。</p></body></html>"
 JAPANESE = "<html><body><p>東京は日本の首都です。人口は約千四百万人。</p></body></html>"
@@ -35,14 +37,7 @@ NEWS = f"""<!doctype html><html><head><title>Long rivers | The Daily</title>
 
 @pytest.fixture(scope="module")
 def parser() -> Iterator[PageParser]:
-    made = PageParser(1, seconds=4.0)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def impatient() -> Iterator[PageParser]:
-    made = PageParser(1, seconds=1.0)
+    made = PageParser(1, seconds=2.0)
     yield made
     made.close()
 
@@ -79,7 +74,9 @@ def test_the_charset_of_the_header_is_taken_and_a_wrong_one_does_no_harm() -> No
 
 
 def test_a_pdf_is_read_and_a_broken_one_told(site: Site, parser: PageParser) -> None:
-    site.pages["/"] = lambda handler: answer(handler, pdf(["First page.", "Second page."]), "application/pdf")
+    site.pages["/"] = lambda handler: answer(
+        handler, pdf("First page.", "Second page.", title="A title"), "application/pdf"
+    )
     page = read(f"{site.url}/")
     assert (page.title, page.text) == ("A title", "First page.\n\nSecond page.")
     for body in (b"%PDF-1.4 nothing else", b"%PDF-1.4\n" + os.urandom(5000), b"%PDF-"):
@@ -90,18 +87,15 @@ def test_a_pdf_is_read_and_a_broken_one_told(site: Site, parser: PageParser) -> 
 def test_a_slow_pdf_gives_what_was_read_in_time(parser: PageParser) -> None:
     """The second page takes minutes; the first is not lost."""
     started = time.monotonic()
-    found = parse(parser, "pdf", pdf(["First page.", "(x) Tj " * 3_000_000], raw=[False, True]))
+    found = parse(parser, "pdf", pdf("First page.", "x) Tj (" * 3_000_000))
     assert found["text"].startswith("First page.")
     assert time.monotonic() - started < 30
 
 
 def test_a_pdf_that_is_a_bomb_ends(parser: PageParser) -> None:
     started = time.monotonic()
-    try:
-        found = parse(parser, "pdf", pdf_bomb())
-        assert len(found["text"]) <= 40_000
-    except ParsingFailed:
-        pass
+    with contextlib.suppress(ParsingFailed):
+        assert len(parse(parser, "pdf", pdf_bomb())["text"]) <= 40_000
     assert time.monotonic() - started < 30
     assert parse(parser, "html", NEWS.encode())["text"]
 
@@ -116,33 +110,24 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))
-def test_hostile_markup_ends_within_the_limit(name: str, impatient: PageParser) -> None:
-    parser = impatient
+def test_hostile_markup_ends_within_the_limit(name: str, parser: PageParser) -> None:
     parse(parser, "html", b"<p>started")
     started = time.monotonic()
-    try:
-        assert parse(parser, "html", HOSTILE[name].encode())["text"] is not None
-    except ParsingFailed as error:
-        assert "takes" in str(error) or "memory" in str(error) or "broken" in str(error)  # noqa: PT017
+    with contextlib.suppress(ParsingFailed):
+        parse(parser, "html", HOSTILE[name].encode())
     assert time.monotonic() - started < 10
     assert parse(parser, "html", b"<p>another page")["text"] == "another page"
-
-
-def links(number: int) -> str:
-    items = "".join(f'<li><a href="/p/{each}">Link number {each}</a></li>' for each in range(number))
-    return f"<html><head><title>Links</title></head><body><ul>{items}</ul></body></html>"
 
 
 def test_a_page_of_links_costs_what_its_start_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways of reading see the first tags alone, whatever the page."""
     seen: list[int] = []
-    monkeypatch.setattr(
-        parsing, "_main_text", lambda markup: seen.append(markup.count("<")) or {"title": "", "text": ""}
-    )
-    texts = [parsing.parse_html(links(number))["text"] for number in (10_000, 80_000)]
+    nothing = {"title": "", "text": ""}
+    monkeypatch.setattr(parsing, "_main_text", lambda markup: seen.append(markup.count("<")) or nothing)
+    items = [f'<li><a href="/p/{number}">Link number {number}</a></li>' for number in range(80_000)]
+    texts = [parsing.parse_html(f"<ul>{''.join(items[:count])}</ul>")["text"] for count in (10_000, 80_000)]
     assert seen == [MAX_TAGS] * 2
     assert texts[0] == texts[1]
-    assert len(texts[0]) >= 60_000
     assert texts[0].startswith("Link number 0\nLink number 1\n")
 
 
@@ -153,18 +138,13 @@ def test_memory_is_limited() -> None:
     parser.close()
 
 
-def test_the_process_holds_no_keys_and_ends_with_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_holds_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
     parser = PageParser(1)
     parse(parser, "html", b"<p>started")
     (pid,) = parser._pool.pids
     assert b"SOME_API_KEY" not in Path(f"/proc/{pid}/environ").read_bytes()
     parser.close()
-    parser.close()
-    end = time.monotonic() + 5
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_a_missing_library_names_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,29 +156,8 @@ def test_a_missing_library_names_the_cure(tmp_path: Path, monkeypatch: pytest.Mo
     parser.close()
 
 
-def pdf(pages: list[str], raw: list[bool] | None = None) -> bytes:
-    """Write a PDF with a text on each page; a raw page is a content stream itself."""
-    from pypdf import PdfWriter
-    from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
-
-    writer = PdfWriter()
-    names = {"/Type": "/Font", "/Subtype": "/Type1", "/BaseFont": "/Helvetica"}
-    font = DictionaryObject({NameObject(name): NameObject(value) for name, value in names.items()})
-    resources = DictionaryObject({NameObject("/Font"): DictionaryObject({NameObject("/F1"): font})})
-    for number, text in enumerate(pages):
-        page = writer.add_blank_page(600, 800)
-        content = DecodedStreamObject()
-        content.set_data(f"BT /F1 12 Tf 50 700 Td {text if raw and raw[number] else f'({text}) Tj'} ET".encode())
-        page[NameObject("/Resources")] = resources
-        page[NameObject("/Contents")] = writer._add_object(content.flate_encode())
-    writer.add_metadata({"/Title": "A title", "/CreationDate": "D:20200102030405Z"})
-    return _written(writer)
-
-
 def pdf_bomb() -> bytes:
     """Write a PDF of less than 5 MB whose page is packed thrice and unpacks to 512 MB."""
-    import zlib
-
     from pypdf import PdfWriter
     from pypdf.generic import ArrayObject, EncodedStreamObject, NameObject
 
@@ -212,10 +171,6 @@ def pdf_bomb() -> bytes:
     content._data = data
     content[NameObject("/Filter")] = ArrayObject([NameObject("/FlateDecode")] * 3)
     page[NameObject("/Contents")] = writer._add_object(content)
-    return _written(writer)
-
-
-def _written(writer: Any) -> bytes:
     out = io.BytesIO()
     writer.write(out)
     return out.getvalue()

@@ -123,13 +123,8 @@ class Shelf:
         return Page(url, "A title", "二 text")
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "cache.sqlite"
-
-
-def test_a_page_is_read_once_and_replayed_and_with_other_settings_anew(file: Path) -> None:
-    shelf = Shelf()
+def test_a_page_is_read_once_and_replayed_and_with_other_settings_anew(tmp_path: Path) -> None:
+    shelf, file = Shelf(), tmp_path / "cache.sqlite"
     pages = CachedPages(shelf, Cache(file))
     first = asyncio.run(pages.read("http://a/x#part"))
     assert asyncio.run(CachedPages(shelf, Cache(file, mode="replay")).read(" http://a/x")) == first
@@ -139,31 +134,18 @@ def test_a_page_is_read_once_and_replayed_and_with_other_settings_anew(file: Pat
     assert len(shelf.asked) == 2
 
 
-def test_that_a_page_is_gone_is_kept_for_an_hour(file: Path) -> None:
-    reason = "there is no such page (status 404)"
-    shelf, cache = Shelf(u=(reason, False)), Cache(file)
-    for mode in ("record", "record", "replay"):
-        with pytest.raises(PageError) as caught:
-            asyncio.run(CachedPages(shelf, Cache(file, mode=mode)).read("u"))
-        assert caught.value.reason == reason
-    assert len(shelf.asked) == 1
-    (record,) = cache.store.records()
-    assert record.expires
-    assert round(record.expires - record.created) == 3600
-
-
-def test_a_passing_fault_is_asked_for_again_and_a_replay_repeats_it(file: Path) -> None:
-    shelf = Shelf(u=("the site failed (status 503)", True))
-    pages = CachedPages(shelf, Cache(file))
-    with pytest.raises(PageError, match="u: "):
-        asyncio.run(pages.read("u"))
-    replay = CachedPages(shelf, Cache(file, mode="replay"))
-    with pytest.raises(PageError, match="u: "):
-        asyncio.run(replay.read("u"))
-    assert len(shelf.asked) == 1
+def test_a_lasting_fault_is_kept_for_an_hour_and_a_passing_one_asked_for_again(tmp_path: Path) -> None:
+    shelf, file = Shelf(gone=("status 404", False), busy=("status 503", True)), tmp_path / "cache.sqlite"
+    pages, replay = (CachedPages(shelf, Cache(file, mode=mode)) for mode in ("record", "replay"))
+    for reader in (pages, pages, replay):
+        for url, (why, _) in shelf.faults.items():
+            with pytest.raises(PageError, match=why):
+                asyncio.run(reader.read(url))
+    assert shelf.asked == ["gone", "busy", "busy"]
+    lasting = {json.loads(record.request)["url"]: record.expires for record in Cache(file).store.records()}
+    assert lasting["gone"] == pytest.approx(time.time() + 3600, abs=60)
     shelf.faults = {}
-    assert asyncio.run(pages.read("u")).title == "A title"
-    assert asyncio.run(replay.read("u")).title == "A title"
+    assert asyncio.run(pages.read("busy")) == asyncio.run(replay.read("busy"))
     with pytest.raises(CacheMiss, match=r"no page of shelf .* for url 'other'"):
         asyncio.run(replay.read("other"))
 
@@ -179,14 +161,10 @@ def jina(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     return site
 
 
-def _json(site: Site, data: Any, status: int = 200) -> None:
-    body = json.dumps(data).encode()
-    site.pages[JINA_PATH] = lambda handler: answer(handler, body, "application/json; charset=utf-8", status)
-
-
 def test_a_page_comes_through_jina_s_service(jina: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JINA_API_KEY", "key")
-    _json(jina, {"code": 200, "status": 20000, "data": {"title": "A title", "content": MARKDOWN}})
+    body = json.dumps({"code": 200, "status": 20000, "data": {"title": "A title", "content": MARKDOWN}}).encode()
+    jina.pages[JINA_PATH] = lambda handler: answer(handler, body, "application/json; charset=utf-8")
     page = read("https://example.com/a?b=c", jina=True)
     assert page.title == "A title"
     assert page.text == "# Head\n\nSee the list and Image 1: a map."
@@ -205,7 +183,8 @@ def test_garbage_is_a_fault_of_jina_s_service(jina: Site, body: bytes) -> None:
 
 def test_jina_s_key_is_in_no_error(jina: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JINA_API_KEY", "jina_secret")
-    _json(jina, {"detail": "no such key: jina_secret"}, status=401)
+    body = b'{"detail": "no such key: jina_secret"}'
+    jina.pages[JINA_PATH] = lambda handler: answer(handler, body, "application/json", 401)
     with pytest.raises(ServiceError, match="JINA_API_KEY") as caught:
         read("https://example.com/a?b=c", jina=True)
     assert "jina_secret" not in str(caught.value)
