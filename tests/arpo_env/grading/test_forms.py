@@ -5,6 +5,7 @@ import random
 import re
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -113,44 +114,33 @@ TREES = st.recursive(
     lambda inner: st.tuples(st.sampled_from(["+", "-", "*", "/", "sqrt"]), inner, inner),
     max_leaves=7,
 )
-Tree = tuple[str, ...]
+Tree = tuple[Any, ...]
+LATEX = {
+    "/": r"\frac{{{0}}}{{1+({1})^2}}",
+    "sqrt": r"\sqrt{{({0})^2+({1})^{{2}}}}",
+    "*": r"\left({0}\right)\left({1}\right)",
+    **{sign: f"({{0}} {sign} ({{1}}))" for sign in "+-"},
+}
+PYTHON = {
+    "/": "({0})/(1+({1})**2)",
+    "sqrt": "sqrt(({1})**2+({0})**2)",
+    **{sign: f"(({{0}}){sign}({{1}}))" for sign in "*+-"},
+}
 
 
-def latex(tree: Tree) -> str:
-    match tree:
-        case (leaf,):
-            return leaf
-        case ("/", one, other):
-            return f"\\frac{{{latex(one)}}}{{1+({latex(other)})^2}}"
-        case ("sqrt", one, other):
-            return f"\\sqrt{{({latex(one)})^2+({latex(other)})^{{2}}}}"
-        case ("*", one, other):
-            return f"\\left({latex(one)}\\right)\\left({latex(other)}\\right)"
-        case (sign, one, other):
-            return f"({latex(one)} {sign} ({latex(other)}))"
-    raise AssertionError(tree)
-
-
-def python(tree: Tree) -> str:
-    match tree:
-        case (leaf,):
-            return leaf
-        case ("/", one, other):
-            return f"({python(one)})/(1+({python(other)})**2)"
-        case ("sqrt", one, other):
-            return f"sqrt(({python(other)})**2+({python(one)})**2)"
-        case (sign, one, other):
-            return f"(({python(one)}){sign}({python(other)}))"
-    raise AssertionError(tree)
+def formula(tree: Tree, forms: dict[str, str]) -> str:
+    head, *inner = tree
+    return forms[head].format(*(formula(each, forms) for each in inner)) if inner else str(head)
 
 
 @QUICK
 @given(TREES, TREES)
 def test_formulas_equal_their_python_form_and_not_a_changed_one(tree: Tree, other: Tree) -> None:
-    node = read_expression(latex(tree))
-    assert same_expression(read_expression(python(tree)), node)
-    assert not same_expression(read_expression(f"{python(tree)}+1/1000000"), node)
-    assert same_expression(read_expression(latex(other)), node) == same_expression(node, read_expression(python(other)))
+    node, same = read_expression(formula(tree, LATEX)), formula(tree, PYTHON)
+    assert same_expression(read_expression(same), node)
+    assert not same_expression(read_expression(f"{same}+1/1000000"), node)
+    first, second = (read_expression(formula(other, forms)) for forms in (LATEX, PYTHON))
+    assert same_expression(first, node) == same_expression(node, second)
 
 
 @settings(max_examples=40, deadline=None)

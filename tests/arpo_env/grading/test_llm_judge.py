@@ -22,12 +22,10 @@ def grade(answer: str, model: Answer) -> tuple[Any, ChatServer]:
         return asyncio.run(Judge(ChatModel("m", server.address, retries=0)).grade(answer, TASK)), server
 
 
-@pytest.mark.parametrize(
-    ("verdict", "value", "attempted"), [("CORRECT", 1.0, 1.0), ("INCORRECT", 0.0, 1.0), ("NOT_ATTEMPTED", 0.0, 0.0)]
-)
-def test_each_verdict_has_its_score(verdict: str, value: float, attempted: float) -> None:
-    score, _ = grade("It is the City of Kings", saying(f'{{"verdict": "{verdict}"}}'))
-    assert (score.value, score.parts) == (value, {"correct": value, "attempted": attempted})
+def test_each_verdict_has_its_score() -> None:
+    for verdict, value, attempted in (("CORRECT", 1.0, 1.0), ("INCORRECT", 0.0, 1.0), ("NOT_ATTEMPTED", 0.0, 0.0)):
+        score, _ = grade("It is the City of Kings", saying(f'{{"verdict": "{verdict}"}}'))
+        assert (score.value, score.parts) == (value, {"correct": value, "attempted": attempted})
 
 
 @pytest.mark.parametrize(
@@ -76,33 +74,22 @@ def test_an_answer_that_gives_orders_stays_between_the_fences() -> None:
     assert all(part in server.prompts[0] for part in ("start x", "x end"))  # an endless one is shown by its ends
 
 
-def test_a_verdict_is_recorded_and_replayed_for_that_judge_only(tmp_path: Path) -> None:
+def test_a_verdict_is_recorded_and_replayed_for_that_judge_and_server_only(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "c.sqlite")
-    with chat_server(saying('{"verdict": "CORRECT"}')) as server:
-        for model, predicted in (("m", "Lima city"), ("m", "Lima city"), ("n", "Lima city"), ("m", "Lima town")):
-            asyncio.run(Judge(ChatModel(model, server.address), cache).grade(predicted, TASK))
-    assert len(server.bodies) == 3
-    replay = Judge(ChatModel("m", server.address), Cache(cache.path, mode="replay"))
-    assert asyncio.run(replay.grade("Lima city", TASK)).value == 1.0
-    with pytest.raises(CacheMiss, match="no judge of m"):
-        asyncio.run(replay.grade("Quito", TASK))
 
+    def verdicts(*servers: str, cache: Cache = cache, model: str = "m") -> list[float]:
+        judges = [Judge(ChatModel(model, one), cache) for one in servers]
+        return [asyncio.run(judge.grade("Lima city", TASK)).value for judge in judges]
 
-def verdicts(cache: Cache, *servers: str) -> list[float]:
-    return [asyncio.run(Judge(ChatModel("m", one), cache).grade("Lima city", TASK)).value for one in servers]
-
-
-def test_two_servers_with_one_model_name_share_no_verdict(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "c.sqlite")
     with chat_server(saying('{"verdict": "CORRECT"}')) as one, chat_server(saying('{"verdict": "INCORRECT"}')) as other:
         twice = other.address.replace("http://", "HTTP://me:hunter2@") + "/?key=hunter2"
-        assert verdicts(cache, one.address, other.address, twice) == [1.0, 0.0, 0.0]
-        assert len(one.bodies) == len(other.bodies) == 1
+        assert verdicts(one.address, other.address, twice) == [1.0, 0.0, 0.0]
+        assert verdicts(one.address, model="n") == [1.0]
+        assert (len(one.bodies), len(other.bodies)) == (2, 1)
     replay = Cache(cache.path, mode="replay")
-    assert verdicts(replay, other.address, one.address) == [0.0, 1.0]
+    assert verdicts(other.address, one.address, cache=replay) == [0.0, 1.0]
     assert not any("hunter2" in record.request for record in cache.store.records())
-    with pytest.raises(CacheMiss, match=rf"server 'http://elsewhere/v1'\. .*{one.address}.*same model_url") as caught:
-        verdicts(replay, "http://me:hunter2@ELSEWHERE:80/v1/")
-    assert "capital of Peru" in str(caught.value)
+    with pytest.raises(CacheMiss, match=rf"no judge of m .*server 'http://elsewhere/v1'\. .*{one.address}") as caught:
+        verdicts("http://me:hunter2@ELSEWHERE:80/v1/", cache=replay)
     assert "'Lima city'" in str(caught.value)
     assert "hunter2" not in str(caught.value)
