@@ -1,12 +1,10 @@
 """What tests of several adapters share."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from arpo_env import ToolEnv
-from sandbox import SandboxUnavailable
 
 
 class Counts(set[int]):
@@ -38,16 +36,3 @@ def open_episodes(monkeypatch: pytest.MonkeyPatch) -> Counts:
     for name, function in (("areset", areset), ("afork", afork), ("aclose", aclose)):
         monkeypatch.setattr(ToolEnv, name, function)
     return found
-
-
-@pytest.fixture
-def third_step_fails(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Called, it lets the third step from then on fail for want of a sandbox, once."""
-    step, steps = ToolEnv.astep, iter(range(1000))
-
-    async def fails_once(self: ToolEnv, action: str) -> Any:
-        if next(steps) == 2:
-            raise SandboxUnavailable("the machine is full")
-        return await step(self, action)
-
-    return lambda: monkeypatch.setattr(ToolEnv, "astep", fails_once)

@@ -29,13 +29,12 @@ SETS: dict[str, tuple[int, dict[str, Any]]] = {
 KINDS = ("right", "state", "wrong", "malformed", "unknown tool", "endless")
 
 
-class Script:
-    """The policy for the first tasks of an environment, in the form of tags or of native calls.
+def _message(content: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
 
-    Args:
-        factory: the environment.
-        episodes: how many tasks it knows.
-    """
+
+class Script:
+    """The policy for the first `episodes` tasks of an environment, in the form of tags or of native calls."""
 
     def __init__(self, factory: EnvFactory, episodes: int) -> None:
         self.factory, self.episodes = factory, episodes
@@ -115,11 +114,7 @@ class AnsweringScript(Script):
 
 def native_rewards(script: Script) -> list[float]:
     """Return the reward of each task, played by the script in the environment itself, without any adapter."""
-    return asyncio.run(_play_all(script))
-
-
-async def _play_all(script: Script) -> list[float]:
-    return [reward for reward, _ in await _play_each(script)]
+    return [reward for reward, _ in asyncio.run(_play_each(script))]
 
 
 def turns_of(script: Script) -> int:
@@ -149,10 +144,6 @@ def as_text(message: Mapping[str, Any]) -> str:
     return message["content"] + "".join(f"\n<tool_call>\n{call}\n</tool_call>" for call in written)
 
 
-def _message(content: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": content}
-
-
 def sets() -> list[Any]:
     """Return the sets as parameters of a test; a set whose data is missing is skipped with the reason."""
     missing = "the shared folder with data and test vectors is not here"
@@ -166,21 +157,14 @@ def script_for(env_id: str, protocol: str = "arpo-tags", **options: Any) -> Scri
 
 
 @contextlib.contextmanager
-def breaking_sandbox() -> Iterator[tuple[EnvFactory, Callable[[], None]]]:
-    """Yield a factory whose environments share a real sandbox of their own, and a function that ends this sandbox.
-
-    Afterwards every call of Python raises a `SandboxError`. The sandbox is an object, so these environments stay in
-    this process.
-    """
-    sandbox = Sandbox.open_sync(backend="unsafe_local")
-    try:
-        yield EnvFactory("arpo/Arithmetic-v0", level=2, sandbox=sandbox), sandbox.close_sync
-    finally:
-        sandbox.close_sync()
+def own_sandbox() -> Iterator[tuple[Sandbox, EnvFactory]]:
+    """A sandbox whose sessions nobody else opens, and environments that use it, which so stay in this process."""
+    with Sandbox.open_sync(backend="unsafe_local") as sandbox:
+        yield sandbox, EnvFactory("arpo/Arithmetic-v0", level=2, sandbox=sandbox)
 
 
 @contextlib.contextmanager
-def own_sandbox() -> Iterator[tuple[Sandbox, EnvFactory]]:
-    """A sandbox whose sessions nobody else opens, and environments that use it."""
-    with Sandbox.open_sync(backend="unsafe_local") as sandbox:
-        yield sandbox, EnvFactory("arpo/Arithmetic-v0", level=2, sandbox=sandbox)
+def breaking_sandbox() -> Iterator[tuple[EnvFactory, Callable[[], None]]]:
+    """Yield such environments, and what ends their sandbox: then every call of Python raises a `SandboxError`."""
+    with own_sandbox() as (sandbox, factory):
+        yield factory, sandbox.close_sync

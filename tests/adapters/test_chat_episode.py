@@ -14,29 +14,25 @@ def python(code: str) -> dict[str, Any]:
     return {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
-def test_messages_at_the_same_time_get_their_own_results(isolation: str) -> None:
+def played(*messages: dict[str, Any]) -> list[list[str]]:
     async def play() -> list[list[dict[str, Any]]]:
         episode = ChatEpisode(EnvFactory("arpo/Arithmetic-v0", protocol="hermes")())
         await episode.start(index=0)
-        codes = ("import time; time.sleep(0.2); x = 6; x", "x * 7")
-        answers = await asyncio.gather(*(episode.reply(python(code)) for code in codes))
+        answers = await asyncio.gather(*map(episode.reply, messages))
         await episode.close()
         return answers
 
-    assert [answer["content"] for [answer] in asyncio.run(play())] == ["6", "42"]
+    return [[answer["content"] for answer in answers] for answers in asyncio.run(play())]
+
+
+def test_messages_at_the_same_time_get_their_own_results(isolation: str) -> None:
+    codes = ("import time; time.sleep(0.2); x = 6; x", "x * 7")
+    assert played(*map(python, codes)) == [["6"], ["42"]]
 
 
 def test_a_call_in_the_text_beside_structured_calls_is_a_quotation(isolation: str) -> None:
     quoted = 'I write <tool_call>{"name": "python", "arguments": {"code": "1"}}</tool_call>.'
-
-    async def play() -> list[dict[str, Any]]:
-        episode = ChatEpisode(EnvFactory("arpo/Arithmetic-v0", protocol="hermes")())
-        await episode.start(index=0)
-        answers = await episode.reply({**python("6 * 7"), "content": quoted})
-        await episode.close()
-        return answers
-
-    assert [answer["content"] for answer in asyncio.run(play())] == ["42"]
+    assert played({**python("6 * 7"), "content": quoted}) == [["42"]]
 
 
 @pytest.mark.parametrize(

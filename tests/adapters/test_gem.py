@@ -41,7 +41,7 @@ class Player:
         _, infos = self.vec.reset()
         histories = [list(info["messages"]) for info in infos]
         rewards: dict[int, float] = {}
-        active = [number for number in range(self.width)]
+        active = list(range(self.width))
         while len(rewards) < self.script.episodes:
             active = [number for number in active if histories[number]]
             messages = {number: self.script.message(histories[number]) for number in active}
@@ -107,17 +107,18 @@ def test_spawn_with_the_same_state_copies_the_interpreter(isolation: str) -> Non
 def test_spawn_without_state_plays_its_own_tasks(isolation: str) -> None:
     env = made(seed=3)
     first = env.reset()[0]
-    for other in (env.spawn(), env.spawn(seed=4), env.spawn(same_state=False, level=3), made_again(seed=4)):
+    for other in (
+        env.spawn(),
+        env.spawn(seed=4),
+        env.spawn(same_state=False, level=3),
+        gem.make("arpo:Arithmetic-v0", seed=4),
+    ):
         assert other.env is not env.env
         assert other.reset()[0] != first
-    assert env.spawn(seed=3).reset()[0] == first == made_again(seed=3).reset()[0]
+    assert env.spawn(seed=3).reset()[0] == first == gem.make("arpo:Arithmetic-v0", seed=3).reset()[0]
     assert env.spawn(level=3).env.factory == EnvFactory("arpo/Arithmetic-v0", level=3)
     with pytest.raises(ValueError, match="takes no options"):
         env.spawn(same_state=True, level=3)
-
-
-def made_again(**options: Any) -> Any:
-    return gem.make("arpo:Arithmetic-v0", **options)
 
 
 def test_a_broken_sandbox_is_raised(isolation: str) -> None:

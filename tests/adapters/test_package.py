@@ -17,7 +17,7 @@ from arpo_env.adapters.package import FORMATS, write_package
 from arpo_trainer.cli.arpo_command import main
 from envs_registry import Task
 
-ENV = "arpo/Arithmetic-v0"
+ENV, GAIA = "arpo/Arithmetic-v0", "arpo/GAIA-v0"
 
 
 def words(folder: Path, *more: str, env: str = ENV, format: str = "verifiers") -> list[str]:
@@ -42,29 +42,6 @@ def test_a_package_is_written_into_a_new_folder_only(
     assert '1.00 on average for the accepted answer, given at once; 0.00 for the answer "none of' in code["README.md"]
     assert main(command) == 1
     assert "is not empty" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (words(Path("new"), env="arpo/Arithmatic-v0"), "arpo/Arithmetic-v0"),
-        (words(Path("new"), format="verifier"), "did you mean 'verifiers'"),
-        (words(Path("new"), "--env-set", "folds=1"), "Leave folds out"),
-        (
-            words(Path("new"), "--env-set", "search=my/corpus.jsonl", env="arpo/MultiHop-v0"),
-            "no corpus at my/corpus.jsonl",
-        ),
-        (words(Path("file")), "is not empty"),
-    ],
-)
-def test_what_cannot_work_is_refused_before_anything_is_written(
-    command: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("file").touch()
-    assert main(command) == 1
-    assert said in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_requirement_says_where_users_get_this_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,26 +99,34 @@ def test_what_options_name_is_copied_under_its_own_name(options: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    ("env", "options", "said"),
+    ("command", "said"),
     [
-        ("arpo/GSM8K-v0", {"data": "own"}, "name a folder elsewhere"),
+        (words(Path("new"), env="arpo/Arithmatic-v0"), "arpo/Arithmetic-v0"),
+        (words(Path("new"), format="verifier"), "did you mean 'verifiers'"),
+        (words(Path("new"), "--env-set", "folds=1"), "Leave folds out"),
+        (words(Path("new"), "--env-set", "search=my/c.jsonl", env="arpo/MultiHop-v0"), "no corpus at my/c.jsonl"),
+        (words(Path("train.jsonl")), "is not empty"),
+        (words(Path("own/new"), "--env-set", "data=own", env="arpo/GSM8K-v0"), "name a folder elsewhere"),
         (
-            ENV,
-            {"tools": ["search"], "search": "search-r1:http://me:hunter2@host:1"},
+            words(Path("new"), "--env-set", "search=search-r1:http://me:hunter2@host:1", env="arpo/MultiHop-v0"),
             "the option search= has an address",
         ),
-        ("arpo/GAIA-v0", {"data": "gaia/rows.jsonl", "files": True, "search": "corpus.jsonl"}, "give data=FOLDER"),
-        ("任务", {}, "does not begin with a letter"),
+        (
+            words(Path("new"), "--env-set", *["data=gaia/rows.jsonl", "files=true", "search=corpus.jsonl"], env=GAIA),
+            "give data=FOLDER",
+        ),
+        (words(Path("new"), env="任务"), "does not begin with a letter"),
     ],
 )
-def test_what_others_could_not_play_or_should_not_read_is_refused(
-    env: str, options: dict[str, Any], said: str, here: Path
+def test_what_cannot_work_or_be_shared_is_refused_before_anything_is_written(
+    command: list[str], said: str, here: Path, own_names: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     register("任务", [Task("1", "1 + 1?", ("2",), kind="math")])
-    with pytest.raises(ValueError, match=said) as error:
-        write_package(here / "own" / "new", EnvFactory(env, **options), "verifiers")
-    assert "hunter2" not in str(error.value)
-    assert not (here / "own" / "new").exists()
+    before = sorted(here.rglob("*"))
+    assert main(command) == 1
+    assert said in (error := capsys.readouterr().err)
+    assert "hunter2" not in error
+    assert sorted(here.rglob("*")) == before
 
 
 def test_a_full_disk_leaves_an_empty_folder_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,27 +50,18 @@ def test_rewards_are_those_of_the_environment(
         assert all([m["role"] for m in each.messages] == ["system", "user", "assistant"] for each in played)
 
 
-def test_a_native_request_has_tools_and_one_for_tags_has_stop_strings(isolation: str) -> None:
-    for factory, protocol in ((NATIVE, "hermes"), (ARITHMETIC, "arpo-tags")):
-        script = Script(factory, 2)
-        assert script.factory.options.get("protocol", "arpo-tags") == protocol
-        with chat_server(scripted(script)) as server:
-            options = {"temperature": 0.5, "max_tokens": 99, "extra": {"top_p": 0.9, "seed": None}, "token_ids": True}
-            [played] = arpo_env.play(factory, [1], base_url=server.address, model="m", api_key="key", **options)
-        env = factory()
-        calling = {"tools": env.schemas} if env.protocol.native else {"stop": ["</python>", "</answer>"]}
-        asked = {"logprobs": True, "return_token_ids": True}
-        expected = {"model": "m", "temperature": 0.5, "max_tokens": 99, "top_p": 0.9, **calling, **asked}
-        assert {key: value for key, value in server.bodies[-1].items() if key != "messages"} == expected
-        assert server.keys[-1] == "Bearer key"
-        assert server.bodies[-1]["messages"] == played.messages[:-1]
-        roles = ["tool"] if env.protocol.native else ["user"]
-        assert [each["role"] for each in played.messages] == [
-            "system",
-            "user",
-            *(["assistant", *roles] * 2),
-            "assistant",
-        ]
+@pytest.mark.parametrize("factory", [ARITHMETIC, NATIVE], ids=["tags", "native"])
+def test_a_native_request_has_tools_and_one_for_tags_has_stop_strings(isolation: str, factory: EnvFactory) -> None:
+    options = {"temperature": 0.5, "max_tokens": 99, "extra": {"top_p": 0.9, "seed": None}, "token_ids": True}
+    with chat_server(scripted(Script(factory, 2))) as server:
+        [played] = arpo_env.play(factory, [1], base_url=server.address, model="m", api_key="key", **options)
+    env = factory()
+    calling = {"tools": env.schemas} if env.protocol.native else {"stop": ["</python>", "</answer>"]}
+    expected = {"model": "m", "temperature": 0.5, "max_tokens": 99, "top_p": 0.9, **calling}
+    expected |= {"logprobs": True, "return_token_ids": True, "messages": played.messages[:-1]}
+    assert (server.bodies[-1], server.keys[-1]) == (expected, "Bearer key")
+    turns = ["assistant", "tool" if env.protocol.native else "user"] * 2
+    assert [each["role"] for each in played.messages] == ["system", "user", *turns, "assistant"]
 
 
 def test_token_ids_and_log_probabilities_are_those_of_the_endpoint(isolation: str) -> None:
@@ -116,6 +107,8 @@ def test_a_broken_sandbox_leaves_no_reward_and_the_others_go_on(isolation: str, 
     ("status", "body", "why"),
     [
         (200, reply("x", tool_calls=[{"id": "a"}]), "without a usable message"),
+        (200, reply(None, finish_reason="abort"), "abort"),
+        (200, reply("I had beg", finish_reason="abort"), "abort"),
         (500, {"error": "boom"}, "status 500"),
         (401, {"error": "no such key: s3cret"}, "Set OPENAI_API_KEY"),
         (400, {"error": {"message": "This model's maximum context length is 10 tokens."}}, "maximum context length"),
@@ -144,7 +137,7 @@ def test_a_context_that_is_full_truncates_the_episode(isolation: str, factory: E
     assert played.reward <= 0
 
 
-def test_a_reply_that_was_cut_off_is_not_executed(isolation: str) -> None:
+def test_a_reply_that_was_cut_off_is_not_executed() -> None:
     cut = "<think>a</think><python>open('/tmp/left', 'w').write('hal"
     played = play_with(lambda _: (200, reply(cut, finish_reason="length")))
     assert (played.outcome, played.truncated, played.info["tool_calls"]) == ("truncated", True, 0)
@@ -158,13 +151,6 @@ def test_no_text_is_no_answer(isolation: str, factory: EnvFactory, content: Any)
     assert (played.error, played.outcome) == (None, "no answer")
     assert played.reward is not None
     assert played.reward <= 0
-
-
-@pytest.mark.parametrize("content", [None, "<think>I had beg"])
-def test_a_reply_that_the_server_broke_off_is_a_failure(isolation: str, content: Any) -> None:
-    played = play_with(lambda _: (200, reply(content, finish_reason="abort")))
-    assert isinstance(played.error, ServiceError)
-    assert played.reward is None
 
 
 def test_an_environment_that_cannot_be_closed_disturbs_neither_its_reward_nor_others(
@@ -219,20 +205,14 @@ def test_broken_arguments_are_the_policy_s_fault_and_are_shown_to_it(isolation: 
     assert len({each["id"] for each in seen[1][2].get("tool_calls", ())}) == (2 if good else 0)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "why"),
-    [
-        ({"concurrency": 0}, ValueError, "at least 1"),
-        ({"env": 7}, TypeError, "not int"),
-        ({"env": NATIVE, "in_place": True}, ValueError, "in_place"),
-    ],
-)
-def test_mistakes_are_refused_before_anything_is_played(
-    options: dict[str, Any], error: type[Exception], why: str
-) -> None:
-    given = {"env": ARITHMETIC, "base_url": "http://127.0.0.1:1/v1", "model": "m", **options}
-    with pytest.raises(error, match=why):
-        arpo_env.play(given.pop("env"), 1, **given)
+def test_mistakes_are_refused_before_anything_is_played() -> None:
+    given: dict[str, Any] = {"tasks": 1, "base_url": "http://127.0.0.1:1/v1", "model": "m"}
+    with pytest.raises(ValueError, match="at least 1"):
+        arpo_env.play(ARITHMETIC, concurrency=0, **given)
+    with pytest.raises(TypeError, match="not int"):
+        arpo_env.play(7, **given)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="in_place"):
+        arpo_env.play(NATIVE, in_place=True, **given)
 
 
 def test_a_seed_chooses_the_task_and_the_environment_itself_is_not_changed(isolation: str) -> None:

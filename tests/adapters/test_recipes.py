@@ -21,10 +21,6 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples" / "frameworks"
 NATIVE = EnvFactory("arpo/Arithmetic-v0", level=2, protocol="hermes")
 
 
-def run_recipe(name: str) -> dict[str, Any]:
-    return runpy.run_path(str(FOLDER / name))
-
-
 def rows(episodes: int) -> list[dict[str, Any]]:
     return [json.loads(json.dumps(row)) for row in task_rows(NATIVE, "jsonl", episodes)]
 
@@ -42,7 +38,7 @@ def test_python_can_read_them_and_the_page_names_each() -> None:
 
 
 def test_areal_s_agent_returns_the_reward_or_raises(isolation: str) -> None:
-    agent, script = run_recipe("areal_agent.py")["ArpoAgent"](), Script(NATIVE, 6)
+    agent, script = runpy.run_path(str(FOLDER / "areal_agent.py"))["ArpoAgent"](), Script(NATIVE, 6)
 
     async def play(address: str) -> list[Any]:
         plays = (agent.run(row, base_url=address, api_key="k", http_client=None) for row in rows(6))
@@ -60,7 +56,7 @@ def test_art_gets_trajectories_and_exceptions(isolation: str) -> None:
     art = pytest.importorskip("art")
     from openai.types.chat.chat_completion import Choice
 
-    rollout, script = run_recipe("art_rollout.py")["rollout"], Script(NATIVE, 6)
+    rollout, script = runpy.run_path(str(FOLDER / "art_rollout.py"))["rollout"], Script(NATIVE, 6)
 
     async def groups(address: str, max_exceptions: int = 0) -> list[Any]:
         model = art.Model(name="m", project="p", inference_base_url=address, inference_api_key="k")

@@ -12,15 +12,9 @@ import pytest
 from arpo_trainer.cli.arpo_command import main
 
 ENV = "arpo/Arithmetic-v0"
-needs_mcp = pytest.mark.skipif(importlib.util.find_spec("mcp_types") is None, reason="needs mcp 2")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("mcp_types") is None, reason="needs mcp 2")
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["serve", *words]) == 1
-    return capsys.readouterr().err
-
-
-@needs_mcp
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -35,17 +29,10 @@ def test_what_cannot_work_is_refused_with_the_cure(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ARPO_SERVE_TOKEN", raising=False)
-    assert said in refusal(capsys, "mcp", *words)
+    assert main(["serve", "mcp", *words]) == 1
+    assert said in capsys.readouterr().err
 
 
-@pytest.mark.skipif(importlib.util.find_spec("openenv") is not None, reason="OpenEnv is installed")
-def test_without_openenv_the_pip_line_and_the_clash_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    said = refusal(capsys, "openenv", ENV, "--port", "0")
-    assert "pip install 'openenv>=0.10,<0.11'" in said
-    assert "older mcp" in said
-
-
-@needs_mcp
 def test_it_serves_until_it_is_interrupted() -> None:
     command = [sys.executable, "-m", "arpo_trainer.cli", "serve", "mcp", ENV, "--http", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:

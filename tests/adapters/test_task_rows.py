@@ -1,6 +1,7 @@
 """Rows of tasks, read as each framework reads them: a row leads back to the task that it was made of."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +17,15 @@ from .scripts import SETS, sets
 ROWS = 5
 
 
-def read_verl(row: dict[str, Any]) -> tuple[Any, Any, list[str]]:
-    """As its `RLHFDataset` and its agent loops do."""
-    assert row["agent_name"] == "arpo_agent"
-    assert row["reward_model"]["style"] == "rule"
-    return row["prompt"], row["extra_info"], row.pop("reward_model")["ground_truth"]
-
-
-def read_skyrl(row: dict[str, Any]) -> tuple[Any, Any, list[str]]:
-    """As its `PromptDataset` does: two columns, and all others are the extras of the environment."""
-    messages, env_class = row["prompt"], row["env_class"]
-    extras = {key: value for key, value in row.items() if key not in ("prompt", "env_class")}
-    assert env_class == "arpo"
-    assert extras["max_turns"] > 0
-    return messages, extras["extra_info"], row.pop("reward_spec")["ground_truth"]
-
-
-def read_openrlhf(row: dict[str, Any]) -> tuple[Any, Any, list[str]]:
-    """With its default `--data.input_key` and `--data.label_key label`: the label is text."""
-    assert isinstance(row["label"], str)
-    return row["input"], row["label"], []
-
-
-READERS = {
+# how a framework reads a row: what it shows, what names the task, the gold answers that it wants (but we do not need)
+READERS: dict[str, Callable[[dict[str, Any]], tuple[Any, Any, list[str]]]] = {
     "trl": lambda row: (row["prompt"], row, []),
-    "verl": read_verl,
-    "skyrl": read_skyrl,
-    "openrlhf": read_openrlhf,
+    "verl": lambda row: (row["prompt"], row["extra_info"], row.pop("reward_model")["ground_truth"]),
+    "skyrl": lambda row: (row["prompt"], row["extra_info"], row.pop("reward_spec")["ground_truth"]),
+    "openrlhf": lambda row: (row["input"], row["label"], []),
     "jsonl": lambda row: (row["prompt"], row["extra_info"], []),
 }
+COLUMNS = {"verl": {"agent_name": "arpo_agent"}, "skyrl": {"env_class": "arpo"}}
 KINDS = [(name, suffix) for name, one in FORMATS.items() for suffix in one.suffixes]
 
 
@@ -62,7 +43,10 @@ def test_a_row_leads_back_to_its_task(env_id: str, format: str, suffix: str, tmp
     rows = datasets.load_dataset(kind, data_files=str(path), cache_dir=str(tmp_path / "cache"))["train"]
     assert len(rows) == ROWS
     for index, row in enumerate(rows):
+        assert row.get("reward_model", {"style": "rule"})["style"] == "rule"
         messages, reference, gold = READERS[format](row)
+        assert COLUMNS.get(format, {}).items() <= row.items()
+        assert isinstance(reference, str) == (format == "openrlhf")
         factory, task = find_task(reference)
         env = EnvFactory(env_id, **{"protocol": factory().protocol.name, **options})()
         assert task == env.tasks.task(index)

@@ -28,16 +28,7 @@ from arpo_env.grading.grader import Grader, Score
 from envs_registry import Task
 
 from .live_server import wait_for
-from .scripts import (
-    KINDS,
-    Script,
-    as_text,
-    breaking_sandbox,
-    native_rewards,
-    own_sandbox,
-    script_for,
-    sets,
-)
+from .scripts import KINDS, Script, as_text, breaking_sandbox, native_rewards, own_sandbox, script_for, sets
 
 TEMPLATE = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
 RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
@@ -296,10 +287,8 @@ def test_an_answer_that_is_handed_in_ends_the_episode(isolation: str) -> None:
 
 def lookup(
     city: str,
-    days: int = 3,
     units: Literal["metric", "imperial"] = "metric",
     tags: list[str] | None = None,
-    exact: bool = True,
     share: float = 0.5,
     more: dict[str, Any] | None = None,
 ) -> str:
@@ -308,14 +297,12 @@ def lookup(
     Args:
         city: the name: in English,
             without the country.
-        days: how many.
         units: of the numbers.
         tags: what else.
-        exact: whether it has to be.
         share: of the day.
         more: for experts.
     """
-    return f"{city} {days} {units} {tags} {exact} {share} {more}"
+    return f"{city} {units} {tags} {share} {more}"
 
 
 def test_methods_have_the_schemas_of_the_tools() -> None:
@@ -332,7 +319,7 @@ def test_methods_have_the_schemas_of_the_tools() -> None:
         read["function"]["parameters"].setdefault("required", [])
         assert read == schema
     assert played.lookup(city="Rome") == lookup("Rome")
-    assert played.lookup(city="Rome", days=1, tags=["a"]) == lookup("Rome", 1, tags=["a"])
+    assert played.lookup(city="Rome", units="imperial", tags=["a"]) == lookup("Rome", "imperial", tags=["a"])
 
 
 def test_what_a_signature_cannot_say_is_in_the_description() -> None:
@@ -343,27 +330,20 @@ def test_what_a_signature_cannot_say_is_in_the_description() -> None:
             return f"{name} {arguments}"
 
     inner = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
-    tool = {
-        "name": "get-point",
-        "description": "Get.\n\nMore.",
-        "parameters": {"type": "object", "properties": {"at": inner, "n": {"minimum": 1}, "e": {"enum": [1, 2]}}},
-    }
-    schema = {"type": "function", "function": tool}
+    parameters = {"type": "object", "properties": {"at": inner, "n": {"minimum": 1}, "e": {"enum": [1, 2]}}}
+    schema = {"function": {"name": "get-point", "description": "Get.\n\nMore.", "parameters": parameters}}
     made: Any = method_class(Base, [schema])
     assert made is method_class(Base, [schema])
     read = get_json_schema(getattr(made(), "get-point"))["function"]
-    assert read["description"] == "Get. More."
     properties = read["parameters"]["properties"]
-    assert properties["at"]["type"] == "object"
+    assert read["description"] == "Get. More."
     assert '"properties": {"x": {"type": "integer"}}' in properties["at"]["description"]
     assert properties["n"] == {"description": 'n JSON schema: {"minimum": 1}'}
-    assert properties["e"]["enum"] == [1, 2]
     assert getattr(made(), "get-point")(at={"x": 1}) == "get-point {'at': {'x': 1}}"
-    for name in ("reset", "_hidden"):
-        with pytest.raises(ValueError, match=f"cannot be named '{name}'"):
-            method_class(Base, [{"function": {"name": name}}], RESERVED)
-    with pytest.raises(ValueError, match="'get' cannot be a method: 'max-results'"):
-        method_class(Base, [{"function": {"name": "get", "parameters": {"properties": {"max-results": {}}}}}])
+    bad = {"parameters": {"properties": {"max-results": {}}}}
+    for name, more, said in (("reset", {}, "named 'reset'"), ("_x", {}, "named '_x'"), ("get", bad, "'max-results'")):
+        with pytest.raises(ValueError, match=said):
+            method_class(Base, [{"function": {"name": name, **more}}], RESERVED)
 
 
 def test_a_grader_that_raises_is_no_reward_and_ends_no_training() -> None:
@@ -374,7 +354,7 @@ def test_a_grader_that_raises_is_no_reward_and_ends_no_training() -> None:
     spec = trl_spec("arpo/Arithmetic-v0", limit=1, scorer=Broken())
     played = spec.environment_factory()
     played.reset(**spec.train_dataset[0])
-    assert environment_reward([[{"role": "assistant", "content": "\\boxed{1}"}]], [played]) == [None]
+    assert environment_reward([answer("\\boxed{1}")], [played]) == [None]
     assert isinstance(played.fault, KeyError)
 
 

@@ -112,16 +112,6 @@ def test_a_limit_of_verifiers_truncates_the_episode(isolation: str, tmp_path: Pa
         assert (trace.reward in (0.0, -1.0), trace.metrics["truncated"]) == (True, 1.0)
 
 
-def test_a_model_server_that_fails_is_an_error_too(isolation: str, tmp_path: Path) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 1)
-    with chat_server(scripted(script)) as model:
-        config = settings(script, model.address, tmp_path)
-    [episode] = asyncio.run(run_eval(EvalConfig.model_validate(config)))  # the server is gone
-    assert not episode.ok
-    assert episode.traces[0].rewards == {}
-    assert episode.traces[0].last_error.type == "ProviderError"
-
-
 def test_an_environment_server_plays_as_prime_rl_lets_it(isolation: str, tmp_path: Path) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 4)
 
@@ -155,17 +145,6 @@ def test_endless_and_finite_tasksets() -> None:
     assert (type(endless).INFINITE, type(finite).INFINITE) == (True, False)
     assert [task.data for task in endless.take(3)] == [task.data.model_copy(update={"options": {}}) for task in finite]
     assert len({task.key for task in endless.take(50)}) == 50
-
-
-def test_the_command_line(isolation: str, tmp_path: Path) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2), 2)
-    program = Path(sys.executable).parent / "vf-eval"
-    with chat_server(scripted(script)) as model:
-        command = f"{program} arpo-gym -m stub --client.base-url {model.address} --no-push --no-rich -o {tmp_path} -n 2"
-        options = ["--env.taskset.env-id", "arpo/Arithmetic-v0", "--env.taskset.options", '{"level": 2}']
-        subprocess.run([*command.split(), *options], check=True, timeout=300)
-    scores = [trace["rewards"]["reward"]["score"] for episode in written(tmp_path) for trace in episode["traces"]]
-    assert sorted(scores) == sorted(native_rewards(script))
 
 
 def rows(path: Path, make: Any) -> str:

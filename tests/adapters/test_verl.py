@@ -94,14 +94,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class StandIn:
     """In the place of verl's `LLMServerClient`: the same call, answered by a script.
 
-    Args:
-        script: the policy.
-        tokenizer: of the model.
-        surprise: minus the log-probability of each token, by turn; the last one holds for all later turns.
+    `surprise` is minus the log-probability of each token, by turn; the last one holds for all later turns.
     """
 
-    def __init__(self, script: Script, tokenizer: Any, surprise: Sequence[float] = (0.5,)) -> None:
-        self.script, self.tokenizer, self.surprise = script, tokenizer, surprise
+    def __init__(self, script: Script, tokenizer: Any) -> None:
+        self.script, self.tokenizer = script, tokenizer
+        self.surprise: Sequence[float] = (0.5,)
         self.seen: list[tuple[str, tuple[int, ...]]] = []
         self.before: Callable[[int, int], None] = lambda number, turn: None
 
@@ -381,7 +379,6 @@ class Trainer(ARPOTrainer):
         self.accelerator, self._no_signal = SimpleNamespace(process_index=0), NoSignalWarning()
         self._env_rewards, self._scale, self._prepare = True, args.scale_rewards, None
         rewards = [math.nan if reward is None else reward for tree in trees for reward in tree.rewards]
-        self.rows = rewards
         self.rollout_batch.score(torch.tensor(rewards)[:, None], torch.ones(1))
 
 
@@ -412,15 +409,13 @@ def test_advantages_are_those_of_our_trainer(
     """Two trees of 8 with one failed sample, a batch that verl fills up and reorders, and verl's own trainer."""
     draw, script, trees = random.Random(1), script_for("arpo/Arithmetic-v0"), []
     play = ArpoAgentLoop._play
-    monkeypatch.setattr(
-        script,
-        "turn",
-        lambda number, turn, last: (
-            script._call(0, turn, code=f"print({draw.random()})")
-            if turn < 2
-            else script._answer(draw.choice([script.tasks[number].answers[0], "-1"]))
-        ),
-    )
+
+    def turn(number: int, turn: int, last: str) -> dict[str, Any]:
+        if turn < 2:
+            return script._call(0, turn, code=f"print({draw.random()})")
+        return script._answer(draw.choice([script.tasks[number].answers[0], "-1"]))
+
+    monkeypatch.setattr(script, "turn", turn)
 
     async def kept(loop: ArpoAgentLoop, *of: Any) -> Any:
         tree, steps = await play(loop, *of)
@@ -429,20 +424,15 @@ def test_advantages_are_those_of_our_trainer(
 
     monkeypatch.setattr(ArpoAgentLoop, "_play", kept)
     failing_once(monkeypatch)
-    rollout = {"algorithm": algorithm, "initial_rollouts": 3, "retries": 0}
-    peer = Verl(
-        model,
-        tmp_path,
-        script,
-        {"on_fault": on_fault, "rollout": rollout},
-        **{
-            "actor_rollout_ref.rollout.n": 8,
-            "actor_rollout_ref.model.external_lib": "arpo_trainer.adapters.verl_credit",
-            "algorithm.adv_estimator": "arpo_tree",
-            "algorithm.arpo_tree": given,
-            "algorithm.norm_adv_by_std_in_grpo": deviation,
-        },
-    )
+    loop = {"on_fault": on_fault, "rollout": {"algorithm": algorithm, "initial_rollouts": 3, "retries": 0}}
+    overrides = {
+        "actor_rollout_ref.rollout.n": 8,
+        "actor_rollout_ref.model.external_lib": "arpo_trainer.adapters.verl_credit",
+        "algorithm.adv_estimator": "arpo_tree",
+        "algorithm.arpo_tree": given,
+        "algorithm.norm_adv_by_std_in_grpo": deviation,
+    }
+    peer = Verl(model, tmp_path, script, loop, **overrides)
     peer.client.surprise = (0.1, 2.0, 1.0)
     play_present(peer, prompts=2)
 
@@ -493,13 +483,8 @@ def test_a_batch_without_our_trees_is_refused_with_the_cure(queue: Queue) -> Non
 
     def compute(algorithm: str, fields: dict[str, Any], config: dict[str, Any]) -> None:
         fact = {"uid": "a", "tree": "t", "size": 1, "valid": True, "path": [(0, "model", 2)], "algorithm": algorithm}
-        row = {
-            "uid": "a",
-            "response_mask": torch.ones(2),
-            "rm_scores": torch.ones(2),
-            "extra_fields": fields or {"arpo": fact},
-        }
-        queue.rows = {"a": row}
+        row = {"uid": "a", "response_mask": torch.ones(2), "rm_scores": torch.ones(2)}
+        queue.rows = {"a": {**row, "extra_fields": fields or {"arpo": fact}}}
         whole = copy.deepcopy(defaults())
         given = {"adv_estimator": "arpo_tree", "rollout_correction": None, **config}
         for name, value in given.items():
