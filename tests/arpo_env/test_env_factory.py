@@ -13,9 +13,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-import arpo_env
 from arpo_env import EnvFactory, ToolEnv
-from envs_registry import Task
 
 OPTIONS: dict[str, Any] = {"level": 2, "tools": ["python"], "reward": {"accuracy": 1.0}, "max_turns": 3}
 OPTIONS["sandbox"] = {"backend": "unsafe_local", "profile": "minimal", "limits": {"open_files": 300}}
@@ -56,14 +54,6 @@ def test_equal_settings_are_equal_factories_which_print_as_the_call() -> None:
     assert eval(repr(factory), {"gym": gym}).unwrapped.factory == factory
     assert factory() is not factory()
     assert factory().tasks is factory().tasks  # loaded once
-
-
-def test_a_replaced_environment_is_made_anew(own_names: None) -> None:
-    arpo_env.register("own/Task-v0", [Task("a", "old?", ("1",))])
-    factory = EnvFactory("own/Task-v0")
-    assert factory().tasks.task(0).question == "old?"
-    arpo_env.register("own/Task-v0", [Task("a", "new?", ("1",))], overwrite=True)
-    assert factory().tasks.task(0).question == "new?"
 
 
 def test_a_running_episode_is_forked_and_not_pickled(isolation: str) -> None:
@@ -127,11 +117,3 @@ def test_a_changed_protocol_travels_and_a_subclass_or_a_lock_does_not() -> None:
         pickle.dumps(Pinned("arpo/Arithmetic-v0"))
     with pytest.raises(pickle.PicklingError, match=r"the option scorer= cannot be sent.*give what makes it there"):
         pickle.dumps(EnvFactory("arpo/Arithmetic-v0", scorer=threading.Lock()))
-
-
-def test_a_data_file_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tasks.jsonl").write_text('{"question": "q?", "answer": "so #### 1"}\n')
-    monkeypatch.chdir(tmp_path)
-    state = pickle.dumps(EnvFactory("arpo/GSM8K-v0", data="tasks.jsonl"))
-    monkeypatch.chdir("/")
-    assert pickle.loads(state)().tasks.task(0).question == "q?"

@@ -35,13 +35,6 @@ def question(env_id: str, **options: Any) -> str:
     return env.reset(options={"index": 0})[0]
 
 
-def write(folder: Path, name: str = "own_shout", text: str = MODULE) -> Path:
-    path = folder / f"{name}.py"
-    path.write_text(text, encoding="utf-8")
-    importlib.invalidate_caches()
-    return path
-
-
 def tasks_of_a_level(level: int = 1) -> list[Task]:
     return [Task("t", f"Level {level}?", ("1",))]
 
@@ -102,19 +95,19 @@ def test_another_environment_s_tasks_can_be_played_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "words"),
+    ("arguments", "words"),
     [
-        (("mine/Bad-v0",), {}, "no tasks: give tasks="),
-        (("mine/Bad-v0", []), {}, "an empty list"),
-        (("mine/Bad-v0", ["1 + 1?"]), {}, r"hold '1 \+ 1\?': give a list of Task"),
-        (("mine/Bad-v0", 5), {}, "hold 5: give a list of Task"),
-        (("my_envs:mine/Bad-v0", [ONE]), {}, "register 'mine/Bad-v0'"),
-        (("CartPole-v1", [ONE]), {}, "already registered"),
+        (("mine/Bad-v0",), "no tasks: give tasks="),
+        (("mine/Bad-v0", []), "an empty list"),
+        (("mine/Bad-v0", ["1 + 1?"]), r"hold '1 \+ 1\?': give a list of Task"),
+        (("mine/Bad-v0", 5), "hold 5: give a list of Task"),
+        (("my_envs:mine/Bad-v0", [ONE]), "register 'mine/Bad-v0'"),
+        (("CartPole-v1", [ONE]), "already registered"),
     ],
 )
-def test_what_cannot_be_registered_is_refused(arguments: Any, options: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_registered_is_refused(arguments: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        arpo_env.register(*arguments, **options)
+        arpo_env.register(*arguments)
     assert "mine/Bad-v0" not in gym.registry
 
 
@@ -135,7 +128,8 @@ def test_what_the_tasks_do_not_have_is_refused(tasks: Any, options: dict[str, An
 
 
 def test_a_module_may_register_its_own_ids_again_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path)
+    path = tmp_path / "own_shout.py"
+    path.write_text(MODULE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     module = importlib.import_module("own_shout")
@@ -151,7 +145,7 @@ def test_a_module_may_register_its_own_ids_again_and_no_others(tmp_path: Path, m
 
 
 def test_an_id_names_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path)
+    (tmp_path / "own_shout.py").write_text(MODULE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [part for part in sys.path if part])  # as a console script has it
     with pytest.raises(UnknownEnvError, match="name your own environment with its module"):

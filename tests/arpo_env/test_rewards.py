@@ -23,12 +23,6 @@ def graded(finished: Episode, what: Any = "paper", well_formed: bool = True) -> 
     return asyncio.run(grade_episode(finished, well_formed, make_grader(), Rewards.of(what)))
 
 
-def test_a_right_answer_in_a_bad_format_is_still_counted_as_right() -> None:
-    got = graded(episode(), well_formed=False)
-    assert got.reward == -1
-    assert got.components == {"format": 0.0, "accuracy": 1.0, "multi_tool": 0.0, "math": 1.0}
-
-
 def test_the_bonus_is_for_tools_that_really_ran() -> None:
     python, search = Turn("", calls=[Call("python", "ok")]), Turn("", calls=[Call("search", "ok")])
     assert graded(episode("1204", python, search)).reward == pytest.approx(1.1)
@@ -129,11 +123,7 @@ def test_a_weighted_sum_with_sync_and_async_terms_of_ones_own() -> None:
     assert graded(episode(None), {"em": 1.0, "format": 0.2}).reward == 0.0  # nothing was graded
 
 
-def fails(_: Episode) -> float:
-    raise KeyError("x")
-
-
-@pytest.mark.parametrize("function", [lambda _: None, lambda _: float("nan"), lambda _: "much", fails])
+@pytest.mark.parametrize("function", [lambda _: None, lambda _: float("nan"), lambda _: "much", lambda _: {}["x"]])
 def test_a_term_without_a_number_makes_the_sample_invalid(function: Any) -> None:
     with pytest.raises(GradingError, match="mine"):
         graded(episode(), {"accuracy": 1.0, "mine": (function, 0.5)})

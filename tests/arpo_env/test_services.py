@@ -1,8 +1,6 @@
 """Search, pages, models and the record of them, through the options of an environment."""
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import pytest
 
 from arpo_env import ToolEnv
 from arpo_env.pages.reader import PageReader
-from tests.arpo_env.chat_server import ChatServer, chat_server, reply
+from tests.arpo_env.chat_server import chat_server, reply
 from tests.arpo_env.local_server import Call, LocalServer
 
 ID = "arpo/MultiHop-v0"
@@ -43,12 +41,6 @@ def model(body: dict[str, Any]) -> tuple[int, Any]:
     return 200, reply('{"verdict": "CORRECT"}' if verdict else "**Final Information**\nThe moon. </result>")
 
 
-@contextmanager
-def world() -> Iterator[tuple[LocalServer, ChatServer]]:
-    with LocalServer(web) as server, chat_server(model) as chat:
-        yield server, chat
-
-
 def reader() -> PageReader:
     return PageReader(allow_private=True, ports=None, per_host_per_second=200)
 
@@ -67,7 +59,7 @@ def test_an_episode_is_replayed_without_any_connection(pages: str, tmp_path: Pat
         options["page_reader"] = reader()
     if pages == "summaries":
         options["page_model"] = "reader"
-    with world() as (server, chat):
+    with LocalServer(web) as server, chat_server(model) as chat:
         options |= {"search": f"searxng:{server.address}", "model_url": chat.address}
         recorded = episode(**options)
         assert recorded[-1][1] > 0
@@ -84,9 +76,7 @@ def test_passages_are_shown_and_no_page_can_write_a_turn() -> None:
         env.reset(seed=1)
         text, _, done, _, info = env.step(SEARCH.format("the moon"))
     assert "that only the page has" in text
-    assert text.count("</result>") == 1
-    assert "<answer>" not in text
-    assert not done
+    assert (text.count("</result>"), "<answer>" in text, done) == (1, False, False)
     assert info["results"][0].count("owned") == 1
 
 

@@ -17,14 +17,8 @@ from arpo_env.grading import Score, make_grader
 from arpo_env.grading.qa_grader import qa_scores
 from arpo_env.grading.qa_tokens import tokens
 from envs_registry import Task, get_spec, load_source
+from tests.arpo_env.test_real_data import SETS
 
-SETS = [
-    *((name, f"eval/{name.lower()}", "validation") for name in ("HotpotQA", "2Wiki", "MuSiQue")),
-    *((name, f"eval/{name.lower()}", "test") for name in ("Bamboogle", "WebWalker")),
-    ("SimpleQA", "eval/SimpleQA", "test"),
-    *(("Reasoning10K", "rl/train_10k.parquet", "train"), ("Reasoning10K", "rl/valid.parquet", "validation")),
-    ("DeepSearch1K", "rl/hard_search_1k.parquet", "train"),
-]
 TRICKS = Path(__file__).with_name("qa_tricks.txt").read_text(encoding="utf-8").split("\n")[1:-1]
 FULL_WIDTH = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x30, 0x3A)})
 
@@ -33,7 +27,7 @@ FULL_WIDTH = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x30
 def tasks(shared: Path) -> list[Task]:
     """Every real question that is answered in words."""
     found = []
-    for name, path, split in SETS:
+    for name, path, split, _ in SETS:
         source = load_source(get_spec(f"arpo/{name}-v0").source, data=shared / "data/arpo" / path, split=split)
         found += [source.task(index) for index in range(source.size or 0)]
     return [task for task in found if task.kind == "qa"]

@@ -74,21 +74,19 @@ def test_the_type_is_that_of_the_content_and_parts_are_asked_for_by_number_or_na
 
 
 def test_each_row_of_a_workbook_is_read_once_and_a_changed_file_anew(tmp_path: Path, monkeypatch: Any) -> None:
-    book, rows = openpyxl.Workbook(), [f"{number}: {'x' * 30}" for number in range(1, 41)]
-    assert book.active is not None
-    for row in rows:
-        book.active.append([row[row.index("x") :]])
-    made, fill = [], readers._fill
+    book, path, fill, made = openpyxl.Workbook(), tmp_path / "rows.xlsx", readers._fill, []
+    for _ in range(40):
+        book.active.append(["x" * 30])
+    path.write_bytes(sample_files.saved(book.save))
     monkeypatch.setattr(readers, "_fill", lambda cell: made.append(cell) or fill(cell))
-    job, seen = {"path": str(tmp_path / "rows.xlsx"), "inside": "", "part": "", "characters": 300, "seen": False}, []
-    (tmp_path / "rows.xlsx").write_bytes(sample_files.saved(book.save))
-    line = 1
+    job, seen, line = {"path": str(path), "inside": "", "part": "", "characters": 300, "seen": False}, [], 1
     while line:
         found = extract({**job, "line": line})
         seen, line = seen + found["text"].split("\n")[1:], found["line"]
-    assert (seen, len(made)) == (rows, len(rows))
+    assert seen == [f"{number}: {'x' * 30}" for number in range(1, 41)]
+    assert len(made) == 40
     book.active["A1"] = "new"
-    (tmp_path / "rows.xlsx").write_bytes(sample_files.saved(book.save))
+    path.write_bytes(sample_files.saved(book.save))
     assert "1: new" in extract({**job, "line": 1})["text"]
 
 
@@ -124,11 +122,8 @@ def test_modules_in_the_current_directory_are_not_imported(tmp_path: Path, monke
     # The folder with the attached files may be the current one, and one of them may be named json.py.
     (tmp_path / "json.py").write_text("raise SystemExit")
     monkeypatch.chdir(tmp_path)
-    fresh = FileExtractor(processes=1)
-    try:
+    with contextlib.closing(FileExtractor(processes=1)) as fresh:
         assert asyncio.run(fresh.extract(str(tmp_path / "json.py"))).text == "raise SystemExit"
-    finally:
-        fresh.close()
 
 
 @pytest.mark.parametrize(
@@ -173,24 +168,28 @@ def test_cut_and_mixed_up_files_give_text_or_a_fault(read: Any) -> None:
 
 
 def test_a_reader_that_takes_too_long_or_dies_costs_only_the_call(tmp_path: Path) -> None:
-    (tmp_path / "ok.txt").write_text("fine")
     # rows up to a number that the file says, which take an hour to count
     book = FILES["sales.xlsx"]
     for old, new in {b'<row r="4"': b'<row r="999999999"', b'r="A4"': b"", b'r="B4"': b""}.items():
         book = sample_files.rewritten(book, "xl/worksheets/sheet1.xml", old, new)
     (tmp_path / "never.xlsx").write_bytes(book)
+    (tmp_path / "ok.txt").write_text("fine")
     slow = FileExtractor(processes=1, seconds=1)
+
+    def read(name: str) -> str:
+        return asyncio.run(slow.extract(str(tmp_path / name))).text
+
     try:
-        assert asyncio.run(slow.extract(str(tmp_path / "ok.txt"))).text == "fine"
+        assert read("ok.txt") == "fine"
         with pytest.raises(ExtractionFailed, match="longer than 1 s"):
-            asyncio.run(slow.extract(str(tmp_path / "never.xlsx")))
-        assert asyncio.run(slow.extract(str(tmp_path / "ok.txt"))).text == "fine"
+            read("never.xlsx")
+        assert read("ok.txt") == "fine"
         with pytest.raises(ServiceError, match=r"gone\.txt cannot be opened: No such file"):  # no fault of the policy
-            asyncio.run(slow.extract(str(tmp_path / "gone.txt")))
+            read("gone.txt")
     finally:
         slow.close()
     with pytest.raises(ServiceError):  # closed: a failure on our side, not of the file
-        asyncio.run(slow.extract(str(tmp_path / "ok.txt")))
+        read("ok.txt")
 
 
 def test_a_process_that_is_killed_from_outside_is_not_the_fault_of_the_file(
