@@ -9,14 +9,12 @@ import pytest
 
 pytest.importorskip("openrlhf")
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
-
 from arpo_env import EnvFactory, ToolEnv
 from arpo_env.adapters import FAULTS
 from arpo_env.adapters import openrlhf as adapter
 from arpo_env.adapters.task_rows import task_rows
 
+from .byte_level import byte_level
 from .scripts import Script, native_rewards, script_for, sets
 
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}<|im_end|>{% endfor %}[assistant] "
@@ -24,15 +22,8 @@ TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}<|im_end|
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    """A tokenizer of bytes with a control token; ids of texts can be joined as OpenRLHF does it."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE({byte: number for number, byte in enumerate(alphabet)}, []))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens([AddedToken("<|im_end|>", special=True)])
-    fast = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>")
-    fast.chat_template = TEMPLATE
-    return fast
+    """One of bytes, so that ids of texts can be joined as OpenRLHF does it."""
+    return byte_level(TEMPLATE)
 
 
 class Engine:

@@ -16,8 +16,7 @@ pytest.importorskip("trl")
 
 import torch
 import trl
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 
@@ -27,6 +26,7 @@ from arpo_env.adapters.trl import TRLSpec, environment_reward, trl_spec
 from arpo_env.grading.grader import Grader, Score
 from envs_registry import Task
 
+from .byte_level import byte_level
 from .live_server import wait_for
 from .scripts import KINDS, Script, as_text, breaking_sandbox, native_rewards, own_sandbox, script_for, sets
 
@@ -56,22 +56,8 @@ class ScriptedQwen(Qwen3ForCausalLM):
 
 def small_tokenizer(scripts: Sequence[Script]) -> Any:
     """A tokenizer of 1200 tokens, with which a step takes a second: bytes, and pieces of the questions and schemas."""
-    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     texts = [json.dumps(get_json_schema(lookup)), *(task.question for script in scripts for task in script.tasks)]
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=1200, special_tokens=tokens, initial_alphabet=alphabet, show_progress=False
-    )
-    bpe.train_from_iterator(texts * 2, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        pad_token=tokens[0],
-        eos_token=tokens[2],
-        chat_template=TEMPLATE.read_text(encoding="utf-8"),
-        clean_up_tokenization_spaces=False,
-    )
+    return byte_level(TEMPLATE.read_text(encoding="utf-8"), texts * 2, 940)
 
 
 def make_trainer(

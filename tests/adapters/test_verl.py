@@ -23,9 +23,9 @@ import torch
 import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken
 from transfer_queue import KVBatchMeta
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
+from transformers import AutoTokenizer, Qwen2Config
 from verl.experimental.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
 from verl.trainer.ppo import padding_utils
@@ -51,6 +51,7 @@ from arpo_trainer.tree import RolloutTree
 from sandbox import SandboxError
 
 from ..arpo_trainer.algorithms.explicit_losses import aggregate, per_token
+from .byte_level import byte_level
 from .scripts import Script, as_text, breaking_sandbox, native_rewards, script_for, sets
 
 # of the form of Qwen's: it shows tools, and results are messages of the user
@@ -70,17 +71,9 @@ LENGTHS = {"prompt": 4096, "response": 6144}
 
 def write_model(folder: Path) -> Path:
     """Write a tokenizer whose merges cross the borders of tags, and a config for verl to read; return the folder."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
     texts = [TEMPLATE, "</python>\n<result>\n7\n</result>\n<think>Step 1.</think><python>print(1)</python>"] * 3
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet))
-    words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    tokenizer.add_special_tokens([AddedToken(word, special=True, normalized=False) for word in words])
-    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in ("<tool_call>", "</tool_call>")])
-    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    made.chat_template = TEMPLATE
+    made = byte_level(TEMPLATE, texts, 344)
+    made.add_tokens([AddedToken(word, normalized=False) for word in ("<tool_call>", "</tool_call>")])
     made.save_pretrained(folder)
     Qwen2Config(vocab_size=len(made), num_hidden_layers=1, architectures=["Qwen2ForCausalLM"]).save_pretrained(folder)
     return folder
@@ -573,13 +566,6 @@ def test_wrong_settings_are_named(
         Verl(model, tmp_path, script_for("arpo/Arithmetic-v0"), loop, **overrides).play([0], n=2)
 
 
-def byte_tokenizer() -> Any:
-    tokenizer = Tokenizer(models.BPE({byte: at for at, byte in enumerate(pre_tokenizers.ByteLevel.alphabet())}, []))
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(False, use_regex=False), decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken("<|im_end|>", special=True)])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>")
-
-
 @pytest.mark.parametrize(
     ("output", "finish", "count"),
     [
@@ -591,7 +577,7 @@ def byte_tokenizer() -> Any:
     ],
 )
 def test_what_a_server_returns_is_a_turn_or_an_error(output: dict[str, Any], finish: str, count: int) -> None:
-    tokenizer = byte_tokenizer()
+    tokenizer = byte_level()
 
     class Server:
         async def generate(self, **_: Any) -> Any:
