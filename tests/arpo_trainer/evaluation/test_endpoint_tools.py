@@ -39,6 +39,7 @@ PARSERS = {
     "muse_glimmer": "muse_glimmer",
     "deepseekv3": "deepseek_v3",
 }
+READ_HERE = {"hermes": "native", "llama3_json": "llama3"}  # the protocols that read the form of a parser
 
 
 @pytest.fixture(autouse=True)
@@ -79,29 +80,31 @@ class Family:
         return read
 
 
-def served(family: Family, script: Script, parses: bool, thoughts: str = "reasoning") -> Answer:
-    """Return answers of the script, of a model of this family; a server that parses gives thoughts apart, too."""
+def unparsed(family: Family, script: Script) -> Answer:
+    """Return answers of the script, of a model of this family at a server that leaves calls in the text."""
 
     def answer(body: dict[str, Any]) -> tuple[int, Any]:
-        messages, tools = body["messages"], body["tools"]
-        prompt = family.prompt(messages, tools)
-        assert all(json.dumps(each["content"])[1:-1] in prompt or each["content"] in prompt for each in told(messages))
-        message = script.message(messages)
-        calls = message.get("tool_calls")
-        if not calls or calls[0]["id"] == "call_bad":  # no template writes arguments that are no JSON
-            given = {"tool_calls": calls} if calls and parses else {}
-            return 200, reply(message["content"] or "Hm.", **given)
-        for each in messages[1:] if parses else ():
-            assert each.get(thoughts) == ("I call a tool." if each.get("tool_calls") else None), each
-        if parses:
-            return 200, reply(None, tool_calls=calls, finish_reason="tool_calls", **{thoughts: message["content"]})
-        return 200, reply(family.written(messages, {**message, "content": ""}, tools))
+        message = script.message(body["messages"])
+        if not message.get("tool_calls") or message["tool_calls"][0]["id"] == "call_bad":  # which no template writes
+            return 200, reply(message["content"] or "Hm.")
+        return 200, reply(family.written(body["messages"], {**message, "content": ""}, body["tools"]))
 
     return answer
 
 
-def told(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [each for each in messages if each["role"] in ("user", "tool")]
+def parsed(script: Script, thoughts: str) -> Answer:
+    """Return answers of the script, at a server that parses calls and gives thoughts apart, in this field."""
+
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        for each in body["messages"][1:]:
+            assert each.get(thoughts) == ("I call a tool." if each.get("tool_calls") else None), each
+        message = script.message(body["messages"])
+        calls = message.get("tool_calls")
+        if not calls or calls[0]["id"] == "call_bad":
+            return 200, reply(message["content"] or "Hm.", **({"tool_calls": calls} if calls else {}))
+        return 200, reply(None, tool_calls=calls, finish_reason="tool_calls", **{thoughts: message["content"]})
+
+    return answer
 
 
 def command(name: str, protocol: str, server: ChatServer, model: Path, output: Path) -> list[str]:
@@ -161,17 +164,6 @@ def rewards_in(folder: Path, script: Script) -> list[float | None]:
     return [rewards[task.id] for task in script.tasks]
 
 
-@pytest.mark.parametrize(("template", "protocol"), [("qwen3", "native"), ("qwen2_5", "hermes"), ("llama3_1", "llama3")])
-@pytest.mark.usefixtures("isolation")
-def test_calls_that_a_protocol_reads_itself_need_no_parser(
-    template: str, protocol: str, tokenizer: Any, served_model: Path, tmp_path: Path
-) -> None:
-    script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, split="test", protocol=protocol), TASKS)
-    with chat_server(served(Family(template, tokenizer), script, False)) as server:
-        assert main(command("eval", protocol, server, served_model, tmp_path)) == 0
-        assert rewards_in(tmp_path, script).count(1.0) == 2
-
-
 # thoughts come in a field whose name depends on the version of the server
 @pytest.mark.parametrize(("template", "thoughts"), [("qwen3_5_think", "reasoning_content"), ("gptoss", "reasoning")])
 @pytest.mark.usefixtures("isolation")
@@ -179,8 +171,7 @@ def test_a_server_that_does_not_parse_stops_the_run(
     template: str, thoughts: str, tokenizer: Any, served_model: Path, tmp_path: Path, capsys: Any
 ) -> None:
     script = Script(EnvFactory("arpo/Arithmetic-v0", level=2, split="test", protocol="native"), TASKS)
-    family = Family(template, tokenizer)
-    with chat_server(served(family, script, False)) as server:
+    with chat_server(unparsed(Family(template, tokenizer), script)) as server:
         asked = command("eval", "native", server, served_model, tmp_path)
         assert main(asked) == 1
         assert len(server.bodies) <= TASKS + 1
@@ -193,7 +184,7 @@ def test_a_server_that_does_not_parse_stops_the_run(
     # an episode that needed no call may have ended before the first failure
     assert "Nothing is stored" in said or "go on with --resume" in said
     # nothing of it was scored: the same folder goes on at a server that parses
-    with chat_server(served(family, script, True, thoughts)) as server:
+    with chat_server(parsed(script, thoughts)) as server:
         again = ["--endpoint", server.address, "--endpoint-model", "m", "--model", str(served_model)]
         assert main(["eval", "--resume", "--output", str(tmp_path), *again]) == 0
     assert rewards_in(tmp_path, script) == native_rewards(script)
@@ -232,9 +223,10 @@ def test_a_call_in_the_text_is_known_by_the_form_of_its_family(template: str, to
     bare = re.sub(r"<\|[^<>]*>|<[^<>]*\|>", "", text)  # as of a server that leaves special tokens out
 
     def parsers(text: str) -> set[str]:
-        # each of the two reads one form itself
-        named = [unparsed_call(text, tools, make_protocol(name)) for name in ("native", "llama3")]
-        return {name.split()[0] for name in named if name}
+        found = [unparsed_call(text, tools, make_protocol(name)).partition(" ")[0] for name in READ_HERE.values()]
+        # what a protocol reads itself needs no parser
+        assert all(READ_HERE.get(other) != name for name, other in zip(READ_HERE.values(), found, strict=True))
+        return {name for name in found if name}
 
     known = max((name for name in PARSERS if template.startswith(name)), key=len, default="")
     assert parsers(text) == {PARSERS[known]} if known else len(parsers(text)) == 1, text

@@ -16,31 +16,19 @@ from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_ev
 from arpo_trainer.evaluation.eval_metrics import results, values_of
 from arpo_trainer.evaluation.log_formats import export_run, exported_sets
 from arpo_trainer.rollout.metrics import rollout_metrics
-from arpo_trainer.tree import RolloutTree, Stopwatch, Trajectory
+from arpo_trainer.tree import Stopwatch
 from benchmarks.laboratory.training_run import root_success
 from tests.arpo_trainer import folding_policy
-from tests.arpo_trainer.evaluation.made_rows import FACTS, play
+from tests.arpo_trainer.evaluation.made_rows import FACTS, play, tree
 from tests.arpo_trainer.text_policy import TextPolicy
 
-RUNNING = {"kind": "eval", "models": {"b": {}, "a": {}}, "environments": {"X-v0": {}}, "status": "running"}
-
-
-def tree(text: str = "12", reward: float | None = 1.0, error: str | None = None) -> RolloutTree:
-    grown = RolloutTree([1, 2], task={"id": "t", "question": "6 + 6?", "answers": ["12"], "level": "1"})
-    first = grown.add_span(None, "model", [3, 4], logprobs=[0, 0], entropies=[0, 0], text="call")
-    result = grown.add_span(first.index, "environment", [5], text="r", tool={"name": "python", "status": "ok"})
-    leaf = grown.add_span(result.index, "model", [6], logprobs=[0], entropies=[0], text=text)
-    grown.trajectories.append(Trajectory(leaf.index, reward=reward, answer=text, error=error, outcome="answered"))
-    return grown
+RUNNING = {"kind": "eval", "models": {"b": {}, "a": {}}, "environments": {"X-v0": {}}}
 
 
 def fill(folder: Path, models: str = "ab", tasks: int = 3) -> None:
-    folder.mkdir()
-    (folder / "run.json").write_text(json.dumps(RUNNING))
-    with EpisodeStore(folder) as store:
-        for number in range(tasks):
-            for model in models:
-                store.add(UnitKey(model, "X-v0", f"t{number}"), number, tree(f"é{model}{number}"))
+    for model in models:
+        answers = {f"t{number}": [(f"é{model}{number}", 1.0)] for number in range(tasks)}
+        play(folder, answers, env="X-v0", model=model, facts=RUNNING)
 
 
 def test_what_was_added_is_read_in_canonical_order_with_its_tree(tmp_path: Path) -> None:
@@ -49,7 +37,7 @@ def test_what_was_added_is_read_in_canonical_order_with_its_tree(tmp_path: Path)
     assert [(row.model, row.task) for row in run.rows] == [(m, f"t{n}") for m in "ba" for n in range(3)]
     for row in run.rows:
         read = run.tree(row)
-        assert read.spans[-1].text == row.episodes[0].answer == f"é{row.model}{row.index}"
+        assert read.trajectories[0].answer == row.episodes[0].answer == f"é{row.model}{row.index}"
         assert read.meta["unit"] == {"env": "X-v0", "model": row.model, "sample": 0, "attempt": 1}
         assert (row.generated, row.episodes[0].turns, row.episodes[0].calls) == (3, 2, {"python": 1})
 
@@ -73,7 +61,7 @@ def test_a_folder_cut_at_any_byte_keeps_every_episode_before_the_cut(tmp_path: P
         with EpisodeStore(folder) as store:
             assert list(store.rows.values()) == whole[:kept]
             for row in whole[kept:]:
-                store.add(row.key, row.index, tree(row.episodes[0].answer or ""))
+                store.add(row.key, row.index, tree(row.task, row.episodes[0].answer, 1.0))
         assert (folder / "episodes.jsonl").read_bytes() == rows
         assert (folder / "traces.jsonl").read_bytes() == traces
 
@@ -87,26 +75,22 @@ def test_lost_trees_stay_lost_when_the_trace_grows_and_the_process_is_killed(tmp
     with EpisodeStore(tmp_path / "run") as store:
         assert [key.task for key in store.rows] == ["t0"]
     with traces.open("ab") as file:  # a tree without its row: killed in between
-        file.write(tree("a long answer" * 500).to_json().encode() + b"\n")
+        file.write(tree("t1", "a long answer" * 500, 1.0).to_json().encode() + b"\n")
     with EpisodeStore(tmp_path / "run") as store:
         assert [key.task for key in store.rows] == ["t0"]
-        assert store.add(UnitKey("a", "X-v0", "t1"), 1, tree("again")).attempt == 1
+        assert store.add(UnitKey("a", "X-v0", "t1"), 1, tree("t1", "again", 1.0)).attempt == 1
     run = load_eval_run(tmp_path / "run")
-    assert [(row.task, run.tree(row).spans[-1].text) for row in run.rows] == [("t0", "éa0"), ("t1", "again")]
+    assert [(row.task, run.tree(row).trajectories[0].answer) for row in run.rows] == [("t0", "éa0"), ("t1", "again")]
 
 
 def test_the_last_attempt_counts_and_what_broke_is_named(tmp_path: Path) -> None:
     fill(tmp_path / "run", "a", 1)
     with EpisodeStore(tmp_path / "run") as store:
-        row = store.add(UnitKey("a", "X-v0", "t0"), 0, tree(reward=None, error="SandboxFull: no session"))
-        assert row.attempt == 2
-        assert row.broken
-        assert row.episodes[0].cause == "sandbox"
+        row = store.add(UnitKey("a", "X-v0", "t0"), 0, tree("t0", "12", None))
+        assert (row.attempt, row.broken, row.episodes[0].cause) == (2, True, "judge")
         with pytest.raises(BlockingIOError, match="another process is writing"):
             EpisodeStore(tmp_path / "run")
-    run = load_eval_run(tmp_path / "run")
-    assert [row.attempt for row in run.attempts] == [1, 2]
-    assert [row.attempt for row in run.rows] == [2]
+    assert [row.attempt for row in load_eval_run(tmp_path / "run").rows] == [2]
 
 
 def test_bad_files_name_the_line(tmp_path: Path) -> None:
@@ -165,9 +149,7 @@ def test_the_papers_files(run: Path) -> None:
     first, second = (files[f"org__model/gsm8k/gsm8k_output_{turn}.json"] for turn in (1, 2))
     assert [item["input"] for item in first] == ["What is t0?", "What is t1?"]  # the one that broke is left out
     assert [item["prediction"] for item in second] == ["13", "", "12"]
-    assert set(first[0]) == {
-        *("instruction", "input", "output", "prediction", "answer", "logs", "search_query_history")
-    }
+    assert {"instruction", "search_query_history"} <= set(first[0])
     assert first[0]["answer"] == "12"
     assert first[0]["output"] == "".join(first[0]["logs"])
 
@@ -177,16 +159,11 @@ def test_the_files_of_lm_eval(run: Path) -> None:
     about = files["org__model/results_2026-11-22T10-00-00+00-00.json"]
     assert about["results"]["GSM8K"]["accuracy,none"] == pytest.approx(3 / 5)
     assert about["results"]["GSM8K"]["accuracy_stderr,none"] > 0
-    assert about["results"]["HotpotQA"] | {"name": 0} == {
-        **{"name": 0, "alias": "HotpotQA", "sample_len": 1},
-        **{"em,none": 1.0, "em_stderr,none": "N/A", "accuracy,none": 1.0, "accuracy_stderr,none": "N/A"},
-    }
-    for part in ("configs", "versions", "n-shot", "higher_is_better", "n-samples"):
-        assert set(about[part]) == {"GSM8K", "HotpotQA"}
+    assert about["results"]["HotpotQA"]["em_stderr,none"] == "N/A"
+    assert set(about["configs"]) == set(about["n-samples"]) == {"GSM8K", "HotpotQA"}
     lines = files["org__model/samples_GSM8K_2026-11-22T10-00-00+00-00.jsonl"]
     assert [(line["doc"]["id"], line["accuracy"]) for line in lines] == [("t0", 0.5), ("t1", 0.5), ("t2", 1.0)]
     assert [len(line["resps"][0]) for line in lines] == [2, 2, 1]
-    assert lines[0]["target"] == "12"
 
 
 def test_inspects_logs(run: Path) -> None:
@@ -198,17 +175,14 @@ def test_inspects_logs(run: Path) -> None:
     ]
     assert [message["role"] for message in log["samples"][0]["messages"]] == ["user", "assistant", "tool", "assistant"]
     [score] = log["results"]["scores"]
-    [mine, _] = results(load_eval_run(run).rows, ABOUT)["scores"]
-    assert score["metrics"]["accuracy"]["value"] == mine["score"]["mean"]
+    assert score["metrics"]["accuracy"]["value"] == pytest.approx(3 / 5)
     assert (score["scored_samples"], score["unscored_samples"]) == (5, 1)
 
 
 def test_inspect_reads_its_logs(run: Path) -> None:
     log = pytest.importorskip("inspect_ai.log", reason="inspect-ai is not installed")
     for path in export_run(load_eval_run(run), "inspect", run.parent / "out"):
-        read = log.read_eval_log(str(path))
-        assert read.status == "success"
-        assert read.samples[0].scores["arpo"].value == 1.0
+        assert log.read_eval_log(str(path)).samples[0].scores["arpo"].value == 1.0
 
 
 CALL = "<think>s</think><search>x</search>"
@@ -230,17 +204,13 @@ class Coin(TextPolicy):
         return self.said(request, text, 2.0 if called else 0.1, on_window)
 
 
-def grown(tokenizer: Any, algorithm: str, tasks: int) -> list[RolloutTree]:
-    env, [task], _ = folding_policy.multihop(0, count=1, search_results=1)
-    chosen = {"algorithm": algorithm, "num_generations": 8, "initial_rollouts": 4}
-    return folding_policy.play(Coin(tokenizer, task.answers[0]), env, [task] * tasks, 4000, **chosen)
-
-
 @pytest.mark.parametrize(("algorithm", "tasks", "planned"), [("arpo", 200, 4), ("aepo", 80, 1)])
 def test_every_number_of_a_tree_is_the_policy_s(
     algorithm: str, tasks: int, planned: int, tokenizer: Any, tmp_path: Path
 ) -> None:
-    trees = grown(tokenizer, algorithm, tasks)
+    env, [task], _ = folding_policy.multihop(0, count=1, search_results=1)
+    chosen = {"algorithm": algorithm, "num_generations": 8, "initial_rollouts": 4}
+    trees = folding_policy.play(Coin(tokenizer, task.answers[0]), env, [task] * tasks, 4000, **chosen)
     with EpisodeStore(tmp_path) as store:
         for number, tree in enumerate(trees):
             store.add(UnitKey("a", "MultiHop", f"t{number}", 0), number, tree)

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from arpo_trainer.sft.trace_data import RejectionSampling, tree_traces
 from arpo_trainer.views.run_page import view_tree
 from arpo_trainer.views.terminal_view import conversation_lines
 from tests.arpo_env.chat_server import chat_server, reply
-from tests.arpo_trainer.evaluation import made_rows
+from tests.arpo_trainer.evaluation.test_run_evaluation import at, play
 
 USAGE = {"prompt_tokens": 40, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 30}}
 
@@ -32,32 +33,26 @@ def fails_once(body: dict[str, Any]) -> tuple[int, Any]:
     return 200, reply(f"<think>so</think><answer>\\boxed{{{42 if '42' in said else 0}}}</answer>")
 
 
-def mends_even(body: dict[str, Any]) -> tuple[int, Any]:
-    """A helper that answers every second question."""
-    mends_even.asked += 1  # type: ignore[attr-defined]
-    if mends_even.asked % 2:  # type: ignore[attr-defined]
-        return 200, {**reply("```python\nprint(6 * 7)\n```"), "usage": USAGE}
-    return 400, {"error": "no"}
-
-
-def command(folder: Path, model: Path, *more: str) -> list[str]:
-    plan = ["--env-set", "level=3", "--tasks", "4", "--output", str(folder), "--model", str(model)]
-    return ["eval", "arpo/Arithmetic-v0", *plan, *more]
-
-
 @pytest.mark.usefixtures("isolation")
 def test_uses_and_failures_are_counted_drawn_and_replayed(served_model: Path, tmp_path: Path, capsys: Any) -> None:
-    mends_even.asked = 0  # type: ignore[attr-defined]
+    numbers = itertools.count()
+
+    def mends_even(body: dict[str, Any]) -> tuple[int, Any]:
+        mended = {**reply("```python\nprint(6 * 7)\n```"), "usage": USAGE}
+        return (400, {"error": "no"}) if next(numbers) % 2 else (200, mended)
+
     with chat_server(fails_once) as policy, chat_server(mends_even) as helper:
-        asked = ["--endpoint", policy.address, "--endpoint-model", "stub", "--cache", str(tmp_path / "record.sqlite")]
+        asked = [*at(policy.address, served_model), "--tasks", "4", "--cache", str(tmp_path / "record.sqlite")]
         asked += ["--with", "debugger", "--with-model", "fixer", "--with-url", helper.address, "--concurrency", "1"]
         asked += ["--with-price", "10", "20", "5"]
-        assert main(command(tmp_path / "one", served_model, *asked)) == 0
+        assert main(play(tmp_path / "one", *asked)) == 0
     said = capsys.readouterr().out
     assert "debugger in 4 of 4 episodes, failed 2x" in said
     assert "helper: 4 requests, 80 tokens in, 14 out, 0.00078 USD" in said
-    assert main(command(tmp_path / "two", served_model, *asked, "--cache-mode", "replay")) == 0
+    assert main(play(tmp_path / "two", *asked, "--cache-mode", "replay")) == 0
     assert (tmp_path / "one" / "results.json").read_bytes() == (tmp_path / "two" / "results.json").read_bytes()
+    # with other tools it would be another evaluation
+    assert main(["eval", "retry", str(tmp_path / "one"), "--with", "refiner"]) == 1
     run = load_eval_run(tmp_path / "one")
     assert run.facts["settings"]["inference"]["debugger"] == 1
     found = results(run.rows, run.facts)["scores"][0]
@@ -72,46 +67,6 @@ def test_uses_and_failures_are_counted_drawn_and_replayed(served_model: Path, tm
     assert "-- debugger worked" in lines
     assert view_tree(run.tree(right))["spans"][0]["interventions"][0]["tool"] == "debugger"
     assert "debugger worked" in tree_svg(run.tree(right))
-
-
-def test_tool_star_and_deepagent_metrics(shared: Path) -> None:
-    vectors = json.loads((shared / "spec" / "vectors.json").read_text(encoding="utf-8"))["vectors"]
-    [vector] = [each for each in vectors if each["id"] == "toolstar.m1m2"]
-    episodes = [(1.0, 2), (1.0, 0), (0.0, 1), (1.0, 3)]
-    rows = [
-        made_rows.row(f"t{n}", [], episodes=[made_rows.entry(right, calls={"python": calls} if calls else {})])
-        for n, (right, calls) in enumerate(episodes)
-    ]
-    [score] = results(rows, made_rows.FACTS)["scores"]
-    given = vector["inputs"]
-    assert (score["tasks_with_tools"], score["average_actions"]) == (given["usage_rate"], given["mean_calls"])
-    assert score["m1m2"] == pytest.approx(vector["expected"]["value"], abs=vector["tol"])
-    assert score["answers_per_call"] == 0.5
-
-
-@pytest.mark.usefixtures("isolation")
-def test_a_tree_is_helped_and_a_retry_has_the_same_tools(served_model: Path, tmp_path: Path) -> None:
-    mends_even.asked = 1  # type: ignore[attr-defined]
-    folder, down = tmp_path / "run", [True]
-
-    def policy(body: dict[str, Any]) -> tuple[int, Any]:
-        return (400, {"error": "down"}) if down[0] and len(body["messages"]) > 2 else fails_once(body)
-
-    with chat_server(policy) as server, chat_server(mends_even) as helper:
-        asked = ["--endpoint", server.address, "--endpoint-model", "stub", "--algorithm", "tree-grpo"]
-        asked += ["--num-generations", "3", "--set", "initial_rollouts=1", "--tasks", "1", "--concurrency", "1"]
-        asked += ["--with", "debugger,backtracer", "--with-model", "fixer", "--with-url", "http://127.0.0.1:9/v1"]
-        assert main(command(folder, served_model, *asked)) == 1
-        assert load_eval_run(folder).rows[0].broken
-        down.clear()
-        down.append(False)
-        # with other tools it would be another evaluation
-        assert main(["eval", "retry", str(folder), "--with", "refiner"]) == 1
-        assert main(["eval", "retry", str(folder), "--with-url", helper.address]) == 0
-    [row] = load_eval_run(folder).rows
-    assert len(row.episodes) == 3
-    assert all(episode.inference.get("debugger") == 1 for episode in row.episodes)
-    assert sum(episode.helper.get("requests", 0) for episode in row.episodes) <= 3
 
 
 GREEN = (0, 200, 0)
@@ -140,15 +95,15 @@ def test_a_question_about_a_picture_needs_a_model_that_sees(served_model: Path, 
     def evaluate(name: str, images: str, *model: str) -> int:
         options = [f"data={tmp_path / 'gaia.jsonl'}", "files=true", "tools=[read_file]", f"show_images={images}"]
         command = ["eval", "arpo/GAIA-v0", *(part for option in options for part in ("--env-set", option))]
-        return main([*command, "--model", str(served_model), *model, "--output", str(tmp_path / name)])
+        return main([*command, *model, "--output", str(tmp_path / name)])
 
     with chat_server(seeing) as server:
-        served = ("--endpoint", server.address, "--endpoint-model", "stub")
+        served = at(server.address, served_model)
         recorded = ("--cache", str(tmp_path / "record.sqlite"))
         assert evaluate("seen", "true", *served, *recorded) == 0
         assert evaluate("blind", "false", *served) == 0
         asked = len(server.bodies)
-        assert evaluate("local", "true") != 0
+        assert evaluate("local", "true", "--model", str(served_model)) != 0
         # a replay finds the answer by the picture, and not the one about another picture
         assert evaluate("replayed", "true", *served, *recorded, "--cache-mode", "replay") == 0
         Image.new("RGB", (3000, 2000), "red").save(tmp_path / "flag.png", compress_level=1)
@@ -157,7 +112,6 @@ def test_a_question_about_a_picture_needs_a_model_that_sees(served_model: Path, 
     assert "Serve a model that sees, for instance with `vllm serve`" in capsys.readouterr().err
     runs = {name: load_eval_run(tmp_path / name) for name in ("seen", "blind", "replayed", "other")}
     assert [run.rows[0].episodes[0].reward for run in runs.values()] == [1.0, 0.0, 1.0, None]
-
     run = runs["seen"]
     [stored] = stored_episodes(run)
     [picture] = stored.episode().turns[0].images

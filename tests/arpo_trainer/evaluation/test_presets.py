@@ -45,7 +45,6 @@ def test_every_preset_makes_an_environment_and_settings(name: str) -> None:
     assert {key: getattr(settings, key) for key in ("temperature", "top_p", "repetition_penalty")} == {
         key: row.rollout[key] for key in ("temperature", "top_p", "repetition_penalty")
     }
-    assert all(url.startswith("https://") for url in row.source)
     assert f"`{name}`" in preset_tables("")
 
 
@@ -68,7 +67,6 @@ def test_a_prompt_of_tags_has_the_structure_of_the_published_one(name: str) -> N
     assert rest.startswith(("<|im_end|>", "<|eot_id|>"))
 
 
-ONE = (ToolCall("search", {"query": "one"}),)
 TWO = (ToolCall("search", {"query": "leopard"}), ToolCall("search", {"query": "gattopardo"}))
 WEB = [
     '<think>I search.</think>\n<tool_call>\n{"name": "search", "arguments": {"query": ["leopard", "gattopardo"]}}\n'
@@ -108,7 +106,6 @@ def test_websailors_prompt_and_conversation_are_those_of_the_published_loop() ->
         (WEB[0], ToolCalls(TWO)),
         (WEB[1], Answer("Lampedusa", boxed=True)),
         (WEB[0] + "\n<tool_response>", ToolCalls(TWO)),
-        ('<tool_call>{"name": "search", "arguments": {"query": "one"}}</tool_call>', ToolCalls(ONE)),
         (f"{WEB[0]}\n<answer>\\boxed{{7}}</answer>", Answer("7", boxed=True)),
         ("<think><answer>a</answer></think> I do not know.", Nothing()),
         ("a thought that the prompt opened <answer>a</answer></think><answer>b</answer>", Answer("b", boxed=True)),

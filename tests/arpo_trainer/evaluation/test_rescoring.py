@@ -101,13 +101,10 @@ def test_the_file_belongs_to_one_scorer_and_bad_lines_are_named(tmp_path: Path) 
 
 
 def test_an_episode_that_was_played_again_is_graded_again(tmp_path: Path) -> None:
-    run = play(tmp_path / "run", {"t0": [("13", 0.0)]})
-    seen: list[str] = []
-    scorer = function_scorer(lambda answer, task: seen.append(answer) or 1)  # type: ignore[func-returns-value]
-    assert score(run, scorer).answers == 1
-    play(run, {"t0": [("14", 0.0)]})
-    assert score(run, scorer).answers == 1
-    assert seen == ["13", "14"]
+    for answer in ("13", "14"):
+        run = play(tmp_path / "run", {"t0": [(answer, 0.0)]})
+        found = score(run, function_scorer(lambda answer, task: float(answer)))
+        assert (found.answers, found.scores[0]["value"]["mean"]) == (1, float(answer))
 
 
 def test_a_scorer_that_only_fails_stops_early_and_one_bad_answer_does_not(tmp_path: Path) -> None:
@@ -118,9 +115,7 @@ def test_a_scorer_that_only_fails_stops_early_and_one_bad_answer_does_not(tmp_pa
         calls.append(answer)
         raise GradingError("no server")
 
-    with pytest.raises(
-        RuntimeError, match="first 50 answers could not be graded; the last error: GradingError: no ser"
-    ):
+    with pytest.raises(RuntimeError, match="could not be graded; the last error: GradingError: no server"):
         score(run, function_scorer(failing), concurrency=4)
     assert len(calls) < GIVE_UP + 5
     found = score(run, function_scorer(lambda answer, task: float("nan") if task.id == "t3" else True), name="other")
@@ -129,17 +124,13 @@ def test_a_scorer_that_only_fails_stops_early_and_one_bad_answer_does_not(tmp_pa
 
 def test_rewards_are_computed_from_the_stored_tree(tmp_path: Path) -> None:
     run = play(tmp_path / "run", ANSWERS)
-    stored = next(stored_episodes(load_eval_run(run)))
-    episode = stored.episode()
+    episode = next(stored_episodes(load_eval_run(run))).episode()
     assert [(call.name, call.status) for turn in episode.turns for call in turn.calls] == [("python", "ok")]
     assert episode.transcript.startswith("<think>I compute.")
     assert episode.transcript.endswith("</answer>")
     assert (episode.answer, episode.outcome, episode.tools_used) == ("12", "answered", ["python"])
 
-    def few_calls(episode: Any) -> float:
-        return 1.0 - 0.25 * len(episode.tools_used)
-
-    rewards = Rewards.of({"accuracy": 1.0, "few": (few_calls, 0.5)})
+    rewards = Rewards.of({"accuracy": 1.0, "few": (lambda episode: 1.0 - 0.25 * len(episode.tools_used), 0.5)})
     found = score(run, reward_scorer(rewards), about={"reward": "own"})
     [each] = found.scores
     assert each["accuracy"] is None
@@ -158,16 +149,16 @@ def test_objects_and_rewards_of_the_command_line(tmp_path: Path, monkeypatch: py
     assert load_object("own_graders_here:lenient", "--function")("x", None) == 1
     assert [term.name for term in read_reward("own_graders_here:short").terms] == ["short"]
     assert [term.weight for term in read_reward("own_graders_here:weights").terms] == [2.0]
-    with pytest.raises(ValueError, match="has no 'lenent'; did you mean 'lenient'"):
-        load_object("own_graders_here:lenent", "--function")
-    with pytest.raises(ValueError, match="no module 'own_nowhere'"):
-        load_object("own_nowhere:x", "--function")
-    with pytest.raises(ValueError, match="write MODULE:NAME"):
-        load_object("lenient", "--function")
-    with pytest.raises(ValueError, match="reward must be"):
-        read_reward("papr")
-    with pytest.raises(ValueError, match="deepagent compares the arguments of calls"):
-        read_reward("deepagent")
+    for words, said in {
+        "own_graders_here:lenent": "has no 'lenent'; did you mean 'lenient'",
+        "own_nowhere:x": "no module 'own_nowhere'",
+        "lenient": "write MODULE:NAME",
+    }.items():
+        with pytest.raises(ValueError, match=said):
+            load_object(words, "--function")
+    for words, said in {"papr": "reward must be", "deepagent": "compares the arguments of calls"}.items():
+        with pytest.raises(ValueError, match=said):
+            read_reward(words)
 
 
 def test_answers_of_unfinished_runs_and_empty_ones(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import load_eval_run, rows_of
-from arpo_trainer.tree import RolloutTree
+from benchmarks.ray_world import without_times
 from tests import ready_processes
 from tests.arpo_env.chat_server import chat_server, reply
 
@@ -20,8 +20,9 @@ TASKS, SAMPLES = 12, 2
 BRIEF = ["eval", "arpo/Arithmetic-v0", "--tasks", "1", "--model", "M", "--output", "X"]
 
 
-def play(folder: Path, *more: str, names: tuple[str, ...] = ("arpo/Arithmetic-v0",)) -> list[str]:
-    return ["eval", *names, "--env-set", "level=3", "--tasks", str(TASKS), "--output", str(folder), *more]
+def play(folder: Path, *more: str) -> list[str]:
+    plan = ["--env-set", "level=3", "--tasks", str(TASKS), "--output", str(folder)]
+    return ["eval", "arpo/Arithmetic-v0", *plan, *more]
 
 
 def guesses(body: dict[str, Any]) -> tuple[int, Any]:
@@ -32,13 +33,6 @@ def guesses(body: dict[str, Any]) -> tuple[int, Any]:
         return 200, reply("<think>compute</think><python>print(6 * 7)</python>")
     text = "<think>so</think>" if luck == 3 else f"<think>so</think><answer>\\boxed{{{luck}}}</answer>"
     return 200, reply(text)
-
-
-def without_times(tree: RolloutTree) -> RolloutTree:
-    for span in tree.spans:
-        if span.tool:
-            span.tool.pop("seconds")
-    return tree
 
 
 def at(address: str, served_model: Path) -> list[str]:
@@ -78,8 +72,6 @@ def test_killed_twice_and_resumed_it_is_the_unbroken_run(served_model: Path, tmp
     assert two.facts["sittings"] == 3
     assert "accuracy" in capsys.readouterr().out
     assert not any("repetition_penalty" in body for body in server.bodies)  # OpenAI's endpoint refuses it
-    more = ["eval", "--resume", "--output", str(broken), "--tasks", "5", "-n", "2"]
-    assert main(more) == 0  # nothing is missing, so nothing is asked of the server, which is gone
 
 
 def test_a_replay_needs_no_weights_and_writes_the_same_bytes(tiny_policy: Path, tmp_path: Path) -> None:
@@ -101,7 +93,7 @@ def test_a_replay_needs_no_weights_and_writes_the_same_bytes(tiny_policy: Path, 
     assert main(play(tmp_path / "three", *replay, "--seed", "1")) == 1  # all broke: they were not recorded
 
 
-def test_what_broke_is_counted_apart_and_retried(served_model: Path, tmp_path: Path, capsys: Any, caplog: Any) -> None:
+def test_what_broke_is_counted_apart_and_retried(served_model: Path, tmp_path: Path, caplog: Any) -> None:
     down = [True]
 
     def sometimes(body: dict[str, Any]) -> tuple[int, Any]:
@@ -109,61 +101,51 @@ def test_what_broke_is_counted_apart_and_retried(served_model: Path, tmp_path: P
 
     folder = tmp_path / "run"
     with chat_server(sometimes) as server:
-        asked = ["-n", str(SAMPLES), *at(server.address, served_model)]
-        status = main(play(folder, *asked))
+        assert main(play(folder, "-n", str(SAMPLES), *at(server.address, served_model))) == 1
         run = load_eval_run(folder)
         broken = [row.key for row in run.rows if row.broken]
         assert len(run.rows) == TASKS * SAMPLES
         assert 0 < len(broken) < TASKS * SAMPLES
-        assert status == 1
         score = json.loads((folder / "results.json").read_text())["scores"][0]
         assert score["broken"] == {"model": len(broken)}
         assert score["score"]["samples"] == TASKS * SAMPLES - len(broken)
         assert main(["eval", "--resume", "--output", str(folder)]) == 1
         assert f"{len(broken)} broken ones are not played again: arpo eval retry {folder}" in caplog.text
         down[0] = False
-        before, seen = len(run.attempts), len(server.bodies)
+        before = len(run.attempts)
         assert main(["eval", "retry", str(folder)]) == 0
         again = load_eval_run(folder)
         assert sorted(row.key for row in again.attempts[before:]) == sorted(broken)
         assert not any(row.broken for row in again.rows)
-        assert len(server.bodies) > seen
-    capsys.readouterr()
 
 
 @pytest.mark.parametrize(
     ("path", "name", "mended"),
-    [
-        ("/wrong", "stub", ["--endpoint", "ADDRESS"]),
-        ("", "stab", ["--endpoint-model", "stub"]),
-    ],
+    [("/wrong", "stub", ["--endpoint", "ADDRESS"]), ("", "stab", ["--endpoint-model", "stub"])],
 )
+@pytest.mark.parametrize("how", ["resume", "retry", "again"])
 def test_a_wrong_address_or_name_leaves_the_folder_to_the_right_command(
-    path: str, name: str, mended: list[str], served_model: Path, tmp_path: Path, capsys: Any
+    path: str, name: str, mended: list[str], how: str, served_model: Path, tmp_path: Path, capsys: Any
 ) -> None:
     def served(body: dict[str, Any]) -> tuple[int, Any]:
         return guesses(body) if body["model"] == "stub" else (404, {"error": "no such model"})
 
     with chat_server(served) as server:
         wrong = ["--tasks", "3", "--model", str(served_model), "--endpoint", server.address + path]
+        assert main(play(tmp_path, *wrong, "--endpoint-model", name)) == 1
+        said = capsys.readouterr().err
+        assert f"the model {name} failed in all 3 units" in said
+        assert "The address (--endpoint, " in said
+        assert "Nothing is stored: mend the cause, and give the command again" in said
         mended = [server.address if word == "ADDRESS" else word for word in mended]
-        resumed = ["eval", "--resume", "--output", str(tmp_path / "resumed"), *mended]
-        retried = ["eval", "retry", str(tmp_path / "retried"), *mended]
-        again = play(tmp_path / "again", "--tasks", "3", *at(server.address, served_model))
-        for command in (resumed, retried, again):
-            folder = tmp_path / {"--resume": "resumed", "retry": "retried"}.get(command[1], "again")
-            assert main(play(folder, *wrong, "--endpoint-model", name)) == 1
-            said = capsys.readouterr().err
-            assert f"the model {name} failed in all 3 units" in said
-            assert "The address (--endpoint, " in said
-            assert "Nothing is stored: mend the cause, and give the command again" in said
-            assert main(command) == 0
-            run = load_eval_run(folder)
-            assert [row.model for row in run.attempts] == ["stub"] * 3
-            assert list(run.facts["models"]) == ["stub"]
-        # of another model these would be other episodes
-        assert main(["eval", "retry", str(tmp_path / "again"), "--endpoint-model", "other"]) == 1
-        assert "the run has other settings: models was" in capsys.readouterr().err
+        commands = {
+            "resume": ["eval", "--resume", "--output", str(tmp_path), *mended],
+            "retry": ["eval", "retry", str(tmp_path), *mended],
+            "again": play(tmp_path, "--tasks", "3", *at(server.address, served_model)),
+        }
+        assert main(commands[how]) == 0
+    run = load_eval_run(tmp_path)
+    assert [row.model for row in run.attempts] == list(run.facts["models"]) * 3 == ["stub"] * 3
 
 
 def test_a_model_that_is_down_stops_the_run_and_loses_nothing(served_model: Path, tmp_path: Path, capsys: Any) -> None:
@@ -185,17 +167,6 @@ def test_a_model_that_is_down_stops_the_run_and_loses_nothing(served_model: Path
     assert len(load_eval_run(tmp_path).rows) == 36
 
 
-def test_a_model_that_is_not_there_is_named_before_another_is_played(
-    tiny_policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    short = ["--tasks", "1", "--set", "max_turn_length=8", "max_completion_length=40"]
-    assert main(play(tmp_path / "run", *short, "--model", str(tiny_policy), str(tmp_path / "nothing"))) == 1
-    said = capsys.readouterr().err
-    assert "nothing' does not exist. Give a folder with a config.json" in said
-    assert "done" not in said
-    assert load_eval_run(tmp_path / "run").rows == []
-
-
 def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
     served_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,9 +185,11 @@ def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
     # the default is no other setting; fewer tasks than are stored are nothing to play
     assert main([*resume, "--temperature", "0.6", "--tasks", "1"]) == 0
     assert not capsys.readouterr().err
-    for more in (["--preset", "tool-star-qwen-3b"], ["--vllm"], ["--vllm-server", "http://127.0.0.1:9"]):
-        assert main([*resume, *more]) == 1
-        assert "the run has other settings" in capsys.readouterr().err
+    # of another model these would be other episodes
+    assert main([*resume, "--endpoint-model", "other"]) == 1
+    assert "the run has other settings: models was" in capsys.readouterr().err
+    assert main([*resume, "--vllm"]) == 1
+    assert "the run has other settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -226,9 +199,10 @@ def test_a_resumed_run_takes_what_is_given_and_refuses_what_it_cannot(
         (["eval", "arpo/Arithmetic-v0", "--model", "smollm2-135m", "--output", "X"], "--tasks 100"),
         (["eval", "arpo/Arithmetic-v0", "--output", "X"], "--model"),
         (["eval", "arpo/Arithmetic-v0", "--model", "M"], "--output"),
+        # it is named before another is played
+        ([*BRIEF[:-2], "nothing", "--output", "X"], "nothing' does not exist. Give a folder with a config.json"),
         ([*BRIEF, "--model", "http://a:1/v1"], "--endpoint http://a:1/v1 --endpoint-model NAME"),
         ([*BRIEF, "--price", "1"], "two or three"),
-        ([*BRIEF, "--cache-mode", "replay"], "--cache FILE"),
         ([*BRIEF, "--cache-mode", "replay", "--cache", "nowhere.sqlite"], "no recording 'nowhere.sqlite'"),
         (["eval", "--resume", "--output", "X"], "no evaluation in"),
     ],
@@ -239,4 +213,5 @@ def test_bad_commands_name_the_cure(
     there = {"X": str(tmp_path / "x"), "M": str(served_model)}
     assert main([there.get(word, word) for word in command]) == 1
     assert words in capsys.readouterr().err
-    assert not (tmp_path / "x" / "episodes.jsonl").exists()
+    stored = tmp_path / "x" / "episodes.jsonl"
+    assert not stored.exists() or not stored.read_bytes()
