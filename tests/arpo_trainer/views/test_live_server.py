@@ -43,45 +43,47 @@ def ask(server: ViewServer, path: str, host: str | None = None) -> tuple[int, by
 
 
 def add(run: Path, number: int) -> None:
+    tree = make_tree(random.Random(5), number, 1, 1.0, 40)
     with EpisodeStore(run) as store:
-        store.add(
-            UnitKey("qwen2.5-3b", "GSM8K", f"new-{number}"), number, make_tree(random.Random(5), number, 1, 1.0, 40)
-        )
+        store.add(UnitKey("qwen2.5-3b", "GSM8K", f"new-{number}"), number, tree)
 
 
 def rows(server: ViewServer) -> dict[str, Any]:
     return json.loads(ask(server, "/rows?run=0")[1])
 
 
-def test_trees_are_read_by_their_place_in_the_trace(server: ViewServer, run: Path) -> None:
-    stored = load_eval_run(run)
-    for row, unit in zip(stored.rows, rows(server)["units"], strict=True):
-        assert unit[5] == row.trace[0]
-    status, body = ask(server, f"/tree?run=0&at={stored.rows[7].trace[0]}")
-    assert status == 200
-    assert json.loads(body)["spans"][0]["text"] == stored.tree(stored.rows[7]).spans[0].text
-
-
-def test_what_is_added_while_it_runs_is_served(server: ViewServer, run: Path) -> None:
+def test_rows_and_trees_are_served_also_those_added_while_it_runs(server: ViewServer, run: Path) -> None:
     assert len(rows(server)["units"]) == 30
     add(run, 30)
+    stored = load_eval_run(run)
     units = rows(server)["units"]
-    assert len(units) == 31
-    assert ask(server, f"/tree?run=0&at={units[-1][5]}")[0] == 200
+    assert [unit[5] for unit in units] == [row.trace[0] for row in stored.rows]
+    for number in (7, 30):
+        status, body = ask(server, f"/tree?run=0&at={units[number][5]}")
+        assert status == 200
+        assert json.loads(body)["spans"][0]["text"] == stored.tree(stored.rows[number]).spans[0].text
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**facts, "status": "finished"}))
     assert json.loads(ask(server, "/state")[1])["runs"][0]["facts"]["status"] == "finished"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost:1"])
-def test_requests_under_another_name_are_refused(server: ViewServer, host: str) -> None:
-    assert ask(server, "/state", host)[0] == 403
-    assert ask(server, "/state", f"localhost:{server.server_port}")[0] == 200
-
-
-@pytest.mark.parametrize("path", ["/tree?run=0&at=1", "/tree?run=9&at=0", "/tree?run=-1&at=0", "/rows", "/../run.json"])
-def test_nothing_else_is_served(server: ViewServer, path: str) -> None:
-    assert ask(server, path)[0] == 404
+@pytest.mark.parametrize(
+    ("path", "host", "status"),
+    [
+        ("/state", "localhost:PORT", 200),
+        ("/state", "evil.example", 403),
+        ("/state", "localhost:1", 403),
+        ("/tree?run=0&at=1", None, 404),
+        ("/tree?run=9&at=0", None, 404),
+        ("/tree?run=-1&at=0", None, 404),
+        ("/rows", None, 404),
+        ("/../run.json", None, 404),
+    ],
+)
+def test_other_names_are_refused_and_nothing_else_is_served(
+    path: str, host: str | None, status: int, server: ViewServer
+) -> None:
+    assert ask(server, path, host and host.replace("PORT", str(server.server_port)))[0] == status
 
 
 def test_a_browser_follows_a_run(server: ViewServer, run: Path, browser: Browser) -> None:

@@ -13,11 +13,12 @@ from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.cli.play_commands import write_summary
 from arpo_trainer.evaluation.episode_store import EpisodeStore, UnitKey, load_eval_run
 from arpo_trainer.report.html_report import tree_svg
-from arpo_trainer.tree import ABANDONED, WORKED, RolloutTree, Trajectory
+from arpo_trainer.tree import ABANDONED, WORKED, write_traces
 from arpo_trainer.views import run_page
-from arpo_trainer.views.run_page import comparisons, score_lines, view_tree, write_view
+from arpo_trainer.views.run_page import score_lines, view_tree, write_view
 from arpo_trainer.views.terminal_view import conversation_lines, visible
 from tests.arpo_trainer.evaluation import made_rows
+from tests.arpo_trainer.sample_timeline import sample_tree
 from tests.arpo_trainer.views.browser import Browser
 from tests.arpo_trainer.views.sample_runs import HOSTILE, hostile_run, make_run
 
@@ -93,32 +94,20 @@ def test_a_page_that_would_be_too_large_has_no_trees_and_says_so(
 ) -> None:
     monkeypatch.setattr(run_page, "LIMIT", 10_000)
     page = write_view([tree_run], output=tmp_path / "view.html")
-    found = pieces(page)
-    assert set(found) == {"rows-0"}
-    assert all(unit[5] is None for unit in found["rows-0"]["units"])
+    assert set(pieces(page)) == {"rows-0"}
     assert "--serve` shows all of them" in page.read_text(encoding="utf-8")
 
 
 def test_a_score_of_many_samples_stands_beside_published_and_reproduced_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = make_run(tmp_path / "run", tasks=30, samples=32, models=("Qwen2.5-7B",), envs=("AIME25",))
+    run = make_run(tmp_path / "run", tasks=30, samples=32, models=("Qwen2.5-7B",), envs=("AIME25",), tokens=8)
     assert write_summary(load_eval_run(run), 1.0) == 0
-    head, line, *notes = capsys.readouterr().out.splitlines()
-    assert re.search(r"0\.\d+ accuracy avg@32 +\[0\.\d+, 0\.\d+\] +0\.300 ARPO, reproduced 0\.180 +960 ", line), head
+    _, line, *notes = capsys.readouterr().out.splitlines()
+    assert re.search(r"0\.\d+ accuracy avg@32 +\[0\.\d+, 0\.\d+\] +0\.300 ARPO, reproduced 0\.180 +960 ", line)
     assert "others measured ARPO 18.0" in " ".join(notes)
-    assert "https://github.com/RUC-NLPIR/ARPO/issues/60" in " ".join(notes)
     data = json.loads(re.search(r'id="data">(.*?)</script>', write_view([run]).read_text(), re.DOTALL)[1])  # type: ignore[index]
     assert [row["value"] for row in data["runs"][0]["scores"][0]["published"]["reproductions"]] == [0.18]
-
-
-def test_two_runs_are_paired_over_the_tasks_that_both_have(large_run: Path, second_run: Path) -> None:
-    pairs = list(comparisons([load_eval_run(large_run), load_eval_run(second_run)]))
-    assert [(pair["sides"], pair["env"]) for pair in pairs] == [
-        ([(0, "qwen2.5-3b"), (1, "qwen2.5-3b")], "GSM8K"),
-        ([(0, "qwen2.5-3b"), (1, "qwen2.5-3b")], "MATH500"),
-    ]
-    assert all(pair["low"] > 0.05 and pair["p"] < 0.01 and 190 <= pair["tasks"] <= 200 for pair in pairs)
 
 
 def test_a_trace_that_was_cut_costs_only_its_own_conversations(tmp_path: Path) -> None:
@@ -132,19 +121,26 @@ def test_a_trace_that_was_cut_costs_only_its_own_conversations(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("command", "said"),
     [
-        (["nowhere"], "no evaluation in 'nowhere'; give the --output folder of `arpo eval`"),
-        (["run", "--trees", "some"], "--trees some: write all, broken, none, or a number"),
-        (["run", "--output", "missing/page.html"], "no folder 'missing'"),
-        (["run", "--task", "x"], "belong to --text"),
-        (["run", "--text", "--task", "x"], "has no task 'x'; it has GSM8K/GSM8K-0"),
+        ("run nowhere", "no evaluation in 'nowhere'; give the --output folder of `arpo eval`"),
+        ("run run --trees some", "--trees some: write all, broken, none, or a number"),
+        ("run run --output missing/page.html", "no folder 'missing'"),
+        ("run run --task x", "belong to --text"),
+        ("run run --text --task x", "has no task 'x'; it has GSM8K/GSM8K-0"),
+        ("timeline nowhere", "give the output_dir of a run or its traces.jsonl"),
+        ("timeline .", "trace_every: 1"),
+        ("timeline trained --step 7", "no trees of step 7"),
+        ("timeline empty", "holds no tree yet"),
     ],
 )
-def test_errors_name_the_cure(arguments: list[str], said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_errors_name_the_cure(command: str, said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     make_run(tmp_path / "run", tasks=2)
+    for name, trees in {"trained": [sample_tree()], "empty": []}.items():
+        (tmp_path / name).mkdir()
+        write_traces(tmp_path / name / "traces.jsonl", trees)
     monkeypatch.chdir(tmp_path)
-    assert main(["view", "run", *arguments]) == 1
+    assert main(["view", *command.split()]) == 1
     assert said in capsys.readouterr().err
 
 
@@ -153,8 +149,7 @@ def test_a_browser_filters_sorts_and_opens_5000_episodes(large_run: Path, large_
     browser.size(1360, 950)
     browser.open(page.as_uri())
     assert browser.value(COUNT) == "2,500 tasks listed"
-    drawn = browser.value('document.querySelectorAll(".space .grid-row").length')
-    assert 10 < drawn < 60
+    assert 10 < browser.value('document.querySelectorAll(".space .grid-row").length') < 60
     browser.value('document.querySelector("#filters [data-name=broken]").click()')
     broken = {row.key.task + row.model for row in run.rows if row.broken}
     assert browser.value(COUNT) == f"{len(broken)} tasks listed"
@@ -184,9 +179,7 @@ def test_a_browser_filters_sorts_and_opens_5000_episodes(large_run: Path, large_
     assert browser.value('document.querySelector(".space .grid-row.at").ariaRowIndex') == "2501"
     open_task(browser)
     last = run.rows[-2]
-    text = browser.value('document.querySelector("#detail").textContent')
-    assert last.question in text
-    assert run.tree(last).task["answers"][0] in text
+    assert last.question in browser.value('document.querySelector("#detail").textContent')
     kinds = browser.value('[...document.querySelectorAll("#detail .part")].map((one) => one.classList[1])')
     assert kinds == ["thought", "call", "result", "text", "answer"]
     open_task(browser, "k")
@@ -241,31 +234,22 @@ def test_hostile_text_stays_text(tmp_path: Path, browser: Browser) -> None:
     assert (browser.logs, browser.requests) == ([], [page.as_uri()])
 
 
-def taken_back() -> RolloutTree:
+def test_what_was_abandoned_is_shown_apart_and_counted_once(tmp_path: Path) -> None:
     """A call that failed and was taken back, then one that worked, and the answer."""
-    tree = RolloutTree([1, 2], task={"id": "t0", "question": "What?", "answers": ["12"], "kind": "qa"}, prompt="What?")
+    tree = made_rows.tree("t0", "12", 1.0)
+    tree.spans[0].mark("backtracer", WORKED, "ZeroDivisionError")
     numbers = {"logprobs": [0.0, 0.0], "entropies": [0.1, 0.1]}
-    python = {"name": "python", "status": "error", "seconds": 0.1}
     bad = tree.add_span(None, "model", [3, 4], text="<think>a</think><python>1 / 0</python>", **numbers)
+    python = {"name": "python", "status": "error", "seconds": 0.1}
     error = tree.add_span(bad.index, "environment", [5], text="\n<result>\nZeroDivisionError\n</result>\n", tool=python)
     for span in (bad, error):
         span.mark("backtracer", ABANDONED)
-    again = tree.add_span(None, "model", [6, 7], text="<think>b</think><python>12</python>", **numbers)
-    again.mark("backtracer", WORKED, "ZeroDivisionError")
-    result = {**python, "status": "ok"}
-    shown = tree.add_span(again.index, "environment", [8], text="\n<result>\n12\n</result>\n", tool=result)
-    last = tree.add_span(shown.index, "model", [9, 9], text="<answer>\\boxed{12}</answer>", **numbers)
-    tree.trajectories = [Trajectory(last.index, reward=1.0, components={"accuracy": 1.0}, answer="12", tool_calls=1)]
     tree.reorder([0])
-    return tree
-
-
-def test_what_was_abandoned_is_shown_apart_and_counted_once(tmp_path: Path) -> None:
     folder = made_rows.play(tmp_path / "run", {})
     with EpisodeStore(folder) as store:
-        row = store.add(UnitKey("a", "GSM8K", "t0"), 0, taken_back())
+        row = store.add(UnitKey("a", "GSM8K", "t0"), 0, tree)
     assert row.episodes[0].inference == {"backtracer": 1}
-    assert (row.episodes[0].calls, row.generated) == ({"python": 1}, 6)
+    assert (row.episodes[0].calls, row.generated) == ({"python": 1}, 5)
     run = load_eval_run(folder)
     assert tree_svg(run.tree(run.rows[0])).count("stroke-dasharray") == 2
     lines = list(conversation_lines(run, run.rows[0], 0))
@@ -292,17 +276,21 @@ def test_a_browser_shows_the_pictures_of_a_result(tmp_path: Path, browser: Brows
 
 def test_the_summary_has_every_model_and_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = make_run(tmp_path / "one", tasks=20, samples=2, models=("a", "b"), envs=("X", "Y"))
-    about = {
-        name: {"id": f"arpo/{of}-v0", "tasks": 20, "metric": "accuracy"} for name, of in (("X", "GAIA"), ("Y", "Y"))
-    }
+    ids = {"X": "arpo/GAIA-v0", "Y": "arpo/Y-v0"}
+    about = {name: {"id": env, "tasks": 20, "metric": "accuracy"} for name, env in ids.items()}
     two = make_run(tmp_path / "two", tasks=20, models=("a",), envs=("X", "Y"), skill=0.9, seed=3, environments=about)
     assert main(["view", str(one), str(two), "--text"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("one: finished, 160 units in ")
     table = [line.split() for line in lines if line.startswith(("one ", "two "))]
-    assert [cells[:3] for cells in table] == [
-        ["one", "a", "X"], ["one", "a", "Y"], ["one", "b", "X"], ["one", "b", "Y"], ["two", "a", "X"], ["two", "a", "Y"]
-    ]  # fmt: skip
+    assert [" ".join(cells[:3]) for cells in table] == [
+        "one a X",
+        "one a Y",
+        "one b X",
+        "one b Y",
+        "two a X",
+        "two a Y",
+    ]
     scores = [line["score"] for run in (one, two) for line in score_lines(load_eval_run(run))]
     assert [cells[3] for cells in table] == [f"{score['mean']:.3f}" for score in scores if score]
     assert "0.155-0.534" in table[4]  # of GAIA, over all models

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from arpo_trainer.views.run_page import TokenWidths, turn_parts, utf16
@@ -33,6 +33,7 @@ def test_parts_are_told_apart(text: str, parts: list[tuple[str, str, str]]) -> N
     assert [(part.kind, part.label, text[part.start : part.end]) for part in turn_parts(text)] == parts
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TURNS)
 def test_any_text_has_parts_in_order_and_loses_nothing_but_tags(pieces: list[str]) -> None:
     text = "".join(pieces)
@@ -51,24 +52,11 @@ def test_a_long_turn_of_tags_takes_linear_time() -> None:
     assert len(turn_parts("<answer>x</answer>" * 50_000)) == 50_000
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a byte-level tokenizer, whose tokens may be parts of characters."""
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=320, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(["the number of apples left after each day"] * 5, trainer)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return folder
-
-
-def test_widths_divide_a_text_as_its_tokens_do(model: Path) -> None:
-    widths = TokenWidths.of_model(model)
+def test_widths_divide_a_text_as_its_tokens_do(served_model: Path) -> None:
+    """Of a tokenizer of bytes, whose tokens may be parts of characters."""
+    widths = TokenWidths.of_model(served_model)
     assert widths is not None
-    tokenizer = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer = tokenizers.Tokenizer.from_file(str(served_model / "tokenizer.json"))
     rng = random.Random(0)
     for _ in range(200):
         text = "".join(rng.choices(["apples ", "of", "é", "中", "😀", "\n", "<a>", "x"], k=rng.randrange(1, 30)))
