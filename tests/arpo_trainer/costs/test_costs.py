@@ -47,15 +47,11 @@ def config(folder: Path | str = "out", **settings: Any) -> ARPOConfig:
 def test_a_schedule_counted_by_hand() -> None:
     plan = step_schedule(config(num_iterations=2, steps_per_generation=4, max_steps=-1, num_train_epochs=1.5), 14)
     # 16 rows a rollout are 4 prompts; 14 tasks fill 3 rollouts, each used for 8 micro-batches: 24 a pass, 12 steps
-    assert (plan.prompts, plan.trajectories, plan.updates, plan.uses) == (4, 16, 4.0, 2)
-    assert (plan.steps, plan.micro_batches, plan.rollouts) == (18, 36, 5)
-    assert (plan.trained_rows, plan.tasks_played) == (144, 12)
+    assert (plan.updates, plan.uses, plan.trained_rows, plan.tasks_played) == (4.0, 2, 144, 12)
     with planning(8):  # more processes play more prompts a rollout
         plan = step_schedule(config(num_generations=16), None)
     assert (plan.processes, plan.trajectories, plan.prompts, plan.rollouts) == (8, 64, 4, 3)
     assert plan.trained_rows == 3 * 64
-    with pytest.raises(ValueError, match="multiple of num_generations"):  # what eight can do, one cannot
-        config(num_generations=16)
 
 
 def test_a_schedule_needs_tasks_or_an_end() -> None:
@@ -84,20 +80,21 @@ def test_a_schedule_is_what_trl_does(settings: dict[str, Any], tokenizer: Any, t
     def play(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
         counted["rollouts"] += 1
         counted["rows"] += len(prompts)
-        row = {"prompt_ids": [5, 6], "completion_ids": [7, 8], "logprobs": [-1.0, -1.0]}
-        return {name: [value] * len(prompts) for name, value in row.items()}
+        count = len(prompts)
+        return {"prompt_ids": [[5, 6]] * count, "completion_ids": [[7, 8]] * count, "logprobs": [[-1.0, -1.0]] * count}
 
     class Counting(GRPOTrainer):  # type: ignore[misc]  # trl is untyped
         def training_step(self, *args: Any, **kwargs: Any) -> Any:
             counted["micro_batches"] += 1
             return super().training_step(*args, **kwargs)
 
-    args = config(tmp_path, **{"num_generations": 2, "per_device_train_batch_size": 2, "algorithm": "grpo", **settings})
+    def reward(completions: list[Any], **_: Any) -> list[float]:
+        return [0.0] * len(completions)
+
+    args = config(tmp_path, num_generations=2, per_device_train_batch_size=2, algorithm="grpo", **settings)
     tasks = Dataset.from_list([{"prompt": f"{number}"} for number in range(11)])
     parts = {"train_dataset": tasks, "processing_class": tokenizer, "rollout_func": play}
-    trainer = Counting(
-        tiny_llama(len(tokenizer)), lambda completions, **_: [0.0] * len(completions), args=args, **parts
-    )
+    trainer = Counting(tiny_llama(len(tokenizer)), reward, args=args, **parts)
     trainer.train()
     plan = step_schedule(args, len(tasks))
     assert trainer.state.global_step == plan.steps
@@ -130,21 +127,19 @@ def test_searches_have_the_price_of_their_provider(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n')
     asked: dict[str, Any] = {"search": "tavily", "tools": ["search"], "pages": "passages"}
     web = ToolEnv("arpo/Bamboogle-v0", data=str(tmp_path / "test.jsonl"), max_turns=9, max_tool_calls=3, **asked)
-    found = service_use(web, episode_limits(web, config()))
+    limits = episode_limits(web, config())
+    found = service_use(web, limits)
     assert (found.backend, found.searches, found.usd, found.pages) == ("tavily", 3, 8.0, 15)
-    assert service_use(web, episode_limits(web, config()), 2.5).usd == 2.5
+    assert service_use(web, limits, 2.5).usd == 2.5
     unknown = ToolEnv("arpo/Bamboogle-v0", data=str(tmp_path / "test.jsonl"), search="serpapi")
-    assert service_use(unknown, episode_limits(unknown, config())).usd is None
-    own = ToolEnv("arpo/MultiHop-v0")
-    found = service_use(own, episode_limits(own, config()))
-    assert (found.backend, found.usd) == ("world", 0)
+    assert service_use(unknown, limits).usd is None
+    assert service_use(ToolEnv("arpo/MultiHop-v0"), limits).usd == 0
 
 
 def test_the_price_of_a_run_has_its_evaluation_in_it(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n' * 3)
     env = ToolEnv("arpo/Bamboogle-v0", data=str(tmp_path / "test.jsonl"), search="serper", max_tool_calls=2)
-    run = RunArguments(eval_tasks=100, search_price=10.0)
-    costs = estimate(run, config(), env, env, 3)
+    costs = estimate(RunArguments(eval_tasks=100, search_price=10.0), config(), env, env, 3)
     size = env.tasks.size
     assert costs.evaluations.answers == 2 * size
     assert costs.searches == (3 * 8 + 2 * size) * 2
@@ -152,26 +147,6 @@ def test_the_price_of_a_run_has_its_evaluation_in_it(tmp_path: Path) -> None:
 
 
 # memory
-
-
-LAYER = 24 * 8 + 16 * 8 + 16 * 16  # bytes that a layer of SMALL keeps for a token, in 32 bits
-
-
-def test_memory_counted_by_hand() -> None:
-    needs = memory(SMALL, config(max_rows=2, prefix_tokens=50), ProcessLayout(), prompt=10, room=20, on_cpu=True)
-    assert needs.kept == {"weights": 4000, "optimizer": 8000}
-    assert needs.training == {
-        "gradients": 4000,
-        "activations of a micro-batch": 4 * 30 * 2 * LAYER + 4 * 20 * 20 * 8,
-        "logits of a tile": 8 * 120 * 10 * 4,
-        "gradient of the head": 10 * 8 * 4,
-    }
-    assert needs.rollout == {
-        "keys and values of kept prefixes": 50 * 2 * 4 * 8,
-        "keys and values of running requests": 2 * 30 * 2 * 4 * 8,
-        "activations of new contexts": 2 * 30 * (3 * 4 * 16 + 20 * 8),
-    }
-    assert needs.peak == 12_000 + sum(needs.training.values())
 
 
 @pytest.mark.parametrize(
@@ -191,7 +166,7 @@ def test_a_run_packs_where_its_trainer_would(settings: dict[str, Any], shape: di
 
 @pytest.mark.parametrize(
     ("rows", "group", "steps", "prompts"),
-    [(4, 4, 2, 1), (8, 4, 1, 2), (2, 4, 2, 1), (3, 6, 2, 1), (4, 6, 3, 2), (2, 8, 1, 2), (5, 4, 4, 2), (1, 4, 4, 1)],
+    [(4, 4, 2, 1), (8, 4, 1, 2), (3, 6, 2, 1), (4, 6, 3, 2), (5, 4, 4, 2), (1, 4, 4, 1)],
 )
 def test_prompts_in_a_micro_batch(rows: int, group: int, steps: int, prompts: int) -> None:
     args: Any = SimpleNamespace(per_device_train_batch_size=rows, num_generations=group, steps_per_generation=steps)
@@ -200,14 +175,15 @@ def test_prompts_in_a_micro_batch(rows: int, group: int, steps: int, prompts: in
 
 
 def test_a_rollout_beside_the_update_needs_its_memory_at_the_same_time() -> None:
-    plain, beside = (
-        memory(SMALL, config(max_staleness=most), ProcessLayout(), prompt=10, room=20, on_cpu=True) for most in (0, 1)
-    )
-    copy = beside.training["weights of a whole copy"]
-    assert copy == SMALL.parameters * 4
+    settings = [config(max_staleness=most, prefix_tokens=50, max_rows=2) for most in (0, 1)]
+    plain, beside = (memory(SMALL, each, ProcessLayout(), prompt=10, room=20, on_cpu=True) for each in settings)
+    assert plain.rollout["keys and values of kept prefixes"] == 50 * 2 * 4 * 8
+    layer = 24 * 8 + 16 * 8 + 16 * 16  # bytes that a layer keeps for a token, in 32 bits; a CPU keeps scores, too
+    assert plain.training["activations of a micro-batch"] == 4 * 30 * 2 * layer + 4 * 20 * 20 * 8
+    assert plain.training["logits of a tile"] == 8 * 120 * 10 * 4
     assert beside.rollout == {}
-    both = sum(plain.training.values()) + sum(plain.rollout.values())
-    assert beside.peak == sum(plain.kept.values()) + both + copy
+    parts = [*plain.kept.values(), *plain.training.values(), *plain.rollout.values()]
+    assert beside.peak == sum(parts) + SMALL.parameters * 4  # a whole copy of the weights
 
 
 def test_the_launchers_environment_and_files_say_how_it_is_sharded() -> None:
@@ -270,8 +246,9 @@ def small_run(tiny_policy: Path, folder: Path, **settings: Any) -> dict[str, Any
 
 def test_a_real_run_keeps_within_its_estimate(tiny_policy: Path, tmp_path: Path, isolation: str) -> None:
     settings = small_run(tiny_policy, tmp_path / "run")
-    planned, missing = (plan := plan_run(settings)).costs, plan.missing
-    assert not missing
+    plan = plan_run(settings)
+    planned = plan.costs
+    assert not plan.missing
     assert not (tmp_path / "run").exists()
     folder = train(settings)
     facts = json.loads((folder / "run.json").read_text())
@@ -300,51 +277,17 @@ def test_a_dry_run_loads_no_weights_and_prints_the_table(
     two = ["--accelerate_config", "zero2", "--num_processes", "2"]
     assert main(["train", "--config", str(path), "--dry-run", *two]) == 0
     shown = capsys.readouterr().out
-    assert "optimizer steps" in shown
-    assert "2 processes" in shown
-    assert "zero2" in shown
+    assert all(words in shown for words in ("optimizer steps", "2 processes", "zero2"))
     assert not (tmp_path / "run").exists()
-
-
-def test_a_dry_run_names_what_the_run_would_refuse_on_this_machine(
-    tiny_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Another machine may have the tracker and an empty folder, so the table is there all the same."""
-    monkeypatch.setattr("transformers.integrations.integration_utils.is_wandb_available", lambda: False)
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
-    path = tmp_path / "my.yaml"
-    path.write_text(json.dumps(small_run(tiny_policy, tmp_path, report_to="wandb")))
-    assert main(["train", "--config", str(path), "--dry-run"]) == 1
-    shown = capsys.readouterr()
-    assert "optimizer steps" in shown.out
-    assert "missing here: report_to names what is not installed: pip install wandb" in shown.err
-    assert "holds a run (metrics.jsonl): without a checkpoint there is nothing to --resume; give" in shown.err
 
 
 @pytest.mark.parametrize(
     ("setting", "named"),
-    [
-        ("report_to=wandbb", "not 'wandbb'; did you mean 'wandb'?"),
-        ("eval_tasks=-1", "eval_tasks must be at least 0"),
-        ("limits={pyhton: 2}", "limits names pyhton"),
-        ("num_generations=5", "must be a multiple of num_generations"),
-    ],
+    [("eval_tasks=-1", "eval_tasks must be at least 0"), ("limits={pyhton: 2}", "limits names pyhton")],
 )
 def test_a_dry_run_refuses_what_a_run_would(setting: str, named: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--recipe", "arithmetic-cpu", "--dry-run", "--set", setting]) == 1
     assert named in capsys.readouterr().err
-
-
-# the command line
-
-
-def test_recipes_are_listed_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    from arpo_trainer.run.recipes import FOLDERS, recipe_names
-
-    assert main(["recipes"]) == 0
-    lines = capsys.readouterr().out.splitlines()[1:]
-    listed = [(name, command) for command in FOLDERS for name in recipe_names(command)]
-    assert [tuple(line.split()[:2]) for line in lines] == listed
 
 
 MEASURED = ("3b, one GPU", "8b, LoRA", "7b, FSDP2 x 8, packed", "14b, FSDP2 x 16", "1.5b, no checkpointing, packed")
@@ -365,21 +308,3 @@ def test_sharded_parts_are_divided(sharding: str, weights: int, gradients: int, 
     needs = memory(SMALL, config(), ProcessLayout(4, sharding), prompt=10, room=20)
     parts = (needs.kept["weights"], needs.training["gradients"], needs.kept["optimizer"])
     assert parts == (weights, gradients, optimizer)
-
-
-def test_a_missing_key_is_named_beside_the_report(tiny_policy: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.delenv("SERPER_API_KEY", raising=False)
-    (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": ["Ada"]}\n')
-    options = {"data": str(tmp_path / "test.jsonl"), "search": "serper", "tools": ["search"]}
-    settings = small_run(
-        tiny_policy,
-        tmp_path / "run",
-        env="arpo/Bamboogle-v0",
-        env_kwargs=options,
-        eval_tasks=0,
-        gradient_accumulation_steps=1,
-    )
-    costs, missing = (plan := plan_run(settings)).costs, plan.missing
-    assert costs.searches > 0
-    assert len(missing) == 1
-    assert "SERPER_API_KEY" in missing[0]
