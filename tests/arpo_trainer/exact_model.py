@@ -6,15 +6,11 @@ from typing import Any
 import torch
 
 
-class Norm(torch.nn.Module):
-    """RMSNorm without float32."""
-
-    def __init__(self, norm: Any) -> None:
-        super().__init__()
-        self.weight, self.epsilon = norm.weight, norm.variance_epsilon
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        return self.weight * hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.epsilon)
+def exact_norm(norm: Any) -> torch.nn.RMSNorm:
+    """Return an RMSNorm without float32."""
+    made = torch.nn.RMSNorm(norm.weight.shape, norm.variance_epsilon)
+    made.weight = norm.weight
+    return made
 
 
 class Rotary(torch.nn.Module):
@@ -33,11 +29,10 @@ def make_exact(model: Any, temperature: float) -> None:
     """Let a Llama compute in float64, the fused head of TRL too."""
     model.double()
     model.model.rotary_emb = Rotary(model.config.head_dim)
-    model.model.norm = Norm(model.model.norm)
+    model.model.norm = exact_norm(model.model.norm)
     for layer in model.model.layers:
-        layer.input_layernorm, layer.post_attention_layernorm = map(
-            Norm, (layer.input_layernorm, layer.post_attention_layernorm)
-        )
+        layer.input_layernorm = exact_norm(layer.input_layernorm)
+        layer.post_attention_layernorm = exact_norm(layer.post_attention_layernorm)
     plain = type(model).forward.__get__(model)
 
     def forward(

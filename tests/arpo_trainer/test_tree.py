@@ -113,27 +113,15 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_a_picture_draws_shared_spans_once_and_its_texts_are_text() -> None:
-    """Of two roots, of which the first calls a tool and has a branch after its result."""
-    tree = RolloutTree([1, 2], task={"question": "Is 1 < 2 & 3 > 2?"})
-
-    def turn(parent: int | None, text: str, entropy: float = 0.0) -> int:
-        ids, zeros = list(range(20)), [0.0] * 20
-        return tree.add_span(parent, "model", ids, logprobs=zeros, entropies=[entropy] * 20, text=text).index
-
-    call = turn(None, "<think>So.</think><python>1 < 2</python>")
-    tool: dict[str, Any] = {"name": "python", "status": "ok", "seconds": 0.1}
-    result = tree.add_span(call, "environment", [7] * 20, text="\n<result>\nTrue\n</result>\n", tool=tool).index
-    ends = [turn(result, "<answer>yes</answer>", 2.0), turn(None, "<answer>no</answer>"), turn(result, "perhaps")]
-    tree.trajectories = [
-        Trajectory(ends[0], reward=1.0),
-        Trajectory(ends[1], reward=None, error="gone"),
-        Trajectory(ends[2], "branch", parent=0, fork_span=result, reward=-1.0),
-    ]
+    tree = small_tree()
+    tree.task["question"] = "Is 1 < 2 & 3 > 2?"
+    tree.spans[0].text, tree.spans[4].text = "<think>So.</think><python>1 < 2</python>", "<answer>yes</answer>"
     picture = ElementTree.fromstring(tree_svg(tree, width=900))
     boxes = [box for box in picture.iter(f"{SVG}rect") if box.get("class")]
-    assert [box.get("class") for box in boxes] == ["model", "environment", "model", "model", "model"]
+    kinds = ["model", "environment", "model", "environment", "model", "model", "model"]
+    assert [box.get("class") for box in boxes] == kinds
     heights = [float(box.get("y", "")) for box in boxes]
-    assert [(height - heights[0]) / 34 for height in heights] == [0, 0, 0, 1, 2]  # a row is a trajectory
+    assert [(height - heights[0]) / 34 for height in heights] == [0, 0, 0, 0, 0, 1, 2]  # a row is a trajectory
     assert len(picture.findall(f".//{SVG}path[@class='branch']")) == 1
     texts = {text.text or "" for text in picture.iter(f"{SVG}text")}
-    assert {"Is 1 < 2 & 3 > 2?", "1 < 2", "python: True", "yes", "reward -1, branch", "no reward, root"} <= texts
+    assert {"Is 1 < 2 & 3 > 2?", "1 < 2", "python: r", "yes", "reward 0, branch", "no reward, top-up"} <= texts
