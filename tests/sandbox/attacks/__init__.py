@@ -1,10 +1,8 @@
 """The attack suite: what hostile or clever code tries, by class; `test_sandbox_attacks.py` runs it."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
-from attacks.attack import Attack
+from attacks.attack import Attack, written
 
 OF_THE_ISOLATION = (
     *("exhaustion", "files", "kernel", "kernel_memory", "leftovers", "memory"),
@@ -16,7 +14,7 @@ OF_THE_SERVER = (
     *("planted", "planted_helpers", "own_death", "forged", "unfair"),
 )
 ATTACKS: tuple[Attack, ...] = tuple(
-    attack for kind in (*OF_THE_ISOLATION, *OF_THE_SERVER) for attack in import_module(f"attacks.{kind}").ATTACKS
+    attack for kind in (*OF_THE_ISOLATION, *OF_THE_SERVER) for attack in written(kind, import_module(f"attacks.{kind}"))
 )
 
 __all__ = ["ATTACKS", "OF_THE_ISOLATION", "Attack"]

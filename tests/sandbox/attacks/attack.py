@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any, Literal
 
 from sandbox import Execution
@@ -64,43 +65,43 @@ class Attack:
             return f"it takes {' and '.join(missing)}, and here is {isolation}"
         return ""
 
-    def check(self, execution: Execution) -> None:
-        """Compare what came of the code with what has to."""
+    def check(self, execution: Execution, then: bool = False) -> None:
+        """Compare what came of the code, or `then` of the second cell, with what has to."""
         said = _shortened(execution)
-        assert execution.status in self.status.split("|"), said
-        assert self.alive is None or execution.alive == self.alive, said
-        assert re.search(self.shows, execution.text), f"{self.shows!r} is not in: {said}"
-        assert execution.duration < self.timeout + 6, said
-
-    def check_next(self, execution: Execution) -> None:
-        """Compare what came of the second cell with what has to."""
-        said = _shortened(execution)
-        assert not self.then_status or execution.status in self.then_status.split("|"), said
-        assert self.then_alive is None or execution.alive == self.then_alive, said
-        assert re.search(self.then_shows, execution.text), f"{self.then_shows!r} is not in: {said}"
+        if then:
+            status, alive, shows = self.then_status, self.then_alive, self.then_shows
+        else:
+            status, alive, shows = self.status, self.alive, self.shows
+        assert not status or execution.status in status.split("|"), said
+        assert alive is None or execution.alive == alive, said
+        assert re.search(shows, execution.text), f"{shows!r} is not in: {said}"
         assert execution.duration < self.timeout + 6, said
 
 
-def written(make: Callable[..., Attack], names: dict[str, Any], text: str) -> tuple[Attack, ...]:
-    """Return attacks from a text, in which each has a line "== name | shows | options" and then its code.
+def written(kind: str, module: ModuleType) -> Iterator[Attack]:
+    """Give the attacks of a module from its text CODE: each has a line "== name | shows | options" and then its code.
 
     What stands above a line "----" runs before the fork. Options may have a line of their own, and any but the name may
-    be missing; they and what is between << and >> in the code may use `names` and those of the wire.
+    be missing; those of the module, OPTIONS, hold for all. Options, and what is between << and >> in the code, may use
+    the names of the module and those of the wire. One with `both` is also tried by the original, against its forks.
     """
-    attacks, names = [], {**vars(wire), **names}
-    for part in re.split(r"^== ", text, flags=re.MULTILINE)[1:]:
+    names = {**vars(wire), **vars(module)}
+    for part in re.split(r"^== ", module.CODE, flags=re.MULTILINE)[1:]:
         head, code = re.split(r"\n(?!\|)", part, maxsplit=1)
         name, *fields = (field.strip() for field in re.split(r" \| |\n\| ", head))
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = dict(names.get("OPTIONS", {}))
         for field in fields:
             is_options = re.match(r"\w+=|\*\*", field)
             options |= eval(f"dict({field})", names) if is_options else {"shows": field}
-        *before, code = re.split(r"^----\n", code, flags=re.MULTILINE)
-        filled = [re.sub(r"<<(.+?)>>", lambda found: str(eval(found[1], names)), one) for one in (*before, code)]
+        filled = re.sub(r"<<(.+?)>>", lambda found: str(eval(found[1], names)), code)
+        *before, code = re.split(r"^----\n", filled, flags=re.MULTILINE)
+        both = options.pop("both", False)
         if before:
-            options["before"] = filled[0]
-        attacks.append(make(name, code=filled[-1], **options))
-    return tuple(attacks)
+            options["before"] = before[0]
+        attack = Attack(name, code=code, kind=kind, **options)
+        yield attack
+        if both:
+            yield replace(attack, name=f"original_{name}", position="original")
 
 
 def _shortened(execution: Execution) -> str:

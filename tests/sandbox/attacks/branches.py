@@ -1,19 +1,8 @@
 """Attacks between branches: forks of one session share a user, and are kept apart by Landlock and seccomp."""
 
-from __future__ import annotations
+OPTIONS = {"position": "fork", "both": True, "needs": "uid landlock seccomp"}
 
-from dataclasses import replace
-from functools import partial
-
-from attacks.attack import Attack, Position, written
-
-attack = partial(Attack, kind="branches", position="fork", needs="uid landlock seccomp")
-
-_FORK_ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
+CODE = r"""
 == kill | blocked: kill EPERM
 for pid in victims():
     for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
@@ -46,9 +35,6 @@ for pid in victims():
     for number in (0, 1, 2, 199, 200):
         refused("fd", os.open, f"/proc/{pid}/fd/{number}", os.O_RDWR)
     refused("secret", open, f"/proc/{pid}/cwd/secret.txt")
-
-
-
 
 == files_found | searched
 import gc, glob, posix, re
@@ -110,18 +96,4 @@ for _ in range(20):
         for page in range(0, len(area), 4096): area[page] = 1
         nap()
 time.sleep(6)
-
-== garbage_to_every_descriptor | control channel | status="killed", alive=False, needs="", unsafe=True
-for fd in range(3, 300):
-    try: os.write(fd, b'garbage' * 100)
-    except OSError: pass
-""",
-    ),
-)
-
-
-def _named(position: Position) -> tuple[Attack, ...]:
-    return tuple(replace(one, name=f"{position}_{one.name}", position=position) for one in _FORK_ATTACKS)
-
-
-ATTACKS = _named("fork") + _named("original")
+"""

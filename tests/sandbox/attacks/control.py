@@ -1,68 +1,41 @@
 """Attacks on the control channel: the socket over which a session talks with its supervisor."""
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="control", unsafe=True, timeout=3)
-ENDED = {"status": "killed", "alive": False}
-TOLD = "control channel"
-
-_FRAME = "def frame(kind, number, payload=b''): return struct.pack('>BQI', kind, number, len(payload)) + payload\n"
+OPTIONS = {"unsafe": True, "timeout": 3, "shows": "control channel", "status": "killed"}
 
 
 def _send(bytes_expression: str) -> str:
-    return f"{_FRAME}os.write(channel(), {bytes_expression})\ntime.sleep(1)"
+    return f"os.write(channel(), {bytes_expression})\ntime.sleep(1)"
 
 
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
-== closed_descriptors | shows=TOLD, **ENDED
+CODE = r"""
+== closed_descriptors
 os.closerange(0, 4096)
 
-== garbage_to_every_descriptor | shows=TOLD, **ENDED
+== garbage_to_every_descriptor
 for fd in range(3, 300):
     try: os.write(fd, b'garbage' * 100)
     except OSError: pass
 
-== replaced | shows=TOLD, **ENDED
-os.dup2(os.open('/dev/null', os.O_RDWR), channel())
-
-== shut_down | shows=TOLD, **ENDED
+== shut_down
 socket.socket(fileno=os.dup(channel())).shutdown(socket.SHUT_RDWR)
 time.sleep(1)
 
-== result_cut_short | shows=TOLD, **ENDED
+== result_cut_short
 <<_send(f"frame({DONE}, 1, b'ab')")>>
 
-== length_of_2_gb | shows=TOLD, **ENDED
+== length_of_2_gb
 <<_send(f"struct.pack('>BQI', {DONE}, 1, 2**31)")>>
 
-== ready_again | shows=TOLD, **ENDED
-<<_send(f'frame({READY}, 0)')>>
-
-
-== file_that_nobody_asked_for | shows=TOLD, **ENDED
+== file_that_nobody_asked_for
 <<_send(f'frame({FILED}, 1, bytes(12))')>>
 
-
-
-
-== lengths_that_do_not_add_up | shows=TOLD, **ENDED
+== lengths_that_do_not_add_up
 <<_send(f"frame({DONE}, 1, struct.pack('{OUTCOME.format}', 0, 3, 2**32 - 1, 2**32 - 1) + b'x')")>>
 
-== status_that_is_none | shows=TOLD, **ENDED
+== status_that_is_none
 <<_send(f"frame({DONE}, 1, struct.pack('{OUTCOME.format}', 250, 255, 0, 0))")>>
 
-== endless | shows=TOLD, **ENDED
-<<_FRAME>>while True: os.write(channel(), frame(<<READY>>, 0) * 1000)
-
-== endless_bytes_of_one_frame | shows=TOLD, **ENDED
+== endless_bytes_of_one_frame
 os.write(channel(), struct.pack('>BQI', <<DONE>>, 1, 2**32 - 1))
 while True: os.write(channel(), bytes(65536))
 
@@ -70,15 +43,13 @@ while True: os.write(channel(), bytes(65536))
 os.write(channel(), b'\x31\0')
 time.sleep(60)
 
-== results_for_all_numbers | shows=TOLD, **ENDED
-<<_FRAME>>
+== results_for_all_numbers
 good = struct.pack("<<OUTCOME.format>>", 0, 1, 6, 0) + b"forged"
 for number in range(100_000):
     os.write(channel(), frame(<<DONE>>, number, good))
 
 == descriptors_passed_along | passed|control channel | status="killed|timeout|ok"
 import array
-<<_FRAME>>
 line = socket.socket(fileno=os.dup(channel()))
 rights = array.array("i", [os.open("/dev/null", os.O_RDONLY)] * 200)
 line.setblocking(False)
@@ -88,7 +59,8 @@ with contextlib.suppress(OSError):
 print("passed")
 time.sleep(0.5)
 
-== next_cell_stolen | waiting | then="print('second')", then_shows='second|stopped after|control channel|ended'
+== next_cell_stolen | waiting
+| status="ok", then="print('second')", then_shows='second|stopped after|control channel|ended'
 import threading
 line = socket.socket(fileno=os.dup(channel()))
 def steal():
@@ -97,7 +69,7 @@ def steal():
 threading.Thread(target=steal, daemon=True).start()
 print("waiting")
 
-== flood_between_cells | started | then="time.sleep(1)", then_shows="control channel"
+== flood_between_cells | started | status="ok", then="time.sleep(1)", then_shows="control channel"
 import threading
 def flood():
     time.sleep(0.1)
@@ -108,7 +80,7 @@ print("started")
 == socket_that_is_never_read | stopped | status="timeout", timeout=0.5
 os.kill(os.getpid(), signal.SIGSTOP); print('x' * 1000)
 
-== given_to_a_daemon | started | status="killed", alive=False
+== given_to_a_daemon | started
 def hold():
     for _ in range(50):
         os.write(channel(), b"")
@@ -117,6 +89,4 @@ def hold():
 daemon(hold)
 print("started", flush=True)
 os._exit(0)
-""",
-    ),
-)
+"""

@@ -1,20 +1,10 @@
 """Attacks with time: code that does not end, and does not want to be interrupted."""
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="endless", status="timeout", timeout=0.5, unsafe=True)
+OPTIONS = {"status": "timeout", "timeout": 0.5, "unsafe": True}
 AGAIN = {"then": "6 * 7", "then_shows": "42"}
 STOPPED = "stopped after 0.5 s"
 
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
+CODE = r"""
 == loop | shows=STOPPED, alive=True, **AGAIN
 while True: pass
 
@@ -30,13 +20,6 @@ os.kill(os.getpid(), signal.SIGSTOP)
 
 == c_loop_holds_the_interpreter | shows=STOPPED, alive=False
 sum(range(10**13))
-
-== swallows_the_interrupt | shows=STOPPED, alive=False
-while True:
-    try:
-        time.sleep(100)
-    except BaseException:
-        pass
 
 == waits_for_a_child_like_vfork | shows=STOPPED, alive=False
 if syscall("clone", 0x4000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
@@ -68,6 +51,4 @@ def hold():
     sum(range(10**13))
 threading.Timer(0.2, hold).start()
 print("set")
-""",
-    ),
-)
+"""

@@ -1,40 +1,20 @@
 """Attacks with files: filling the disk, naming what can not be named, and writing where one must not."""
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="files")
-
-_FILL = """
-written = 0
+CODE = r"""
+== disk_filled_also_by_deleted_files | blocked: write ENOSPC | needs="uid"
+held, written = [], 0
 try:
     for number in range(1000):
-        with open(f"part{{number}}", "wb", buffering=0) as file:
-            {after}
+        with open(f"part{number}", "wb", buffering=0) as file:
+            if number % 2: os.unlink(file.name)
             for _ in range(4):
                 written += file.write(bytes(1 << 20))
-            {hold}
+            held.append(os.dup(file.fileno()))
 except OSError as error:
     blocked("write", error)
 print(written >> 20, "MiB")
 if written > 64 << 20:
     escaped("disk", written)
-"""
-
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
-== disk_filled | blocked: write ENOSPC | needs="uid"
-<<_FILL.format(after='pass', hold='pass')>>
-
-== disk_filled_by_deleted_files | blocked: write ENOSPC | needs="uid"
-held = []
-<<_FILL.format(after='os.unlink(file.name)', hold='held.append(os.dup(file.fileno()))')>>
 
 == one_sparse_file | blocked: truncate (EFBIG|ENOSPC) | unsafe=True
 try:
@@ -177,6 +157,4 @@ shutil.rmtree(here, ignore_errors=True)
 with contextlib.suppress(OSError):
     os.rename(here, os.path.dirname(here) + "/moved")
 print("gone", os.path.exists(here))
-""",
-    ),
-)
+"""

@@ -4,13 +4,7 @@ Afterwards the test forks the session. Either it works, or it is a `ForkError` a
 session is lost; nothing hangs, and nobody else notices.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="forking", forks=2, unsafe=True)
+OPTIONS = {"forks": 2, "unsafe": True}
 
 HANGS = (
     "os.register_at_fork(after_in_child=nap)",
@@ -20,11 +14,7 @@ HANGS = (
     "os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGSTOP))",
 )
 
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
+CODE = r"""
 == hook_ends_the_child | shows=""
 os.register_at_fork(after_in_child=lambda: os._exit(0))
 
@@ -39,14 +29,6 @@ os.register_at_fork(after_in_child=lambda: os.closerange(0, 4096))
 
 == children_not_waited_for | shows=""
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-
-== children_waited_for_by_a_thread | shows=""
-import threading
-def steal():
-    while True:
-        try: os.waitpid(-1, 0)
-        except ChildProcessError: time.sleep(0.001)
-threading.Thread(target=steal, daemon=True).start()
 
 == directory_that_does_not_fit_twice | written
 for number in range(5):
@@ -108,16 +90,6 @@ try:
         if os.fork() == 0: nap()
 except OSError: print("full")
 
-== session_object_rewritten | shows="", status="ok|killed"
-frame = sys._getframe()
-while frame:
-    session = frame.f_locals.get("self")
-    if session is not None and hasattr(session, "directory"):
-        session.directory = "/etc"
-        session.outputs = ((0, 0), (0, 0))
-        session.pid = 1
-    frame = frame.f_back
-
 == channel_flooded_meanwhile | started
 import threading
 def flood():
@@ -139,6 +111,4 @@ print("nested", nested)
 == source_of_the_server_replaced | shows=""
 sys.modules['os'] = sys.modules['posix'] = None
 import json
-""",
-    ),
-)
+"""

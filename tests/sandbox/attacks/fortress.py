@@ -5,8 +5,6 @@ its secrets has been printed. A fresh session starts at once and finds nothing. 
 processes, slots and memory are as before. The server is still the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import secrets
@@ -69,11 +67,7 @@ found, own, json.loads("[42]")[0]
 
 
 class Victim:
-    """A session that has something to lose.
-
-    Args:
-        python: the session.
-    """
+    """A session that has something to lose."""
 
     def __init__(self, python: SyncInterpreter) -> None:
         self.python = python
@@ -92,11 +86,7 @@ class Victim:
 
 
 class Neighbour(Victim):
-    """A victim that does a bit of work again and again, and looks at the time that it takes.
-
-    Args:
-        python: a session with a function `work`.
-    """
+    """A victim with a function `work`, which it does again and again, and looks at the time that it takes."""
 
     def __init__(self, python: SyncInterpreter) -> None:
         super().__init__(python)
@@ -111,32 +101,33 @@ class Neighbour(Victim):
     @contextlib.contextmanager
     def at_work(self, slowdown: float) -> Iterator[None]:
         """Work all the time, and see that it takes no longer than some multiple of the time in peace."""
-        done = threading.Event()
-
-        def work() -> list[float]:
-            waits = [self._work()]
-            while not done.wait(0.02):
-                waits.append(self._work())
-            return waits
-
-        with ThreadPoolExecutor(1) as pool:
-            working = pool.submit(work)
-            try:
-                yield
-            finally:
-                done.set()
-        waits = working.result()
+        with repeated(self._work, pause=0.02) as waits:
+            yield
         if slowdown:
             assert median(waits) <= slowdown * self._peace + SLACK, f"{self._peace:.3f} s in peace, now {waits}"
 
 
-class Fortress:
-    """A sandbox with a sentinel.
+@contextlib.contextmanager
+def repeated(work: Callable[[], Any], pause: float) -> Iterator[list[Any]]:
+    """Do something again and again meanwhile, at least once; gives what it gives."""
+    done, found = threading.Event(), list[Any]()
 
-    Args:
-        sandbox: to be attacked.
-        client_secret: something that the client has in its environment.
-    """
+    def repeat() -> None:
+        found.append(work())
+        while not done.wait(pause):
+            found.append(work())
+
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(repeat)
+        try:
+            yield found
+        finally:
+            done.set()
+    working.result()
+
+
+class Fortress:
+    """A sandbox with a sentinel; the secret is something that the client has in its environment."""
 
     def __init__(self, sandbox: Sandbox, client_secret: str) -> None:
         self.sandbox = sandbox
@@ -145,7 +136,8 @@ class Fortress:
         self._client_secret = client_secret
         self.sentinel = Victim(sandbox.interpreter_sync())
         self.check_fresh_session()
-        self._start = self._settled()
+        time.sleep(0.2)
+        self._start = self.level()
 
     def _present_container(self) -> Container:
         (container,) = behind.get(self.sandbox, self.sandbox)._pool.containers
@@ -164,10 +156,6 @@ class Fortress:
         """Ask the server for its processes, memory, sessions and slots."""
         told: dict[str, int] = self.container.request(PING, {}).result(SOON)
         return {**told, "seen from outside": _seen_from_outside(self.container.stream)}
-
-    def _settled(self) -> dict[str, int]:
-        time.sleep(0.2)
-        return self.level()
 
     @contextlib.contextmanager
     def attacker(self, attack: Attack) -> Iterator[tuple[SyncInterpreter, list[Victim]]]:
@@ -208,29 +196,12 @@ class Fortress:
     def at_work(self, attack: Attack, victims: list[Victim]) -> Iterator[None]:
         """Let those run cells all the time that the attack is to disturb."""
         with contextlib.ExitStack() as stack:
-            if attack.meanwhile:
-                stack.enter_context(self._victims_at_work(victims))
             for victim in victims:
+                if attack.meanwhile:
+                    stack.enter_context(repeated(victim.check, pause=0.01))
                 if isinstance(victim, Neighbour):
                     stack.enter_context(victim.at_work(attack.slowdown))
             yield
-
-    @contextlib.contextmanager
-    def _victims_at_work(self, victims: list[Victim]) -> Iterator[None]:
-        done = threading.Event()
-
-        def work(victim: Victim) -> None:
-            while not done.wait(0.01):
-                victim.check()
-
-        with ThreadPoolExecutor(len(victims)) as pool:
-            working = [pool.submit(work, victim) for victim in victims]
-            try:
-                yield
-            finally:
-                done.set()
-        for future in working:
-            future.result()
 
     def ask(self, attacker: SyncInterpreter, what: Ask) -> None:
         """Ask something of a hostile session: it gives a result of the right kind, or one neutral failure."""

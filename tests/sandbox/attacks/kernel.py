@@ -1,46 +1,6 @@
 """Attacks on the kernel's surface: calls and files that turn into rights, or into bugs, if they are let through."""
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="kernel")
-
-_INT80 = """
-import mmap
-page = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | 0x20 | 0x40, prot=7)
-start = ctypes.addressof(ctypes.c_char.from_buffer(page))
-page.seek(2048)
-page.write(b"name\\0")
-page.seek(0)
-page.write(b"\\x53\\x89\\xf8\\x89\\xf3\\x89\\xd1\\xcd\\x80\\x5b\\xc3")
-old_call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int)(start)
-def old(what, number, first, second):
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        result = old_call(number, first, second)
-        if result < 0: say(f"blocked: {what} {errno.errorcode.get(-result)}")
-        else: escaped(what, result)
-        os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    if os.WIFSIGNALED(status): say(f"blocked: {what} {signal.Signals(os.WTERMSIG(status)).name}")
-name = start + 2048
-old("int80 socket", 359, 40, 1)
-old("int80 memfd_create", 356, name, 0)
-old("int80 unshare", 310, 0x10000000, 0)
-old("int80 ptrace", 26, 0, 0)
-old("int80 keyctl", 288, 0, -3)
-old("int80 shmget", 395, 0, 4096)
-"""
-
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
+CODE = r"""
 == sysrq_and_core_pattern | blocked: /proc/sysrq-trigger
 for path in ("/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/kcore",
              "/proc/sys/vm/overcommit_memory", "/proc/self/uid_map", "/proc/1/oom_score_adj",
@@ -57,7 +17,6 @@ for path in files:
 refused("mkdir", os.mkdir, "/sys/fs/cgroup/x")
 refused("mkdir", os.mkdir, "/sys/fs/cgroup/memory/x")
 if not files: print("no cgroup")
-
 
 == namespaces | blocked: unshare | needs="seccomp"
 for flag in (0x10000000, 0x20000, 0x40000000, 0x20000000, 0x4000000, 0x8000000, 0x2000000, 0x80):
@@ -86,7 +45,6 @@ def clone():
     return child
 refused("clone", clone)
 
-
 == users_changed | blocked: setuid EPERM | needs="uid"
 for name, arguments in (("setuid", (0,)), ("setgid", (0,)), ("setgroups", ([0],)), ("setreuid", (0, 0)),
                         ("setresuid", (0, 0, 0)), ("setresgid", (0, 0, 0))):
@@ -105,16 +63,32 @@ for name in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
     if int(status[name], 16): escaped(name, status[name])
 if int(status["NoNewPrivs"]) != 1: escaped("NoNewPrivs", 0)
 
-
-
-
-
-
-
-
-
 == calls_of_32_bits | blocked: int80 socket | needs="seccomp", machine="x86_64"
-<<_INT80>>
+import mmap
+page = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | 0x20 | 0x40, prot=7)
+start = ctypes.addressof(ctypes.c_char.from_buffer(page))
+page.seek(2048)
+page.write(b"name\0")
+page.seek(0)
+page.write(b"\x53\x89\xf8\x89\xf3\x89\xd1\xcd\x80\x5b\xc3")
+old_call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int)(start)
+def old(what, number, first, second):
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        result = old_call(number, first, second)
+        if result < 0: say(f"blocked: {what} {errno.errorcode.get(-result)}")
+        else: escaped(what, result)
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status): say(f"blocked: {what} {signal.Signals(os.WTERMSIG(status)).name}")
+name = start + 2048
+old("int80 socket", 359, 40, 1)
+old("int80 memfd_create", 356, name, 0)
+old("int80 unshare", 310, 0x10000000, 0)
+old("int80 ptrace", 26, 0, 0)
+old("int80 keyctl", 288, 0, -3)
+old("int80 shmget", 395, 0, 4096)
 
 == calls_of_x32 | blocked: x32 memfd_create | needs="seccomp", machine="x86_64"
 bit = 0x40000000
@@ -131,6 +105,4 @@ for high in (1 << 32, 0xFFFFFFFF << 32):
     refused("vsock", syscall_number, 41 if platform.machine() == "x86_64" else 198, high | 40, 1, 0)
     refused("prlimit64", syscall, "prlimit64", high | 1, 7, struct.pack("QQ", 3, 3), 0)
 refused("clone", syscall, "clone", 0x10000000 | (1 << 32) | signal.SIGCHLD, 0, 0, 0, 0)
-""",
-    ),
-)
+"""

@@ -3,34 +3,9 @@
 A number that is far above what honest code uses, and far below what does harm, is where an attempt counts as escaped.
 """
 
-from __future__ import annotations
+OPTIONS = {"needs": "uid seccomp", "status": "ok|killed|memory_limit"}
 
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="kernel_memory", needs="uid seccomp", status="ok|killed|memory_limit")
-
-_FILL_SHM = """
-held, size = [], 0
-until = time.monotonic() + 1.5
-while time.monotonic() < until:
-    try:
-        fd = os.open(f"/dev/shm/fill-{os.getuid()}-{len(held)}", os.O_RDWR | os.O_CREAT, 0o600)
-        os.unlink(f"/dev/shm/fill-{os.getuid()}-{len(held)}")
-        held.append(fd)
-        while True: size += os.write(fd, bytes(1 << 20))
-    except OSError as error:
-        blocked("/dev/shm", error)
-        time.sleep(0.1)
-say(f"filled {size}")
-"""
-
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
+CODE = r"""
 == rulesets_piled_up | rulesets
 held, rules = [], 0
 until = time.monotonic() + 1
@@ -50,15 +25,7 @@ say(f"rulesets {len(held)}, {rules} rules")
 
 == socket_buffers_of_many_processes | started | timeout=10, status="memory_limit"
 def fill():
-    held, size = [], 0
-    with contextlib.suppress(OSError):
-        while size < 80 << 20:
-            pair = socket.socketpair()
-            held.append(pair)
-            for one in pair:
-                one.setblocking(False)
-                with contextlib.suppress(BlockingIOError):
-                    while True: size += one.send(bytes(32768))
+    held, size = fill_sockets(80 << 20)
     os.write(writer, struct.pack("q", size))
     nap()
 reader, writer = os.pipe()
@@ -92,23 +59,6 @@ say(f"sent {size}")
 if size > 1200 << 20: escaped("memory in connections", size)
 time.sleep(2)
 
-
-== pipe_buffers_of_many_processes | started | timeout=10
-def fill():
-    held = []
-    with contextlib.suppress(OSError):
-        while True:
-            reader, writer = os.pipe()
-            held.append((reader, writer))
-            os.set_blocking(writer, False)
-            with contextlib.suppress(BlockingIOError):
-                while True: os.write(writer, bytes(4096))
-    nap()
-say("started")
-for _ in range(30):
-    if os.fork() == 0: fill()
-time.sleep(1.5)
-
 == datagrams_to_a_socket_that_is_not_read | started
 held, sent = [], 0
 say("started")
@@ -125,26 +75,6 @@ with contextlib.suppress(OSError):
                 while True: sent += one.sendto(bytes(100_000), box.getsockname())
 say(f"sent {sent}")
 if sent > 400 << 20: escaped("memory in datagrams", sent)
-
-
-== shared_memory_filled_without_names | filled|blocked: /dev/shm|/dev/shm | meanwhile=True
-<<_FILL_SHM>>
-
-
-== shared_memory_inodes_of_many_processes | filled|blocked: /dev/shm|/dev/shm | meanwhile=True
-def fill(number):
-    held = []
-    with contextlib.suppress(OSError):
-        while True:
-            name = f"/dev/shm/inode-{os.getuid()}-{number}-{len(held)}"
-            fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
-            os.unlink(name)
-            held.append(fd)
-    nap()
-for number in range(40):
-    if os.fork() == 0: fill(number)
-time.sleep(1)
-say("filled")
 
 == epolls_nested | nested
 import select
@@ -168,25 +98,6 @@ except OSError as error:
     blocked("epoll", error)
 say(f"nested {depth}")
 
-== timers_of_many_processes | timers
-def take():
-    event = struct.pack("QiiQ", 0, 0, 1, 0) + bytes(40)
-    number = {"x86_64": 222, "aarch64": 107}[platform.machine()]
-    timer = ctypes.c_int()
-    count = 0
-    with contextlib.suppress(OSError):
-        while count < 200_000:
-            syscall_number(number, 1, event, ctypes.byref(timer))
-            count += 1
-    os.write(writer, struct.pack("i", count))
-    nap()
-reader, writer = os.pipe()
-for _ in range(8):
-    if os.fork() == 0: take()
-total = sum(struct.unpack("i", os.read(reader, 4))[0] for _ in range(8))
-say(f"timers {total}")
-if total > 200_000: escaped("timers", total)
-
 == signals_queued | queued
 signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 64))
 count = 0
@@ -198,6 +109,4 @@ except OSError as error:
     blocked("rt_sigqueueinfo", error)
 say(f"queued {count}")
 if count > 200_000: escaped("signals", count)
-""",
-    ),
-)
+"""

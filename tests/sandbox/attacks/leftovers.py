@@ -1,18 +1,6 @@
 """Attacks on who comes next: files, sockets and settings left behind, which a fresh session would meet."""
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="leftovers")
-
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
+CODE = r"""
 == modules_for_the_next_tenant | planted
 for name in ("json", "numpy", "sitecustomize", "usercustomize", "ast", "random"):
     open(name + ".py", "w").write("print('ESC' 'APED: planted'); import os; os._exit(9)")
@@ -51,16 +39,6 @@ def refill():
                 os.makedirs(f"again{number}/x/y", exist_ok=True)
 for _ in range(4): daemon(refill)
 print("started")
-
-== mappings_of_deleted_files | held
-import mmap
-with open("map", "wb+") as file:
-    file.truncate(8 << 20)
-    area = mmap.mmap(file.fileno(), 8 << 20)
-os.unlink("map")
-area[:] = bytes([1]) * len(area)
-daemon(nap)
-print("held")
 
 == files_beside_the_directory | left | needs="uid"
 import posix
@@ -109,6 +87,4 @@ def listen():
     nap()
 daemon(listen)
 print("listening")
-""",
-    ),
-)
+"""

@@ -1,39 +1,6 @@
 """Attacks with memory: of one process, of many, and of what the kernel keeps for them."""
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="memory")
-
-_MANY = """
-def take():
-    area = {what}
-    for page in range(0, len(area), 4096):
-        area[page] = 1
-    nap()
-print("started", flush=True)
-for _ in range(25):
-    if os.fork() == 0:
-        take()
-time.sleep(6)
-"""
-
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
-== huge | blocked: bytearray MemoryError | unsafe=True
-try:
-    x = bytearray(10**11)
-    escaped("bytearray", len(x))
-except MemoryError as error:
-    blocked("bytearray", error)
-
-
+CODE = r"""
 == gradual_with_the_error_swallowed | shows="", status="timeout", timeout=1, unsafe=True
 x = []
 while True:
@@ -94,9 +61,6 @@ for _ in range(15):
         syscall_number({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # exit: of this thread alone
 time.sleep(12)
 
-== 25_processes_of_100_mb | started | status="memory_limit", alive=False, timeout=10
-<<_MANY.format(what='bytearray(100 << 20)')>>
-
 == daemons_that_have_left_their_session | left | timeout=15
 def take():
     os.write(writer, b"x")
@@ -127,9 +91,6 @@ for _ in range(20):
         nap()
 time.sleep(6)
 
-
-
-
 == pipes | pipes
 import fcntl
 held, size = [], 0
@@ -148,18 +109,4 @@ except OSError as error:
 print("pipes", len(held), size)
 if size > 300 << 20:
     escaped("memory in pipes", size)
-
-== thread_stacks | blocked: thread | unsafe=True
-import threading
-threading.stack_size(64 << 20)
-gate = threading.Event()
-try:
-    for _ in range(40):
-        threading.Thread(target=gate.wait, daemon=True).start()
-    escaped("stacks of", 40 * 64)
-except (RuntimeError, MemoryError) as error:
-    blocked("thread", error)
-gate.set()
-""",
-    ),
-)
+"""

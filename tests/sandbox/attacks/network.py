@@ -1,18 +1,6 @@
 """Attacks over the network: out, to the machine, to the hypervisor, and to other sessions' sockets."""
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="network")
-
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
+CODE = r"""
 == internet_sockets | shows="blocked: family 2 ", needs="seccomp"
 import asyncio, urllib.request
 for family in (socket.AF_INET, socket.AF_INET6):
@@ -40,13 +28,11 @@ if names != ["lo"]: escaped("interfaces", names)
 refused("packet", socket.socket, 17, socket.SOCK_RAW, 0x300)
 refused("packet", socket.socket, 17, socket.SOCK_DGRAM, 0x300)
 
-
 == all_other_families | blocked: family 16 | needs="seccomp"
 for family in range(60):
     if family not in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6):
         for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
             refused(f"family {family}", socket.socket, family, kind)
-
 
 == interfaces_changed | blocked: SIOC
 import fcntl
@@ -70,6 +56,4 @@ for victim in VICTIMS:
     refused("unix", socket.socket(socket.AF_UNIX).connect, victim["directory"] + "/listener")
 for path in ("/var/run/docker.sock", "/run/docker.sock", "/run/dbus/system_bus_socket", "/run/systemd/private"):
     refused("unix", socket.socket(socket.AF_UNIX).connect, path)
-""",
-    ),
-)
+"""

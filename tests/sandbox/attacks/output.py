@@ -1,20 +1,10 @@
 """Attacks with output: floods, huge texts, and bytes that pretend to be something else."""
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="output", unsafe=True, timeout=20)
+OPTIONS = {"unsafe": True, "timeout": 20}
 AGAIN = {"then": "6 * 7", "then_shows": "42"}
 STOPPED = "OutputLimit: stopped after"
 
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
+CODE = r"""
 == endless_print | shows=STOPPED, status="output_limit", alive=True, **AGAIN
 while True: print('x' * 1000)
 
@@ -74,6 +64,4 @@ class Out:
     flush = write
 sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = Out()
 print("x")
-""",
-    ),
-)
+"""

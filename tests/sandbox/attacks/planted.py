@@ -1,89 +1,40 @@
 """Attacks that were planted before a fork: descriptors of the common past, used by one branch against the others.
 
 What is kept is the control channel, both outputs, and files; as duplicates, on their way in a socket, or as memory.
+Some are also tried by the origin, which has the same from before as its copies.
 """
 
-from __future__ import annotations
-
-from dataclasses import replace
-from functools import partial
-
-from attacks.attack import Attack, written
-from sandbox.server.wire import BRANCHED, FILED, OUTCOME, READY
-
-attack = partial(
-    Attack,
-    kind="planted",
-    position="fork",
-    needs="uid landlock seccomp",
-    status="ok|killed",
-    shows="tried [1-9]",
-)
+OPTIONS = {"position": "fork", "needs": "uid landlock seccomp", "status": "ok|killed", "shows": "tried [1-9]"}
 
 _KEEP = "kept = kept_descriptors()\nassert kept\n"
 _KEEP_IN_FLIGHT = "near = in_flight(kept_descriptors())\n"
-_FORGED = f"""
-def frame(kind, number, payload=b''): return struct.pack('>BQI', kind, number, len(payload)) + payload
-good = struct.pack("{OUTCOME.format}", 0, 1, 6, 0) + b"forged"
-"""
 _OUTPUTS = "kept = [fcntl.fcntl(fd, fcntl.F_DUPFD, 300) for fd in (1, 2)]\n"
 
-_FORK_ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
-== results_forged
+CODE = r"""
+== results_forged | both=True
 <<_KEEP>>
 ----
-<<_FORGED>>
+good = struct.pack("<<OUTCOME.format>>", 0, 1, 6, 0) + b"forged"
 write_to_all(kept, b''.join(frame(<<DONE>>, number, good) for number in range(300)))
 
 == result_of_the_next_cell_forged | meanwhile=True
 <<_KEEP>>
-
-import gc
 numbers = set()
-frame = sys._getframe()
-while frame:
-    numbers |= {value for value in list(frame.f_locals.values()) if type(value) is int and 0 <= value < 10**6}
-    for holder in list(frame.f_locals.values()):
+frames = sys._getframe()
+while frames:
+    numbers |= {value for value in list(frames.f_locals.values()) if type(value) is int and 0 <= value < 10**6}
+    for holder in list(frames.f_locals.values()):
         numbers |= {value for value in list(getattr(holder, "__dict__", {}).values()) if type(value) is int}
-    frame = frame.f_back
+    frames = frames.f_back
 ----
-<<_FORGED>>
-
+good = struct.pack("<<OUTCOME.format>>", 0, 1, 6, 0) + b"forged"
 for number in sorted(n + step for n in numbers for step in (1, 2, 3) if 0 <= n < 10**6):
     write_to_all(kept, frame(<<DONE>>, number, good))
 
-""",
-    ),
-    attack(
-        "channel_given_all_kinds_of_frames",
-        before=_KEEP,
-        code=_FORGED
-        + f"""
-for kind, payload in (({READY}, b"/slots/0/x"), ({BRANCHED}, bytes(16) + b"/slots/0/x"), ({FILED}, bytes(12) + b"x")):
-    write_to_all(kept, frame(kind, 1, payload))
-""",
-    ),
-    *written(
-        attack,
-        globals(),
-        r"""
-== channel_shut_down
+== channel_shut_down_and_given_a_timeout
 <<_KEEP>>
 ----
 tried = 0
-for fd in kept:
-    with contextlib.suppress(OSError):
-        socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RDWR)
-        tried += 1
-say(f"tried {len(kept)}, shut down {tried}")
-
-== channel_given_a_timeout
-<<_KEEP>>
-----
 for fd in kept:
     with contextlib.suppress(OSError):
         line = socket.socket(fileno=os.dup(fd))
@@ -91,9 +42,11 @@ for fd in kept:
             line.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", 0, 1000))
         line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
         os.set_blocking(fd, False)
-say(f"tried {len(kept)}")
+        line.shutdown(socket.SHUT_RDWR)
+        tried += 1
+say(f"tried {len(kept)}, shut down {tried}")
 
-== next_cell_stolen | meanwhile=True
+== next_cell_stolen | both=True, meanwhile=True
 <<_KEEP>>
 ----
 say(f"tried {len(kept)}")
@@ -102,24 +55,12 @@ for fd in kept: os.set_blocking(fd, False)
 while time.monotonic() < until:
     for fd in kept:
         with contextlib.suppress(OSError):
+            say(repr(socket.socket(fileno=os.dup(fd)).recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)))
+        with contextlib.suppress(OSError):
             say(repr(os.read(fd, 65536)))
     time.sleep(0.001)
 
-== next_cell_read_along | meanwhile=True
-<<_KEEP>>
-----
-say(f"tried {len(kept)}")
-until = time.monotonic() + 0.7
-lines = []
-for fd in kept:
-    with contextlib.suppress(OSError): lines.append(socket.socket(fileno=os.dup(fd)))
-while time.monotonic() < until:
-    for line in lines:
-        with contextlib.suppress(OSError):
-            seen = line.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            if seen: say(repr(seen))
-
-== channel_in_flight
+== channel_in_flight | both=True
 <<_KEEP_IN_FLIGHT>>
 ----
 write_to_all(landed(near) or [near.fileno()], b'garbage' * 100)
@@ -138,34 +79,13 @@ line = worker()
 order(line, "[fd for fd in kept_descriptors() if write_to_all([fd], b'garbage' * 100)]")
 say("tried 1")
 
-== next_cell_stolen_in_flight | meanwhile=True
-<<_KEEP_IN_FLIGHT>>
-----
-fds = landed(near)
-say(f"tried 1, landed {len(fds)}")
-until = time.monotonic() + 0.7
-for fd in fds: os.set_blocking(fd, False)
-while time.monotonic() < until:
-    for fd in fds:
-        with contextlib.suppress(OSError):
-            say(repr(os.read(fd, 65536)))
-    time.sleep(0.001)
-
-== output_injected
+== output_injected | both=True, meanwhile=True
 <<_OUTPUTS>>
 ----
-write_to_all(kept, b'injected\n')
-
-== output_injected_while_the_others_work | meanwhile=True
-<<_OUTPUTS>>
-----
-say(f"tried {len(kept)}")
 until = time.monotonic() + 0.6
-for fd in kept: os.set_blocking(fd, False)
 while time.monotonic() < until:
-    for fd in kept:
-        with contextlib.suppress(OSError): os.write(fd, b"injected\n")
-    time.sleep(0.002)
+    write_to_all(kept, b'injected\n')
+    time.sleep(0.01)
 
 == output_injected_by_descriptors_in_flight
 near = in_flight([os.dup(1), os.dup(2)])
@@ -205,7 +125,7 @@ for fd in landed(near):
         os.rename("listener", "gone", src_dir_fd=fd, dst_dir_fd=fd)
 say("tried 1")
 
-== file_in_flight
+== file_in_flight | both=True
 open("secret.txt", "w").close()
 near = in_flight([os.open("secret.txt", os.O_RDWR)])
 ----
@@ -268,18 +188,4 @@ for name, fd in kept:
         os.write(fd, b"1000")
         if name in ("oom_score_adj", "autogroup"): escaped(name, "of another process")
 say("tried 1")
-""",
-    ),
-)
-
-
-def _with_position(one: Attack) -> tuple[Attack, ...]:
-    """The origin attacks its copies with what both have from before in the same way."""
-    return one, replace(one, name=f"original_{one.name}", position="original")
-
-
-_ALSO_BY_THE_ORIGINAL = {"results_forged", "next_cell_stolen", "output_injected", "channel_in_flight", "file_in_flight"}
-
-ATTACKS = tuple(
-    placed for one in _FORK_ATTACKS for placed in (_with_position(one) if one.name in _ALSO_BY_THE_ORIGINAL else (one,))
-)
+"""

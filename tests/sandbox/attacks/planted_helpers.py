@@ -4,19 +4,7 @@ A thread or a worker from before the fork belongs to the origin. A branch must n
 there, over whatever connects the two.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(
-    Attack,
-    kind="planted_helpers",
-    position="fork",
-    needs="uid landlock seccomp",
-    status="ok|killed",
-)
+OPTIONS = {"position": "fork", "needs": "uid landlock seccomp", "status": "ok|killed"}
 
 _READ = "order(line, \"open('secret.txt').read()\")\n"
 _OVERWRITE = """
@@ -27,35 +15,14 @@ _KILL = """
 for pid in victims():
     order(line, f"os.kill({pid}, signal.SIGKILL)")
 """
-_THREAD = """
-import threading
-line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-threading.Thread(target=obey, args=(far,), daemon=True).start()
-"""
-_KEEP_NEW = """
-kept = []
-def keep(*_):
-    for fd in range(3, 300):
-        with contextlib.suppress(OSError):
-            if os.path.stat.S_ISSOCK(os.fstat(fd).st_mode): kept.append(fcntl.fcntl(fd, fcntl.F_DUPFD, 300))
-"""
-_USE_KEPT = """
-say(f"tried {len(kept)}")
-for fd in kept[:]:
-    with contextlib.suppress(OSError):
-        os.set_blocking(fd, False)
-        os.write(fd, b"garbage" * 10)
-"""
+_KEEP_NEW = "kept = []\ndef keep(*_): kept.extend(kept_descriptors(only_sockets=True))\n"
+_USE_KEPT = "write_to_all(kept, b'garbage' * 10)"
 _SHELL = """
 import subprocess
 shell = subprocess.Popen(["/bin/sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 """
 
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
+CODE = r"""
 == worker | ordered
 line = worker()
 ----
@@ -100,28 +67,10 @@ with contextlib.suppress(Exception):
 time.sleep(0.5)
 say("ordered")
 
-== executor_of_processes | ordered
-import concurrent.futures.process as processes, multiprocessing
-executor = processes.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork"))
-executor.submit(os.getpid).result()
-----
-with contextlib.suppress(Exception):
-    for pid in victims(): executor._call_queue._writer.send(processes._CallItem(0, os.kill, (pid, 9), {}))
-    for _ in range(2): executor._call_queue._writer.send(processes._CallItem(0, os.replace, ("secret.txt", "more"), {}))
-time.sleep(0.5)
-say("ordered")
-
-== executor_of_threads | ordered
-from concurrent.futures import ThreadPoolExecutor
-threads = ThreadPoolExecutor(2)
-line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-threads.submit(obey, far)
-----
-<<_READ>>
-<<_OVERWRITE>>
-
 == thread | ordered
-<<_THREAD>>
+import threading
+line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+threading.Thread(target=obey, args=(far,), daemon=True).start()
 ----
 <<_READ>>
 <<_OVERWRITE>>
@@ -183,7 +132,6 @@ os.register_at_fork(before=keep, after_in_parent=keep)
 
 == hook_in_the_copies_sends_descriptors_home | tried | position="original"
 <<_KEEP_NEW>>
-
 near, far = socket.socketpair()
 near.setblocking(False)
 def send_home():
@@ -198,7 +146,6 @@ kept = landed(near)
 
 == thread_in_the_original_keeps_descriptors | tried [1-9] | position="original"
 <<_KEEP_NEW>>
-
 import threading
 def always():
     seen = set()
@@ -244,39 +191,21 @@ for module, names in ((socket, ("socketpair", "socket", "fromfd")), (os, ("pipe"
 
 == signal_of_a_descriptor | tried | status="ok|killed|timeout", timeout=2
 pairs = []
-for target in (os.getpid(), -os.getpgrp()):
-    for number in (signal.SIGKILL, signal.SIGSTOP):
-        one, two = socket.socketpair()
-        pairs.append((one, two))
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(one, fcntl.F_SETOWN, target)
-            fcntl.fcntl(one, 10, number)
-            fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-----
-say("tried")
-for one, two in pairs:
-    with contextlib.suppress(OSError): two.send(b"x")
-time.sleep(0.2)
-
-== signal_of_a_descriptor_by_ioctl | tried | timeout=2
-pairs = []
-for request in (0x8901, 0x8902):
-    one, two = socket.socketpair()
+def signals(one, two, number, call, *arguments):
     pairs.append((one, two))
     with contextlib.suppress(OSError):
-        fcntl.ioctl(one, request, struct.pack("i", os.getpid()))
-        fcntl.fcntl(one, 10, signal.SIGKILL)
+        call(one, *arguments)
+        fcntl.fcntl(one, 10, number)
         fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-reader, writer = os.pipe()
-with contextlib.suppress(OSError):
-    fcntl.fcntl(reader, 15, struct.pack("ii", 1, os.getpid()))
-    fcntl.fcntl(reader, 10, signal.SIGKILL)
-    fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+me = struct.pack("i", os.getpid())
+for number in (signal.SIGKILL, signal.SIGSTOP):
+    for owner in (os.getpid(), -os.getpgrp()): signals(*socket.socketpair(), number, fcntl.fcntl, fcntl.F_SETOWN, owner)
+    for request in (0x8901, 0x8902): signals(*socket.socketpair(), number, fcntl.ioctl, request, me)
+    signals(*os.pipe(), number, fcntl.fcntl, 15, struct.pack("i", 1) + me)
 ----
 say("tried")
-for one, two in pairs:
-    with contextlib.suppress(OSError): two.send(b"x")
-with contextlib.suppress(OSError): os.write(writer, b"x")
+for _, two in pairs:
+    with contextlib.suppress(OSError): os.write(two if isinstance(two, int) else two.fileno(), b"x")
 time.sleep(0.2)
 
 == signal_of_a_lease | tried
@@ -297,6 +226,4 @@ with contextlib.suppress(OSError): pidfd = os.pidfd_open(os.getpid())
 ----
 refused("pidfd_send_signal", syscall, "pidfd_send_signal", pidfd, signal.SIGKILL, 0, 0, also=(9,))
 refused("pidfd_getfd", syscall, "pidfd_getfd", pidfd, 1, 0, also=(9,))
-""",
-    ),
-)
+"""

@@ -1,20 +1,7 @@
 """Attacks with processes: bombs, daemons, threads, and whatever tries to outlive its session."""
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="processes")
-HELD = "blocked: fork EAGAIN"
-
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
-== fork_bomb_double_fork | shows=HELD, status="timeout", timeout=1, needs="uid"
+CODE = r"""
+== fork_bomb_double_fork | blocked: fork EAGAIN | status="timeout", timeout=1, needs="uid"
 told = False
 while True:
     try:
@@ -27,19 +14,6 @@ while True:
             told = True
             blocked("fork", error)
         time.sleep(0.01)
-
-== fork_bomb_deaf | shows=HELD, status="timeout", alive=False, timeout=1, needs="uid"
-for number in range(1, 65):
-    try: signal.signal(number, signal.SIG_IGN)
-    except (OSError, ValueError): pass
-told = False
-while True:
-    try:
-        os.fork()
-    except OSError as error:
-        if not told:
-            told = True
-            blocked("fork", error)
 
 == fork_bomb_and_exit | dies | status="killed", alive=False, needs="uid"
 say("dies")
@@ -65,17 +39,6 @@ except (RuntimeError, MemoryError) as error:
     blocked("thread", error)
 gate.set()
 
-== thirty_hogs | hogs 30
-hogs = 0
-for _ in range(30):
-    if os.fork() == 0:
-        spin()
-    hogs += 1
-print("hogs", hogs)
-
-== daemon_that_spins | started
-daemon(spin); print('started')
-
 == daemon_subreaper | started
 def reaper():
     _libc.prctl(36, 1, 0, 0, 0)
@@ -99,22 +62,6 @@ def stay():
 daemon(stay)
 print("started")
 
-== daemons_that_restart_each_other | started
-def guard():
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    peer = 0
-    while True:
-        try:
-            if peer: os.kill(peer, 0)
-            else: raise ProcessLookupError
-        except ProcessLookupError:
-            me = os.getpid()
-            peer = os.fork() or me
-        time.sleep(0.0005)
-for _ in range(4):
-    daemon(guard)
-print("started")
-
 == daemons_left_by_a_segfault | dies | status="killed", alive=False
 for _ in range(5): daemon(spin)
 say('dies')
@@ -134,16 +81,4 @@ def rename():
 for _ in range(5):
     daemon(rename)
 print("started")
-
-== traced_children_that_do_not_die | started
-def trace_me():
-    try: syscall("ptrace", 0, 0, 0, 0)
-    except OSError: pass
-    os.kill(os.getpid(), signal.SIGSTOP)
-    nap()
-for _ in range(3):
-    daemon(trace_me)
-print("started")
-""",
-    ),
-)
+"""

@@ -1,36 +1,18 @@
 """Attacks on what others know: their memory, files, environment and descriptors, and the machine's."""
 
-from __future__ import annotations
+OPTIONS = {"needs": "uid"}
 
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="reading", needs="uid")
-
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
-== links_of_processes | blocked: cwd (EACCES|ENOENT)
+CODE = r"""
+== files_of_processes | (?s)blocked: cwd E(ACCES|NOENT).*blocked: fd E(ACCES|NOENT).*blocked: mem E(ACCES|NOENT)
 for pid in {*others(), *victims(), 1}:
     for name in ("cwd", "root", "exe"):
         refused(name, os.readlink, f"/proc/{pid}/{name}")
-    for name in ("cwd", "root"):
-        refused(name, os.listdir, f"/proc/{pid}/{name}")
-    refused("secret", open, f"/proc/{pid}/cwd/secret.txt")
-
-== descriptors_of_processes | blocked: fd (EACCES|ENOENT)
-for pid in {*others(), *victims(), 1}:
-    for name in ("fd", "fdinfo", "map_files"):
+    for name in ("cwd", "root", "fd", "fdinfo", "map_files"):
         refused(name, os.listdir, f"/proc/{pid}/{name}")
     for number in [*range(12), 199, 200]:
-        refused(f"fd {number}", os.open, f"/proc/{pid}/fd/{number}", os.O_RDWR)
-    refused("secret", open, f"/proc/{pid}/fd/200/secret.txt")
-
-== memory_of_processes | blocked: mem (EACCES|ENOENT)
-for pid in {*others(), *victims(), 1}:
+        refused("fd", os.open, f"/proc/{pid}/fd/{number}", os.O_RDWR)
+    for place in ("cwd", "fd/200"):
+        refused("secret", open, f"/proc/{pid}/{place}/secret.txt")
     for name in ("mem", "maps", "smaps", "environ", "auxv", "pagemap", "stack", "syscall", "io", "personality",
                  f"task/{pid}/mem", f"task/{pid}/environ"):
         refused(name, lambda: open(f"/proc/{pid}/{name}", "rb").read(64))
@@ -40,8 +22,6 @@ for victim in VICTIMS:
         file.seek(victim["address"])
         escaped("memory", file.read(100))
 
-
-
 == pidfd | blocked: pidfd_getfd EPERM
 for pid in victims() + [1]:
     for number in (0, 1, 3, 4, 199, 200):
@@ -49,11 +29,9 @@ for pid in victims() + [1]:
     vector = struct.pack("PN", VICTIMS[0]["address"] & ~4095, 4096)
     refused("process_madvise", lambda: syscall("process_madvise", syscall("pidfd_open", pid, 0), vector, 1, 21, 0))
 
-
 == directories_listed | blocked: listdir EACCES
 for victim in VICTIMS:
     place = victim["directory"]
-    refused("listdir", os.listdir, place)
     for path in (place, os.path.dirname(place), "/proc/self/root" + place):
         refused("listdir", os.listdir, path)
     for path in (place + "/secret.txt", "/work/../" + place.lstrip("/") + "/secret.txt"):
@@ -115,14 +93,6 @@ while frame:
         print(name, repr(value).replace(ESCAPED, "")[:300])
     frame = frame.f_back
 
-== memory_that_was_freed | read | needs=""
-import mmap, re
-area = mmap.mmap(-1, 100 << 20, flags=mmap.MAP_PRIVATE)
-found = re.findall(rb"[^\0]{8,}", area)
-_libc.malloc.restype = ctypes.c_void_p
-heap = ctypes.string_at(_libc.malloc(50_000), 50_000)
-print("read", len(area), found[:3], re.findall(rb"SENTINEL-[0-9a-f]{16}", heap))
-
 == machine | blocked: /etc/shadow | needs=""
 for path in ("/etc/shadow", "/var/run/docker.sock", "/run/docker.sock", "/boot", "/home", "/root/.ssh",
              "/var/lib/docker", "/proc/1/root/etc/shadow", "/proc/kcore", "/proc/kmsg", "/proc/keys",
@@ -144,6 +114,4 @@ for name in os.listdir("/proc"):
 print("commands", len(commands))
 for word in ("pytest", "dockerd", "containerd", "systemd", "sshd", "bwrap"):
     if any(word in command for command in commands): escaped("process", word)
-""",
-    ),
-)
+"""

@@ -136,6 +136,11 @@ def channel() -> int:
     raise RuntimeError("no control socket")
 
 
+def frame(kind: int, number: int, payload: bytes = b"") -> bytes:
+    """Return a message of the control channel."""
+    return struct.pack(">BQI", kind, number, len(payload)) + payload
+
+
 def kept_descriptors(only_sockets: bool = False) -> list[int]:
     """Duplicate every descriptor of this process but the outputs, and return the duplicates."""
     kept = []
@@ -216,6 +221,21 @@ def write_to_all(fds: list[int], data: bytes) -> None:
     say(f"written {written}")
 
 
+def fill_sockets(most: int) -> tuple[list[Any], int]:
+    """Fill buffers of Unix sockets up to some size; return the sockets, and how much they hold."""
+    held, size = [], 0
+    with contextlib.suppress(OSError):
+        while size < most:
+            pair = socket.socketpair()
+            held.append(pair)
+            for one in pair:
+                one.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        size += one.send(bytes(32768))
+    return held, size
+
+
 def machinery() -> list[dict[str, Any]]:
     """Return the globals of the modules of the interpreter itself, as its frames and functions show them."""
     found: dict[int, dict[str, Any]] = {}
@@ -265,6 +285,3 @@ def nap() -> None:
     """Stay until killed."""
     while True:
         time.sleep(100)
-
-
-_USED_BY_ATTACKS = (socket, struct, sys)

@@ -5,13 +5,7 @@ since the machine that tests may be busy itself: what counts is that a neighbour
 there are hogs.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="unfair", needs="uid", shows="started|/dev/shm|memory", status="ok|killed|memory_limit")
+OPTIONS = {"needs": "uid", "shows": "started|/dev/shm|memory", "status": "ok|killed|memory_limit"}
 
 IN_A_CELL = 12.0
 BETWEEN_CELLS = 4.0
@@ -27,25 +21,7 @@ crowd = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"
 own = bytearray(b"x") * (60 << 20)
 def work(): return [one.poll() for one in crowd], len(own)
 """
-_FILL_SOCKETS = """
-def fill(most):
-    held, size = [], 0
-    with contextlib.suppress(OSError):
-        while size < most:
-            pair = socket.socketpair()
-            held.append(pair)
-            for one in pair:
-                one.setblocking(False)
-                with contextlib.suppress(BlockingIOError):
-                    while True: size += one.send(bytes(32768))
-    return held
-"""
-
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
+CODE = r"""
 == thirty_hogs_in_a_cell | neighbour=_HONEST, slowdown=IN_A_CELL
 for _ in range(30):
     if os.fork() == 0: spin()
@@ -88,24 +64,8 @@ os.write(writer, b"x" * 30)
 time.sleep(1.2)
 
 == memory_in_sockets_that_outlives_its_cell | pause=1.2, not_on=OUTRUN, neighbour=_CROWDED
-<<_FILL_SOCKETS>>
-
 for _ in range(25):
-    daemon(lambda: (fill(60 << 20), nap()))
-say("started")
-
-== memory_in_pipes_beside_a_crowd | pause=1.2, neighbour=_CROWDED
-def fill():
-    held = []
-    with contextlib.suppress(OSError):
-        while True:
-            reader, writer = os.pipe()
-            held.append((reader, writer))
-            os.set_blocking(writer, False)
-            with contextlib.suppress(BlockingIOError):
-                while True: os.write(writer, bytes(65536))
-    nap()
-for _ in range(50): daemon(fill)
+    daemon(lambda: (fill_sockets(60 << 20), nap()))
 say("started")
 
 == memory_in_files_of_shared_memory | pause=1.2, neighbour=_CROWDED
@@ -126,20 +86,4 @@ with contextlib.suppress(OSError):
     while True:
         if os.fork() == 0: nap()
 time.sleep(1)
-
-== places_for_threads
-| neighbour="import subprocess\ndef work(): return subprocess.run(['/bin/sh', '-c', 'exit 3']).returncode\n"
-import threading
-say("started")
-def many():
-    threading.stack_size(64 << 10)
-    with contextlib.suppress(RuntimeError):
-        while True: threading.Thread(target=nap, daemon=True).start()
-    nap()
-for _ in range(10):
-    with contextlib.suppress(OSError):
-        if os.fork() == 0: many()
-time.sleep(1)
-""",
-    ),
-)
+"""

@@ -1,19 +1,9 @@
 """Attacks that only watch: what a session can learn of its neighbours by looking at what they share."""
 
-from __future__ import annotations
-
-from functools import partial
-
-from attacks.attack import Attack, written
-
-attack = partial(Attack, kind="watching", needs="uid")
+OPTIONS = {"needs": "uid"}
 SHOWN = "docker: it has no option that hides processes of other users, and whoever sees one reads its command line"
 
-ATTACKS = (
-    *written(
-        attack,
-        globals(),
-        r"""
+CODE = r"""
 == command_lines | looked | not_on=SHOWN
 for name in os.listdir("/proc"):
     for what in ("cmdline", "comm", "environ", "task", "wchan", "stack"):
@@ -22,25 +12,15 @@ for name in os.listdir("/proc"):
             else: say(open(f"/proc/{name}/{what}").read().replace("\0", " "))
 say("looked")
 
-== command_lines_by_number | looked | not_on=SHOWN
-for number in [*range(1, 5000), *victims()]:
-    with contextlib.suppress(OSError): say(open(f"/proc/{number}/cmdline").read().replace("\0", " "))
-    with contextlib.suppress(OSError): say(open(f"/proc/{number}/task/{number}/cmdline").read().replace("\0", " "))
-say("looked")
-
 == shared_memory_listed | blocked: listdir
 refused("listdir", os.listdir, "/dev/shm")
 refused("scandir", lambda: list(os.scandir("/dev/shm/.")))
-
-== shared_memory_listed_by_a_descriptor | looked
 for flags in (os.O_RDONLY | os.O_DIRECTORY, os.O_PATH):
     with contextlib.suppress(OSError):
         fd = os.open("/dev/shm", flags)
         with contextlib.suppress(OSError): escaped("listed", os.listdir(fd))
         with contextlib.suppress(OSError): escaped("listed", os.listdir(f"/proc/self/fd/{fd}"))
         with contextlib.suppress(OSError): escaped("opened", os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd))
-say("looked")
-
 
 == shared_memory_watched_by_signals | watched | meanwhile=True
 seen = []
@@ -52,6 +32,4 @@ until = time.monotonic() + 0.7
 while time.monotonic() < until: time.sleep(0.05)
 say("watched")
 if seen: escaped("changes of /dev/shm", len(seen))
-""",
-    ),
-)
+"""
