@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sandbox_under_test import LIMITS, open_or_skip
+from sandbox_under_test import LIMITS, open_or_skip, wait_for
 from ssh_server import free_port, ssh_server
 
 from sandbox import Sandbox, SandboxUnavailable, check_docker, docker_engine
@@ -29,28 +29,21 @@ def engine() -> str:
     return _SOCKET
 
 
-@pytest.fixture
-def two_names(engine: str, tmp_path: Path) -> list[str]:
-    (tmp_path / "second.sock").symlink_to(engine)
-    return [f"unix://{engine}", f"unix://{tmp_path}/second.sock"]
-
-
-def places(sandbox: Sandbox) -> list[str]:
-    return sorted(str(container.host) for container in sandbox._pool.containers)
-
-
 @pytest.mark.docker
-def test_containers_are_spread_over_the_hosts(two_names: list[str]) -> None:
+def test_containers_are_spread_over_the_hosts(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "second.sock").symlink_to(engine)
+    two_names = [f"unix://{engine}", f"unix://{tmp_path}/second.sock"]
     with Sandbox("docker", LIMITS, hosts=two_names, containers=4, sessions=1) as sandbox:
         pythons = [sandbox.interpreter_sync(f"x = {n}") for n in range(4)]
-        assert places(sandbox) == sorted(two_names * 2)
+        places = sorted(str(container.host) for container in sandbox._pool.containers)
+        assert places == sorted(two_names * 2)
         assert [python.run("x").value for python in pythons] == ["0", "1", "2", "3"]
 
 
 @pytest.mark.docker
-def test_a_host_that_is_down_is_left_out(two_names: list[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_host_that_is_down_is_left_out(engine: str, caplog: pytest.LogCaptureFixture) -> None:
     dead = f"tcp://127.0.0.1:{free_port()}"
-    with Sandbox("docker", LIMITS, hosts=[dead, two_names[0]], containers=2, sessions=1) as sandbox:
+    with Sandbox("docker", LIMITS, hosts=[dead, f"unix://{engine}"], containers=2, sessions=1) as sandbox:
         pythons = [sandbox.interpreter_sync(f"x = {n}") for n in range(2)]
         assert [python.run("x").value for python in pythons] == ["0", "1"]
     assert dead in caplog.text
@@ -139,8 +132,5 @@ def test_a_client_that_is_killed_leaves_no_tunnel_and_no_container(engine: str, 
     client.kill()
     client.wait()
     client.stdout.close()
-    deadline = time.monotonic() + 15
     label = {"label": f"arpo.sandbox.client={client.pid}"}
-    while tunnels(ssh_host) or docker.from_env().containers.list(all=True, filters=label):
-        assert time.monotonic() < deadline, "a tunnel or a container is left"
-        time.sleep(0.1)
+    wait_for(lambda: not tunnels(ssh_host) and not docker.from_env().containers.list(all=True, filters=label), 15)

@@ -47,13 +47,6 @@ def test_what_is_installed_says_what_to_do(tools: Path, installed: str, state: s
     assert cure in str(diagnosis)
 
 
-def test_a_socket_where_nobody_answers_is_not_running(tools: Path, tmp_path: Path) -> None:
-    install(tools, "dockerd")
-    with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(tmp_path / "docker.sock"))
-        assert check_docker().state == "not_running"
-
-
 def test_not_permitted(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(host: str | None, timeout: float) -> object:
         raise DockerException(("Connection aborted.", PermissionError(13, "Permission denied")))
