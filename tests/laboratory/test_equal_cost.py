@@ -1,12 +1,10 @@
 """Comparisons at equal cost: what a run's score is, and whether what is equal looks equal and what differs does not."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 
-from benchmarks.laboratory.comparison_files import draw_comparison, write_comparison
 from benchmarks.laboratory.comparison_words import axis_rows, trouble_lines, verdict
 from benchmarks.laboratory.equal_cost import compare_records
 from benchmarks.laboratory.grid_run import AXES, parse_algorithm
@@ -45,10 +43,7 @@ def test_a_policy_has_cost_what_the_steps_before_it_have_spent() -> None:
     assert curve.score(30, window=11) == pytest.approx(0.35)
     assert curve.score(19, window=5) == 0.2  # no policy is in the window: the last before it
     assert curve.score(40, window=20) == 0.4  # the last policy was measured otherwise, and counts in no window
-
-
-def test_points_count_by_their_episodes() -> None:
-    record = run_of([0.0, 1.0])
+    record = run_of([0.0, 1.0])  # points count by their episodes
     record["curve"][1]["episodes"] = 300
     assert run_curve(record, "tokens").score(20, window=20) == 0.75
 
@@ -143,15 +138,3 @@ def test_failed_and_missing_runs_are_named_and_pairs_are_those_that_both_have() 
         compare_records(plan, [records[0] | failed])
     with pytest.raises(ValueError, match="baseline must be one of"):
         compare_records(plan, records, baseline="dapo")
-
-
-def test_what_is_drawn_comes_from_the_json_alone_and_loads_nothing(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    plan, records = grid_of(better=0.7)
-    paths = write_comparison(compare_records(plan, records), tmp_path)
-    assert [path.name for path in paths] == ["comparison.json", "comparison.html", "curves.svg", "differences.svg"]
-    before = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in draw_comparison(tmp_path / "comparison.json")] == before[2:]
-    page = before[1].decode()
-    assert "src=" not in page
-    assert "http://" not in page.replace("http://www.w3.org", "")

@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.laboratory.grid import run_grid
-from benchmarks.laboratory.grid_run import (
-    AlgorithmChoice,
-    GridRun,
-    make_specs,
-    parse_algorithm,
-    parse_seeds,
-)
+from benchmarks.laboratory.grid_run import AlgorithmChoice, GridRun, make_specs, parse_algorithm, parse_seeds
 from benchmarks.laboratory.run_store import GRID, RUNS, GridPlan, RunStore, load_comparison, read_records
 from tests import ready_processes
 from tests.laboratory.synthetic_runs import made_up_run, record_of
@@ -123,10 +117,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
-
-
 @pytest.mark.parametrize(
     ("other", "words"),
     [
@@ -141,10 +131,10 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_what_does_not_belong_to_a_folder_is_refused_by_name(tmp_path: Path, other: GridPlan, words: str) -> None:
     with RunStore(tmp_path) as store:
         store.add(record_of(store.extend(plan_of(seeds=1, settings={"learning_rate": 3e-4})).specs()[0]))
-    before = content(tmp_path)
+    before = [(tmp_path / name).read_bytes() for name in (GRID, RUNS)]
     with pytest.raises(ValueError, match=words):
         run_grid(other, tmp_path, made_up_run)
-    assert content(tmp_path) == before
+    assert [(tmp_path / name).read_bytes() for name in (GRID, RUNS)] == before
 
 
 def test_a_line_that_is_no_run_is_named(tmp_path: Path) -> None:
@@ -176,16 +166,11 @@ def test_seeds_are_a_number_a_list_or_ranges(texts: list[str], seeds: list[int])
 
 def test_runs_go_seed_by_seed_and_an_algorithms_own_settings_count_more() -> None:
     algorithms = [parse_algorithm("grpo"), parse_algorithm("x=arpo:lr=2")]
+    algorithms.append(parse_algorithm("again=grpo:seed_offset=1000"))
     specs = make_specs(algorithms, ["short"], [0, 1], {"tokens": 9}, {"lr": 1})
-    assert [(spec.label, spec.seed) for spec in specs] == [("grpo", 0), ("x", 0), ("grpo", 1), ("x", 1)]
+    order = [("grpo", 0), ("x", 0), ("again", 1000), ("grpo", 1), ("x", 1), ("again", 1001)]
+    assert [(spec.label, spec.seed) for spec in specs] == order
     assert specs[1] == GridRun("x", "arpo", "short", 0, {"tokens": 9}, {"lr": 2})
-
-
-def test_an_algorithm_is_compared_with_itself_on_other_seeds() -> None:
-    specs = make_specs(
-        [parse_algorithm("grpo"), parse_algorithm("again=grpo:seed_offset=1000")], ["short"], [7], {}, {}
-    )
-    assert [(spec.seed, spec.settings) for spec in specs] == [(7, {}), (1007, {})]
     with pytest.raises(ValueError, match="again: seed_offset=-1"):
         make_specs([parse_algorithm("again=grpo:seed_offset=-1")], ["short"], [7], {}, {})
 

@@ -68,16 +68,8 @@ def test_a_policy_is_made_once_quietly_and_again_if_asked(cache: Path, capfd: An
 
 
 def test_each_setting_has_a_folder_of_its_own(cache: Path) -> None:
-    every = [
-        PolicySettings(),
-        PolicySettings("long-many"),
-        PolicySettings(knobs={"choices": 4}),
-        PolicySettings(size="2M"),
-        PolicySettings(seed=1),
-        PolicySettings(demonstrations=7),
-        PolicySettings(learning_rate=1e-4),
-    ]
-    assert len({one.folder for one in every}) == len(every)
-    assert PolicySettings().folder == every[0].folder
+    others: list[dict[str, Any]] = [{"level": "long-many"}, {"knobs": {"choices": 4}}, {"size": "2M"}, {"seed": 1}]
+    others += [{}, {"demonstrations": 7}, {"learning_rate": 1e-4}]
+    assert len({PolicySettings(**other).folder for other in others}) == len(others)
     assert PolicySettings("stochastic", {"slip": 0.15}).folder == PolicySettings("stochastic").folder
     assert ColdPolicySettings("arithmetic", {"notes": 3}).folder == ColdPolicySettings("arithmetic").folder

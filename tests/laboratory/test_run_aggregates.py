@@ -3,20 +3,17 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
 
-from benchmarks.laboratory.comparison_files import write_comparison
+from benchmarks.laboratory.comparison_files import draw_comparison, write_comparison
 from benchmarks.laboratory.equal_cost import compare_records
-from benchmarks.laboratory.run_aggregates import (
-    difference,
-    improvement,
-    interquartile_mean,
-    tail_level,
-)
+from benchmarks.laboratory.run_aggregates import difference, improvement, interquartile_mean, tail_level
 from benchmarks.laboratory.run_store import load_comparison
-from scripts.laboratory_tables import PAGES, RESULTS, ROOT, page_with_tables
+from scripts import estimator_tables, laboratory_tables, real_model_tables
+from scripts.laboratory_tables import RESULTS, ROOT
 
 TRIALS = 200
 
@@ -76,24 +73,40 @@ def test_what_cannot_be_compared_is_refused(first: list, second: list, words: st
         difference(first, second, paired=True)
 
 
-def test_the_pages_have_the_tables_and_the_figure_of_the_comparison() -> None:
-    for page in PAGES:
+@pytest.mark.parametrize(
+    ("script", "pages"),
+    [
+        (laboratory_tables, laboratory_tables.PAGES),
+        (estimator_tables, [estimator_tables.PAGE]),
+        (real_model_tables, [real_model_tables.PAGE]),
+    ],
+)
+def test_the_pages_have_the_tables_of_the_stored_results(script: Any, pages: Any) -> None:
+    for page in pages:
         text = page.read_text(encoding="utf-8")
-        assert "written by scripts/laboratory_tables.py" in text
-        assert page_with_tables(text) == text
-    figure = ROOT / "docs" / "images" / "laboratory.svg"
-    assert figure.read_bytes() == (RESULTS["tables"].parent / "differences.svg").read_bytes()
+        assert script.page_with_tables(text) == text
+
+
+def test_the_pictures_are_those_of_the_stored_results() -> None:
+    pictures = real_model_tables.pictures()
+    pictures[ROOT / "docs/images/laboratory.svg"] = (RESULTS["tables"].parent / "differences.svg").read_text()
+    for file, text in pictures.items():
+        assert file.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize("folder", ["smollm2-routine", "smollm2-multihop"])  # the small ones: others take seconds each
 def test_numbers_and_figures_are_those_of_the_stored_runs(folder: str, tmp_path: Path) -> None:
+    """What is drawn comes from the JSON alone, and the page loads nothing."""
     pytest.importorskip("matplotlib")
     result = RESULTS[folder]
     plan, records = load_comparison(result.parent)
     baseline = json.loads(result.read_text(encoding="utf-8"))["baseline"]
-    drawn = {path.name for path in write_comparison(compare_records(plan, records, baseline=baseline), tmp_path)}
-    stored = {result.name, *(path.name for path in result.parent.glob("*.svg"))}
-    assert len(stored) == 3
-    for name in stored & drawn:
-        assert (result.parent / name).read_bytes() == (tmp_path / name).read_bytes(), f"draw {result.parent} again"
-    assert stored <= drawn
+    paths = write_comparison(compare_records(plan, records, baseline=baseline), tmp_path)
+    drawn = {path.name: path.read_bytes() for path in paths}
+    assert list(drawn) == ["comparison.json", "comparison.html", "curves.svg", "differences.svg"]
+    for name in ("comparison.json", "curves.svg", "differences.svg"):
+        assert (result.parent / name).read_bytes() == drawn[name], f"draw {result.parent} again"
+    assert [path.read_bytes() for path in draw_comparison(tmp_path / "comparison.json")] == list(drawn.values())[2:]
+    page = drawn["comparison.html"].decode()
+    assert "src=" not in page
+    assert "http://" not in page.replace("http://www.w3.org", "")

@@ -27,15 +27,8 @@ def test_turns_survive_the_tokenizer(tokens: Any) -> None:
 @pytest.mark.parametrize("dead_ends", ["silent", "shown", "forgiving"])
 @pytest.mark.parametrize(("decisions", "choices"), [(12, 2), (3, 8)])
 def test_no_word_of_a_world_is_unknown(tokens: Any, dead_ends: str, decisions: int, choices: int) -> None:
-    largest: dict[str, Any] = {
-        "decisions": decisions,
-        "choices": choices,
-        "routine": 40,
-        "cues": len(CUES),
-        "uneven": 10,
-        "noise": 1.0,
-    }
-    source = BifurcationSource(dead_ends=dead_ends, **largest)
+    largest: dict[str, Any] = {"routine": 40, "cues": len(CUES), "uneven": 10, "noise": 1.0}
+    source = BifurcationSource(dead_ends=dead_ends, decisions=decisions, choices=choices, **largest)
     rng, texts = random.Random(0), [NO_DOOR, DEAD_END]
     for index in range(5):
         world = source.world(index)

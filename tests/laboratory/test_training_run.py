@@ -1,19 +1,12 @@
 """Runs of a comparison: costs are those of the trees, budgets end runs, and a seed repeats a run."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from arpo_trainer.tree import RolloutTree, Trajectory
-from benchmarks.laboratory.training_run import (
-    CostCounter,
-    RunSpec,
-    root_success,
-    training_run,
-    tree_costs,
-)
+from benchmarks.laboratory.training_run import CostCounter, RunSpec, root_success, training_run, tree_costs
 
 POLICY: dict[str, Any] = {"demonstrations": 32, "batch_size": 8}
 
@@ -75,25 +68,10 @@ def test_only_valid_planned_roots_count_and_each_prompt_the_same() -> None:
     assert root_success([]) == (0.0, 0)
 
 
-def spec_of(**changes: Any) -> RunSpec:
-    given = RunSpec(
-        "grpo",
-        "grpo",
-        "short",
-        0,
-        {"trajectories": 24},
-        groups=2,
-        settings={"num_generations": 4, "initial_rollouts": 2},
-        policy=POLICY,
-        test_tasks=2,
-    )
-    return dataclasses.replace(given, **changes)
-
-
 def test_a_run_ends_with_its_budget_and_is_repeatable(tmp_path: Path) -> None:
-    first, again, other = (
-        training_run(spec_of(seed=seed), tmp_path / str(number)) for number, seed in enumerate((0, 0, 1))
-    )
+    options = {"settings": {"num_generations": 4, "initial_rollouts": 2}, "policy": POLICY, "test_tasks": 2}
+    specs = [RunSpec("grpo", "grpo", "short", seed, {"trajectories": 24}, groups=2, **options) for seed in (0, 0, 1)]
+    first, again, other = (training_run(spec, tmp_path / str(number)) for number, spec in enumerate(specs))
     assert [point["trajectories"] for point in first["curve"]] == [8, 16, 24]
     assert (first["status"], first["final"]["episodes"]) == ("finished", 8)
     assert first["curve"] == again["curve"]
