@@ -13,10 +13,7 @@ import pytest
 from arpo_env.protocols.protocol import Answer, ToolCalls
 from arpo_trainer.evaluation.episode_store import UnitKey, unit_row
 from arpo_trainer.inference_tools import REFINER, TOOLS, HelperFailed, InferenceSettings, read_code, read_tools
-from arpo_trainer.report.html_report import tree_svg
-from arpo_trainer.rollout.engine import Engine, RolloutSettings
 from arpo_trainer.rollout.live_trajectory import PlayedTurn, replay
-from arpo_trainer.rollout.metrics import rollout_metrics
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.rollout.turn_tools import Correction
 from arpo_trainer.tree import ABANDONED, FAILED, REWRITTEN, WORKED, RolloutTree, Span
@@ -28,6 +25,7 @@ from tests.arpo_trainer.inference_tools.scripted_samples import ScriptedHelper, 
 from tests.arpo_trainer.rollout.test_rendering import QWEN3, parsed, small_tokenizer, template
 
 TASK = Task("t", "What is 1 + 1?", ("2",), kind="math")
+ERROR = "\n<result>\nError: ValueError: line 1 of bad()\n</result>\n"
 BAD, DONE = "<think>c</think><python>bad()</python>", "<think>d</think><answer>\\boxed{2}</answer>"
 
 
@@ -59,12 +57,11 @@ def test_debugger_then_backtracer_then_the_error(tokenizer: Any) -> None:
     first, second = shown(tree)
     assert "The code failed: Error: ValueError: line 1 of bad()" in first
     assert "\n1 + 1\n(Result:)\nvalue of 1 + 1" in first
-    assert second == "\n<result>\nError: ValueError: line 1 of bad()\n</result>\n"
+    assert second == ERROR
     assert marks(tree) == ["debugger worked", "backtracer worked"]
     abandoned = [span for span in tree.spans if span.has_outcome(ABANDONED)]
     assert [span.kind for span in abandoned] == ["model", "environment"]
     assert abandoned[0].parent == tree.path(0)[1].index
-    assert RolloutTree.from_json(tree.to_json()) == tree
 
 
 def test_a_fold_that_makes_room_needs_no_refiner(tokenizer: Any) -> None:
@@ -96,34 +93,23 @@ def test_the_refiner_is_noted_also_if_the_sample_ends_then(reply: str | None, to
 )
 def test_a_helper_that_fails_leaves_the_error_and_is_noted(reply: str | None, tokenizer: Any) -> None:
     tree = one(tokenizer, InferenceSettings(debugger=1, backtracer=1), lambda *_: reply)
-    assert shown(tree) == ["\n<result>\nError: ValueError: line 1 of bad()\n</result>\n"]
-    assert marks(tree) == ["debugger failed"]
+    assert (marks(tree), shown(tree)) == (["debugger failed"], [ERROR])
     assert not any(span.has_outcome(ABANDONED) for span in tree.spans)
 
 
-def test_no_session_is_copied_without_need(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    env, forks = toy_env(), list[int]()
-    original = type(env).afork
+def test_a_session_is_copied_if_needed_and_the_error_stays_if_it_cannot_be(tokenizer: Any, monkeypatch: Any) -> None:
+    forks = list[int]()
 
-    async def counted(self: Any, n: int = 1) -> Any:
-        forks.append(n)
-        return await original(self, n)
-
-    monkeypatch.setattr(type(env), "afork", counted)
-    play(env, after(tokenizer, 3), None, [TASK], InferenceSettings())
-    assert not forks
-    play(env, after(tokenizer, 3), ScriptedHelper(lambda *_: "1"), [TASK], InferenceSettings(debugger=1))
-    assert forks == [1]
-
-
-def test_a_session_that_cannot_be_copied_leaves_the_error(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refused(self: Any, n: int = 1) -> Any:
+        forks.append(n)
         raise ForkError("too many threads")
 
     monkeypatch.setattr("arpo_env.env.ToolEnv.afork", refused)
+    play(toy_env(), after(tokenizer, 3), None, [TASK], InferenceSettings())
+    assert not forks
     tree = one(tokenizer, InferenceSettings(backtracer=1), lambda *_: None)
-    assert marks(tree) == ["backtracer failed"]
-    assert shown(tree) == ["\n<result>\nError: ValueError: line 1 of bad()\n</result>\n"]
+    assert forks == [1]
+    assert (marks(tree), shown(tree)) == (["backtracer failed"], [ERROR])
 
 
 def test_a_correction_is_part_of_the_history_that_is_replayed(tokenizer: Any) -> None:
@@ -136,23 +122,25 @@ def test_a_correction_is_part_of_the_history_that_is_replayed(tokenizer: Any) ->
 
 def test_with_reads_names_and_counts() -> None:
     assert read_tools("debugger,backtracer, refiner=3") == {"debugger": 1, "backtracer": 1, "refiner": 3}
-    wrong = {"debuger": "did you mean 'debugger'", "debugger,debugger": "twice", "refiner=0": "refiner=2"}
-    for text, said in wrong.items():
-        with pytest.raises(ValueError, match=said):
-            read_tools(text)
 
 
-def test_settings_that_cannot_work_are_refused(tokenizer: Any) -> None:
-    from arpo_trainer.inference_tools import InferenceTools
-
-    policy, env = after(tokenizer), toy_env()
-    settings, tools = RolloutSettings(temperature=0.0), InferenceTools(InferenceSettings(backtracer=1))
-    with pytest.raises(ValueError, match="above 0"):
-        Engine(policy, tokenizer, env, settings, inference=tools)
-    with pytest.raises(ValueError, match="did you mean 'refine_above'"):
-        InferenceSettings.of({"refine_abov": 1})
-    with pytest.raises(ValueError, match="--with-model"):
-        InferenceSettings(debugger=1, url="http://127.0.0.1:1/v1")
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda _: read_tools("debuger"), "did you mean 'debugger'"),
+        (lambda _: read_tools("debugger,debugger"), "twice"),
+        (lambda _: read_tools("refiner=0"), "refiner=2"),
+        (lambda _: InferenceSettings.of({"refine_abov": 1}), "did you mean 'refine_above'"),
+        (lambda _: InferenceSettings(debugger=1, url="http://127.0.0.1:1/v1"), "--with-model"),
+        (
+            lambda it: play(toy_env(), after(it), None, [TASK], InferenceSettings(backtracer=1), temperature=0.0),
+            "above 0",
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(make: Callable[[Any], Any], said: str, tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match=said):
+        make(tokenizer)
 
 
 def test_the_last_block_that_is_python_counts() -> None:
@@ -166,17 +154,15 @@ def test_the_last_block_that_is_python_counts() -> None:
 
 
 TOOLS_ONCE = InferenceSettings(debugger=1, backtracer=1, refiner=1, refine_above=150)
-TASKS = [Task(f"t{n}", f"What is {n} + {n}?", (str(2 * n),), kind="math") for n in range(12)]
+TASKS = [Task(f"t{n}", f"What is {n} + {n}?", (str(2 * n),), kind="math") for n in range(200)]
+HELPER = ScriptedHelper(lambda prompt, seed: random_reply(prompt, random.Random(seed)))
 
 
 def grown(algorithm: str, tokenizer: Any, pace: int) -> tuple[list[RolloutTree], ScriptedTurns]:
-    policy = ScriptedTurns(
-        tokenizer, lambda request: tagged_turn(random.Random(request.seed)), pace=random.Random(pace)
-    )
-    helper = ScriptedHelper(lambda prompt, seed: random_reply(prompt, random.Random(seed)))
+    policy = ScriptedTurns(tokenizer, lambda it: tagged_turn(random.Random(it.seed)), pace=random.Random(pace))
     env = toy_env(max_turns=8, max_tool_calls=5)
     size = {"num_generations": 6, "initial_rollouts": 2, "max_completion_length": 400}
-    return play(env, policy, helper, TASKS, TOOLS_ONCE, algorithm=algorithm, **size), policy
+    return play(env, policy, HELPER, TASKS[:12], TOOLS_ONCE, algorithm=algorithm, **size), policy
 
 
 @pytest.mark.parametrize("algorithm", ["arpo", "aepo", "benchmarks.laboratory.paper_rows:treerl"])
@@ -189,6 +175,7 @@ def test_a_tree_stays_one(algorithm: str, tokenizer: Any) -> None:
         for span, leaves in zip(tree.spans, below, strict=True):
             assert bool(leaves) != span.has_outcome(ABANDONED)
             assert span.parent is None or span.parent < span.index
+            shared += len(leaves) > 1 and bool(span.interventions)
         for number in range(len(tree.trajectories)):
             assert tree.trajectories[number].valid
             check(tree, renderer, env.schemas, number)
@@ -196,15 +183,11 @@ def test_a_tree_stays_one(algorithm: str, tokenizer: Any) -> None:
             once = Counter(mark["tool"] for mark in marks if mark["outcome"] in (WORKED, FAILED))
             assert max(once.values(), default=0) <= 1
             used.update(once)
-        pairs = zip(tree.spans, below, strict=True)
-        shared += sum(len(leaves) > 1 and bool(span.interventions) for span, leaves in pairs)
         assert RolloutTree.from_json(tree.to_json()) == tree
-        tree_svg(tree)
     assert all(used[tool] > 5 for tool in TOOLS), used
     assert any(trajectory.origin == "branch" for tree in trees for trajectory in tree.trajectories)
     assert shared
     assert any(span.has_outcome(REWRITTEN) for tree in trees for span in tree.spans)
-    rollout_metrics(trees)
     before = [(tree, at) for tree in trees for at in (None, *(s.index for s in tree.spans if s.kind == "environment"))]
     contexts = {(*tree.context(at),) for tree, at in before}
     assert {request.ids for request in policy.seen} <= contexts
@@ -292,14 +275,12 @@ def test_nothing_of_prompt_template_and_results_is_lost_or_altered(protocol: str
     if env.protocol.native:
         tokenizer = small_tokenizer(QWEN3, template("qwen3"))
     write = native_turn if env.protocol.native else tagged_turn
-    tasks = [Task(f"t{n}", f"What is {n} + {n}?", (str(2 * n),), kind="math") for n in range(count)]
     policy = ScriptedTurns(tokenizer, lambda request: write(random.Random(request.seed)))
-    helper = ScriptedHelper(lambda prompt, seed: random_reply(prompt, random.Random(seed)))
     tools = InferenceSettings(debugger=1, backtracer=2, refiner=1, refine_above=150)
-    trees = play(env, policy, helper, tasks, tools, max_completion_length=500)
+    trees = play(env, policy, HELPER, TASKS[:count], tools, max_completion_length=500)
     renderer, contexts = Renderer(tokenizer, env.protocol), set()
     seen = dict.fromkeys(("debugger", "backtracer", REFINER), 0)
-    for task, tree in zip(tasks, trees, strict=True):
+    for task, tree in zip(TASKS[:count], trees, strict=True):
         assert tree.prompt_ids == renderer.prompt_ids(env.messages(task), env.schemas)
         assert tree.trajectories[0].valid
         check(tree, renderer, env.schemas)
