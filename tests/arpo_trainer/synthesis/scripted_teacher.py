@@ -3,6 +3,7 @@
 Which of its ways a question meets depends on the question's number; a sample's seed changes the wording only.
 """
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,18 +51,10 @@ WAYS: dict[str, tuple[Say, Say]] = {
 
 
 class Teacher:
-    """Answers requests.
+    """Answers requests, a question in one of `WAYS`; by default in all in turn."""
 
-    Args:
-        answers: question -> answer.
-        ways: question -> a key of `WAYS`; by default all in turn.
-        tool: the tag that tells a prompt with tools.
-    """
-
-    def __init__(self, answers: Mapping[str, str], ways: Mapping[str, str] | None = None, tool: str = "<python>"):
-        names = list(WAYS)
-        self.answers, self.tool = dict(answers), tool
-        self.ways = dict(ways or {text: names[number % len(names)] for number, text in enumerate(answers)})
+    def __init__(self, answers: Mapping[str, str], *ways: str) -> None:
+        self.answers, self.ways = dict(answers), dict(zip(answers, itertools.cycle(ways or WAYS), strict=False))
 
     def __call__(self, body: dict[str, Any]) -> tuple[int, Any]:
         system, question = (message["content"] for message in body["messages"][:2])
@@ -69,7 +62,7 @@ class Teacher:
         turns = [message["content"] for message in body["messages"][2:]]
         # a last message of the assistant is an opening, which is to be continued
         played = sum(1 for message in body["messages"][2:] if message["role"] == "user")
-        say = with_tools if self.tool in system else without
+        say = with_tools if "<python>" in system else without
         text = say(self.answers[question], played)
         opened = bool(turns) and body["messages"][-1]["role"] == "assistant"
         return 200, reply(text.partition("</think>")[2] if opened else text)

@@ -16,12 +16,7 @@ from arpo_env.tools.search_tool import SearchTool
 from arpo_trainer.rollout.rendering import Renderer
 from arpo_trainer.sft.plain_trace import DroppedRow, ModelTurn, ToolResults, Trace
 from arpo_trainer.sft.trace_data import TraceSettings, read_trace_files
-from arpo_trainer.synthesis.sample_checks import (
-    check_format,
-    dataset_info,
-    hard_row,
-    training_row,
-)
+from arpo_trainer.synthesis.sample_checks import check_format, dataset_info, hard_row, training_row
 from arpo_trainer.synthesis.synth_session import open_question_sets
 from arpo_trainer.synthesis.synth_settings import FORMATS, HINTS, NoPlaceForHint, SampledTurn, SynthSettings, opening
 from envs_registry import load_source
@@ -98,24 +93,26 @@ def test_hard_questions_are_the_same_tasks_in_their_data_set(name: str, tmp_path
         ({"direct": 0, "tir": 0}, "nothing is sampled"),
         ({"samples": 3}, "the settings of a synthesis"),
         ({"environments": ()}, "name the environments"),
+        # episodes that no row can hold
+        ({"env_options": {"level": "1", "folds": 1}, "tasks": 1}, "leave folds out"),
+        (
+            {"env_options": {"level": "1", "show_images": True, "tools": ["read_file"]}, "tasks": 1},
+            "leave show_images out",
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        SynthSettings.from_dict({"environments": ["arpo/GSM8K-v0"], **options})
+    with (
+        pytest.raises(ValueError, match=told),
+        open_question_sets(SynthSettings.from_dict({"environments": ["arpo/Arithmetic-v0"], **options})),
+    ):
+        pass
 
 
 def test_questions_whose_long_results_a_model_condenses_are_also_asked_without_tools() -> None:
     options = {"level": "1", "result_model": "m", "model_url": "http://127.0.0.1:9/v1"}
     with open_question_sets(SynthSettings(("arpo/ToolWorld-v0",), env_options=options, tasks=1)) as [one]:
         assert (list(one.env.tools), list(one.plain.tools)) == (["tool_search"], [])
-
-
-def test_episodes_that_no_row_can_hold_are_refused() -> None:
-    for options in ({"folds": 1}, {"show_images": True, "tools": ["read_file"]}):
-        settings = SynthSettings(("arpo/Arithmetic-v0",), env_options={"level": "1", **options}, tasks=1)
-        with pytest.raises(ValueError, match=f"leave {next(iter(options))} out"), open_question_sets(settings):
-            pass
 
 
 TEXT = "<think>First I add. Maybe the sum is 12. Now I multiply, 12 × 3 = 36 ✓. It seems fine.</think>"
@@ -175,9 +172,6 @@ def test_where_a_hint_has_no_place_the_cause_is_told(renderer: Renderer) -> None
             opened(renderer, kind, text)
 
 
-NATIVE_CALL = '<tool_call>\n{"name": "python", "arguments": {"code": "1"}}\n</tool_call>'
-
-
 @pytest.mark.parametrize("kind", HINTS)
 @pytest.mark.parametrize("frame", ["qwen3", "opened"])
 @pytest.mark.parametrize("protocol", ["hermes", "arpo-tags"])
@@ -195,6 +189,6 @@ def test_other_templates_and_protocols_take_hints_too(protocol: str, frame: str,
     assert "<|im_end|>" not in text
     assert text.startswith("<think>First I add.")
     assert text.count("<think>") == text.count("</think>")
-    call = NATIVE_CALL if native else "<python>1</python>"
+    call = CALL % ("python", "code") if native else "<python>1</python>"
     assert isinstance(renderer.protocol.parse(text + call, TOOLS), ToolCalls)
     assert isinstance(renderer.protocol.parse(text + answer.strip(), TOOLS), Answer)
