@@ -11,6 +11,14 @@ SYSTEM = "Reason in <think> </think>, answer in <answer> </answer>."
 Row = dict[str, Any]
 
 
+def encoding(tokenizer: Any) -> Callable[[str], list[int]]:
+    return lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def bytes_of(text: str) -> list[int]:
+    return list(text.encode())
+
+
 def episode(rng: random.Random) -> tuple[str, list[tuple[str, str, str, str]], str, str]:
     """A question, its calls (thought, tool, argument, result), the last thought and the answer."""
     a, b = rng.randrange(100), rng.randrange(100)

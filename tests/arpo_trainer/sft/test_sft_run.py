@@ -18,18 +18,14 @@ from arpo_trainer.run.sft_run import sft
 from arpo_trainer.sft.sft_trainer import make_trainer
 from arpo_trainer.sft.trace_data import IGNORED
 from tests import ready_processes
-from tests.arpo_trainer.sft.rows import FORMATS, tree
+from tests.arpo_trainer.sft.rows import FORMATS, encoding, tree
 from tests.conftest import tiny_llama
 
 QUICK = {"threads": 1, "logging_steps": 5, "save_strategy": "no", "gradient_checkpointing": False, "disable_tqdm": True}
 
 
 def rows_file(form: str, folder: Path, tokenizer: Any, count: int) -> Path:
-    rng = random.Random(7)
-
-    def encode(text: str) -> list[int]:
-        return tokenizer(text, add_special_tokens=False)["input_ids"]
-
+    rng, encode = random.Random(7), encoding(tokenizer)
     rows = (tree(rng, encode) if form == "traces" else FORMATS[form](rng) for _ in range(count))
     path = folder / f"{form}.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -68,9 +64,7 @@ def test_masked_tokens_get_no_gradient(form: str, byte_tokenizer: Any, tmp_path:
     )
     assert trainer.shares == (form == "shared")
     batch = next(iter(trainer.get_train_dataloader()))
-    head = trainer.model.lm_head.weight
-    loss = trainer.compute_loss(trainer.model, batch)
-    (gradient,) = torch.autograd.grad(loss, head)
+    (gradient,) = torch.autograd.grad(trainer.compute_loss(trainer.model, batch), trainer.model.lm_head.weight)
     model = tiny_llama(400)
     expected = torch.zeros_like(gradient)
     total = sum(label != IGNORED for example in examples for label in example["labels"])
@@ -85,8 +79,8 @@ def test_masked_tokens_get_no_gradient(form: str, byte_tokenizer: Any, tmp_path:
     torch.testing.assert_close(gradient, expected, atol=1e-6, rtol=1e-3)
 
 
-RESUMED = [*["num_train_epochs=3", "per_device_train_batch_size=4", "learning_rate=5e-3", "threads=1", "save_steps=4"]]
-RESUMED += [*["logging_steps=3", "gradient_checkpointing=false", "disable_tqdm=true", "seed=3", "lora_dropout=0.1"]]
+RESUMED = ["num_train_epochs=3", "per_device_train_batch_size=4", "learning_rate=5e-3", "threads=1", "save_steps=4"]
+RESUMED += ["logging_steps=3", "gradient_checkpointing=false", "disable_tqdm=true", "seed=3", "lora_dropout=0.1"]
 
 
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(byte_lm: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
@@ -103,9 +97,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(byte_lm: Path, byte_tok
     whole, resumed = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("unbroken", "killed"))
     assert whole.keys() == resumed.keys()
     assert [name for name, value in whole.items() if not torch.equal(value, resumed[name])] == []
-    before, after = (_history(tmp_path / name) for name in ("unbroken", "killed"))
-    assert len(before) > 5
-    assert before == after
+    assert len(before := _history(tmp_path / "unbroken")) > 5
+    assert before == _history(killed)
 
 
 def _kill_after_a_checkpoint(command: list[str], folder: Path) -> None:

@@ -5,7 +5,6 @@ import copy
 import json
 import random
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from arpo_trainer.run.sft_run import write_rows
 from arpo_trainer.sft.plain_trace import CAUSES, ModelTurn, ToolResults, Trace, as_messages
 from arpo_trainer.sft.trace_data import (
     IGNORED,
-    TraceData,
     TraceSettings,
     _add_results,
     examples_of,
@@ -31,10 +29,10 @@ from arpo_trainer.sft.trace_data import (
     read_traces_of,
 )
 from arpo_trainer.synthesis.sample_checks import training_row
-from arpo_trainer.tree import RolloutTree, Trajectory
+from arpo_trainer.tree import RolloutTree
 from tests.arpo_trainer.folding_policy import FoldingPolicy, multihop, play
 from tests.arpo_trainer.rollout.test_engine import FindingPolicy, solution
-from tests.arpo_trainer.sft.rows import FORMATS, SYSTEM, episode, tree
+from tests.arpo_trainer.sft.rows import FORMATS, SYSTEM, bytes_of, encoding, episode, tree
 
 PROTOCOLS = ("arpo-tags", "hermes", "llama3")
 SCHEMAS = TraceSettings().schemas()
@@ -85,6 +83,14 @@ def test_each_format_has_the_same_calls_results_and_answers_in_each_protocol(for
         assert last == answer
 
 
+def test_the_prompt_that_explains_tags_is_replaced_in_native_protocols() -> None:
+    given: tuple[Any, ...] = ({}, {"protocol": "hermes"}, {"prompt": "paper"})
+    tags, native, paper = (read(rows_of("sharegpt", 1), **options).traces[0].system for options in given)
+    assert (tags, paper) == (SYSTEM, make_protocol("arpo-tags").system_prompt(SCHEMAS, "en", "paper"))
+    assert native
+    assert "<answer>" not in native
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_written_rows_read_back_as_the_same_traces(protocol: str, tmp_path: Path) -> None:
     source = tmp_path / "rows.jsonl"
@@ -94,19 +100,9 @@ def test_written_rows_read_back_as_the_same_traces(protocol: str, tmp_path: Path
         write_rows(SFTArguments(data=str(source), protocol=protocol), source)
     assert data.dropped == {"not a row": 1}
     back = read_trace_files([tmp_path / "out.jsonl"], TraceSettings(protocol=protocol))
-    plain = back.dropped.total()  # rows without a call, which do not tell a native protocol from tags
-    assert plain == 0
+    assert not back.dropped
     assert [said(trace, protocol) for trace in back.traces] == [said(trace, protocol) for trace in data.traces]
     assert [trace.messages for trace in back.traces] == [trace.messages for trace in data.traces]
-
-
-def test_the_prompt_that_explains_tags_is_replaced_in_native_protocols() -> None:
-    tags, native = (read(rows_of("sharegpt", 1), protocol=name).traces[0] for name in ("arpo-tags", "hermes"))
-    assert tags.system == SYSTEM
-    assert native.system is not None
-    assert "<answer>" not in native.system
-    paper = read(rows_of("sharegpt", 1), prompt="paper").traces[0]
-    assert paper.system == make_protocol("arpo-tags").system_prompt(SCHEMAS, "en", "paper")
 
 
 # what is done to the model's text of a published row, and the causes that the row may then be dropped for
@@ -150,8 +146,6 @@ def test_corrupted_rows_are_dropped_and_counted_by_cause(seed: int, kinds: list[
     allowed = [CORRUPTIONS[kind][1] if kind in CORRUPTIONS else {ROWS[kind][1]} for kind in kinds if kind]
     assert data.dropped.total() == len(allowed)
     assert data.dropped.keys() <= set().union(*allowed) <= CAUSES.keys()
-    for cause in {next(iter(causes)) for causes in allowed if len(causes) == 1}:
-        assert data.dropped[cause] >= sum(causes == {cause} for causes in allowed)
     if not data.traces:
         with pytest.raises(ValueError, match=r"none of .* rows is left"):
             data.require()
@@ -172,18 +166,14 @@ def test_any_row_is_read_or_dropped(row: Any) -> None:
 
 
 def test_rejection_sampling_keeps_what_scored(tokenizer: Any) -> None:
-    def encode(text: str) -> list[int]:
-        return tokenizer(text, add_special_tokens=False)["input_ids"]
-
-    rng = random.Random(1)
+    rng, encode = random.Random(1), encoding(tokenizer)
     rows = [tree(rng, encode), tree(rng, encode, reward=0.5)]
     rows += [copy.deepcopy(rows[0])]  # the same task once more
     rows[2]["spans"][-2]["text"] = rows[2]["spans"][-2]["text"].replace("Done", "Ready")
     data = read([*rows, rows[0], {"spans": [], "trajectories": [{}]}], max_per_task=1)
     assert data.dropped == {"reward too low": 5, "enough of this task": 1, "duplicate": 1, "not a row": 1}
     (trace,) = data.traces
-    renderer = Renderer(tokenizer, make_protocol("arpo-tags"))
-    (example,) = examples_of(data, renderer, None)
+    (example,) = examples_of(data, Renderer(tokenizer, make_protocol("arpo-tags")), None)
     first = rows[0]
     kept = [span for span in first["spans"] if span["index"] != len(first["spans"]) - 1]
     assert example["input_ids"] == [*first["prompt_ids"], *(number for span in kept for number in span["ids"])]
@@ -192,8 +182,7 @@ def test_rejection_sampling_keeps_what_scored(tokenizer: Any) -> None:
 
 @pytest.mark.parametrize("form", ["sharegpt", "messages"])
 def test_only_the_model_s_turns_have_labels_and_ids_are_those_of_a_rollout(form: str, tokenizer: Any) -> None:
-    protocol = make_protocol("arpo-tags")
-    renderer = Renderer(tokenizer, protocol)
+    renderer = Renderer(tokenizer, make_protocol("arpo-tags"))
     data = read(rows_of(form, 30))
     for trace, example in zip(data.traces, examples_of(data, renderer, None, end_token=False), strict=True):
         ids, labels = example["input_ids"], example["labels"]
@@ -201,8 +190,7 @@ def test_only_the_model_s_turns_have_labels_and_ids_are_those_of_a_rollout(form:
         expected = [(number, False) for number in renderer.prompt_ids(trace.messages, SCHEMAS)]
         for turn in trace.turns:
             if isinstance(turn, ModelTurn):
-                own = tokenizer(turn.text, add_special_tokens=False)["input_ids"]
-                expected += [(number, True) for number in own]
+                expected += [(number, True) for number in encoding(tokenizer)(turn.text)]
             else:
                 expected += [(number, False) for number in renderer.result_ids(turn.texts, False, SCHEMAS)]
         assert [(number, label != IGNORED) for number, label in zip(ids, labels, strict=True)] == expected
@@ -218,13 +206,8 @@ def test_rows_that_are_too_long_are_dropped_whole(tokenizer: Any) -> None:
     assert all(len(example["input_ids"]) <= 90 for example in examples)
 
 
-def letters(text: str) -> list[int]:
-    return list(text.encode())
-
-
 def test_own_traces_have_a_system_prompt_for_another_tokenizer_and_as_rows(tokenizer: Any) -> None:
-    data = read([tree(random.Random(1), letters)])
-    assert data.traces[0].ids is not None  # of the bytes of `letters`
+    data = read([tree(random.Random(1), bytes_of)])
     (example,) = examples_of(data, Renderer(tokenizer, data.protocol), None)
     opening = data.protocol.system_prompt(SCHEMAS)
     assert opening in tokenizer.decode(example["input_ids"])
@@ -233,7 +216,7 @@ def test_own_traces_have_a_system_prompt_for_another_tokenizer_and_as_rows(token
 
 
 def test_marks_in_a_result_do_not_tell_the_protocol_of_a_rollout() -> None:
-    row = next(made for seed in range(20) if len((made := tree(random.Random(seed), letters))["spans"]) > 3)
+    row = next(made for seed in range(20) if len((made := tree(random.Random(seed), bytes_of))["spans"]) > 3)
     for span in row["spans"]:
         if span["kind"] == "environment":
             span["text"] = "\n<result>\nHermes writes <tool_call> and <tool_response>\n</result>\n"
@@ -241,12 +224,9 @@ def test_marks_in_a_result_do_not_tell_the_protocol_of_a_rollout() -> None:
 
 
 def test_a_rollout_that_reached_the_limit_of_tokens_is_cut_off_in_native_protocols() -> None:
-    made = RolloutTree(letters("q"), task={"id": "q", "question": "q"})
-    text = "It is \\boxed{4}, sin"
-    zeros = [0.0] * len(text)
-    leaf = made.add_span(None, "model", letters(text), logprobs=zeros, entropies=zeros, text=text, finish="length")
-    made.trajectories.append(Trajectory(leaf.index, reward=1.0))
-    assert read([json.loads(made.to_json())], protocol="hermes").dropped == {"cut off": 1}
+    row = next(made for seed in range(20) if len((made := tree(random.Random(seed), bytes_of))["spans"]) == 2)
+    row["spans"][0] |= {"text": "It is \\boxed{4}, sin", "finish": "length"}
+    assert read([row], protocol="hermes").dropped == {"cut off": 1, "reward too low": 1}
 
 
 def test_an_empty_result_between_two_others_is_one_of_them() -> None:
@@ -261,10 +241,6 @@ def test_a_long_row_of_results_that_never_end_is_read_in_no_time() -> None:
     row = {"instruction": "q", "input": "", "output": "<python>1</python><result>" * 20_000}
     assert read([row]).dropped == {"result without call": 1}
     assert time.process_time() - began < 5  # minutes before
-
-
-def read_tree(tree: RolloutTree, **settings: Any) -> TraceData:
-    return read_traces_of([("here", json.loads(tree.to_json()))], TraceSettings(**settings))
 
 
 @pytest.fixture(scope="module")
@@ -285,8 +261,10 @@ def found(tokenizer: Any) -> tuple[RolloutTree, ToolEnv]:
 
 def test_each_segment_of_a_folded_trajectory_is_a_row_of_what_was_sampled(folded: Any, tokenizer: Any) -> None:
     tree, env = folded
-    data = read_tree(tree, min_reward=-1.0, tools=("search",))
-    assert (data.rows, dict(data.dropped)) == (tree.folds(0) + 1, {})
+    twice = RolloutTree.from_json(tree.to_json())
+    twice.trajectories *= 2  # rows that two trajectories share are learnt once
+    data = read([json.loads(twice.to_json())], min_reward=-1.0, tools=("search",))
+    assert (data.rows, dict(data.dropped)) == (8, {"duplicate": 4})
     examples = examples_of(data, Renderer(tokenizer, env.protocol), None)
     path = tree.path(0)
     ends = [path[at - 1] for at, span in enumerate(path) if span.kind == "fold"] + [path[-1]]
@@ -295,18 +273,11 @@ def test_each_segment_of_a_folded_trajectory_is_a_row_of_what_was_sampled(folded
     assert learnt == [token for span in path if span.kind == "model" for token in span.ids]
 
 
-def test_a_branch_that_folds_later_shares_its_first_rows(folded: Any) -> None:
-    tree = RolloutTree.from_json(folded[0].to_json())
-    tree.trajectories.append(replace(tree.trajectories[0]))
-    data = read_tree(tree, min_reward=-1.0)
-    assert (data.rows, dict(data.dropped)) == (8, {"duplicate": 4})
-
-
 def test_a_task_has_enough_trajectories_and_not_enough_rows(folded: Any) -> None:
     """Another trajectory, whose memories are others, is left out with all its rows."""
     row = json.loads(folded[0].to_json())
     other = json.loads(json.dumps(row).replace("next hop", "another hop"))
-    data = read_traces_of([("a", row), ("b", other)], TraceSettings(min_reward=-1.0, max_per_task=1))
+    data = read([row, other], min_reward=-1.0, max_per_task=1)
     assert (len(data.traces), dict(data.dropped)) == (4, {"enough of this task": 4})
 
 
@@ -314,10 +285,10 @@ def test_a_task_has_enough_trajectories_and_not_enough_rows(folded: Any) -> None
 @pytest.mark.parametrize("form", ["sharegpt", "messages"])
 def test_rows_with_found_tools_read_back_in_each_protocol(found: Any, protocol: str, form: str) -> None:
     tree, env = found
-    [trace] = read_tree(tree, protocol=protocol, prompt="short", tools=("tool_search",)).traces
+    [trace] = read([json.loads(tree.to_json())], protocol=protocol, prompt="short", tools=("tool_search",)).traces
     tools = list(env.schemas)
     row = training_row(trace, form, make_protocol(protocol), tools)  # raises if it does not read back
-    [again] = read_traces_of([("row", row)], TraceSettings(protocol=protocol)).traces
+    [again] = read([row], protocol=protocol).traces
     assert "tool_search" in json.dumps(row["tools"])
     assert [type(turn) for turn in again.turns] == [type(turn) for turn in trace.turns]
 
@@ -327,5 +298,4 @@ def test_a_call_of_a_tool_that_no_search_showed_is_dropped(found: Any) -> None:
     for span in row["spans"]:
         if (span["tool"] or {}).get("name") == "tool_search":
             span["text"] = "\n<tool_call_result>\nNo tool was found.\n</tool_call_result>\n"
-    data = read_traces_of([("here", row)], TraceSettings(protocol="deepagent"))
-    assert dict(data.dropped) == {"call cannot be parsed": 1}
+    assert dict(read([row], protocol="deepagent").dropped) == {"call cannot be parsed": 1}
