@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.evaluation.episode_store import EpisodeStore, rows_of
+from arpo_trainer.preference.dpo_run import configure_dpo
 from arpo_trainer.preference.pairs import read_pairs
 from arpo_trainer.run.recipes import read_settings
 from tests.arpo_trainer.byte_policy import write_byte_policy
@@ -31,9 +32,7 @@ def facts(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "dpo.json").read_text())
 
 
-def test_a_round_that_was_killed_while_it_sampled_is_the_unbroken_one(
-    tiny_policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_that_was_killed_is_the_unbroken_one(tiny_policy: Path, tmp_path: Path, monkeypatch: Any) -> None:
     # a seed with which a pair of the trees shares turns
     given = ("samples=4", "algorithm=random", "seed=3", "max_steps=2", "per_device_train_batch_size=2")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -49,14 +48,12 @@ def test_a_round_that_was_killed_while_it_sampled_is_the_unbroken_one(
     assert set(keys.values()) == {1}
     assert len(keys) == 4
     pairs = read_pairs(whole / "pairs.jsonl")
-    assert pairs
     assert any(one.shared for one in pairs)
     assert (killed / "pairs.jsonl").read_bytes() == (whole / "pairs.jsonl").read_bytes()
     one, two = (load_file(folder / "model" / "model.safetensors") for folder in (whole, killed))
     assert all(bool((one[name] == two[name]).all()) for name in one)
     found = facts(killed)
-    assert (found["status"], found["steps"], found["data"]["pairs"]) == ("finished", 2, len(pairs))
-    assert found["data"] == facts(whole)["data"]
+    assert (found["status"], found["steps"], found["data"]) == ("finished", 2, facts(whole)["data"])
 
 
 @pytest.mark.usefixtures("isolation")
@@ -79,7 +76,7 @@ def test_adapters_learn_from_a_file_of_pairs(tiny_policy: Path, tmp_path: Path, 
     told = capsys.readouterr().err
     assert "beta: 0.1 -> 0.5" in told
     assert "'default.r': 4" in told
-    assert f"model: {str(tiny_policy)!r} -> {str(other)!r}" in told
+    assert f"{str(tiny_policy)!r} -> {str(other)!r}" in told
     assert (folder / "dpo.json").read_bytes() == record
 
 
@@ -108,7 +105,6 @@ def test_a_round_without_pairs_is_an_error_or_skipped(tmp_path: Path, capsys: An
     [
         (["env=arpo/Arithmetik-v0"], "arpo/Arithmetic-v0"),
         (["samples=1"], "samples must be at least 2"),
-        (["pair_kind=forks"], "did you mean 'fork'"),
         (["generation=endpoint"], "not 'endpoint'"),
         (["generation=vllm-server"], "vllm_server: [URL] go together"),
         (["remove_unused_columns=true"], "would remove the masks"),
@@ -126,8 +122,6 @@ def test_settings_that_cannot_work_are_named(given: list[str], words: str, tmp_p
 
 
 def test_the_recipe_has_the_published_settings_and_a_dry_run(tmp_path: Path, capsys: Any) -> None:
-    from arpo_trainer.preference.dpo_run import configure_dpo
-
     settings = read_settings("dpo-tool-star-qwen2.5-3b", command="dpo")
     run, args = configure_dpo({**settings, "bf16": False, "use_cpu": True})
     assert (run.lora_rank, args.beta, args.learning_rate, args.loss_type) == (8, 0.1, 5e-6, ["sigmoid"])
@@ -135,7 +129,6 @@ def test_the_recipe_has_the_published_settings_and_a_dry_run(tmp_path: Path, cap
     model = write_byte_policy(tmp_path / "model")
     shown = ["--dry-run", "--tflops", "1", "--set", f"model={model}", "env_kwargs={}", "processes=0"]
     assert main(["dpo", "--recipe", "dpo-tool-star-qwen2.5-3b", *shown]) == 0
-    table = {line[:26].strip(): line[26:].split()[0] for line in capsys.readouterr().out.splitlines()}
-    assert table["TRAJECTORIES"] == "8,000"
-    assert table["pairs, at most"] == "4,000"
-    assert "hours" in table
+    told = " ".join(capsys.readouterr().out.split())
+    assert "TRAJECTORIES 8,000" in told
+    assert " hours " in told

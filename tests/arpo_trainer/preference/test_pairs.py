@@ -1,5 +1,6 @@
 """Pairs: made of right and wrong trajectories, with the ids and masks of their rows, and read back from files."""
 
+import dataclasses
 import json
 import random
 from dataclasses import replace
@@ -14,6 +15,7 @@ from arpo_trainer.preference.pairs import PairData, PairSettings, PreferencePair
 from arpo_trainer.tree import RolloutTree
 from tests.arpo_trainer.preference.made_trees import random_tree
 
+BETA = 0.1
 PAIR = PreferencePair("t", [1, 2], 0, [3, 4], [1, 0], [5], [1], 1.0, 0.0)
 
 
@@ -63,22 +65,15 @@ def test_the_sides_of_a_pair_are_what_the_model_saw_after_a_fold() -> None:
     assert folded > 10
 
 
-def test_outcomes_of_tasks_are_counted() -> None:
-    data, settings = PairData(), PairSettings()
-    for rewards in ([1.0, 0.0], [1.0, 1.1], [0.0, -1.0], [None, None]):
-        tree = random_tree(random.Random(1), 2)
-        for trajectory, reward in zip(tree.trajectories, rewards, strict=True):
-            trajectory.reward = reward
-        data.add("t", [tree], settings, 0, None)
-    assert data.facts()["outcomes"] == {"with pairs": 1, "all right": 1, "all wrong": 1, "nothing scored": 1}
-    assert (data.right, data.trajectories) == (3, 6)
-    assert data.words() == "1 pairs of 4 tasks: 1 with pairs, 1 all right, 1 all wrong, 1 nothing scored"
-    tree.trajectories[0].reward, tree.trajectories[1].reward = 1.0, 0.0
-    data.add("t", [tree], settings, 0, 3)
-    assert (data.too_long, len(data.pairs)) == (1, 1)
+def test_tasks_without_pairs_and_pairs_that_are_too_long_are_counted() -> None:
+    data, tree = PairData(), random_tree(random.Random(1), 2)
+    for rewards, longest in (((1.0, 0.0), None), ((None, None), None), ((1.0, 0.0), 3)):
+        tree.trajectories[0].reward, tree.trajectories[1].reward = rewards
+        data.add("t", [tree], PairSettings(), 0, longest)
+    assert (len(data.pairs), data.too_long, data.facts()["outcomes"]["nothing scored"]) == (1, 1, 1)
 
 
-ROW = {name: getattr(PAIR, name) for name in PairData.__annotations__ and PreferencePair.__annotations__}
+ROW = dataclasses.asdict(PAIR)
 
 
 @pytest.mark.parametrize(
@@ -97,11 +92,6 @@ def test_a_wrong_file_is_named_with_its_line(change: dict[str, Any], words: str,
     with pytest.raises(ValueError, match=r"pairs\.jsonl, line 2: not a pair of token ids") as found:
         read_pairs(path)
     assert words in str(found.value)
-    with pytest.raises(FileNotFoundError, match=r"no file of pairs .*other"):
-        read_pairs(tmp_path / "other")
-
-
-BETA = 0.1
 
 
 def random_pairs(count: int) -> list[PreferencePair]:
@@ -168,11 +158,8 @@ def test_loss_and_gradient_are_those_computed_by_hand(byte_lm: Path, byte_tokeni
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-3)
 
 
-WHOLE = ("sigmoid", "ipo", "sft", "hinge")
-
-
-@pytest.mark.parametrize("loss", WHOLE)
-def test_what_two_continuations_share_cancels_or_is_refused(
+@pytest.mark.parametrize("loss", ["sigmoid", "ipo", "sft", "hinge"])
+def test_what_a_pair_shares_cancels_or_is_refused(
     byte_lm: Path, byte_tokenizer: Any, tmp_path: Path, loss: str
 ) -> None:
     """The pair up to the fork has the loss and the gradient of the two whole trajectories, or it is not learnt from."""
@@ -204,14 +191,10 @@ def test_what_two_continuations_share_cancels_or_is_refused(
 
 
 @pytest.mark.parametrize("settings", [{}, {"precompute_ref_log_probs": True}], ids=["copy", "precomputed"])
-def test_the_reference_is_the_policy_before_the_round(
-    settings: dict[str, Any], byte_lm: Path, byte_tokenizer: Any, tmp_path: Path
-) -> None:
+def test_the_reference_is_the_first_policy(settings: Any, byte_lm: Path, byte_tokenizer: Any, tmp_path: Path) -> None:
     pairs = random_pairs(4)
     trainer = trainer_of(pairs, byte_lm, byte_tokenizer, tmp_path, max_steps=3, learning_rate=1e-2, **settings)
     trainer.train()
-    log = [entry for entry in trainer.state.log_history if "train_loss" in entry][-1]
-    assert log["train_loss"] < 0.69
     batch = next(iter(trainer.get_train_dataloader()))
     trained = trainer.compute_loss(trainer.model, batch).item()
     trainer.model.load_state_dict(type(trainer.model).from_pretrained(byte_lm, dtype=torch.float32).state_dict())
