@@ -10,7 +10,6 @@ from arpo_trainer.cli.arpo_command import app, main, reporting
 from arpo_trainer.cli.play_commands import given_settings
 from arpo_trainer.run.launch import LaunchFlags, without_launch_flags
 from arpo_trainer.run.recipes import parse_assignments, read_settings
-from tests.envs_registry.datasets.sample_rows import sample_file
 
 
 @pytest.mark.parametrize(
@@ -25,9 +24,15 @@ from tests.envs_registry.datasets.sample_rows import sample_file
         (["train", "--recipe", "arithmetic-cpu", "--set", "env=CartPole-v1", "--set", "env_kwargs={}"], "arpo envs"),
         (["report", "{folder}"], r"holds no run \(run\.json, .*give the output_dir of a run"),
         (["train", "--config", "{folder}/binary"], r"binary is not a YAML file .*give a file of `name: value` lines"),
+        (["train", "--config", "{folder}/broken"], r"broken, line 2, column 1"),
         (["train", "--config", "{folder}/list"], "expected `name: value` lines"),
         (["train", "--config", "any", "--accelerate_config", "ddp", "--num_processes", "-1"], "must be at least 1"),
+        (
+            ["train", "--config", "any", "--machine-rank", "1"],
+            "--machine-rank without --accelerate-config starts nothing",
+        ),
         (["train", "--recipe", "arithmetic-cpu", "--set", "wxyz=3"], "no setting 'wxyz' of arpo train. Settings are"),
+        (["play", "arpo/Arithmetic-v0", "--env-set", "cache=None"], "--env-set 'cache=None': write null"),
         (["cache", "import", "{folder}/new.sqlite", "{folder}/binary.jsonl"], "line 1: not a cache record"),
     ],
 )
@@ -35,14 +40,10 @@ def test_errors_are_one_line_with_the_cure(arguments: list[str], words: str, tmp
     for name in ("binary", "binary.jsonl"):
         (tmp_path / name).write_bytes(b"\x00\xff\xfe")
     (tmp_path / "list").write_text("[1, 2]")
+    (tmp_path / "broken").write_text("level: [1, 2\n")
     assert main([argument.replace("{folder}", str(tmp_path)) for argument in arguments]) == 1
     assert re.search(words, capsys.readouterr().err)
     assert not (tmp_path / "report.html").exists()
-
-
-def test_envs_lists_the_ids_that_it_is_given(capsys: Any) -> None:
-    assert main(["envs", "arpo/GSM8K-v0", "arpo_env:arpo/AIME24-v0"]) == 0
-    assert re.findall(r"^\S+-v0", capsys.readouterr().out, re.M) == ["arpo/GSM8K-v0", "arpo/AIME24-v0"]
 
 
 def bound(*argv: str) -> Any:
@@ -86,15 +87,9 @@ def test_a_flag_and_a_setting_reach_the_same_place() -> None:
         given_settings({"seed": 3}, ["seed=3"])
 
 
-@pytest.mark.parametrize("flag", ["--set", "--env-set"])
-def test_python_s_none_is_refused_with_the_word_of_yaml(flag: str) -> None:
-    with pytest.raises(ValueError, match=f"{flag} 'cache=None': write null"):
-        parse_assignments(["cache=None"], flag)
-
-
 def test_a_word_without_a_place_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "show", "arpo/MultiHop-v0", "more"]) == 2
-    assert capsys.readouterr().err == "error: no place for more; `arpo data show --help` says what it takes\n"
+    assert "no place for more; `arpo data show --help`" in capsys.readouterr().err
 
 
 def test_envs_is_a_table_that_says_what_is_gated(capsys: Any) -> None:
@@ -103,15 +98,8 @@ def test_envs_is_a_table_that_says_what_is_gated(capsys: Any) -> None:
     assert head.split() == ["ID", "SIZE", "TOOLS", "SCORER", "LICENCE"]
     gated = [line.split()[0] for line, text in zip(lines[::2], lines[1::2], strict=True) if text.endswith("(gated)")]
     assert gated == ["arpo/GAIA-v0", "arpo/HLE-v0"]
-
-
-def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = sample_file("arpo/2Wiki-v0", tmp_path)
-    assert main(["data", "show", "arpo/2Wiki-v0", "--env-set", "split=validation", f"data={path}"]) == 0
-    out = capsys.readouterr().out
-    lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert {"ROWS READ 3", "TASKS 3", "repeated alias 3", "KINDS qa 3", "LANGUAGES en 3"} <= set(lines)
-    assert out.count("answers: New Ford; N.F.") == 3
+    assert main(["envs", "arpo/GSM8K-v0", "arpo_env:arpo/AIME24-v0"]) == 0
+    assert re.findall(r"^\S+-v0", capsys.readouterr().out, re.M) == ["arpo/GSM8K-v0", "arpo/AIME24-v0"]
 
 
 def test_ctrl_c_ends_a_command_with_the_status_of_shells(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,40 +19,6 @@ LLAMA |= {"intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads
 LLAMA |= {"head_dim": 16, "vocab_size": 5000, "max_position_embeddings": 8192, "dtype": "bfloat16"}
 HYBRID = {**LLAMA, "model_type": "qwen3_5_text", "linear_num_key_heads": 2, "linear_num_value_heads": 2}
 EYES = {"depth": 1, "hidden_size": 32, "num_heads": 2, "out_hidden_size": 64}
-EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-MODELS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "full attention": (
-        LLAMA,
-        (
-            r"ok   model +LlamaForCausalLM \(llama\), [\d,]+ parameters, bfloat16",
-            r"ok   attention +4 x full_attention \(sdpa\)",
-            r"ok   packing +packed trees",
-            r"ok   rollouts +continuous",
-            r"ok   context +8,192 tokens$",
-        ),
-    ),
-    "windows": (
-        {**LLAMA, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "sliding_window": 512},
-        (
-            r"ok   attention +4 x sliding_attention, window 512",
-            r"--   packing +padded rows: its attention is cut to a window",
-            r"--   rollouts +padded batches .*sliding_attention.* fix: use_vllm: true",
-        ),
-    ),
-    "a state, and eyes": (
-        {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5"}
-        | {"text_config": HYBRID, "vision_config": EYES},
-        (
-            r"ok   attention +3 x linear_attention, 1 x full_attention",
-            r"--   packing +padded rows: it is no decoder of text alone \(qwen3_5\)",
-            r"--   rollouts +padded batches .*recurrent",
-        ),
-    ),
-    "experts": (
-        {**LLAMA, **EXPERTS, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"},
-        (r"of which a token uses [\d,]+ \(2 of 8 experts\)", r"ok   packing +packed trees"),
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +59,32 @@ def examined(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str
     return status, re.sub(r"\n {18}", " ", shown.out)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_what_a_model_will_get(name: str, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config, lines = MODELS[name]
+@pytest.mark.parametrize(
+    ("config", "lines"),
+    [
+        (
+            LLAMA,
+            (
+                r"ok   model +LlamaForCausalLM \(llama\), [\d,]+ parameters, bfloat16",
+                r"ok   attention +4 x full_attention \(sdpa\)",
+                r"ok   packing +packed trees",
+                r"ok   rollouts +continuous",
+                r"ok   context +8,192 tokens$",
+            ),
+        ),
+        (
+            {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5"}
+            | {"text_config": HYBRID, "vision_config": EYES},
+            (
+                r"ok   attention +3 x linear_attention, 1 x full_attention",
+                r"--   packing +padded rows: it is no decoder of text alone \(qwen3_5\)",
+                r"--   rollouts +padded batches .*recurrent.* fix: use_vllm: true",
+            ),
+        ),
+    ],
+    ids=["full attention", "a state, and eyes"],
+)
+def test_what_a_model_will_get(config: Any, lines: tuple[str, ...], model: Path, capsys: Any) -> None:
     configure(model, config)
     status, report = examined(model, capsys)
     assert status == 0, report
@@ -110,16 +99,19 @@ def test_what_a_model_will_get(name: str, model: Path, capsys: pytest.CaptureFix
         ("qwen3_5_think", (r"ok   prefix ", r"ok   family +qwen3_5\n", r"native: .* which\s+<\|im_end\|> ends\n")),
         ("qwen3", (r"--   prefix +the template writes earlier turns again", r"ok   family +qwen3\n")),
         ("phi3", (r"ok   protocol +arpo-tags: not native, since the chat template of .* does not show calls",)),
+        (  # its model gets tags, which need no calls of the template
+            "{% for m in messages %}{% if m.role == 'tool' %}{{ 1 // 0 }}{% endif %}{{ m.content }}{% endfor %}",
+            (r"--   prefix +not known: the template fails on a tool call", r"ok   protocol +arpo-tags: not native"),
+        ),
     ],
 )
 def test_what_a_template_does(name: str, lines: tuple[str, ...], model: Path, capsys: Any) -> None:
-    template(model, (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
+    own = "{" in name
+    template(model, name if own else (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
     status, report = examined(model, capsys)
     assert status == 0
-    for line in (rf"ok   template +{name}, as TRL has it", *lines):
+    for line in ("ok   template +its own" if own else rf"ok   template +{name}, as TRL has it", *lines):
         assert re.search(line, report), report
-    template(model, "{% for m in messages %}{{ m.content }}{% endfor %}")
-    assert re.search(r"ok   template +its own", examined(model, capsys)[1])
 
 
 def without(*names: str) -> Callable[[Path], Any]:
@@ -127,9 +119,9 @@ def without(*names: str) -> Callable[[Path], Any]:
 
 
 def as_a_run(folder: Path) -> None:
-    folder.rename(folder.with_name("model"))
+    moved = folder.rename(folder.with_name("model"))
     folder.mkdir()
-    folder.with_name("model").rename(folder / "model")
+    moved.rename(folder / "model")
 
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
@@ -140,10 +132,8 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "adapters": (lambda m: (m / "config.json").rename(m / "adapter_config.json"), r"LACK model .* these are adapters"),
     "the folder of a run": (as_a_run, r"LACK model .* to fix: give \S+/m/model"),
     "an unknown kind": (lambda m: configure(m, {"model_type": "wxyz"}), r"LACK model .*wxyz.* to fix: see whether"),
-    "wrong widths": (lambda m: configure(m, {**LLAMA, "hidden_size": "wide"}), r"LACK model "),
     "no head": (lambda m: configure(m, HEADLESS), r"LACK head +LlamaModel predicts no tokens"),
     "no tokenizer": (without(*TOKENIZER), r"LACK tokenizer +.* to fix: put tokenizer.json"),
-    "a broken tokenizer": (lambda m: (m / "tokenizer.json").write_text("{}"), r"LACK tokenizer "),
     "no end token": (lambda m: setting(m, eos_token=None), r"LACK tokens .*no end token"),
     "ids without embeddings": (lambda m: configure(m, FEW), r"LACK tokens .* and the model embeds 100"),
     "no template": (without("chat_template.jinja"), r"LACK template .*has no chat template"),
@@ -162,16 +152,6 @@ def test_what_is_wrong_is_a_line_with_its_cure(name: str, model: Path, capsys: p
     status, report = examined(model, capsys)
     assert status == 1, report
     assert re.search(line, report), report
-
-
-def test_a_template_that_fails_on_calls_alone_is_no_fault(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its model gets tags, which need no calls of the template."""
-    text = "{% for m in messages %}{% if m.role == 'tool' %}{{ 1 // 0 }}{% endif %}{{ m.content }}{% endfor %}"
-    template(model, text)
-    status, report = examined(model, capsys)
-    assert status == 0
-    assert re.search(r"--   prefix +not known: the template fails on a tool call", report), report
-    assert re.search(r"ok   protocol +arpo-tags: not native, since .*cannot be rendered with a tool call", report)
 
 
 def test_a_call_whose_end_ends_no_turn_is_a_fault(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

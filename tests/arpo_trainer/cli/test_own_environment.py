@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,11 @@ import arpo_env
 from arpo_env import ToolEnv
 from arpo_trainer.cli.arpo_command import main
 from arpo_trainer.run.sft_run import own_tasks
-from arpo_trainer.tree import read_traces
 from envs_registry import Task
-from tests import ready_processes
 
 ROOT = Path(__file__).resolve().parents[3]
 ID = "my_envs:mine/Capital-v0"
 LINES = ["--env-set", "protocol=lines"]
-CONSOLE_SCRIPT = "import sys\nfrom arpo_trainer.cli.arpo_command import main\nsys.exit(main())\n"
 
 
 @pytest.fixture(scope="module")
@@ -40,20 +38,13 @@ def here(folder: Path, own_names: None, monkeypatch: pytest.MonkeyPatch) -> Path
     return folder
 
 
-def console_script(folder: Path) -> str:
-    """The console script: its own folder is on Python's path, the current one is not."""
+def arpo(folder: Path, *arguments: str, said: str = "") -> str:
+    """Run the console script: its own folder is on Python's path, the current one is not."""
     script = folder / "bin" / "arpo.py"
     script.parent.mkdir(exist_ok=True)
-    script.write_text(CONSOLE_SCRIPT, encoding="utf-8")
-    return str(script)
-
-
-def arpo(folder: Path, *arguments: str, said: str = "") -> str:
-    """Run the console script."""
-    command, environ = [sys.executable, console_script(folder), *arguments], {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, input=said, cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=120
-    )
+    script.write_text("import sys\nfrom arpo_trainer.cli.arpo_command import main\nsys.exit(main())\n")
+    command, environ = [sys.executable, str(script), *arguments], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, input=said, cwd=folder, env=environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -73,44 +64,26 @@ def test_it_is_played_by_hand(folder: Path, options: list[str], turns: list[str]
     assert "answered, reward 1.0; the answer is Lima" in out
 
 
-def test_a_model_plays_it_in_its_own_protocol(folder: Path, byte_lm: Path) -> None:
-    asked = f"{ID} --env-set protocol=lines --model {byte_lm} --tasks 2 --num-generations 2 --algorithm grpo"
-    words = [*asked.split(), "--set", "max_turn_length=12", "--output", "out"]
-    ready_processes.run(console_script(folder), "rollout", *words, folder=folder, said=folder / "rollout.out")
-    trees = list(read_traces(folder / "out" / "traces.jsonl"))
-    assert [tree.task["source"] for tree in trees] == ["", ""]
-    assert "Write one line: CALL TOOL" in trees[0].prompt
-    assert json.loads((folder / "out" / "run.json").read_text(encoding="utf-8"))["env"]["id"] == ID
-
-
-def test_its_tasks_are_looked_at(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, *lines = arpo(here, "envs", "my_envs").splitlines()  # its environments alone
-    assert [line.split() for line in lines if line.strip()] == [
-        ["mine/Capital-v0", "train", "3", "/", "test", "1", "capital", "qa"]
-    ]
-    assert main(["data", "show", ID]) == 0
-    assert "train (of train, test)" in capsys.readouterr().out
-    assert main(["data", "overlap", ID, ID, f"{ID}:train", "mine/Capital-v0:train"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:4]]
-    assert lines == [["mine/Capital-v0:test", "1", "0", "0"], *[["mine/Capital-v0:train", "3", "3", "0"]] * 2]
-
-
-def test_it_is_trained_on_and_found_again_on_resume(
-    here: Path, byte_lm: Path, tmp_path: Path, isolation: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("here", "isolation")
+def test_it_is_trained_on_and_found_again_on_resume(byte_lm: Path, tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "my.yaml"
     path.write_text(
         f"model: {byte_lm}\nenv: {ID}\neval_env: mine/Capital-v0\neval_tasks: 1\nmax_steps: 1\nbf16: false\n"
         "num_generations: 2\ninitial_rollouts: 2\nper_device_train_batch_size: 2\nmax_completion_length: 300\n"
-        "max_turn_length: 8\nsave_strategy: steps\nsave_steps: 1\nsave_final_model: false\nthreads: 1\n"
-        f"output_dir: {tmp_path / 'run'}\n"
+        "max_turn_length: 8\nlogging_steps: 1\nsave_strategy: steps\nsave_steps: 1\nsave_final_model: false\n"
+        f"threads: 1\noutput_dir: {tmp_path / 'run'}\n"
     )
     train = ["train", "--config", str(path)]
     assert main([*train, "--dry-run"]) == 0
     assert "optimizer steps" in capsys.readouterr().out
     assert main(train) == 0
+    shown, out = capsys.readouterr(), tmp_path / "run"
+    assert "step   1  reward" in shown.out + shown.err
+    assert "mine/Capital-v0" in (out / "report.html").read_text()
+    evaluations = [json.loads(line)["name"] for line in (out / "eval.jsonl").read_text().splitlines()]
+    assert evaluations == ["before", "after"]
     assert main([*train, "--set", "resume_from_checkpoint=last", "--set", "max_steps=2"]) == 0
-    facts = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
+    facts = json.loads((out / "run.json").read_text(encoding="utf-8"))
     assert (facts["env"]["id"], facts["status"]) == (ID, "finished")
     assert Path(facts["resumed_from"]).name == "checkpoint-1"
 
@@ -132,4 +105,3 @@ def test_a_cold_start_is_made_anew_when_your_tasks_have_changed() -> None:
     arpo_env.register("mine/Sums-v0", Sums)
     before, same, now = (own_tasks(ToolEnv("mine/Sums-v0", second=second), 3) for second in (1, 1, 2))
     assert before == same != now
-    assert own_tasks(ToolEnv("arpo/Arithmetic-v0"), 3) == ""

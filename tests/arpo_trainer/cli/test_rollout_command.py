@@ -14,44 +14,20 @@ from tests.arpo_env.chat_server import chat_server, saying
 from tests.arpo_trainer.evaluation.made_rows import play
 
 ENV = ["rollout", "arpo/Arithmetic-v0", "--env-set", "level=3"]
+QUICK = ["--tasks", "2", "--set", "max_turn_length=48", "max_completion_length=160"]
 
 
-def rows(out: str) -> dict[str, str]:
-    """The summary as printed, by the first column."""
-    return {line[:12].strip(): line[12:].strip() for line in out.splitlines() if line[:12].strip().isupper()}
-
-
-@pytest.fixture
-def quick() -> list[str]:
-    return ["--tasks", "2", "--set", "max_turn_length=48", "max_completion_length=160"]
-
-
-def test_trees_are_written_down_and_summed_up(tiny_policy: Path, quick: list[str], tmp_path: Path, capsys: Any) -> None:
+def test_trees_are_written_down_and_summed_up(tiny_policy: Path, tmp_path: Path, capsys: Any) -> None:
     model, output = ["--model", str(tiny_policy)], tmp_path / "out"
     asked = ["--num-generations", "4", "--algorithm", "random", "--limit", "python=1", "--output", str(output)]
-    assert main([*ENV, *model, *quick, *asked]) == 0
+    assert main([*ENV, *model, *QUICK, *asked]) == 0
     out = capsys.readouterr().out
-    assert rows(out)["TASKS"] == "2, 8 trajectories"
+    assert "2, 8 trajectories" in out
     assert f"arpo view timeline {output}" in out
     trees = list(read_traces(output / "traces.jsonl"))
     assert [len(tree.trajectories) for tree in trees] == [4, 4]
     assert {tree.meta["algorithm"] for tree in trees} == {"random"}
-    assert {event.kind for tree in trees for event in tree.timeline} >= {"reset", "generate", "answer"}
     assert json.loads((output / "run.json").read_text(encoding="utf-8"))["status"] == "finished"
-    assert main(["view", "timeline", str(output)]) == 0
-    assert main(["report", str(output)]) == 0
-
-
-def test_one_greedy_trajectory_a_task_is_an_evaluation(
-    tiny_policy: Path, quick: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ["--num-generations", "1", "--temperature", "0", "--output", str(tmp_path)]
-    assert main([*ENV, "--model", str(tiny_policy), *quick, *asked]) == 0
-    evaluation = json.loads((tmp_path / "eval.jsonl").read_text(encoding="utf-8"))
-    assert evaluation["n"] == 2
-    shown = rows(capsys.readouterr().out)
-    low, high = evaluation["accuracy_low"], evaluation["accuracy_high"]
-    assert shown["ACCURACY"] == f"{evaluation['accuracy']:.3f} [{low:.3f}, {high:.3f}], 95 % over tasks"
 
 
 @pytest.mark.parametrize(
@@ -68,9 +44,7 @@ def test_one_greedy_trajectory_a_task_is_an_evaluation(
         (["--endpoint", "http://127.0.0.1:1/v1", "--endpoint-model", "m", "--algorithm", "aepo"], "take grpo, random"),
     ],
 )
-def test_errors_name_the_cure_and_come_before_anything_is_written(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_come_before_anything_is_written(arguments: list[str], said: str, tmp_path: Path, capsys: Any) -> None:
     output = tmp_path / "out"
     assert main([*ENV, "--model", "smollm2-135m", *arguments, "--output", str(output)]) == 1
     assert said in capsys.readouterr().err
@@ -106,17 +80,15 @@ def runs(tmp_path: Path) -> tuple[Path, Path]:
 def test_compare_prints_a_table_and_the_tasks(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert act("compare", *runs) == 0
     shown = capsys.readouterr().out
-    for text in ("accuracy: one: a -> two: a", "0.500  1.000   +0.500", "tasks gained: 12", "and 2 more: --all lists"):
-        assert text in shown
+    assert all(text in shown for text in ("0.500  1.000   +0.500", "tasks gained: 12", "and 2 more: --all lists"))
     assert act("compare", *runs, "--all") == 0
     assert capsys.readouterr().out.count("0.00 -> 1.00") == 12
-    assert act("compare", *runs, "--json") == 0
-    [found] = json.loads(capsys.readouterr().out)
-    assert (found["overall"]["difference"], len(found["gained"])) == (0.5, 12)
 
 
 def test_what_models_and_tasks_say_cannot_control_the_terminal(tmp_path: Path, capsys: Any) -> None:
     one, two = (play(tmp_path / f"{score:.0f}", {"t\x1b[31m": [("12\x9b2J\u202e", score)]}) for score in (0.0, 1.0))
+    assert act("compare", one, two, "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["overall"]["low"] is None  # of one task; JSON has no infinity
     assert act("compare", one, two) == 0
     assert act("score", two, "--scorer", "em") == 0
     shown = capsys.readouterr().out
@@ -124,15 +96,7 @@ def test_what_models_and_tasks_say_cannot_control_the_terminal(tmp_path: Path, c
     assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
 
 
-def test_compare_of_one_task_is_json_without_infinite_bounds(tmp_path: Path, capsys: Any) -> None:
-    one, two = (play(tmp_path / name, {"t0": [("12", 1.0)]}) for name in ("one", "two"))
-    assert act("compare", one, two, "--json") == 0
-    assert json.loads(capsys.readouterr().out)[0]["overall"]["low"] is None
-
-
-def test_a_judge_without_verdicts_ends_with_an_error_status(
-    runs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_judge_without_verdicts_ends_with_an_error_status(runs: Any, monkeypatch: Any, capsys: Any) -> None:
     judge = ("--scorer", "judge", "--judge-model", "org/m", "--max-broken")
     with chat_server(saying("no idea")) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.address)
@@ -140,10 +104,6 @@ def test_a_judge_without_verdicts_ends_with_an_error_status(
         assert act("score", runs[0], *judge, 0.4) == 1
         assert "12 of 24 answers have no verdict (GradingError 12)" in capsys.readouterr().err
         assert act("score", runs[0], *judge, 0.5) == 0
-    with chat_server(saying('{"verdict": "INCORRECT"}')) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.address)
-        assert act("score", runs[0], *judge, 0) == 0
-        assert len(server.bodies) == 12
     assert (runs[0] / "scores" / "judge-org-m.json").is_file()
 
 
